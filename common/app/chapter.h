@@ -1,0 +1,44 @@
+/// \file
+/// The descriptor by which a chapter is known to programs, tests and benches.
+#pragma once
+#include <cstdint>
+#include <iosfwd>
+#include <span>
+#include <string>
+
+#include "common/attention/shape.h"
+#include "common/attention/tensors.h"
+#include "common/device/device.h"
+
+namespace flashbook {
+
+/// One step of a chapter: a version of the kernel that adds one idea. Steps are counted from 1.
+struct Step {
+  const char* name;  ///< a few words for a table: "one thread per score"
+  const char* idea;  ///< one sentence: what this step adds
+};
+
+/// Everything the rest of the house knows about a chapter.
+struct Chapter {
+  int number;
+  const char* name;               ///< its folder and program: "01_naive_attention"
+  const char* title;              ///< "Naive attention"
+  device::Place runs_on;          ///< Place::device, or Place::host for a chapter that is CPU code
+  std::span<const Step> steps;
+  std::span<const DType> dtypes;  ///< the types it takes; the first is its default
+  Shape gpu_shape;                ///< default shape on a GPU: fills the card
+  Shape cpu_shape;                ///< default shape in the simulator, or on the host: done in seconds
+
+  /// Why `step` cannot run `shape` (already validated), naming the cure; empty if it can.
+  std::string (*why_not)(const Shape& shape, int step);
+  /// Device memory that `step` needs beyond inputs and outputs, in bytes.
+  int64_t (*workspace_bytes)(const Shape& shape, int step);
+  /// The chapter's cost model: bytes that `step` moves between its processor and device memory. 0 if the chapter runs on the host.
+  double (*memory_bytes)(const Shape& shape, int step);
+  /// Launches `step` on `stream`. `shape` is valid, why_not is empty, the workspace has its size. Returns before the work is done.
+  void (*attention)(const Shape& shape, const Tensors& tensors, device::Stream stream, int step);
+  /// Prints what the chapter shows before its results (chapter 2: a worked example), or null.
+  void (*preface)(std::ostream& out);
+};
+
+}  // namespace flashbook

@@ -1,0 +1,13 @@
+/// \file
+/// The one error that a user can cure by giving other input.
+#pragma once
+#include <stdexcept>
+
+namespace flashbook {
+
+/// Input, shape or option that cannot be used. The message is one line and names the cure. Exit code 2.
+struct InputError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace flashbook

@@ -1,0 +1,29 @@
+/// \file
+/// Arrays to and from NumPy: the .npy format, version 1.0 to 3.0
+/// (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include "common/numeric/dtype.h"
+
+namespace flashbook {
+
+/// An array as read from a file.
+struct NpyArray {
+  DType dtype = DType::f32;    ///< f32 or f16: what the file holds
+  std::vector<int64_t> shape;  ///< C order
+  std::vector<float> values;   ///< decoded to float
+};
+
+/// Reads a little-endian float32 or float16 array in C order. Throws InputError, naming the file and the cure, if the file is
+/// missing, truncated, longer than its header says, too large for memory, not .npy, or of another type or order.
+NpyArray read_npy(const std::filesystem::path& file);
+
+/// Writes a float32 array. The file appears whole or not at all: it is written beside its place and renamed. Throws InputError if
+/// it cannot be written.
+void write_npy(const std::filesystem::path& file, std::span<const int64_t> shape, std::span<const float> values);
+
+}  // namespace flashbook
