@@ -2,9 +2,11 @@
 /// Arrays to and from NumPy: the .npy format, version 1.0 to 3.0
 /// (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "common/numeric/dtype.h"
@@ -18,12 +20,16 @@ struct NpyArray {
   std::vector<float> values;   ///< decoded to float
 };
 
-/// Reads a little-endian float32 or float16 array in C order. Throws InputError, naming the file and the cure, if the file is
-/// missing, truncated, longer than its header says, too large for memory, not .npy, or of another type or order.
+/// Reads an array from the bytes of a file, which may be anyone's. `name` stands in messages. Throws as read_npy does.
+NpyArray parse_npy(std::span<const std::byte> bytes, std::string_view name);
+
+/// Reads a little-endian float32 or float16 array in C order; a scalar has shape (). Throws InputError, naming the file and
+/// the cure, if the file is missing, truncated, longer than its header says, too large for memory, not .npy, without
+/// elements, or of another type or order.
 NpyArray read_npy(const std::filesystem::path& file);
 
-/// Writes a float32 array. The file appears whole or not at all: it is written beside its place and renamed. Throws InputError if
-/// it cannot be written.
+/// Writes a float32 array. The file appears whole or not at all: it is written beside its place and renamed. Throws InputError
+/// if it cannot be written. `values` are as many as `shape` says.
 void write_npy(const std::filesystem::path& file, std::span<const int64_t> shape, std::span<const float> values);
 
 }  // namespace flashbook

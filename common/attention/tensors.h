@@ -14,7 +14,7 @@ struct Tensors {
   const void* q = nullptr;      ///< [batch, heads, seqlen_q, head_dim], Shape::dtype
   const void* k = nullptr;      ///< [batch, kv_heads, seqlen_k, head_dim], Shape::dtype
   const void* v = nullptr;      ///< [batch, kv_heads, seqlen_k, head_dim], Shape::dtype
-  void* o = nullptr;            ///< [batch, heads, seqlen_q, head_dim], Shape::dtype
+  void* o = nullptr;            ///< [batch, heads, seqlen_q, head_dim], output_type(Shape::dtype)
   float* lse = nullptr;         ///< [batch, heads, seqlen_q], natural log-sum-exp of the scaled scores
   void* workspace = nullptr;    ///< the bytes the chapter asked for, or null if it asked for none
 };

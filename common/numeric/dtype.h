@@ -39,4 +39,8 @@ constexpr std::size_t size_of(DType type) {
   return 0;
 }
 
+/// The type of O where Q, K and V have type `input`: the same, but BF16 for e4m3, whose three mantissa bits are too few for
+/// a result.
+constexpr DType output_type(DType input) { return input == DType::e4m3 ? DType::bf16 : input; }
+
 }  // namespace flashbook

@@ -1,0 +1,112 @@
+#include "common/attention/inputs.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "common/attention/parallel.h"
+#include "common/attention/random.h"
+
+namespace flashbook {
+namespace {
+
+/// A sample of N(0, 1): the sum of 256 coin tosses, with a uniform number to fill its steps of 1/8. The
+/// fourth moment is 0.8 % below a normal's, and no logarithm or cosine makes it differ between machines.
+float normal(uint64_t seed, uint64_t index) {
+  int heads = 0;
+  for (uint64_t draw = 0; draw < 4; ++draw) heads += std::popcount(random_bits(seed, 5 * index + draw));
+  const int fill = int(random_bits(seed, 5 * index + 4) >> 48);  // 0 ... 65535
+  // 128 heads are expected, 8 is the standard deviation. The sum is an integer below 2^24, so exact as a
+  // float.
+  return float((heads - 128) * 65536 + fill - 32768) * 0x1p-19f;
+}
+
+/// N(0, 1) + N(0, 100) * Bernoulli(0.001).
+float normal_with_outliers(uint64_t seed, uint64_t index) {
+  const bool outlier = random_bits(random_bits(seed, 0), index) < UINT64_MAX / 1000;
+  return normal(seed, index) + (outlier ? 10 * normal(random_bits(seed, 1), index) : 0.0f);
+}
+
+float random_sign(uint64_t seed, uint64_t index) { return random_bits(seed, index) >> 63 ? 1.0f : -1.0f; }
+
+/// The size of every element that gives a query and a key of the same signs a scaled score of 11000.
+float element_for_large_score(const Shape& shape) {
+  return float(std::sqrt(11000 / (double(shape.scale) * shape.head_dim)));
+}
+
+/// One tensor: `value(index)` for every element, rounded to its type.
+template <typename Value>
+std::vector<float> make_tensor(DType type, int64_t elements, Value value) {
+  constexpr int64_t kBlock = 1 << 14;
+  // What f16 would round to infinity becomes its largest value, as in e4m3.
+  const float largest = type == DType::f16 ? 65504.0f : INFINITY;
+  std::vector<float> values(elements);
+  parallel_for((elements + kBlock - 1) / kBlock, [&](int64_t block) {
+    const int64_t begin = block * kBlock, end = std::min(elements, begin + kBlock);
+    for (int64_t i = begin; i < end; ++i) values[i] = std::clamp(value(i), -largest, largest);
+    round_to(type, std::span(values).subspan(begin, end - begin));
+  });
+  return values;
+}
+
+/// Q, K and V alike: `value(seed, index)`, where each tensor has a seed of its own.
+template <typename Value>
+Inputs make_alike(const Shape& shape, uint64_t seed, Value value) {
+  const auto tensor = [&](int number, int64_t elements) {
+    const uint64_t tensor_seed = random_bits(seed, number);
+    return make_tensor(shape.dtype, elements, [=](int64_t i) { return value(tensor_seed, i); });
+  };
+  return {tensor(0, shape.q_elements()), tensor(1, shape.k_elements()), tensor(2, shape.k_elements())};
+}
+
+/// Every row of Q and K is one pattern of signs or its opposite, plus N(0, 1): every score is near 11000 or
+/// -11000.
+Inputs make_large_scores(const Shape& shape, uint64_t seed) {
+  const uint64_t pattern = random_bits(seed, 3);
+  const float size = element_for_large_score(shape);
+  Inputs inputs = make_alike(shape, seed, [&](uint64_t tensor_seed, int64_t i) {
+    const float row_sign = random_sign(random_bits(tensor_seed, 0), i / shape.head_dim);
+    return row_sign * random_sign(pattern, i % shape.head_dim) * size + normal(tensor_seed, i);
+  });
+  inputs.v = make_alike(shape, seed, normal).v;
+  return inputs;
+}
+
+/// Every key has a pattern of signs of its own, and each query repeats that of one key it sees. Their score
+/// is 11000; with another key it is less by 22000 / head_dim for every sign that differs, and of 64 signs
+/// some 32 do.
+Inputs make_one_hot(const Shape& shape, uint64_t seed) {
+  const float size = element_for_large_score(shape);
+  Inputs inputs = make_alike(shape, seed, normal);
+  inputs.k = make_tensor(shape.dtype, shape.k_elements(), [pattern = random_bits(seed, 3), size](int64_t i) {
+    return random_sign(pattern, i) * size;
+  });
+  inputs.q = make_tensor(shape.dtype, shape.q_elements(), [&, match = random_bits(seed, 4)](int64_t i) {
+    const int64_t row = i / shape.head_dim, query = row % shape.seqlen_q, head = row / shape.seqlen_q;
+    const int64_t kv_head = head / (shape.heads / shape.kv_heads);  // counted through the batch, as `head` is
+    const int64_t visible = std::max(1, shape.visible_keys(int(query)));
+    const int64_t key = kv_head * shape.seqlen_k + int64_t(random_bits(match, row) % visible);
+    return inputs.k[key * shape.head_dim + i % shape.head_dim];
+  });
+  return inputs;
+}
+
+}  // namespace
+
+Inputs make_inputs(const Shape& shape, InputKind kind, uint64_t seed) {
+  switch (kind) {
+    case InputKind::normal:
+      break;
+    case InputKind::outliers:
+      return make_alike(shape, seed, normal_with_outliers);
+    case InputKind::large_scores:
+      return make_large_scores(shape, seed);
+    case InputKind::one_hot:
+      return make_one_hot(shape, seed);
+    case InputKind::all_equal:
+      return make_alike(shape, seed, [](uint64_t tensor_seed, int64_t) { return normal(tensor_seed, 0); });
+  }
+  return make_alike(shape, seed, normal);
+}
+
+}  // namespace flashbook

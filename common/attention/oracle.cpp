@@ -1,0 +1,212 @@
+#include "common/attention/oracle.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <mutex>
+#include <numeric>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "common/attention/parallel.h"
+#include "common/attention/random.h"
+#include "common/numeric/float_formats.h"
+
+namespace flashbook {
+namespace {
+
+constexpr int kBlockRows = 16;  // rows of one head that share a pass over K and V
+constexpr int kTileKeys = 64;  // keys at a time: of 256 dimensions in FP64 they fill 128 KB of a core's cache
+constexpr int kLanes = 64;     // divides head_dim; innermost loops of constant length vectorise
+
+using RowSpan = std::span<const int64_t>;  // rows of O, ascending
+
+/// Attention of a few query rows of one head, the textbook's way: S, then P, then O, all of it in `Sum`.
+template <typename Sum>
+class RowBlock {
+ public:
+  RowBlock(const Shape& shape, const Inputs& inputs, RowSpan rows)
+      : shape_(shape), inputs_(inputs), rows_(rows), dims_(shape.head_dim) {
+    keys_ = visible_keys(rows.size() - 1);  // the last row sees as many keys as any
+    stride_ = (keys_ + kTileKeys - 1) / kTileKeys * kTileKeys;
+    const int64_t head = rows[0] / shape.seqlen_q;  // counted through the batch, and so is the key head:
+    first_key_ = head / (shape.heads / shape.kv_heads) * shape.seqlen_k;
+    scores_.resize(rows.size() * stride_);
+    tile_.resize(kTileKeys * dims_);
+    o.resize(rows.size() * dims_);
+    lse.resize(rows.size());
+  }
+
+  /// `store_score(s)` and `store_probability(p, row_sum)` are what lies in memory of a score and of p /
+  /// row_sum.
+  template <typename StoreScore, typename StoreProbability>
+  void run(StoreScore store_score, StoreProbability store_probability) {
+    multiply_by_keys();
+    for (std::size_t r = 0; r < rows_.size(); ++r) softmax(r, store_score, store_probability);
+    multiply_by_values();
+  }
+
+  std::vector<Sum> o;    ///< [rows, head_dim]
+  std::vector<Sum> lse;  ///< [rows]
+
+ private:
+  int64_t visible_keys(std::size_t r) const { return shape_.visible_keys(int(rows_[r] % shape_.seqlen_q)); }
+
+  /// S = Q K^T, unscaled. What lies beyond a row's visible keys is never looked at.
+  void multiply_by_keys() {
+    for (int64_t first = 0; first < keys_; first += kTileKeys) {
+      // Transposed: the innermost loop then runs over keys, whose sums do not wait for one another.
+      for (int64_t j = 0; j < std::min<int64_t>(kTileKeys, keys_ - first); ++j)
+        for (int64_t c = 0; c < dims_; ++c)
+          tile_[c * kTileKeys + j] = inputs_.k[(first_key_ + first + j) * dims_ + c];
+      for (std::size_t r = 0; r < rows_.size(); ++r) {
+        const float* const q = &inputs_.q[rows_[r] * dims_];
+        Sum* const s = &scores_[r * stride_ + first];
+        for (int64_t c = 0; c < dims_; ++c)
+          for (int j = 0; j < kTileKeys; ++j) s[j] += Sum(q[c]) * tile_[c * kTileKeys + j];
+      }
+    }
+  }
+
+  /// S to P, and the log-sum-exp.
+  template <typename StoreScore, typename StoreProbability>
+  void softmax(std::size_t r, StoreScore store_score, StoreProbability store_probability) {
+    const std::span<Sum> s(scores_.data() + r * stride_, visible_keys(r));
+    Sum row_max = -std::numeric_limits<Sum>::infinity();
+    for (Sum& score : s) {
+      score = store_score(Sum(shape_.scale) * score);
+      row_max = std::max(row_max, score);
+    }
+    Sum row_sum = 0;
+    for (Sum& p : s) row_sum += p = std::exp(p - row_max);
+    for (Sum& p : s) p = store_probability(p, row_sum);
+    lse[r] = row_max + std::log(row_sum);  // -inf for a row that sees no key
+  }
+
+  /// O = P V; 0 for a row that sees no key.
+  void multiply_by_values() {
+    for (int64_t first = 0; first < keys_; first += kTileKeys) {
+      const int64_t count = std::min<int64_t>(kTileKeys, keys_ - first);
+      std::copy_n(&inputs_.v[(first_key_ + first) * dims_], count * dims_, tile_.begin());
+      for (std::size_t r = 0; r < rows_.size(); ++r) {
+        const Sum* const p = &scores_[r * stride_ + first];
+        for (int64_t j = 0; j < std::min(count, visible_keys(r) - first); ++j)
+          for (int64_t c = 0; c < dims_; c += kLanes)
+            for (int lane = 0; lane < kLanes; ++lane)
+              o[r * dims_ + c + lane] += p[j] * tile_[j * dims_ + c + lane];
+      }
+    }
+  }
+
+  const Shape& shape_;
+  const Inputs& inputs_;
+  const RowSpan rows_;
+  const int64_t dims_;
+  int64_t keys_;             // that the block sees
+  int64_t stride_;           // keys, rounded up to whole tiles
+  int64_t first_key_;        // row of K and V
+  std::vector<Sum> scores_;  // [rows, stride]: S, then P
+  std::vector<Sum> tile_;    // keys [head_dim, kTileKeys], later values [kTileKeys, head_dim]
+};
+
+/// Attention without a fused kernel: S and P go through memory in the inputs' type, and O is rounded.
+RowBlock<float> plain_attention(const Shape& shape, const Inputs& inputs, RowSpan rows) {
+  RowBlock<float> plain(shape, inputs, rows);
+  if (shape.dtype == DType::e4m3) {
+    // Scores exceed e4m3's range. p is rounded before it is divided: most quotients would be rounded to 0.
+    plain.run([](float score) { return to_float(to_bf16(score)); },
+              [](float p, float row_sum) { return to_float(to_e4m3(p)) / row_sum; });
+  } else {
+    with_host_type(shape.dtype, [&]<typename T>(T) {
+      plain.run([](float score) { return to_float(from_float<T>(score)); },
+                [](float p, float row_sum) { return to_float(from_float<T>(p / row_sum)); });
+    });
+  }
+  round_to(output_type(shape.dtype), plain.o);
+  return plain;
+}
+
+/// How far plain attention is off at worst, and how large the right values are.
+struct Deviation {
+  double error = 0, largest = 0;
+
+  void add(std::span<const double> exact, std::span<const float> plain) {
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      if (!std::isfinite(exact[i])) continue;                  // the log-sum-exp of a row that sees no key
+      error = std::max(error, std::abs(exact[i] - plain[i]));  // passes over NaN: an overflow widens no bound
+      largest = std::max(largest, std::abs(exact[i]));
+    }
+  }
+};
+
+/// What a good kernel may err even where plain attention is exact by chance, as a part of the largest |O|.
+double floor_for(DType output) {
+  if (output == DType::f32) return 0x1p-18;        // its sums come out differently in every order
+  return output == DType::f16 ? 0x1p-10 : 0x1p-7;  // a unit in the last place
+}
+
+/// Cuts ascending rows into runs that belong to one head and are short.
+std::vector<RowSpan> split_into_blocks(const Shape& shape, RowSpan rows) {
+  std::vector<RowSpan> blocks;
+  while (!rows.empty()) {
+    const int64_t end_of_head = (rows.front() / shape.seqlen_q + 1) * shape.seqlen_q;
+    std::size_t count = 1;
+    while (count < rows.size() && count < kBlockRows && rows[count] < end_of_head) ++count;
+    blocks.push_back(rows.first(count));
+    rows = rows.subspan(count);
+  }
+  return blocks;
+}
+
+}  // namespace
+
+std::vector<int64_t> all_rows(const Shape& shape) {
+  std::vector<int64_t> rows(shape.q_rows());
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
+std::vector<int64_t> sample_rows(const Shape& shape, int64_t count, uint64_t seed) {
+  const int64_t total = shape.q_rows();
+  if (total <= count) return all_rows(shape);
+  const int64_t n = shape.seqlen_q;
+  std::set<int64_t> rows;
+  for (int64_t corner : {int64_t(0), n - 1, total - n, total - 1})
+    if (int64_t(rows.size()) < count) rows.insert(corner);
+  for (uint64_t draw = 0; int64_t(rows.size()) < count; ++draw)
+    rows.insert(int64_t(random_bits(seed, draw) % uint64_t(total)));
+  return {rows.begin(), rows.end()};
+}
+
+Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<int64_t> rows,
+                         const Progress& progress) {
+  validate(shape);
+  Reference reference;
+  reference.rows = std::move(rows);
+  reference.o.resize(reference.rows.size() * shape.head_dim);
+  reference.lse.resize(reference.rows.size());
+
+  const std::vector<RowSpan> blocks = split_into_blocks(shape, reference.rows);
+  std::mutex mutex;  // of all that follows
+  int64_t blocks_done = 0;
+  Deviation o, lse;
+  parallel_for(int64_t(blocks.size()), [&](int64_t i) {
+    RowBlock<double> exact(shape, inputs, blocks[i]);
+    exact.run([](double score) { return score; }, [](double p, double row_sum) { return p / row_sum; });
+    const RowBlock<float> plain = plain_attention(shape, inputs, blocks[i]);
+
+    const int64_t first_row = blocks[i].data() - reference.rows.data();
+    std::ranges::copy(exact.o, reference.o.begin() + first_row * shape.head_dim);
+    std::ranges::copy(exact.lse, reference.lse.begin() + first_row);
+    const std::lock_guard lock(mutex);
+    o.add(exact.o, plain.o);
+    lse.add(exact.lse, plain.lse);
+    if (progress) progress(double(++blocks_done) / double(blocks.size()));
+  });
+  reference.o_bound = 2 * o.error + floor_for(output_type(shape.dtype)) * o.largest;
+  reference.lse_bound = 2 * lse.error + 0x1p-20 * std::max(1.0, lse.largest);
+  return reference;
+}
+
+}  // namespace flashbook

@@ -1,0 +1,86 @@
+#include "common/attention/shape.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <sstream>
+
+#include "common/attention/error.h"
+
+namespace flashbook {
+namespace {
+
+void require_positive(const char* option, int value) {
+  if (value < 1)
+    throw InputError(std::string(option) + " is " + std::to_string(value) + ": give at least 1");
+}
+
+/// "1, 2, 4 or 8"; of many divisors only the smaller ones and the number itself.
+std::string divisors(int number) {
+  constexpr std::size_t kListed = 8;
+  std::set<int> all;
+  for (int i = 1; i <= number / i; ++i)
+    if (number % i == 0) all.insert({i, number / i});
+  all.erase(--all.end());  // the number itself comes last, after "or"
+  std::string text;
+  std::size_t listed = 0;
+  for (int divisor : all) {
+    if (++listed == kListed) {
+      text += ", ...";
+      break;
+    }
+    text += (text.empty() ? "" : ", ") + std::to_string(divisor);
+  }
+  return text + (text.empty() ? "" : " or ") + std::to_string(number);
+}
+
+void require_addressable(const char* options, int batch, int heads, int seqlen, int head_dim) {
+  // A double holds these products closely enough to compare, where an int64_t could overflow.
+  if (double(batch) * heads * seqlen * head_dim > std::ldexp(1.0, 40))
+    throw InputError(std::string("a tensor has more than 2^40 elements: give a smaller ") + options);
+}
+
+}  // namespace
+
+int Shape::visible_keys(int query) const {
+  if (!causal) return seqlen_k;
+  return int(std::clamp<int64_t>(int64_t(query) + seqlen_k - seqlen_q + 1, 0, seqlen_k));
+}
+
+float default_scale(int head_dim) { return float(1 / std::sqrt(double(head_dim))); }
+
+void validate(const Shape& shape) {
+  require_positive("--batch", shape.batch);
+  require_positive("--heads", shape.heads);
+  require_positive("--kv-heads", shape.kv_heads);
+  require_positive("--seqlen", shape.seqlen_q);
+  require_positive("--seqlen-k", shape.seqlen_k);
+  if (shape.head_dim != 64 && shape.head_dim != 128 && shape.head_dim != 256)
+    throw InputError("--head-dim " + std::to_string(shape.head_dim) +
+                     " is not supported: use 64, 128 or 256");
+  if (shape.heads % shape.kv_heads != 0)
+    throw InputError("--kv-heads " + std::to_string(shape.kv_heads) + " does not divide --heads " +
+                     std::to_string(shape.heads) + ": use " + divisors(shape.heads));
+  if (!(shape.scale > 0) || std::isinf(shape.scale)) {
+    std::ostringstream message;
+    message << "--scale is " << shape.scale << ": give a finite number above 0";
+    throw InputError(message.str());
+  }
+  require_addressable("--batch, --heads or --seqlen", shape.batch, shape.heads, shape.seqlen_q,
+                      shape.head_dim);
+  require_addressable("--batch, --kv-heads or --seqlen-k", shape.batch, shape.kv_heads, shape.seqlen_k,
+                      shape.head_dim);
+}
+
+std::string describe(const Shape& shape) {
+  std::ostringstream text;
+  text << "batch " << shape.batch << ", heads " << shape.heads;
+  if (shape.kv_heads != shape.heads) text << " (" << shape.kv_heads << " key heads)";
+  text << ", N " << shape.seqlen_q;
+  if (shape.seqlen_k != shape.seqlen_q) text << " x " << shape.seqlen_k;
+  text << ", d " << shape.head_dim << (shape.causal ? ", causal, " : ", full, ") << name_of(shape.dtype);
+  if (shape.scale != default_scale(shape.head_dim)) text << ", scale " << shape.scale;
+  return text.str();
+}
+
+}  // namespace flashbook

@@ -1,0 +1,158 @@
+/// \file
+/// The three small float formats on the host, bit for bit what cuda_fp16.h, cuda_bf16.h and cuda_fp8.h make
+/// of a float.
+///
+///     format  sign  exponent  mantissa  largest       smallest > 0  infinity
+///     f16     1     5         10        65504         2^-24         yes
+///     bf16    1     8         7         3.39 * 10^38  2^-133        yes
+///     e4m3    1     4         3         448           2^-9          no: all ones is NaN, larger values
+///     saturate
+///
+/// Conversions round to nearest, ties to even. A float's NaN becomes the one with all bits set but the sign.
+#pragma once
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
+#include "common/numeric/dtype.h"
+
+namespace flashbook {
+
+/// IEEE half precision.
+struct f16 {
+  uint16_t bits;
+};
+
+/// The upper half of a float.
+struct bf16 {
+  uint16_t bits;
+};
+
+/// The 8-bit format for forward passes, also called E4M3FN.
+struct e4m3 {
+  uint8_t bits;
+};
+
+namespace detail {
+
+constexpr uint32_t kFloatInfinity = 0x7f80'0000;
+constexpr uint32_t kFloatNaN = 0x7fff'ffff;
+constexpr uint32_t kFloatSign = 0x8000'0000;
+constexpr int kFloatMantissaBits = 23;
+constexpr int kFloatBias = 127;
+
+/// 2^exponent, for exponents of normal floats.
+constexpr float power_of_two(int exponent) {
+  return std::bit_cast<float>(uint32_t(exponent + kFloatBias) << kFloatMantissaBits);
+}
+
+/// Adds to the bits of a float what makes dropping the last `dropped` bits round to nearest even: just under
+/// half of what is kept's last bit, and one more if that bit is odd. A carry into the exponent is the right
+/// carry.
+constexpr uint32_t before_dropping(int dropped, uint32_t bits) {
+  return bits + ((1u << (dropped - 1)) - 1) + ((bits >> dropped) & 1);
+}
+
+/// A finite float without its sign, in a format of fewer exponent and mantissa bits. A value beyond the
+/// format's largest comes back beyond the largest encoding.
+template <int kMantissaBits, int kBias>
+constexpr uint32_t encode_magnitude(uint32_t magnitude) {
+  constexpr int kSmallestExponent = 1 - kBias;  // of a normal value; subnormals share its spacing
+  if (std::bit_cast<float>(magnitude) < power_of_two(kSmallestExponent)) {
+    // Let the adder round: floats just above this power of two are spaced as the format's subnormals are.
+    constexpr float kSameSpacing = power_of_two(kSmallestExponent - kMantissaBits + kFloatMantissaBits);
+    return std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + kSameSpacing) -
+           std::bit_cast<uint32_t>(kSameSpacing);
+  }
+  constexpr int kDropped = kFloatMantissaBits - kMantissaBits;
+  constexpr uint32_t kRebias = uint32_t(kFloatBias - kBias) << kFloatMantissaBits;
+  return (before_dropping(kDropped, magnitude) - kRebias) >> kDropped;
+}
+
+/// The float behind exponent and mantissa of such a format, for every encoding that is not infinite or NaN.
+template <int kMantissaBits, int kBias>
+constexpr float decode_magnitude(uint32_t magnitude) {
+  if (magnitude >> kMantissaBits == 0)  // zero or subnormal: a count of the smallest steps
+    return float(magnitude) * power_of_two(1 - kBias - kMantissaBits);
+  constexpr uint32_t kRebias = uint32_t(kFloatBias - kBias) << kFloatMantissaBits;
+  return std::bit_cast<float>((magnitude << (kFloatMantissaBits - kMantissaBits)) + kRebias);
+}
+
+constexpr float with_sign(bool negative, float magnitude) { return negative ? -magnitude : magnitude; }
+
+}  // namespace detail
+
+/// Rounds to f16; 65520 and more becomes infinite.
+constexpr f16 to_f16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t magnitude = bits & ~detail::kFloatSign;
+  if (magnitude > detail::kFloatInfinity) return {0x7fff};
+  const uint32_t sign = bits >> 16 & 0x8000;
+  // Halfway from the largest value to 65536, which would be next.
+  if (value >= 65520.0f || value <= -65520.0f) return {uint16_t(sign | 0x7c00)};
+  return {uint16_t(sign | detail::encode_magnitude<10, 15>(magnitude))};
+}
+
+/// Rounds to bf16; what is closer to 2^128 than to the largest value becomes infinite.
+constexpr bf16 to_bf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & ~detail::kFloatSign) > detail::kFloatInfinity) return {0x7fff};
+  // The exponent is a float's, so subnormals need no care.
+  return {uint16_t(detail::before_dropping(16, bits) >> 16)};
+}
+
+/// Rounds to e4m3; more than 448, infinity too, becomes 448.
+constexpr e4m3 to_e4m3(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t magnitude = bits & ~detail::kFloatSign;
+  if (magnitude > detail::kFloatInfinity) return {0x7f};
+  const uint32_t sign = bits >> 24 & 0x80;
+  if (value >= 448.0f || value <= -448.0f) return {uint8_t(sign | 0x7e)};
+  return {uint8_t(sign | detail::encode_magnitude<3, 7>(magnitude))};
+}
+
+/// The value behind the encoding; exact, since every value of the small formats is a float.
+constexpr float to_float(f16 value) {
+  const uint32_t magnitude = value.bits & 0x7fff;
+  if (magnitude > 0x7c00) return std::bit_cast<float>(detail::kFloatNaN);
+  const bool negative = value.bits & 0x8000;
+  if (magnitude == 0x7c00) return detail::with_sign(negative, std::bit_cast<float>(detail::kFloatInfinity));
+  return detail::with_sign(negative, detail::decode_magnitude<10, 15>(magnitude));
+}
+
+/// \copydoc to_float(f16)
+constexpr float to_float(bf16 value) { return std::bit_cast<float>(uint32_t(value.bits) << 16); }
+
+/// \copydoc to_float(f16)
+constexpr float to_float(e4m3 value) {
+  const uint32_t magnitude = value.bits & 0x7f;
+  if (magnitude == 0x7f) return std::bit_cast<float>(detail::kFloatNaN);
+  return detail::with_sign(value.bits & 0x80, detail::decode_magnitude<3, 7>(magnitude));
+}
+
+/// A float as it is, so that code for every type can call to_float.
+constexpr float to_float(float value) { return value; }
+
+/// The value rounded to T: float, f16, bf16 or e4m3.
+template <typename T>
+constexpr T from_float(float value) {
+  if constexpr (std::is_same_v<T, f16>)
+    return to_f16(value);
+  else if constexpr (std::is_same_v<T, bf16>)
+    return to_bf16(value);
+  else if constexpr (std::is_same_v<T, e4m3>)
+    return to_e4m3(value);
+  else
+    return static_cast<std::enable_if_t<std::is_same_v<T, float>, T>>(value);
+}
+
+/// Calls `body(T())` with the host type of `type`: the bridge from a type known at run time to a template.
+template <typename Body>
+decltype(auto) with_host_type(DType type, Body&& body) {
+  if (type == DType::f16) return body(f16());
+  if (type == DType::bf16) return body(bf16());
+  if (type == DType::e4m3) return body(e4m3());
+  return body(float());
+}
+
+}  // namespace flashbook
