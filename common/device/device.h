@@ -1,6 +1,6 @@
 /// \file
-/// Where kernels run, seen from the host: memory, time, and what machine it is. CUDA or the simulator stands behind it; a
-/// build holds one of the two.
+/// Where kernels run, seen from the host: memory, time, and what machine it is. CUDA or the simulator stands
+/// behind it; a build holds one of the two.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,8 @@ namespace flashbook::device {
 /// The machine behind this build.
 enum class Machine { gpu, simulator };
 
-/// A CUDA stream (the same type as cudaStream_t); null is the default stream. The simulator runs every launch at once and ignores it.
+/// A CUDA stream (the same type as cudaStream_t); null is the default stream. The simulator runs every launch
+/// at once and ignores it.
 using Stream = CUstream_st*;
 
 /// There is no GPU, or not the one that is needed. Exit code 77.
@@ -32,13 +33,13 @@ struct DeviceError : std::runtime_error {
 /// What is known about the machine.
 struct Info {
   Machine machine;
-  std::string name;           ///< "NVIDIA H200", or "simulator"
-  int compute_capability;     ///< 90 for an H200; the simulator says 90
-  int multiprocessors;        ///< SMs; the simulator says 1
-  int64_t memory_free;        ///< bytes that can be allocated now
-  int64_t l2_bytes;           ///< size of the L2 cache; 0 in the simulator
-  std::string driver;         ///< "13.0", the highest CUDA the driver knows; empty in the simulator
-  std::string runtime;        ///< "13.0", the CUDA runtime built in; empty in the simulator
+  std::string name;        ///< "NVIDIA H200", or "simulator"
+  int compute_capability;  ///< 90 for an H200; the simulator says 90
+  int multiprocessors;     ///< SMs; the simulator says 1
+  int64_t memory_free;     ///< bytes that can be allocated now
+  int64_t l2_bytes;        ///< size of the L2 cache; 0 in the simulator
+  std::string driver;      ///< "13.0", the highest CUDA the driver knows; empty in the simulator
+  std::string runtime;     ///< "13.0", the CUDA runtime built in; empty in the simulator
 };
 
 /// The machine of this build, without touching it.
@@ -79,11 +80,12 @@ class Buffer {
 /// Waits until all work given to the device is done; throws DeviceError if some of it failed.
 void synchronize();
 
-/// Seconds that `work`, launched on `stream`, takes on the device: between two CUDA events, or by the host's clock in the
-/// simulator.
+/// Seconds that `work`, launched on `stream`, takes on the device: between two CUDA events, or by the host's
+/// clock in the simulator.
 double time_on_device(Stream stream, const std::function<void()>& work);
 
-/// Overwrites a buffer larger than the L2 cache, so that the next launch finds none of its data there. Nothing in the simulator.
+/// Overwrites a buffer larger than the L2 cache, so that the next launch finds none of its data there.
+/// Nothing in the simulator.
 void flush_l2(Stream stream);
 
 }  // namespace flashbook::device

@@ -1,0 +1,20 @@
+/// \file
+/// What a machine does for a Buffer. simulated.cpp and cuda.cu each implement it; a build holds one.
+#pragma once
+#include <cstddef>
+
+namespace flashbook::device::backend {
+
+/// Device memory, not null. Throws DeviceError if there is not enough.
+void* allocate(std::size_t bytes);
+
+/// Frees it.
+void free(void* address) noexcept;
+
+/// Copies between host and device, in either direction, after all work before it.
+void copy(void* target, const void* source, std::size_t bytes);
+
+/// Sets every byte of device memory.
+void fill(void* address, unsigned char byte, std::size_t bytes);
+
+}  // namespace flashbook::device::backend

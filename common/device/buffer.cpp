@@ -1,0 +1,74 @@
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "common/device/backend.h"
+#include "common/device/device.h"
+#include "common/device/host_memory.h"
+
+namespace flashbook::device {
+namespace {
+
+constexpr unsigned char kPoisonByte = 0xff;
+
+void require_size(const char* copy, std::size_t got, std::size_t buffer) {
+  if (got != buffer)
+    throw DeviceError(std::string(copy) + " of " + std::to_string(got) + " bytes: the buffer has " +
+                      std::to_string(buffer));
+}
+
+}  // namespace
+
+Buffer::Buffer(Place place, std::size_t bytes) : place_(place), bytes_(bytes) {
+  if (bytes == 0) return;
+  data_ = place == Place::host ? allocate_host_memory(bytes) : backend::allocate(bytes);
+  poison();
+}
+
+Buffer::~Buffer() {
+  if (!data_) return;
+  if (place_ == Place::host)
+    free_host_memory(data_);
+  else
+    backend::free(data_);
+}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : place_(other.place_),
+      data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  std::swap(place_, other.place_);
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+void Buffer::upload(std::span<const std::byte> source) {
+  require_size("upload", source.size(), bytes_);
+  if (bytes_ == 0) return;
+  if (place_ == Place::host)
+    std::memcpy(data_, source.data(), bytes_);
+  else
+    backend::copy(data_, source.data(), bytes_);
+}
+
+void Buffer::download(std::span<std::byte> target) const {
+  require_size("download", target.size(), bytes_);
+  if (bytes_ == 0) return;
+  if (place_ == Place::host)
+    std::memcpy(target.data(), data_, bytes_);
+  else
+    backend::copy(target.data(), data_, bytes_);
+}
+
+void Buffer::poison() {
+  if (bytes_ == 0) return;
+  if (place_ == Place::host)
+    std::memset(data_, kPoisonByte, bytes_);
+  else
+    backend::fill(data_, kPoisonByte, bytes_);
+}
+
+}  // namespace flashbook::device

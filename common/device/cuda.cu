@@ -1,0 +1,155 @@
+/// \file
+/// device.h over the CUDA runtime.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <string>
+
+#include "common/device/backend.h"
+#include "common/device/device.h"
+
+namespace flashbook::device {
+namespace {
+
+/// Throws DeviceError if a CUDA call failed.
+void check(cudaError_t error, const char* call) {
+  if (error == cudaSuccess) return;
+  cudaGetLastError();  // seen: the next launch must not report it as its own
+  throw DeviceError(std::string(call) + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) +
+                    ")");
+}
+
+/// "13.0" for CUDA's 13000; "none" for 0, which is what cudaDriverGetVersion says without a driver.
+std::string version_text(int version) {
+  if (version == 0) return "none";
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+std::string driver_version() {
+  int version = 0;
+  check(cudaDriverGetVersion(&version), "cudaDriverGetVersion");
+  return version_text(version);
+}
+
+std::string runtime_version() {
+  int version = 0;
+  check(cudaRuntimeGetVersion(&version), "cudaRuntimeGetVersion");
+  return version_text(version);
+}
+
+/// The device that launches go to. Throws HardwareMissing if there is none.
+int current_device() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0) {
+    cudaGetLastError();
+    throw HardwareMissing(
+        "no usable CUDA GPU: " + std::string(error == cudaSuccess ? "no device" : cudaGetErrorString(error)) +
+        "; driver " + driver_version() + ", runtime " + runtime_version() + ". Use the simulator: --no-cuda");
+  }
+  int device = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  return device;
+}
+
+int attribute(cudaDeviceAttr which, int device) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
+  return value;
+}
+
+int64_t memory_free() {
+  std::size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return int64_t(free);
+}
+
+int64_t l2_bytes(int device) { return attribute(cudaDevAttrL2CacheSize, device); }
+
+/// A CUDA event with timing.
+class Event {
+ public:
+  Event() { check(cudaEventCreate(&event_), "cudaEventCreate"); }
+  ~Event() { cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  void record(Stream stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
+  void wait() { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+  double seconds_since(const Event& earlier) const {
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, earlier.event_, event_), "cudaEventElapsedTime");
+    return double(milliseconds) * 1e-3;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace
+
+Machine machine() { return Machine::gpu; }
+
+Info info() {
+  const int device = current_device();
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  return {.machine = Machine::gpu,
+          .name = properties.name,
+          .compute_capability = properties.major * 10 + properties.minor,
+          .multiprocessors = properties.multiProcessorCount,
+          .memory_free = memory_free(),
+          .l2_bytes = l2_bytes(device),
+          .driver = driver_version(),
+          .runtime = runtime_version()};
+}
+
+void synchronize() { check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }
+
+double time_on_device(Stream stream, const std::function<void()>& work) {
+  Event begin, end;
+  begin.record(stream);
+  work();
+  end.record(stream);
+  end.wait();
+  return end.seconds_since(begin);
+}
+
+void flush_l2(Stream stream) {
+  // Twice the cache's size: which lines it evicts first is not known. Allocated once and kept, since an
+  // allocation between two timed launches would disturb them.
+  static const Buffer buffer(Place::device, 2 * std::size_t(l2_bytes(current_device())));
+  check(cudaMemsetAsync(buffer.data(), 0, buffer.bytes(), stream), "cudaMemsetAsync");
+}
+
+namespace backend {
+
+void* allocate(std::size_t bytes) {
+  current_device();  // without a GPU that is what to say, not that there is no memory
+  void* address = nullptr;
+  const cudaError_t error = cudaMalloc(&address, bytes);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    throw DeviceError("not enough GPU memory: " + std::to_string(bytes) + " bytes needed, " +
+                      std::to_string(memory_free()) + " available. Use a smaller shape");
+  }
+  check(error, "cudaMalloc");
+  return address;
+}
+
+void free(void* address) noexcept { cudaFree(address); }
+
+void copy(void* target, const void* source, std::size_t bytes) {
+  // The default stream waits for the other streams only if they were created blocking; a copy must wait for
+  // all.
+  synchronize();
+  check(cudaMemcpy(target, source, bytes, cudaMemcpyDefault), "cudaMemcpy");
+}
+
+void fill(void* address, unsigned char byte, std::size_t bytes) {
+  check(cudaMemset(address, byte, bytes), "cudaMemset");
+  synchronize();  // the memset may still run when the call returns, and other streams do not wait for it
+}
+
+}  // namespace backend
+}  // namespace flashbook::device

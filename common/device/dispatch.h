@@ -1,0 +1,42 @@
+/// \file
+/// From a Shape's run-time numbers to a kernel's template arguments.
+#pragma once
+#include <stdexcept>
+#include <string>
+
+#include "common/device/kernel.h"
+#include "common/numeric/dtype.h"
+
+namespace flashbook::device {
+
+/// Calls body.operator()<T>() with the kernel's type for `dtype`: float, __half or __nv_bfloat16.
+template <typename Body>
+void with_type(DType dtype, Body body) {
+  switch (dtype) {
+    case DType::f32:
+      return body.template operator()<float>();
+    case DType::f16:
+      return body.template operator()<__half>();
+    case DType::bf16:
+      return body.template operator()<__nv_bfloat16>();
+    case DType::e4m3:
+      break;
+  }
+  throw std::logic_error("no kernel takes " + std::string(name_of(dtype)) + " here");
+}
+
+/// Calls body.operator()<kHeadDim>() with `head_dim` as a constant: 64, 128 or 256.
+template <typename Body>
+void with_head_dim(int head_dim, Body body) {
+  switch (head_dim) {
+    case 64:
+      return body.template operator()<64>();
+    case 128:
+      return body.template operator()<128>();
+    case 256:
+      return body.template operator()<256>();
+  }
+  throw std::logic_error("no kernel takes head_dim " + std::to_string(head_dim));
+}
+
+}  // namespace flashbook::device

@@ -1,0 +1,20 @@
+/// \file
+/// The host's memory, which Linux hands out without having it: a program that asks for too much is killed
+/// when it writes.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace flashbook::device {
+
+/// Bytes that this process can still use without being killed for it; 2^62 where the system does not say.
+int64_t host_memory_available();
+
+/// Allocates memory on a 256-byte boundary, as device memory is. Throws DeviceError if so much is not
+/// available.
+void* allocate_host_memory(std::size_t bytes);
+
+/// Frees it; null is fine.
+void free_host_memory(void* address);
+
+}  // namespace flashbook::device

@@ -1,0 +1,28 @@
+/// \file
+/// What every file with a kernel includes: CUDA's language, from CUDA or from the simulator.
+#pragma once
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#else
+#include "common/simulator/cuda.h"
+#endif
+
+namespace flashbook {
+
+/// The block's dynamic shared memory, 1024-byte aligned, as T. Its size is set by the launch.
+template <typename T>
+__device__ __forceinline__ T* dynamic_shared() {
+#ifdef __CUDACC__
+  extern __shared__ __align__(1024) unsigned char flashbook_dynamic_shared[];
+  return reinterpret_cast<T*>(flashbook_dynamic_shared);
+#else
+  return reinterpret_cast<T*>(sim::dynamic_shared_memory());
+#endif
+}
+
+}  // namespace flashbook

@@ -1,0 +1,53 @@
+/// \file
+/// Launching a kernel on the machine of this build.
+#pragma once
+#include <cstddef>
+#include <string>
+
+#include "common/device/device.h"
+#include "common/device/kernel.h"
+
+namespace flashbook::device {
+
+/// "launch <<<(8,4,1), (128,1,1), 65536>>>: ", the beginning of every message about a launch.
+inline std::string describe_launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes) {
+  const auto triple = [](dim3 d) {
+    return "(" + std::to_string(d.x) + "," + std::to_string(d.y) + "," + std::to_string(d.z) + ")";
+  };
+  return "launch <<<" + triple(grid) + ", " + triple(block) + ", " + std::to_string(dynamic_shared_bytes) +
+         ">>>: ";
+}
+
+/// Launches `kernel` with `args`, each converted to the parameter's type. On a GPU it returns at once, in the
+/// simulator when the kernel is done. Throws DeviceError if the machine refuses the launch; the simulator
+/// also if a thread breaks a rule.
+template <typename... Params, typename... Args>
+void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, Stream stream,
+            Args... args) {
+  static_assert(sizeof...(Params) == sizeof...(Args), "one argument for each of the kernel's parameters");
+#ifdef __CUDACC__
+  // What a block gets without being asked for; more must be allowed kernel by kernel.
+  constexpr std::size_t kDefaultSharedBytes = 48 * 1024;
+  cudaError_t error = cudaSuccess;
+  if (dynamic_shared_bytes > kDefaultSharedBytes)
+    error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(dynamic_shared_bytes));
+  if (error == cudaSuccess) {
+    kernel<<<grid, block, dynamic_shared_bytes, stream>>>(static_cast<Params>(args)...);
+    error = cudaGetLastError();
+  } else {
+    cudaGetLastError();  // a refused attribute would be reported again by the next call
+  }
+  if (error != cudaSuccess)
+    throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes) + cudaGetErrorString(error));
+#else
+  static_cast<void>(stream);
+  try {
+    sim::run_grid(grid, block, dynamic_shared_bytes, [&] { kernel(static_cast<Params>(args)...); });
+  } catch (const sim::Error& error) {
+    throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes) + error.what());
+  }
+#endif
+}
+
+}  // namespace flashbook::device

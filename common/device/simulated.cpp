@@ -1,0 +1,60 @@
+/// \file
+/// device.h over the simulator: device memory is a part of the host's, and a launch is over when it returns.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <string>
+
+#include "common/device/backend.h"
+#include "common/device/device.h"
+#include "common/device/host_memory.h"
+#include "common/simulator/launch.h"
+#include "common/simulator/memory.h"
+
+namespace flashbook::device {
+
+Machine machine() { return Machine::simulator; }
+
+Info info() {
+  return {.machine = Machine::simulator,
+          .name = "simulator",
+          .compute_capability = 90,
+          .multiprocessors = 1,
+          .memory_free = std::min(host_memory_available(), int64_t(sim::largest_global_gap())),
+          .l2_bytes = 0,
+          .driver = "",
+          .runtime = ""};
+}
+
+void synchronize() {}
+
+double time_on_device(Stream, const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+void flush_l2(Stream) {}
+
+namespace backend {
+
+void* allocate(std::size_t bytes) {
+  if (bytes > std::size_t(host_memory_available()))
+    throw DeviceError("not enough memory for the simulator: " + std::to_string(bytes) + " bytes needed, " +
+                      std::to_string(host_memory_available()) +
+                      " available on this host. Use a smaller shape");
+  try {
+    return sim::allocate_global(bytes);
+  } catch (const sim::Error& error) {
+    throw DeviceError(error.what());
+  }
+}
+
+void free(void* address) noexcept { sim::free_global(address); }
+
+void copy(void* target, const void* source, std::size_t bytes) { std::memcpy(target, source, bytes); }
+
+void fill(void* address, unsigned char byte, std::size_t bytes) { std::memset(address, byte, bytes); }
+
+}  // namespace backend
+}  // namespace flashbook::device

@@ -1,0 +1,41 @@
+/// \file
+/// Named barriers: __syncthreads for some of a block's warps.
+///
+/// A block has 16 of them; __syncthreads is number 0. A barrier completes when `kThreads` threads have
+/// arrived, whichever they are, and is then ready for the next round. Ids and counts are template arguments,
+/// since for a run-time id ptxas must reserve all 16.
+#pragma once
+#include "common/device/kernel.h"
+#include "common/ptx/call_site.h"
+
+namespace flashbook {
+
+/// Arrives at barrier `kBarrier` and waits until `kThreads` threads have. What they wrote to shared and
+/// global memory before is then visible to those who waited. Preconditions: whole warps call it, and all who
+/// use the barrier in one round name the same count. (PTX ISA, barrier.sync and bar.sync)
+template <int kBarrier, int kThreads>
+__device__ __forceinline__ void named_barrier_sync([[maybe_unused]] CallSite where = CallSite::current()) {
+  static_assert(0 <= kBarrier && kBarrier < 16, "a block has barriers 0 to 15");
+  static_assert(kThreads > 0 && kThreads <= 1024 && kThreads % 32 == 0, "whole warps arrive at a barrier");
+#ifdef __CUDACC__
+  asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory");
+#else
+  sim::barrier_sync("named_barrier_sync", kBarrier, kThreads, where);
+#endif
+}
+
+/// Arrives at barrier `kBarrier` and goes on: the signal of a producer to those who wait with
+/// named_barrier_sync. What the caller wrote before is visible to them. Preconditions: as above. (PTX ISA,
+/// barrier.arrive and bar.arrive)
+template <int kBarrier, int kThreads>
+__device__ __forceinline__ void named_barrier_arrive([[maybe_unused]] CallSite where = CallSite::current()) {
+  static_assert(0 <= kBarrier && kBarrier < 16, "a block has barriers 0 to 15");
+  static_assert(kThreads > 0 && kThreads <= 1024 && kThreads % 32 == 0, "whole warps arrive at a barrier");
+#ifdef __CUDACC__
+  asm volatile("bar.arrive %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory");
+#else
+  sim::barrier_arrive("named_barrier_arrive", kBarrier, kThreads, where);
+#endif
+}
+
+}  // namespace flashbook

@@ -1,0 +1,42 @@
+/// \file
+/// Between float and the element types of a kernel's tensors.
+#pragma once
+#include "common/device/kernel.h"
+
+#ifdef __CUDACC__
+#include <concepts>
+
+namespace flashbook {
+
+/// An element type of chapters 1 to 5.
+template <typename T>
+concept Element = std::same_as<T, float> || std::same_as<T, __half> || std::same_as<T, __nv_bfloat16>;
+
+/// The float behind an element; exact.
+template <Element T>
+__host__ __device__ __forceinline__ float to_float(T value) {
+  if constexpr (std::same_as<T, __half>)
+    return __half2float(value);
+  else if constexpr (std::same_as<T, __nv_bfloat16>)
+    return __bfloat162float(value);
+  else
+    return value;
+}
+
+/// The float rounded to T, to nearest even (PTX ISA, cvt.rn).
+template <Element T>
+__host__ __device__ __forceinline__ T from_float(float value) {
+  if constexpr (std::same_as<T, __half>)
+    return __float2half_rn(value);
+  else if constexpr (std::same_as<T, __nv_bfloat16>)
+    return __float2bfloat16_rn(value);
+  else
+    return value;
+}
+
+}  // namespace flashbook
+#else
+// In the simulator __half and __nv_bfloat16 are f16 and bf16, so the host's to_float and from_float<T> are
+// the kernel's.
+#include "common/numeric/float_formats.h"
+#endif

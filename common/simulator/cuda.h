@@ -1,0 +1,12 @@
+/// \file
+/// What a kernel's text needs when a host compiler reads it: the simulator's side of <cuda_runtime.h>.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "common/simulator/atomics.h"
+#include "common/simulator/barrier.h"
+#include "common/simulator/language.h"
+#include "common/simulator/launch.h"
+#include "common/simulator/math.h"
+#include "common/simulator/warp.h"

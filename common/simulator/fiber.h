@@ -1,0 +1,68 @@
+/// \file
+/// Fibers: computations that one OS thread runs in turn, each on a stack of its own.
+///
+/// A switch is a function call that returns on another stack: it saves the registers that a callee must keep,
+/// exchanges the stack pointer, and takes the other side's registers. That costs about as much as ten
+/// instructions, where ucontext's two system calls cost a hundred times more; ucontext serves processors that
+/// are neither x86-64 nor arm64.
+#pragma once
+#include <cstddef>
+
+#if !defined(__x86_64__) && !defined(__aarch64__)
+#include <ucontext.h>
+#endif
+
+// AddressSanitizer must be told which stack is in use.
+#if defined(__SANITIZE_ADDRESS__)
+#define FLASHBOOK_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define FLASHBOOK_ASAN 1
+#endif
+#endif
+
+namespace flashbook::sim {
+
+/// A computation that is running or suspended. A fiber stays on the OS thread that started it.
+class Fiber {
+ public:
+  /// What a fiber runs. It must not return: it switches away for good.
+  using Entry = void (*)(void* argument);
+
+  /// The calling OS thread's own computation, or one that `start` will set up.
+  Fiber() = default;
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+
+  /// Makes this fiber begin `entry(argument)` on the given stack when it is first switched to. Whatever it
+  /// was before is dropped: its frames are not unwound.
+  void start(void* stack, std::size_t bytes, Entry entry, void* argument);
+
+  /// Suspends `from`, which is running, and continues `to`. Returns when something switches to `from` again.
+  static void switch_to(Fiber& from, Fiber& to);
+
+ private:
+  [[noreturn]] static void run(void* fiber);
+
+#if defined(__x86_64__) || defined(__aarch64__)
+  void* stack_pointer_ = nullptr;  // while suspended; the registers to keep lie there
+#else
+  ucontext_t context_{};
+#endif
+  Entry entry_ = nullptr;
+  void* argument_ = nullptr;
+#ifdef FLASHBOOK_ASAN
+  const void* stack_ = nullptr;  // null: the OS thread's own
+  std::size_t stack_bytes_ = 0;
+#endif
+};
+
+#if !defined(FLASHBOOK_ASAN) && (defined(__x86_64__) || defined(__aarch64__))
+extern "C" void flashbook_switch_stacks(void** save_stack_pointer, void* load_stack_pointer);
+
+inline void Fiber::switch_to(Fiber& from, Fiber& to) {
+  flashbook_switch_stacks(&from.stack_pointer_, to.stack_pointer_);
+}
+#endif
+
+}  // namespace flashbook::sim

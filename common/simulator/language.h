@@ -1,0 +1,28 @@
+/// \file
+/// CUDA's additions to the C++ language, so that a host compiler takes a kernel's text as it stands.
+#pragma once
+#include "common/numeric/float_formats.h"
+#include "common/simulator/vector_types.h"
+
+// A kernel is a plain function here. These are macros because CUDA's keywords can be nothing else.
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __align__(n) __attribute__((aligned(n)))  // alignas may not stand in the middle of a declaration
+
+/// `__shared__ float tile[64][33];` in a kernel is one array per OS thread, and an OS thread runs one block
+/// at a time. The tag becomes part of the array's symbol, by which the simulator finds it to poison it before
+/// every block; `used` keeps the compiler from concluding that nobody else writes it.
+#define __shared__ __attribute__((abi_tag("cuda_shared"), used)) thread_local
+
+using __half = flashbook::f16;
+using __nv_bfloat16 = flashbook::bf16;
+
+inline thread_local constinit uint3 threadIdx{};
+inline thread_local constinit uint3 blockIdx{};
+inline thread_local constinit dim3 blockDim{};
+inline thread_local constinit dim3 gridDim{};
+constexpr int warpSize = 32;

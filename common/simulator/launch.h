@@ -1,0 +1,41 @@
+/// \file
+/// Running a grid of blocks.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+
+#include "common/simulator/vector_types.h"
+
+namespace flashbook::sim {
+
+/// A rule of the machine was broken, by a kernel or by its launch. The message says which, and where.
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// How grids run.
+struct Options {
+  int os_threads;  ///< blocks run on that many OS threads; at least 1
+  uint64_t seed;   ///< 0: warps run in order. Else: in a random order, the same for the same seed
+};
+
+/// The options of this process. They start as FLASHBOOK_SIM_THREADS (default: one OS thread a core) and
+/// FLASHBOOK_SIM_SEED (default: 0) say. Not to be changed while a grid runs. Throws Error if a variable holds
+/// no number that makes sense.
+Options& options();
+
+/// Shared memory that a block can have on an H100 or H200: 227 KB.
+constexpr std::size_t kMaxSharedBytes = 227 * 1024;
+
+/// Runs `thread_body` for every thread of every block and returns when the last one has exited. Throws Error
+/// for a launch that the machine would refuse, and for the first block, by number, in which a thread breaks a
+/// rule or throws. Later blocks may then not have run.
+void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
+              const std::function<void()>& thread_body);
+
+/// The calling block's dynamic shared memory, 1024-byte aligned.
+unsigned char* dynamic_shared_memory();
+
+}  // namespace flashbook::sim

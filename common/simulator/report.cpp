@@ -1,0 +1,105 @@
+/// \file
+/// What went wrong, in words.
+#include <cstdio>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+#include "common/simulator/language.h"
+#include "common/simulator/scheduler.h"
+
+namespace flashbook::sim {
+namespace {
+
+std::string triple(uint3 index) {
+  return "(" + std::to_string(index.x) + "," + std::to_string(index.y) + "," + std::to_string(index.z) + ")";
+}
+
+std::string hex(uint32_t mask) {
+  char digits[11];
+  std::snprintf(digits, sizeof digits, "0x%08x", mask);
+  return digits;
+}
+
+/// Whether two threads would be described in the same words.
+bool wait_alike(const Thread& a, const Thread& b) {
+  if (a.wait != b.wait) return false;
+  if (a.wait == Wait::exited || a.wait == Wait::nothing) return true;
+  return std::string_view(a.what) == b.what && std::string_view(a.where.file) == b.where.file &&
+         a.where.line == b.where.line &&
+         (a.wait == Wait::barrier ? a.barrier == b.barrier : a.mask == b.mask);
+}
+
+}  // namespace
+
+std::string to_string(Location where) {
+  const std::string_view file = where.file;
+  return std::string(file.substr(file.rfind('/') + 1)) + ":" + std::to_string(where.line);
+}
+
+std::string describe_lanes(uint32_t lanes) {
+  std::string text;
+  for (int first = 0; first < kWarpLanes; ++first) {
+    if (!(lanes >> first & 1)) continue;
+    int last = first;
+    while (last + 1 < kWarpLanes && (lanes >> (last + 1) & 1)) ++last;
+    text += (text.empty() ? "" : ", ") + std::to_string(first);
+    if (last > first) text += "-" + std::to_string(last);
+    first = last;
+  }
+  return (lanes & (lanes - 1) ? "lanes " : "lane ") + text;
+}
+
+std::string describe_call(const Collective& collective, Location where, uint32_t mask) {
+  return std::string(collective.name) + " at " + to_string(where) + " with mask " + hex(mask);
+}
+
+std::string describe_current(const Thread& thread) {
+  return "in block " + triple(blockIdx) + ", thread " + triple(thread.index) + ", warp " +
+         std::to_string(thread.warp) + ", lane " + std::to_string(thread.lane);
+}
+
+std::string Worker::describe_wait(const Thread& thread) const {
+  const std::string call = std::string(thread.what) + " at " + to_string(thread.where);
+  switch (thread.wait) {
+    case Wait::nothing:
+      return "has not started";
+    case Wait::exited:
+      return "exited";
+    case Wait::barrier: {
+      const Barrier& barrier = barriers_[std::size_t(thread.barrier)];
+      const int needed = barrier.expected == kWholeBlock ? alive_ : barrier.expected;
+      return call + ", barrier " + std::to_string(thread.barrier) + ": " + std::to_string(barrier.arrived) +
+             " of " + std::to_string(needed) + " threads arrived";
+    }
+    case Wait::warp: {
+      const Warp& warp = warps_[std::size_t(thread.warp)];
+      uint32_t missing = 0;
+      for (const Gathering& gathering : warp.gatherings)
+        if (gathering.arrived >> thread.lane & 1) missing = gathering.mask & warp.alive & ~gathering.arrived;
+      return call + " with mask " + hex(thread.mask) + ": " + describe_lanes(missing) + " missing";
+    }
+  }
+  return call;
+}
+
+std::string Worker::deadlock_report() const {
+  std::ostringstream report;
+  report << "deadlock in block " << triple(blockIdx) << ": every thread waits or has exited";
+  for (std::size_t warp = 0; warp < warps_.size(); ++warp) {
+    const std::size_t begin = warp * kWarpLanes;
+    const std::size_t end = std::min(begin + kWarpLanes, threads_.size());
+    uint32_t told = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      if (told >> (i - begin) & 1) continue;
+      uint32_t alike = 0;
+      for (std::size_t j = i; j < end; ++j)
+        if (wait_alike(threads_[i], threads_[j])) alike |= 1u << (j - begin);
+      told |= alike;
+      report << "\n  warp " << warp << ", " << describe_lanes(alike) << ": " << describe_wait(threads_[i]);
+    }
+  }
+  return report.str();
+}
+
+}  // namespace flashbook::sim

@@ -1,0 +1,218 @@
+#include "common/simulator/scheduler.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "common/simulator/language.h"
+#include "common/simulator/static_shared.h"
+
+namespace flashbook::sim {
+namespace {
+
+/// Address space of a fiber's stack; memory is taken where it is touched. Not a power of two but a page and
+/// some cache lines more, since otherwise the locals of all threads would compete for the same few sets of
+/// the caches and the TLB.
+constexpr std::size_t kStackBytes = 256 * 1024 + 4096 + 5 * 64;
+
+constexpr std::size_t kSharedAlignment = 1024;
+
+uint64_t mixed(uint64_t x) {
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+  x = (x ^ x >> 27) * 0x94d049bb133111eb;
+  return x ^ x >> 31;
+}
+
+/// The lanes that a warp of a block has.
+uint32_t lanes_of_warp(int warp, int threads) {
+  const int lanes = threads - warp * kWarpLanes;
+  return lanes >= kWarpLanes ? ~0u : (1u << lanes) - 1;
+}
+
+}  // namespace
+
+thread_local constinit Worker* current_worker = nullptr;
+
+int Random::below(int count) {
+  state_ += 0x9e3779b97f4a7c15;
+  return int(mixed(state_) % uint64_t(count));
+}
+
+Worker::Worker() : fibers_(std::make_unique<Fiber[]>(kMaxThreads)) {
+  void* stacks = mmap(nullptr, kStackBytes * kMaxThreads, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (stacks == MAP_FAILED) throw std::bad_alloc();
+  stacks_ = static_cast<unsigned char*>(stacks);
+  shared_ = static_cast<unsigned char*>(std::aligned_alloc(kSharedAlignment, kMaxSharedBytes));
+  if (!shared_) throw std::bad_alloc();
+}
+
+Worker::~Worker() {
+  munmap(stacks_, kStackBytes * kMaxThreads);
+  std::free(shared_);
+}
+
+void Worker::enter_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
+                        const std::function<void()>& body) {
+  grid_ = gridDim = grid;
+  blockDim = block;
+  shared_bytes_ = dynamic_shared_bytes;
+  body_ = &body;
+  static_shared_ = static_shared_arrays();
+  const int count = int(block.x * block.y * block.z);
+  threads_.resize(std::size_t(count));
+  warps_.resize(std::size_t((count + kWarpLanes - 1) / kWarpLanes));
+  for (int i = 0; i < count; ++i) {
+    Thread& thread = threads_[std::size_t(i)];
+    thread.index = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
+    thread.warp = i / kWarpLanes;
+    thread.lane = i % kWarpLanes;
+  }
+}
+
+std::optional<std::string> Worker::run_block(uint64_t number, uint64_t seed) {
+  begin_block(number, seed);
+  current_worker = this;
+  current_ = next_ready();
+  current_->fiber = idle_fiber();
+  threadIdx = current_->index;
+  Fiber::switch_to(os_thread_, *current_->fiber);
+  current_worker = nullptr;
+  if (error_.empty() && alive_ > 0) error_ = deadlock_report();
+  return error_.empty() ? std::nullopt : std::optional(std::move(error_));
+}
+
+void Worker::begin_block(uint64_t number, uint64_t seed) {
+  const uint64_t row = number / grid_.x;
+  blockIdx = {unsigned(number % grid_.x), unsigned(row % grid_.y), unsigned(row / grid_.y)};
+
+  // Shared memory holds what the machine left there, which no kernel may use: NaN, whatever its type.
+  std::memset(shared_, 0xff, shared_bytes_);
+  for (const auto& array : static_shared_) std::memset(array.data(), 0xff, array.size());
+
+  alive_ = int(threads_.size());
+  for (Thread& thread : threads_) {
+    thread.fiber = nullptr;
+    thread.wait = Wait::nothing;
+  }
+  for (int i = 0; i < int(warps_.size()); ++i) {
+    Warp& warp = warps_[std::size_t(i)];
+    warp.alive = warp.ready = lanes_of_warp(i, alive_);
+    warp.gatherings.clear();
+  }
+  ready_warps_ = lanes_of_warp(0, int(warps_.size()));
+  barriers_.fill({});
+  current_ = nullptr;
+  error_.clear();
+  used_fibers_ = 0;
+  idle_fibers_.clear();
+  random_order_ = seed != 0;
+  random_ = Random(mixed(seed) + number);
+}
+
+/// The next thread to run, taken from those that are ready; null if there is none.
+Thread* Worker::next_ready() {
+  if (!ready_warps_) return nullptr;
+  uint32_t candidates = ready_warps_;
+  if (random_order_) {
+    for (int skip = random_.below(std::popcount(candidates)); skip > 0; --skip) candidates &= candidates - 1;
+  } else if (current_) {
+    // Stay with the warp, else take the next one.
+    const uint32_t not_before = ready_warps_ & ~0u << current_->warp;
+    if (not_before) candidates = not_before;
+  }
+  const int warp = std::countr_zero(candidates);
+  uint32_t& ready = warps_[std::size_t(warp)].ready;
+  const int lane = std::countr_zero(ready);
+  ready &= ready - 1;
+  if (!ready) ready_warps_ &= ~(1u << warp);
+  return &threads_[std::size_t(warp * kWarpLanes + lane)];
+}
+
+void Worker::make_ready(int warp, uint32_t lanes) {
+  if (!lanes) return;
+  warps_[std::size_t(warp)].ready |= lanes;
+  ready_warps_ |= 1u << warp;
+}
+
+/// A fiber that will run threads from its beginning.
+Fiber* Worker::idle_fiber() {
+  Fiber* fiber;
+  if (idle_fibers_.empty()) {
+    fiber = &fibers_[std::size_t(used_fibers_++)];
+  } else {
+    fiber = idle_fibers_.back();
+    idle_fibers_.pop_back();
+  }
+  const auto index = int(fiber - fibers_.get());
+  fiber->start(stacks_ + kStackBytes * std::size_t(index), kStackBytes, &run_fiber, this);
+  return fiber;
+}
+
+void Worker::run_fiber(void* worker) { static_cast<Worker*>(worker)->run_threads(); }
+
+/// Runs the current thread, and then every thread that has not started when one exits.
+void Worker::run_threads() {
+  for (;;) {
+    run_current();
+    Fiber* fiber = std::exchange(current_->fiber, nullptr);
+    Thread* next = error_.empty() ? next_ready() : nullptr;
+    if (!next) Fiber::switch_to(*fiber, os_thread_);  // for good: the block is over, or stuck
+    current_ = next;
+    threadIdx = next->index;
+    if (next->fiber) {
+      idle_fibers_.push_back(fiber);
+      Fiber::switch_to(*fiber, *next->fiber);  // for good: whoever takes this fiber starts it anew
+    }
+    next->fiber = fiber;
+  }
+}
+
+/// Runs the current thread to its exit. Nothing that it throws leaves the fiber.
+void Worker::run_current() {
+  std::string error;
+  try {
+    (*body_)();
+    exit_current();
+    return;
+  } catch (const Error& broken_rule) {
+    error = broken_rule.what();
+  } catch (const std::exception& exception) {
+    error = std::string("the kernel threw: ") + exception.what();
+  } catch (...) {
+    error = "the kernel threw something that is no std::exception";
+  }
+  error_ = error + "\n  " + describe_current(*current_);
+}
+
+void Worker::exit_current() {
+  current_->wait = Wait::exited;
+  --alive_;
+  Warp& warp = warps_[std::size_t(current_->warp)];
+  warp.alive &= ~(1u << current_->lane);
+  // Others may have waited for this thread only: from compute capability 7.0 on, exited threads take part in
+  // nothing.
+  complete_if_full(barriers_[0]);
+  for (std::size_t i = warp.gatherings.size(); i-- > 0;) complete_if_full(warp, i);
+}
+
+/// Lets others run until the current thread is made ready again.
+void Worker::suspend(Wait wait, const char* what, Location where) {
+  Thread& self = *current_;
+  self.wait = wait;
+  self.what = what;
+  self.where = where;
+  Thread* next = next_ready();
+  if (!next) Fiber::switch_to(*self.fiber, os_thread_);  // for good: a deadlock
+  if (!next->fiber) next->fiber = idle_fiber();
+  current_ = next;
+  threadIdx = next->index;
+  Fiber::switch_to(*self.fiber, *next->fiber);
+}
+
+}  // namespace flashbook::sim

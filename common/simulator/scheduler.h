@@ -1,0 +1,160 @@
+/// \file
+/// How one block runs. Internal to the simulator: kernels see barrier.h, warp.h and launch.h.
+///
+/// One OS thread runs a block from its first thread to the exit of its last. A thread runs until it must wait
+/// for others; then the next thread that can go on does. The lanes of a warp take turns, so a warp advances
+/// nearly in lock-step.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/simulator/barrier.h"
+#include "common/simulator/fiber.h"
+#include "common/simulator/launch.h"
+#include "common/simulator/location.h"
+#include "common/simulator/vector_types.h"
+#include "common/simulator/warp.h"
+
+namespace flashbook::sim {
+
+constexpr int kWarpLanes = 32;
+constexpr int kMaxThreads = 1024;  ///< of a block
+constexpr int kMaxWarps = kMaxThreads / kWarpLanes;
+
+/// What a thread that does not run waits for.
+enum class Wait : uint8_t { nothing, barrier, warp, exited };
+
+/// A CUDA thread.
+struct Thread {
+  uint3 index;  ///< threadIdx
+  int warp, lane;
+  Fiber* fiber = nullptr;  ///< what it runs on; null before it starts and after it exits
+  Wait wait = Wait::nothing;
+  const char* what = "";  ///< the call in which it last waited, and its place
+  Location where;
+  int barrier = 0;    ///< of Wait::barrier
+  uint32_t mask = 0;  ///< of Wait::warp
+};
+
+/// A collective for which some lanes of a warp have come and others have not.
+struct Gathering {
+  const Collective* collective;
+  uint32_t mask;  ///< the lanes it was called for
+  uint32_t arrived;
+  Location where;  ///< of the first lane
+};
+
+/// A warp.
+struct Warp {
+  uint32_t alive = 0;                 ///< lanes that have not exited
+  uint32_t ready = 0;                 ///< lanes that could run now
+  std::vector<Gathering> gatherings;  ///< at most one, unless parts of the warp go different ways
+  std::array<void*, kWarpLanes> operands{};
+};
+
+/// One of the 16 barriers of a block, in one round.
+struct Barrier {
+  int expected = 0;  ///< threads that complete the round, or kWholeBlock
+  int arrived = 0;
+  Location where;                             ///< of the first thread
+  std::array<uint32_t, kMaxWarps> waiting{};  ///< lanes of each warp
+};
+
+/// SplitMix64: random numbers whose generator costs nothing to seed, once a block.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  /// A number in [0, count).
+  int below(int count);
+
+ private:
+  uint64_t state_;
+};
+
+/// What an OS thread needs to run blocks: stacks, shared memory, and the state of its block. Kept from grid
+/// to grid.
+class Worker {
+ public:
+  Worker();
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  /// Prepares the calling OS thread, which must be the one that runs the grid's blocks, and sets its blockDim
+  /// and gridDim.
+  void enter_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const std::function<void()>& body);
+
+  /// Runs block `number`, counted x first, on the grid's seed. Returns what went wrong, or nothing.
+  std::optional<std::string> run_block(uint64_t number, uint64_t seed);
+
+  // What the running thread calls, by way of barrier.h, warp.h and launch.h.
+  void sync(const char* what, int barrier, int threads, Location where);
+  void arrive(const char* what, int barrier, int threads, Location where);
+  void gather(const Collective& collective, uint32_t mask, void* operand, Location where);
+  unsigned char* dynamic_shared() { return shared_; }
+  const Thread& current() const { return *current_; }
+
+ private:
+  void begin_block(uint64_t number, uint64_t seed);
+  static void run_fiber(void* worker);
+  void run_threads();
+  void run_current();
+  void exit_current();
+  void suspend(Wait wait, const char* what, Location where);
+  Thread* next_ready();
+  Fiber* idle_fiber();
+  void make_ready(int warp, uint32_t lanes);
+
+  Barrier& arrive_at(const char* what, int barrier, int threads, Location where);
+  bool complete_if_full(Barrier& barrier);
+  bool complete_if_full(Warp& warp, std::size_t gathering);
+  std::string deadlock_report() const;
+  std::string describe_wait(const Thread& thread) const;
+
+  // Of the grid.
+  dim3 grid_;
+  std::size_t shared_bytes_ = 0;
+  const std::function<void()>* body_ = nullptr;
+  std::vector<std::span<unsigned char>> static_shared_;
+
+  // Of the block.
+  std::vector<Thread> threads_;
+  std::vector<Warp> warps_;
+  std::array<Barrier, kBarriers> barriers_;
+  uint32_t ready_warps_ = 0;
+  int alive_ = 0;
+  Thread* current_ = nullptr;
+  std::string error_;
+  bool random_order_ = false;
+  Random random_{0};
+
+  // A thread gets a fiber when it starts and leaves it to the next one when it exits: a kernel whose threads
+  // never wait runs on a single stack.
+  Fiber os_thread_;
+  std::unique_ptr<Fiber[]> fibers_;
+  int used_fibers_ = 0;
+  std::vector<Fiber*> idle_fibers_;
+
+  unsigned char* shared_ = nullptr;
+  unsigned char* stacks_ = nullptr;
+};
+
+/// What the calling OS thread runs blocks with; null outside a grid.
+extern thread_local constinit Worker* current_worker;
+
+/// "lanes 0-15, 20".
+std::string describe_lanes(uint32_t lanes);
+
+/// "__shfl_sync at kernel.cuh:12 with mask 0x0000ffff".
+std::string describe_call(const Collective& collective, Location where, uint32_t mask);
+
+/// "in block (0,2,0), thread (5,0,0), warp 0, lane 5": the thread that runs.
+std::string describe_current(const Thread& thread);
+
+}  // namespace flashbook::sim

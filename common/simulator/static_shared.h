@@ -1,0 +1,16 @@
+/// \file
+/// Finding a kernel's `__shared__` arrays, to poison them.
+#pragma once
+#include <span>
+#include <vector>
+
+namespace flashbook::sim {
+
+/// The calling OS thread's copies of every `__shared__` array in this program.
+///
+/// They are thread-local variables whose symbols carry a tag (language.h); the program's own symbol table
+/// says where in a thread's memory they lie. Nothing is found, and so nothing poisoned, if the program is
+/// stripped, if a kernel lies in a shared library, and on systems without ELF.
+std::vector<std::span<unsigned char>> static_shared_arrays();
+
+}  // namespace flashbook::sim

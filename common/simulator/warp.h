@@ -1,0 +1,130 @@
+/// \file
+/// What the lanes of a warp do together: shuffles, votes, __syncwarp.
+#pragma once
+#include <cstdint>
+
+#include "common/simulator/location.h"
+
+namespace flashbook::sim {
+
+/// Something that lanes of a warp do together. Each lane hands in a pointer to its operand; the last one to
+/// come computes for all of them. Two calls are the same collective if they name the same object.
+struct Collective {
+  const char* name;  ///< the call's name in reports
+  /// Computes for the lanes of `lanes`; `operands[lane]` is what a lane handed in.
+  void (*combine)(void* const* operands, uint32_t lanes);
+};
+
+/// Waits until every lane in `mask` that has not exited takes part in `collective` with the same mask.
+void warp_collective(const Collective& collective, uint32_t mask, void* operand, Location where);
+
+/// The calling thread's lane in its warp.
+int lane();
+
+/// Throws: `reader` shuffles from lane `source`, which takes no part.
+[[noreturn]] void shuffle_reads_absent_lane(const Collective& collective, int reader, int source);
+
+/// Throws: `width` is not a power of two up to 32.
+[[noreturn]] void wrong_shuffle_width(const Collective& collective, int width, Location where);
+
+/// One lane's part in a shuffle.
+template <typename T>
+struct ShuffleOperand {
+  T value;     ///< in: what this lane offers
+  int source;  ///< in: whose value it takes
+  T result;    ///< out
+};
+
+/// Which shuffle it is; each reads its lane argument in its own way.
+enum class Shuffle { idx, up, down, xor_ };
+
+template <typename T, Shuffle kShuffle>
+void shuffle(void* const* operands, uint32_t lanes);
+
+/// The four shuffles of T.
+template <typename T, Shuffle kShuffle>
+inline constexpr Collective kShuffleOf{kShuffle == Shuffle::idx    ? "__shfl_sync"
+                                       : kShuffle == Shuffle::up   ? "__shfl_up_sync"
+                                       : kShuffle == Shuffle::down ? "__shfl_down_sync"
+                                                                   : "__shfl_xor_sync",
+                                       &shuffle<T, kShuffle>};
+
+template <typename T, Shuffle kShuffle>
+void shuffle(void* const* operands, uint32_t lanes) {
+  for (int reader = 0; reader < 32; ++reader) {
+    if (!(lanes >> reader & 1)) continue;
+    auto* operand = static_cast<ShuffleOperand<T>*>(operands[reader]);
+    if (!(lanes >> operand->source & 1))
+      shuffle_reads_absent_lane(kShuffleOf<T, kShuffle>, reader, operand->source);
+    operand->result = static_cast<ShuffleOperand<T>*>(operands[operand->source])->value;
+  }
+}
+
+/// The lane that a shuffle reads (PTX ISA, shfl.sync): a source outside the caller's part of `width` lanes
+/// becomes the caller itself; only xor may reach into an earlier part.
+template <Shuffle kShuffle>
+int shuffle_source(int lane, int argument, int width) {
+  const int first = lane & ~(width - 1);
+  const int last = first + width - 1;
+  if constexpr (kShuffle == Shuffle::idx) return first | (argument & (width - 1));
+  if constexpr (kShuffle == Shuffle::up)
+    return lane - (argument & 31) < first ? lane : lane - (argument & 31);
+  if constexpr (kShuffle == Shuffle::down)
+    return lane + (argument & 31) > last ? lane : lane + (argument & 31);
+  if constexpr (kShuffle == Shuffle::xor_)
+    return (lane ^ (argument & 31)) > last ? lane : lane ^ (argument & 31);
+}
+
+template <Shuffle kShuffle, typename T>
+T shuffled(uint32_t mask, T value, int argument, int width, Location where) {
+  if (width < 1 || width > 32 || (width & (width - 1)) != 0)
+    wrong_shuffle_width(kShuffleOf<T, kShuffle>, width, where);
+  ShuffleOperand<T> operand{value, shuffle_source<kShuffle>(lane(), argument, width), value};
+  warp_collective(kShuffleOf<T, kShuffle>, mask, &operand, where);
+  return operand.result;
+}
+
+/// The lanes in `mask` whose predicate is true. `which` is kBallot, kAny or kAll.
+uint32_t vote(const Collective& which, uint32_t mask, bool predicate, Location where);
+extern const Collective kBallot, kAny, kAll, kSyncWarp;
+
+}  // namespace flashbook::sim
+
+template <typename T>
+T __shfl_sync(unsigned mask, T value, int source, int width = 32,
+              flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::shuffled<flashbook::sim::Shuffle::idx>(mask, value, source, width, where);
+}
+template <typename T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32,
+                 flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::shuffled<flashbook::sim::Shuffle::up>(mask, value, int(delta), width, where);
+}
+template <typename T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32,
+                   flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::shuffled<flashbook::sim::Shuffle::down>(mask, value, int(delta), width, where);
+}
+template <typename T>
+T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32,
+                  flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::shuffled<flashbook::sim::Shuffle::xor_>(mask, value, lane_mask, width, where);
+}
+
+inline unsigned __ballot_sync(unsigned mask, int predicate,
+                              flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::vote(flashbook::sim::kBallot, mask, predicate != 0, where);
+}
+inline int __any_sync(unsigned mask, int predicate,
+                      flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::vote(flashbook::sim::kAny, mask, predicate != 0, where) != 0;
+}
+inline int __all_sync(unsigned mask, int predicate,
+                      flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  // Whoever votes no is counted, so a lane that has exited is no voice against.
+  return flashbook::sim::vote(flashbook::sim::kAll, mask, predicate == 0, where) == 0;
+}
+inline void __syncwarp(unsigned mask = 0xffffffff,
+                       flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  flashbook::sim::warp_collective(flashbook::sim::kSyncWarp, mask, nullptr, where);
+}
