@@ -25,7 +25,7 @@ struct Chapter {
   const char* title;              ///< "Naive attention"
   device::Place runs_on;          ///< Place::device, or Place::host for a chapter that is CPU code
   std::span<const Step> steps;
-  std::span<const DType> dtypes;  ///< the types it takes; the first is its default
+  std::span<const DType> dtypes;  ///< the types it takes; the default is that of the default shape
   Shape gpu_shape;                ///< default shape on a GPU: fills the card
   Shape cpu_shape;                ///< default shape in the simulator, or on the host: done in seconds
 

@@ -1,0 +1,280 @@
+#include "common/app/options.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include "common/attention/error.h"
+#include "common/attention/npy.h"
+
+namespace flashbook {
+namespace {
+
+/// The options as the user wrote them. Numbers stay text until their names can be said in the error.
+struct Words {
+  std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale;
+  std::string step = "all", device = "auto", check = "auto", reps, seed = "1";
+  std::string q, k, v, output, lse, json;
+  bool causal = false, list = false;
+};
+
+/// A whole number; "4k" means 4096.
+int64_t whole_number(const std::string& option, const std::string& text) {
+  int64_t value = 0;
+  const char* end = text.data() + text.size();
+  auto [rest, error] = std::from_chars(text.data(), end, value);
+  const bool kilo = error == std::errc() && rest + 1 == end && (*rest == 'k' || *rest == 'K');
+  if (error != std::errc() || (rest != end && !kilo) || (kilo && std::abs(value) > (int64_t(1) << 50)))
+    throw InputError(option + " is '" + text + "': give a whole number, such as 4096 or 4k");
+  return kilo ? value * 1024 : value;
+}
+
+/// A whole number that a Shape can hold. Whether it makes sense is validate()'s to say.
+int count(const std::string& option, const std::string& text) {
+  const int64_t value = whole_number(option, text);
+  if (value < 1) throw InputError(option + " is " + text + ": give at least 1");
+  if (value > std::numeric_limits<int>::max())
+    throw InputError(option + " is " + text + ": give at most " +
+                     std::to_string(std::numeric_limits<int>::max()));
+  return int(value);
+}
+
+float real_number(const std::string& option, const std::string& text) {
+  std::size_t used = 0;
+  float value = 0;
+  try {
+    value = std::stof(text, &used);
+  } catch (const std::exception&) {
+  }
+  if (used == 0 || used != text.size())
+    throw InputError(option + " is '" + text + "': give a number, such as 0.125");
+  return value;
+}
+
+std::string names_of(std::span<const DType> types) {
+  std::string names;
+  for (DType type : types) names += (names.empty() ? "" : ", ") + std::string(name_of(type));
+  return names;
+}
+
+DType dtype_of(const std::string& text, const Chapter& chapter) {
+  const std::optional<DType> type = dtype_named(text);
+  if (!type || std::find(chapter.dtypes.begin(), chapter.dtypes.end(), *type) == chapter.dtypes.end())
+    throw InputError("--dtype is '" + text + "': chapter " + std::to_string(chapter.number) + " takes " +
+                     names_of(chapter.dtypes));
+  return *type;
+}
+
+std::vector<int> steps_of(const std::string& text, const Chapter& chapter) {
+  const int last = int(chapter.steps.size());
+  std::vector<int> steps;
+  if (text == "all") {
+    for (int step = 1; step <= last; ++step) steps.push_back(step);
+    return steps;
+  }
+  const int64_t step = whole_number("--step", text);
+  if (step < 1 || step > last)
+    throw InputError("--step is " + text + ": chapter " + std::to_string(chapter.number) +
+                     " has steps 1 to " + std::to_string(last) + ", or all; --list describes them");
+  return {int(step)};
+}
+
+CheckMode check_mode(const std::string& text) {
+  if (text == "auto") return CheckMode::automatic;
+  if (text == "full") return CheckMode::full;
+  if (text == "sample") return CheckMode::sample;
+  if (text == "off") return CheckMode::off;
+  throw InputError("--check is '" + text + "': give full, sample, off or auto");
+}
+
+void check_device(const std::string& text) {
+  const bool is_gpu = device::machine() == device::Machine::gpu;
+  if (text == "auto" || text == (is_gpu ? "gpu" : "sim")) return;
+  if (text == "gpu")
+    throw device::HardwareMissing(
+        "--device gpu: this program was built for the simulator. Build the GPU version: cmake --preset gpu "
+        "&& cmake "
+        "--build --preset gpu");
+  if (text == "sim")
+    throw InputError(
+        "--device sim: this program was built for a GPU. Build the simulator's version: cmake --preset sim "
+        "&& cmake "
+        "--build --preset sim");
+  throw InputError("--device is '" + text + "': give auto, gpu or sim");
+}
+
+/// Fails now rather than after minutes of work.
+void check_writable(const std::string& option, const std::string& file) {
+  if (file.empty()) return;
+  const std::filesystem::path path(file);
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored))
+    throw InputError(option + " " + file + ": there is no folder " + folder.string() + "; make it first");
+  if (std::filesystem::is_directory(path, ignored))
+    throw InputError(option + " " + file + ": that is a folder; name a file in it");
+  if (access(folder.c_str(), W_OK) != 0)
+    throw InputError(option + " " + file + ": the folder " + folder.string() +
+                     " cannot be written to; choose another");
+}
+
+std::string dims_text(const std::vector<int64_t>& dims) {
+  std::string text = "[";
+  for (int64_t dim : dims) text += (text.size() > 1 ? ", " : "") + std::to_string(dim);
+  return text + "]";
+}
+
+NpyArray read_tensor(const std::string& option, const std::string& file) {
+  NpyArray array = read_npy(file);
+  if (array.shape.size() != 4)
+    throw InputError(option + " " + file + " has shape " + dims_text(array.shape) +
+                     ": a tensor is [batch, heads, seqlen, head_dim]; reshape it");
+  for (int64_t dim : array.shape)
+    if (dim < 1 || dim > std::numeric_limits<int>::max())
+      throw InputError(option + " " + file + " has shape " + dims_text(array.shape) +
+                       ": every dimension must be at least 1");
+  return array;
+}
+
+/// A number that a file determines. If the user gave it too, both must say the same.
+int from_file(const std::string& option, const std::string& text, const std::string& file, int64_t value) {
+  if (!text.empty() && count(option, text) != value)
+    throw InputError(option + " " + text + " contradicts " + file + ", which says " + std::to_string(value) +
+                     ": leave the option out");
+  return int(value);
+}
+
+/// Fills shape and inputs from the files.
+void read_inputs(const Words& words, const Chapter& chapter, Options& options) {
+  if (words.q.empty() || words.k.empty() || words.v.empty())
+    throw InputError("--q, --k and --v go together: give all three files, or none for random inputs");
+  NpyArray q = read_tensor("--q", words.q), k = read_tensor("--k", words.k), v = read_tensor("--v", words.v);
+  if (v.shape != k.shape)
+    throw InputError("--k " + words.k + " has shape " + dims_text(k.shape) + " but --v " + words.v + " has " +
+                     dims_text(v.shape) + ": they must be the same");
+  if (k.shape[0] != q.shape[0] || k.shape[3] != q.shape[3])
+    throw InputError("--q " + words.q + " has shape " + dims_text(q.shape) + " but --k " + words.k + " has " +
+                     dims_text(k.shape) + ": batch (first) and head_dim (last) must be the same");
+
+  Shape& shape = options.shape;
+  shape.batch = from_file("--batch", words.batch, words.q, q.shape[0]);
+  shape.heads = from_file("--heads", words.heads, words.q, q.shape[1]);
+  shape.seqlen_q = from_file("--seqlen", words.seqlen, words.q, q.shape[2]);
+  shape.head_dim = from_file("--head-dim", words.head_dim, words.q, q.shape[3]);
+  shape.kv_heads = from_file("--kv-heads", words.kv_heads, words.k, k.shape[1]);
+  shape.seqlen_k = from_file("--seqlen-k", words.seqlen_k, words.k, k.shape[2]);
+
+  if (!words.dtype.empty()) {
+    shape.dtype = dtype_of(words.dtype, chapter);
+  } else if (q.dtype != k.dtype || q.dtype != v.dtype) {
+    throw InputError("the files hold different types: name the one to compute in with --dtype");
+  } else if (std::find(chapter.dtypes.begin(), chapter.dtypes.end(), q.dtype) == chapter.dtypes.end()) {
+    throw InputError("the files hold " + std::string(name_of(q.dtype)) + ", which chapter " +
+                     std::to_string(chapter.number) + " does not compute in: round them with --dtype (" +
+                     names_of(chapter.dtypes) + ")");
+  } else {
+    shape.dtype = q.dtype;
+  }
+  Inputs inputs{std::move(q.values), std::move(k.values), std::move(v.values)};
+  for (auto* values : {&inputs.q, &inputs.k, &inputs.v}) round_to(shape.dtype, *values);
+  options.inputs = std::move(inputs);
+}
+
+/// Fills the shape from the options, and from the chapter's default for this machine.
+void fill_shape(const Words& words, const Chapter& chapter, Options& options) {
+  Shape& shape = options.shape;
+  shape = device::machine() == device::Machine::gpu ? chapter.gpu_shape : chapter.cpu_shape;
+  if (!words.batch.empty()) shape.batch = count("--batch", words.batch);
+  if (!words.heads.empty()) shape.heads = shape.kv_heads = count("--heads", words.heads);
+  if (!words.kv_heads.empty()) shape.kv_heads = count("--kv-heads", words.kv_heads);
+  if (!words.seqlen.empty()) shape.seqlen_q = shape.seqlen_k = count("--seqlen", words.seqlen);
+  if (!words.seqlen_k.empty()) shape.seqlen_k = count("--seqlen-k", words.seqlen_k);
+  if (!words.head_dim.empty()) shape.head_dim = count("--head-dim", words.head_dim);
+  if (!words.dtype.empty()) shape.dtype = dtype_of(words.dtype, chapter);
+}
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, const char* const* argv, const Chapter& chapter) {
+  Words words;
+  CLI::App app("Chapter " + std::to_string(chapter.number) + " of Flashbook: " + chapter.title, chapter.name);
+  app.get_formatter()->column_width(26);
+  app.add_option("--batch", words.batch, "Batch size")->type_name("N");
+  app.add_option("--heads", words.heads, "Query heads")->type_name("N");
+  app.add_option("--kv-heads", words.kv_heads, "Key and value heads, a divisor of --heads (default: as many)")
+      ->type_name("N");
+  app.add_option("--seqlen", words.seqlen, "Queries, and keys unless --seqlen-k is given; 4k means 4096")
+      ->type_name("N");
+  app.add_option("--seqlen-k", words.seqlen_k, "Keys")->type_name("N");
+  app.add_option("--head-dim", words.head_dim, "64, 128 or 256")->type_name("N");
+  app.add_flag("--causal", words.causal, "Query i sees keys up to i + seqlen_k - seqlen_q");
+  app.add_option("--dtype", words.dtype, "Element type: " + names_of(chapter.dtypes))->type_name("TYPE");
+  app.add_option("--scale", words.scale, "Factor on the scores (default: 1 / sqrt(head_dim))")
+      ->type_name("X");
+  app.add_option("--step", words.step, "Which step, or all (default)")->type_name("N");
+  app.add_option("--device", words.device,
+                 "auto (default), gpu or sim: refuse to run if this build is for the other")
+      ->type_name("NAME");
+  app.add_option("--q", words.q, "Q from a .npy file, float32 or float16, [batch, heads, seqlen, head_dim]")
+      ->type_name("FILE");
+  app.add_option("--k", words.k, "K, likewise")->type_name("FILE");
+  app.add_option("--v", words.v, "V, likewise")->type_name("FILE");
+  app.add_option("--output", words.output, "Write O of the last step to this .npy file, as float32")
+      ->type_name("FILE");
+  app.add_option("--lse", words.lse, "Write its log-sum-exp to this .npy file, as float32")
+      ->type_name("FILE");
+  app.add_option("--check", words.check, "Rows held against the oracle: full, sample, off or auto (default)")
+      ->type_name("HOW");
+  app.add_option("--reps", words.reps, "Timed runs of a step (default: as many of 30 as fit two seconds)")
+      ->type_name("N");
+  app.add_option("--json", words.json, "Write the report to this file")->type_name("FILE");
+  app.add_option("--seed", words.seed, "Seed of the random inputs (default: 1)")->type_name("N");
+  app.add_flag("--list", words.list, "Describe the steps and stop");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return {std::nullopt, app.help()};
+  } catch (const CLI::ParseError& error) {
+    std::string reason = error.what();
+    for (char& c : reason)
+      if (c == '\n' || c == '\r') c = ' ';  // one line, whatever was typed
+    throw InputError(reason + " (--help lists the options)");
+  }
+  // An empty value would pass for an option that was not given.
+  for (const CLI::Option* option : app.get_options())
+    if (option->get_items_expected() > 0 && option->count() > 0 && option->results().front().empty())
+      throw InputError(option->get_name() + " is empty: give a value, or leave the option out");
+
+  Options options;
+  options.list = words.list;
+  if (options.list) return {std::move(options), ""};
+  check_device(words.device);
+  options.every_step = words.step == "all";
+  options.steps = steps_of(words.step, chapter);
+  options.check = check_mode(words.check);
+  if (!words.reps.empty()) options.reps = count("--reps", words.reps);
+  const int64_t seed = whole_number("--seed", words.seed);
+  if (seed < 0) throw InputError("--seed is " + words.seed + ": give a number from 0 on");
+  options.seed = uint64_t(seed);
+  for (auto [option, file, target] :
+       {std::tuple("--output", &words.output, &options.output), std::tuple("--lse", &words.lse, &options.lse),
+        std::tuple("--json", &words.json, &options.json)}) {
+    check_writable(option, *file);
+    *target = *file;
+  }
+
+  fill_shape(words, chapter, options);
+  if (!words.q.empty() || !words.k.empty() || !words.v.empty()) read_inputs(words, chapter, options);
+  Shape& shape = options.shape;
+  shape.causal = words.causal;
+  shape.scale = default_scale(shape.head_dim);
+  if (!words.scale.empty()) shape.scale = real_number("--scale", words.scale);
+  validate(shape);
+  return {std::move(options), ""};
+}
+
+}  // namespace flashbook

@@ -1,0 +1,67 @@
+#include "common/app/program.h"
+
+#include <iostream>
+#include <new>
+
+#include "common/app/runner.h"
+#include "common/attention/error.h"
+#include "common/attention/npy.h"
+
+namespace flashbook {
+namespace {
+
+constexpr int kRight = 0, kWrongResult = 1, kWrongUsage = 2, kHardwareMissing = 77;
+
+void list_steps(const Chapter& chapter) {
+  std::cout << "Chapter " << chapter.number << ": " << chapter.title << "\n";
+  for (std::size_t i = 0; i < chapter.steps.size(); ++i)
+    std::cout << "  step " << i + 1 << "  " << chapter.steps[i].name << ". " << chapter.steps[i].idea << "\n";
+}
+
+void write_outputs(const Options& options, const Outputs& outputs) {
+  const Shape& shape = options.shape;
+  const int64_t dims[] = {shape.batch, shape.heads, shape.seqlen_q, shape.head_dim};
+  if (!options.output.empty()) write_npy(options.output, dims, outputs.o);
+  if (!options.lse.empty()) write_npy(options.lse, std::span(dims).first(3), outputs.lse);
+}
+
+int run_program(int argc, char** argv, const Chapter& chapter, const Chapter* before) {
+  const CommandLine command = parse_command_line(argc, argv, chapter);
+  if (!command.options) {
+    std::cout << command.text;
+    return kRight;
+  }
+  const Options& options = *command.options;
+  if (options.list) {
+    list_steps(chapter);
+    return kRight;
+  }
+  const RunResult result = run(options, chapter, before);
+  write_outputs(options, result.outputs);
+  if (!options.json.empty()) write_json(options.json, result.report);
+  if (chapter.preface != nullptr) chapter.preface(std::cout);
+  print_report(std::cout, result.report);
+  return result.report.ok() ? kRight : kWrongResult;
+}
+
+}  // namespace
+
+int run_chapter_program(int argc, char** argv, const Chapter& chapter, const Chapter* before) {
+  const auto fail = [&](const std::string& reason, int code) {
+    std::cerr << chapter.name << ": " << reason << "\n";
+    return code;
+  };
+  try {
+    return run_program(argc, argv, chapter, before);
+  } catch (const InputError& error) {
+    return fail(error.what(), kWrongUsage);
+  } catch (const device::HardwareMissing& error) {
+    return fail(error.what(), kHardwareMissing);
+  } catch (const std::bad_alloc&) {
+    return fail("out of memory: make --batch, --heads or --seqlen smaller", kWrongUsage);
+  } catch (const std::exception& error) {
+    return fail(error.what(), kWrongResult);
+  }
+}
+
+}  // namespace flashbook

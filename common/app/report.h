@@ -1,0 +1,64 @@
+/// \file
+/// What a program found out, as a table, as JSON, and as rungs of the ladder.
+#pragma once
+#include <filesystem>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "common/attention/check.h"
+#include "common/attention/shape.h"
+
+namespace flashbook {
+
+/// How one step did.
+struct StepReport {
+  int step = 0;
+  std::string name = {};
+  std::string why_not = {};      ///< why it could not run this shape; then nothing below is set
+  double flops = 0;              ///< by the cost model
+  double memory_bytes = 0;       ///< by the chapter's cost model; 0 on the host
+  double workspace_bytes = 0;    ///< device memory beyond inputs and outputs
+  bool checked = false;          ///< held against the oracle
+  CheckResult oracle = {};       ///< against the oracle
+  bool compared = false;         ///< held against the chapter before
+  CheckResult before = {};       ///< against the chapter before
+  double seconds = 0;            ///< median time of one run; 0 if not timed, as wrong results are not
+  int reps = 0;                  ///< how many runs that is the median of
+
+  bool ok() const { return (!checked || oracle.ok()) && (!compared || before.ok()); }
+};
+
+/// What one program reports.
+struct Report {
+  int chapter = 0;
+  std::string name, title;
+  std::string machine;       ///< "NVIDIA H200", "simulator", "CPU, 2 cores"
+  bool on_gpu = false;       ///< only then is a time worth TFLOP/s
+  bool simulated = false;    ///< times are the simulator's
+  std::string shape;         ///< described
+  std::string checked_rows;  ///< "every row", "512 of 262144 rows", "nothing (--check off)"
+  std::string before;        ///< what it was compared with: "chapter 1, step 2, every head", or why not; empty for chapter 1
+  std::vector<StepReport> steps;
+
+  bool ok() const;  ///< no step that ran was wrong
+};
+
+/// "1.5 ms", "2.31 s"
+std::string format_seconds(double seconds);
+/// "268 MB", "1.1 TFLOP": three digits and a decimal prefix
+std::string format_amount(double value, const std::string& unit);
+
+/// One program's results, with the reasons of anything wrong below the table.
+void print_report(std::ostream& out, const Report& report);
+
+/// All programs' results as one table, a row a step.
+void print_ladder(std::ostream& out, const std::vector<Report>& reports);
+
+/// Writes the report as JSON, whole or not at all. Throws InputError if the file cannot be written.
+void write_json(const std::filesystem::path& file, const Report& report);
+
+/// Reads what write_json wrote, as far as the ladder needs it. Throws InputError if the file is not such a report.
+Report read_json(const std::filesystem::path& file);
+
+}  // namespace flashbook

@@ -1,0 +1,299 @@
+#include "common/app/runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <optional>
+#include <thread>
+
+#include "common/app/progress.h"
+#include "common/attention/cost.h"
+#include "common/attention/error.h"
+#include "common/attention/inputs.h"
+
+namespace flashbook {
+namespace {
+
+using device::Buffer;
+using device::Place;
+
+// How much work a check may cost, in FLOPs of the problem. Each is a few seconds on a laptop.
+constexpr double kFullCheck = 1.5e10;     // up to here the oracle does every row
+constexpr double kSampleCheck = 4e9;      // else it does about this much
+constexpr double kBeforeOnHost = 3e10;    // what the chapter before may compute for comparison, on the CPU,
+constexpr double kBeforeSimulated = 1e9;  // in the simulator,
+constexpr double kBeforeOnGpu = 1e15;     // and on a GPU
+
+constexpr int kDefaultReps = 30;
+constexpr double kTimingSeconds = 2;  // for all runs of a step, unless --reps says how many
+
+DType output_type(const Shape& shape) { return shape.dtype == DType::e4m3 ? DType::bf16 : shape.dtype; }
+
+/// The memory of one call, on the machine that runs it.
+class Call {
+ public:
+  Call(const Chapter& chapter, const Shape& shape, const Inputs& inputs, int step)
+      : chapter_(chapter),
+        shape_(shape),
+        step_(step),
+        q_(upload(inputs.q)),
+        k_(upload(inputs.k)),
+        v_(upload(inputs.v)) {
+    o_ = Buffer(chapter.runs_on, shape.q_elements() * size_of(output_type(shape)));
+    lse_ = Buffer(chapter.runs_on, shape.q_rows() * sizeof(float));
+    workspace_ = Buffer(chapter.runs_on, chapter.workspace_bytes(shape, step));
+  }
+
+  void run() const {
+    const Tensors tensors{q_.data(),        k_.data(), v_.data(), o_.data(), static_cast<float*>(lse_.data()),
+                          workspace_.data()};
+    chapter_.attention(shape_, tensors, nullptr, step_);
+  }
+
+  Outputs download() const {
+    std::vector<std::byte> o(o_.bytes());
+    Outputs outputs;
+    outputs.lse.resize(shape_.q_rows());
+    o_.download(o);
+    lse_.download(std::as_writable_bytes(std::span(outputs.lse)));
+    outputs.o = decode(output_type(shape_), o);
+    return outputs;
+  }
+
+  /// The median time of one run, over `reps` runs or as many as the time allows. {seconds, runs}
+  std::pair<double, int> time(std::optional<int> reps) const {
+    using clock = std::chrono::steady_clock;
+    std::vector<double> seconds;
+    const auto start = clock::now();
+    ProgressLine progress("timing step " + std::to_string(step_));
+    do {
+      if (chapter_.runs_on == Place::device) {
+        device::flush_l2(nullptr);
+        seconds.push_back(device::time_on_device(nullptr, [&] { run(); }));
+      } else {
+        const auto before = clock::now();
+        run();
+        seconds.push_back(std::chrono::duration<double>(clock::now() - before).count());
+      }
+      progress.update(double(seconds.size()) / reps.value_or(kDefaultReps));
+    } while (int(seconds.size()) < reps.value_or(kDefaultReps) &&
+             (reps || std::chrono::duration<double>(clock::now() - start).count() < kTimingSeconds));
+    std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
+    return {seconds[seconds.size() / 2], int(seconds.size())};
+  }
+
+ private:
+  Buffer upload(const std::vector<float>& values) const {
+    const std::vector<std::byte> bytes = encode(shape_.dtype, values);
+    Buffer buffer(chapter_.runs_on, bytes.size());
+    buffer.upload(bytes);
+    return buffer;
+  }
+
+  const Chapter& chapter_;
+  Shape shape_;
+  int step_;
+  Buffer q_, k_, v_, o_, lse_,
+      workspace_;  // fresh buffers are poisoned: what a kernel does not write stays NaN
+};
+
+/// Bytes of memory this process can still take.
+double host_memory_free() {
+  std::ifstream file("/proc/meminfo");
+  std::string word;
+  while (file >> word)
+    if (word == "MemAvailable:" && file >> word) return 1024 * std::stod(word);
+  return 1e18;  // not Linux: allocation itself will tell
+}
+
+std::string gigabytes(double bytes) { return format_amount(bytes, "B"); }
+
+/// Throws InputError if the problem does not fit: better than the kernel's out-of-memory killer after minutes
+/// of work.
+void check_memory(const Chapter& chapter, const Shape& shape, const std::vector<int>& steps,
+                  bool shares_host_memory) {
+  double workspace = 0;
+  for (int step : steps) workspace = std::max(workspace, double(chapter.workspace_bytes(shape, step)));
+  const double elements = 2.0 * double(shape.q_elements()) + 2.0 * double(shape.k_elements());
+  // On the machine: the encoded tensors. On the host: inputs as floats, their encodings, and two sets of
+  // outputs.
+  const double machine = elements * double(size_of(shape.dtype)) + workspace;
+  const double host = elements * (sizeof(float) + double(size_of(shape.dtype))) +
+                      double(shape.q_elements()) * 2 * sizeof(float) + (shares_host_memory ? machine : 0);
+  if (const double free = host_memory_free(); host > free)
+    throw InputError("this shape needs " + gigabytes(host) + " of memory and " + gigabytes(free) +
+                     " are free: make --batch, --heads or --seqlen smaller");
+  if (shares_host_memory) return;
+  if (const double free = double(device::info().memory_free); machine > free)
+    throw InputError("this shape needs " + gigabytes(machine) + " of GPU memory and " + gigabytes(free) +
+                     " are free: make --batch, --heads or --seqlen smaller");
+}
+
+/// The steps of `options` that can run. Reports those that cannot; throws if none is left, or if one was
+/// asked for by number.
+std::vector<int> runnable_steps(const Options& options, const Chapter& chapter, Report& report) {
+  std::vector<int> steps;
+  std::string reason;
+  for (int step : options.steps) {
+    const std::string why_not = chapter.why_not(options.shape, step);
+    if (why_not.empty()) {
+      steps.push_back(step);
+      continue;
+    }
+    reason = why_not;
+    report.steps.push_back({.step = step, .name = chapter.steps[step - 1].name, .why_not = why_not});
+  }
+  if (steps.empty() || (!options.every_step && !reason.empty())) throw InputError(reason);
+  return steps;
+}
+
+std::vector<int64_t> rows_to_check(const Options& options, Report& report) {
+  const Shape& shape = options.shape;
+  const double row_flops = 4.0 * shape.head_dim * shape.seqlen_k;
+  const bool small = row_flops * double(shape.q_rows()) <= kFullCheck;
+  if (options.check == CheckMode::off) {
+    report.checked_rows = "nothing (--check off)";
+    return {};
+  }
+  if (options.check == CheckMode::full || (options.check == CheckMode::automatic && small)) {
+    report.checked_rows = "every row";
+    return all_rows(shape);
+  }
+  const auto rows =
+      sample_rows(shape, int64_t(std::clamp(kSampleCheck / row_flops, 16.0, 4096.0)), options.seed);
+  report.checked_rows = std::to_string(rows.size()) + " of " + std::to_string(shape.q_rows()) + " rows";
+  return rows;
+}
+
+/// What the chapter before says, for as many whole heads as the time allows.
+struct Before {
+  Shape shape;  ///< the leading heads of the problem, as a problem of its own
+  Outputs outputs;
+};
+
+/// Key heads with the query heads that read them lie one after another, and each is a problem of its own: the
+/// first `groups` of them are a shape whose tensors are the front parts of the whole ones.
+Shape leading_groups(const Shape& shape, int groups) {
+  Shape part = shape;
+  part.batch = groups;
+  part.heads = shape.heads / shape.kv_heads;
+  part.kv_heads = 1;
+  return part;
+}
+
+std::optional<Before> run_before(const Shape& shape, const Inputs& inputs, const Chapter& before,
+                                 Report& report) {
+  const auto skip = [&](const std::string& reason) {
+    report.before = "not compared with chapter " + std::to_string(before.number) + ": " + reason;
+    return std::nullopt;
+  };
+  if (std::find(before.dtypes.begin(), before.dtypes.end(), shape.dtype) == before.dtypes.end())
+    return skip("it does not take " + std::string(name_of(shape.dtype)));
+  const int step = int(before.steps.size());
+  const bool gpu = before.runs_on == Place::device && device::machine() == device::Machine::gpu;
+  const double budget = before.runs_on == Place::host ? kBeforeOnHost : gpu ? kBeforeOnGpu : kBeforeSimulated;
+
+  const int all_groups = shape.batch * shape.kv_heads;
+  const double group_flops = flops(leading_groups(shape, 1));
+  const int groups = int(std::clamp(budget / std::max(group_flops, 1.0), 1.0, double(all_groups)));
+  if (group_flops > 20 * budget) return skip("one head of this shape takes it minutes");
+  const Shape part = leading_groups(shape, groups);
+  if (const std::string reason = before.why_not(part, step); !reason.empty()) return skip(reason);
+
+  const auto front = [](const std::vector<float>& values, int64_t count) {
+    return std::vector<float>(values.begin(), values.begin() + count);
+  };
+  const Inputs part_inputs{front(inputs.q, part.q_elements()), front(inputs.k, part.k_elements()),
+                           front(inputs.v, part.k_elements())};
+  ProgressLine progress("running chapter " + std::to_string(before.number) + " for comparison");
+  try {
+    report.before =
+        "chapter " + std::to_string(before.number) + ", step " + std::to_string(step) + ", " +
+        (groups == all_groups ? "every head"
+                              : std::to_string(int64_t(groups) * part.heads) + " of " +
+                                    std::to_string(int64_t(shape.batch) * shape.heads) + " heads");
+    return Before{part, run_once(before, part, part_inputs, step)};
+  } catch (const device::HardwareMissing&) {
+    return skip("there is no GPU to run it on");
+  }
+}
+
+CheckResult compare_with(const Before& before, const Outputs& outputs, const Reference& reference) {
+  const auto rows = before.shape.q_rows();
+  const Outputs part{{outputs.o.begin(), outputs.o.begin() + before.shape.q_elements()},
+                     {outputs.lse.begin(), outputs.lse.begin() + rows}};
+  return compare(before.shape, part, before.outputs, 2 * reference.o_bound, 2 * reference.lse_bound);
+}
+
+void name_machine(const Chapter& chapter, Report& report) {
+  if (chapter.runs_on == Place::host) {
+    const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+    report.machine = "CPU, " + std::to_string(cores) + (cores == 1 ? " core" : " cores");
+    return;
+  }
+  report.machine = device::info().name;
+  report.on_gpu = device::machine() == device::Machine::gpu;
+  report.simulated = !report.on_gpu;
+}
+
+}  // namespace
+
+Outputs run_once(const Chapter& chapter, const Shape& shape, const Inputs& inputs, int step) {
+  const Call call(chapter, shape, inputs, step);
+  call.run();
+  if (chapter.runs_on == Place::device) device::synchronize();
+  return call.download();
+}
+
+RunResult run(const Options& options, const Chapter& chapter, const Chapter* before) {
+  const Shape& shape = options.shape;
+  RunResult result;
+  Report& report = result.report;
+  report.chapter = chapter.number;
+  report.name = chapter.name;
+  report.title = chapter.title;
+  report.shape = describe(shape);
+  name_machine(chapter, report);
+  const std::vector<int> steps = runnable_steps(options, chapter, report);
+  check_memory(chapter, shape, steps, !report.on_gpu);
+
+  const Inputs inputs =
+      options.inputs ? *options.inputs : make_inputs(shape, InputKind::normal, options.seed);
+  const std::vector<int64_t> rows = rows_to_check(options, report);
+  Reference reference;
+  std::optional<Before> earlier;
+  if (!rows.empty()) {
+    ProgressLine progress("computing the oracle");
+    reference = make_reference(shape, inputs, rows, [&](double done) { progress.update(done); });
+  }
+  if (!rows.empty() && before != nullptr) earlier = run_before(shape, inputs, *before, report);
+
+  for (int step : steps) {
+    StepReport entry{.step = step, .name = chapter.steps[step - 1].name};
+    entry.flops = flops(shape);
+    entry.memory_bytes = chapter.memory_bytes(shape, step);
+    entry.workspace_bytes = double(chapter.workspace_bytes(shape, step));
+    const Call call(chapter, shape, inputs, step);
+    {
+      ProgressLine progress("running step " + std::to_string(step));
+      call.run();
+      if (chapter.runs_on == Place::device) device::synchronize();
+    }
+    result.outputs = call.download();
+    if (!rows.empty()) {
+      entry.checked = true;
+      entry.oracle = check(shape, reference, result.outputs);
+      if (earlier) {
+        entry.compared = true;
+        entry.before = compare_with(*earlier, result.outputs, reference);
+      }
+    }
+    if (entry.ok()) std::tie(entry.seconds, entry.reps) = call.time(options.reps);
+    report.steps.push_back(std::move(entry));
+  }
+  std::sort(report.steps.begin(), report.steps.end(),
+            [](const StepReport& a, const StepReport& b) { return a.step < b.step; });
+  return result;
+}
+
+}  // namespace flashbook

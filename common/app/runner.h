@@ -1,0 +1,22 @@
+/// \file
+/// The run loop: inputs, check, time.
+#pragma once
+#include "common/app/options.h"
+#include "common/app/report.h"
+
+namespace flashbook {
+
+/// What a run leaves behind.
+struct RunResult {
+  Report report;
+  Outputs outputs;  ///< of the last step that ran
+};
+
+/// Runs the steps: each is checked first and timed only if it is right. Throws InputError if no step asked for can run the shape, or
+/// if there is too little memory; device::HardwareMissing without a GPU in a GPU build.
+RunResult run(const Options& options, const Chapter& chapter, const Chapter* before);
+
+/// One untimed run of `step` from host memory to host memory, outputs and workspace poisoned before. For the checks and for tests.
+Outputs run_once(const Chapter& chapter, const Shape& shape, const Inputs& inputs, int step);
+
+}  // namespace flashbook
