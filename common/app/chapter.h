@@ -21,9 +21,9 @@ struct Step {
 /// Everything the rest of the house knows about a chapter.
 struct Chapter {
   int number;
-  const char* name;               ///< its folder and program: "01_naive_attention"
-  const char* title;              ///< "Naive attention"
-  device::Place runs_on;          ///< Place::device, or Place::host for a chapter that is CPU code
+  const char* name;       ///< its folder and program: "01_naive_attention"
+  const char* title;      ///< "Naive attention"
+  device::Place runs_on;  ///< Place::device, or Place::host for a chapter that is CPU code
   std::span<const Step> steps;
   std::span<const DType> dtypes;  ///< the types it takes; the default is that of the default shape
   Shape gpu_shape;                ///< default shape on a GPU: fills the card
@@ -33,9 +33,11 @@ struct Chapter {
   std::string (*why_not)(const Shape& shape, int step);
   /// Device memory that `step` needs beyond inputs and outputs, in bytes.
   int64_t (*workspace_bytes)(const Shape& shape, int step);
-  /// The chapter's cost model: bytes that `step` moves between its processor and device memory. 0 if the chapter runs on the host.
+  /// The chapter's cost model: bytes that `step` moves between its processor and device memory. 0 if the
+  /// chapter runs on the host.
   double (*memory_bytes)(const Shape& shape, int step);
-  /// Launches `step` on `stream`. `shape` is valid, why_not is empty, the workspace has its size. Returns before the work is done.
+  /// Launches `step` on `stream`. `shape` is valid, why_not is empty, the workspace has its size. Returns
+  /// before the work is done.
   void (*attention)(const Shape& shape, const Tensors& tensors, device::Stream stream, int step);
   /// Prints what the chapter shows before its results (chapter 2: a worked example), or null.
   void (*preface)(std::ostream& out);

@@ -18,15 +18,16 @@ enum class CheckMode {
   off,
 };
 
-/// What the user asked for, complete and valid: defaults are filled in, files are read, the shape is that of the files.
+/// What the user asked for, complete and valid: defaults are filled in, files are read, the shape is that of
+/// the files.
 struct Options {
   Shape shape;
   std::optional<Inputs> inputs;  ///< from --q, --k, --v; otherwise the runner makes normal inputs from `seed`
   std::vector<int> steps;        ///< which steps, ascending
   bool every_step = true;        ///< --step all: a step that cannot run the shape is passed over, visibly
   CheckMode check = CheckMode::automatic;
-  std::optional<int> reps;       ///< timed runs of a step; without it, as many of 30 as fit two seconds
-  std::string output, lse, json; ///< files to write, or empty
+  std::optional<int> reps;        ///< timed runs of a step; without it, as many of 30 as fit two seconds
+  std::string output, lse, json;  ///< files to write, or empty
   uint64_t seed = 1;
   bool list = false;
 };
@@ -37,7 +38,8 @@ struct CommandLine {
   std::string text;  ///< the help, if `options` is empty
 };
 
-/// Parses and validates. Throws InputError with one line that names the option and the cure, and device::HardwareMissing if
+/// Parses and validates. Throws InputError with one line that names the option and the cure, and
+/// device::HardwareMissing if
 /// --device asks for a machine that this build is not.
 CommandLine parse_command_line(int argc, const char* const* argv, const Chapter& chapter);
 

@@ -6,8 +6,8 @@
 
 namespace flashbook {
 
-/// A line such as "checking step 2 against the oracle: 43 %". On a terminal it is rewritten in place and vanishes; elsewhere nothing
-/// is printed before ten seconds have passed, and then a line every ten.
+/// A line such as "checking step 2 against the oracle: 43 %". On a terminal it is rewritten in place and
+/// vanishes; elsewhere nothing is printed before ten seconds have passed, and then a line every ten.
 class ProgressLine {
  public:
   explicit ProgressLine(std::string what);

@@ -15,16 +15,16 @@ namespace flashbook {
 struct StepReport {
   int step = 0;
   std::string name = {};
-  std::string why_not = {};      ///< why it could not run this shape; then nothing below is set
-  double flops = 0;              ///< by the cost model
-  double memory_bytes = 0;       ///< by the chapter's cost model; 0 on the host
-  double workspace_bytes = 0;    ///< device memory beyond inputs and outputs
-  bool checked = false;          ///< held against the oracle
-  CheckResult oracle = {};       ///< against the oracle
-  bool compared = false;         ///< held against the chapter before
-  CheckResult before = {};       ///< against the chapter before
-  double seconds = 0;            ///< median time of one run; 0 if not timed, as wrong results are not
-  int reps = 0;                  ///< how many runs that is the median of
+  std::string why_not = {};    ///< why it could not run this shape; then nothing below is set
+  double flops = 0;            ///< by the cost model
+  double memory_bytes = 0;     ///< by the chapter's cost model; 0 on the host
+  double workspace_bytes = 0;  ///< device memory beyond inputs and outputs
+  bool checked = false;        ///< held against the oracle
+  CheckResult oracle = {};     ///< against the oracle
+  bool compared = false;       ///< held against the chapter before
+  CheckResult before = {};     ///< against the chapter before
+  double seconds = 0;          ///< median time of one run; 0 if not timed, as wrong results are not
+  int reps = 0;                ///< how many runs that is the median of
 
   bool ok() const { return (!checked || oracle.ok()) && (!compared || before.ok()); }
 };
@@ -38,7 +38,8 @@ struct Report {
   bool simulated = false;    ///< times are the simulator's
   std::string shape;         ///< described
   std::string checked_rows;  ///< "every row", "512 of 262144 rows", "nothing (--check off)"
-  std::string before;        ///< what it was compared with: "chapter 1, step 2, every head", or why not; empty for chapter 1
+  std::string before;  ///< what it was compared with: "chapter 1, step 2, every head", or why not; empty for
+                       ///< chapter 1
   std::vector<StepReport> steps;
 
   bool ok() const;  ///< no step that ran was wrong
@@ -58,7 +59,8 @@ void print_ladder(std::ostream& out, const std::vector<Report>& reports);
 /// Writes the report as JSON, whole or not at all. Throws InputError if the file cannot be written.
 void write_json(const std::filesystem::path& file, const Report& report);
 
-/// Reads what write_json wrote, as far as the ladder needs it. Throws InputError if the file is not such a report.
+/// Reads what write_json wrote, as far as the ladder needs it. Throws InputError if the file is not such a
+/// report.
 Report read_json(const std::filesystem::path& file);
 
 }  // namespace flashbook

@@ -12,11 +12,13 @@ struct RunResult {
   Outputs outputs;  ///< of the last step that ran
 };
 
-/// Runs the steps: each is checked first and timed only if it is right. Throws InputError if no step asked for can run the shape, or
-/// if there is too little memory; device::HardwareMissing without a GPU in a GPU build.
+/// Runs the steps: each is checked first and timed only if it is right. Throws InputError if no step asked
+/// for can run the shape, or if there is too little memory; device::HardwareMissing without a GPU in a GPU
+/// build.
 RunResult run(const Options& options, const Chapter& chapter, const Chapter* before);
 
-/// One untimed run of `step` from host memory to host memory, outputs and workspace poisoned before. For the checks and for tests.
+/// One untimed run of `step` from host memory to host memory, outputs and workspace poisoned before. For the
+/// checks and for tests.
 Outputs run_once(const Chapter& chapter, const Shape& shape, const Inputs& inputs, int step);
 
 }  // namespace flashbook

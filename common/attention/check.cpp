@@ -26,8 +26,7 @@ struct Comparison {
            std::to_string(rows * width());
   }
 
-  /// The absolute error. The log-sum-exp of a row that sees no key is -inf, which equals -inf and nothing
-  /// else.
+  /// The absolute error. The log-sum-exp of a row that sees no key is -inf, which equals only -inf.
   double error(double got, double want) const {
     if (is_lse && got == -INFINITY && want == -INFINITY) return 0;
     return std::abs(got - want);

@@ -26,7 +26,7 @@ struct CheckResult {
 /// `error <= bound`, so NaN never passes; -inf equals -inf only. Sizes that differ from `shape` fail.
 CheckResult check(const Shape& shape, const Reference& reference, const Outputs& outputs);
 
-/// Compares two chapters' outputs of one shape, every element. `o_bound` and `lse_bound` are the sums of both bounds.
+/// Compares every element of two chapters' outputs of one shape. Each bound is the sum of the two chapters'.
 CheckResult compare(const Shape& shape, const Outputs& outputs, const Outputs& before, double o_bound,
                     double lse_bound);
 

@@ -16,15 +16,14 @@ float normal(uint64_t seed, uint64_t index) {
   int heads = 0;
   for (uint64_t draw = 0; draw < 4; ++draw) heads += std::popcount(random_bits(seed, 5 * index + draw));
   const int fill = int(random_bits(seed, 5 * index + 4) >> 48);  // 0 ... 65535
-  // 128 heads are expected, 8 is the standard deviation. The sum is an integer below 2^24, so exact as a
-  // float.
+  // 128 heads are expected, 8 is the standard deviation. The sum is below 2^24: exact as a float.
   return float((heads - 128) * 65536 + fill - 32768) * 0x1p-19f;
 }
 
-/// N(0, 1) + N(0, 100) * Bernoulli(0.001).
+/// N(0, 1) + N(0, 100) * Bernoulli(0.001). Product and sum are exact in double: all machines agree.
 float normal_with_outliers(uint64_t seed, uint64_t index) {
   const bool outlier = random_bits(random_bits(seed, 0), index) < UINT64_MAX / 1000;
-  return normal(seed, index) + (outlier ? 10 * normal(random_bits(seed, 1), index) : 0.0f);
+  return float(normal(seed, index) + (outlier ? 10.0 * normal(random_bits(seed, 1), index) : 0.0));
 }
 
 float random_sign(uint64_t seed, uint64_t index) { return random_bits(seed, index) >> 63 ? 1.0f : -1.0f; }
@@ -59,8 +58,7 @@ Inputs make_alike(const Shape& shape, uint64_t seed, Value value) {
   return {tensor(0, shape.q_elements()), tensor(1, shape.k_elements()), tensor(2, shape.k_elements())};
 }
 
-/// Every row of Q and K is one pattern of signs or its opposite, plus N(0, 1): every score is near 11000 or
-/// -11000.
+/// Every row of Q and K is one pattern of signs or its opposite, plus N(0, 1): scores are near +-11000.
 Inputs make_large_scores(const Shape& shape, uint64_t seed) {
   const uint64_t pattern = random_bits(seed, 3);
   const float size = element_for_large_score(shape);
@@ -73,8 +71,7 @@ Inputs make_large_scores(const Shape& shape, uint64_t seed) {
 }
 
 /// Every key has a pattern of signs of its own, and each query repeats that of one key it sees. Their score
-/// is 11000; with another key it is less by 22000 / head_dim for every sign that differs, and of 64 signs
-/// some 32 do.
+/// is 11000; another key's is less by 22000 / head_dim for every sign that differs, some 32 of 64.
 Inputs make_one_hot(const Shape& shape, uint64_t seed) {
   const float size = element_for_large_score(shape);
   Inputs inputs = make_alike(shape, seed, normal);

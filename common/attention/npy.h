@@ -20,16 +20,17 @@ struct NpyArray {
   std::vector<float> values;   ///< decoded to float
 };
 
-/// Reads an array from the bytes of a file, which may be anyone's. `name` stands in messages. Throws as read_npy does.
+/// Reads an array from the bytes of a file called `name`, whoever made them. Throws as read_npy does.
 NpyArray parse_npy(std::span<const std::byte> bytes, std::string_view name);
 
-/// Reads a little-endian float32 or float16 array in C order; a scalar has shape (). Throws InputError, naming the file and
-/// the cure, if the file is missing, truncated, longer than its header says, too large for memory, not .npy, without
-/// elements, or of another type or order.
+/// Reads a little-endian float32 or float16 array in C order; a scalar has shape (). Throws InputError,
+/// naming the file and the cure, if the file is missing, truncated, longer than its header says, too large
+/// for memory, not .npy, without elements, or of another type or order.
 NpyArray read_npy(const std::filesystem::path& file);
 
-/// Writes a float32 array. The file appears whole or not at all: it is written beside its place and renamed. Throws InputError
-/// if it cannot be written. `values` are as many as `shape` says.
-void write_npy(const std::filesystem::path& file, std::span<const int64_t> shape, std::span<const float> values);
+/// Writes a float32 array. The file appears whole or not at all: it is written beside its place and renamed.
+/// Throws InputError if it cannot be written. `values` are as many as `shape` says.
+void write_npy(const std::filesystem::path& file, std::span<const int64_t> shape,
+               std::span<const float> values);
 
 }  // namespace flashbook

@@ -38,8 +38,7 @@ class RowBlock {
     lse.resize(rows.size());
   }
 
-  /// `store_score(s)` and `store_probability(p, row_sum)` are what lies in memory of a score and of p /
-  /// row_sum.
+  /// `store_score(s)` is what lies in memory of a score, `store_probability(p, row_sum)` what of p / row_sum.
   template <typename StoreScore, typename StoreProbability>
   void run(StoreScore store_score, StoreProbability store_probability) {
     multiply_by_keys();

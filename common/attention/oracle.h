@@ -24,18 +24,19 @@ using Progress = std::function<void(double)>;
 /// Every row of O.
 std::vector<int64_t> all_rows(const Shape& shape);
 
-/// `count` rows of O, ascending and distinct: the first and the last row of the first and of the last head, then random ones.
-/// All rows if there are no more than `count`.
+/// `count` rows of O, ascending and distinct: the first and the last row of the first and of the last head,
+/// then random ones. All rows if there are no more than `count`.
 std::vector<int64_t> sample_rows(const Shape& shape, int64_t count, uint64_t seed);
 
 /// FP64 attention softmax(scale * Q K^T) V on the inputs as rounded, for `rows` (ascending), on all cores.
 ///
-/// The bounds come from plain attention in the same precision, computed beside it for the same rows: float sums, S and P
-/// rounded to shape.dtype, O rounded to its type. (For e4m3, O is BF16, S is rounded to BF16, and P to e4m3 before the division
-/// by the row's sum: of a long row, most quotients would be rounded to 0.) A kernel may err by twice what plain attention errs
-/// at worst, plus a floor, since plain attention may be exact by chance. The floor of O is a part of the largest |O|: 2^-10 for
-/// f16 and 2^-7 for bf16, about a unit in the last place, and 2^-18 for f32, whose sums come out differently in every order. The
-/// floor of the log-sum-exp is 2^-20 of the largest, at least of 1.
+/// The bounds come from plain attention in the same precision, computed beside it for the same rows: float
+/// sums, S and P rounded to shape.dtype, O rounded to its type. (For e4m3, O is BF16, S is rounded to BF16,
+/// and P to e4m3 before the division by the row's sum: of a long row, most quotients would be rounded to 0.)
+/// A kernel may err by twice what plain attention errs at worst, plus a floor, since plain attention may be
+/// exact by chance. The floor of O is a part of the largest |O|: 2^-10 for f16 and 2^-7 for bf16, about a
+/// unit in the last place, and 2^-18 for f32, whose sums come out differently in every order. The floor of
+/// the log-sum-exp is 2^-20 of the largest, at least of 1.
 Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<int64_t> rows,
                          const Progress& progress = {});
 

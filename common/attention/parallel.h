@@ -6,8 +6,8 @@
 
 namespace flashbook {
 
-/// Calls body(i) for every i in [0, count) on all cores, handed out one by one in ascending order. The first exception
-/// ends the loop and is thrown again here.
+/// Calls body(i) for every i in [0, count) on all cores, handed out one by one in ascending order. The first
+/// exception ends the loop and is thrown again here.
 void parallel_for(int64_t count, const std::function<void(int64_t)>& body);
 
 }  // namespace flashbook

@@ -11,8 +11,7 @@ namespace flashbook {
 namespace {
 
 void require_positive(const char* option, int value) {
-  if (value < 1)
-    throw InputError(std::string(option) + " is " + std::to_string(value) + ": give at least 1");
+  if (value < 1) throw InputError(std::string(option) + " is " + std::to_string(value) + ": give at least 1");
 }
 
 /// "1, 2, 4 or 8"; of many divisors only the smaller ones and the number itself.

@@ -8,23 +8,23 @@
 
 namespace flashbook {
 
-/// One attention problem. Tensors are `[batch, heads, seqlen, head_dim]`, rows contiguous: Q and O have `heads` and
-/// `seqlen_q`, K and V have `kv_heads` and `seqlen_k`, the log-sum-exp is `[batch, heads, seqlen_q]`.
+/// One attention problem. Tensors are `[batch, heads, seqlen, head_dim]`, rows contiguous: Q and O have
+/// `heads` and `seqlen_q`, K and V have `kv_heads` and `seqlen_k`. The log-sum-exp is a number per row of O.
 struct Shape {
   int batch = 1;
-  int heads = 1;          ///< query heads
-  int kv_heads = 1;       ///< divides heads; query head h reads key head h / (heads / kv_heads)
+  int heads = 1;     ///< query heads
+  int kv_heads = 1;  ///< divides heads; query head h reads key head h / (heads / kv_heads)
   int seqlen_q = 1;
   int seqlen_k = 1;
-  int head_dim = 64;      ///< 64, 128 or 256
-  bool causal = false;    ///< bottom-right aligned: query i sees keys 0 ... i + seqlen_k - seqlen_q
+  int head_dim = 64;    ///< 64, 128 or 256
+  bool causal = false;  ///< bottom-right aligned: query i sees keys 0 ... i + seqlen_k - seqlen_q
   DType dtype = DType::bf16;
-  float scale = 0.125f;   ///< factor on the scores; by default 1 / sqrt(head_dim)
+  float scale = 0.125f;  ///< factor on the scores; by default 1 / sqrt(head_dim)
 
-  int64_t q_rows() const { return int64_t(batch) * heads * seqlen_q; }        ///< rows of Q, O and log-sum-exp
-  int64_t k_rows() const { return int64_t(batch) * kv_heads * seqlen_k; }     ///< rows of K and of V
-  int64_t q_elements() const { return q_rows() * head_dim; }                  ///< elements of Q and of O
-  int64_t k_elements() const { return k_rows() * head_dim; }                  ///< elements of K and of V
+  int64_t q_rows() const { return int64_t(batch) * heads * seqlen_q; }     ///< rows of Q, O and log-sum-exp
+  int64_t k_rows() const { return int64_t(batch) * kv_heads * seqlen_k; }  ///< rows of K and of V
+  int64_t q_elements() const { return q_rows() * head_dim; }               ///< elements of Q and of O
+  int64_t k_elements() const { return k_rows() * head_dim; }               ///< elements of K and of V
 
   /// How many keys query row `query` sees: keys 0 ... visible_keys - 1. Zero if it sees none.
   int visible_keys(int query) const;
@@ -35,9 +35,9 @@ struct Shape {
 /// The softmax scale of the papers, 1 / sqrt(head_dim).
 float default_scale(int head_dim);
 
-/// Throws InputError with the first reason why no chapter could run this shape, naming the option that cures it.
-/// Valid: every count >= 1, kv_heads divides heads, head_dim in {64, 128, 256}, scale finite and > 0, and at most
-/// 2^40 elements a tensor.
+/// Throws InputError with the first reason why no chapter could run this shape, naming the option that cures
+/// it. Valid: every count >= 1, kv_heads divides heads, head_dim in {64, 128, 256}, scale finite and > 0, and
+/// at most 2^40 elements a tensor.
 void validate(const Shape& shape);
 
 /// "batch 1, heads 16 (4 key heads), N 4096 x 1000, d 128, causal, bf16": what a report prints.

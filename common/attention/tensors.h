@@ -11,16 +11,16 @@ namespace flashbook {
 
 /// Pointers to the tensors of one call, all in the memory of the machine that runs it.
 struct Tensors {
-  const void* q = nullptr;      ///< [batch, heads, seqlen_q, head_dim], Shape::dtype
-  const void* k = nullptr;      ///< [batch, kv_heads, seqlen_k, head_dim], Shape::dtype
-  const void* v = nullptr;      ///< [batch, kv_heads, seqlen_k, head_dim], Shape::dtype
-  void* o = nullptr;            ///< [batch, heads, seqlen_q, head_dim], output_type(Shape::dtype)
-  float* lse = nullptr;         ///< [batch, heads, seqlen_q], natural log-sum-exp of the scaled scores
-  void* workspace = nullptr;    ///< the bytes the chapter asked for, or null if it asked for none
+  const void* q = nullptr;    ///< [batch, heads, seqlen_q, head_dim], Shape::dtype
+  const void* k = nullptr;    ///< [batch, kv_heads, seqlen_k, head_dim], Shape::dtype
+  const void* v = nullptr;    ///< [batch, kv_heads, seqlen_k, head_dim], Shape::dtype
+  void* o = nullptr;          ///< [batch, heads, seqlen_q, head_dim], output_type(Shape::dtype)
+  float* lse = nullptr;       ///< [batch, heads, seqlen_q], natural log-sum-exp of the scaled scores
+  void* workspace = nullptr;  ///< the bytes the chapter asked for, or null if it asked for none
 };
 
-/// Q, K and V on the host as float, each value already rounded to Shape::dtype, so that every machine and the oracle
-/// start from the same numbers.
+/// Q, K and V on the host as float, each value already rounded to Shape::dtype, so that every machine and the
+/// oracle start from the same numbers.
 struct Inputs {
   std::vector<float> q;  ///< [batch, heads, seqlen_q, head_dim]
   std::vector<float> k;  ///< [batch, kv_heads, seqlen_k, head_dim]

@@ -9,7 +9,7 @@
 
 namespace flashbook::device {
 
-/// Calls body.operator()<T>() with the kernel's type for `dtype`: float, __half or __nv_bfloat16.
+/// Calls `body.operator()<T>()` with the kernel's type for `dtype`: float, __half or __nv_bfloat16.
 template <typename Body>
 void with_type(DType dtype, Body body) {
   switch (dtype) {
@@ -25,7 +25,7 @@ void with_type(DType dtype, Body body) {
   throw std::logic_error("no kernel takes " + std::string(name_of(dtype)) + " here");
 }
 
-/// Calls body.operator()<kHeadDim>() with `head_dim` as a constant: 64, 128 or 256.
+/// Calls `body.operator()<kHeadDim>()` with `head_dim` as a constant: 64, 128 or 256.
 template <typename Body>
 void with_head_dim(int head_dim, Body body) {
   switch (head_dim) {

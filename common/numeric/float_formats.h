@@ -1,14 +1,13 @@
 /// \file
-/// The three small float formats on the host, bit for bit what cuda_fp16.h, cuda_bf16.h and cuda_fp8.h make
-/// of a float.
+/// The three small float formats on the host, bit for bit those of cuda_fp16.h, cuda_bf16.h and cuda_fp8.h.
 ///
 ///     format  sign  exponent  mantissa  largest       smallest > 0  infinity
 ///     f16     1     5         10        65504         2^-24         yes
 ///     bf16    1     8         7         3.39 * 10^38  2^-133        yes
-///     e4m3    1     4         3         448           2^-9          no: all ones is NaN, larger values
-///     saturate
+///     e4m3    1     4         3         448           2^-9          no
 ///
-/// Conversions round to nearest, ties to even. A float's NaN becomes the one with all bits set but the sign.
+/// Conversions round to nearest, ties to even. What is too large for e4m3 becomes 448. Every NaN becomes the
+/// one with all bits set but the sign.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -47,8 +46,7 @@ constexpr float power_of_two(int exponent) {
 }
 
 /// Adds to the bits of a float what makes dropping the last `dropped` bits round to nearest even: just under
-/// half of what is kept's last bit, and one more if that bit is odd. A carry into the exponent is the right
-/// carry.
+/// half of the last bit that is kept, and one more if that bit is odd. A carry into the exponent is right.
 constexpr uint32_t before_dropping(int dropped, uint32_t bits) {
   return bits + ((1u << (dropped - 1)) - 1) + ((bits >> dropped) & 1);
 }

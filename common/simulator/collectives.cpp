@@ -137,7 +137,7 @@ bool Worker::complete_if_full(Warp& warp, std::size_t gathering) {
   if ((full.mask & warp.alive) != full.arrived) return false;
   warp.gatherings[gathering] = warp.gatherings.back();
   warp.gatherings.pop_back();
-  full.collective->combine(warp.operands.data(), full.arrived);
+  full.collective->combine(warp.operands.data(), full.arrived, full.where);
   make_ready(current_->warp, full.arrived & ~(1u << current_->lane));
   return true;
 }
@@ -146,8 +146,8 @@ int lane() { return current_worker ? current_worker->current().lane : 0; }
 
 // Shuffles and votes.
 
-void shuffle_reads_absent_lane(const Collective& collective, int reader, int source) {
-  throw Error(std::string(collective.name) + ": lane " + std::to_string(reader) + " reads lane " +
+void shuffle_reads_absent_lane(const Collective& collective, Location where, int reader, int source) {
+  throw Error(call(collective.name, where) + ": lane " + std::to_string(reader) + " reads lane " +
               std::to_string(source) + ", which is not in the mask or has exited");
 }
 
@@ -164,7 +164,7 @@ struct Vote {
   uint32_t ballot;  // out
 };
 
-void ballot(void* const* operands, uint32_t lanes) {
+void ballot(void* const* operands, uint32_t lanes, Location) {
   uint32_t result = 0;
   for (uint32_t left = lanes; left; left &= left - 1) {
     const int lane = __builtin_ctz(left);
@@ -179,7 +179,7 @@ void ballot(void* const* operands, uint32_t lanes) {
 const Collective kBallot{"__ballot_sync", &ballot};
 const Collective kAny{"__any_sync", &ballot};
 const Collective kAll{"__all_sync", &ballot};
-const Collective kSyncWarp{"__syncwarp", [](void* const*, uint32_t) {}};
+const Collective kSyncWarp{"__syncwarp", [](void* const*, uint32_t, Location) {}};
 
 uint32_t vote(const Collective& which, uint32_t mask, bool predicate, Location where) {
   Vote mine{predicate, 0};

@@ -15,13 +15,13 @@
 #define FLASHBOOK_SYMBOL(name) #name
 #endif
 
-extern "C" void flashbook_switch_stacks(void** save_stack_pointer, void* load_stack_pointer);
 extern "C" void flashbook_first_frame();
 
 #if defined(__x86_64__)
 
-// The end is an indirect jump: a `ret` that does not return to its call makes the processor mispredict every
-// return above.
+// The switch ends with an indirect jump: a `ret` that does not return to its call makes the processor
+// mispredict every return above. A fiber begins in the first frame, with its function in r12 and the argument
+// in r13; rbp = 0 ends a debugger's backtrace.
 asm(".text\n"
     ".p2align 4\n"
     ".globl " FLASHBOOK_SYMBOL(flashbook_switch_stacks) "\n"
@@ -43,7 +43,7 @@ asm(".text\n"
     "  popq %rcx\n"
     "  jmpq *%rcx\n"
     ".globl " FLASHBOOK_SYMBOL(flashbook_first_frame) "\n"
-    FLASHBOOK_SYMBOL(flashbook_first_frame) ":\n"  // r12: function, r13: its argument; rbp = 0 ends a debugger's backtrace
+    FLASHBOOK_SYMBOL(flashbook_first_frame) ":\n"
     "  movq %r13, %rdi\n"
     "  xorl %ebp, %ebp\n"
     "  callq *%r12\n"
@@ -51,6 +51,8 @@ asm(".text\n"
 
 #elif defined(__aarch64__)
 
+// A fiber begins in the first frame, with its function in x19 and the argument in x20; x29 = 0 ends a
+// debugger's backtrace.
 asm(".text\n"
     ".p2align 4\n"
     ".globl " FLASHBOOK_SYMBOL(flashbook_switch_stacks) "\n"
@@ -82,7 +84,7 @@ asm(".text\n"
     "  add sp, sp, #160\n"
     "  ret\n"
     ".globl " FLASHBOOK_SYMBOL(flashbook_first_frame) "\n"
-    FLASHBOOK_SYMBOL(flashbook_first_frame) ":\n"  // x19: function, x20: its argument
+    FLASHBOOK_SYMBOL(flashbook_first_frame) ":\n"
     "  mov x0, x20\n"
     "  mov x29, xzr\n"
     "  blr x19\n"
@@ -147,7 +149,7 @@ void Fiber::start(void* stack, std::size_t bytes, Entry entry, void* argument) {
   stack_ = stack;
   stack_bytes_ = bytes;
 #endif
-#if defined(__x86_64__) || defined(__aarch64__)
+#ifdef FLASHBOOK_FIBERS_BY_HAND
   const std::uintptr_t top = (reinterpret_cast<std::uintptr_t>(stack) + bytes) & ~(kStackAlignment - 1);
   stack_pointer_ = first_stack_pointer(top, &Fiber::run, this);
 #else
@@ -194,22 +196,33 @@ Stack own_stack() {
 
 }  // namespace
 
-void Fiber::switch_to(Fiber& from, Fiber& to) {
+/// Announces the switch to AddressSanitizer. `fake_stack` keeps what it holds for the fiber that is left;
+/// null frees it.
+void Fiber::announce_switch(Fiber& to, void** fake_stack) {
   static thread_local const Stack own = own_stack();  // asked once, since it is slow
   const Stack target = to.stack_ ? Stack{to.stack_, to.stack_bytes_} : own;
+  __sanitizer_start_switch_fiber(fake_stack, target.bottom, target.bytes);
+}
+
+void Fiber::switch_to(Fiber& from, Fiber& to) {
   void* fake_stack = nullptr;
-  __sanitizer_start_switch_fiber(&fake_stack, target.bottom, target.bytes);
-#if defined(__x86_64__) || defined(__aarch64__)
-  flashbook_switch_stacks(&from.stack_pointer_, to.stack_pointer_);
-#else
-  swapcontext(&from.context_, &to.context_);
-#endif
+  announce_switch(to, &fake_stack);
+  switch_stacks(from, to);
   __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
 }
 
-#elif !defined(__x86_64__) && !defined(__aarch64__)
+void Fiber::leave(Fiber& from, Fiber& to) {
+  announce_switch(to, nullptr);
+  switch_stacks(from, to);
+  std::abort();
+}
 
-void Fiber::switch_to(Fiber& from, Fiber& to) { swapcontext(&from.context_, &to.context_); }
+#else
+
+void Fiber::leave(Fiber& from, Fiber& to) {
+  switch_to(from, to);
+  std::abort();
+}
 
 #endif
 

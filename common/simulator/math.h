@@ -22,8 +22,6 @@ inline float __powf(float x, float y) noexcept { return std::pow(x, y); }
 inline float __fdividef(float x, float y) { return x / y; }
 inline float __frcp_rn(float x) { return 1.0f / x; }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
-
-// Rounded results that the compiler may not fuse.
 inline float __fmaf_rn(float x, float y, float z) { return std::fma(x, y, z); }
 
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }

@@ -162,12 +162,12 @@ void Worker::run_threads() {
     run_current();
     Fiber* fiber = std::exchange(current_->fiber, nullptr);
     Thread* next = error_.empty() ? next_ready() : nullptr;
-    if (!next) Fiber::switch_to(*fiber, os_thread_);  // for good: the block is over, or stuck
+    if (!next) Fiber::leave(*fiber, os_thread_);  // the block is over, or stuck
     current_ = next;
     threadIdx = next->index;
     if (next->fiber) {
       idle_fibers_.push_back(fiber);
-      Fiber::switch_to(*fiber, *next->fiber);  // for good: whoever takes this fiber starts it anew
+      Fiber::leave(*fiber, *next->fiber);
     }
     next->fiber = fiber;
   }
@@ -208,7 +208,7 @@ void Worker::suspend(Wait wait, const char* what, Location where) {
   self.what = what;
   self.where = where;
   Thread* next = next_ready();
-  if (!next) Fiber::switch_to(*self.fiber, os_thread_);  // for good: a deadlock
+  if (!next) Fiber::leave(*self.fiber, os_thread_);  // a deadlock
   if (!next->fiber) next->fiber = idle_fiber();
   current_ = next;
   threadIdx = next->index;

@@ -11,8 +11,9 @@ namespace flashbook::sim {
 /// come computes for all of them. Two calls are the same collective if they name the same object.
 struct Collective {
   const char* name;  ///< the call's name in reports
-  /// Computes for the lanes of `lanes`; `operands[lane]` is what a lane handed in.
-  void (*combine)(void* const* operands, uint32_t lanes);
+  /// Computes for the lanes of `lanes`; `operands[lane]` is what a lane handed in, `where` the call of the
+  /// first to come.
+  void (*combine)(void* const* operands, uint32_t lanes, Location where);
 };
 
 /// Waits until every lane in `mask` that has not exited takes part in `collective` with the same mask.
@@ -22,7 +23,8 @@ void warp_collective(const Collective& collective, uint32_t mask, void* operand,
 int lane();
 
 /// Throws: `reader` shuffles from lane `source`, which takes no part.
-[[noreturn]] void shuffle_reads_absent_lane(const Collective& collective, int reader, int source);
+[[noreturn]] void shuffle_reads_absent_lane(const Collective& collective, Location where, int reader,
+                                            int source);
 
 /// Throws: `width` is not a power of two up to 32.
 [[noreturn]] void wrong_shuffle_width(const Collective& collective, int width, Location where);
@@ -39,7 +41,7 @@ struct ShuffleOperand {
 enum class Shuffle { idx, up, down, xor_ };
 
 template <typename T, Shuffle kShuffle>
-void shuffle(void* const* operands, uint32_t lanes);
+void shuffle(void* const* operands, uint32_t lanes, Location where);
 
 /// The four shuffles of T.
 template <typename T, Shuffle kShuffle>
@@ -50,12 +52,12 @@ inline constexpr Collective kShuffleOf{kShuffle == Shuffle::idx    ? "__shfl_syn
                                        &shuffle<T, kShuffle>};
 
 template <typename T, Shuffle kShuffle>
-void shuffle(void* const* operands, uint32_t lanes) {
+void shuffle(void* const* operands, uint32_t lanes, Location where) {
   for (int reader = 0; reader < 32; ++reader) {
     if (!(lanes >> reader & 1)) continue;
     auto* operand = static_cast<ShuffleOperand<T>*>(operands[reader]);
     if (!(lanes >> operand->source & 1))
-      shuffle_reads_absent_lane(kShuffleOf<T, kShuffle>, reader, operand->source);
+      shuffle_reads_absent_lane(kShuffleOf<T, kShuffle>, where, reader, operand->source);
     operand->result = static_cast<ShuffleOperand<T>*>(operands[operand->source])->value;
   }
 }

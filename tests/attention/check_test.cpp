@@ -1,0 +1,217 @@
+// The checker is what every other test trusts, so it is shown every kind of wrong output.
+#include "common/attention/check.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "common/attention/inputs.h"
+
+namespace flashbook {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+/// A right answer of 2 x 2 heads with 6 queries, of which each head's first two see no key. Bounds are small.
+struct Check : ::testing::Test {
+  Shape shape{.batch = 2, .heads = 2, .seqlen_q = 6, .seqlen_k = 4, .causal = true};
+  Reference reference = make_reference(shape, make_inputs(shape, InputKind::normal, 1), all_rows(shape));
+  Outputs right{{reference.o.begin(), reference.o.end()}, {reference.lse.begin(), reference.lse.end()}};
+  Outputs outputs = right;
+
+  void SetUp() override { reference.o_bound = reference.lse_bound = 1e-3; }
+  CheckResult checked() const { return check(shape, reference, outputs); }
+  CheckResult compared() const { return compare(shape, outputs, right, 1e-3, 1e-3); }
+};
+
+TEST_F(Check, PassesWhatIsRight) {
+  EXPECT_TRUE(checked().ok());
+  EXPECT_TRUE(compared().ok());
+  EXPECT_LT(checked().o.max_error, 1e-6);
+  EXPECT_EQ(checked().o.bound, 1e-3);
+  EXPECT_LT(checked().o.relative_rms, 1e-6);
+  EXPECT_EQ(compared().o.max_error, 0);
+  EXPECT_EQ(compared().o.relative_rms, 0);
+  EXPECT_EQ(compared().lse.max_error, 0) << "-inf equals -inf";
+}
+
+TEST_F(Check, FailsOnOneWrongElementAnywhere) {
+  for (std::size_t i = 0; i < outputs.o.size(); ++i) {
+    outputs = right;
+    outputs.o[i] += 2e-3f;
+    ASSERT_FALSE(checked().o.ok) << i;
+    ASSERT_FALSE(compared().o.ok) << i;
+    ASSERT_TRUE(checked().lse.ok) << i;
+  }
+  for (std::size_t i = 0; i < outputs.lse.size(); ++i) {
+    outputs = right;
+    outputs.lse[i] = 7;
+    ASSERT_FALSE(checked().lse.ok) << i;
+    ASSERT_FALSE(compared().lse.ok) << i;
+    ASSERT_TRUE(checked().o.ok) << i;
+  }
+}
+
+TEST_F(Check, FailsOnNaN) {
+  for (std::size_t i : {std::size_t(0), outputs.o.size() / 2, outputs.o.size() - 1}) {
+    outputs = right;
+    outputs.o[i] = NAN;
+    EXPECT_FALSE(checked().o.ok);
+    EXPECT_TRUE(std::isnan(checked().o.max_error));
+    EXPECT_FALSE(compared().o.ok);
+  }
+  for (std::size_t i : {std::size_t(0), std::size_t(2), outputs.lse.size() - 1}) {
+    outputs = right;
+    outputs.lse[i] = NAN;
+    EXPECT_FALSE(checked().lse.ok);
+    EXPECT_FALSE(compared().lse.ok);
+  }
+}
+
+TEST_F(Check, FailsOnNothingButNaN) {
+  std::ranges::fill(outputs.o, NAN);
+  std::ranges::fill(outputs.lse, NAN);
+  EXPECT_FALSE(checked().o.ok);
+  EXPECT_FALSE(checked().lse.ok);
+  const CheckResult same = compare(shape, outputs, outputs, 1e-3, 1e-3);
+  EXPECT_FALSE(same.o.ok) << "NaN does not equal NaN";
+  EXPECT_FALSE(same.lse.ok);
+}
+
+TEST_F(Check, FailsOnInfinity) {
+  for (float infinity : {kInfinity, -kInfinity}) {
+    outputs = right;
+    outputs.o[200] = infinity;
+    EXPECT_FALSE(checked().o.ok);
+    EXPECT_FALSE(compared().o.ok);
+    EXPECT_FALSE(compare(shape, outputs, outputs, 1e-3, 1e-3).o.ok) << "O is never infinite";
+  }
+}
+
+TEST_F(Check, MinusInfinityOfTheLogSumExpEqualsOnlyItself) {
+  ASSERT_EQ(reference.lse[0], -kInfinity);
+  ASSERT_TRUE(std::isfinite(reference.lse[2]));
+  for (float wrong : {0.0f, -1e30f, -std::numeric_limits<float>::max(), kInfinity}) {
+    outputs = right;
+    outputs.lse[0] = wrong;
+    EXPECT_FALSE(checked().lse.ok) << wrong;
+    EXPECT_FALSE(compared().lse.ok) << wrong;
+  }
+  outputs = right;
+  outputs.lse[2] = -kInfinity;
+  EXPECT_FALSE(checked().lse.ok);
+  EXPECT_FALSE(compared().lse.ok);
+  outputs.lse[2] = kInfinity;
+  EXPECT_FALSE(compare(shape, outputs, outputs, 1e-3, 1e-3).lse.ok) << "+inf is never right";
+}
+
+TEST_F(Check, FailsOnAnUnwrittenTail) {
+  std::memset(&outputs.o.back(), kPoison, sizeof(float));
+  std::memset(&outputs.lse.back(), kPoison, sizeof(float));
+  EXPECT_FALSE(checked().o.ok);
+  EXPECT_FALSE(checked().lse.ok);
+  EXPECT_FALSE(compared().o.ok);
+  EXPECT_FALSE(compared().lse.ok);
+}
+
+TEST_F(Check, FailsOnZeros) {
+  std::ranges::fill(outputs.o, 0.0f);
+  std::ranges::fill(outputs.lse, 0.0f);
+  EXPECT_FALSE(checked().o.ok);
+  EXPECT_FALSE(checked().lse.ok);
+}
+
+TEST_F(Check, FailsOnWrongSizes) {
+  outputs.o.pop_back();
+  outputs.lse.push_back(0);
+  EXPECT_FALSE(checked().o.ok);
+  EXPECT_FALSE(checked().lse.ok);
+  EXPECT_EQ(checked().o.worst, "O has 1535 elements, not 1536");
+  EXPECT_EQ(checked().lse.worst, "log-sum-exp has 25 elements, not 24");
+  EXPECT_FALSE(compared().o.ok);
+  EXPECT_FALSE(compared().lse.ok);
+  EXPECT_FALSE(compare(shape, right, outputs, 1e-3, 1e-3).o.ok);
+  outputs = {};
+  EXPECT_FALSE(checked().o.ok);
+  EXPECT_FALSE(compare(shape, outputs, outputs, 1e-3, 1e-3).o.ok);
+}
+
+TEST_F(Check, FailsWithAReferenceOfAnotherShape) {
+  Shape smaller = shape;
+  smaller.heads = 1;
+  Outputs half = right;
+  half.o.resize(smaller.q_elements());
+  half.lse.resize(smaller.q_rows());
+  EXPECT_FALSE(check(smaller, reference, half).o.ok);
+  reference.o.pop_back();
+  reference.lse.pop_back();
+  EXPECT_FALSE(checked().o.ok);
+  EXPECT_FALSE(checked().lse.ok);
+}
+
+TEST_F(Check, FailsIfNothingIsCompared) {
+  reference = Reference{};
+  EXPECT_FALSE(checked().o.ok);
+  EXPECT_FALSE(checked().lse.ok);
+  EXPECT_EQ(checked().o.worst, "no row of O was compared");
+}
+
+TEST_F(Check, FailsWithoutABound) {
+  reference.o_bound = reference.lse_bound = NAN;
+  EXPECT_FALSE(checked().o.ok);
+  EXPECT_FALSE(checked().lse.ok);
+  EXPECT_FALSE(compare(shape, right, right, NAN, NAN).o.ok);
+}
+
+TEST_F(Check, TheBoundItselfPasses) {
+  outputs.o[300] = right.o[300] + 0.25f;
+  const double error = std::abs(double(outputs.o[300]) - right.o[300]);
+  EXPECT_TRUE(compare(shape, outputs, right, error, 0).o.ok);
+  EXPECT_FALSE(compare(shape, outputs, right, std::nextafter(error, 0.0), 0).o.ok);
+}
+
+TEST_F(Check, NamesTheWorstElement) {
+  // Batch 1, head 0, query 3, dim 5: row (1 * 2 + 0) * 6 + 3 = 15.
+  right.o[15 * 64 + 5] = 0.5f;
+  reference.o[15 * 64 + 5] = 0.5;
+  outputs = right;
+  outputs.o[15 * 64 + 5] = 0.25f;
+  outputs.o[15 * 64 + 6] += 0.125f;
+  EXPECT_EQ(checked().o.worst, "batch 1, head 0, query 3, dim 5: got 0.25, want 0.5");
+  EXPECT_EQ(compared().o.worst, "batch 1, head 0, query 3, dim 5: got 0.25, want 0.5");
+  EXPECT_NEAR(checked().o.max_error, 0.25, 1e-9);
+
+  outputs.lse[15] = 1e6f;
+  EXPECT_EQ(checked().lse.worst.substr(0, 44), "batch 1, head 0, query 3: got 1000000, want ");
+}
+
+TEST_F(Check, NaNIsTheWorst) {
+  outputs.o[700] = 1e30f;
+  outputs.o[15 * 64 + 5] = NAN;
+  outputs.o[16 * 64] = NAN;
+  outputs.o[17 * 64] = kInfinity;
+  EXPECT_EQ(checked().o.worst.substr(0, 44), "batch 1, head 0, query 3, dim 5: got nan, wa");
+  EXPECT_TRUE(std::isnan(checked().o.max_error));
+}
+
+TEST_F(Check, LooksOnlyAtTheRowsOfTheReference) {
+  reference = make_reference(shape, make_inputs(shape, InputKind::normal, 1), {3, 15});
+  outputs.o[14 * 64] = NAN;
+  EXPECT_TRUE(checked().ok());
+  outputs.o[15 * 64 + 63] += 1;
+  EXPECT_FALSE(checked().o.ok);
+  EXPECT_EQ(checked().o.worst.substr(0, 37), "batch 1, head 0, query 3, dim 63: got");
+}
+
+TEST(CheckRms, IsRelativeToTheReference) {
+  const Shape shape{.seqlen_q = 2};
+  const Outputs before{std::vector<float>(128, 2.0f), {2, -kInfinity}};
+  const Outputs after{std::vector<float>(128, 2.5f), {2.5f, -kInfinity}};
+  EXPECT_DOUBLE_EQ(compare(shape, after, before, 1, 1).o.relative_rms, 0.25);
+  EXPECT_DOUBLE_EQ(compare(shape, after, before, 1, 1).lse.relative_rms, 0.25);
+}
+
+}  // namespace
+}  // namespace flashbook

@@ -1,0 +1,56 @@
+#include "common/attention/cost.h"
+
+#include <gtest/gtest.h>
+
+namespace flashbook {
+namespace {
+
+double counted_pairs(const Shape& shape) {
+  double pairs = 0;
+  for (int query = 0; query < shape.seqlen_q; ++query) pairs += shape.visible_keys(query);
+  return pairs;
+}
+
+TEST(VisiblePairs, CountsExactly) {
+  for (int seqlen_q : {1, 2, 17, 64, 129})
+    for (int seqlen_k : {1, 3, 17, 63, 200})
+      for (bool causal : {false, true}) {
+        const Shape shape{.seqlen_q = seqlen_q, .seqlen_k = seqlen_k, .causal = causal};
+        if (causal && seqlen_q == seqlen_k) continue;
+        EXPECT_EQ(visible_pairs(shape), counted_pairs(shape)) << describe(shape);
+      }
+}
+
+TEST(VisiblePairs, OfASquareCausalMaskIsHalfTheSquare) {
+  EXPECT_EQ(visible_pairs({.seqlen_q = 4096, .seqlen_k = 4096, .causal = true}), 4096.0 * 4096.0 / 2);
+  EXPECT_EQ(visible_pairs({.seqlen_q = 1, .seqlen_k = 1, .causal = true}), 0.5);
+}
+
+TEST(Flops, AreThoseOfThePapers) {
+  // FlashAttention-3's benchmark: 16k tokens, here 8 sequences of 2k, and a hidden size of 2048, 16 heads.
+  Shape shape{.batch = 8, .heads = 16, .kv_heads = 16, .seqlen_q = 2048, .seqlen_k = 2048, .head_dim = 128};
+  EXPECT_EQ(flops(shape), 4.0 * 2048 * 2048 * 128 * 16 * 8);
+  shape.causal = true;
+  EXPECT_EQ(flops(shape), 2.0 * 2048 * 2048 * 128 * 16 * 8);
+  shape.kv_heads = 1;
+  EXPECT_EQ(flops(shape), 2.0 * 2048 * 2048 * 128 * 16 * 8) << "shared keys are multiplied all the same";
+}
+
+TEST(CompulsoryBytes, CountEveryTensorOnce) {
+  Shape shape{.batch = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 10, .seqlen_k = 30, .head_dim = 64};
+  const double q = 2 * 4 * 10 * 64, kv = 2 * (2 * 2 * 30 * 64), lse = 2 * 4 * 10 * 4;
+  shape.dtype = DType::f32;
+  EXPECT_EQ(compulsory_bytes(shape), 4 * (q + kv + q) + lse);
+  shape.dtype = DType::bf16;
+  EXPECT_EQ(compulsory_bytes(shape), 2 * (q + kv + q) + lse);
+  shape.dtype = DType::e4m3;
+  EXPECT_EQ(compulsory_bytes(shape), q + kv + 2 * q + lse) << "O is BF16";
+}
+
+TEST(Cost, DoesNotOverflow) {
+  const Shape shape{.heads = 64, .kv_heads = 64, .seqlen_q = 1 << 20, .seqlen_k = 1 << 20, .head_dim = 256};
+  EXPECT_EQ(flops(shape), 0x1p2 * 0x1p40 * 0x1p8 * 0x1p6);
+}
+
+}  // namespace
+}  // namespace flashbook

@@ -1,0 +1,220 @@
+#include "common/attention/inputs.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace flashbook {
+namespace {
+
+constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3};
+constexpr InputKind kKinds[] = {InputKind::normal, InputKind::outliers, InputKind::large_scores,
+                                InputKind::one_hot, InputKind::all_equal};
+
+Shape shape_of(DType type, int head_dim, int seqlen_q, int seqlen_k) {
+  return {.heads = 4,
+          .kv_heads = 2,
+          .seqlen_q = seqlen_q,
+          .seqlen_k = seqlen_k,
+          .head_dim = head_dim,
+          .dtype = type,
+          .scale = default_scale(head_dim)};
+}
+
+/// The mean of value^power.
+double moment(const std::vector<float>& values, int power) {
+  double sum = 0;
+  for (float value : values) sum += std::pow(double(value), power);
+  return sum / double(values.size());
+}
+
+double share_beyond(const std::vector<float>& values, double limit) {
+  return double(std::ranges::count_if(values, [=](float value) { return std::abs(value) > limit; })) /
+         double(values.size());
+}
+
+/// The scaled scores of one query row with every key of its head.
+std::vector<double> scores(const Shape& shape, const Inputs& inputs, int64_t row) {
+  const int64_t batch_and_head = row / shape.seqlen_q;
+  const int64_t batch = batch_and_head / shape.heads, head = batch_and_head % shape.heads;
+  const int64_t kv_head = batch * shape.kv_heads + head / (shape.heads / shape.kv_heads);
+  std::vector<double> result(shape.seqlen_k);
+  for (int64_t j = 0; j < shape.seqlen_k; ++j)
+    for (int64_t c = 0; c < shape.head_dim; ++c)
+      result[j] += double(inputs.q[row * shape.head_dim + c]) *
+                   inputs.k[(kv_head * shape.seqlen_k + j) * shape.head_dim + c] * shape.scale;
+  return result;
+}
+
+TEST(Inputs, HaveTheShapesSizes) {
+  for (InputKind kind : kKinds) {
+    const Shape shape = shape_of(DType::bf16, 64, 5, 9);
+    const Inputs inputs = make_inputs(shape, kind, 1);
+    EXPECT_EQ(int64_t(inputs.q.size()), shape.q_elements());
+    EXPECT_EQ(int64_t(inputs.k.size()), shape.k_elements());
+    EXPECT_EQ(int64_t(inputs.v.size()), shape.k_elements());
+  }
+}
+
+TEST(Inputs, AreFiniteAndRoundedToTheirType) {
+  for (InputKind kind : kKinds)
+    for (DType type : kTypes)
+      for (float scale : {1e-9f, 0.125f, 1e9f}) {
+        Shape shape = shape_of(type, 64, 33, 65);
+        shape.scale = scale;
+        const Inputs inputs = make_inputs(shape, kind, 2);
+        for (const std::vector<float>* tensor : {&inputs.q, &inputs.k, &inputs.v}) {
+          ASSERT_TRUE(std::ranges::all_of(*tensor, [](float value) { return std::isfinite(value); }));
+          std::vector<float> rounded = *tensor;
+          round_to(type, rounded);
+          ASSERT_EQ(rounded, *tensor);
+        }
+      }
+}
+
+TEST(Inputs, FollowFromSeedAndIndexAlone) {
+  // One thread makes the small tensors, all of them share the large ones.
+  Shape few = shape_of(DType::f32, 64, 1, 1), many = few;
+  few.heads = few.kv_heads = many.heads = many.kv_heads = 1;
+  many.seqlen_q = many.seqlen_k = 3000;
+  for (InputKind kind :
+       {InputKind::normal, InputKind::outliers, InputKind::large_scores, InputKind::all_equal}) {
+    const Inputs small = make_inputs(few, kind, 7), large = make_inputs(many, kind, 7);
+    EXPECT_TRUE(std::ranges::equal(small.q, std::span(large.q).first(64)));
+    EXPECT_TRUE(std::ranges::equal(small.k, std::span(large.k).first(64)));
+    EXPECT_TRUE(std::ranges::equal(small.v, std::span(large.v).first(64)));
+  }
+  for (InputKind kind : kKinds) {
+    const Inputs once = make_inputs(many, kind, 7), again = make_inputs(many, kind, 7);
+    EXPECT_EQ(once.q, again.q);
+    EXPECT_EQ(once.k, again.k);
+    EXPECT_EQ(once.v, again.v);
+  }
+}
+
+TEST(Inputs, AreTheSameOnEveryMachine) {
+  const Inputs inputs = make_inputs(shape_of(DType::f32, 64, 1, 1), InputKind::normal, 1);
+  EXPECT_EQ(std::vector(inputs.q.begin(), inputs.q.begin() + 3),
+            (std::vector{0x1.5c0b8p-2f, -0x1.6832p+0f, -0x1.986c4p+0f}));
+  EXPECT_EQ(std::vector(inputs.k.begin(), inputs.k.begin() + 3),
+            (std::vector{-0x1.033fp+0f, 0x1.afbf4p-1f, 0x1.1becp-1f}));
+  EXPECT_EQ(std::vector(inputs.v.begin(), inputs.v.begin() + 3),
+            (std::vector{-0x1.4b83p-2f, 0x1.0c64ap+1f, 0x1.bdfc8p-2f}));
+}
+
+TEST(Inputs, DifferBetweenSeedsAndTensors) {
+  const Shape shape = shape_of(DType::f32, 64, 50, 50);
+  const Inputs one = make_inputs(shape, InputKind::normal, 1), two = make_inputs(shape, InputKind::normal, 2);
+  EXPECT_NE(one.q, two.q);
+  EXPECT_NE(one.k, two.k);
+  EXPECT_NE(one.v, two.v);
+  EXPECT_NE(one.k, one.v);
+  EXPECT_FALSE(std::ranges::equal(one.k, std::span(one.q).first(one.k.size())));
+}
+
+TEST(Inputs, NormalHasTheMomentsOfANormal) {
+  const Shape shape = shape_of(DType::f32, 256, 1000, 1);
+  const std::vector<float> q = make_inputs(shape, InputKind::normal, 3).q;  // 1,024,000 values
+  // Five standard errors of a million samples.
+  EXPECT_NEAR(moment(q, 1), 0, 0.005);
+  EXPECT_NEAR(moment(q, 2), 1, 0.008);
+  EXPECT_NEAR(moment(q, 3), 0, 0.02);
+  EXPECT_NEAR(moment(q, 4), 3, 0.08);
+  EXPECT_NEAR(share_beyond(q, 1), 0.3173, 0.0025);
+  EXPECT_NEAR(share_beyond(q, 2), 0.0455, 0.0012);
+  EXPECT_NEAR(share_beyond(q, 4), 6.3e-5, 4e-5);
+}
+
+TEST(Inputs, NormalNeighboursAreIndependent) {
+  const std::vector<float> q = make_inputs(shape_of(DType::f32, 256, 1000, 1), InputKind::normal, 4).q;
+  for (std::size_t distance : {1, 2, 5, 64, 256}) {
+    const double covariance =
+        std::inner_product(q.begin() + distance, q.end(), q.begin(), 0.0) / double(q.size());
+    EXPECT_NEAR(covariance, 0, 0.005) << distance;
+  }
+}
+
+TEST(Inputs, OutliersAreOneInAThousandAndTenTimesAsLarge) {
+  const Shape shape = shape_of(DType::f32, 256, 1000, 1);
+  const std::vector<float> q = make_inputs(shape, InputKind::outliers, 5).q;
+  // One in a thousand is N(0, 101), of which 42.6 % lie beyond 8; no other value does.
+  EXPECT_NEAR(share_beyond(q, 8), 0.001 * 0.426, 0.0001);
+  // What is added to the values of `normal` has ten times their size.
+  const std::vector<float> plain = make_inputs(shape, InputKind::normal, 5).q;
+  std::vector<float> added;
+  for (std::size_t i = 0; i < q.size(); ++i)
+    if (q[i] != plain[i]) added.push_back(q[i] - plain[i]);
+  EXPECT_NEAR(double(added.size()) / double(q.size()), 0.001, 0.00016);
+  EXPECT_NEAR(moment(added, 2), 100, 15);
+}
+
+TEST(Inputs, LargeScoresReachTenThousandEitherWay) {
+  for (DType type : kTypes)
+    for (int head_dim : {64, 128, 256}) {
+      const Shape shape = shape_of(type, head_dim, 20, 20);
+      const Inputs inputs = make_inputs(shape, InputKind::large_scores, 6);
+      for (int64_t row = 0; row < shape.q_rows(); ++row) {
+        const std::vector<double> s = scores(shape, inputs, row);
+        ASSERT_GE(std::ranges::max(s), 1e4) << describe(shape);
+        ASSERT_LE(std::ranges::min(s), -1e4) << describe(shape);
+        // Plain attention keeps scaled scores in f16, whose largest value is 65504.
+        ASSERT_LE(std::ranges::max(s), 1.3e4) << describe(shape);
+      }
+    }
+}
+
+TEST(Inputs, LargeScoresFollowTheScale) {
+  Shape shape = shape_of(DType::f16, 64, 20, 20);
+  shape.scale = 0.01f;
+  const Inputs inputs = make_inputs(shape, InputKind::large_scores, 6);
+  EXPECT_GE(std::ranges::max(scores(shape, inputs, 0)), 1e4);
+}
+
+TEST(Inputs, OneHotLeavesOneKeyInEveryType) {
+  for (DType type : kTypes)
+    for (int head_dim : {64, 128, 256})
+      for (bool causal : {false, true}) {
+        Shape shape = shape_of(type, head_dim, 40, 333);
+        shape.batch = 2;
+        shape.causal = causal;
+        const Inputs inputs = make_inputs(shape, InputKind::one_hot, 8);
+        for (int64_t row = 0; row < shape.q_rows(); ++row) {
+          std::vector<double> s = scores(shape, inputs, row);
+          s.resize(shape.visible_keys(int(row % shape.seqlen_q)));
+          std::ranges::sort(s, std::greater());
+          // exp(-746) is 0 in FP64, so certainly in the type.
+          ASSERT_GT(s[0] - s[1], 746) << describe(shape) << ", row " << row;
+        }
+      }
+}
+
+TEST(Inputs, OneHotUsesManyKeys) {
+  const Shape shape = shape_of(DType::bf16, 64, 100, 100);
+  const Inputs inputs = make_inputs(shape, InputKind::one_hot, 9);
+  std::vector<bool> matched(100);
+  for (int64_t row = 0; row < 100; ++row) {
+    const std::vector<double> s = scores(shape, inputs, row);
+    matched[std::ranges::max_element(s) - s.begin()] = true;
+  }
+  EXPECT_GT(std::ranges::count(matched, true), 50);  // 63 are expected
+}
+
+TEST(Inputs, OneHotTakesRowsThatSeeNoKey) {
+  Shape shape = shape_of(DType::bf16, 64, 9, 4);
+  shape.causal = true;
+  const Inputs inputs = make_inputs(shape, InputKind::one_hot, 10);
+  EXPECT_EQ(int64_t(inputs.q.size()), shape.q_elements());
+}
+
+TEST(Inputs, AllEqualHasOneValuePerTensor) {
+  const Inputs inputs = make_inputs(shape_of(DType::bf16, 64, 30, 40), InputKind::all_equal, 11);
+  for (const std::vector<float>* tensor : {&inputs.q, &inputs.k, &inputs.v})
+    EXPECT_EQ(std::ranges::count(*tensor, tensor->front()), std::ptrdiff_t(tensor->size()));
+  EXPECT_NE(inputs.q[0], inputs.k[0]);
+  EXPECT_NE(inputs.k[0], inputs.v[0]);
+}
+
+}  // namespace
+}  // namespace flashbook

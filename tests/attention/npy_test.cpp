@@ -1,0 +1,313 @@
+#include "common/attention/npy.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+
+#include "tests/support/input_error.h"
+
+namespace flashbook {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kCorpus = fs::path(FLASHBOOK_SOURCE_DIR) / "tests/fuzz/corpus/npy";
+
+std::string size_bytes(std::size_t size, int count) {
+  std::string bytes;
+  for (int i = 0; i < count; ++i) bytes += char(size >> (8 * i));
+  return bytes;
+}
+
+/// A .npy file with any header and any values.
+std::string file_with(const std::string& header, const std::string& values) {
+  return "\x93NUMPY" + std::string("\x01\x00", 2) + size_bytes(header.size(), 2) + header + values;
+}
+
+std::string header_of(const std::string& descr, const std::string& shape,
+                      const std::string& fortran = "False") {
+  return "{'descr': '" + descr + "', 'fortran_order': " + fortran + ", 'shape': " + shape + ", }\n";
+}
+
+NpyArray parse(const std::string& bytes) { return parse_npy(std::as_bytes(std::span(bytes)), "q.npy"); }
+
+std::string complaint(const std::string& bytes) {
+  return testing::input_error_of([&] { parse(bytes); });
+}
+
+const std::string kOne("\x00\x00\x80\x3f", 4);  // 1.0f
+const std::string kGood = file_with(header_of("<f4", "(2, 1)"), kOne + kOne);
+constexpr const char* kHeaderComplaint = "q.npy has a header that NumPy does not write: save it with np.save";
+constexpr const char* kShorter = "q.npy is shorter than its header says: save it again";
+constexpr const char* kLonger = "q.npy is longer than its header says: save it again";
+
+/// A folder of its own, gone afterwards.
+struct Npy : ::testing::Test {
+  fs::path folder;
+
+  void SetUp() override {
+    std::string name = ::testing::TempDir() + "/npy_test.XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder = name;
+  }
+  void TearDown() override { fs::remove_all(folder); }
+
+  std::size_t files() const { return std::distance(fs::directory_iterator(folder), {}); }
+};
+
+TEST_F(Npy, ReadsWhatItWrites) {
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{}, {1}, {24}, {4, 6}, {2, 3, 4}, {1, 2, 3, 4}, {2, 1, 3, 1, 4}}) {
+    std::vector<float> values;
+    int64_t count = 1;
+    for (int64_t extent : shape) count *= extent;
+    for (int64_t i = 0; i < count; ++i) values.push_back(float(i) / 3 - 2);
+    write_npy(folder / "a.npy", shape, values);
+    const NpyArray array = read_npy(folder / "a.npy");
+    EXPECT_EQ(array.dtype, DType::f32);
+    EXPECT_EQ(array.shape, shape);
+    EXPECT_EQ(array.values, values);
+    EXPECT_EQ((fs::file_size(folder / "a.npy") - values.size() * 4) % 64, 0u) << "NumPy aligns the values";
+    EXPECT_EQ(files(), 1u) << "nothing but the file is left";
+  }
+}
+
+TEST_F(Npy, KeepsInfinitiesAndNaN) {
+  const std::vector<float> values = {INFINITY, -INFINITY, NAN, -0.0f, 1e-45f};
+  write_npy(folder / "a.npy", std::vector<int64_t>{5}, values);
+  EXPECT_EQ(std::memcmp(read_npy(folder / "a.npy").values.data(), values.data(), 20), 0);
+}
+
+TEST_F(Npy, ReplacesAFile) {
+  std::ofstream(folder / "a.npy") << "something longer than the header of the array that comes instead"
+                                  << std::string(500, '.');
+  write_npy(folder / "a.npy", std::vector<int64_t>{1}, std::vector{4.0f});
+  EXPECT_EQ(read_npy(folder / "a.npy").values, std::vector{4.0f});
+}
+
+TEST_F(Npy, WritesWhatNumPyWrites) {
+  write_npy(folder / "a.npy", std::vector<int64_t>{2, 3}, std::vector<float>{0, 1, 2, 3, 4, 5});
+  std::ifstream stream(folder / "a.npy", std::ios::binary);
+  const std::string bytes(std::istreambuf_iterator<char>(stream), {});
+  EXPECT_EQ(bytes.substr(0, 8), std::string("\x93NUMPY\x01\x00", 8));
+  EXPECT_EQ(bytes.substr(10, 61), "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3, ), }");
+}
+
+TEST(NpyFromNumPy, EveryVersionAndType) {
+  const std::vector<float> values = {0, 1, 2, 3, 4, 5};
+  for (const char* name : {"numpy_f4.npy", "numpy_f2.npy", "numpy_version_2.npy", "numpy_version_3.npy"}) {
+    const NpyArray array = read_npy(kCorpus / name);
+    EXPECT_EQ(array.dtype, std::string(name) == "numpy_f2.npy" ? DType::f16 : DType::f32) << name;
+    EXPECT_EQ(array.shape, (std::vector<int64_t>{2, 3})) << name;
+    EXPECT_EQ(array.values, values) << name;
+  }
+}
+
+TEST(NpyFromNumPy, FewDimensions) {
+  EXPECT_EQ(read_npy(kCorpus / "numpy_scalar.npy").shape, std::vector<int64_t>{});
+  EXPECT_EQ(read_npy(kCorpus / "numpy_scalar.npy").values, std::vector{7.0f});
+  EXPECT_EQ(read_npy(kCorpus / "numpy_one_dimension.npy").shape, std::vector<int64_t>{3});
+}
+
+TEST(NpyFromNumPy, RefusesOtherTypesAndOrders) {
+  const auto complain = [](const char* name) {
+    const std::string message = testing::input_error_of([&] { read_npy(kCorpus / name); });
+    EXPECT_TRUE(message.starts_with((kCorpus / name).string())) << message;
+    return message.substr(std::min(message.size(), (kCorpus / name).string().size()));
+  };
+  EXPECT_EQ(complain("numpy_f8.npy"), " holds elements of type '<f8': save it with .astype(np.float32)");
+  EXPECT_EQ(complain("numpy_big_endian.npy"), " is big-endian: save it with .astype('<f4')");
+  EXPECT_EQ(complain("numpy_fortran.npy"), " is in Fortran order: save it with np.ascontiguousarray");
+  EXPECT_EQ(complain("numpy_empty.npy"), " has no elements: give every dimension at least 1");
+  EXPECT_EQ(complain("numpy_records.npy"),
+            " holds records, not numbers: save one field of it with .astype(np.float32)");
+}
+
+TEST(NpyHeader, TakesAnyOrderQuotesAndSpaces) {
+  for (const char* header :
+       {"{'shape': (2, 1), 'descr': '<f4', 'fortran_order': False}",
+        "{\"fortran_order\":False,\"shape\":(2,1),\"descr\":\"<f4\"}",
+        " {  'descr' :'<f4' ,\t'fortran_order': False, 'shape':\n( 2 , 1 , ) , } \n\n"}) {
+    EXPECT_EQ(complaint(file_with(header, kOne + kOne)), "") << header;
+    EXPECT_EQ(parse(file_with(header, kOne + kOne)).shape, (std::vector<int64_t>{2, 1})) << header;
+  }
+}
+
+TEST(NpyHeader, RefusesWhatIsNoHeader) {
+  for (const char* header : {
+           "",
+           "{",
+           "{}",
+           "{'descr': '<f4', 'fortran_order': False}",
+           "{'descr': '<f4', 'shape': (2, 1)}",
+           "{'fortran_order': False, 'shape': (2, 1)}",
+           "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1)",
+           "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1)} more",
+           "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1), 'extra': 1}",
+           "{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (2, 1)}",
+           "{'descr': '<f4' 'fortran_order': False, 'shape': (2, 1)}",
+           "{'descr': '<f4, 'fortran_order': False, 'shape': (2, 1)}",
+           "{'descr': '\\x3cf4', 'fortran_order': False, 'shape': (2, 1)}",
+           "{'descr': 4, 'fortran_order': False, 'shape': (2, 1)}",
+           "{'descr': '<f4', 'fortran_order': 0, 'shape': (2, 1)}",
+           "{'descr': '<f4', 'fortran_order': False, 'shape': (2)}",
+           "{'descr': '<f4', 'fortran_order': False, 'shape': 2}",
+           "{'descr': '<f4', 'fortran_order': False, 'shape': [2, 1]}",
+           "{'descr': '<f4', 'fortran_order': False, 'shape': (2 1)}",
+           "{'descr': '<f4', 'fortran_order': False, 'shape': (,)}",
+           "{'descr': '<f4', 'fortran_order': False, 'shape': (-2, -1)}",
+           "{'descr': '<f4', 'fortran_order': False, 'shape': (2.0, 1)}",
+           "{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775808,)}",
+       })
+    EXPECT_EQ(complaint(file_with(header, kOne + kOne)), kHeaderComplaint) << header;
+}
+
+TEST(NpyHeader, NamesOtherTypesInOneLine) {
+  const auto complain = [](const std::string& descr) {
+    return complaint(file_with(header_of(descr, "(1,)"), kOne));
+  };
+  EXPECT_EQ(complain("<f8"), "q.npy holds elements of type '<f8': save it with .astype(np.float32)");
+  EXPECT_EQ(complain("<i4"), "q.npy holds elements of type '<i4': save it with .astype(np.float32)");
+  EXPECT_EQ(complain("|O"), "q.npy holds elements of type '|O': save it with .astype(np.float32)");
+  EXPECT_EQ(complain(">f4"), "q.npy is big-endian: save it with .astype('<f4')");
+  EXPECT_EQ(complain(">f2"), "q.npy is big-endian: save it with .astype('<f2')");
+  EXPECT_EQ(complain("\n\x1b[31m\xff"),
+            "q.npy holds elements of type '??[31m?': save it with .astype(np.float32)");
+  EXPECT_EQ(complain(std::string(5000, 'x')),
+            "q.npy holds elements of type 'xxxxxxxxxxxxxxxx': save it with .astype(np.float32)");
+}
+
+TEST(NpySizes, AreThoseOfTheHeader) {
+  EXPECT_EQ(complaint(kGood), "");
+  EXPECT_EQ(complaint(kGood.substr(0, kGood.size() - 1)), kShorter);
+  EXPECT_EQ(complaint(kGood.substr(0, kGood.size() - 4)), kShorter);
+  EXPECT_EQ(complaint(kGood + '\0'), kLonger);
+  EXPECT_EQ(complaint(kGood + kOne), kLonger);
+  EXPECT_EQ(complaint(file_with(header_of("<f4", "()"), "")), kShorter);
+  EXPECT_EQ(complaint(file_with(header_of("<f2", "(1,)"), "\x01")), kShorter);
+}
+
+TEST(NpySizes, DoNotOverflow) {
+  for (const char* shape :
+       {"(9223372036854775807,)", "(9223372036854775807, 9223372036854775807)", "(4294967296, 4294967296)",
+        "(4611686018427387905, 4)", "(2, 4611686018427387905)"})
+    EXPECT_EQ(complaint(file_with(header_of("<f4", shape), kOne + kOne)), kShorter) << shape;
+  for (const char* shape :
+       {"(0,)", "(0, 9223372036854775807, 9223372036854775807)", "(9223372036854775807, 0)"})
+    EXPECT_EQ(complaint(file_with(header_of("<f4", shape), kOne)),
+              "q.npy has no elements: give every dimension at least 1")
+        << shape;
+}
+
+TEST(NpyStart, IsThatOfTheFormat) {
+  EXPECT_EQ(complaint(""), "q.npy is not a .npy file: save it with np.save");
+  EXPECT_EQ(complaint("PK\x03\x04 an .npz file"), "q.npy is not a .npy file: save it with np.save");
+  EXPECT_EQ(complaint("\x93NUMP"), "q.npy is not a .npy file: save it with np.save");
+  const auto with_version = [](char major, char minor) {
+    std::string bytes = kGood;
+    bytes[6] = major, bytes[7] = minor;
+    return bytes;
+  };
+  EXPECT_EQ(complaint(with_version(0, 0)),
+            "q.npy has .npy version 0.0, not 1.0 to 3.0: save it with np.save");
+  EXPECT_EQ(complaint(with_version(4, 0)),
+            "q.npy has .npy version 4.0, not 1.0 to 3.0: save it with np.save");
+  EXPECT_EQ(complaint(with_version(1, 1)),
+            "q.npy has .npy version 1.1, not 1.0 to 3.0: save it with np.save");
+}
+
+TEST(NpyStart, EndsWithinTheHeader) {
+  const std::size_t values = kGood.size() - 8;
+  for (std::size_t size = 6; size < values; ++size)
+    EXPECT_EQ(complaint(kGood.substr(0, size)), "q.npy ends within its header: save it again") << size;
+  std::string lie = kGood;
+  lie[8] = lie[9] = char(0xff);
+  EXPECT_EQ(complaint(lie), "q.npy ends within its header: save it again");
+}
+
+TEST_F(Npy, NamesFilesThatAreNone) {
+  const std::string name = (folder / "q.npy").string();
+  const auto complain = [&] { return testing::input_error_of([&] { read_npy(name); }); };
+  EXPECT_EQ(complain(), name + " does not exist: give the name of a .npy file");
+  fs::create_directory(name);
+  EXPECT_EQ(complain(), name + " is not a regular file: give the name of a .npy file");
+  EXPECT_EQ(testing::input_error_of([] { read_npy("/dev/zero"); }),
+            "/dev/zero is not a regular file: give the name of a .npy file");
+}
+
+TEST_F(Npy, RefusesFilesLargerThanMemory) {
+  const fs::path file = folder / "huge.npy";
+  std::ofstream(file) << kGood;
+  std::error_code error;
+  fs::resize_file(file, std::uintmax_t(1) << 42, error);  // a hole, which takes no space
+  if (error) GTEST_SKIP() << "this file system has no files of 4 TB";
+  EXPECT_EQ(testing::input_error_of([&] { read_npy(file); }),
+            file.string() + " is too large for this machine's memory: give a smaller tensor");
+}
+
+TEST_F(Npy, NamesFilesThatMayNotBeRead) {
+  const fs::path file = folder / "secret.npy";
+  std::ofstream(file) << kGood;
+  fs::permissions(file, fs::perms::none);
+  if (access(file.c_str(), R_OK) == 0) GTEST_SKIP() << "this user may read everything";
+  EXPECT_EQ(testing::input_error_of([&] { read_npy(file); }),
+            file.string() + " cannot be read: allow it with chmod");
+}
+
+TEST_F(Npy, SaysWhyItCannotWrite) {
+  const auto complain = [](const fs::path& file) {
+    return testing::input_error_of([&] { write_npy(file, std::vector<int64_t>{1}, std::vector{1.0f}); });
+  };
+  const std::string cure = "): name a file in a folder that can be written";
+  const fs::path nowhere = folder / "nowhere" / "a.npy";
+  EXPECT_EQ(complain(nowhere), nowhere.string() + " cannot be written (No such file or directory" + cure);
+  std::ofstream(folder / "file") << "x";
+  EXPECT_EQ(complain(folder / "file" / "a.npy"),
+            (folder / "file" / "a.npy").string() + " cannot be written (Not a directory" + cure);
+  fs::create_directory(folder / "folder");
+  EXPECT_EQ(complain(folder / "folder"),
+            (folder / "folder").string() + " cannot be written (Is a directory" + cure);
+  EXPECT_EQ(files(), 2u) << "no unfinished file is left";
+}
+
+// Through links in the test's folder: a faulty write_npy would replace these, not the devices.
+TEST_F(Npy, FailsOnAFullDisk) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full on this system";
+  fs::create_symlink("/dev/full", folder / "full");
+  EXPECT_EQ(testing::input_error_of(
+                [&] { write_npy(folder / "full", std::vector<int64_t>{1}, std::vector{1.0f}); }),
+            (folder / "full").string() +
+                " cannot be written (No space left on device): name a file in a folder that can be written");
+  EXPECT_TRUE(fs::is_symlink(folder / "full"));
+}
+
+TEST_F(Npy, WritesToADeviceInsteadOfReplacingIt) {
+  fs::create_symlink("/dev/null", folder / "null");
+  write_npy(folder / "null", std::vector<int64_t>{1}, std::vector{1.0f});
+  EXPECT_TRUE(fs::is_symlink(folder / "null"));
+  EXPECT_EQ(files(), 1u);
+}
+
+TEST(NpyFuzz, EveryFileOfTheCorpusIsAnArrayOrAnError) {
+  int arrays = 0, errors = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(kCorpus)) {
+    try {
+      const NpyArray array = read_npy(entry.path());
+      std::size_t count = 1;
+      for (int64_t extent : array.shape) count *= std::size_t(extent);
+      EXPECT_EQ(array.values.size(), count) << entry.path();
+      ++arrays;
+    } catch (const InputError& error) {
+      EXPECT_TRUE(std::string(error.what()).starts_with(entry.path().string())) << error.what();
+      ++errors;
+    }
+  }
+  EXPECT_GT(arrays, 5);
+  EXPECT_GT(errors, 5);
+}
+
+}  // namespace
+}  // namespace flashbook

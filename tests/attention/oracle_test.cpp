@@ -1,0 +1,398 @@
+#include "common/attention/oracle.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "common/attention/check.h"
+#include "common/attention/inputs.h"
+#include "common/numeric/float_formats.h"
+#include "tests/support/input_error.h"
+
+namespace flashbook {
+namespace {
+
+constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3};
+
+Shape shape_of(int seqlen_q, int seqlen_k, DType type = DType::f32) {
+  return {.seqlen_q = seqlen_q, .seqlen_k = seqlen_k, .dtype = type};
+}
+
+Reference reference_of(const Shape& shape, const Inputs& inputs) {
+  return make_reference(shape, inputs, all_rows(shape));
+}
+
+/// Attention straight from its definition, for one row: four-dimensional indices, long double, no blocks.
+struct DirectRow {
+  std::vector<long double> o;
+  long double lse = -INFINITY;
+
+  DirectRow(const Shape& s, const Inputs& inputs, int b, int h, int i) : o(s.head_dim) {
+    const int shared = h / (s.heads / s.kv_heads);
+    const auto q = [&](int c) {
+      return inputs.q[((int64_t(b) * s.heads + h) * s.seqlen_q + i) * s.head_dim + c];
+    };
+    const auto kv = [&](const std::vector<float>& t, int j, int c) {
+      return t[((int64_t(b) * s.kv_heads + shared) * s.seqlen_k + j) * s.head_dim + c];
+    };
+    std::vector<long double> scores;
+    for (int j = 0; j < s.seqlen_k; ++j) {
+      if (s.causal && j > i + s.seqlen_k - s.seqlen_q) continue;
+      scores.push_back(0);
+      for (int c = 0; c < s.head_dim; ++c) scores.back() += (long double)q(c) * kv(inputs.k, j, c);
+      scores.back() *= s.scale;
+    }
+    if (scores.empty()) return;
+    const long double largest = std::ranges::max(scores);
+    long double sum = 0;
+    for (long double score : scores) sum += std::exp(score - largest);
+    lse = largest + std::log(sum);
+    for (int j = 0; j < int(scores.size()); ++j)
+      for (int c = 0; c < s.head_dim; ++c) o[c] += std::exp(scores[j] - largest) / sum * kv(inputs.v, j, c);
+  }
+};
+
+TEST(Rows, AllAreAll) {
+  const Shape shape{.batch = 2, .heads = 3, .kv_heads = 1, .seqlen_q = 4};
+  const std::vector<int64_t> rows = all_rows(shape);
+  ASSERT_EQ(rows.size(), 24u);
+  for (int64_t i = 0; i < 24; ++i) EXPECT_EQ(rows[i], i);
+}
+
+TEST(Rows, SampleHasCornersAndIsDistinctAndAscending) {
+  const Shape shape{.batch = 2, .heads = 3, .seqlen_q = 100};
+  for (uint64_t seed : {1, 2, 3}) {
+    const std::vector<int64_t> rows = sample_rows(shape, 50, seed);
+    ASSERT_EQ(rows.size(), 50u);
+    EXPECT_TRUE(std::ranges::is_sorted(rows, std::less_equal()) &&
+                std::ranges::adjacent_find(rows) == rows.end());
+    EXPECT_GE(rows.front(), 0);
+    EXPECT_LT(rows.back(), 600);
+    for (int64_t corner : {0, 99, 500, 599}) EXPECT_TRUE(std::ranges::binary_search(rows, corner)) << corner;
+  }
+  EXPECT_EQ(sample_rows(shape, 50, 1), sample_rows(shape, 50, 1));
+  EXPECT_NE(sample_rows(shape, 50, 1), sample_rows(shape, 50, 2));
+}
+
+TEST(Rows, SampleReachesEveryHead) {
+  const Shape shape{.batch = 2, .heads = 4, .seqlen_q = 1000};
+  std::set<int64_t> heads;
+  for (int64_t row : sample_rows(shape, 200, 4)) heads.insert(row / 1000);
+  EXPECT_EQ(heads.size(), 8u);
+}
+
+TEST(Rows, SampleOfSmallShapes) {
+  const Shape shape = shape_of(5, 5);
+  EXPECT_EQ(sample_rows(shape, 5, 1), all_rows(shape));
+  EXPECT_EQ(sample_rows(shape, 100, 1), all_rows(shape));
+  EXPECT_EQ(sample_rows(shape, 4, 1).size(), 4u);
+  EXPECT_EQ(sample_rows(shape, 2, 1), (std::vector<int64_t>{0, 4}));
+  EXPECT_EQ(sample_rows(shape, 0, 1).size(), 0u);
+}
+
+TEST(Oracle, AgreesWithTheDefinition) {
+  for (bool causal : {false, true})
+    for (auto [seqlen_q, seqlen_k] : {std::pair{7, 7}, {70, 130}, {130, 70}, {1, 65}, {33, 1}})
+      for (int head_dim : {64, 128, 256}) {
+        Shape shape = shape_of(seqlen_q, seqlen_k);
+        shape.batch = 2, shape.heads = 4, shape.kv_heads = 2;
+        shape.head_dim = head_dim, shape.causal = causal, shape.scale = 0.3f;
+        const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
+        const Reference reference = reference_of(shape, inputs);
+        for (int64_t row : sample_rows(shape, 30, 2)) {
+          const int64_t head = row / seqlen_q;
+          const DirectRow direct(shape, inputs, int(head / 4), int(head % 4), int(row % seqlen_q));
+          for (int c = 0; c < head_dim; ++c)
+            ASSERT_NEAR(reference.o[row * head_dim + c], double(direct.o[c]), 1e-13) << describe(shape);
+          if (std::isinf(direct.lse))
+            ASSERT_EQ(reference.lse[row], -INFINITY) << describe(shape);
+          else
+            ASSERT_NEAR(reference.lse[row], double(direct.lse), 1e-13) << describe(shape);
+        }
+      }
+}
+
+TEST(Oracle, OfSomeRowsIsThatOfAllRows) {
+  Shape shape = shape_of(150, 200, DType::bf16);
+  shape.heads = 4, shape.kv_heads = 2, shape.causal = true;
+  const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+  const Reference all = reference_of(shape, inputs);
+  const Reference some = make_reference(shape, inputs, sample_rows(shape, 40, 4));
+  ASSERT_EQ(some.rows, sample_rows(shape, 40, 4));
+  for (std::size_t i = 0; i < some.rows.size(); ++i) {
+    EXPECT_EQ(some.lse[i], all.lse[some.rows[i]]);
+    for (int c = 0; c < 64; ++c) EXPECT_EQ(some.o[i * 64 + c], all.o[some.rows[i] * 64 + c]);
+  }
+  EXPECT_LE(some.o_bound, all.o_bound);
+  EXPECT_LE(some.lse_bound, all.lse_bound);
+}
+
+TEST(Oracle, OneKeyGivesItsValue) {
+  const Shape shape = shape_of(5, 1);
+  const Inputs inputs = make_inputs(shape, InputKind::normal, 5);
+  const Reference reference = reference_of(shape, inputs);
+  for (int i = 0; i < 5; ++i) {
+    double score = 0;
+    for (int c = 0; c < 64; ++c) {
+      EXPECT_EQ(reference.o[i * 64 + c], inputs.v[c]);
+      score += double(inputs.q[i * 64 + c]) * inputs.k[c] * 0.125;
+    }
+    EXPECT_NEAR(reference.lse[i], score, 1e-14);
+  }
+}
+
+TEST(Oracle, ValuesOfOneGiveOne) {
+  const Shape shape = shape_of(20, 333);
+  Inputs inputs = make_inputs(shape, InputKind::normal, 6);
+  std::ranges::fill(inputs.v, 1.0f);
+  for (double o : reference_of(shape, inputs).o) EXPECT_NEAR(o, 1, 1e-14);
+}
+
+TEST(Oracle, EqualKeysGiveTheMean) {
+  const Shape shape = shape_of(3, 100);
+  Inputs inputs = make_inputs(shape, InputKind::all_equal, 7);
+  inputs.v = make_inputs(shape, InputKind::normal, 7).v;
+  const Reference reference = reference_of(shape, inputs);
+  const double score = 64 * double(inputs.q[0]) * inputs.k[0] * 0.125;
+  for (int i = 0; i < 3; ++i) EXPECT_NEAR(reference.lse[i], score + std::log(100.0), 1e-13);
+  for (int c = 0; c < 64; ++c) {
+    double mean = 0;
+    for (int j = 0; j < 100; ++j) mean += inputs.v[j * 64 + c] / 100.0;
+    EXPECT_NEAR(reference.o[64 + c], mean, 1e-14);
+  }
+}
+
+TEST(Oracle, ZeroQueriesGiveTheLogarithmOfTheCount) {
+  Shape shape = shape_of(50, 50);
+  shape.causal = true;
+  Inputs inputs = make_inputs(shape, InputKind::normal, 8);
+  std::ranges::fill(inputs.q, 0.0f);
+  const Reference reference = reference_of(shape, inputs);
+  for (int i = 0; i < 50; ++i) EXPECT_NEAR(reference.lse[i], std::log(i + 1.0), 1e-14);
+}
+
+TEST(Oracle, CausalFirstRowIsTheFirstValue) {
+  Shape shape = shape_of(40, 40);
+  shape.causal = true;
+  const Inputs inputs = make_inputs(shape, InputKind::normal, 9);
+  const Reference reference = reference_of(shape, inputs);
+  for (int c = 0; c < 64; ++c) EXPECT_EQ(reference.o[c], inputs.v[c]);
+}
+
+TEST(Oracle, CausalRowsIgnoreWhatTheyMustNotSee) {
+  Shape shape = shape_of(40, 50);
+  shape.causal = true;
+  Inputs inputs = make_inputs(shape, InputKind::normal, 10);
+  const Reference before = reference_of(shape, inputs);
+  // Query 20 sees keys 0 to 30.
+  for (int j = 31; j < 50; ++j)
+    for (int c = 0; c < 64; ++c) inputs.k[j * 64 + c] = inputs.v[j * 64 + c] = NAN;
+  const Reference after = reference_of(shape, inputs);
+  for (int i = 0; i <= 20; ++i) {
+    EXPECT_EQ(after.lse[i], before.lse[i]) << i;
+    for (int c = 0; c < 64; ++c) EXPECT_EQ(after.o[i * 64 + c], before.o[i * 64 + c]) << i;
+  }
+  EXPECT_TRUE(std::isnan(after.lse[21])) << "and query 21 sees key 31";
+}
+
+TEST(Oracle, RowsWithoutKeysAreZero) {
+  for (DType type : kTypes) {
+    Shape shape = shape_of(200, 20, type);
+    shape.causal = true;
+    const Inputs inputs = make_inputs(shape, InputKind::normal, 11);
+    const Reference reference = reference_of(shape, inputs);
+    for (int i = 0; i < 180; ++i) {
+      EXPECT_EQ(reference.lse[i], -INFINITY);
+      for (int c = 0; c < 64; ++c) EXPECT_EQ(reference.o[i * 64 + c], 0);
+    }
+    EXPECT_TRUE(std::isfinite(reference.lse[180]));
+    EXPECT_TRUE(std::isfinite(reference.o_bound) && std::isfinite(reference.lse_bound));
+  }
+}
+
+TEST(Oracle, OrderOfKeysDoesNotMatter) {
+  const Shape shape = shape_of(10, 130);
+  Inputs inputs = make_inputs(shape, InputKind::normal, 12);
+  const Reference before = reference_of(shape, inputs);
+  for (std::vector<float>* tensor : {&inputs.k, &inputs.v})
+    for (int j = 0; j < 65; ++j)  // the keys backwards
+      std::swap_ranges(tensor->begin() + j * 64, tensor->begin() + (j + 1) * 64,
+                       tensor->begin() + (129 - j) * 64);
+  const Reference after = reference_of(shape, inputs);
+  for (std::size_t i = 0; i < before.o.size(); ++i) EXPECT_NEAR(after.o[i], before.o[i], 1e-13);
+  for (std::size_t i = 0; i < before.lse.size(); ++i) EXPECT_NEAR(after.lse[i], before.lse[i], 1e-13);
+}
+
+TEST(Oracle, GroupedKeysAreRepeatedKeys) {
+  Shape grouped = shape_of(30, 40);
+  grouped.batch = 2, grouped.heads = 6, grouped.kv_heads = 2;
+  const Inputs shared = make_inputs(grouped, InputKind::normal, 13);
+  Shape repeated = grouped;
+  repeated.kv_heads = 6;
+  Inputs copied{.q = shared.q, .k = {}, .v = {}};
+  for (int b = 0; b < 2; ++b)
+    for (int h = 0; h < 6; ++h) {
+      const int64_t from = (b * 2 + h / 3) * 40 * 64;
+      copied.k.insert(copied.k.end(), shared.k.begin() + from, shared.k.begin() + from + 40 * 64);
+      copied.v.insert(copied.v.end(), shared.v.begin() + from, shared.v.begin() + from + 40 * 64);
+    }
+  EXPECT_EQ(reference_of(grouped, shared).o, reference_of(repeated, copied).o);
+  EXPECT_EQ(reference_of(grouped, shared).lse, reference_of(repeated, copied).lse);
+}
+
+TEST(Oracle, SurvivesLargeScores) {
+  for (DType type : kTypes) {
+    Shape shape = shape_of(70, 70, type);
+    shape.causal = true;
+    const Reference reference = reference_of(shape, make_inputs(shape, InputKind::large_scores, 14));
+    EXPECT_TRUE(std::ranges::all_of(reference.o, [](double o) { return std::isfinite(o); }));
+    EXPECT_TRUE(std::ranges::all_of(reference.lse, [](double lse) { return std::abs(lse) > 1e4; }));
+    EXPECT_TRUE(std::isfinite(reference.o_bound) && std::isfinite(reference.lse_bound));
+  }
+}
+
+TEST(Oracle, OneHotGivesTheMatchingValue) {
+  for (DType type : kTypes) {
+    const Shape shape = shape_of(30, 90, type);
+    const Inputs inputs = make_inputs(shape, InputKind::one_hot, 15);
+    const Reference reference = reference_of(shape, inputs);
+    for (int i = 0; i < 30; ++i) {
+      const auto matches = [&](int j) {
+        return std::equal(&inputs.q[i * 64], &inputs.q[i * 64] + 64, &inputs.k[j * 64]);
+      };
+      int key = 0;
+      while (!matches(key)) ++key;
+      for (int c = 0; c < 64; ++c)
+        EXPECT_EQ(reference.o[i * 64 + c], inputs.v[key * 64 + c]) << name_of(type);
+    }
+  }
+}
+
+TEST(Oracle, ReportsProgress) {
+  const Shape shape = shape_of(100, 10);
+  std::vector<double> parts;
+  make_reference(shape, make_inputs(shape, InputKind::normal, 16), all_rows(shape),
+                 [&](double part) { parts.push_back(part); });
+  ASSERT_FALSE(parts.empty());
+  EXPECT_TRUE(std::ranges::is_sorted(parts));
+  EXPECT_GT(parts.front(), 0);
+  EXPECT_EQ(parts.back(), 1);
+}
+
+TEST(Oracle, RefusesShapesThatNobodyRuns) {
+  Shape shape;
+  shape.head_dim = 96;
+  EXPECT_NE(testing::input_error_of([&] { make_reference(shape, {}, {}); }), "");
+}
+
+/// Plain attention as the header defines it: float sums, S and P rounded, O rounded.
+Outputs plain_attention(const Shape& shape, const Inputs& inputs) {
+  const auto rounded = [](DType type, float value) {
+    round_to(type, {&value, 1});
+    return value;
+  };
+  const bool fp8 = shape.dtype == DType::e4m3;
+  Outputs outputs{std::vector<float>(shape.q_elements()), std::vector<float>(shape.q_rows())};
+  for (int64_t i = 0; i < shape.seqlen_q; ++i) {
+    std::vector<float> s(shape.seqlen_k);
+    for (int64_t j = 0; j < shape.seqlen_k; ++j) {
+      for (int c = 0; c < 64; ++c) s[j] += inputs.q[i * 64 + c] * inputs.k[j * 64 + c];
+      s[j] = rounded(fp8 ? DType::bf16 : shape.dtype, s[j] * shape.scale);
+    }
+    const float largest = std::ranges::max(s);
+    float sum = 0;
+    for (float score : s) sum += std::exp(score - largest);
+    for (int64_t j = 0; j < shape.seqlen_k; ++j) {
+      const float p = std::exp(s[j] - largest);
+      const float stored = fp8 ? rounded(DType::e4m3, p) / sum : rounded(shape.dtype, p / sum);
+      for (int c = 0; c < 64; ++c) outputs.o[i * 64 + c] += stored * inputs.v[j * 64 + c];
+    }
+    outputs.lse[i] = largest + std::log(sum);
+  }
+  round_to(output_type(shape.dtype), outputs.o);
+  return outputs;
+}
+
+TEST(Bounds, AreTwiceThePlainErrorPlusTheFloor) {
+  for (DType type : kTypes) {
+    const Shape shape = shape_of(100, 200, type);
+    const Inputs inputs = make_inputs(shape, InputKind::normal, 17);
+    const Reference reference = reference_of(shape, inputs);
+    const Outputs plain = plain_attention(shape, inputs);
+    double o_error = 0, largest_o = 0, lse_error = 0, largest_lse = 0;
+    for (std::size_t i = 0; i < plain.o.size(); ++i) {
+      o_error = std::max(o_error, std::abs(plain.o[i] - reference.o[i]));
+      largest_o = std::max(largest_o, std::abs(reference.o[i]));
+    }
+    for (std::size_t i = 0; i < plain.lse.size(); ++i) {
+      lse_error = std::max(lse_error, std::abs(plain.lse[i] - reference.lse[i]));
+      largest_lse = std::max(largest_lse, std::abs(reference.lse[i]));
+    }
+    const double floor = type == DType::f32 ? 0x1p-18 : type == DType::f16 ? 0x1p-10 : 0x1p-7;
+    EXPECT_NEAR(reference.o_bound, 2 * o_error + floor * largest_o, 1e-3 * reference.o_bound)
+        << name_of(type);
+    EXPECT_NEAR(reference.lse_bound, 2 * lse_error + 0x1p-20 * largest_lse, 1e-3 * reference.lse_bound)
+        << name_of(type);
+    EXPECT_TRUE(check(shape, reference, plain).ok()) << name_of(type);
+  }
+}
+
+TEST(Bounds, RefuseFiveTimesThePlainError) {
+  for (DType type : {DType::f16, DType::bf16, DType::e4m3}) {
+    const Shape shape = shape_of(100, 200, type);
+    const Inputs inputs = make_inputs(shape, InputKind::normal, 18);
+    const Reference reference = reference_of(shape, inputs);
+    Outputs outputs = plain_attention(shape, inputs);
+    for (std::size_t i = 0; i < outputs.o.size(); ++i)
+      outputs.o[i] = float(reference.o[i] + 5 * (outputs.o[i] - reference.o[i]));
+    for (std::size_t i = 0; i < outputs.lse.size(); ++i)
+      outputs.lse[i] = float(reference.lse[i] + 5 * (outputs.lse[i] - reference.lse[i]));
+    const CheckResult result = check(shape, reference, outputs);
+    EXPECT_FALSE(result.o.ok) << name_of(type);
+    EXPECT_FALSE(result.lse.ok) << name_of(type);
+  }
+}
+
+/// The exact answer to another question, as a kernel with a fault would give it.
+Outputs faulty(const Shape& shape, const Inputs& inputs) {
+  const Reference reference = reference_of(shape, inputs);
+  return {{reference.o.begin(), reference.o.end()}, {reference.lse.begin(), reference.lse.end()}};
+}
+
+TEST(Bounds, RefuseTheFaultsThatKernelsHave) {
+  for (DType type : kTypes)
+    for (int seqlen : {65, 333}) {
+      Shape shape = shape_of(seqlen, seqlen, type);
+      shape.causal = true;
+      const Inputs inputs = make_inputs(shape, InputKind::normal, 19);
+      const Reference reference = reference_of(shape, inputs);
+      const auto refused = [&](const Shape& asked, const Inputs& given) {
+        const CheckResult result = check(shape, reference, faulty(asked, given));
+        return !result.o.ok && !result.lse.ok;
+      };
+      EXPECT_TRUE(check(shape, reference, faulty(shape, inputs)).ok()) << describe(shape);
+
+      Shape no_mask = shape;
+      no_mask.causal = false;
+      EXPECT_TRUE(refused(no_mask, inputs)) << describe(shape);
+
+      Shape wrong_scale = shape;
+      wrong_scale.scale *= 1.1f;
+      EXPECT_TRUE(refused(wrong_scale, inputs)) << describe(shape);
+
+      // A row's key 3 is missing: half a tile that did not arrive would be worse.
+      Inputs lost_key = inputs;
+      std::fill_n(lost_key.k.begin() + 3 * 64, 64, 0.0f);
+      std::fill_n(lost_key.v.begin() + 3 * 64, 64, 0.0f);
+      EXPECT_TRUE(refused(shape, lost_key)) << describe(shape);
+
+      Inputs swapped = inputs;  // two keys, not their values: a wrong fragment layout
+      std::swap_ranges(swapped.k.begin(), swapped.k.begin() + 64, swapped.k.begin() + 64);
+      EXPECT_TRUE(!check(shape, reference, faulty(shape, swapped)).o.ok) << describe(shape);
+    }
+}
+
+}  // namespace
+}  // namespace flashbook

@@ -1,0 +1,121 @@
+#include "common/attention/shape.h"
+
+#include <gtest/gtest.h>
+
+#include <climits>
+#include <cmath>
+
+#include "tests/support/input_error.h"
+
+namespace flashbook {
+namespace {
+
+std::string complaint(const Shape& shape) {
+  return testing::input_error_of([&] { validate(shape); });
+}
+
+TEST(Shape, CountsRowsAndElements) {
+  const Shape shape{.batch = 2, .heads = 6, .kv_heads = 3, .seqlen_q = 5, .seqlen_k = 7, .head_dim = 128};
+  EXPECT_EQ(shape.q_rows(), 60);
+  EXPECT_EQ(shape.k_rows(), 42);
+  EXPECT_EQ(shape.q_elements(), 7680);
+  EXPECT_EQ(shape.k_elements(), 5376);
+}
+
+TEST(Shape, CountsBeyond32Bits) {
+  const Shape shape{.batch = 64, .heads = 64, .kv_heads = 64, .seqlen_q = 1 << 20, .seqlen_k = 1 << 20};
+  EXPECT_EQ(shape.q_elements(), int64_t(1) << 38);
+}
+
+TEST(VisibleKeys, AllWithoutMask) {
+  const Shape shape{.seqlen_q = 5, .seqlen_k = 3};
+  for (int query = 0; query < 5; ++query) EXPECT_EQ(shape.visible_keys(query), 3);
+}
+
+TEST(VisibleKeys, CausalMaskIsAlignedAtTheBottomRight) {
+  const auto visible = [](int seqlen_q, int seqlen_k) {
+    const Shape shape{.seqlen_q = seqlen_q, .seqlen_k = seqlen_k, .causal = true};
+    std::vector<int> keys;
+    for (int query = 0; query < seqlen_q; ++query) keys.push_back(shape.visible_keys(query));
+    return keys;
+  };
+  EXPECT_EQ(visible(3, 3), (std::vector{1, 2, 3}));
+  EXPECT_EQ(visible(3, 5), (std::vector{3, 4, 5}));
+  EXPECT_EQ(visible(5, 3), (std::vector{0, 0, 1, 2, 3}));
+  EXPECT_EQ(visible(1, 4), (std::vector{4}));
+}
+
+TEST(VisibleKeys, SurvivesTheLargestLengths) {
+  const Shape shape{.seqlen_q = INT_MAX, .seqlen_k = INT_MAX, .causal = true};
+  EXPECT_EQ(shape.visible_keys(0), 1);
+  EXPECT_EQ(shape.visible_keys(INT_MAX - 1), INT_MAX);
+}
+
+TEST(DefaultScale, IsOneOverTheRoot) {
+  EXPECT_EQ(default_scale(64), 0.125f);
+  EXPECT_EQ(default_scale(128), float(1 / std::sqrt(128.0)));
+  EXPECT_EQ(default_scale(256), 0.0625f);
+}
+
+TEST(Validate, AcceptsWhatIsValid) {
+  EXPECT_EQ(complaint({}), "");
+  EXPECT_EQ(complaint({.heads = 8, .kv_heads = 2, .seqlen_q = 333, .seqlen_k = 1, .head_dim = 256}), "");
+  EXPECT_EQ(complaint({.seqlen_q = 1 << 30, .scale = 1e-30f}), "");
+}
+
+TEST(Validate, NamesTheOptionAndTheCure) {
+  EXPECT_EQ(complaint({.batch = 0}), "--batch is 0: give at least 1");
+  EXPECT_EQ(complaint({.heads = -4}), "--heads is -4: give at least 1");
+  EXPECT_EQ(complaint({.kv_heads = 0}), "--kv-heads is 0: give at least 1");
+  EXPECT_EQ(complaint({.seqlen_q = 0}), "--seqlen is 0: give at least 1");
+  EXPECT_EQ(complaint({.seqlen_k = 0}), "--seqlen-k is 0: give at least 1");
+  EXPECT_EQ(complaint({.head_dim = 96}), "--head-dim 96 is not supported: use 64, 128 or 256");
+}
+
+TEST(Validate, ListsTheDivisors) {
+  const auto complain = [](int heads, int kv_heads) {
+    return complaint({.heads = heads, .kv_heads = kv_heads});
+  };
+  EXPECT_EQ(complain(8, 3), "--kv-heads 3 does not divide --heads 8: use 1, 2, 4 or 8");
+  EXPECT_EQ(complain(8, 16), "--kv-heads 16 does not divide --heads 8: use 1, 2, 4 or 8");
+  EXPECT_EQ(complain(1, 2), "--kv-heads 2 does not divide --heads 1: use 1");
+  EXPECT_EQ(complain(7, 2), "--kv-heads 2 does not divide --heads 7: use 1 or 7");
+  EXPECT_EQ(complain(9, 2), "--kv-heads 2 does not divide --heads 9: use 1, 3 or 9");
+  EXPECT_EQ(complain(720, 7),
+            "--kv-heads 7 does not divide --heads 720: use 1, 2, 3, 4, 5, 6, 8, ... or 720");
+  EXPECT_EQ(complain(INT_MAX, 2), "--kv-heads 2 does not divide --heads 2147483647: use 1 or 2147483647");
+}
+
+TEST(Validate, RefusesScalesThatAreNoScales) {
+  EXPECT_EQ(complaint({.scale = 0}), "--scale is 0: give a finite number above 0");
+  EXPECT_EQ(complaint({.scale = -0.5f}), "--scale is -0.5: give a finite number above 0");
+  EXPECT_EQ(complaint({.scale = INFINITY}), "--scale is inf: give a finite number above 0");
+  EXPECT_EQ(complaint({.scale = NAN}), "--scale is nan: give a finite number above 0");
+}
+
+TEST(Validate, LimitsTensorsTo2To40Elements) {
+  Shape shape{
+      .batch = 1 << 10, .heads = 1 << 4, .kv_heads = 1 << 4, .seqlen_q = 1 << 20, .seqlen_k = 1 << 20};
+  EXPECT_EQ(complaint(shape), "");
+  shape.seqlen_q += 1;
+  EXPECT_EQ(complaint(shape),
+            "a tensor has more than 2^40 elements: give a smaller --batch, --heads or --seqlen");
+  shape.seqlen_q = 1;
+  shape.seqlen_k += 1;
+  EXPECT_EQ(complaint(shape),
+            "a tensor has more than 2^40 elements: give a smaller --batch, --kv-heads or --seqlen-k");
+  EXPECT_NE(complaint({.batch = INT_MAX, .heads = INT_MAX, .seqlen_q = INT_MAX, .head_dim = 256}), "")
+      << "counts whose product overflows";
+}
+
+TEST(Describe, SaysWhatMatters) {
+  Shape shape{
+      .heads = 16, .kv_heads = 4, .seqlen_q = 4096, .seqlen_k = 1000, .head_dim = 128, .causal = true};
+  shape.scale = default_scale(128);
+  EXPECT_EQ(describe(shape), "batch 1, heads 16 (4 key heads), N 4096 x 1000, d 128, causal, bf16");
+  shape = {.batch = 2, .seqlen_q = 7, .seqlen_k = 7, .dtype = DType::f16, .scale = 0.5f};
+  EXPECT_EQ(describe(shape), "batch 2, heads 1, N 7, d 64, full, f16, scale 0.5");
+}
+
+}  // namespace
+}  // namespace flashbook

@@ -1,0 +1,29 @@
+// Feeds arbitrary bytes to the .npy reader: they are an array or an InputError, never anything else.
+//
+//     clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -I. tests/fuzz/npy_fuzz.cpp
+//         common/attention/{npy,tensors,whole_file}.cpp -o npy_fuzz
+//     mkdir found && ./npy_fuzz -max_total_time=240 -dict=tests/fuzz/npy.dict found tests/fuzz/corpus/npy
+//
+// What crashes it belongs in corpus/npy, which npy_test.cpp replays.
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+
+#include "common/attention/error.h"
+#include "common/attention/npy.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
+  try {
+    const flashbook::NpyArray array = flashbook::parse_npy(std::as_bytes(std::span(data, size)), "fuzz.npy");
+    int64_t count = 1;
+    for (int64_t extent : array.shape) count *= extent;
+    if (count < 1 || count != int64_t(array.values.size())) std::abort();
+  } catch (const flashbook::InputError& error) {
+    // One line that names the file.
+    const std::string_view message = error.what();
+    if (!message.starts_with("fuzz.npy ")) std::abort();
+    for (char c : message)
+      if (c < ' ' || c > '~') std::abort();
+  }
+  return 0;
+}

@@ -1,0 +1,73 @@
+// The host's formats against CUDA's own headers. Host code only: it needs nvcc, but no GPU.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstdint>
+
+#include "common/numeric/float_formats.h"
+#include "tests/numeric/format_reference.h"
+
+namespace flashbook {
+namespace {
+
+/// One format, here and in CUDA: encodings as integers, decoded values as the bits of a float.
+struct F16 {
+  static constexpr testing::FormatReference format = testing::kF16;
+  static uint32_t ours(float value) { return to_f16(value).bits; }
+  static uint32_t cudas(float value) { return __half_as_ushort(__float2half_rn(value)); }
+  static float ours(uint32_t bits) { return to_float(f16{uint16_t(bits)}); }
+  static float cudas(uint32_t bits) { return __half2float(__ushort_as_half(uint16_t(bits))); }
+};
+
+struct Bf16 {
+  static constexpr testing::FormatReference format = testing::kBf16;
+  static uint32_t ours(float value) { return to_bf16(value).bits; }
+  static uint32_t cudas(float value) { return __bfloat16_as_ushort(__float2bfloat16_rn(value)); }
+  static float ours(uint32_t bits) { return to_float(bf16{uint16_t(bits)}); }
+  static float cudas(uint32_t bits) { return __bfloat162float(__ushort_as_bfloat16(uint16_t(bits))); }
+};
+
+struct E4m3 {
+  static constexpr testing::FormatReference format = testing::kE4m3;
+  static uint32_t ours(float value) { return to_e4m3(value).bits; }
+  static uint32_t cudas(float value) { return __nv_fp8_e4m3(value).__x; }
+  static float ours(uint32_t bits) { return to_float(e4m3{uint8_t(bits)}); }
+  static float cudas(uint32_t bits) {
+    __nv_fp8_e4m3 value;
+    value.__x = __nv_fp8_storage_t(bits);
+    return float(value);
+  }
+};
+
+template <typename T>
+struct CudaFormats : ::testing::Test {};
+using Formats = ::testing::Types<F16, Bf16, E4m3>;
+TYPED_TEST_SUITE(CudaFormats, Formats);
+
+TYPED_TEST(CudaFormats, DecodesEveryEncodingAlike) {
+  for (uint32_t bits = 0; bits < 1u << TypeParam::format.bits; ++bits)
+    ASSERT_EQ(std::bit_cast<uint32_t>(TypeParam::ours(bits)), std::bit_cast<uint32_t>(TypeParam::cudas(bits)))
+        << bits;
+}
+
+TYPED_TEST(CudaFormats, EncodesEveryMidpointAndItsNeighboursAlike) {
+  for (uint32_t first : TypeParam::format.first_floats())
+    for (int64_t offset = -2; offset <= 2; ++offset)
+      for (uint32_t sign : {0u, testing::kFloatSign}) {
+        const float value = std::bit_cast<float>(uint32_t(first + offset) ^ sign);
+        ASSERT_EQ(TypeParam::ours(value), TypeParam::cudas(value)) << value;
+      }
+}
+
+TYPED_TEST(CudaFormats, EncodesADenseSampleOfAllFloatsAlike) {
+  for (uint64_t bits = 0; bits < uint64_t(1) << 32; bits += 257) {
+    const float value = std::bit_cast<float>(uint32_t(bits));
+    ASSERT_EQ(TypeParam::ours(value), TypeParam::cudas(value)) << bits;
+  }
+}
+
+}  // namespace
+}  // namespace flashbook

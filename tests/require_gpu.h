@@ -1,0 +1,28 @@
+/// \file
+/// Tests that run on the machine of the build: a GPU build needs a GPU.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string_view>
+
+#include "common/device/device.h"
+
+namespace flashbook {
+
+/// A fixture whose tests are skipped where the hardware is missing. FLASHBOOK_REQUIRE_GPU=1 makes them fail
+/// instead, for the machine that is there to run them. In the simulator build they always run.
+class MachineTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      device::info();
+    } catch (const device::HardwareMissing& missing) {
+      const char* required = std::getenv("FLASHBOOK_REQUIRE_GPU");
+      if (required && std::string_view(required) == "1") FAIL() << missing.what();
+      GTEST_SKIP() << missing.what();
+    }
+  }
+};
+
+}  // namespace flashbook

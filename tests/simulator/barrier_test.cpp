@@ -1,0 +1,221 @@
+#include "common/ptx/barrier.h"
+
+#include <string>
+#include <vector>
+
+#include "tests/simulator/simulated.h"
+
+namespace flashbook {
+namespace {
+
+// Kernels.
+
+/// Every thread sees what every other wrote before the barrier.
+__global__ void reverse(int* values, int rounds) {
+  __shared__ int tile[1024];
+  const int self = threadIdx.x, other = blockDim.x - 1 - self;
+  for (int round = 0; round < rounds; ++round) {
+    tile[self] = values[self];
+    __syncthreads();
+    values[self] = tile[other];
+    __syncthreads();
+  }
+}
+
+/// Half of the threads leave; the rest still meet.
+__global__ void leave_early(int* result) {
+  __shared__ int count;
+  if (threadIdx.x == 0) count = 0;
+  __syncthreads();
+  if (threadIdx.x % 2) return;
+  atomicAdd(&count, 1);
+  __syncthreads();
+  if (threadIdx.x == 0) *result = count;
+}
+
+/// Both branches meet at one barrier, on different lines: the hardware counts arrivals, not lines.
+__global__ void sync_on_two_lines(int* result) {
+  __shared__ int left, right;
+  if (threadIdx.x < 32) {
+    left = 1;
+    __syncthreads();
+    result[0] = right;
+  } else {
+    right = 2;
+    __syncthreads();
+    result[1] = left;
+  }
+}
+
+/// A producer warp signals a consumer warp by an arrival and goes on.
+__global__ void produce_and_consume(int* results, int rounds) {
+  __shared__ int mailbox;
+  constexpr int kFull = 1, kEmpty = 2;
+  for (int round = 0; round < rounds; ++round) {
+    if (threadIdx.x < 32) {
+      if (round > 0) named_barrier_sync<kEmpty, 64>();
+      if (threadIdx.x == 0) mailbox = round * 10;
+      named_barrier_arrive<kFull, 64>();
+    } else {
+      named_barrier_sync<kFull, 64>();
+      if (threadIdx.x == 32) results[round] = mailbox;
+      if (round + 1 < rounds) named_barrier_arrive<kEmpty, 64>();
+    }
+  }
+}
+
+/// Three pairs of warps, each at a barrier of its own.
+__global__ void three_barriers(int* results) {
+  __shared__ int sums[3];
+  if (threadIdx.x < 3) sums[threadIdx.x] = 0;
+  __syncthreads();
+  const int pair = threadIdx.x / 64;
+  atomicAdd(&sums[pair], int(threadIdx.x));
+  if (pair == 0) named_barrier_sync<13, 64>();
+  if (pair == 1) named_barrier_sync<14, 64>();
+  if (pair == 2) named_barrier_sync<15, 64>();
+  results[threadIdx.x] = sums[pair];
+}
+
+constexpr int kLineOfFirstSync = __LINE__ + 3;
+__global__ void wait_at_different_barriers() {
+  if (threadIdx.x < 32)
+    named_barrier_sync<3, 64>();
+  else if (threadIdx.x < 48)
+    __syncthreads();
+  else if (threadIdx.x < 64)
+    __syncwarp();
+}
+
+constexpr int kLineOfLoneSync = __LINE__ + 2;
+__global__ void wait_for_those_who_left() {
+  if (threadIdx.x < 32) named_barrier_sync<1, 64>();
+}
+
+constexpr int kLineOfDisagreement = __LINE__ + 3;
+__global__ void disagree_about_the_count() {
+  if (threadIdx.x < 32)
+    named_barrier_arrive<5, 64>();
+  else
+    named_barrier_sync<5, 96>();
+}
+
+// Tests.
+
+using sim::error_of;
+using sim::line;
+using Barriers = sim::SimulatorTest;
+
+TEST_F(Barriers, SyncthreadsMakesWritesVisible) {
+  for (int threads : {1, 31, 32, 33, 384, 1024}) {
+    std::vector<int> values(threads, 0), expected(threads, 0);
+    for (int i = 0; i < threads; ++i) values[std::size_t(i)] = expected[std::size_t(threads - 1 - i)] = i;
+    sim::run_grid(1, unsigned(threads), 0, [&] { reverse(values.data(), 3); });
+    EXPECT_EQ(values, expected) << threads;
+  }
+}
+
+TEST_F(Barriers, ExitedThreadsAreNotWaitedFor) {
+  int count = 0;
+  sim::run_grid(1, 100, 0, [&] { leave_early(&count); });
+  EXPECT_EQ(count, 50);
+}
+
+TEST_F(Barriers, SyncthreadsMayStandOnSeveralLines) {
+  int result[2] = {};
+  sim::run_grid(1, 64, 0, [&] { sync_on_two_lines(result); });
+  EXPECT_EQ(result[0], 2);
+  EXPECT_EQ(result[1], 1);
+}
+
+TEST_F(Barriers, ArriveDoesNotWait) {
+  std::vector<int> results(10, -1);
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    sim::options().seed = seed;
+    sim::run_grid(1, 64, 0, [&] { produce_and_consume(results.data(), 10); });
+    for (int round = 0; round < 10; ++round) EXPECT_EQ(results[std::size_t(round)], round * 10);
+  }
+}
+
+TEST_F(Barriers, NamedBarriersAreIndependent) {
+  std::vector<int> results(192);
+  sim::run_grid(1, 192, 0, [&] { three_barriers(results.data()); });
+  for (int i = 0; i < 192; ++i) EXPECT_EQ(results[std::size_t(i)], 2016 + 4096 * (i / 64)) << i;
+}
+
+TEST_F(Barriers, ADeadlockNamesWarpsLinesAndBarriers) {
+  const std::string here = line(kLineOfFirstSync);
+  EXPECT_EQ(error_of(dim3(1, 2), 64,
+                     [] {
+                       if (blockIdx.y == 1) wait_at_different_barriers();
+                     }),
+            "deadlock in block (0,1,0): every thread waits or has exited"
+            "\n  warp 0, lanes 0-31: named_barrier_sync at " +
+                line(kLineOfFirstSync) +
+                ", barrier 3: 32 of 64 threads arrived"
+                "\n  warp 1, lanes 0-15: __syncthreads at " +
+                line(kLineOfFirstSync + 2) +
+                ", barrier 0: 16 of 64 threads arrived"
+                "\n  warp 1, lanes 16-31: __syncwarp at " +
+                line(kLineOfFirstSync + 4) + " with mask 0xffffffff: lanes 0-15 missing");
+}
+
+TEST_F(Barriers, ABarrierThatWaitsForExitedThreadsIsADeadlock) {
+  EXPECT_EQ(error_of(1, 96, wait_for_those_who_left),
+            "deadlock in block (0,0,0): every thread waits or has exited"
+            "\n  warp 0, lanes 0-31: named_barrier_sync at " +
+                line(kLineOfLoneSync) +
+                ", barrier 1: 32 of 64 threads arrived"
+                "\n  warp 1, lanes 0-31: exited"
+                "\n  warp 2, lanes 0-31: exited");
+}
+
+TEST_F(Barriers, ThreadsMustAgreeOnTheCount) {
+  EXPECT_EQ(error_of(1, 96, disagree_about_the_count),
+            "threads disagree about barrier 5: named_barrier_sync at " + line(kLineOfDisagreement + 2) +
+                " names 96 threads, the first to arrive, at " + line(kLineOfDisagreement) +
+                ", 64"
+                "\n  in block (0,0,0), thread (32,0,0), warp 1, lane 0");
+}
+
+TEST_F(Barriers, SyncthreadsIsBarrierZeroWithTheWholeBlock) {
+  EXPECT_EQ(error_of(1, 64,
+                     [] {
+                       if (threadIdx.x < 32)
+                         __syncthreads();
+                       else
+                         named_barrier_sync<0, 64>();
+                     }),
+            "");
+  EXPECT_NE(error_of(1, 64,
+                     [] {
+                       if (threadIdx.x < 32)
+                         __syncthreads();
+                       else
+                         named_barrier_sync<0, 32>();
+                     })
+                .find("threads disagree about barrier 0"),
+            std::string::npos);
+}
+
+TEST_F(Barriers, MisuseIsReported) {
+  const auto sync = [](int barrier, int threads) {
+    return error_of(1, 64, [=] { sim::barrier_sync("sync", barrier, threads, {"k.cu", 7}); });
+  };
+  const std::string place = "\n  in block (0,0,0), thread (0,0,0), warp 0, lane 0";
+  EXPECT_EQ(sync(16, 64), "sync at k.cu:7 names barrier 16: a block has barriers 0 to 15" + place);
+  EXPECT_EQ(sync(-1, 64), "sync at k.cu:7 names barrier -1: a block has barriers 0 to 15" + place);
+  EXPECT_EQ(sync(1, 33), "sync at k.cu:7 names 33 threads: whole warps arrive, so a multiple of 32" + place);
+  EXPECT_EQ(sync(1, 128), "sync at k.cu:7 waits for 128 threads: the block has 64" + place);
+  EXPECT_EQ(
+      error_of(1, 64,
+               [] {
+                 sim::barrier_arrive("arrive", 1, sim::kWholeBlock, {"k.cu", 8});
+               }),
+      "arrive at k.cu:8 names 0 threads: who arrives without waiting must say how many take part" + place);
+}
+
+TEST_F(Barriers, OutsideAKernelThereAreNone) { EXPECT_THROW(__syncthreads(), sim::Error); }
+
+}  // namespace
+}  // namespace flashbook

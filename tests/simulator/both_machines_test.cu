@@ -1,0 +1,465 @@
+/// \file
+/// What CUDA promises, asked of the machine of this build: the simulator build asks the simulator, the GPU
+/// build asks the hardware. The expected values are the same.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "common/device/launch.h"
+#include "common/ptx/barrier.h"
+#include "common/ptx/convert.h"
+#include "common/ptx/math.h"
+#include "tests/require_gpu.h"
+
+namespace flashbook {
+namespace {
+
+constexpr unsigned kAll = 0xffffffff;
+
+// Kernels. Each thread writes one value, or a few, to its own place.
+
+__global__ void shuffle_idx(int* out, int source, int width) {
+  out[threadIdx.x] = __shfl_sync(kAll, int(threadIdx.x), source, width);
+}
+__global__ void shuffle_up(int* out, int delta, int width) {
+  out[threadIdx.x] = __shfl_up_sync(kAll, int(threadIdx.x), unsigned(delta), width);
+}
+__global__ void shuffle_down(int* out, int delta, int width) {
+  out[threadIdx.x] = __shfl_down_sync(kAll, int(threadIdx.x), unsigned(delta), width);
+}
+__global__ void shuffle_xor(int* out, int lane_mask, int width) {
+  out[threadIdx.x] = __shfl_xor_sync(kAll, int(threadIdx.x), lane_mask, width);
+}
+
+/// Maximum and sum of a warp's values by butterflies, as every softmax here does it.
+__global__ void reduce(const float* in, float* maximum, float* sum) {
+  float m = in[threadIdx.x], s = m;
+  for (int step = 16; step > 0; step /= 2) {
+    m = fmaxf(m, __shfl_xor_sync(kAll, m, step));
+    s += __shfl_xor_sync(kAll, s, step);
+  }
+  maximum[threadIdx.x] = m;
+  sum[threadIdx.x] = s;
+}
+
+/// Two halves of a warp with masks of their own.
+__global__ void shuffle_in_halves(int* out) {
+  const int lane = threadIdx.x;
+  if (lane < 16)
+    out[lane] = __shfl_xor_sync(0x0000ffff, lane, 15);
+  else
+    out[lane] = __shfl_xor_sync(0xffff0000, lane, 15);
+}
+
+__global__ void vote(unsigned* out, unsigned yes) {
+  const int predicate = yes >> (threadIdx.x % 32) & 1;
+  out[threadIdx.x * 3] = __ballot_sync(kAll, predicate);
+  out[threadIdx.x * 3 + 1] = unsigned(__any_sync(kAll, predicate) != 0);
+  out[threadIdx.x * 3 + 2] = unsigned(__all_sync(kAll, predicate) != 0);
+}
+
+/// Lane 0 hands a value to its warp through shared memory, round after round.
+__global__ void hand_over_in_a_warp(int* out, int rounds) {
+  __shared__ int mailbox[4];
+  int sum = 0;
+  const int warp = threadIdx.x / 32;
+  for (int round = 0; round < rounds; ++round) {
+    if (threadIdx.x % 32 == unsigned(round) % 32) mailbox[warp] = round * (warp + 1);
+    __syncwarp();
+    sum += mailbox[warp];
+    __syncwarp();
+  }
+  out[threadIdx.x] = sum;
+}
+
+/// A tile through static shared memory, read in the other direction.
+__global__ void transpose(const float* in, float* out) {
+  __shared__ float tile[16][17];
+  tile[threadIdx.y][threadIdx.x] = in[threadIdx.y * 16 + threadIdx.x];
+  __syncthreads();
+  out[threadIdx.y * 16 + threadIdx.x] = tile[threadIdx.x][threadIdx.y];
+}
+
+/// The same through dynamic shared memory, more of it than a block gets without being asked for.
+__global__ void rotate(const float4* in, float4* out, int count, int by) {
+  float4* tile = dynamic_shared<float4>();
+  for (int i = threadIdx.x; i < count; i += blockDim.x) tile[i] = in[i];
+  __syncthreads();
+  for (int i = threadIdx.x; i < count; i += blockDim.x) out[i] = tile[(i + by) % count];
+}
+
+/// Threads that have exited are not waited for.
+__global__ void leave_early(int* out) {
+  __shared__ int count;
+  if (threadIdx.x == 0) count = 0;
+  __syncthreads();
+  if (threadIdx.x >= 64) return;
+  atomicAdd(&count, 1);
+  __syncthreads();
+  out[threadIdx.x] = count;
+}
+
+/// A producer warp and two consumer warps: the consumers wait for full, the producer for empty.
+__global__ void produce_and_consume(int* out, int rounds) {
+  constexpr int kFull = 1, kEmpty = 2;
+  __shared__ int tile[32];
+  int sum = 0;
+  for (int round = 0; round < rounds; ++round) {
+    if (threadIdx.x < 32) {
+      if (round > 0) named_barrier_sync<kEmpty, 96>();  // both consumers have read the tile
+      tile[threadIdx.x] = round * 32 + int(threadIdx.x);
+      named_barrier_arrive<kFull, 96>();
+    } else {
+      named_barrier_sync<kFull, 96>();
+      sum += tile[31 - threadIdx.x % 32];
+      if (round + 1 < rounds) named_barrier_arrive<kEmpty, 96>();
+    }
+  }
+  out[threadIdx.x] = sum;
+}
+
+/// Two warps take turns, as two warpgroups of a pingpong kernel do. Each notes the ticket that it draws.
+__global__ void take_turns(int* out, int rounds) {
+  constexpr int kFirst = 3, kSecond = 4;
+  __shared__ int ticket;
+  if (threadIdx.x == 0) ticket = 0;
+  __syncthreads();
+  const bool first = threadIdx.x < 32;
+  if (!first) named_barrier_arrive<kFirst, 64>();  // the second warp lets the first one begin
+  for (int round = 0; round < rounds; ++round) {
+    if (first)
+      named_barrier_sync<kFirst, 64>();
+    else
+      named_barrier_sync<kSecond, 64>();
+    if (threadIdx.x % 32 == 0) out[2 * round + !first] = ticket++;
+    if (first)
+      named_barrier_arrive<kSecond, 64>();
+    else if (round + 1 < rounds)
+      named_barrier_arrive<kFirst, 64>();
+  }
+}
+
+__global__ void count_all(int* i, unsigned* u, unsigned long long* l, float* f) {
+  atomicAdd(i, 1);
+  atomicAdd(u, 2u);
+  atomicAdd(l, 3ull);
+  atomicAdd(f, 1.0f);
+  atomicMax(i + 1, int(blockIdx.x * blockDim.x + threadIdx.x) - 50);
+  atomicMax(u + 1, blockIdx.x * blockDim.x + threadIdx.x);
+}
+
+/// What the slot holds afterwards and what was taken out of it are, together, all numbers once.
+__global__ void exchange(unsigned* slot, unsigned* out) {
+  const unsigned self = blockIdx.x * blockDim.x + threadIdx.x;
+  out[self] = atomicExch(slot, self + 1);
+}
+
+/// Adds by compare and swap.
+__global__ void add_by_swapping(unsigned* sum) {
+  unsigned old = *sum, seen;
+  do {
+    seen = old;
+    old = atomicCAS(sum, seen, seen + 1);
+  } while (old != seen);
+}
+
+/// The last block to finish sums up: a flag, a fence and an atomic ticket.
+__global__ void last_block_sums(const int* in, int* partial, unsigned* ticket, int* out) {
+  __shared__ bool last;
+  if (threadIdx.x == 0) {
+    partial[blockIdx.x] = in[blockIdx.x] * 2;
+    __threadfence();
+    last = atomicAdd(ticket, 1u) == gridDim.x - 1;
+  }
+  __syncthreads();
+  if (!last || threadIdx.x > 0) return;
+  const volatile int* written = partial;  // by other multiprocessors: not to be taken from this one's L1
+  int sum = 0;
+  for (unsigned block = 0; block < gridDim.x; ++block) sum += written[block];
+  *out = sum;
+}
+
+template <typename T>
+__global__ void round_trip(const float* in, float* out, int count) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) out[i] = to_float(from_float<T>(in[i]));
+}
+
+__global__ void powers_of_two(const float* in, float* out) {
+  out[threadIdx.x] = exp2_approx(in[threadIdx.x]);
+}
+
+__global__ void positions(unsigned* out) {
+  const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+  const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  const unsigned threads = blockDim.x * blockDim.y * blockDim.z;
+  out[block * threads + thread] = threadIdx.x + 10 * threadIdx.y + 100 * threadIdx.z + 1000 * blockIdx.x +
+                                  10000 * blockIdx.y + 100000 * blockIdx.z;
+}
+
+__global__ void nothing() {}
+
+// Values on the device.
+
+template <typename T>
+class Values {
+ public:
+  explicit Values(std::size_t count) : buffer_(device::Place::device, count * sizeof(T)) {}
+  explicit Values(const std::vector<T>& values) : Values(values.size()) {
+    buffer_.upload(std::as_bytes(std::span(values)));
+  }
+  T* data() const { return static_cast<T*>(buffer_.data()); }
+  std::vector<T> get() const {
+    std::vector<T> values(buffer_.bytes() / sizeof(T));
+    buffer_.download(std::as_writable_bytes(std::span(values)));
+    return values;
+  }
+
+ private:
+  device::Buffer buffer_;
+};
+
+using BothMachines = MachineTest;
+
+/// Compares one of the four shuffles, for every argument and width, with what its definition says.
+void expect_shuffle(void (*kernel)(int*, int, int), const std::function<int(int, int, int)>& source_of) {
+  for (int width : {1, 2, 4, 8, 16, 32}) {
+    for (int argument = 0; argument < 33; ++argument) {
+      Values<int> out(64);
+      device::launch(kernel, 1, 64, 0, nullptr, out.data(), argument, width);
+      const std::vector<int> got = out.get();
+      for (int thread = 0; thread < 64; ++thread)
+        ASSERT_EQ(got[std::size_t(thread)], thread / 32 * 32 + source_of(thread % 32, argument, width))
+            << "thread " << thread << ", argument " << argument << ", width " << width;
+    }
+  }
+}
+
+TEST_F(BothMachines, ShuffleFromALane) {
+  expect_shuffle(shuffle_idx,
+                 [](int lane, int source, int width) { return lane / width * width + source % width; });
+}
+
+TEST_F(BothMachines, ShuffleUp) {
+  expect_shuffle(shuffle_up, [](int lane, int delta, int width) {
+    delta %= 32;  // the instruction takes five bits
+    return lane % width >= delta ? lane - delta : lane;
+  });
+}
+
+TEST_F(BothMachines, ShuffleDown) {
+  expect_shuffle(shuffle_down, [](int lane, int delta, int width) {
+    delta %= 32;
+    return lane % width + delta < width ? lane + delta : lane;
+  });
+}
+
+TEST_F(BothMachines, ShuffleXor) {
+  expect_shuffle(shuffle_xor, [](int lane, int lane_mask, int width) {
+    const int source = lane ^ (lane_mask % 32);
+    return source / width <= lane / width ? source : lane;  // an earlier part may be read, a later one not
+  });
+}
+
+TEST_F(BothMachines, WarpsReduceByButterflies) {
+  std::vector<float> in(64);
+  for (int i = 0; i < 64; ++i) in[std::size_t(i)] = float((i * 37) % 64) - 20;
+  Values<float> values(in), maximum(64), sum(64);
+  device::launch(reduce, 1, 64, 0, nullptr, values.data(), maximum.data(), sum.data());
+  for (int warp = 0; warp < 2; ++warp) {
+    float m = -1000, s = 0;
+    for (int lane = 0; lane < 32; ++lane) {
+      m = std::max(m, in[std::size_t(warp * 32 + lane)]);
+      s += in[std::size_t(warp * 32 + lane)];
+    }
+    for (int lane = 0; lane < 32; ++lane) {
+      EXPECT_EQ(maximum.get()[std::size_t(warp * 32 + lane)], m);
+      EXPECT_EQ(sum.get()[std::size_t(warp * 32 + lane)], s);
+    }
+  }
+}
+
+TEST_F(BothMachines, HalvesOfAWarpShuffleAmongThemselves) {
+  Values<int> out(32);
+  device::launch(shuffle_in_halves, 1, 32, 0, nullptr, out.data());
+  for (int lane = 0; lane < 32; ++lane) EXPECT_EQ(out.get()[std::size_t(lane)], lane ^ 15);
+}
+
+TEST_F(BothMachines, Votes) {
+  for (unsigned yes : {0u, 1u, 0x80000000u, 0x00ff00ffu, 0xfffffffeu, 0xffffffffu}) {
+    Values<unsigned> out(64 * 3);
+    device::launch(vote, 1, 64, 0, nullptr, out.data(), yes);
+    const auto got = out.get();
+    for (std::size_t thread = 0; thread < 64; ++thread) {
+      EXPECT_EQ(got[thread * 3], yes);
+      EXPECT_EQ(got[thread * 3 + 1], unsigned(yes != 0));
+      EXPECT_EQ(got[thread * 3 + 2], unsigned(yes == kAll));
+    }
+  }
+}
+
+TEST_F(BothMachines, SyncwarpOrdersSharedMemory) {
+  Values<int> out(128);
+  device::launch(hand_over_in_a_warp, 1, 128, 0, nullptr, out.data(), 100);
+  for (int thread = 0; thread < 128; ++thread)
+    EXPECT_EQ(out.get()[std::size_t(thread)], 4950 * (thread / 32 + 1)) << thread;
+}
+
+TEST_F(BothMachines, StaticSharedMemory) {
+  std::vector<float> in(256), expected(256);
+  for (std::size_t row = 0; row < 16; ++row)
+    for (std::size_t column = 0; column < 16; ++column)
+      in[row * 16 + column] = expected[column * 16 + row] = float(row * 100 + column);
+  Values<float> values(in), out(256);
+  device::launch(transpose, 1, dim3(16, 16), 0, nullptr, values.data(), out.data());
+  EXPECT_EQ(out.get(), expected);
+}
+
+TEST_F(BothMachines, DynamicSharedMemoryUpToTheLimit) {
+  for (int bytes : {16, 48 * 1024, 48 * 1024 + 16, 160 * 1024}) {
+    const int count = bytes / 16;
+    std::vector<float> in(std::size_t(bytes / 4)), expected(in.size());
+    for (std::size_t i = 0; i < in.size(); ++i) in[i] = float(i);
+    for (std::size_t i = 0; i < in.size(); ++i) expected[i] = in[(i + 20) % in.size()];
+    Values<float> values(in), out(in.size());
+    device::launch(rotate, 1, 256, std::size_t(bytes), nullptr,
+                   reinterpret_cast<const float4*>(values.data()), reinterpret_cast<float4*>(out.data()),
+                   count, 5);
+    EXPECT_EQ(out.get(), expected) << bytes;
+  }
+}
+
+TEST_F(BothMachines, ExitedThreadsAreNotWaitedFor) {
+  Values<int> out(64);
+  device::launch(leave_early, 1, 128, 0, nullptr, out.data());
+  EXPECT_EQ(out.get(), std::vector<int>(64, 64));
+}
+
+TEST_F(BothMachines, NamedBarriersHandATileOver) {
+  constexpr int kRounds = 50;
+  Values<int> out(96);
+  device::launch(produce_and_consume, 1, 96, 0, nullptr, out.data(), kRounds);
+  const auto got = out.get();
+  for (int thread = 32; thread < 96; ++thread)
+    EXPECT_EQ(got[std::size_t(thread)], 32 * (kRounds * (kRounds - 1) / 2) + kRounds * (31 - thread % 32))
+        << thread;
+}
+
+TEST_F(BothMachines, NamedBarriersLetWarpsTakeTurns) {
+  constexpr int kRounds = 20;
+  Values<int> out(2 * kRounds);
+  device::launch(take_turns, 1, 64, 0, nullptr, out.data(), kRounds);
+  for (int turn = 0; turn < 2 * kRounds; ++turn) EXPECT_EQ(out.get()[std::size_t(turn)], turn);
+}
+
+TEST_F(BothMachines, AtomicsLoseNothing) {
+  constexpr unsigned kBlocks = 100, kThreads = 96;
+  Values<int> i(std::vector<int>{0, -1000});
+  Values<unsigned> u(std::vector<unsigned>{0, 0});
+  Values<unsigned long long> l(std::vector<unsigned long long>{1ull << 40});
+  Values<float> f(std::vector<float>{0});
+  device::launch(count_all, kBlocks, kThreads, 0, nullptr, i.data(), u.data(), l.data(), f.data());
+  EXPECT_EQ(i.get(), (std::vector<int>{9600, 9599 - 50}));
+  EXPECT_EQ(u.get(), (std::vector<unsigned>{19200, 9599}));
+  EXPECT_EQ(l.get()[0], (1ull << 40) + 28800);
+  EXPECT_EQ(f.get()[0], 9600.0f);
+}
+
+TEST_F(BothMachines, ExchangeGivesEachValueToOneThread) {
+  Values<unsigned> slot(std::vector<unsigned>{0}), out(10 * 64);
+  device::launch(exchange, 10, 64, 0, nullptr, slot.data(), out.data());
+  std::vector<unsigned> all = out.get();
+  all.push_back(slot.get()[0]);
+  std::sort(all.begin(), all.end());
+  for (unsigned n = 0; n <= 640; ++n) EXPECT_EQ(all[n], n);
+}
+
+TEST_F(BothMachines, CompareAndSwapLosesNothing) {
+  Values<unsigned> sum(std::vector<unsigned>{5});
+  device::launch(add_by_swapping, 50, 64, 0, nullptr, sum.data());
+  EXPECT_EQ(sum.get()[0], 5u + 3200u);
+}
+
+TEST_F(BothMachines, TheLastBlockSeesWhatTheOthersWrote) {
+  std::vector<int> in(200);
+  int expected = 0;
+  for (int i = 0; i < 200; ++i) expected += 2 * (in[std::size_t(i)] = i * i);
+  Values<int> values(in), partial(200), out(1);
+  Values<unsigned> ticket(std::vector<unsigned>{0});
+  device::launch(last_block_sums, 200, 64, 0, nullptr, values.data(), partial.data(), ticket.data(),
+                 out.data());
+  EXPECT_EQ(out.get()[0], expected);
+}
+
+/// Round trips through 16 bits must give the same bits on both machines; the values lie around every rounding
+/// there is.
+template <typename T>
+std::vector<float> rounded(const std::vector<float>& in) {
+  Values<float> values(in), out(in.size());
+  device::launch(round_trip<T>, unsigned(in.size() + 255) / 256, 256, 0, nullptr, values.data(), out.data(),
+                 int(in.size()));
+  return out.get();
+}
+
+TEST_F(BothMachines, ConversionsRoundToNearestEven) {
+  const std::vector<float> in = {
+      1.0f,     1.0f + 0x1p-11f, 1.0f + 3 * 0x1p-11f, 65519.0f,       65520.0f,           -65520.0f,
+      0x1p-24f, 0x1p-25f,        0x1.8p-25f,          1.0f + 0x1p-8f, 1.0f + 3 * 0x1p-8f, -0.0f};
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> as_half = {1.0f,     1.0f,           1.0f + 0x1p-9f,     65504.0f,
+                                      infinity, -infinity,      0x1p-24f,           0.0f,
+                                      0x1p-24f, 1.0f + 0x1p-8f, 1.0f + 3 * 0x1p-8f, -0.0f};
+  EXPECT_EQ(rounded<__half>(in), as_half);
+  EXPECT_EQ(rounded<float>(in), in);
+  const auto as_bfloat = rounded<__nv_bfloat16>(in);
+  EXPECT_EQ(as_bfloat[0], 1.0f);
+  EXPECT_EQ(as_bfloat[9], 1.0f);
+  EXPECT_EQ(as_bfloat[10], 1.0f + 0x1p-6f);
+  EXPECT_EQ(as_bfloat[3], 65536.0f);
+}
+
+TEST_F(BothMachines, Exp2IsGoodToAFewUnitsInTheLastPlace) {
+  std::vector<float> in(256);
+  for (int i = 0; i < 256; ++i) in[std::size_t(i)] = float(i) * -0.37f;
+  in[255] = -std::numeric_limits<float>::infinity();
+  Values<float> values(in), out(256);
+  device::launch(powers_of_two, 1, 256, 0, nullptr, values.data(), out.data());
+  const auto got = out.get();
+  for (std::size_t i = 0; i < 256; ++i)
+    EXPECT_NEAR(got[i], std::exp2(in[i]), std::exp2(in[i]) * 0x1p-21f) << in[i];
+}
+
+TEST_F(BothMachines, EveryThreadKnowsItsPlace) {
+  Values<unsigned> out(2 * 3 * 4 * 5 * 6 * 7);
+  device::launch(positions, dim3(2, 3, 4), dim3(5, 6, 7), 0, nullptr, out.data());
+  const auto got = out.get();
+  std::size_t i = 0;
+  for (unsigned bz = 0; bz < 4; ++bz)
+    for (unsigned by = 0; by < 3; ++by)
+      for (unsigned bx = 0; bx < 2; ++bx)
+        for (unsigned tz = 0; tz < 7; ++tz)
+          for (unsigned ty = 0; ty < 6; ++ty)
+            for (unsigned tx = 0; tx < 5; ++tx)
+              ASSERT_EQ(got[i++], tx + 10 * ty + 100 * tz + 1000 * bx + 10000 * by + 100000 * bz);
+}
+
+TEST_F(BothMachines, LaunchesBeyondTheLimitsAreRefused) {
+  const auto refused = [](dim3 grid, dim3 block, std::size_t bytes) {
+    EXPECT_THROW(device::launch(nothing, grid, block, bytes, nullptr), device::DeviceError);
+    device::launch(nothing, 1, 32, 0, nullptr);  // and the next launch is none the worse for it
+    device::synchronize();
+  };
+  refused(1, 1025, 0);
+  refused(1, dim3(1, 1, 65), 0);
+  refused(dim3(1, 65536), 1, 0);
+  refused(dim3(1, 1, 65536), 1, 0);
+  refused(0, 32, 0);
+  refused(1, 0, 0);
+  refused(1, 32, 228 * 1024);
+}
+
+}  // namespace
+}  // namespace flashbook

@@ -1,0 +1,188 @@
+#include "common/device/launch.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "tests/simulator/simulated.h"
+
+namespace flashbook {
+namespace {
+
+__global__ void nothing() {}
+
+/// Where each thread believes to be.
+__global__ void write_position(unsigned* positions) {
+  const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+  const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  positions[block * blockDim.x * blockDim.y * blockDim.z + thread] += 1;
+}
+
+/// The order in which a block's threads run between two barriers.
+__global__ void write_order(int* counter, int* order) {
+  for (int round = 0; round < 3; ++round) {
+    order[round * blockDim.x + threadIdx.x] = (*counter)++;
+    __syncthreads();
+  }
+}
+
+__global__ void fail_in_block(unsigned block) {
+  __syncthreads();
+  if (blockIdx.x >= block && threadIdx.x == 3) throw std::runtime_error("planted");
+  __syncthreads();
+}
+
+__global__ void sum_of_arguments(const float* a, int b, float c, float* out) {
+  if (threadIdx.x == 0) *out = *a + float(b) + c;
+}
+
+/// A chain of sums whose result depends on the block and on nothing else.
+__global__ void busy(float* out) {
+  __shared__ float values[64];
+  float value = float(blockIdx.x);
+  for (int round = 0; round < 20; ++round) {
+    values[threadIdx.x] = value;
+    __syncthreads();
+    value += values[(threadIdx.x + 1) % 64] * 0.25f;
+    __syncthreads();
+  }
+  out[blockIdx.x * 64 + threadIdx.x] = value;
+}
+
+using sim::error_of;
+using sim::run_grid;
+using Launch = sim::SimulatorTest;
+
+TEST_F(Launch, EveryThreadRunsOnceAtItsPlace) {
+  for (int os_threads : {1, 4}) {
+    sim::options().os_threads = os_threads;
+    const dim3 grid(3, 4, 5), block(7, 3, 2);
+    std::vector<unsigned> positions(60 * 42);
+    run_grid(grid, block, 0, [&] { write_position(positions.data()); });
+    EXPECT_EQ(positions, std::vector<unsigned>(positions.size(), 1));
+  }
+}
+
+TEST_F(Launch, WhatTheMachineRefusesIsRefusedWithTheReason) {
+  EXPECT_EQ(error_of(1, 1025, nothing), "a block of (1025,1,1) threads: at most 1024 together");
+  EXPECT_EQ(error_of(1, dim3(32, 33), nothing), "a block of (32,33,1) threads: at most 1024 together");
+  EXPECT_EQ(error_of(1, dim3(65536, 65536, 65536), nothing),
+            "a block of (65536,65536,65536) threads: at most 1024 together");
+  EXPECT_EQ(error_of(1, dim3(1, 1, 65), nothing), "a block of (1,1,65) threads: z is at most 64");
+  EXPECT_EQ(error_of(dim3(1, 65536), 1, nothing), "a grid of (1,65536,1) blocks: y and z are at most 65535");
+  EXPECT_EQ(error_of(dim3(1, 1, 65536), 1, nothing),
+            "a grid of (1,1,65536) blocks: y and z are at most 65535");
+  EXPECT_EQ(error_of(2147483648u, 1, nothing), "a grid of (2147483648,1,1) blocks: x is at most 2147483647");
+  EXPECT_EQ(error_of(dim3(2, 0), 32, nothing),
+            "grid (2,0,1) of blocks (32,1,1): every dimension must be at least 1");
+  EXPECT_EQ(error_of(1, 0, nothing), "grid (1,1,1) of blocks (0,1,1): every dimension must be at least 1");
+  EXPECT_EQ(error_of(1, 32, 232449, nothing),
+            "232449 bytes of dynamic shared memory: a block has at most 232448 (227 KB)");
+  EXPECT_EQ(error_of(1, 1024, 232448, nothing), "");
+  EXPECT_EQ(error_of(dim3(1, 65535), dim3(1, 1, 64), nothing), "");
+}
+
+TEST_F(Launch, ExceptionsOfAKernelSurface) {
+  for (int os_threads : {1, 4}) {
+    sim::options().os_threads = os_threads;
+    EXPECT_EQ(error_of(100, 64, [] { fail_in_block(17); }),
+              "the kernel threw: planted\n  in block (17,0,0), thread (3,0,0), warp 0, lane 3");
+    EXPECT_NE(error_of(1, 1, [] { throw 42; }).find("no std::exception"), std::string::npos);
+  }
+}
+
+TEST_F(Launch, AGoodLaunchFollowsAFailedOne) {
+  for (int os_threads : {1, 3}) {
+    sim::options().os_threads = os_threads;
+    for (int again = 0; again < 20; ++again) {
+      EXPECT_NE(error_of(10, 256, [] { fail_in_block(3); }), "");
+      EXPECT_NE(error_of(10, 96,
+                         [] {
+                           if (threadIdx.x < 32) sim::barrier_sync("sync", 2, 64, {});
+                         })
+                    .find("deadlock"),
+                std::string::npos);
+      std::vector<unsigned> positions(10 * 256);
+      EXPECT_EQ(error_of(10, 256, [&] { write_position(positions.data()); }), "");
+      EXPECT_EQ(positions, std::vector<unsigned>(positions.size(), 1));
+    }
+  }
+}
+
+TEST_F(Launch, TheErrorIsThatOfTheFirstBlock) {
+  sim::options().os_threads = 4;
+  for (int again = 0; again < 50; ++again)
+    EXPECT_NE(error_of(64, 32, [] { fail_in_block(5); }).find("in block (5,0,0)"), std::string::npos);
+}
+
+TEST_F(Launch, ResultsDoNotDependOnTheNumberOfOsThreads) {
+  std::vector<float> one(200 * 64), other(one.size());
+  sim::options().os_threads = 1;
+  run_grid(200, 64, 0, [&] { busy(one.data()); });
+  for (int os_threads : {2, 3, 8}) {
+    sim::options().os_threads = os_threads;
+    run_grid(200, 64, 0, [&] { busy(other.data()); });
+    EXPECT_EQ(one, other);
+  }
+}
+
+TEST_F(Launch, SeedsShuffleTheWarps) {
+  const auto order_with = [](uint64_t seed) {
+    sim::options().seed = seed;
+    std::vector<int> order(3 * 256);
+    int counter = 0;
+    run_grid(1, 256, 0, [&] { write_order(&counter, order.data()); });
+    return order;
+  };
+  const auto in_order = order_with(0);
+  for (int thread = 0; thread < 256; ++thread) EXPECT_EQ(in_order[std::size_t(thread)], thread);
+  EXPECT_NE(order_with(1), in_order);
+  EXPECT_NE(order_with(1), order_with(2));
+  EXPECT_EQ(order_with(1), order_with(1));
+  auto sorted = order_with(3);
+  std::sort(sorted.begin(), sorted.end());
+  std::vector<int> all(sorted.size());
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_EQ(sorted, all);
+}
+
+TEST_F(Launch, LargeGridsLeaveNothingBehind) {
+  const auto resident_pages = [] {
+    std::ifstream statm("/proc/self/statm");
+    std::size_t total = 0, resident = 0;
+    statm >> total >> resident;
+    return resident;
+  };
+  const auto grid = [] { run_grid(65535, 32, 1024, [] { __syncthreads(); }); };
+  grid();
+  const std::size_t before = resident_pages();
+  grid();
+  EXPECT_LE(resident_pages(), before + 64);
+}
+
+TEST_F(Launch, AKernelCannotLaunchAKernel) {
+  EXPECT_NE(error_of(1, 1, [] { run_grid(1, 1, 0, nothing); }).find("a kernel launches a kernel"),
+            std::string::npos);
+}
+
+TEST_F(Launch, DeviceLaunchConvertsArgumentsAndErrors) {
+  float a = 1.5f, out = 0;
+  device::launch(sum_of_arguments, 1, 32, 0, nullptr, &a, 2u, 3, &out);
+  EXPECT_EQ(out, 6.5f);
+  try {
+    device::launch(nothing, dim3(2, 3), 2048, 64, nullptr);
+    FAIL() << "2048 threads were launched";
+  } catch (const device::DeviceError& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "launch <<<(2,3,1), (2048,1,1), 64>>>: a block of (2048,1,1) threads: at most 1024 together");
+  }
+}
+
+TEST_F(Launch, OptionsHaveSensibleDefaults) { EXPECT_GE(sim::options().os_threads, 1); }
+
+}  // namespace
+}  // namespace flashbook

@@ -1,0 +1,132 @@
+#include "common/simulator/memory.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <vector>
+
+#include "common/simulator/launch.h"
+
+namespace flashbook::sim {
+namespace {
+
+unsigned char* allocate(std::size_t bytes) { return static_cast<unsigned char*>(allocate_global(bytes)); }
+
+/// Bytes of the host's memory that this process holds.
+std::size_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::size_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * 4096;
+}
+
+TEST(GlobalMemory, IsPoisonedAndAligned) {
+  for (std::size_t bytes : {1, 255, 256, 257, 100000}) {
+    unsigned char* memory = allocate(bytes);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory) % kGlobalAlignment, 0u);
+    for (std::size_t i = 0; i < bytes; ++i) ASSERT_EQ(memory[i], 0xff) << i;
+    free_global(memory);
+  }
+}
+
+TEST(GlobalMemory, ReadsAsNaN) {
+  auto* values = static_cast<float*>(allocate_global(4 * sizeof(float)));
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(std::isnan(values[i]));
+  free_global(values);
+}
+
+TEST(GlobalMemory, KnowsItsAllocations) {
+  unsigned char* memory = allocate(1000);
+  int on_the_stack = 0;
+  EXPECT_TRUE(is_global(memory));
+  EXPECT_FALSE(is_global(&on_the_stack));
+  EXPECT_TRUE(is_allocated(memory, 1000));
+  EXPECT_TRUE(is_allocated(memory + 999, 1));
+  EXPECT_FALSE(is_allocated(memory, 1001));
+  EXPECT_FALSE(is_allocated(memory + 1000, 1));
+  EXPECT_FALSE(is_allocated(memory - 1, 1));
+  EXPECT_FALSE(is_allocated(memory, 0));
+  EXPECT_FALSE(is_allocated(&on_the_stack, 4));
+  free_global(memory);
+  EXPECT_FALSE(is_allocated(memory, 1));
+}
+
+TEST(GlobalMemory, HasARedZoneBetweenAllocations) {
+  unsigned char* a = allocate(512);
+  unsigned char* b = allocate(512);
+  EXPECT_GE(std::size_t(std::abs(b - a)), 512 + kGlobalAlignment);
+  EXPECT_FALSE(is_allocated(a, 512 + 1));
+  EXPECT_FALSE(is_allocated(std::min(a, b), std::size_t(std::abs(b - a)) + 512))
+      << "two allocations are not one";
+  free_global(a);
+  free_global(b);
+}
+
+TEST(GlobalMemory, FreedMemoryIsReusedAndPoisonedAnew) {
+  unsigned char* first = allocate(4096);
+  std::memset(first, 1, 4096);
+  free_global(first);
+  unsigned char* second = allocate(4096);
+  EXPECT_EQ(first, second);
+  for (int i = 0; i < 4096; ++i) ASSERT_EQ(second[i], 0xff);
+  free_global(second);
+}
+
+TEST(GlobalMemory, NeighbouringGapsBecomeOne) {
+  const std::size_t before = largest_global_gap();
+  std::vector<unsigned char*> pieces;
+  for (int i = 0; i < 9; ++i) pieces.push_back(allocate(10000));
+  // Every order of freeing: with the gap before, the one behind, both, neither.
+  for (int i : {1, 3, 2, 0, 8, 6, 4, 5, 7}) free_global(pieces[std::size_t(i)]);
+  EXPECT_EQ(largest_global_gap(), before);
+  unsigned char* whole = allocate(90000);
+  EXPECT_EQ(whole, pieces[0]);
+  free_global(whole);
+}
+
+TEST(GlobalMemory, FreeingGivesTheHostItsPagesBack) {
+  constexpr std::size_t kBytes = 64 << 20;
+  const std::size_t before = resident_bytes();
+  void* memory = allocate_global(kBytes);
+  EXPECT_GE(resident_bytes(), before + kBytes * 9 / 10);
+  free_global(memory);
+  EXPECT_LE(resident_bytes(), before + kBytes / 10);
+}
+
+TEST(GlobalMemory, AThousandRoundsTakeNoAddressSpace) {
+  const std::size_t before = largest_global_gap();
+  for (int round = 0; round < 1000; ++round) {
+    void* a = allocate_global(100000);
+    void* b = allocate_global(std::size_t(round) + 1);
+    free_global(a);
+    free_global(b);
+  }
+  EXPECT_EQ(largest_global_gap(), before);
+}
+
+TEST(GlobalMemory, RefusesWhatDoesNotFit) {
+  try {
+    allocate_global(kGlobalBytes + 1);
+    FAIL() << "allocated more than there is";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("no room for 68719476737 bytes"), std::string::npos)
+        << error.what();
+  }
+  EXPECT_THROW(allocate_global(~std::size_t(0)), Error);
+}
+
+TEST(GlobalMemory, RefusesToFreeWhatIsNoAllocation) {
+  unsigned char* memory = allocate(100);
+  int on_the_stack = 0;
+  EXPECT_THROW(free_global(memory + 4), Error);
+  EXPECT_THROW(free_global(&on_the_stack), Error);
+  free_global(memory);
+  EXPECT_THROW(free_global(memory), Error);
+  free_global(nullptr);
+}
+
+}  // namespace
+}  // namespace flashbook::sim

@@ -1,0 +1,110 @@
+#include "tests/support/cases.h"
+
+#include <array>
+#include <set>
+#include <tuple>
+
+namespace flashbook::testing {
+namespace {
+
+constexpr int kLengths[] = {1, 2, 17, 63, 64, 65, 127, 128, 129, 333, 1000};
+constexpr int kHeadDims[] = {64, 128, 256};
+constexpr int kGroups[] = {1, 4, 8};  // query heads that share a key head
+enum { kSame, kLonger, kShorter, kRelations };
+
+/// A shape as one index per parameter: length, relation of seqlen_k, head_dim, type, group, causal.
+using Choice = std::array<int, 6>;
+
+Choice sizes(const Chapter& chapter) {
+  return {int(std::size(kLengths)), kRelations, int(std::size(kHeadDims)), int(chapter.dtypes.size()),
+          int(std::size(kGroups)),  2};
+}
+
+Shape shape_of(const Choice& choice, const Chapter& chapter) {
+  Shape shape;
+  shape.seqlen_q = kLengths[choice[0]];
+  // Neither a multiple nor a simple fraction, so that the diagonal of a causal mask crosses tiles at odd
+  // places. Shorter keys under a causal mask leave the first queries without any.
+  shape.seqlen_k = choice[1] == kSame     ? shape.seqlen_q
+                   : choice[1] == kLonger ? shape.seqlen_q + shape.seqlen_q / 2 + 5
+                                          : (shape.seqlen_q + 2) / 3;
+  shape.head_dim = kHeadDims[choice[2]];
+  shape.dtype = chapter.dtypes[choice[3]];
+  // Two key heads where that is cheap: a kernel that mixes up heads shows.
+  shape.kv_heads = kGroups[choice[4]] < 8 && shape.seqlen_q < 333 ? 2 : 1;
+  shape.heads = kGroups[choice[4]] * shape.kv_heads;
+  shape.batch = shape.heads <= 2 && shape.seqlen_q < 333 ? 2 : 1;
+  shape.causal = choice[5] == 1;
+  shape.scale = default_scale(shape.head_dim);
+  return shape;
+}
+
+std::vector<Choice> every_choice(const Chapter& chapter) {
+  const Choice size = sizes(chapter);
+  std::vector<Choice> all;
+  Choice choice{};
+  for (;;) {
+    all.push_back(choice);
+    int i = 0;
+    while (i < int(size.size()) && ++choice[i] == size[i]) choice[i++] = 0;
+    if (i == int(size.size())) return all;
+  }
+}
+
+/// One key cannot be shortened.
+bool is_repetition(const Choice& choice) { return kLengths[choice[0]] == 1 && choice[1] == kShorter; }
+
+using Pair = std::tuple<int, int, int, int>;  // parameter i has value a, parameter j has value b
+
+std::set<Pair> pairs_of(const Choice& choice) {
+  std::set<Pair> pairs;
+  for (int i = 0; i < int(choice.size()); ++i)
+    for (int j = i + 1; j < int(choice.size()); ++j) pairs.insert({i, choice[i], j, choice[j]});
+  return pairs;
+}
+
+}  // namespace
+
+std::vector<Shape> every_shape(const Chapter& chapter) {
+  std::vector<Shape> shapes;
+  for (const Choice& choice : every_choice(chapter))
+    if (!is_repetition(choice)) shapes.push_back(shape_of(choice, chapter));
+  return shapes;
+}
+
+std::vector<Shape> pairwise_shapes(const Chapter& chapter) {
+  std::vector<Choice> all = every_choice(chapter);
+  std::erase_if(all, is_repetition);
+  std::set<Pair> missing;
+  for (const Choice& choice : all)
+    for (const Pair& pair : pairs_of(choice)) missing.insert(pair);
+
+  // Greedy: the choice that covers the most of what is missing. Choices with N = 1000 cost minutes in the
+  // simulator, so one such shape is enough: their other pairs are not asked for.
+  const int longest = int(std::size(kLengths)) - 1;
+  std::vector<Shape> shapes;
+  while (!missing.empty()) {
+    const Choice* best = nullptr;
+    int best_count = 0;
+    for (const Choice& choice : all) {
+      int count = 0;
+      for (const Pair& pair : pairs_of(choice)) count += int(missing.count(pair));
+      if (count > best_count) best_count = count, best = &choice;
+    }
+    shapes.push_back(shape_of(*best, chapter));
+    for (const Pair& pair : pairs_of(*best)) missing.erase(pair);
+    if ((*best)[0] == longest)
+      std::erase_if(missing,
+                    [&](const Pair& pair) { return std::get<0>(pair) == 0 && std::get<1>(pair) == longest; });
+  }
+  return shapes;
+}
+
+std::string name_of(const Shape& shape) {
+  return "q" + std::to_string(shape.seqlen_q) + "_k" + std::to_string(shape.seqlen_k) + "_d" +
+         std::to_string(shape.head_dim) + "_" + std::string(flashbook::name_of(shape.dtype)) + "_batch" +
+         std::to_string(shape.batch) + "_heads" + std::to_string(shape.heads) + "of" +
+         std::to_string(shape.kv_heads) + (shape.causal ? "_causal" : "_full");
+}
+
+}  // namespace flashbook::testing

@@ -1,0 +1,21 @@
+/// \file
+/// Which shapes a chapter is tested on.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "common/app/chapter.h"
+
+namespace flashbook::testing {
+
+/// Every combination of: N in {1, 2, 17, 63, 64, 65, 127, 128, 129, 333, 1000}; seqlen_k equal, longer,
+/// shorter; head_dim 64, 128, 256; the chapter's types; 1, 4, 8 query heads a key head; causal or not.
+std::vector<Shape> every_shape(const Chapter& chapter);
+
+/// A small set of those shapes in which every pair of values of two parameters occurs together (about 40).
+std::vector<Shape> pairwise_shapes(const Chapter& chapter);
+
+/// A name for GoogleTest: "q127_k190_d64_f16_group4_causal".
+std::string name_of(const Shape& shape);
+
+}  // namespace flashbook::testing

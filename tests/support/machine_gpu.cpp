@@ -1,0 +1,8 @@
+#include "tests/support/machine.h"
+
+namespace flashbook::testing {
+
+RandomWarpOrder::RandomWarpOrder(uint64_t) {}
+RandomWarpOrder::~RandomWarpOrder() {}
+
+}  // namespace flashbook::testing
