@@ -1,0 +1,88 @@
+/// \file
+/// Step 2 - online softmax: the maximum and the sum in one pass.
+///
+/// Step 1 reads a row of scores three times, since the sum of exp(x - m) needs the maximum m first. Milakov
+/// and Gimelshein (arXiv 1805.02867) start the sum before the maximum is known: with the largest score so far
+/// in its place, and with a correction whenever a larger one turns up. Two passes remain: one for maximum and
+/// sum, one for weights and values.
+///
+/// The budget: the same row of scores, 4 bytes a key, now walked twice. In exchange every score costs two
+/// exponentials in the first pass, one that corrects and one that adds.
+///
+/// Predicted: no faster than step 1 here. The row lies in the L1 cache, where a pass saved is worth less than
+/// an exponential spent. What the step buys is the rule itself: without it step 3 could not be written. On a
+/// GPU, where a pass is a trip to device memory, the paper measures a gain. Measured: see the chapter's
+/// table.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "chapters/02_online_softmax/rows.h"
+#include "chapters/02_online_softmax/safe_softmax.h"
+
+namespace flashbook {
+
+/// What a merge multiplies both sides by. Whoever sums anything else under the same weights, as step 3 sums
+/// values, must multiply that too.
+struct Factors {
+  float correction;  ///< for what was summed before, exp(old row_max - new row_max)
+  float weight;      ///< for what comes in, exp(its row_max - new row_max)
+};
+
+//| ## The merge rule
+//| Let a row fall into two parts, $A$ and $B$, in any way, with states $(m_A, \ell_A)$ and $(m_B, \ell_B)$.
+//| The maximum of both is $m = \max(m_A, m_B)$. And since $e^{x-m} = e^{x-m_A}\, e^{m_A-m}$, a common factor leaves
+//| each part's sum:
+//|
+//| $$ \ell = \sum_{x \in A} e^{x-m} + \sum_{x \in B} e^{x-m} = \ell_A\, e^{m_A-m} + \ell_B\, e^{m_B-m} $$
+//|
+//| No score is looked at again: two numbers stand for all of $A$. The rule takes parts of any size in any order, so
+//| it serves a score at a time (step 3), a tile at a time (step 4), and threads that each saw a part of the keys
+//| (chapter 3). One of both exponents is always 0 and the other is never above 0, so nothing overflows.
+
+/// Adds a part of the row to what `state` has seen.
+inline Factors merge(SoftmaxState& state, const SoftmaxState& part) {
+  const float new_max = std::max(state.row_max, part.row_max);
+  // Nothing but masked scores so far: both exponents would be -inf - -inf, which is NaN. The sums stay as
+  // they are, empty.
+  if (new_max == kMinusInfinity) return {.correction = 1, .weight = 0};
+
+  const Factors factors = {.correction = std::exp(state.row_max - new_max),  // 0 at the start: exp(-inf - x)
+                           .weight = std::exp(part.row_max - new_max)};
+  state.row_sum = state.row_sum * factors.correction + part.row_sum * factors.weight;
+  state.row_max = new_max;
+  return factors;
+}
+
+//| ## One score at a time
+//| A single score is a part of its own: its maximum is itself, its sum is $e^0 = 1$. Put into the rule, this is the
+//| update of the paper, $\ell \leftarrow \ell\, e^{m_{old}-m} + e^{x-m}$.
+
+/// Adds one score to what `state` has seen.
+inline Factors update(SoftmaxState& state, float score) {
+  return merge(state, {.row_max = score, .row_sum = 1});
+}
+
+//| ## Two passes
+//| The first pass computes each score, keeps it and folds it into the state. The second turns scores into weights and sums
+//| the values at once, since $m$ and $\ell$ are final by then. Only this second pass still needs the row of scores.
+
+/// One row of attention. Adds to `o`, [head_dim] zeros; returns the log-sum-exp.
+inline float attention_row_two_passes(const Row& row, float* o) {
+  std::vector<float> scores(row.keys);
+  SoftmaxState state;
+  for (int key = 0; key < row.keys; ++key) {
+    scores[key] = score(row, key);
+    update(state, scores[key]);
+  }
+
+  for (int key = 0; key < row.keys; ++key) {
+    const float weight = std::exp(scores[key] - state.row_max) / state.row_sum;
+    const float* v = row.v + int64_t(key) * row.head_dim;  // [head_dim]
+    for (int d = 0; d < row.head_dim; ++d) o[d] += weight * v[d];
+  }
+  return state.log_sum_exp();
+}
+
+}  // namespace flashbook

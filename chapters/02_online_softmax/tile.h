@@ -1,0 +1,95 @@
+/// \file
+/// What step 4 does with a tile: fetch it as floats, multiply it, take a row's maximum and sum.
+///
+/// Every function is a plain loop nest that g++ and clang++ turn into vector instructions at -O3. None needs
+/// -ffast-math, since no loop asks the compiler to reorder a sum: neighbouring lanes always work on different
+/// results.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "common/numeric/float_formats.h"
+
+namespace flashbook {
+
+//| ## Fetching a tile
+//| A tile is widened to float once and then used by every query of its query tile. K is also transposed: a row of the
+//| transposed tile holds one dimension of all keys side by side, so a vector holds the scores of neighbouring keys.
+
+/// Rows `rows` of `source` as floats, times `factor`; the tile's other rows become 0.
+template <int kRows, int kHeadDim, typename T>
+void load_tile(const T* source,  // [rows, kHeadDim]
+               int rows, float factor, float (&tile)[kRows][kHeadDim]) {
+  for (int row = 0; row < rows; ++row)
+    for (int d = 0; d < kHeadDim; ++d) tile[row][d] = factor * to_float(source[row * kHeadDim + d]);
+  // Beyond the last row lies what the tile before left behind, or NaN: weight 0 times NaN would still be NaN.
+  for (int row = rows; row < kRows; ++row) std::fill_n(tile[row], kHeadDim, 0.0f);
+}
+
+/// The same, transposed.
+template <int kRows, int kHeadDim, typename T>
+void load_transposed_tile(const T* source,  // [rows, kHeadDim]
+                          int rows, float (&tile)[kHeadDim][kRows]) {
+  for (int d = 0; d < kHeadDim; ++d) {
+    for (int row = 0; row < rows; ++row) tile[d][row] = to_float(source[row * kHeadDim + d]);
+    std::fill(tile[d] + rows, tile[d] + kRows, 0.0f);
+  }
+}
+
+//| ## Multiplying tiles
+//| Both products of attention are $C \mathrel{+}= A B$ with rows of $B$ along the vectors: the scores are Q times the
+//| transposed K, and O is the weights times V. Eight rows of $B$ are folded into a row of $C$ in one sweep. So an
+//| element of $C$ is loaded and stored once for eight multiply-adds, and the eight factors from $A$ stay in
+//| registers: eight of the sixteen that AVX2 has. The order of each sum is that of step 1's loop.
+
+/// c += a * b for the first `rows` rows of a and c.
+template <int kRows, int kInner, int kColumns>
+void multiply_add(const float (&a)[kRows][kInner], const float (&b)[kInner][kColumns], int rows,
+                  float (&c)[kRows][kColumns]) {
+  constexpr int kUnroll = 8;
+  static_assert(kInner % kUnroll == 0, "The sweep has no code for a rest.");
+  for (int row = 0; row < rows; ++row)
+    for (int inner = 0; inner < kInner; inner += kUnroll) {
+      float factor[kUnroll];
+      for (int i = 0; i < kUnroll; ++i) factor[i] = a[row][inner + i];
+      for (int column = 0; column < kColumns; ++column) {
+        float sum = c[row][column];
+        for (int i = 0; i < kUnroll; ++i) sum += factor[i] * b[inner + i][column];
+        c[row][column] = sum;
+      }
+    }
+}
+
+//| ## Reducing a row
+//| A sum over one row would be a chain again. Eight partial results break it up: element $j$ goes to lane
+//| $j \bmod 8$, and at the end the upper half of the lanes is folded onto the lower, three times. It is the freedom
+//| of the merge rule, used inside a row; a GPU's warp folds its lanes the same way with shuffles.
+
+constexpr int kLanes = 8;  // one AVX2 vector
+
+/// All elements of `row`, combined by an operation whose order does not matter.
+template <int kColumns, typename Combine>
+float reduce(const float (&row)[kColumns], Combine combine) {
+  static_assert(kColumns % kLanes == 0, "Every lane gets equally many elements.");
+  float lanes[kLanes];
+  std::copy_n(row, kLanes, lanes);
+  for (int column = kLanes; column < kColumns; column += kLanes)
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = combine(lanes[lane], row[column + lane]);
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int lane = 0; lane < half; ++lane) lanes[lane] = combine(lanes[lane], lanes[lane + half]);
+  return lanes[0];
+}
+
+/// The largest element of `row`.
+template <int kColumns>
+float max_of(const float (&row)[kColumns]) {
+  return reduce(row, [](float a, float b) { return std::max(a, b); });
+}
+
+/// The sum of `row`.
+template <int kColumns>
+float sum_of(const float (&row)[kColumns]) {
+  return reduce(row, [](float a, float b) { return a + b; });
+}
+
+}  // namespace flashbook
