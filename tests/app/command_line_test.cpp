@@ -1,0 +1,205 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <list>
+
+#include "chapters/01_naive_attention/chapter.h"
+#include "common/app/options.h"
+#include "common/attention/error.h"
+#include "common/attention/npy.h"
+
+namespace flashbook::testing {
+namespace {
+
+CommandLine parse(std::vector<const char*> words) {
+  words.insert(words.begin(), "01_naive_attention");
+  return parse_command_line(int(words.size()), words.data(), kNaiveAttention);
+}
+
+Options options(std::vector<const char*> words) { return *parse(std::move(words)).options; }
+
+/// The message of the error that these words lead to; fails if it has several lines.
+std::string error_of(std::vector<const char*> words) {
+  try {
+    parse(std::move(words));
+  } catch (const InputError& error) {
+    const std::string message = error.what();
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    return message;
+  }
+  return "no error";
+}
+
+/// A folder of its own for the files of one test.
+class CommandLineFiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() /
+              ("flashbook_" + std::to_string(getpid()) + "_" +
+               ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  /// Writes a float32 array of ones; the path lives as long as the test.
+  const char* ones(const char* name, const std::vector<int64_t>& shape) {
+    int64_t count = 1;
+    for (int64_t dim : shape) count *= dim;
+    paths_.push_back((folder_ / name).string());
+    write_npy(paths_.back(), shape, std::vector<float>(count, 1.0f));
+    return paths_.back().c_str();
+  }
+
+  std::filesystem::path folder_;
+  std::list<std::string> paths_;
+};
+
+TEST(CommandLine, FillsInDefaults) {
+  const Options defaults = options({});
+  const bool gpu = device::machine() == device::Machine::gpu;
+  EXPECT_EQ(defaults.shape, gpu ? kNaiveAttention.gpu_shape : kNaiveAttention.cpu_shape);
+  EXPECT_EQ(defaults.steps, (std::vector<int>{1, 2}));
+  EXPECT_TRUE(defaults.every_step);
+  EXPECT_EQ(defaults.check, CheckMode::automatic);
+  EXPECT_FALSE(defaults.reps);
+}
+
+TEST(CommandLine, ReadsEveryOption) {
+  const Options o =
+      options({"--batch", "2",          "--heads", "8",          "--kv-heads", "2",        "--seqlen",
+               "4k",      "--seqlen-k", "1000",    "--head-dim", "256",        "--causal", "--dtype",
+               "f16",     "--scale",    "0.5",     "--step",     "2",          "--check",  "sample",
+               "--reps",  "7",          "--seed",  "42",         "--device",   "auto"});
+  EXPECT_EQ(o.shape, (Shape{.batch = 2,
+                            .heads = 8,
+                            .kv_heads = 2,
+                            .seqlen_q = 4096,
+                            .seqlen_k = 1000,
+                            .head_dim = 256,
+                            .causal = true,
+                            .dtype = DType::f16,
+                            .scale = 0.5f}));
+  EXPECT_EQ(o.steps, std::vector<int>{2});
+  EXPECT_FALSE(o.every_step);
+  EXPECT_EQ(o.check, CheckMode::sample);
+  EXPECT_EQ(o.reps, 7);
+  EXPECT_EQ(o.seed, 42u);
+}
+
+TEST(CommandLine, SeqlenMeansKeysTooAndHeadsMeansKeyHeadsToo) {
+  const Options o = options({"--seqlen", "100", "--heads", "3"});
+  EXPECT_EQ(o.shape.seqlen_k, 100);
+  EXPECT_EQ(o.shape.kv_heads, 3);
+}
+
+TEST(CommandLine, TheScaleFollowsHeadDim) {
+  EXPECT_EQ(options({"--head-dim", "256"}).shape.scale, 1.0f / 16);
+}
+
+TEST(CommandLine, HelpNamesEveryOption) {
+  const CommandLine help = parse({"--help"});
+  EXPECT_FALSE(help.options);
+  for (const char* option :
+       {"--batch",  "--heads", "--kv-heads", "--seqlen", "--seqlen-k", "--head-dim", "--causal",
+        "--dtype",  "--scale", "--step",     "--device", "--q",        "--k",        "--v",
+        "--output", "--lse",   "--check",    "--reps",   "--json",     "--seed",     "--list"})
+    EXPECT_NE(help.text.find(option), std::string::npos) << option;
+}
+
+/// Words that cannot be used, and what the message must contain: the option and the cure.
+struct BadWords {
+  std::vector<const char*> words;
+  std::vector<const char*> message;
+};
+
+class BadCommandLine : public ::testing::TestWithParam<BadWords> {};
+
+TEST_P(BadCommandLine, IsRefusedInOneLineThatNamesTheCure) {
+  const std::string message = error_of(GetParam().words);
+  for (const char* part : GetParam().message) EXPECT_NE(message.find(part), std::string::npos) << message;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Words, BadCommandLine,
+    ::testing::Values(
+        BadWords{{"--seqlen", "0"}, {"--seqlen is 0", "at least 1"}},
+        BadWords{{"--seqlen", "-5"}, {"--seqlen is -5", "at least 1"}},
+        BadWords{{"--seqlen=-5"}, {"--seqlen is -5", "at least 1"}},
+        BadWords{{"--seqlen", "abc"}, {"--seqlen is 'abc'", "4096 or 4k"}},
+        BadWords{{"--seqlen", ""}, {"--seqlen is empty"}},
+        BadWords{{"--seqlen", "12k3"}, {"--seqlen is '12k3'"}},
+        BadWords{{"--seqlen", "4.5"}, {"--seqlen is '4.5'"}},
+        BadWords{{"--seqlen", "99999999999999999999"}, {"--seqlen"}},
+        BadWords{{"--seqlen", "9999999999k"}, {"--seqlen", "at most 2147483647"}},
+        BadWords{{"--seqlen", "1", "--seqlen", "2"}, {"--seqlen"}},
+        BadWords{{"--head-dim", "96"}, {"--head-dim 96", "64, 128 or 256"}},
+        BadWords{{"--heads", "8", "--kv-heads", "3"}, {"--kv-heads 3", "--heads 8"}},
+        BadWords{{"--dtype", "e4m3"}, {"--dtype is 'e4m3'", "f32, f16, bf16"}},
+        BadWords{{"--dtype", "float"}, {"--dtype is 'float'", "f32, f16, bf16"}},
+        BadWords{{"--scale", "0"}, {"--scale"}}, BadWords{{"--scale", "-1"}, {"--scale"}},
+        BadWords{{"--scale", "nan"}, {"--scale"}}, BadWords{{"--scale", "inf"}, {"--scale"}},
+        BadWords{{"--scale", "x"}, {"--scale is 'x'", "0.125"}}, BadWords{{"--scale", "1e99"}, {"--scale"}},
+        BadWords{{"--step", "3"}, {"--step is 3", "1 to 2"}}, BadWords{{"--step", "0"}, {"--step is 0"}},
+        BadWords{{"--step", "two"}, {"--step is 'two'"}},
+        BadWords{{"--check", "some"}, {"--check", "full, sample, off"}},
+        BadWords{{"--device", "tpu"}, {"--device", "auto, gpu or sim"}},
+        BadWords{{"--reps", "0"}, {"--reps is 0"}}, BadWords{{"--seed", "-1"}, {"--seed is -1"}},
+        BadWords{{"--output", "/no/such/folder/o.npy"}, {"--output", "/no/such/folder"}},
+        BadWords{{"--output", "/"}, {"--output", "folder"}},
+        BadWords{{"--json", "/no/such/folder/x.json"}, {"--json", "/no/such/folder"}},
+        BadWords{{"--batch", "2147483647", "--seqlen", "2147483647"}, {"--batch"}},
+        BadWords{{"--q", "q.npy"}, {"--q, --k and --v go together"}},
+        BadWords{{"--q", "none.npy", "--k", "none.npy", "--v", "none.npy"}, {"none.npy"}},
+        BadWords{{"--wat"}, {"--wat", "--help"}}, BadWords{{"wat"}, {"wat", "--help"}}));
+
+TEST(CommandLine, TheOtherMachineIsRefused) {
+  if (device::machine() == device::Machine::gpu)
+    EXPECT_NE(error_of({"--device", "sim"}).find("cmake --preset sim"), std::string::npos);
+  else
+    EXPECT_THROW(parse({"--device", "gpu"}), device::HardwareMissing);
+}
+
+TEST_F(CommandLineFiles, GiveTheShape) {
+  const Options o = options({"--q", ones("q.npy", {2, 8, 10, 64}), "--k", ones("k.npy", {2, 2, 30, 64}),
+                             "--v", ones("v.npy", {2, 2, 30, 64})});
+  EXPECT_EQ(o.shape, (Shape{.batch = 2,
+                            .heads = 8,
+                            .kv_heads = 2,
+                            .seqlen_q = 10,
+                            .seqlen_k = 30,
+                            .head_dim = 64,
+                            .causal = false,
+                            .dtype = DType::f32,
+                            .scale = 0.125f}));
+  ASSERT_TRUE(o.inputs);
+  EXPECT_EQ(o.inputs->q, std::vector<float>(2 * 8 * 10 * 64, 1.0f));
+}
+
+TEST_F(CommandLineFiles, AndFlagsThatSayTheSameAreTaken) {
+  const char* file = ones("x.npy", {1, 2, 10, 64});
+  const Options o =
+      options({"--q", file, "--k", file, "--v", file, "--seqlen", "10", "--heads", "2", "--dtype", "bf16"});
+  EXPECT_EQ(o.shape.seqlen_k, 10);
+  EXPECT_EQ(o.shape.dtype, DType::bf16);
+}
+
+TEST_F(CommandLineFiles, ThatContradictFlagsOrEachOtherAreRefused) {
+  const char* q = ones("q.npy", {1, 2, 10, 64});
+  const char* k = ones("k.npy", {1, 2, 30, 64});
+  const char* other_dim = ones("d.npy", {1, 2, 30, 128});
+  const char* flat = ones("flat.npy", {10, 64});
+  const auto expect = [&](std::vector<const char*> words, std::vector<const char*> parts) {
+    const std::string message = error_of(words);
+    for (const char* part : parts) EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  expect({"--q", q, "--k", k, "--v", k, "--seqlen", "11"}, {"--seqlen 11 contradicts", "says 10"});
+  expect({"--q", q, "--k", k, "--v", k, "--seqlen-k", "10"}, {"--seqlen-k 10 contradicts", "says 30"});
+  expect({"--q", q, "--k", k, "--v", k, "--head-dim", "128"}, {"--head-dim 128 contradicts"});
+  expect({"--q", q, "--k", k, "--v", q}, {"must be the same"});
+  expect({"--q", q, "--k", other_dim, "--v", other_dim}, {"head_dim"});
+  expect({"--q", flat, "--k", k, "--v", k}, {"[batch, heads, seqlen, head_dim]"});
+}
+
+}  // namespace
+}  // namespace flashbook::testing

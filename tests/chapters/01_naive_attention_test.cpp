@@ -1,0 +1,55 @@
+#include "chapters/01_naive_attention/chapter.h"
+#include "common/attention/cost.h"
+#include "tests/chapters/conformance.h"
+
+namespace flashbook::testing {
+
+const Chapter& chapter_under_test = kNaiveAttention;
+const Chapter* const chapter_before = nullptr;
+
+namespace {
+
+Shape shape_with(int batch, int heads, int seqlen_q, int seqlen_k) {
+  return {.batch = batch,
+          .heads = heads,
+          .kv_heads = heads,
+          .seqlen_q = seqlen_q,
+          .seqlen_k = seqlen_k,
+          .head_dim = 64,
+          .causal = false,
+          .dtype = DType::f16,
+          .scale = default_scale(64)};
+}
+
+TEST(NaiveAttention, SaysWhatItCannotRun) {
+  const auto why_not = kNaiveAttention.why_not;
+  EXPECT_NE(why_not(shape_with(70000, 1, 1, 1), 1).find("--batch"), std::string::npos);
+  EXPECT_NE(why_not(shape_with(1, 1, 16 * 65535 + 1, 1), 1).find("--seqlen is at most 1048560"),
+            std::string::npos);
+  EXPECT_EQ(why_not(shape_with(1, 1, 16 * 65535 + 1, 1), 2), "");
+  EXPECT_EQ(why_not(shape_with(1, 1, 1, 40960), 2), "");
+  EXPECT_NE(why_not(shape_with(1, 1, 1, 40961), 2).find("--step 1"), std::string::npos);
+  EXPECT_EQ(why_not(shape_with(1, 1, 1, 40961), 1), "");
+  Shape e4m3 = shape_with(1, 1, 1, 1);
+  e4m3.dtype = DType::e4m3;
+  EXPECT_NE(why_not(e4m3, 1).find("--dtype"), std::string::npos);
+}
+
+TEST(NaiveAttention, CountsTheTrafficOfSAndP) {
+  const Shape shape = shape_with(1, 1, 1000, 1000);  // f16: a million pairs
+  EXPECT_EQ(kNaiveAttention.memory_bytes(shape, 1), compulsory_bytes(shape) + 1e6 * (4 * 4 + 2 * 2));
+  EXPECT_EQ(kNaiveAttention.memory_bytes(shape, 2), compulsory_bytes(shape) + 1e6 * (2 * 4 + 2 * 2));
+  EXPECT_EQ(kNaiveAttention.workspace_bytes(shape, 2), 1000 * 1000 * (4 + 2));
+}
+
+// Rows of S in step 2 start at multiples of 8 elements and a warp's row cache ends where the next one's
+// begins: the longest row that step 2 takes, alone in its block, is where an error in either shows.
+TEST_F(ChapterTest, TheLongestRowOfStep2) {
+  Shape shape = shape_with(1, 1, 3, 40959);
+  const Inputs inputs = make_inputs(shape, InputKind::normal, 2);
+  const Reference reference = make_reference(shape, inputs, all_rows(shape));
+  EXPECT_TRUE(check(shape, reference, run_once(kNaiveAttention, shape, inputs, 2)).ok());
+}
+
+}  // namespace
+}  // namespace flashbook::testing

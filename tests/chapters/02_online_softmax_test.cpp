@@ -1,0 +1,147 @@
+#include <sstream>
+
+#include "chapters/01_naive_attention/chapter.h"
+#include "chapters/02_online_softmax/chapter.h"
+#include "chapters/02_online_softmax/exp2.h"
+#include "chapters/02_online_softmax/online_softmax.h"
+#include "tests/chapters/conformance.h"
+
+namespace flashbook::testing {
+
+const Chapter& chapter_under_test = kOnlineSoftmax;
+const Chapter* const chapter_before = &kNaiveAttention;
+
+namespace {
+
+/// The state of a row or of a part of it, in one go.
+SoftmaxState state_of(std::span<const float> scores) {
+  std::vector<float> copy(scores.begin(), scores.end());
+  return safe_softmax(copy);
+}
+
+std::vector<float> random_scores(int count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, 8);
+  std::vector<float> scores(count);
+  for (float& score : scores) score = normal(random);
+  return scores;
+}
+
+void expect_same(const SoftmaxState& a, const SoftmaxState& b) {
+  EXPECT_EQ(a.row_max, b.row_max);
+  EXPECT_NEAR(a.row_sum, b.row_sum, 2e-6f * b.row_sum);
+}
+
+TEST(OnlineSoftmax, TheWorkedExample) {
+  SoftmaxState state = state_of(std::vector{2.0f, 5.0f});
+  EXPECT_EQ(state.row_max, 5);
+  EXPECT_NEAR(state.row_sum, 1 + std::exp(-3.0), 1e-6);
+  merge(state, state_of(std::vector{3.0f}));
+  EXPECT_EQ(state.row_max, 5);
+  EXPECT_NEAR(state.row_sum, 1 + std::exp(-3.0) + std::exp(-2.0), 1e-6);
+}
+
+TEST(OnlineSoftmax, PrintsTheWorkedExample) {
+  std::ostringstream out;
+  kOnlineSoftmax.preface(out);
+  EXPECT_NE(out.str().find("both, by the merge rule      m = 5, l = 1.19\n"), std::string::npos) << out.str();
+  EXPECT_NE(out.str().find("the whole row at once        m = 5, l = 1.19\n"), std::string::npos) << out.str();
+}
+
+TEST(OnlineSoftmax, OneScoreAtATimeIsTheWholeRow) {
+  for (int count : {1, 2, 3, 10, 100, 1000}) {
+    const std::vector<float> scores = random_scores(count, count);
+    SoftmaxState state;
+    for (float score : scores) update(state, score);
+    expect_same(state, state_of(scores));
+  }
+}
+
+TEST(OnlineSoftmax, EverySplitInTwoIsTheWholeRowFromEitherSide) {
+  const std::vector<float> scores = random_scores(40, 1);
+  const std::span<const float> row(scores);
+  for (std::size_t cut = 1; cut < scores.size(); ++cut) {
+    SoftmaxState left = state_of(row.first(cut)), right = state_of(row.subspan(cut));
+    SoftmaxState left_first = left, right_first = right;
+    merge(left_first, right);
+    merge(right_first, left);
+    expect_same(left_first, state_of(row));
+    expect_same(right_first, state_of(row));
+  }
+}
+
+TEST(OnlineSoftmax, AnyTreeOfMergesIsTheWholeRow) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 50; ++round) {
+    const std::vector<float> scores = random_scores(64, round);
+    std::vector<SoftmaxState> parts;
+    for (float score : scores) parts.push_back({.row_max = score, .row_sum = 1});
+    while (parts.size() > 1) {  // two random parts become one
+      std::shuffle(parts.begin(), parts.end(), random);
+      const SoftmaxState last = parts.back();
+      parts.pop_back();
+      merge(parts.back(), last);
+    }
+    expect_same(parts[0], state_of(scores));
+  }
+}
+
+TEST(OnlineSoftmax, FactorsRescaleWhatWasSummedUnderTheOldMaximum) {
+  SoftmaxState state;
+  update(state, 1.0f);
+  const Factors up = update(state, 3.0f), down = update(state, 2.0f);
+  EXPECT_FLOAT_EQ(up.correction, std::exp(-2.0f));
+  EXPECT_EQ(up.weight, 1);
+  EXPECT_EQ(down.correction, 1);
+  EXPECT_FLOAT_EQ(down.weight, std::exp(-1.0f));
+}
+
+TEST(OnlineSoftmax, MaskedScoresAddNothingAndMakeNoNaN) {
+  SoftmaxState state;
+  const Factors nothing = update(state, kMinusInfinity);
+  EXPECT_EQ(nothing.correction, 1);
+  EXPECT_EQ(nothing.weight, 0);
+  EXPECT_EQ(state.row_sum, 0);
+  EXPECT_EQ(state.log_sum_exp(), kMinusInfinity);
+  update(state, 7.0f);
+  update(state, kMinusInfinity);
+  EXPECT_EQ(state.row_max, 7);
+  EXPECT_EQ(state.row_sum, 1);
+}
+
+TEST(OnlineSoftmax, HugeScoresDoNotOverflow) {
+  SoftmaxState state;
+  for (float score : {-1e4f, 1e4f, 0.0f, 1e4f}) update(state, score);
+  EXPECT_EQ(state.row_max, 1e4f);
+  EXPECT_EQ(state.row_sum, 2);
+}
+
+TEST(Exp2, IsWithinItsStatedError) {
+  double worst = 0;
+  for (double exact_x = -126; exact_x <= 0; exact_x += 1.0 / 8192) {
+    const float x = float(exact_x) * (1 + 1e-7f);  // off the grid of exact results
+    if (x < -126) continue;
+    worst = std::max(worst, std::abs(exp2_fast(x) / std::exp2(double(x)) - 1));
+  }
+  EXPECT_LE(worst, 1e-7);
+  EXPECT_GT(worst, 0);
+}
+
+TEST(Exp2, WholeExponentsAreExact) {
+  for (int n = -126; n <= 0; ++n) EXPECT_EQ(exp2_fast(float(n)), std::ldexp(1.0f, n)) << n;
+}
+
+TEST(Exp2, IsZeroBelowTheSmallestNormalNumber) {
+  for (float x :
+       {-126.01f, -127.0f, -150.0f, -1e4f, -1e30f, -std::numeric_limits<float>::max(), kMinusInfinity})
+    EXPECT_EQ(exp2_fast(x), 0) << x;
+}
+
+TEST(OnlineSoftmax, SaysWhatItCannotRun) {
+  Shape shape = kOnlineSoftmax.cpu_shape;
+  shape.dtype = DType::e4m3;
+  EXPECT_NE(kOnlineSoftmax.why_not(shape, 1).find("--dtype"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace flashbook::testing

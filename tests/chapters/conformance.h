@@ -1,0 +1,208 @@
+/// \file
+/// What every chapter must keep, whatever it computes with. A chapter's test file includes this, says which
+/// chapter it means, and adds what is special to it.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "common/app/runner.h"
+#include "common/attention/inputs.h"
+#include "tests/require_gpu.h"
+#include "tests/support/cases.h"
+#include "tests/support/machine.h"
+
+namespace flashbook::testing {
+
+/// The chapter under test and the one before it, or null. Defined by the chapter's test file.
+extern const Chapter& chapter_under_test;
+extern const Chapter* const chapter_before;
+
+/// A chapter whose kernels, or those of the chapter before, need a GPU skips visibly without one, and fails
+/// if one is required.
+class ChapterTest : public MachineTest {
+ protected:
+  void SetUp() override {
+    const bool needs_device = chapter_under_test.runs_on == device::Place::device ||
+                              (chapter_before != nullptr && chapter_before->runs_on == device::Place::device);
+    if (needs_device) MachineTest::SetUp();
+  }
+};
+
+/// Runs every step on `inputs` and holds it against the oracle and against the chapter before.
+inline void expect_right(const Shape& shape, const Inputs& inputs) {
+  const Reference reference = make_reference(shape, inputs, all_rows(shape));
+  Outputs before;
+  if (chapter_before != nullptr)
+    before = run_once(*chapter_before, shape, inputs, int(chapter_before->steps.size()));
+  for (int step = 1; step <= int(chapter_under_test.steps.size()); ++step) {
+    SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(shape));
+    ASSERT_EQ(chapter_under_test.why_not(shape, step), "");
+    const Outputs outputs = run_once(chapter_under_test, shape, inputs, step);
+    const CheckResult oracle = check(shape, reference, outputs);
+    EXPECT_TRUE(oracle.o.ok) << "O: error " << oracle.o.max_error << ", bound " << oracle.o.bound << ", "
+                             << oracle.o.worst;
+    EXPECT_TRUE(oracle.lse.ok) << "log-sum-exp: error " << oracle.lse.max_error << ", bound "
+                               << oracle.lse.bound << ", " << oracle.lse.worst;
+    if (chapter_before == nullptr) continue;
+    const CheckResult earlier =
+        compare(shape, outputs, before, 2 * reference.o_bound, 2 * reference.lse_bound);
+    EXPECT_TRUE(earlier.o.ok) << "O against the chapter before: " << earlier.o.worst;
+    EXPECT_TRUE(earlier.lse.ok) << "log-sum-exp against the chapter before: " << earlier.lse.worst;
+  }
+}
+
+// ---- shapes
+// ---------------------------------------------------------------------------------------------------------------------------
+
+class Shapes : public ChapterTest, public ::testing::WithParamInterface<Shape> {};
+
+TEST_P(Shapes, AgreeWithTheOracleAndTheChapterBefore) {
+  expect_right(GetParam(), make_inputs(GetParam(), InputKind::normal, 7));
+}
+
+INSTANTIATE_TEST_SUITE_P(Pairwise, Shapes, ::testing::ValuesIn(pairwise_shapes(chapter_under_test)),
+                         [](const auto& info) { return name_of(info.param); });
+
+/// The full cross product: `ctest -L full`.
+class EveryShape : public Shapes {};
+
+TEST_P(EveryShape, AgreesWithTheOracleAndTheChapterBefore) {
+  expect_right(GetParam(), make_inputs(GetParam(), InputKind::normal, 11));
+}
+
+INSTANTIATE_TEST_SUITE_P(CrossProduct, EveryShape, ::testing::ValuesIn(every_shape(chapter_under_test)),
+                         [](const auto& info) { return name_of(info.param); });
+
+/// Eight of the shapes with the simulator's warps in random order: a kernel that is right only by the order
+/// of its warps shows.
+class RandomOrder : public ChapterTest, public ::testing::WithParamInterface<int> {};
+
+TEST_P(RandomOrder, OfWarpsChangesNothing) {
+  const std::vector<Shape> shapes = pairwise_shapes(chapter_under_test);
+  const Shape shape = shapes[shapes.size() * GetParam() / 8];
+  const RandomWarpOrder order(GetParam() + 1);
+  expect_right(shape, make_inputs(shape, InputKind::normal, 13));
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomOrder, ::testing::Range(0, 8));
+
+// ---- inputs that hurt
+// -----------------------------------------------------------------------------------------------------------------
+
+class Adversarial : public ChapterTest, public ::testing::WithParamInterface<InputKind> {};
+
+TEST_P(Adversarial, InputsStayWithinTheBounds) {
+  for (DType dtype : chapter_under_test.dtypes)
+    for (bool causal : {false, true}) {
+      const Shape shape{.batch = 1,
+                        .heads = 2,
+                        .kv_heads = 1,
+                        .seqlen_q = 100,
+                        .seqlen_k = 131,
+                        .head_dim = 64,
+                        .causal = causal,
+                        .dtype = dtype,
+                        .scale = default_scale(64)};
+      expect_right(shape, make_inputs(shape, GetParam(), 3));
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Inputs, Adversarial,
+                         ::testing::Values(InputKind::outliers, InputKind::large_scores, InputKind::one_hot,
+                                           InputKind::all_equal));
+
+// ---- properties, which need no oracle
+// -------------------------------------------------------------------------------------------------
+
+class Properties : public ChapterTest, public ::testing::WithParamInterface<int> {
+ protected:
+  int step() const { return GetParam(); }
+  Shape shape() const {
+    return {.batch = 2,
+            .heads = 4,
+            .kv_heads = 2,
+            .seqlen_q = 70,
+            .seqlen_k = 150,
+            .head_dim = 64,
+            .causal = false,
+            .dtype = chapter_under_test.dtypes.front(),
+            .scale = default_scale(64)};
+  }
+};
+
+TEST_P(Properties, ValuesOfOneGiveOne) {
+  Inputs inputs = make_inputs(shape(), InputKind::normal, 5);
+  std::fill(inputs.v.begin(), inputs.v.end(), 1.0f);
+  const Outputs outputs = run_once(chapter_under_test, shape(), inputs, step());
+  for (float value : outputs.o)
+    ASSERT_NEAR(value, 1.0f, 4e-3f);  // the sum of up to 150 rounded probabilities
+}
+
+TEST_P(Properties, KeysInAnotherOrderGiveTheSame) {
+  const Inputs inputs = make_inputs(shape(), InputKind::normal, 5);
+  Inputs permuted = inputs;
+  std::vector<int> order(shape().seqlen_k);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), std::mt19937(17));
+  const int dim = shape().head_dim, keys = shape().seqlen_k;
+  for (int head = 0; head < shape().batch * shape().kv_heads; ++head)
+    for (int key = 0; key < keys; ++key)
+      for (int c = 0; c < dim; ++c) {
+        const std::size_t to = (std::size_t(head) * keys + key) * dim + c;
+        const std::size_t from = (std::size_t(head) * keys + order[key]) * dim + c;
+        permuted.k[to] = inputs.k[from];
+        permuted.v[to] = inputs.v[from];
+      }
+  const Reference reference = make_reference(shape(), inputs, all_rows(shape()));
+  EXPECT_TRUE(check(shape(), reference, run_once(chapter_under_test, shape(), permuted, step())).ok());
+}
+
+TEST_P(Properties, RowsThatSeeNoKeyAreZero) {
+  Shape blind = shape();
+  blind.causal = true;
+  blind.seqlen_k = 30;  // queries 0 ... 39 of 70 see none of the 30 keys
+  const Outputs outputs =
+      run_once(chapter_under_test, blind, make_inputs(blind, InputKind::normal, 5), step());
+  for (int64_t row = 0; row < blind.q_rows(); ++row) {
+    const bool sees_some = row % blind.seqlen_q >= 40;
+    EXPECT_EQ(std::isfinite(outputs.lse[row]), sees_some) << "row " << row;
+    if (sees_some) continue;
+    EXPECT_EQ(outputs.lse[row], -std::numeric_limits<float>::infinity());
+    for (int c = 0; c < blind.head_dim; ++c)
+      ASSERT_EQ(outputs.o[row * blind.head_dim + c], 0.0f) << "row " << row;
+  }
+}
+
+TEST_P(Properties, TheScaleIsAFactorOnTheScores) {
+  // Twice the scale is twice Q, exactly: a power of two rounds away nothing.
+  const Inputs inputs = make_inputs(shape(), InputKind::normal, 5);
+  Inputs doubled = inputs;
+  for (float& value : doubled.q) value *= 2;
+  Shape twice = shape();
+  twice.scale *= 2;
+  const Outputs a = run_once(chapter_under_test, twice, inputs, step());
+  const Outputs b = run_once(chapter_under_test, shape(), doubled, step());
+  const Reference reference = make_reference(twice, inputs, all_rows(twice));
+  EXPECT_TRUE(compare(twice, a, b, reference.o_bound, reference.lse_bound).ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Steps, Properties, ::testing::Range(1, int(chapter_under_test.steps.size()) + 1));
+
+TEST(Descriptor, SaysWhatTheContractAsksFor) {
+  const Chapter& chapter = chapter_under_test;
+  EXPECT_EQ(std::string(chapter.name).substr(0, 2),
+            (chapter.number < 10 ? "0" : "") + std::to_string(chapter.number));
+  ASSERT_FALSE(chapter.steps.empty());
+  for (const Step& step : chapter.steps) EXPECT_TRUE(std::string(step.idea).ends_with('.')) << step.name;
+  for (const Shape& shape : {chapter.gpu_shape, chapter.cpu_shape}) {
+    EXPECT_NO_THROW(validate(shape));
+    for (int step = 1; step <= int(chapter.steps.size()); ++step) EXPECT_EQ(chapter.why_not(shape, step), "");
+  }
+  EXPECT_EQ(chapter_before == nullptr ? 0 : chapter_before->number, chapter.number - 1);
+}
+
+}  // namespace flashbook::testing
