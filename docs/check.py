@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Checks the site in build/docs/html against the repository. Prints a line for each fault; exit code 1 if there is one."""
+import html
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+from tools import book, kernel_source
+from tools.github_markdown import FENCE, SNIPPET
+
+SITE = book.ROOT / "build" / "docs" / "html"
+
+
+class Addresses(HTMLParser):
+    """What a page links to, and the anchors it has."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.anchors = [], Counter()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        for name, value in attributes:
+            if name in ("href", "src", "srcset") and value:
+                self.links.append(value)
+            elif name == "id":
+                self.anchors[value] += 1
+
+
+def check_pages(pages):
+    """Every chapter has its text, and everything has its page."""
+    for page in pages:
+        if not page.path.exists():
+            yield f"there is no {page.source}"
+        if not (SITE / page.url).exists():
+            yield f"{page.source} has no page: {page.url}"
+
+
+def check_lines(page):
+    """The page shows every line that is code, with its number and text, once and in order."""
+    text = (SITE / page.url).read_text(encoding="utf-8")
+    found = re.findall(r'<span class="line" id="l(\d+)">.*?<span class="text">(.*?)</span></span>(?=<span class="line"|</pre>)', text)
+    shown = [(int(number), html.unescape(re.sub(r"<[^>]*>", "", line))) for number, line in found]
+    wanted = [(number, line.replace("\t", "  ")) for number, line in enumerate(kernel_source.lines_of(page.path), 1)
+              if line.strip() and kernel_source.prose_of(line) is None and not kernel_source.HIDDEN.match(line)]
+    if [pair for pair in shown if pair[1].strip()] == wanted:
+        return
+    for number, count in Counter(number for number, _ in shown).items():
+        if count > 1:
+            yield f"{page.url}: line {number} is there {count} times"
+    for number, line in sorted(set(wanted) - set(shown)):
+        yield f"{page.url}: line {number} of {page.source} is missing: {line}"
+    for number, line in sorted(set(shown) - set(wanted)):
+        if line.strip():
+            yield f"{page.url}: line {number} is not in {page.source}: {line}"
+
+
+def check_links():
+    """Every address leads to a file of the site and every #anchor to a place in it; nothing is fetched from the network."""
+    pages = {file.name: Addresses(file.read_text(encoding="utf-8")) for file in SITE.glob("*.html")}
+    for name, page in pages.items():
+        for anchor, count in page.anchors.items():
+            if count > 1:
+                yield f"{name}: the anchor {anchor} is there {count} times"
+        for link in page.links:
+            if re.match(r"https?:|mailto:", link):
+                continue
+            path, _, anchor = unquote(link).partition("#")
+            target = path or name
+            if not (SITE / target).is_file():
+                yield f"{name}: {link} leads nowhere"
+            elif anchor and target in pages and anchor not in pages[target].anchors:
+                yield f"{name}: {link} names a place that {target} has not"
+        text = (SITE / name).read_text(encoding="utf-8")
+        for source in re.findall(r'<(?:script|img|source|link)\b[^>]*"(https?:[^"]+)"', text):
+            yield f"{name}: {source} needs a network"
+
+
+def code_only(path):
+    return [line for line in kernel_source.lines_of(path) if kernel_source.prose_of(line) is None and not kernel_source.HIDDEN.match(line)]
+
+
+def excerpts(lines):
+    """(line number, named source, text) of every code block whose source is named above it."""
+    i = 0
+    while i < len(lines):
+        source = SNIPPET.fullmatch(lines[i])
+        i += bool(source)
+        fence = FENCE.fullmatch(lines[i]) if i < len(lines) else None
+        end = next((j for j in range(i + 1, len(lines)) if lines[j].strip() == fence[2]), len(lines)) if fence else i
+        if source:
+            yield i, source[1], textwrap.dedent("\n".join(lines[i + 1:end]))
+        i = end + 1
+
+
+def check_snippets(page):
+    """Every excerpt that names its source is in it, line by line, whatever its indentation."""
+    for number, source, text in excerpts(page.path.read_text(encoding="utf-8").splitlines()):
+        path = page.path.parent / source
+        code = code_only(path) if path.is_file() else []
+        count = len(text.splitlines())
+        parts = (textwrap.dedent("\n".join(code[i:i + count])) for i in range(len(code) - count + 1))
+        if not text or text not in parts:
+            yield f"{page.source}:{number}: {source} has no such lines"
+
+
+def check_figures():
+    """Every figure is what its script draws."""
+    figures = book.ROOT / "docs" / "figures"
+    with tempfile.TemporaryDirectory() as folder:
+        for script in figures.glob("*.py"):
+            shutil.copy(script, folder)
+        for script in sorted(Path(folder).glob("*.py")):
+            committed, drawn = figures / f"{script.stem}.svg", script.with_suffix(".svg")
+            if committed.exists():
+                subprocess.run([sys.executable, script], check=True)
+                if not drawn.exists() or drawn.read_bytes() != committed.read_bytes():
+                    yield f"docs/figures/{committed.name} is not what {script.name} draws: run it"
+
+
+def main():
+    if not (SITE / "index.html").exists():
+        sys.exit("docs/check.py: there is no site: run docs/build first")
+    pages = book.pages()
+    faults = [*check_pages(pages), *check_links(), *check_figures()]
+    for page in pages:
+        if page.kind == "kernel" and (SITE / page.url).exists():
+            faults += check_lines(page)
+        if page.path.suffix == ".md" and page.path.exists():
+            faults += check_snippets(page)
+    for fault in faults:
+        print(fault)
+    kernels = sum(page.kind == "kernel" for page in pages)
+    print(f"{len(pages)} pages, {kernels} of them annotated sources: {len(faults) or 'no'} faults")
+    sys.exit(1 if faults else 0)
+
+
+if __name__ == "__main__":
+    main()

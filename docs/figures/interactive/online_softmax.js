@@ -1,0 +1,487 @@
+// Online softmax, block by block. Use: flashbookFigures.online_softmax(host, img), host an empty <div>, img the picture it replaces.
+// The numbers are in `model`, which knows no page; the rest draws them.
+(function () {
+  'use strict';
+
+  // ---- The model: everything that is computed ----
+
+  const presets = [
+    { name: 'the worked example', scores: [2, 5, 3], blockSize: 2 },
+    { name: 'twelve scores', scores: [1, 0, 2, 1.5, 3, 2, 0.5, 4, 3.5, 1, 5, 4], blockSize: 3 },
+    { name: 'all equal', scores: [2, 2, 2, 2, 2, 2], blockSize: 2 },
+    { name: 'a huge late maximum', scores: [3, 1, 2, 5, 0, 1e4], blockSize: 2 },
+    { name: 'a masked first block', scores: [-Infinity, -Infinity, 1, 3], blockSize: 2 },
+  ];
+  const maxScores = 16;
+
+  /** "2, 5 -inf" -> [2, 5, -Infinity]; null if it is not a row of 1 to 16 numbers. */
+  function parse(text) {
+    const scores = text.replace(/\u2212/g, '-').split(/[\s,;]+/).filter(Boolean)
+      .map((word) => (/^-(inf(inity)?|∞)$/i.test(word) ? -Infinity : Number(word)));
+    const valid = scores.length >= 1 && scores.length <= maxScores && scores.every((s) => s < Infinity);  // false for NaN, too
+    return valid ? scores : null;
+  }
+
+  /** exp(x - m), the term of a score x. A masked score counts nothing, also where no other was seen: -inf - -inf would be NaN. */
+  const term = (x, m) => (x === -Infinity ? 0 : Math.exp(x - m));
+  const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
+
+  /** The safe softmax: a pass for the maximum, a pass for the sum. */
+  function twoPass(scores) {
+    const m = Math.max(...scores);
+    const l = sum(scores.map((x) => term(x, m)));
+    return { m, l, weights: scores.map((x) => (l > 0 ? term(x, m) / l : 0)) };
+  }
+
+  /** One entry a block: what it does to the running maximum m and the running sum l. */
+  function online(scores, blockSize) {
+    const blocks = [];
+    let m = -Infinity, l = 0;
+    for (let begin = 0; begin < scores.length; begin += blockSize) {
+      const block = scores.slice(begin, begin + blockSize);
+      const newMax = Math.max(m, ...block);
+      const correction = newMax === -Infinity ? 1 : Math.exp(m - newMax);  // while all is masked, the sum stays as it is: 0
+      const terms = block.map((x) => term(x, newMax));
+      const carried = l * correction;
+      const newSum = carried + sum(terms);
+      blocks.push({ begin, end: begin + block.length, block, oldMax: m, m: newMax, correction, oldSum: l, carried, terms, l: newSum });
+      m = newMax;
+      l = newSum;
+    }
+    return { m, l, weights: scores.map((x) => (l > 0 ? term(x, m) / l : 0)), blocks };
+  }
+
+  /** What the reader steps through: start; for each block `correct` and `add`; `compare`. */
+  function run(scores, blockSize) {
+    const result = online(scores, blockSize);
+    const check = twoPass(scores);
+    const steps = [{ kind: 'start' }];
+    result.blocks.forEach((b, index) => steps.push({ kind: 'correct', index }, { kind: 'add', index }));
+    steps.push({ kind: 'compare' });
+    const worst = Math.max(...result.weights.map((w, i) => Math.abs(w - check.weights[i])));
+    return { scores, blockSize, ...result, twoPass: check, difference: Math.abs(result.l - check.l), worstWeight: worst, steps };
+  }
+
+  // ---- Numbers as text ----
+
+  const superscript = (n) => String(n).replace('-', '⁻').replace(/\d/g, (c) => '⁰¹²³⁴⁵⁶⁷⁸⁹'[c]);
+
+  /** Up to `digits` decimals; what would round to 0 is written as a power of ten. */
+  function text(x, digits = 4) {
+    if (x === -Infinity) return '−∞';
+    if (x === Infinity) return '∞';
+    let s = String(Number(x.toFixed(digits)));
+    if (x !== 0 && Number(s) === 0) {
+      const [mantissa, power] = x.toExponential(1).split('e');
+      s = `${Number(mantissa)}·10${superscript(Number(power))}`;
+    }
+    return s.replace('-', '−');
+  }
+  const short = (x) => (x > 0 && x < 0.005 ? '≈0' : String(Number(x.toFixed(2))).replace(/^0\./, '.'));
+  const times = (a, b) => `${text(a)} · ${text(b)}`;
+  const inParentheses = (x) => (x < 0 ? `(${text(x)})` : text(x));
+
+  /** The sentence of a step. */
+  function sentence(r, k) {
+    const { kind, index } = r.steps[k];
+    const name = `Block ${index + 1} of ${r.blocks.length}`;
+    if (kind === 'start') return 'No score is read yet. The running maximum m starts at −∞, the running sum ℓ at 0.';
+    if (kind === 'compare') {
+      const overflow = r.m > 88.7 ? ` Without subtracting the maximum, exp(${text(r.m)}) would be ∞ in float32.` : '';
+      const repaired = (blocks) => blocks.some((b) => b.correction > 0 && b.correction < 1);
+      const moved = !repaired(r.blocks) && repaired(online(r.scores, 1).blocks)
+        ? ' No correction was needed between two blocks: try block size 1 to see one.' : '';
+      if (r.l === 0) return 'Every score is masked: the sum is empty, and the softmax of the row is defined as 0.';
+      const same = r.difference === 0 ? 'exactly the same' : `the same but for ${text(r.difference)} of rounding`;
+      return `Every score was read once. Two passes over the whole row, first for the maximum, then for the sum, give ${same}.` +
+        ` Divided by ℓ, the bars are the softmax.${overflow}${moved}`;
+    }
+    const b = r.blocks[index], largest = Math.max(...b.block), one = b.block.length === 1;
+    if (kind === 'add') {
+      if (b.l === 0) return `${name}: its scores are masked, exp(−∞) = 0. The sum stays 0.`;
+      return `${name}: add ${one ? 'its term' : 'its terms'} exp(s\u00a0−\u00a0m). The sum is now ${text(b.l)}, and no later step looks at ` +
+        `${one ? 'this score' : 'these scores'} again.`;
+    }
+    const seen = `${name}: ${one ? 'its score' : 'its largest score'} is ${text(largest)}`;
+    if (b.m === -Infinity) return `${seen}: masked. There is no maximum yet, −∞ − (−∞) would be NaN: the sum is left as it is.`;
+    if (b.oldMax === -Infinity) return `${seen}, so m becomes ${text(b.m)}. ` +
+      'Nothing is summed yet: the correction is exp(−∞) = 0, and 0 · 0 = 0.';
+    if (b.m === b.oldMax) return `${seen}, not above m = ${text(b.m)}. The maximum stays, the correction is exp(0) = 1: nothing to repair.`;
+    const gone = b.correction === 0 ? ' So small that it is 0: what was summed no longer counts.' : '';
+    return `${seen}, above m\u00a0=\u00a0${text(b.oldMax)}. All that is summed so far was measured against ${text(b.oldMax)}. ` +
+      `One factor makes up for it: exp(${text(b.oldMax)}\u00a0−\u00a0${inParentheses(b.m)})\u00a0=\u00a0${text(b.correction)}.${gone}`;
+  }
+
+  // ---- The page ----
+
+  const css = `
+.fb-softmax{--ink:var(--page-foreground-color,#2f4153);--paper:var(--page-background-color,#fff);--soft:var(--page-secondary-foreground-color,#6f7e8e);
+  --line:var(--separator-color,#dedede);--accent:var(--primary-color,#1779c4);--amber:#d9822b;--amber-ink:#a3580c;
+  color:var(--ink);background:var(--paper);border:1px solid var(--line);border-radius:8px;padding:14px;margin:1rem 0;box-sizing:border-box;
+  font:15px/1.45 var(--font-family,system-ui,sans-serif);font-variant-numeric:tabular-nums;text-align:left}
+@media (prefers-color-scheme:dark){.fb-softmax{--ink:var(--page-foreground-color,#d2dbde);--paper:var(--page-background-color,#1c1d1f);
+  --soft:var(--page-secondary-foreground-color,#859399);--line:var(--separator-color,#38393b);--accent:var(--primary-color,#1982d2)}}
+@media (prefers-color-scheme:dark){html:not(.light-mode) .fb-softmax{--amber-ink:#e59a4f}}
+html.dark-mode .fb-softmax{--amber-ink:#e59a4f}
+.fb-softmax :where(*){box-sizing:border-box}
+.fb-softmax :where(div,p,table,tbody,tr,td,th,span,label){font-size:inherit;line-height:inherit;margin:0;padding:0}
+.fb-softmax .settings{display:flex;flex-wrap:wrap;gap:8px 14px;align-items:end;margin-bottom:12px}
+.fb-softmax label{display:block;font-size:13px;color:var(--soft)}
+.fb-softmax .grow{flex:1 1 12rem}
+.fb-softmax input[type=text],.fb-softmax select{display:block;width:100%;height:38px;padding:0 8px;font:16px var(--font-family,system-ui,sans-serif);
+  color:var(--ink);background:var(--paper);border:1px solid var(--line);border-radius:5px;margin:2px 0 0}
+.fb-softmax input[aria-invalid=true]{border-color:var(--amber);border-width:2px}
+.fb-softmax .halves{display:flex;flex-wrap:wrap;gap:14px 28px}
+.fb-softmax .halves>*{flex:1 1 300px;min-width:0}
+.fb-softmax .chart{display:grid;grid-template-rows:auto auto 92px auto 10px auto 110px auto}
+.fb-softmax .bracket{text-align:center;font-size:13px;color:var(--soft);border-bottom:3px solid var(--line);white-space:nowrap}
+.fb-softmax .bracket.now{color:var(--ink);border-color:var(--accent)}
+.fb-softmax .what{font-size:13px;color:var(--soft);padding:6px 0 2px}
+.fb-softmax .field{background:var(--odd-color,rgba(128,128,128,.05));border-bottom:1px solid var(--line)}
+.fb-softmax .cell{position:relative}
+.fb-softmax .tick{position:absolute;left:14%;right:14%;height:5px;border-radius:3px;border:1.5px solid var(--soft)}
+.fb-softmax .seen .tick{background:var(--soft)}
+.fb-softmax .now .tick{background:var(--accent);border-color:var(--accent)}
+.fb-softmax .gap{position:absolute;left:50%;border-left:2px dotted var(--soft);opacity:0}
+.fb-softmax .seen .gap{opacity:.8}
+.fb-softmax .number{text-align:center;font-size:13px;white-space:nowrap}
+.fb-softmax .ahead .number,.fb-softmax .number.ahead{color:var(--soft)}
+.fb-softmax .level{position:absolute;left:0;right:0;border-top:2px solid var(--amber)}
+.fb-softmax .beside{position:absolute;left:6px;font-size:13px;white-space:nowrap;transform:translateY(50%)}
+.fb-softmax .bar,.fb-softmax .ghost{position:absolute;bottom:0;left:14%;right:14%;border-radius:3px 3px 0 0}
+.fb-softmax .bar{background:var(--accent)}
+.fb-softmax .seen .bar{opacity:.5}
+.fb-softmax .now .bar{opacity:1}
+.fb-softmax .ghost{border:1.5px dashed var(--amber);border-bottom:0}
+.fb-softmax .over{position:absolute;left:0;right:0;text-align:center;font-size:12px;white-space:nowrap}
+.fb-softmax .sumline{display:grid;grid-template-columns:minmax(0,1fr) 5.2rem}
+.fb-softmax .strip{position:relative;height:22px;background:var(--odd-color,rgba(128,128,128,.05));border-bottom:1px solid var(--line)}
+.fb-softmax .strip>div{position:absolute;top:0;bottom:0}
+.fb-softmax .strip .carried{left:0;background:var(--accent);opacity:.5}
+.fb-softmax .strip .added{background:var(--accent)}
+.fb-softmax .strip .before{left:0;border:1.5px dashed var(--amber);color:var(--amber-ink);font-size:13px;line-height:20px;text-align:right;padding-right:6px;overflow:hidden;white-space:nowrap}
+.fb-softmax .player{display:flex;flex-wrap:wrap;gap:8px;align-items:center;margin-top:14px}
+.fb-softmax button{min-width:58px;height:42px;padding:0 10px;font:15px var(--font-family,system-ui,sans-serif);color:var(--ink);background:var(--paper);
+  border:1px solid var(--line);border-radius:6px;cursor:pointer;touch-action:manipulation;margin:0}
+.fb-softmax button.main{background:var(--accent);border-color:var(--accent);color:#fff}
+.fb-softmax button:disabled{opacity:.45;cursor:default}
+.fb-softmax :is(button,input,select):focus-visible{outline:3px solid var(--accent);outline-offset:2px}
+.fb-softmax input[type=range]{flex:1 1 120px;min-width:0;height:42px;margin:0;accent-color:var(--accent)}
+.fb-softmax p.sentence{margin:0;line-height:1.45}
+.fb-softmax .rules{margin-top:8px;border-top:1px solid var(--line)}
+.fb-softmax .rule{padding:5px 0 5px 10px;border-left:3px solid transparent;opacity:.6;overflow-x:auto;white-space:nowrap;scrollbar-width:none}
+.fb-softmax .rule.now{opacity:1;border-color:var(--accent)}
+.fb-softmax .rule.amber.now{border-color:var(--amber)}
+.fb-softmax .rule b{font-weight:600}
+.fb-softmax .rule .values{padding-left:1.1em;color:var(--ink)}
+.fb-softmax sub{font-size:.75em;line-height:0}
+.fb-softmax table.ledger{width:100%!important;display:table!important;table-layout:fixed;border-collapse:collapse;margin:10px 0 0;font-size:14px;border:0;box-shadow:none}
+.fb-softmax th,.fb-softmax td{text-align:right;padding:2px 6px;border:0;border-bottom:1px solid var(--line);background:none;color:inherit;font-weight:400;white-space:nowrap}
+.fb-softmax th{color:var(--soft);font-size:13px}
+.fb-softmax th:first-child,.fb-softmax td:first-child{text-align:left;padding-left:0}
+.fb-softmax tr.now td{font-weight:600}
+.fb-softmax .later{opacity:.6}
+@media (prefers-reduced-motion:no-preference){.fb-softmax .smooth :is(.bar,.level,.gap,.over,.beside,.strip>div){
+  transition:height .6s ease,bottom .6s ease,left .6s ease,width .6s ease}}
+`;
+
+  /** An element: el('div.note', {title: 'x'}, child, ...). */
+  function el(selector, attributes, ...children) {
+    const [tag, ...classes] = selector.split('.');
+    const node = document.createElement(tag);
+    if (classes.length) node.className = classes.join(' ');
+    for (const [name, value] of Object.entries(attributes || {})) node.setAttribute(name, value);
+    node.append(...children);
+    return node;
+  }
+
+  /** Back, Play, Next and a slider over steps 0 to `last`. Calls show(k, announce): announce is false while it plays. */
+  function makePlayer(show, delay) {
+    const start = el('button', { type: 'button', 'data-action': 'start' }, 'Start');
+    const back = el('button', { type: 'button', 'data-action': 'back' }, 'Back');
+    const play = el('button', { type: 'button', 'data-action': 'play' }, 'Play');
+    const next = el('button.main', { type: 'button', 'data-action': 'next' }, 'Next');
+    const slider = el('input', { type: 'range', min: 0, step: 1, 'aria-label': 'Step' });
+    const root = el('div.player', {}, start, back, play, next, slider);
+    let k = 0, last = 0, timer = 0;
+
+    function stop() {
+      clearInterval(timer);
+      timer = 0;
+      play.textContent = 'Play';
+    }
+    function go(to) {
+      k = Math.max(0, Math.min(last, to));
+      if (k === last && timer) stop();
+      slider.max = last;
+      slider.value = k;
+      slider.setAttribute('aria-valuetext', `step ${k} of ${last}`);
+      start.disabled = back.disabled = k === 0;
+      next.disabled = k === last;
+      show(k, !timer);
+    }
+    function step(distance) {
+      stop();
+      go(k + distance);
+    }
+    start.onclick = () => step(-k);
+    back.onclick = () => step(-1);
+    next.onclick = () => step(1);
+    slider.oninput = () => step(slider.value - k);
+    play.onclick = () => {
+      if (timer) return stop();
+      play.textContent = 'Pause';
+      timer = setInterval(() => go(k + 1), delay);
+      go(k === last ? 0 : k + 1);
+    };
+    root.onkeydown = (event) => {
+      const distance = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (!distance || event.target === slider) return;  // the slider has arrow keys of its own
+      event.preventDefault();
+      step(distance);
+    };
+    return { root, reset(count, at) { stop(); last = count - 1; go(at); }, again() { go(k); } };
+  }
+
+  function figure(host, img) {
+    if (!document.getElementById('fb-softmax-style')) document.head.append(el('style', { id: 'fb-softmax-style' }, css));
+    const panelHeight = 92, barHeight = 92;  // pixels of the two charts' rows, as in the style
+    let result;
+
+    const preset = el('select', { 'data-setting': 'preset' }, ...presets.map((p, i) => el('option', { value: i }, p.name)));
+    const input = el('input', { type: 'text', autocomplete: 'off', spellcheck: 'false', 'data-setting': 'scores' });
+    const inputLabel = el('span', {}, 'scores of one row');
+    const blockSize = el('select', { 'data-setting': 'block' });
+    const chart = el('div.chart', { role: 'img' });
+    const strip = {
+      before: el('div.before'), carried: el('div.carried'), added: el('div.added'), label: el('span.beside'),
+    };
+    const picture = el('div', {}, chart,
+      el('div.what', {}, 'running sum ℓ, the bars end to end'),
+      el('div.sumline', {}, el('div.strip', {}, strip.carried, strip.added, strip.before), el('div.cell', {}, strip.label)));
+    const player = makePlayer(show, 1600);
+    const words = el('p.sentence', { 'aria-live': 'polite' });
+    const rules = el('div.rules');
+    const history = el('table.ledger');
+    const verdict = el('table.ledger');
+    host.classList.add('fb-softmax');
+    host.setAttribute('role', 'group');
+    host.setAttribute('aria-label', (img && img.alt) || 'Online softmax, step by step');
+    host.replaceChildren(
+      el('div.settings', {}, el('label.grow', {}, 'example', preset), el('label.grow', {}, inputLabel, input),
+        el('label', {}, 'block size', blockSize)),
+      el('div.halves', {}, el('div', {}, picture, player.root), el('div', {}, words, rules, history, verdict)));
+
+    // -- The chart: built for a row, updated for a step --
+    let cells, brackets, level, levelLabel, divided, rows;
+
+    function build() {
+      const { scores, blocks } = result;
+      const columns = [], columnOf = [];
+      blocks.forEach((b, index) => {
+        if (index) columns.push('8px');
+        for (let i = b.begin; i < b.end; ++i) {
+          columns.push('minmax(0,1fr)');
+          columnOf[i] = columns.length;
+        }
+      });
+      columns.push('5.2rem');
+      const end = columns.length;
+      chart.style.gridTemplateColumns = columns.join(' ');
+      const place = (node, row, from, to) => {
+        node.style.gridArea = `${row} / ${from} / ${row + 1} / ${to}`;
+        chart.append(node);
+        return node;
+      };
+
+      chart.replaceChildren();
+      const wide = blocks.length <= 4;
+      brackets = blocks.map((b, i) => place(
+        el('div.bracket', {}, wide && scores.length / blocks.length >= 1.5 ? `block ${i + 1}` : `${i + 1}`),
+        1, columnOf[b.begin], columnOf[b.end - 1] + 1));
+      place(el('div.what', {}, 'scores s, and how far they lie below m'), 2, 1, -1);
+      place(el('div.what', {}, 'terms exp(s − m)'), 6, 1, -1);
+      divided = place(el('div.what', {}, '÷ ℓ: softmax'), 8, end, -1);
+      divided.style.paddingLeft = '6px';
+      blocks.forEach((b) => [3, 7].forEach((row) => place(el('div.field'), row, columnOf[b.begin], columnOf[b.end - 1] + 1)));
+
+      // The line of m lies under the ticks, from the first column to the label beside the last.
+      const levelCell = place(el('div.cell', {}, level = el('div.level')), 3, 1, end);
+      levelCell.style.pointerEvents = 'none';
+      place(el('div.cell', {}, levelLabel = el('span.beside')), 3, end, -1);
+
+      const finite = scores.filter((s) => s > -Infinity);
+      const low = Math.min(...finite), high = Math.max(...finite);
+      const height = (s) => (s === -Infinity || !finite.length ? 0
+        : high === low ? panelHeight / 2 : 14 + ((s - low) / (high - low)) * (panelHeight - 32));
+      cells = scores.map((s, i) => {
+        const c = {
+          gap: el('div.gap'), tick: el('div.tick'), number: el('div.number', {}, text(s, 2)), ghost: el('div.ghost'), bar: el('div.bar'),
+          over: el('div.over'), weight: el('div.number'), height: height(s),
+        };
+        c.tick.style.bottom = `${c.height}px`;
+        c.top = place(el('div.cell', {}, c.gap, c.tick), 3, columnOf[i], columnOf[i] + 1);
+        place(c.number, 4, columnOf[i], columnOf[i] + 1);
+        c.bottom = place(el('div.cell', {}, c.bar, c.ghost, c.over), 7, columnOf[i], columnOf[i] + 1);
+        c.weight.style.paddingTop = '6px';
+        if (scores.length > 8) c.weight.style.fontSize = c.over.style.fontSize = '11px';
+        place(c.weight, 8, columnOf[i], columnOf[i] + 1);
+        return c;
+      });
+      result.levelHeight = height;
+
+      const head = ['block', 'm', 'correction', 'ℓ before', 'ℓ after'];
+      rows = blocks.map((b, i) => el('tr', {}, ...[`${i + 1}`, '', '', '', ''].map((t) => el('td', {}, t))));
+      history.replaceChildren(el('tr', {}, ...head.map((h) => el('th', {}, h))), ...rows);
+    }
+
+    function show(k, announce) {
+      const { scores, blocks, steps } = result;
+      const step = steps[k], compare = step.kind === 'compare', start = step.kind === 'start';
+      const index = start ? -1 : compare ? blocks.length : step.index;
+      const b = blocks[index], adding = step.kind === 'add';
+      const m = b ? b.m : compare ? result.m : -Infinity;
+      const l = b ? (adding ? b.l : b.carried) : compare ? result.l : 0;
+
+      // While it corrects, a block's scores are known but its terms not yet added: no bars of its own.
+      brackets.forEach((node, i) => node.classList.toggle('now', i === index));
+      blocks.forEach((block, i) => {
+        for (let j = block.begin; j < block.end; ++j) {
+          const c = cells[j], seen = i <= index, summed = i < index || (i === index && adding);
+          const now = i === index;
+          for (const node of [c.top, c.bottom]) {
+            node.classList.toggle('seen', seen);
+            node.classList.toggle('now', now);
+          }
+          c.number.classList.toggle('ahead', !seen);
+          const value = summed ? term(scores[j], m) : 0;
+          const before = step.kind === 'correct' && summed ? term(scores[j], b.oldMax) : 0;
+          const drop = result.levelHeight(m) + 1 - (c.height + 5);
+          c.gap.style.bottom = `${c.height + 5}px`;
+          c.gap.style.height = `${seen && scores[j] > -Infinity ? Math.max(0, drop) : 0}px`;
+          c.bar.style.height = `${summed ? Math.max(value > 0 ? 1 : 0, value * barHeight) : 0}px`;
+          c.ghost.style.height = `${before * barHeight}px`;
+          c.ghost.style.display = before - value > 0.005 ? '' : 'none';
+          c.over.style.bottom = `${value * barHeight + 1}px`;
+          c.over.textContent = summed ? short(value) : '';
+          c.weight.textContent = compare ? short(result.weights[j]) : '\u00a0';
+        }
+      });
+      divided.style.visibility = compare ? '' : 'hidden';
+      level.style.bottom = levelLabel.style.bottom = `${result.levelHeight(m) + (m === -Infinity ? 0 : 2)}px`;
+      levelLabel.textContent = `m = ${text(m)}`;
+
+      const longest = Math.max(...blocks.map((x) => Math.max(x.oldSum, x.l)), 1e-9);
+      const percent = (x) => `${(100 * x) / longest}%`;
+      const carried = b ? b.carried : l;
+      strip.carried.style.width = percent(carried);
+      strip.added.style.left = percent(carried);
+      strip.added.style.width = percent(l - carried);
+      strip.before.style.width = percent(step.kind === 'correct' ? b.oldSum : 0);
+      strip.before.textContent = b ? `× ${text(b.correction)}` : '';
+      strip.before.style.display = step.kind === 'correct' && b.oldSum - b.carried > 0 ? '' : 'none';
+      strip.label.textContent = `ℓ = ${text(l)}`;
+      strip.label.style.bottom = '11px';
+
+      words.setAttribute('aria-live', announce ? 'polite' : 'off');
+      words.textContent = sentence(result, k);
+      chart.setAttribute('aria-label', `Scores ${scores.map((s) => text(s, 2)).join(', ')}. Running maximum ${text(m)}, running sum ${text(l)}.`);
+      host.dataset.m = m;
+      host.dataset.l = l;
+
+      drawRules(step, compare ? blocks[blocks.length - 1] : b);
+      rows.forEach((row, i) => {
+        const x = blocks[i], known = i < index, half = i === index;
+        row.className = half ? 'now' : '';
+        const values = [`${i + 1}`, text(x.m), text(x.correction), text(x.oldSum), text(x.l)];
+        [...row.children].forEach((td, c) => { td.textContent = known || c === 0 || (half && (adding || c < 4)) ? values[c] : '·'; });
+      });
+      drawVerdict(compare);
+    }
+
+    function drawRules(step, b) {
+      const old = (x) => `<i>${x}</i><sub>old</sub>`;
+      const blockMax = b && b.block.length > 4 ? `block’s ${text(Math.max(...b.block))}` : b && b.block.map((x) => text(x)).join(', ');
+      const added = b && (b.terms.length > 2 ? `${text(sum(b.terms))}` : b.terms.map((x) => text(x)).join(' + '));
+      const lines = [
+        ['correct', '', `<b>maximum</b> <i>m</i> = max(${old('m')}, scores of the block)`,
+          b && `= max(${text(b.oldMax)}, ${blockMax}) = <b>${text(b.m)}</b>`],
+        ['correct', '.amber', `<b>correction</b> <i>c</i> = exp(${old('m')} − <i>m</i>)`,
+          b && (b.m === -Infinity ? '= 1, set by hand: −∞ − (−∞) is NaN' : `= exp(${text(b.oldMax)} − ${inParentheses(b.m)}) = <b>${text(b.correction)}</b>`)],
+        ['add', '', `<b>sum</b> <i>ℓ</i> = ${old('ℓ')} · <i>c</i> + Σ exp(<i>s</i> − <i>m</i>)`,
+          b && (step.kind !== 'correct' ? `= ${times(b.oldSum, b.correction)} + ${added} = <b>${text(b.l)}</b>` : `= ${times(b.oldSum, b.correction)} + …`)],
+      ];
+      rules.replaceChildren(...lines.map(([kind, extra, symbols, values]) => {
+        const line = el(`div.rule${extra}${kind === step.kind ? '.now' : ''}`, {}, el('div'), el('div.values'));
+        line.children[0].innerHTML = symbols;  // our own markup, and numbers that text() wrote
+        line.children[1].innerHTML = values || '…';
+        return line;
+      }));
+    }
+
+    function drawVerdict(compare) {
+      const row = (kind, ...values) => el('tr', {}, ...values.map((v) => el(kind, {}, v)));
+      const t = result.twoPass;
+      verdict.classList.toggle('later', !compare);
+      verdict.replaceChildren(
+        row('th', 'at the end', 'm', 'ℓ', 'score read'),
+        row('td', 'online', ...(compare ? [text(result.m), text(result.l, 6), 'once'] : ['·', '·', 'once'])),
+        row('td', 'two passes', ...(compare ? [text(t.m), text(t.l, 6), 'twice'] : ['·', '·', 'twice'])),
+        row('td', 'difference', ...(compare ? [t.m === result.m ? '0' : text(Math.abs(t.m - result.m)), text(result.difference, 6), '']
+          : ['·', '·', ''])));
+    }
+
+    /** Gives the sentence the height of the longest one, so that nothing below it moves. */
+    function reserve() {
+      words.style.minHeight = '';
+      let height = 0;
+      for (let k = 0; k < result.steps.length; ++k) {
+        words.textContent = sentence(result, k);
+        height = Math.max(height, words.offsetHeight);
+      }
+      words.style.minHeight = `${height}px`;
+    }
+
+    // -- Settings --
+    function load(scores, size) {
+      result = run(scores, size);
+      blockSize.replaceChildren(...scores.map((_, i) => el('option', { value: i + 1 }, i + 1)));
+      blockSize.value = size;
+      picture.classList.remove('smooth');
+      build();
+      reserve();
+      player.reset(result.steps.length, 0);
+      void picture.offsetHeight;  // lay out once without transitions
+      picture.classList.add('smooth');
+    }
+    function loadPreset() {
+      const p = presets[preset.value];
+      input.value = p.scores.map((s) => (s === -Infinity ? '-inf' : s)).join(', ');
+      complain(false);
+      load(p.scores, p.blockSize);
+    }
+    function complain(wrong) {
+      input.setAttribute('aria-invalid', wrong);
+      inputLabel.textContent = wrong ? `1 to ${maxScores} numbers, please` : 'scores of one row';
+    }
+    preset.onchange = loadPreset;
+    input.oninput = () => {
+      const scores = parse(input.value);
+      complain(!scores);
+      if (scores) load(scores, Math.min(result.blockSize, scores.length));
+    };
+    blockSize.onchange = () => load(result.scores, Number(blockSize.value));
+    loadPreset();
+    let width = host.clientWidth;
+    new ResizeObserver(() => {
+      if (host.clientWidth === width) return;
+      width = host.clientWidth;
+      reserve();
+      player.again();
+    }).observe(host);
+  }
+
+  window.flashbookFigures = window.flashbookFigures || {};
+  window.flashbookFigures.online_softmax = figure;
+  figure.model = { presets, parse, twoPass, online, run, sentence };
+})();

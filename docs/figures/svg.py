@@ -1,0 +1,67 @@
+"""Small drawings that look right on a light and on a dark page, and stay legible at a phone's width.
+
+A figure paints its own card, so it can be read even where page and system disagree about the mode. Keep it at most 560 wide, texts
+at least 13 high."""
+import html
+from pathlib import Path
+
+LIGHT = {"paper": "#f7f8f9", "ink": "#24313d", "soft": "#61707e", "line": "#c3ccd4", "plain-fill": "#ffffff",
+         "blue": "#2f6fb5", "amber": "#a86a00", "green": "#1d7a45", "red": "#b3402a",
+         "blue-fill": "#dce9f7", "amber-fill": "#f8e9cd", "green-fill": "#d9efe1"}
+DARK = {"paper": "#1b1f24", "ink": "#d5dce2", "soft": "#93a0ac", "line": "#434c55", "plain-fill": "#252b32",
+        "blue": "#7db6f2", "amber": "#d9a441", "green": "#5fbf88", "red": "#ee8d78",
+        "blue-fill": "#20364d", "amber-fill": "#41351d", "green-fill": "#1d3a2b"}
+COLOURS = ("ink", "soft", "blue", "amber", "green", "red")
+
+
+def style():
+    def variables(colours):
+        return "".join(f"--{name}:{value};" for name, value in colours.items())
+
+    rules = [f"svg{{{variables(LIGHT)}}}", f"@media (prefers-color-scheme:dark){{svg{{{variables(DARK)}}}}}",
+             "text{font:14px -apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif;fill:var(--ink)}",
+             ".small{font-size:13px}.bold{font-weight:600}",
+             ".code{font-family:ui-monospace,Menlo,Consolas,'Liberation Mono',monospace;font-size:13px}",
+             ".card{fill:var(--paper)}.box{fill:var(--plain-fill);stroke:var(--line)}",
+             ".stroke{fill:none;stroke:var(--line);stroke-width:1.5}"]
+    for name in COLOURS:
+        rules += [f"text.{name},.dot.{name}{{fill:var(--{name})}}.stroke.{name}{{stroke:var(--{name})}}"]
+    rules += [f".box.{name}{{fill:var(--{name}-fill);stroke:var(--{name})}}" for name in ("blue", "amber", "green")]
+    return "".join(rules)
+
+
+class Figure:
+    def __init__(self, width, height, title):
+        self.width, self.height, self.title = width, height, title
+        self.parts = [f'<rect class="card" width="{width}" height="{height}" rx="8"/>']
+
+    def text(self, x, y, text, look="", anchor="start"):
+        self.parts.append(f'<text x="{x:g}" y="{y:g}" class="{look}" text-anchor="{anchor}">{html.escape(text)}</text>')
+
+    def box(self, x, y, width, height, look=""):
+        self.parts.append(f'<rect class="box {look}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="5"/>')
+
+    def line(self, points, look="", dashed=False):
+        path = "M" + " L".join(f"{x:g} {y:g}" for x, y in points)
+        dashes = ' stroke-dasharray="3 4"' if dashed else ""
+        self.parts.append(f'<path class="stroke {look}" d="{path}"{dashes}/>')
+
+    def arrow(self, x1, y1, x2, y2, look=""):
+        """Straight, along x or y."""
+        self.line([(x1, y1), (x2, y2)], look)
+        if y1 == y2:
+            back = -6 if x2 > x1 else 6
+            self.line([(x2 + back, y2 - 4), (x2, y2), (x2 + back, y2 + 4)], look)
+        else:
+            back = -6 if y2 > y1 else 6
+            self.line([(x2 - 4, y2 + back), (x2, y2), (x2 + 4, y2 + back)], look)
+
+    def dot(self, x, y, look=""):
+        self.parts.append(f'<circle class="dot {look}" cx="{x:g}" cy="{y:g}" r="4.5"/>')
+
+    def write(self, script):
+        """Writes NAME.svg beside NAME.py."""
+        picture = (f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{self.height}" '
+                   f'viewBox="0 0 {self.width} {self.height}" role="img">\n<title>{html.escape(self.title)}</title>\n'
+                   f"<style>{style()}</style>\n" + "\n".join(self.parts) + "\n</svg>\n")
+        Path(script).with_suffix(".svg").write_text(picture, encoding="utf-8")

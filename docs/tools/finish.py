@@ -1,0 +1,230 @@
+"""From what Doxygen wrote to the site: formulas, links, annotated source, and one frame around every page."""
+import html
+import json
+import re
+import shutil
+from pathlib import Path
+
+from tools import book, formulas, kernel_source
+from tools.github_markdown import MARK
+from tools.raw_page import RawPage
+
+THEME = Path("/usr/share/doxygen-awesome-css/doxygen-awesome.css")
+SITE = book.ROOT / "docs" / "site"
+INTERACTIVE = book.ROOT / "docs" / "figures" / "interactive"
+PICTURES = (".svg", ".png", ".jpg", ".webp", ".gif")
+
+ROW_END = '<div class="row-end" data-row="{}"></div>'  # follows the prose of a row; its code goes there
+REFERENCE = {"namespaces.html": "Namespaces", "annotated.html": "Types", "files.html": "Files"}
+# Doxygen's indices of members, for which the site has its search.
+UNUSED = re.compile(r"((functions|globals|namespacemembers)(_\w+)?|classes|pages|hierarchy|.*-members)\.html")
+
+
+class Site:
+    def __init__(self, pages, raw_folder, out):
+        self.pages, self.raw_folder, self.out = pages, raw_folder, out
+        raw = [RawPage(file) for file in sorted(raw_folder.glob("*.html")) if not UNUSED.fullmatch(file.name)]
+        self.raw = {page.name: page for page in raw}
+        self.doxygen_page = {page.path: page.name for page in raw if page.path}
+        self.page_of = {page.source: page for page in pages}
+        # The annotated page of a kernel file stands where Doxygen has its listing.
+        self.renamed = {self.doxygen_page[page.source]: page.url for page in pages if page.kind == "kernel"}
+        self.complaints = []
+        self.copied = {}  # name on the site -> file of the repository
+        self.definitions = {}  # address in the reference -> (address in an annotated source, full name, declaration)
+        for page in raw:
+            for address, name, source, declaration in page.definitions():
+                file, _, line = source.partition("#")
+                if file in self.renamed:
+                    self.definitions[address] = f"{self.renamed[file]}#{line}", name, declaration
+
+    # ---- links -----------------------------------------------------------------------------------------------------
+
+    def resolve(self, address, where):
+        """Where `PATH#ANCHOR` of the repository is on the site; None for a folder that has no page here."""
+        path, _, anchor = address.partition("#")
+        line = re.match(r"L(\d+)", anchor)  # as GitHub numbers them
+        lines = f"#l{int(line[1]):05d}" if line else ""
+        page = self.page_of.get(path) or self.page_of.get(f"{path}/README.md")
+        if page:
+            return page.url + (lines or (f"#{page.name}--{anchor}" if anchor else ""))
+        if path in self.doxygen_page:
+            return self.doxygen_page[path] + lines
+        file = book.ROOT / path
+        if file.is_dir():
+            return None
+        if not file.exists():
+            self.complaints.append(f"{where}: there is no {path}")
+            return "#"
+        name = f"files/{path}" if file.suffix in PICTURES else f"files/{path}.txt"
+        self.copied[name] = file
+        return name
+
+    def link(self, body, where):
+        """`body` with the addresses that github_markdown made, and Doxygen's, turned into the site's."""
+        def replace(found):
+            url = self.resolve(found[2], where)
+            return f'{found[1]}="{html.escape(url)}"' if url else ""
+
+        body = re.sub(r'\b(href|src|srcset)="repo:([^"]+)"', replace, body)
+        return re.sub(r'href="(\w+_source\.html)', lambda found: f'href="{self.renamed.get(found[1], found[1])}', body)
+
+    def link_names(self, body, chapter):
+        """`body` with code spans that name a symbol of the chapter's kernels leading to its definition."""
+        targets = {}
+        for address, name, _ in self.definitions.values():
+            if address.startswith(f"chapter-{chapter}-"):
+                targets.setdefault(name.rpartition("::")[2], set()).add(address)
+
+        def replace(found):
+            known = targets.get(found[2], ())
+            return f'<a href="{min(known)}">{found[1]}</a>' if len(known) == 1 else found[0]
+
+        return re.sub(r"(<code[^>]*>(\w+)</code>)(?![^<]*</a>)", replace, body)
+
+    # ---- annotated source ------------------------------------------------------------------------------------------
+
+    def code_line(self, text):
+        """A line of Doxygen's listing, its names leading to their definitions in the annotated sources."""
+        def replace(found):
+            kind, address, name, after = found.groups()
+            # Doxygen knows no local variables: one that is called as some function is links to the function.
+            if kind == "namespace" or "1_1sim" in address or kind == "function" and not re.match(r"\(|&lt;", after):
+                return name
+            target, _, declaration = self.definitions.get(address, (address, "", ""))
+            title = f' title="{html.escape(declaration)}"' if declaration else ""
+            return f'<a class="code" href="{target}"{title}>{name}</a>'
+
+        return re.sub(r'<a class="code hl_(\w+)" href="([^"]*)">(.*?)</a>(?=(.{0,4}))', replace, text)
+
+    def kernel(self, page, body):
+        """Rows of prose and the code beside it."""
+        listing = self.raw[self.doxygen_page[page.source]].lines()
+        prose = re.split(ROW_END.format(r"\d+"), body)
+        rows = []
+        for text, (_, numbers) in zip(prose, kernel_source.rows_of(page.path)):
+            lines = (f'<span class="line" id="l{number:05d}"><a class="lineno" href="#l{number:05d}">{number}</a>'
+                     f'<span class="text">{self.code_line(listing[number])}</span></span>' for number in numbers)
+            kind = "row" if rows else "row opening"  # the first speaks of the whole file
+            rows.append(f'<section class="{kind}"><div class="prose">{text.strip()}</div>'
+                        f'<div class="code"><pre class="listing">{"".join(lines)}</pre></div></section>')
+        return "".join(rows)
+
+    def kernel_list(self, chapter):
+        """What a chapter's page ends with."""
+        kernels = (page for page in self.pages if page.kind == "kernel" and page.chapter == chapter)
+        items = "".join(f'<li><a href="{page.url}"><code>{page.path.name}</code></a> '
+                        f'{html.escape(page.title) if page.title != page.path.name else ""}</li>' for page in kernels)
+        return f'<h2 id="source">The source, annotated</h2><ul class="sources">{items}</ul>' if items else ""
+
+    # ---- frame -----------------------------------------------------------------------------------------------------
+
+    def menu(self, current, body):
+        """The book's contents, with the sections of the current page."""
+        def entry(url, title, kind):
+            here = ' aria-current="page"' if url == current else ""
+            found = re.findall(r'<h2 id="([^"]+)">(.*?)</h2>', body, re.DOTALL) if here else ()
+            sections = "".join(f'<li><a href="#{anchor}">{re.sub("</?a.*?>", "", text)}</a></li>' for anchor, text in found)
+            return f'<li class="{kind}"><a href="{url}"{here}>{title}</a>{f"<ul>{sections}</ul>" if sections else ""}</li>'
+
+        def entries(*kinds):
+            shown = (p for p in self.pages if p.kind in kinds)
+            return "".join(entry(p.url, p.path.name if p.kind == "kernel" else html.escape(p.title), p.kind) for p in shown)
+
+        reference = "".join(entry(url, title, "reference") for url, title in REFERENCE.items())
+        parts = {"": entries("main"), "Chapters": entries("chapter", "kernel"), "Background": entries("page"),
+                 "The house": entries("house"), "Reference": reference}
+        return "".join((f"<h2>{title}</h2>" if title else "") + f"<ul>{items}</ul>" for title, items in parts.items() if items)
+
+    def steps(self, page):
+        """Links to the page before and the page after, in reading order."""
+        at = self.pages.index(page)
+        before, after = self.pages[at - 1] if at else None, self.pages[at + 1] if at + 1 < len(self.pages) else None
+        return "".join(f'<a rel="{rel}" href="{p.url}"><small>{word}</small>{html.escape(p.title)}</a>'
+                       for p, rel, word in ((before, "prev", "Before"), (after, "next", "Next")) if p)
+
+    def path_above(self, page):
+        """A kernel file's chapter and path."""
+        if page.kind != "kernel":
+            return ""
+        chapter = self.page_of[f"chapters/{page.chapter}/README.md"]
+        return f'<p class="above"><a href="{chapter.url}">{html.escape(chapter.title)}</a> <code>{page.source}</code></p>'
+
+    def write(self, url, kind, title, above, body, steps):
+        scripts = "".join(f'<script defer src="interactive/{file.name}"></script>\n' for file in sorted(INTERACTIVE.glob("*.js")))
+        values = {"kind": kind, "container": "contents" if kind == "reference" else "text", "title": html.escape(title),
+                  "above": above, "body": body, "steps": steps, "menu": self.menu(url, body), "scripts": scripts}
+        page = (SITE / "page.html").read_text(encoding="utf-8")
+        page = re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], page)
+        (self.out / url).write_text(page, encoding="utf-8")
+
+    def copy_files(self):
+        for name, file in self.copied.items():
+            (self.out / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, self.out / name)
+        for file in (SITE / "site.css", SITE / "site.js", THEME, formulas.KATEX / "katex.min.css", self.raw_folder / "doxygen.css"):
+            shutil.copyfile(file, self.out / file.name)
+        for file in [*self.raw_folder.glob("*.png"), *self.raw_folder.glob("*.svg")]:
+            shutil.copyfile(file, self.out / file.name)
+        for folder, files in (("fonts", (formulas.KATEX / "fonts").glob("*.woff2")), ("interactive", INTERACTIVE.glob("*.js"))):
+            (self.out / folder).mkdir()
+            for file in files:
+                shutil.copyfile(file, self.out / folder / file.name)
+
+    def build(self):
+        page_at = {page.url: page for page in self.pages}
+        bodies, complaints = formulas.render({name: page.body for name, page in self.raw.items() if name not in self.renamed})
+        self.complaints += complaints
+        index = []
+        for name, body in bodies.items():
+            page = page_at.get(name)
+            if page:
+                kind, title, above, steps = page.kind, page.title, self.path_above(page), self.steps(page)
+                body = self.link(tidy(body), page.source)
+            else:
+                kind, title, above, steps = "reference", self.raw[name].title, "", ""
+                body = self.link(body, name)
+            if page and page.chapter:
+                body = self.link_names(body, page.chapter)
+            if kind == "kernel":
+                body = self.kernel(page, body)
+            if kind == "chapter":
+                body += self.kernel_list(page.chapter)
+            self.write(name, kind, title, above, body, steps)
+            index += search_entries(name, title, body)
+        (self.out / "search_index.js").write_text(f"window.flashbookIndex = {json.dumps(index)};\n", encoding="utf-8")
+        self.copy_files()
+
+
+def tidy(body):
+    """A text of ours without what Doxygen, and github_markdown to get past it, put in."""
+    body = body.strip().removeprefix('<div class="textblock">').removesuffix("</div>")
+    body = re.sub(r"\s*<code data-glued>", "<code>", body)
+    body = re.sub(r"<code>(?=[^<]{,24}</code>)", '<code class="short">', body)  # stays on one line
+    body = re.sub(f"{MARK} ?", "", body)
+    cell = r' class="markdownTable(?:Head|Body)(None|Left|Right|Center)"'
+    body = re.sub(cell, lambda found: f' class="{found[1].lower()}"', body)
+    body = re.sub(r' class="markdownTable\w*"', "", body)
+    # Doxygen counts the headings below the title from 1.
+    body = re.sub(r"<(/?)h([1-5])>", lambda found: f"<{found[1]}h{int(found[2]) + 1}>", body)
+    return re.sub(r'<(h\d)><a class="anchor" id="([^"]*)"></a>\s*', r'<\1 id="\2">', body)
+
+
+def search_entries(url, title, body):
+    """(address, page, section, text) of every section of a page."""
+    def words(text):
+        return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", text)).split())
+
+    body = re.sub(r"<!-- formula -->.*?<!-- end -->", " ", body, flags=re.DOTALL)
+    pieces = re.split(r'<h[23] id="([^"]+)">(.*?)</h[23]>', body, flags=re.DOTALL)
+    for anchor, section, text in zip(["", *pieces[1::3]], ["", *pieces[2::3]], pieces[::3]):
+        yield f"{url}#{anchor}" if anchor else url, title, words(section), words(text)
+
+
+def write_site(pages, raw_folder, out):
+    """Writes the site, and returns complaints."""
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    site = Site(pages, raw_folder, out)
+    site.build()
+    return site.complaints

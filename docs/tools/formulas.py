@@ -1,0 +1,41 @@
+"""Formulas, set by KaTeX when the site is built: a reader's browser needs no script for them."""
+import html
+import json
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+KATEX = Path("/usr/share/javascript/katex")
+RENDER = Path(__file__).resolve().parents[1] / "site" / "render_formulas.js"
+
+CODE = re.compile(r'(<div class="fragment">.*?<!-- fragment -->|<pre.*?</pre>|<code>.*?</code>)', re.DOTALL)
+FORMULA = re.compile(r'<p class="formulaDsp">\s*\\\[(?P<display>.*?)\\\]\s*</p>|\\\((?P<inline>.*?)\\\)', re.DOTALL)
+
+
+def tex_of(found):
+    """A formula that was found: (TeX, is it displayed on lines of its own?)."""
+    display = found["display"] is not None
+    return html.unescape(found["display"] if display else found["inline"]).strip(), display
+
+
+def typeset(formulas):
+    """What KaTeX makes of each: {"html": ...} or {"error": ...}."""
+    with tempfile.NamedTemporaryFile("w", suffix=".js", encoding="ascii") as script:
+        script.write("var formulas = " + json.dumps([{"tex": tex, "display": display} for tex, display in formulas]) + ";")
+        script.flush()
+        command = ["duk", str(KATEX / "katex.js"), script.name, str(RENDER)]
+        return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+
+
+def render(bodies):
+    """The bodies (name -> HTML) with their formulas set, and complaints about those that KaTeX cannot read."""
+    parts = {name: CODE.split(body) for name, body in bodies.items()}  # odd parts are code
+    formulas = list(dict.fromkeys(
+        tex_of(found) for pieces in parts.values() for part in pieces[::2] for found in FORMULA.finditer(part)))
+    results = dict(zip(formulas, typeset(formulas)))
+    complaints = [f"formula {tex}: {results[tex, display]['error']}" for tex, display in formulas
+                  if "error" in results[tex, display]]
+    for pieces in parts.values():
+        pieces[::2] = [FORMULA.sub(lambda found: results[tex_of(found)].get("html", found[0]), part) for part in pieces[::2]]
+    return {name: "".join(pieces) for name, pieces in parts.items()}, complaints

@@ -1,0 +1,69 @@
+"""Kernel files: code, and prose in lines that begin with //|.
+
+    //| # Step 1: one thread per score        the page's title
+    //| Each kernel is the formula for ...     Markdown; it stands beside the code that follows
+    // BEGIN SOLUTION id, // END SOLUTION id   around what students write; not shown, as is
+    //~ TODO: ...                              what students get in its place
+"""
+import re
+
+PROSE = re.compile(r"\s*//\| ?(.*)")
+HIDDEN = re.compile(r"\s*//(~| (BEGIN|END) SOLUTION\b)")
+TITLE = re.compile(r"# +(.+)")
+
+
+def lines_of(path):
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def prose_of(line):
+    """The Markdown in a line of prose; None for code."""
+    found = PROSE.fullmatch(line)
+    return found[1] if found else None
+
+
+def is_annotated(path):
+    if path.suffix == ".cuh" or path.stem == "chapter" and path.suffix != ".h":
+        return True
+    return any(prose_of(line) is not None for line in lines_of(path))
+
+
+def title_of(path):
+    """What `//| # Title` says; else how the comment of the file begins; else its name."""
+    lines = lines_of(path)
+    for line in lines:
+        found = TITLE.fullmatch(prose_of(line) or "")
+        if found:
+            return found[1]
+    if lines[0].strip() == r"/// \file":
+        return re.match(r"/// ([^.:]+)", lines[1])[1]
+    return path.name
+
+
+def rows_of(path):
+    """The file as rows of (prose, code): prose as (line number, Markdown) and the numbers of the code lines beside it.
+
+    Every line that is neither prose nor hidden is in one row. Blank lines at the edge of a row's code are left out."""
+    lines = lines_of(path)
+    rows = [([], [])]
+    for number, line in enumerate(lines, 1):
+        prose = prose_of(line)
+        if prose is not None:
+            if rows[-1][1]:
+                rows.append(([], []))
+            if not TITLE.fullmatch(prose):
+                rows[-1][0].append((number, prose))
+        elif not HIDDEN.match(line):
+            rows[-1][1].append(number)
+    for _, code in rows:
+        while code and not lines[code[0] - 1].strip():
+            del code[0]
+        while code and not lines[code[-1] - 1].strip():
+            del code[-1]
+    joined = []
+    for prose, code in rows:
+        if joined and not joined[-1][1]:  # nothing but blank lines stood between two pieces of prose
+            joined[-1] = (joined[-1][0] + [(0, "")] + prose, code)
+        else:
+            joined.append((prose, code))
+    return [row for row in joined if row[0] or row[1]]

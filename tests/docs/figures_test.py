@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+"""The interactive figures in a headless Chromium: their numbers, their buttons, their still pictures. Exits 77 if there is no Chromium."""
+import html
+import itertools
+import json
+import math
+import pathlib
+import random
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+FIGURES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "figures"
+NAMES = ["online_softmax", "attention_tiles"]
+CHROMIUM = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
+
+
+def browse(page, *flags):
+    """The page as it stands after its scripts have run."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "page.html"
+        file.write_text(page, encoding="utf-8")
+        command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={folder}/profile",
+                   "--window-size=1100,1400", "--virtual-time-budget=200000", *flags, "--dump-dom", file.as_uri()]
+        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, timeout=240).stdout.decode()
+
+
+def run_script(script, *flags, data=None):
+    """Runs the body of an async function in a page that has both figures' scripts; returns what it returns, and its errors."""
+    sources = "".join(f'<script src="{(FIGURES / "interactive" / f"{name}.js").as_uri()}"></script>' for name in NAMES)
+    page = f"""<!doctype html><html><head><meta charset="utf-8"><script>
+      const errors = [];
+      addEventListener('error', (event) => errors.push(String(event.message)));
+      addEventListener('unhandledrejection', (event) => errors.push(String(event.reason)));
+      console.error = console.warn = (...words) => errors.push(words.join(' '));
+    </script>{sources}</head><body><script>
+      const data = {json.dumps(data)};
+      (async () => {{ {script} }})().catch((error) => {{ errors.push(String(error)); }}).then((value) => {{
+        const result = document.createElement('pre');
+        result.id = 'result';
+        result.textContent = JSON.stringify({{ value, errors }});
+        document.body.replaceChildren(result);
+      }});
+    </script></body></html>"""
+    found = re.search(r'<pre id="result">(.*?)</pre>', browse(page, *flags), re.DOTALL)
+    if not found:
+        raise AssertionError("the page never came to its end")
+    result = json.loads(html.unescape(found.group(1)))
+    if result["errors"]:
+        raise AssertionError(f"errors on the page: {result['errors']}")
+    return result["value"]
+
+
+class OnlineSoftmax(unittest.TestCase):
+    def runs(self, cases):
+        """Each case is (scores, block size); JSON has no infinity, so null stands for a masked score and for a maximum of none."""
+        data = [[[None if s == -math.inf else s for s in scores], size] for scores, size in cases]
+        return run_script("""
+          const { run } = flashbookFigures.online_softmax.model;
+          return data.map(([scores, size]) => {
+            const r = run(scores.map((s) => (s === null ? -Infinity : s)), size);
+            return { m: r.m, l: r.l, weights: r.weights, difference: r.difference, steps: r.steps.length,
+                     blocks: r.blocks.map((b) => [b.m, b.correction, b.oldSum, b.l]) };
+          });""", data=data)
+
+    def test_worked_example(self):
+        blocked, single = self.runs([([2, 5, 3], 2), ([2, 5, 3], 1)])
+        for result in (blocked, single):
+            self.assertEqual(result["m"], 5)
+            self.assertAlmostEqual(result["l"], 1.1851, places=4)
+        self.assertEqual(blocked["steps"], 6)  # start, two blocks that correct and add, compare
+        self.assertEqual(blocked["blocks"][1][:2], [5, 1])
+        self.assertAlmostEqual(single["blocks"][1][1], math.exp(-3))
+
+    def test_equals_two_passes(self):
+        generator = random.Random(1)
+        cases = []
+        for size in range(1, 17):
+            scores = [generator.uniform(-30, 30) for _ in range(generator.randint(size, 16))]
+            cases.append((scores, size))
+            cases.append(([s if generator.random() < 0.6 else -math.inf for s in scores], size))
+        for (scores, _), result in zip(cases, self.runs(cases)):
+            m = max(scores)
+            terms = [math.exp(s - m) if m > -math.inf else 0 for s in scores]
+            total = sum(terms)
+            self.assertEqual(result["m"], None if m == -math.inf else m)
+            self.assertAlmostEqual(result["l"], total, delta=1e-12 * len(scores))
+            self.assertLess(result["difference"], 1e-12 * len(scores))
+            for weight, expected in zip(result["weights"], terms):
+                self.assertAlmostEqual(weight, expected / total if total else 0, delta=1e-12)
+
+    def test_no_nan(self):
+        none = -math.inf
+        cases = [([3, 1, 2, 5, 0, 1e4], 2), ([1e4, -1e4, 1e308], 1), ([none, none, 1], 2), ([none] * 3, 1), ([7], 1), ([2] * 6, 2)]
+        huge, larger, late, masked, alone, equal = self.runs(cases)
+        for result in (huge, larger, late, masked, alone, equal):  # JSON writes NaN as null
+            self.assertNotIn(None, result["weights"])
+            self.assertNotIn(None, [number for block in result["blocks"] for number in block[1:]] + [result["l"], result["difference"]])
+        self.assertEqual((huge["m"], huge["l"], huge["weights"]), (1e4, 1, [0, 0, 0, 0, 0, 1]))
+        self.assertEqual((late["m"], late["l"], late["weights"]), (1, 1, [0, 0, 1]))
+        self.assertEqual((masked["l"], masked["weights"]), (0, [0, 0, 0]))
+        self.assertEqual((alone["l"], equal["l"]), (1, 6))
+
+    def test_parse(self):
+        texts = ["2, 5, 3", "−1 -inf 1e4", "", "1, x", "inf", "nan", " ".join("1" * 17)]
+        parsed = run_script("return data.map((t) => { const s = flashbookFigures.online_softmax.model.parse(t); return s && s.map(String); });", data=texts)
+        self.assertEqual(parsed, [["2", "5", "3"], ["-1", "-Infinity", "10000"], None, None, None, None, None])
+
+
+class AttentionTiles(unittest.TestCase):
+    @staticmethod
+    def closed_forms(schedule, p):
+        """Bytes (read, written) by tensor, and the most that is in SRAM."""
+        n, rows_q, rows_k, d = p["n"], p["rowsQ"], p["rowsK"], p["d"]
+        firsts = itertools.product(range(0, n, rows_q), range(0, n, rows_k))
+        tiles = sum(1 for query, key in firsts if not p["causal"] or key <= query + rows_q - 1)
+        whole, pairs = 2 * n * d, tiles * rows_q * rows_k
+        zero = (0, 0)
+        again_k, again_q = 2 * rows_k * d * tiles, 2 * rows_q * d * tiles
+        products = 2 * rows_k * d + 4 * rows_q * rows_k
+        if schedule == "naive":
+            moved = {"Q": (whole, 0), "K": (again_k, 0), "V": (again_k, 0), "S": (4 * pairs, 4 * pairs), "P": (2 * pairs, 2 * pairs),
+                     "O": (0, whole), "ml": zero}
+            peak = max(2 * rows_q * d + products, 4 * n, 4 * rows_q * d + 2 * rows_q * rows_k + 2 * rows_k * d)
+        else:
+            if schedule == "keysOutside":
+                moved = {"Q": (again_q, 0), "K": (whole, 0), "V": (whole, 0), "S": zero, "P": zero, "O": (again_q, again_q + whole),
+                         "ml": (8 * rows_q * tiles, 8 * rows_q * tiles + 8 * n)}
+            else:
+                moved = {"Q": (whole, 0), "K": (again_k, 0), "V": (again_k, 0), "S": zero, "P": zero, "O": (0, whole), "ml": zero}
+            peak = 6 * rows_q * d + 2 * rows_k * d + products + 8 * rows_q
+        return moved, peak
+
+    def test_counters(self):
+        shapes = itertools.product([(128, 128), (128, 64), (64, 128), (64, 64), (256, 64)], [1, 2, 4, 8], [64, 128], [False, True])
+        problems = [{"n": max(rows) * count, "rowsQ": rows[0], "rowsK": rows[1], "d": d, "causal": causal} for rows, count, d, causal in shapes]
+        cases = [[schedule, p] for schedule in ("naive", "keysOutside", "queriesOutside") for p in problems]
+        results = run_script("""
+          const { walk, formula } = flashbookFigures.attention_tiles.model;
+          return data.map(([schedule, p]) => {
+            const w = walk(schedule, p), f = formula(schedule, p);
+            const moves = (s) => [...s.read.values(), ...s.written.values()].reduce((a, b) => a + b, 0);
+            return { counters: w.counters, peak: w.peak, moved: w.moved, formula: f.total, moves: w.steps.reduce((a, s) => a + moves(s), 0) };
+          });""", data=cases)
+        for (schedule, p), result in zip(cases, results):
+            with self.subTest(schedule=schedule, **p):
+                moved, peak = self.closed_forms(schedule, p)
+                self.assertEqual({t: (c["read"], c["written"]) for t, c in result["counters"].items()}, moved)
+                total = sum(map(sum, moved.values()))
+                self.assertEqual([result["moved"], result["formula"], result["moves"], result["peak"]], [total, total, total, peak])
+
+    def test_naive_is_queries_outside_and_12_bytes_a_pair(self):
+        p = {"n": 512, "rowsQ": 128, "rowsK": 128, "d": 128, "causal": False}
+        naive, outside = (sum(map(sum, self.closed_forms(schedule, p)[0].values())) for schedule in ("naive", "queriesOutside"))
+        self.assertEqual(naive - outside, 12 * 512 * 512)
+
+    def test_still_picture_has_the_same_totals(self):
+        module = runpy.run_path(str(FIGURES / "attention_tiles.py"))
+        p = {"n": module["N"], "rowsQ": module["TILE"], "rowsK": module["TILE"], "d": module["D"], "causal": False}
+        for schedule, (scores, rest) in module["totals"]().items():
+            self.assertEqual(scores + rest, sum(map(sum, self.closed_forms(schedule, p)[0].values())))
+
+
+class Pages(unittest.TestCase):
+    # Opens a figure in a box, clicks through a walk forth and back, and reports what a reader would notice.
+    VISIT = """
+      const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+      const visit = async (name, width, settings) => {
+        const box = document.createElement('div');
+        box.style.width = width + 'px';
+        const host = document.createElement('div');
+        box.append(host);
+        document.body.append(box);
+        flashbookFigures[name](host, null);
+        const part = (selector) => host.querySelector(selector);
+        for (const [key, value] of Object.entries(settings)) {
+          const node = part(`[data-setting=${key}]`);
+          node.value = value;
+          node.dispatchEvent(new Event(node.tagName === 'SELECT' ? 'change' : 'input'));
+        }
+        await wait(50);
+        const button = (action) => part(`[data-action=${action}]`);
+        const heights = new Set(), sentences = [], seen = { backAtStart: button('back').disabled, overflow: 0 };
+        const look = () => {
+          heights.add(Math.round(host.getBoundingClientRect().height));
+          sentences.push(part('[aria-live]').textContent);
+          seen.overflow = Math.max(seen.overflow, host.scrollWidth - host.clientWidth);
+          if (/NaN|undefined|null/.test(host.textContent.replace(/(is|be) NaN/g, ''))) throw new Error('not a number in: ' + host.textContent);
+        };
+        look();
+        for (let guard = 0; !button('next').disabled && guard < 500; ++guard) { button('next').click(); look(); }
+        seen.last = { m: host.dataset.m, l: host.dataset.l, moved: host.dataset.moved, text: host.textContent, step: part('input[type=range]').value };
+        for (let guard = 0; !button('back').disabled && guard < 500; ++guard) { button('back').click(); look(); }
+        seen.again = sentences[0] === sentences[sentences.length - 1];
+        button('play').click();
+        seen.playing = [button('play').textContent, part('[aria-live]').getAttribute('aria-live')];
+        await wait(3500);
+        seen.played = Number(part('input[type=range]').value);
+        button('play').click();
+        button('play').dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowLeft', bubbles: true }));
+        seen.afterArrow = Number(part('input[type=range]').value);
+        button('start').click();
+        seen.started = part('input[type=range]').value;
+        seen.unnamed = [...host.querySelectorAll('button,input,select')].filter((n) => !(n.textContent || n.getAttribute('aria-label') || n.closest('label'))).length;
+        seen.motion = getComputedStyle(part('.bar') || host).transitionDuration;
+        seen.heights = heights.size;
+        seen.sentences = sentences.length;
+        box.remove();
+        return seen;
+      };"""
+
+    def visit(self, visits, *flags):
+        return run_script(self.VISIT + "const all = []; for (const v of data) all.push(await visit(...v)); return all;", *flags, data=visits)
+
+    def check(self, visits, results):
+        for visit, seen in zip(visits, results):
+            with self.subTest(visit=visit):
+                self.assertTrue(seen["backAtStart"])
+                self.assertEqual(seen["heights"], 1, "the figure changes its height between two steps")
+                self.assertLessEqual(seen["overflow"], 0, "the figure is wider than its place")
+                self.assertTrue(seen["again"], "stepping back does not undo stepping forth")
+                self.assertEqual(seen["playing"], ["Pause", "off"])
+                self.assertGreater(seen["played"], 1)
+                self.assertEqual(seen["afterArrow"], seen["played"] - 1)
+                self.assertEqual((seen["started"], seen["unnamed"]), ("0", 0))
+                self.assertEqual(seen["sentences"], 2 * int(seen["last"]["step"]) + 1)
+
+    def test_online_softmax(self):
+        settings = [{}, {"block": 1}, *({"preset": k} for k in range(1, 5)), {"scores": "-1.25, 3; 2 2 -inf 0.001", "block": 4}]
+        visits = [["online_softmax", width, setting] for width in (960, 358) for setting in settings]
+        results = self.visit(visits)
+        self.check(visits, results)
+        for seen in (results[0], results[1], results[len(settings)]):
+            self.assertEqual(seen["last"]["m"], "5")
+            self.assertIn("ℓ = 1.1851", seen["last"]["text"])
+        self.assertIn("∞ in float32", results[4]["last"]["text"])
+
+    def test_attention_tiles(self):
+        settings = [{"schedule": s, "causal": c, "tiles": t} for s in ("naive", "keysOutside", "queriesOutside")
+                    for c, t in (("no", "128x128"), ("yes", "128x64"), ("yes", "64x128"))]
+        visits = [["attention_tiles", width, setting] for width in (960, 358) for setting in settings]
+        results = self.visit(visits)
+        self.check(visits, results)
+        self.assertEqual([results[k]["last"]["moved"] for k in (0, 3, 6)], ["4456448", "2002944", "1310720"])
+        for seen in results:
+            self.assertIn("counted by the walk: the same", seen["last"]["text"])
+
+    def test_reduced_motion(self):
+        visits = [["online_softmax", 358, {}]]
+        self.assertNotEqual(self.visit(visits)[0]["motion"], "0s")
+        self.assertEqual(self.visit(visits, "--force-prefers-reduced-motion")[0]["motion"], "0s")
+
+    def test_without_javascript(self):
+        images = "".join(f'<img src="{(FIGURES / f"{name}.svg").as_uri()}" alt="{name}">' for name in NAMES)
+        sizes = run_script("""
+          const frame = document.createElement('iframe');
+          frame.sandbox = 'allow-same-origin';  // and not allow-scripts: inside, JavaScript is off
+          frame.srcdoc = data + "<script>document.body.replaceChildren('replaced')</scr" + 'ipt>';
+          const loaded = new Promise((done) => { frame.onload = done; });
+          document.body.append(frame);
+          await loaded;
+          return [...frame.contentDocument.images].map((image) => [image.naturalWidth, image.naturalHeight]);""", data=images)
+        self.assertEqual(len(sizes), len(NAMES))
+        for width, height in sizes:
+            self.assertTrue(360 <= width <= 440 and height > 300)
+
+    def test_still_pictures_are_fresh(self):
+        for name in NAMES:
+            picture = (FIGURES / f"{name}.svg").read_text(encoding="utf-8")
+            self.assertEqual(picture, runpy.run_path(str(FIGURES / f"{name}.py"))["svg"](), f"stale: run docs/figures/{name}.py")
+            xml.etree.ElementTree.fromstring(picture)
+
+
+if __name__ == "__main__":
+    if not CHROMIUM:
+        print("skipped: no Chromium here; install it with: apt-get install chromium")
+        sys.exit(77)
+    unittest.main()
