@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
@@ -128,6 +129,10 @@ std::string dims_text(const std::vector<int64_t>& dims) {
   return text + "]";
 }
 
+bool all_finite(const std::vector<float>& values) {
+  return std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
+}
+
 NpyArray read_tensor(const std::string& option, const std::string& file) {
   NpyArray array = read_npy(file);
   if (array.shape.size() != 4)
@@ -137,6 +142,9 @@ NpyArray read_tensor(const std::string& option, const std::string& file) {
     if (dim < 1 || dim > std::numeric_limits<int>::max())
       throw InputError(option + " " + file + " has shape " + dims_text(array.shape) +
                        ": every dimension must be at least 1");
+  if (!all_finite(array.values))
+    throw InputError(option + " " + file +
+                     " holds NaN or infinity, of which no attention can be computed: replace them");
   return array;
 }
 
@@ -180,7 +188,12 @@ void read_inputs(const Words& words, const Chapter& chapter, Options& options) {
     shape.dtype = q.dtype;
   }
   Inputs inputs{std::move(q.values), std::move(k.values), std::move(v.values)};
-  for (auto* values : {&inputs.q, &inputs.k, &inputs.v}) round_to(shape.dtype, *values);
+  for (auto* values : {&inputs.q, &inputs.k, &inputs.v}) {
+    round_to(shape.dtype, *values);
+    if (!all_finite(*values))
+      throw InputError("the files hold values beyond the range of " + std::string(name_of(shape.dtype)) +
+                       ": choose another --dtype");
+  }
   options.inputs = std::move(inputs);
 }
 

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <list>
 
@@ -42,14 +43,15 @@ class CommandLineFiles : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  /// Writes a float32 array of ones; the path lives as long as the test.
-  const char* ones(const char* name, const std::vector<int64_t>& shape) {
+  /// Writes a float32 array of one value; the path lives as long as the test.
+  const char* all(float value, const char* name, const std::vector<int64_t>& shape) {
     int64_t count = 1;
     for (int64_t dim : shape) count *= dim;
     paths_.push_back((folder_ / name).string());
-    write_npy(paths_.back(), shape, std::vector<float>(count, 1.0f));
+    write_npy(paths_.back(), shape, std::vector<float>(count, value));
     return paths_.back().c_str();
   }
+  const char* ones(const char* name, const std::vector<int64_t>& shape) { return all(1, name, shape); }
 
   std::filesystem::path folder_;
   std::list<std::string> paths_;
@@ -199,6 +201,16 @@ TEST_F(CommandLineFiles, ThatContradictFlagsOrEachOtherAreRefused) {
   expect({"--q", q, "--k", k, "--v", q}, {"must be the same"});
   expect({"--q", q, "--k", other_dim, "--v", other_dim}, {"head_dim"});
   expect({"--q", flat, "--k", k, "--v", k}, {"[batch, heads, seqlen, head_dim]"});
+}
+
+TEST_F(CommandLineFiles, WithValuesThatCannotBeComputedWithAreRefused) {
+  const char* nan = all(NAN, "nan.npy", {1, 1, 1, 64});
+  EXPECT_NE(error_of({"--q", nan, "--k", nan, "--v", nan}).find("NaN or infinity"), std::string::npos);
+  const char* large = all(1e6f, "large.npy", {1, 1, 1, 64});
+  EXPECT_EQ(options({"--q", large, "--k", large, "--v", large}).shape.dtype, DType::f32);
+  EXPECT_NE(
+      error_of({"--q", large, "--k", large, "--v", large, "--dtype", "f16"}).find("beyond the range of f16"),
+      std::string::npos);
 }
 
 }  // namespace

@@ -1,0 +1,51 @@
+/// \file
+/// Throws words at the command line: each line of the input is one. Anything but options, the help or an
+/// error that the program answers with an exit code is a fault. To fuzz for some minutes:
+///
+///     clang++ -std=c++20 -g -O1 -I. -fsanitize=fuzzer,address,undefined tests/fuzz/options_fuzz.cpp
+///     common/app/options.cpp
+///       common/attention/*.cpp ... -o options_fuzz && ./options_fuzz -max_total_time=240
+///       -dict=tests/fuzz/options.dict
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/app/options.h"
+#include "common/attention/error.h"
+
+namespace {
+
+constexpr flashbook::Step kSteps[] = {{"one", "One."}, {"two", "Two."}};
+constexpr flashbook::DType kTypes[] = {flashbook::DType::f32, flashbook::DType::f16};
+
+flashbook::Chapter some_chapter() {
+  flashbook::Chapter chapter{};
+  chapter.number = 1;
+  chapter.name = "01_some_chapter";
+  chapter.title = "Some chapter";
+  chapter.steps = kSteps;
+  chapter.dtypes = kTypes;
+  return chapter;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
+  static const flashbook::Chapter chapter = some_chapter();
+  std::vector<std::string> words{"program", ""};
+  for (std::size_t i = 0; i < size; ++i)
+    if (data[i] == '\n')
+      words.emplace_back();
+    else if (data[i] != 0)  // the system ends a word there
+      words.back().push_back(char(data[i]));
+  std::vector<const char*> argv;
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  try {
+    flashbook::parse_command_line(int(argv.size()), argv.data(), chapter);
+  } catch (const flashbook::InputError& error) {
+    if (std::string(error.what()).find('\n') != std::string::npos)
+      __builtin_trap();  // one line is the promise
+  } catch (const flashbook::device::HardwareMissing&) {
+  }
+  return 0;
+}
