@@ -1,0 +1,16 @@
+/// \file
+/// Every chapter of the book, for programs that measure or export them all.
+#pragma once
+#include <span>
+
+#include "common/app/chapter.h"
+
+namespace flashbook {
+
+/// The descriptors, by ascending number. A new chapter adds itself in chapters.cpp.
+std::span<const Chapter* const> all_chapters();
+
+/// The chapter of that number, or null.
+const Chapter* chapter_numbered(int number);
+
+}  // namespace flashbook

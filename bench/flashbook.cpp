@@ -1,0 +1,144 @@
+#include "bench/flashbook.h"
+
+#include <algorithm>
+#include <new>
+#include <stdexcept>
+#include <string>
+
+#include "bench/chapters.h"
+#include "common/attention/cost.h"
+#include "common/attention/error.h"
+
+namespace flashbook {
+namespace {
+
+thread_local std::string last_error;
+
+/// Runs `body` and turns what it throws into a status and a last error.
+template <typename Body>
+int guarded(Body body) noexcept {
+  const auto fail = [](const char* reason, int status) {
+    try {
+      last_error = reason;
+    } catch (...) {
+      last_error.clear();  // no memory for the reason either
+    }
+    return status;
+  };
+  try {
+    last_error.clear();
+    body();
+    return FLASHBOOK_OK;
+  } catch (const InputError& error) {
+    return fail(error.what(), FLASHBOOK_BAD_ARGUMENT);
+  } catch (const device::HardwareMissing& error) {
+    return fail(error.what(), FLASHBOOK_HARDWARE_MISSING);
+  } catch (const std::exception& error) {
+    return fail(error.what(), FLASHBOOK_DEVICE_ERROR);
+  } catch (...) {
+    return fail("an unknown failure", FLASHBOOK_DEVICE_ERROR);
+  }
+}
+
+const Chapter& find(int number, int step) {
+  const Chapter* chapter = chapter_numbered(number);
+  if (chapter == nullptr)
+    throw InputError("there is no chapter " + std::to_string(number) + ": flashbook_chapter lists them");
+  if (step < 1 || step > int(chapter->steps.size()))
+    throw InputError("chapter " + std::to_string(number) + " has no step " + std::to_string(step) +
+                     ": it has steps 1 to " + std::to_string(chapter->steps.size()));
+  return *chapter;
+}
+
+template <typename T>
+T& required(T* pointer, const char* name) {
+  if (pointer == nullptr) throw InputError(std::string(name) + " is null: pass its address");
+  return *pointer;
+}
+
+/// The shape as the house knows it, if the step can run it.
+Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from) {
+  const FlashbookShape& given = required(from, "shape");
+  constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3};
+  if (given.dtype < 0 || given.dtype >= int(std::size(kTypes)))
+    throw InputError("dtype is " + std::to_string(given.dtype) + ": give a FlashbookType, 0 to 3");
+  const Shape shape = {.batch = given.batch,
+                       .heads = given.heads,
+                       .kv_heads = given.kv_heads,
+                       .seqlen_q = given.seqlen_q,
+                       .seqlen_k = given.seqlen_k,
+                       .head_dim = given.head_dim,
+                       .causal = given.causal != 0,
+                       .dtype = kTypes[given.dtype],
+                       .scale = given.scale};
+  validate(shape);
+  if (std::ranges::find(chapter.dtypes, shape.dtype) == chapter.dtypes.end())
+    throw InputError("chapter " + std::to_string(chapter.number) + " does not take " +
+                     std::string(name_of(shape.dtype)) + ": give another dtype");
+  if (const std::string reason = chapter.why_not(shape, step); !reason.empty()) throw InputError(reason);
+  return shape;
+}
+
+}  // namespace
+}  // namespace flashbook
+
+using namespace flashbook;
+
+int32_t flashbook_chapter_count(void) { return int32_t(all_chapters().size()); }
+
+int flashbook_chapter(int32_t place, FlashbookChapter* chapter) {
+  return guarded([&] {
+    if (place < 0 || place >= flashbook_chapter_count())
+      throw InputError("place is " + std::to_string(place) + ": there are " +
+                       std::to_string(flashbook_chapter_count()) + " chapters, counted from 0");
+    const Chapter& from = *all_chapters()[place];
+    required(chapter, "chapter") = {from.number, int32_t(from.steps.size()),
+                                    from.runs_on == device::Place::device, from.name, from.title};
+  });
+}
+
+const char* flashbook_step_name(int chapter, int step) {
+  const char* name = nullptr;
+  guarded([&] { name = find(chapter, step).steps[step - 1].name; });
+  return name;
+}
+
+int flashbook_attention(int chapter, int step, const FlashbookShape* shape, const FlashbookTensors* tensors,
+                        void* stream) {
+  return guarded([&] {
+    const Chapter& found = find(chapter, step);
+    if (found.runs_on == device::Place::host)
+      throw InputError("chapter " + std::to_string(chapter) + " is CPU code: run its program, " + found.name);
+    const Shape problem = checked_shape(found, step, shape);
+    const FlashbookTensors& given = required(tensors, "tensors");
+    for (const void* pointer :
+         {given.q, given.k, given.v, static_cast<const void*>(given.o), static_cast<const void*>(given.lse)})
+      if (pointer == nullptr) throw InputError("a tensor is null: q, k, v, o and lse are all needed");
+    if (const int64_t bytes = found.workspace_bytes(problem, step); bytes > 0 && given.workspace == nullptr)
+      throw InputError("workspace is null: this step needs " + std::to_string(bytes) + " bytes");
+    found.attention(problem, {given.q, given.k, given.v, given.o, given.lse, given.workspace},
+                    static_cast<device::Stream>(stream), step);
+  });
+}
+
+int64_t flashbook_workspace_bytes(int chapter, int step, const FlashbookShape* shape) {
+  int64_t bytes = -1;
+  guarded([&] {
+    const Chapter& found = find(chapter, step);
+    bytes = found.workspace_bytes(checked_shape(found, step, shape), step);
+  });
+  return bytes;
+}
+
+int flashbook_cost(int chapter, int step, const FlashbookShape* shape, double* flops, double* memory_bytes) {
+  return guarded([&] {
+    const Chapter& found = find(chapter, step);
+    const Shape problem = checked_shape(found, step, shape);
+    required(flops, "flops") = ::flashbook::flops(problem);
+    required(memory_bytes, "memory_bytes") = found.memory_bytes(problem, step);
+  });
+}
+
+const char* flashbook_last_error(void) { return last_error.c_str(); }
+
+const char* flashbook_toolkit(void) { return FLASHBOOK_TOOLKIT; }

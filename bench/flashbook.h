@@ -1,0 +1,96 @@
+/**
+ * \file
+ * libflashbook.so: every chapter's kernels behind a C interface, for Python, PyTorch or any other program.
+ *
+ * All pointers in FlashbookTensors are device memory. A call returns when its kernels are launched; the
+ * caller waits for the stream. No call throws; each returns a FlashbookStatus or says in its comment how it
+ * fails, and flashbook_last_error() says why.
+ */
+#ifndef FLASHBOOK_H
+#define FLASHBOOK_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What a call came to. The numbers are also the exit codes of the book's programs. */
+typedef enum FlashbookStatus {
+  FLASHBOOK_OK = 0,
+  FLASHBOOK_DEVICE_ERROR = 1,      /**< CUDA or the kernel failed */
+  FLASHBOOK_BAD_ARGUMENT = 2,      /**< no such chapter or step, a shape it cannot run, a null pointer */
+  FLASHBOOK_HARDWARE_MISSING = 77, /**< there is no GPU, or not the one that is needed */
+} FlashbookStatus;
+
+/** Element type of Q, K, V and O; O of FLASHBOOK_E4M3 is BF16. */
+typedef enum FlashbookType {
+  FLASHBOOK_F32 = 0,
+  FLASHBOOK_F16 = 1,
+  FLASHBOOK_BF16 = 2,
+  FLASHBOOK_E4M3 = 3
+} FlashbookType;
+
+/** One attention problem, as chapters know it (common/attention/shape.h). */
+typedef struct FlashbookShape {
+  int32_t batch;
+  int32_t heads;    /**< query heads */
+  int32_t kv_heads; /**< divides heads */
+  int32_t seqlen_q;
+  int32_t seqlen_k;
+  int32_t head_dim; /**< 64, 128 or 256 */
+  int32_t causal;   /**< 0 or 1; bottom-right aligned */
+  int32_t dtype;    /**< a FlashbookType */
+  float scale;      /**< factor on the scores, > 0: 1 / sqrt(head_dim) */
+} FlashbookShape;
+
+/** Device pointers; rows are contiguous, tensors [batch, heads, seqlen, head_dim]. */
+typedef struct FlashbookTensors {
+  const void* q;
+  const void* k;
+  const void* v;
+  void* o;
+  float* lse;      /**< [batch, heads, seqlen_q], natural log-sum-exp */
+  void* workspace; /**< flashbook_workspace_bytes() bytes, 256-byte aligned; may be null if that is 0 */
+} FlashbookTensors;
+
+/** A chapter, for those who list them. The texts live as long as the library. */
+typedef struct FlashbookChapter {
+  int32_t number;
+  int32_t steps;     /**< steps are numbered 1 ... steps */
+  int32_t on_device; /**< 0: the chapter is CPU code, which flashbook_attention refuses */
+  const char* name;  /**< "01_naive_attention" */
+  const char* title; /**< "Naive attention" */
+} FlashbookChapter;
+
+/** How many chapters there are. */
+int32_t flashbook_chapter_count(void);
+
+/** Describes the chapter of that place, 0 ... flashbook_chapter_count() - 1. Returns a FlashbookStatus. */
+int flashbook_chapter(int32_t place, FlashbookChapter* chapter);
+
+/** A step in a few words, "tiles and warps"; null if there is no such chapter or step. */
+const char* flashbook_step_name(int chapter, int step);
+
+/** Launches a step on `stream` (a cudaStream_t; null is the default stream). Returns a FlashbookStatus. */
+int flashbook_attention(int chapter, int step, const FlashbookShape* shape, const FlashbookTensors* tensors,
+                        void* stream);
+
+/** Device memory in bytes that the step needs beyond its inputs and outputs, or -1 if it cannot run the
+ * shape. */
+int64_t flashbook_workspace_bytes(int chapter, int step, const FlashbookShape* shape);
+
+/** The cost model: floating-point operations of the problem, and bytes that the step moves to and from device
+   memory. Returns a FlashbookStatus. */
+int flashbook_cost(int chapter, int step, const FlashbookShape* shape, double* flops, double* memory_bytes);
+
+/** Why this thread's last call failed, in one line that names the cure; empty if it did not fail. */
+const char* flashbook_last_error(void);
+
+/** What compiled the kernels: "nvcc 13.0.88". */
+const char* flashbook_toolkit(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

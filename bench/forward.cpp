@@ -1,0 +1,117 @@
+/// \file
+/// Times the forward pass: every chapter, step, type, head dimension, mask and length, each checked before it
+/// is timed.
+///
+/// Google Benchmark runs the cells and writes the results; a cell's time is the median of runs between two
+/// CUDA events, L2 flushed before each (a chapter on the host: by steady_clock). bench/README.md says what
+/// the fields of a result mean.
+#include <benchmark/benchmark.h>
+
+#include <iostream>
+
+#include "bench/chapters.h"
+#include "bench/context.h"
+#include "bench/meter.h"
+#include "bench/options.h"
+#include "bench/reporter.h"
+#include "common/attention/cost.h"
+#include "common/attention/error.h"
+
+namespace flashbook {
+namespace {
+
+constexpr int kRight = 0, kWrongResult = 1, kWrongUsage = 2, kHardwareMissing = 77;
+
+/// Hands a measurement to Google Benchmark. One "iteration" is the median of all runs.
+void report(benchmark::State& state, const Cell& cell, const Measurement& result) {
+  if (!result.skipped.empty() || !result.wrong.empty()) {
+    state.SetLabel(result.wrong.empty() ? "skipped" : "wrong");
+    state.SkipWithError((result.skipped + result.wrong).c_str());
+    return;
+  }
+  for (auto _ : state) state.SetIterationTime(result.seconds);
+  state.SetLabel(cell.chapter->steps[cell.step - 1].name);
+  state.counters = {
+      {"runs", result.runs},
+      {"spread", result.spread},
+      {"over_limit", result.over_limit},
+      {"tensor_bytes", result.tensor_bytes},
+      {"workspace_bytes", result.workspace_bytes},
+      {"error", result.check.o.max_error},
+      {"error_bound", result.check.o.bound},
+      {"relative_rms", result.check.o.relative_rms},
+  };
+  if (device::machine() == device::Machine::simulator && cell.chapter->runs_on == device::Place::device)
+    return;
+  // Rates are for machines: simulated time makes no FLOP/s.
+  state.counters["FLOPS"] = benchmark::Counter(flops(cell.shape), benchmark::Counter::kIsRate);
+  if (const double bytes = cell.chapter->memory_bytes(cell.shape, cell.step); bytes > 0)
+    state.SetBytesProcessed(int64_t(bytes));
+  if (result.workspace_measured) state.counters["workspace_measured"] = *result.workspace_measured;
+}
+
+/// " --chapter 2", the chapters that are CPU code.
+std::string host_chapters() {
+  std::string option;
+  for (const Chapter* chapter : all_chapters())
+    if (chapter->runs_on == device::Place::host)
+      option += (option.empty() ? " --chapter " : ",") + std::to_string(chapter->number);
+  return option;
+}
+
+int run(const BenchOptions& options) {
+  const std::vector<Cell> cells = make_grid(options.selection);
+  const auto context = measuring_context(cells);
+  for (const auto& [key, value] : context) benchmark::AddCustomContext(key, value);
+  if (context.front().second == "simulator")
+    std::cerr << "Times in the simulator say nothing about a GPU: they are no result, and results.py refuses "
+                 "them.\n";
+
+  Meter meter(options.max_seconds);
+  bool wrong = false;
+  for (const Cell& cell : cells)
+    benchmark::RegisterBenchmark(name_of(cell).c_str(),
+                                 [&](benchmark::State& state) {
+                                   const Measurement result = meter.measure(cell);
+                                   wrong = wrong || !result.wrong.empty();
+                                   report(state, cell, result);
+                                 })
+        ->UseManualTime()
+        ->Iterations(1)
+        ->Unit(benchmark::kMillisecond);
+
+  std::vector<std::string> words = {"forward"};
+  words.insert(words.end(), options.benchmark.begin(), options.benchmark.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  int argc = int(words.size());
+  benchmark::Initialize(&argc, argv.data());
+  if (benchmark::ReportUnrecognizedArguments(argc, argv.data())) return kWrongUsage;
+  ResultReporter reporter(options.out);
+  benchmark::RunSpecifiedBenchmarks(&reporter);
+  return wrong ? kWrongResult : kRight;
+}
+
+}  // namespace
+}  // namespace flashbook
+
+int main(int argc, char** argv) {
+  using namespace flashbook;
+  const auto fail = [](const char* reason, int code) {
+    std::cerr << "forward: " << reason << "\n";
+    return code;
+  };
+  try {
+    const BenchOptions options = parse_bench_options(argc, argv);
+    if (options.help.empty()) return run(options);
+    std::cout << options.help;
+    return kRight;
+  } catch (const InputError& error) {
+    return fail(error.what(), kWrongUsage);
+  } catch (const device::HardwareMissing& error) {
+    return fail((error.what() + (". Measured without a GPU:" + host_chapters())).c_str(), kHardwareMissing);
+  } catch (const std::exception& error) {
+    return fail(error.what(), kWrongResult);
+  }
+}

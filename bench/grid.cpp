@@ -1,0 +1,96 @@
+#include "bench/grid.h"
+
+#include <algorithm>
+
+#include "bench/chapters.h"
+#include "common/attention/error.h"
+
+namespace flashbook {
+namespace {
+
+/// The grid of one kind of machine.
+struct Grid {
+  int tokens;      ///< batch * N, where N divides it
+  int model_size;  ///< heads * head_dim; 0 for one head
+  std::vector<int> head_dims, seqlens;
+};
+
+const Grid kGpuGrid = {16384, 2048, {64, 128, 256}, {512, 1024, 2048, 4096, 8192, 16384}};
+const Grid kHostGrid = {0, 0, {64, 128}, {512, 1024, 2048, 4096}};
+const Grid kSimulatorGrid = {0, 0, {64, 128}, {64, 128}};
+
+const Grid& grid_of(const Chapter& chapter) {
+  if (chapter.runs_on == device::Place::host) return kHostGrid;
+  return device::machine() == device::Machine::gpu ? kGpuGrid : kSimulatorGrid;
+}
+
+template <typename T>
+std::vector<T> picked_or(const std::vector<T>& picked, const std::vector<T>& all) {
+  return picked.empty() ? all : picked;
+}
+
+template <typename T>
+bool picks(const std::vector<T>& picked, T value) {
+  return picked.empty() || std::find(picked.begin(), picked.end(), value) != picked.end();
+}
+
+/// The chapter's types that the user wants. On the host, F16 only by name: it is BF16's twin there, converted
+/// in software.
+std::vector<DType> types_of(const Chapter& chapter, const Selection& selection) {
+  std::vector<DType> types;
+  for (DType type : chapter.dtypes) {
+    const bool twin = chapter.runs_on == device::Place::host && type == DType::f16;
+    if (picks(selection.dtypes, type) && !(twin && selection.dtypes.empty())) types.push_back(type);
+  }
+  return types;
+}
+
+Shape shape_of(const Grid& grid, DType dtype, int head_dim, bool causal, int seqlen) {
+  const int heads = std::max(1, grid.model_size / head_dim);
+  return {.batch = std::max(1, grid.tokens / seqlen),
+          .heads = heads,
+          .kv_heads = heads,
+          .seqlen_q = seqlen,
+          .seqlen_k = seqlen,
+          .head_dim = head_dim,
+          .causal = causal,
+          .dtype = dtype,
+          .scale = default_scale(head_dim)};
+}
+
+void append_cells(const Chapter& chapter, const Selection& selection, std::vector<Cell>& cells) {
+  const Grid& grid = grid_of(chapter);
+  for (DType dtype : types_of(chapter, selection))
+    for (int head_dim : picked_or(selection.head_dims, grid.head_dims))
+      for (bool causal : picked_or(selection.masks, {false, true}))
+        for (int seqlen : picked_or(selection.seqlens, grid.seqlens))
+          for (int step = 1; step <= int(chapter.steps.size()); ++step)
+            if (picks(selection.steps, step))
+              cells.push_back({&chapter, step, shape_of(grid, dtype, head_dim, causal, seqlen)});
+}
+
+}  // namespace
+
+std::string name_of(const Cell& cell) {
+  const Shape& shape = cell.shape;
+  const std::string chapter = (cell.chapter->number < 10 ? "0" : "") + std::to_string(cell.chapter->number);
+  return "forward/ch" + chapter + "/step" + std::to_string(cell.step) + "/" +
+         std::string(name_of(shape.dtype)) + "/d" + std::to_string(shape.head_dim) +
+         (shape.causal ? "/causal" : "/full") + "/n" + std::to_string(shape.seqlen_q);
+}
+
+std::vector<Cell> make_grid(const Selection& selection) {
+  for (int number : selection.chapters)
+    if (chapter_numbered(number) == nullptr)
+      throw InputError("--chapter is " + std::to_string(number) + ": the book has chapters 1 to " +
+                       std::to_string(all_chapters().back()->number));
+  std::vector<Cell> cells;
+  for (const Chapter* chapter : all_chapters())
+    if (picks(selection.chapters, chapter->number)) append_cells(*chapter, selection, cells);
+  if (cells.empty())
+    throw InputError("no chapter has such a cell: --step, --dtype or --chapter asks for what does not exist");
+  for (const Cell& cell : cells) validate(cell.shape);
+  return cells;
+}
+
+}  // namespace flashbook

@@ -1,0 +1,38 @@
+/// \file
+/// Which cells are measured, and what they are called.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "common/app/chapter.h"
+
+namespace flashbook {
+
+/// One cell of the grid: a step of a chapter on one shape.
+struct Cell {
+  const Chapter* chapter;
+  int step;
+  Shape shape;
+};
+
+/// What the user picked. An empty list means the chapter's own grid.
+struct Selection {
+  std::vector<int> chapters;
+  std::vector<int> steps;
+  std::vector<DType> dtypes;
+  std::vector<int> head_dims;
+  std::vector<bool> masks;  ///< true: causal
+  std::vector<int> seqlens;
+};
+
+/// The name under which a result is filed: "forward/ch01/step2/bf16/d128/causal/n2048".
+std::string name_of(const Cell& cell);
+
+/// The cells of the chapters picked, chapter by chapter, a shape's steps side by side.
+///
+/// A chapter on a GPU has the papers' grid: batch * N = 16384 tokens, heads * head_dim = 2048, N from 512 to
+/// 16k. A chapter on the host has one head, N from 512 to 4096; the simulator two tiny shapes. Throws
+/// InputError if the selection names a chapter or a step that does not exist, or if no cell is left.
+std::vector<Cell> make_grid(const Selection& selection);
+
+}  // namespace flashbook

@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""Numbers in Markdown pages come from result files; this puts them there, or checks that they are right.
+
+    quote.py [--check] [--results FOLDER] [FILE...]     default: every Markdown page of the book
+
+A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!-- /num -->
+    Fields: tflops, ms, gbps, gbytes (moved, by the cost model; of ncu/... as counted), workspace (GB beyond inputs and outputs),
+    error, or any counter of the result. The last word is a Python format. `num ratio A B .1f` is how many times as long A takes as B.
+A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at one shape, with the peers
+           <!-- table host --> ... <!-- /table -->        the steps of the chapters on the CPU
+Examples in code are left alone. With --check nothing is written: exit code 1 if a page differs from the results, or quotes what was
+never measured.
+"""
+
+import argparse
+import pathlib
+import re
+import sys
+
+import results
+from results import Refused
+
+NUMBER = re.compile(r"<!--\s*num\s+(?P<words>[^>]*?)\s*-->(?P<text>[^<]*)<!--\s*/num\s*-->")
+TABLE = re.compile(r"<!--\s*table\s+(?P<words>\w+)\s*-->\n?(?P<text>.*?)<!--\s*/table\s*-->", re.S)
+OPENING = re.compile(r"<!--\s*(num|table)\b")
+CODE = re.compile(r"^(```|~~~).*?^\1|(?<!`)(`+)(?!`).*?(?<!`)\2(?!`)", re.S | re.M)
+
+FIELDS = {
+    "ms": lambda entry: entry.milliseconds,
+    "tflops": lambda entry: entry.values["FLOPS"] / 1e12,
+    "gbps": lambda entry: entry.values["bytes_per_second"] / 1e9,
+    "gbytes": lambda entry: entry.values.get("bytes", entry.values.get("bytes_per_second", 0) * entry.milliseconds / 1e3) / 1e9,
+    "workspace": lambda entry: entry.values["workspace_bytes"] / 1e9,
+}
+
+
+def three_digits(value):
+    """1.23, 12.3, 123."""
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
+
+
+def number(words, measured):
+    """The text of a `num` span."""
+    if len(words) == 4 and words[0] == "ratio":
+        value = measured.ratio(words[1], words[2])
+    elif len(words) == 3:
+        name, field = words[:2]
+        elsewhere = results.carried_over()
+        if field == "tflops" and name not in measured.newest and name in elsewhere:
+            value = elsewhere[name]
+        else:
+            entry = measured.measured(name)
+            if field not in FIELDS and field not in entry.values:
+                raise Refused(f"{name} has no {field}: it has {', '.join([*FIELDS, *sorted(entry.values)])}")
+            try:
+                value = FIELDS.get(field, lambda of: of.values[field])(entry)
+            except KeyError as missing:
+                raise Refused(f"{name} has no {missing}, which {field} needs") from None
+    else:
+        raise Refused("a number is `num NAME FIELD FORMAT` or `num ratio NAME NAME FORMAT`")
+    try:
+        return format(value, words[-1])
+    except ValueError:
+        raise Refused(f"{words[-1]!r} is no format: give one such as .1f") from None
+
+
+def row(*cells):
+    return "| " + " | ".join(cells) + " |\n"
+
+
+def table_row(title, entry):
+    if entry.skipped:
+        return row(title, entry.cell["who"].split("/")[1], "-", "-", entry.skipped)
+    beyond = entry.values["workspace_bytes"] / 1e9
+    return row(title, entry.label, f"{three_digits(entry.milliseconds)} ms", three_digits(entry.values["FLOPS"] / 1e12),
+               f"{three_digits(beyond)} GB" if beyond else "none")
+
+
+def ladder_table(measured):
+    """Every step on the GPU at the ladder's shape, then the peers."""
+    entries = {key: entry for key, entry in measured.by_step(**results.LADDER).items()
+               if "bytes_per_second" in entry.values or entry.skipped}
+    if not entries:
+        raise Refused("no step was measured at the ladder's shape: ./flashbook bench does it")
+    text = row("Chapter", "Step", "Time", "TFLOP/s", "Memory beyond inputs and outputs") + row("---", "---", "--:", "--:", "--:")
+    for (chapter, _), entry in entries.items():
+        text += table_row(f"{chapter} {entry.context.get(f'ch{chapter:02}', '')}", entry)
+    elsewhere = results.carried_over()
+    for peer, title in (("eager", "PyTorch, eager"), ("flash", "FlashAttention-2"), ("fa3", "FlashAttention-3"), ("cudnn", "cuDNN")):
+        name = f"forward/{peer}/bf16/d{results.LADDER['head_dim']}/{results.LADDER['mask']}/n{results.LADDER['seqlen']}"
+        entry = measured.newest.get(name)
+        if entry and not entry.skipped:
+            text += row(f"*{title}*", "in turn with ours", f"{three_digits(entry.milliseconds)} ms",
+                        three_digits(entry.values["FLOPS"] / 1e12), "-")
+        elif name in elsewhere:
+            text += row(f"*{title}*", "measured apart", "-", three_digits(elsewhere[name]), "-")
+    where = ", ".join(measured.context()[key] for key in ("gpu", "clocks") if key in measured.context())
+    return text + (f"\nForward pass, batch 4, heads 16, N 4096, head_dim 128, no mask; BF16 where the chapter takes it. "
+                   f"{where}. Medians; {measured.origin()}.\n")
+
+
+def host_table(measured):
+    """The steps of the chapters on the CPU, one head, N = 4096."""
+    entries = {key: entry for key, entry in measured.by_step(dtype="f32", head_dim=64, mask="full", seqlen=4096).items()
+               if not entry.skipped and "bytes_per_second" not in entry.values}
+    if not entries:
+        raise Refused("no step was measured on the CPU: ./flashbook bench 02 does it")
+    text = row("Chapter", "Step", "Time", "GFLOP/s") + row("---", "---", "--:", "--:")
+    for (chapter, _), entry in entries.items():
+        text += row(f"{chapter} {entry.context.get(f'ch{chapter:02}', '')}", entry.label, f"{three_digits(entry.milliseconds)} ms",
+                    three_digits(entry.values["FLOPS"] / 1e9))
+    context = next(iter(entries.values())).context
+    return text + (f"\nForward pass, one head, N 4096, head_dim 64, no mask, F32. {context['cpu']}, {context['num_cpus']} cores. "
+                   f"Medians; {measured.origin()}.\n")
+
+
+TABLES = {"ladder": ladder_table, "host": host_table}
+
+
+def table(words, measured):
+    if words[0] not in TABLES:
+        raise Refused(f"there is no table {words[0]}: there are {', '.join(TABLES)}")
+    return TABLES[words[0]](measured)
+
+
+def quoted(text, measured):
+    """The page as it should be, and what is wrong with it: [(line, message)]."""
+    wrong = []
+    code = [match.span() for match in CODE.finditer(text)]
+    is_code = lambda place: any(begin <= place < end for begin, end in code)
+    closed = set()
+
+    def mend(match, make):
+        if is_code(match.start()):
+            return match[0]
+        closed.add(match.start())
+        line = text.count("\n", 0, match.start()) + 1
+        try:
+            want = make(match["words"].split(), measured)
+        except Refused as reason:
+            wrong.append((line, str(reason)))
+            return match[0]
+        if match["text"] != want:
+            wrong.append((line, f"says {match['text'].strip()!r}, the results say {want.strip()!r}" if make is number
+                          else f"the table {match['words']} differs from the results"))
+        begin, end = match.span("text")
+        head = match[0][:begin - match.start()]
+        return (head if make is number or head.endswith("\n") else head + "\n") + want + match[0][end - match.start():]
+
+    for opening in OPENING.finditer(text):
+        if not is_code(opening.start()) and not any(p.match(text, opening.start()) for p in (NUMBER, TABLE)):
+            wrong.append((text.count("\n", 0, opening.start()) + 1, f"a {opening[1]} that is not closed or not well formed"))
+    pieces, place = [], 0  # both kinds are found in the text as it was, so that lines are counted right
+    for match in sorted([*NUMBER.finditer(text), *TABLE.finditer(text)], key=lambda found: found.start()):
+        if match.start() < place:
+            continue  # a number inside a table belongs to the table
+        pieces += [text[place:match.start()], mend(match, number if match.re is NUMBER else table)]
+        place = match.end()
+    return "".join(pieces) + text[place:], sorted(wrong)
+
+
+def pages():
+    """Every Markdown page of the book."""
+    skip = lambda path: any(part.startswith(("build", ".")) for part in path.relative_to(results.ROOT).parts)
+    return [path for path in sorted(results.ROOT.rglob("*.md")) if not skip(path)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=pathlib.Path, metavar="FILE")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is wrong")
+    parser.add_argument("--results", type=pathlib.Path, default=results.RESULTS / results.BOOK_GPU, metavar="FOLDER")
+    options = parser.parse_args()
+    failed = False
+    try:
+        measured = results.load(options.results)
+        for page in options.files or pages():
+            text = page.read_text()
+            mended, wrong = quoted(text, measured)
+            if not options.check and mended != text:
+                page.write_text(mended)
+                print(f"{page}: brought up to date")
+                _, wrong = quoted(mended, measured)
+            for line, message in wrong:
+                print(f"{page}:{line}: {message}", file=sys.stderr)
+            failed = failed or bool(wrong)
+    except Refused as reason:
+        print(f"quote.py: {reason}", file=sys.stderr)
+        return 2
+    if failed and options.check:
+        print("python3 bench/quote.py brings the pages up to date", file=sys.stderr)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""The result files of bench/results: reads them, and takes new ones in.
+
+    results.py add FILE...     checks a result file and files it as bench/results/<gpu>/<date>-<commit>.json
+    results.py list [FOLDER]   prints the newest measurement of every name
+
+A folder holds the results of one GPU. For every name the newest measurement over all its files counts. Files of the simulator, of
+several GPUs, of wrong results or of an unknown commit are refused.
+"""
+
+import csv
+import dataclasses
+import datetime
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results"
+BOOK_GPU = "h200"  # the machine that the book's numbers come from
+
+LADDER = {"head_dim": 128, "mask": "full", "seqlen": 4096}  # the shape of the README's table and picture: batch 4, heads 16
+
+NAME = re.compile(r"(?P<kind>forward|ncu)/(?P<who>ch\d\d/step\d+|[a-z]\w*)/(?P<dtype>f32|f16|bf16|e4m3)/d(?P<head_dim>\d+)"
+                  r"/(?P<mask>full|causal)/n(?P<seqlen>\d+)")
+
+
+class Refused(Exception):
+    """A file, a folder or a name that cannot be used; the text says why and names the cure."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One measured cell, or one that was skipped."""
+
+    name: str
+    context: dict  # of its file
+    when: datetime.datetime
+    milliseconds: float  # median; NaN if skipped
+    values: dict  # the counters: FLOPS, bytes_per_second, workspace_bytes, error, ...
+    label: str  # the step in a few words
+    skipped: str  # why it was not measured, or ""
+
+    @property
+    def cell(self):
+        """The parts of the name: kind (forward), who (ch01/step2, cudnn), dtype, head_dim, mask, seqlen."""
+        parts = NAME.fullmatch(self.name).groupdict()
+        return {**parts, "head_dim": int(parts["head_dim"]), "seqlen": int(parts["seqlen"])}
+
+
+def commit():
+    """The commit that is measured: FLASHBOOK_COMMIT, or what git says, or "unknown"."""
+    described = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
+    return os.environ.get("FLASHBOOK_COMMIT") or described.stdout.strip() or "unknown"
+
+
+def folder_of(context):
+    """The folder's name for a machine: h200 for an NVIDIA H200."""
+    machine = context.get("gpu") or context.get("cpu") or ""
+    words = re.sub(r"(?i)nvidia|geforce|tesla|\(.*?\)", "", machine).lower().split()
+    return re.sub(r"[^a-z0-9]+", "-", "-".join(words)).strip("-")
+
+
+def read(path):
+    """The entries of one result file."""
+    try:
+        whole = json.loads(pathlib.Path(path).read_text())
+        context, runs = whole["context"], whole["benchmarks"]
+        when = datetime.datetime.fromisoformat(context["date"]).astimezone(datetime.timezone.utc)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Refused(f"{path} is no result file ({error}): write one with bench/forward --out") from None
+    if context.get("machine") == "simulator":
+        raise Refused(f"{path} was measured in the simulator: its times say nothing about a GPU; measure on one")
+    for key in ("machine", "commit", "gpu" if context.get("machine") == "gpu" else "cpu"):
+        if context.get(key, "unknown") in ("unknown", ""):
+            raise Refused(f"{path} does not say its {key}: measure with ./flashbook bench, which sets FLASHBOOK_COMMIT")
+    return [entry_of(run, context, when, path) for run in runs if run.get("run_type") == "iteration"]
+
+
+def entry_of(run, context, when, path):
+    name = run.get("name", "")
+    if not NAME.fullmatch(name):
+        raise Refused(f"{path} has a result named {name!r}: names are forward/ch01/step2/bf16/d128/causal/n2048")
+    skipped = run.get("error_message", "no reason given") if run.get("error_occurred") else ""
+    if skipped and run.get("label") == "wrong":
+        raise Refused(f"{path}: {name} was wrong ({skipped}): mend it and measure again")
+    scale = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}[run["time_unit"]]
+    values = {key: value for key, value in run.items() if isinstance(value, (int, float)) and key != "iterations"}
+    return Entry(name, context, when, float("nan") if skipped else run["real_time"] * scale, values,
+                 run.get("label", ""), skipped)
+
+
+class Results:
+    """The newest entry of every name over some files, all of one machine."""
+
+    def __init__(self, paths):
+        self.history = []  # every entry, oldest first
+        for path in paths:
+            self.history += read(path)
+        self.history.sort(key=lambda entry: entry.when)
+        machines = sorted({folder_of(entry.context) for entry in self.history})
+        if len(machines) > 1:
+            raise Refused(f"results of several machines cannot be mixed: {', '.join(machines)}. Give each its own folder")
+        self.newest = {entry.name: entry for entry in self.history}
+
+    def context(self):
+        """The newest file's context, or {} without results."""
+        return self.history[-1].context if self.history else {}
+
+    def origin(self):
+        """The newest file's day and commit, and whether older ones still count."""
+        context = self.context()
+        commits = {entry.context["commit"] for entry in self.newest.values()}
+        return f"{context['date'][:10]}, commit {context['commit']}" + (" and earlier" if len(commits) > 1 else "")
+
+    def measured(self, name):
+        """The entry of that name. Raises Refused if it was never measured, or skipped."""
+        entry = self.newest.get(name)
+        if entry is None:
+            raise Refused(f"{name} was never measured: ./flashbook bench does it")
+        if entry.skipped:
+            raise Refused(f"{name} was skipped: {entry.skipped}")
+        return entry
+
+    def by_step(self, **shape):
+        """{(chapter, step): entry} of the forward pass of every step at head_dim, mask and seqlen, skipped ones too.
+
+        A chapter's own type: BF16 if it was measured in that, else E4M3, else whatever there is.
+        """
+        found = {}
+        for entry in self.newest.values():
+            cell = entry.cell
+            if cell["kind"] == "forward" and cell["who"].startswith("ch") and shape.items() <= cell.items():
+                key = (int(cell["who"][2:4]), int(cell["who"].split("step")[1]))
+                found.setdefault(key, {})[cell["dtype"]] = entry
+        order = ("bf16", "e4m3", "f16", "f32")
+        return {key: min(found[key].items(), key=lambda item: order.index(item[0]))[1] for key in sorted(found)}
+
+    def ratio(self, name, other):
+        """How many times as long `name` takes as `other`.
+
+        Where peers.py timed one of ours in turn with a peer, that is the median of the rounds' ratios, which is steadier than the
+        quotient of two medians.
+        """
+        entry, to = self.measured(name), self.measured(other)
+        for ours, peer, invert in ((entry, to, True), (to, entry, False)):
+            if peer.cell["who"].startswith("ch") or {**ours.cell, "who": ""} != {**peer.cell, "who": ""}:
+                continue
+            for past in reversed(self.history):
+                speed = past.values.get("vs_" + peer.cell["who"]) if past.name == ours.name else None
+                if speed:
+                    return 1 / speed if invert else speed
+        return entry.milliseconds / to.milliseconds
+
+
+def load(folder=RESULTS / BOOK_GPU):
+    """The results of one folder; empty if there is none."""
+    return Results(sorted(pathlib.Path(folder).glob("*.json")))
+
+
+def carried_over(gpu=BOOK_GPU):
+    """TFLOP/s of peers that were measured elsewhere, by name: {"forward/fa3/bf16/d128/full/n8192": 670.3}."""
+    found = {}
+    path = RESULTS / "peers" / f"{gpu}_forward.csv"
+    if not path.exists():
+        return found
+    with path.open() as file:
+        for row in csv.DictReader(file):
+            dtype, mask = {"fp8": "e4m3"}.get(row["dtype"], row["dtype"]), "causal" if row["causal"] == "1" else "full"
+            for peer, column in (("flash", "fa2_tflops"), ("fa3", "fa3_tflops"), ("cudnn", "cudnn_tflops")):
+                if row[column]:
+                    name = f"forward/{peer}/{dtype}/d{row['head_dim']}/{mask}/n{row['seqlen']}"
+                    found[name] = float(row[column])
+    return found
+
+
+def add(path, results=None):
+    """Files a result file under its GPU, date and commit; returns where."""
+    entries = read(path)
+    if not entries:
+        raise Refused(f"{path} holds no result")
+    context = entries[0].context
+    folder = (results or RESULTS) / folder_of(context)
+    commit = re.sub(r"[^\w.-]", "-", context["commit"])
+    stem = f"{context['date'][:10]}-{commit}"
+    target = folder / f"{stem}.json"
+    for i in range(2, 100):
+        if not target.exists():
+            break
+        target = folder / f"{stem}-{i}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    Results([*folder.glob("*.json"), path])  # refuses to mix
+    shutil.copyfile(path, target)
+    return target
+
+
+def main(words):
+    try:
+        if words[:1] == ["add"] and len(words) > 1:
+            for path in words[1:]:
+                print(add(path))
+        elif words[:1] == ["list"] and len(words) < 3:
+            for name, entry in sorted(load(*words[1:]).newest.items()):
+                rate = entry.values.get("FLOPS", 0) / 1e12
+                print(f"{name:48}", f"skipped: {entry.skipped}" if entry.skipped
+                      else f"{entry.milliseconds:10.3f} ms {rate:8.2f} TFLOP/s  {entry.context['commit']}")
+        else:
+            print(__doc__, file=sys.stderr)
+            return 2
+    except Refused as reason:
+        print(f"results.py: {reason}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

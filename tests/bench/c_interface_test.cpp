@@ -1,0 +1,152 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+
+#include "bench/chapters.h"
+#include "bench/flashbook.h"
+#include "common/app/runner.h"
+#include "common/attention/inputs.h"
+#include "tests/require_gpu.h"
+
+namespace flashbook {
+namespace {
+
+FlashbookShape small_shape() {
+  return {.batch = 1,
+          .heads = 2,
+          .kv_heads = 1,
+          .seqlen_q = 33,
+          .seqlen_k = 40,
+          .head_dim = 64,
+          .causal = 1,
+          .dtype = FLASHBOOK_F32,
+          .scale = 0.125f};
+}
+
+/// Tensors that are never looked at: every call with them is refused before.
+FlashbookTensors some_tensors() {
+  static float memory[1];
+  return {memory, memory, memory, memory, memory, memory};
+}
+
+bool last_error_has(const std::string& part) {
+  return std::string(flashbook_last_error()).find(part) != std::string::npos;
+}
+
+void expect_refused(int chapter, int step, const FlashbookShape* shape, const FlashbookTensors* tensors,
+                    const std::string& because) {
+  EXPECT_EQ(flashbook_attention(chapter, step, shape, tensors, nullptr), FLASHBOOK_BAD_ARGUMENT) << because;
+  EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
+}
+
+TEST(CInterface, ListsEveryChapterAndStep) {
+  ASSERT_EQ(flashbook_chapter_count(), int(all_chapters().size()));
+  for (int place = 0; place < flashbook_chapter_count(); ++place) {
+    FlashbookChapter chapter = {};
+    ASSERT_EQ(flashbook_chapter(place, &chapter), FLASHBOOK_OK);
+    EXPECT_EQ(chapter.number, place + 1);
+    EXPECT_STREQ(chapter.name, all_chapters()[place]->name);
+    EXPECT_GE(chapter.steps, 1);
+    for (int step = 1; step <= chapter.steps; ++step)
+      EXPECT_NE(flashbook_step_name(chapter.number, step), nullptr);
+    EXPECT_EQ(flashbook_step_name(chapter.number, chapter.steps + 1), nullptr);
+  }
+  EXPECT_EQ(flashbook_chapter(-1, nullptr), FLASHBOOK_BAD_ARGUMENT);
+  FlashbookChapter chapter;
+  EXPECT_EQ(flashbook_chapter(flashbook_chapter_count(), &chapter), FLASHBOOK_BAD_ARGUMENT);
+  EXPECT_EQ(flashbook_chapter(0, nullptr), FLASHBOOK_BAD_ARGUMENT);
+}
+
+TEST(CInterface, RefusesBadArgumentsAndSaysWhy) {
+  const FlashbookShape shape = small_shape();
+  const FlashbookTensors tensors = some_tensors();
+  expect_refused(99, 1, &shape, &tensors, "no chapter 99");
+  expect_refused(1, 0, &shape, &tensors, "no step 0");
+  expect_refused(1, 99, &shape, &tensors, "no step 99");
+  expect_refused(1, 1, nullptr, &tensors, "shape is null");
+  expect_refused(1, 1, &shape, nullptr, "tensors is null");
+  expect_refused(2, 1, &shape, &tensors, "CPU code");
+
+  FlashbookShape wrong = shape;
+  wrong.dtype = 7;
+  expect_refused(1, 1, &wrong, &tensors, "dtype is 7");
+  wrong.dtype = FLASHBOOK_E4M3;
+  expect_refused(1, 1, &wrong, &tensors, "does not take e4m3");
+  wrong = shape;
+  wrong.scale = 0;
+  expect_refused(1, 1, &wrong, &tensors, "scale");
+  wrong = shape;
+  wrong.head_dim = 80;
+  expect_refused(1, 1, &wrong, &tensors, "head-dim");
+  wrong = shape;
+  wrong.heads = -1;
+  expect_refused(1, 1, &wrong, &tensors, "heads");
+
+  FlashbookTensors null = tensors;
+  null.lse = nullptr;
+  expect_refused(1, 1, &shape, &null, "lse");
+  null = tensors;
+  null.workspace = nullptr;
+  expect_refused(1, 1, &shape, &null, "workspace is null");
+}
+
+TEST(CInterface, WorkspaceAndCostAreTheChapters) {
+  const FlashbookShape shape = small_shape();
+  EXPECT_GT(flashbook_workspace_bytes(1, 1, &shape), 0);
+  EXPECT_STREQ(flashbook_last_error(), "");
+  EXPECT_EQ(flashbook_workspace_bytes(1, 9, &shape), -1);
+  EXPECT_TRUE(last_error_has("no step 9"));
+
+  double flops = 0, bytes = 0;
+  ASSERT_EQ(flashbook_cost(1, 2, &shape, &flops, &bytes), FLASHBOOK_OK);
+  EXPECT_EQ(flops, 4.0 * 64 * (33 * (8 + 40) / 2) * 2);  // query i sees 8 + i keys
+  EXPECT_GT(bytes, 0);
+  EXPECT_EQ(flashbook_cost(1, 2, &shape, nullptr, &bytes), FLASHBOOK_BAD_ARGUMENT);
+}
+
+TEST(CInterface, EachThreadHasItsOwnLastError) {
+  EXPECT_EQ(flashbook_workspace_bytes(99, 1, nullptr), -1);
+  std::thread([] { EXPECT_STREQ(flashbook_last_error(), ""); }).join();
+  EXPECT_TRUE(last_error_has("no chapter 99"));
+}
+
+class CInterfaceOnMachine : public MachineTest {};
+
+TEST_F(CInterfaceOnMachine, ComputesWhatTheChapterDoes) {
+  const FlashbookShape given = small_shape();
+  const Shape shape = {.batch = 1,
+                       .heads = 2,
+                       .kv_heads = 1,
+                       .seqlen_q = 33,
+                       .seqlen_k = 40,
+                       .head_dim = 64,
+                       .causal = true,
+                       .dtype = DType::f32,
+                       .scale = 0.125f};
+  const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
+  const auto on_device = [](std::size_t bytes, std::span<const float> values = {}) {
+    device::Buffer buffer(device::Place::device, bytes);
+    if (!values.empty()) buffer.upload(std::as_bytes(values));
+    return buffer;
+  };
+  const auto q = on_device(inputs.q.size() * 4, inputs.q), k = on_device(inputs.k.size() * 4, inputs.k),
+             v = on_device(inputs.v.size() * 4, inputs.v);
+  for (int step = 1; step <= int(all_chapters()[0]->steps.size()); ++step) {
+    const auto o = on_device(shape.q_elements() * 4), lse = on_device(shape.q_rows() * 4),
+               workspace = on_device(flashbook_workspace_bytes(1, step, &given));
+    const FlashbookTensors tensors = {
+        q.data(), k.data(), v.data(), o.data(), static_cast<float*>(lse.data()), workspace.data()};
+    ASSERT_EQ(flashbook_attention(1, step, &given, &tensors, nullptr), FLASHBOOK_OK)
+        << flashbook_last_error();
+    const Outputs want = run_once(*all_chapters()[0], shape, inputs, step);
+    std::vector<float> got(shape.q_elements()), got_lse(shape.q_rows());
+    o.download(std::as_writable_bytes(std::span(got)));
+    lse.download(std::as_writable_bytes(std::span(got_lse)));
+    EXPECT_EQ(got, want.o) << "step " << step;
+    EXPECT_EQ(got_lse, want.lse) << "step " << step;
+  }
+}
+
+}  // namespace
+}  // namespace flashbook

@@ -1,0 +1,276 @@
+"""The scripts of bench/: what they take, what they refuse, what they quote."""
+
+import contextlib
+import io
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
+sys.path.insert(0, str(BENCH))
+import ncu_bytes
+import peers
+import quote
+import results
+from results import Refused
+
+STEP1, STEP2 = (f"forward/ch01/step{step}/bf16/d128/full/n4096" for step in (1, 2))
+CUDNN = "forward/cudnn/bf16/d128/full/n4096"
+
+
+def run_of(name, milliseconds=10.0, **values):
+    return {"name": name, "run_name": name, "run_type": "iteration", "real_time": milliseconds, "time_unit": "ms", "FLOPS": 5e12 / milliseconds,
+            "bytes_per_second": 1e12, "tensor_bytes": 2.5e8, "workspace_bytes": 6.4e9, "error": 1.5e-3, "label": "a step", **values}
+
+
+def skipped(name, reason="needs 9 GB of GPU memory and 1 GB are free"):
+    return {"name": name, "run_type": "iteration", "error_occurred": True, "error_message": reason, "real_time": 0.0, "time_unit": "ms",
+            "label": "skipped"}
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.files = 0
+
+    def write(self, *runs, **context):
+        """A result file; the first is the oldest."""
+        self.files += 1
+        context = {"date": f"2026-01-{self.files:02}T12:00:00+00:00", "machine": "gpu", "gpu": "NVIDIA H200", "cpu": "some CPU", "num_cpus": 2,
+                   "commit": f"abc{self.files}", "ch01": "Naive attention", **context}
+        path = self.folder / f"{99 - self.files}.json"  # by name, the newest comes first
+        path.write_text(json.dumps({"context": context, "benchmarks": list(runs)}))
+        return path
+
+    def refused(self, because):
+        return self.assertRaisesRegex(Refused, because)
+
+
+class Reading(Case):
+    def test_the_newest_measurement_of_a_name_wins(self):
+        self.write(run_of(STEP1, 30.0), run_of(STEP2, 3.0))
+        self.write(run_of(STEP1, 20.0))
+        measured = results.load(self.folder)
+        self.assertEqual(measured.measured(STEP1).milliseconds, 20.0)
+        self.assertEqual(measured.measured(STEP2).milliseconds, 3.0)
+
+    def test_dates_are_compared_across_time_zones(self):
+        self.write(run_of(STEP1, 30.0), date="2026-01-01T12:00:00+00:00")
+        self.write(run_of(STEP1, 20.0), date="2026-01-01T12:30:00+02:00")
+        self.assertEqual(results.load(self.folder).measured(STEP1).milliseconds, 30.0)
+
+    def test_units_and_aggregates(self):
+        self.write(run_of(STEP1, 5.0, time_unit="us"), run_of(STEP1, 7.0) | {"run_type": "aggregate", "name": STEP1 + "_mean"})
+        self.assertEqual(results.load(self.folder).measured(STEP1).milliseconds, 5e-3)
+
+    def test_no_results_are_no_error_until_one_is_asked_for(self):
+        measured = results.load(self.folder / "nowhere")
+        self.assertEqual(measured.newest, {})
+        with self.refused("never measured"):
+            measured.measured(STEP1)
+
+    def test_a_skipped_cell_is_known_and_has_no_numbers(self):
+        self.write(run_of(STEP1))
+        self.write(skipped(STEP1))
+        measured = results.load(self.folder)
+        self.assertIn("9 GB", measured.newest[STEP1].skipped)
+        with self.refused("skipped: needs 9 GB"):
+            measured.measured(STEP1)
+
+    def test_refuses_the_simulator(self):
+        path = self.write(run_of(STEP1), machine="simulator")
+        with self.refused("simulator"):
+            results.read(path)
+
+    def test_refuses_to_mix_machines(self):
+        self.write(run_of(STEP1))
+        self.write(run_of(STEP1), gpu="NVIDIA H100 80GB HBM3")
+        with self.refused("h100-80gb-hbm3, h200"):
+            results.load(self.folder)
+
+    def test_refuses_wrong_results_unknown_commits_odd_names_and_other_files(self):
+        with self.refused("was wrong"):
+            results.read(self.write(skipped(STEP1) | {"label": "wrong"}))
+        with self.refused("does not say its commit"):
+            results.read(self.write(run_of(STEP1), commit="unknown"))
+        with self.refused("does not say its gpu"):
+            results.read(self.write(run_of(STEP1), gpu=""))
+        for name in ("forward/ch1/step1/bf16/d128/full/n4096", STEP1 + "/iterations:1/manual_time", STEP1 + "_median", ""):
+            with self.refused("names are"):
+                results.read(self.write(run_of(name)))
+        other = self.folder / "other.json"
+        for text in ("", "[]", "{}", '{"context": {}, "benchmarks": []}'):
+            other.write_text(text)
+            with self.refused("no result file"):
+                results.read(other)
+
+    def test_ratio_is_of_times_and_prefers_what_was_measured_in_turn(self):
+        self.write(run_of(STEP2, 10.0, vs_cudnn=0.125), run_of(CUDNN, 1.5))
+        self.write(run_of(STEP1, 50.0), run_of(STEP2, 10.0))
+        measured = results.load(self.folder)
+        self.assertEqual(measured.ratio(STEP1, STEP2), 5.0)
+        self.assertEqual(measured.ratio(CUDNN, STEP2), 0.125)
+        self.assertEqual(measured.ratio(STEP2, CUDNN), 8.0)
+
+    def test_peers_measured_elsewhere_are_carried_over(self):
+        self.assertEqual(results.carried_over()["forward/fa3/bf16/d128/full/n4096"], 676.0)
+        self.assertEqual(results.carried_over()["forward/cudnn/e4m3/d256/causal/n16384"], 994.8)
+        self.assertNotIn("forward/flash/e4m3/d128/full/n4096", results.carried_over())
+
+
+class Filing(Case):
+    def test_a_file_is_named_by_gpu_date_and_commit_and_replaces_none(self):
+        path = self.write(run_of(STEP1))
+        filed = [results.add(path, self.folder / "results") for _ in range(2)]
+        self.assertEqual([str(p.relative_to(self.folder)) for p in filed],
+                         ["results/h200/2026-01-01-abc1.json", "results/h200/2026-01-01-abc1-2.json"])
+
+    def test_what_cannot_be_read_is_not_filed(self):
+        with self.refused("simulator"):
+            results.add(self.write(run_of(STEP1), machine="simulator"), self.folder / "results")
+        with self.refused("no result"):
+            results.add(self.write(), self.folder / "results")
+        self.assertFalse((self.folder / "results").exists())
+
+
+class Quoting(Case):
+    def setUp(self):
+        super().setUp()
+        self.write(run_of(STEP1, 50.0), run_of(STEP2, 12.345), skipped("forward/ch01/step2/bf16/d64/full/n4096"),
+                   run_of("forward/ch02/step1/f32/d64/full/n4096", 900.0) | {"bytes_per_second": None})
+        self.measured = results.load(self.folder)
+
+    def quoted(self, text):
+        return quote.quoted(text, self.measured)
+
+    def span(self, words, text="?"):
+        return f"<!-- num {words} -->{text}<!-- /num -->"
+
+    def test_numbers_are_put_in_and_then_right(self):
+        for words, want in ((f"{STEP2} ms .1f", "12.3"), (f"{STEP2} tflops .2f", "0.41"), (f"{STEP2} gbps .0f", "1000"),
+                            (f"{STEP2} gbytes .2f", "12.35"), (f"{STEP2} workspace .1f", "6.4"), (f"{STEP2} error .1e", "1.5e-03"),
+                            (f"{STEP2} tensor_bytes .1e", "2.5e+08"), (f"ratio {STEP1} {STEP2} .2f", "4.05"),
+                            ("forward/fa3/bf16/d128/full/n4096 tflops .0f", "676")):
+            mended, wrong = self.quoted(f"It takes {self.span(words)} ms.")
+            self.assertEqual(mended, f"It takes {self.span(words, want)} ms.")
+            self.assertEqual(len(wrong), 1)
+            self.assertEqual(self.quoted(mended), (mended, []))
+
+    def test_a_tampered_number_is_found_with_its_line(self):
+        _, wrong = self.quoted("one\n\ntwo " + self.span(f"{STEP2} ms .1f", "11.9"))
+        self.assertEqual(wrong, [(3, "says '11.9', the results say '12.3'")])
+
+    def test_what_was_not_measured_stays_and_is_reported(self):
+        for words, because in ((f"{STEP2[:-4]}512 ms .1f", "never measured"), ("forward/ch01/step2/bf16/d64/full/n4096 ms .1f", "skipped"),
+                               (f"{STEP2} speed .1f", "has no speed"), (f"{STEP2} ms", "NAME FIELD FORMAT"), (f"{STEP2} ms .q", "format"),
+                               ("forward/ch02/step1/f32/d64/full/n4096 gbps .1f", "bytes_per_second")):
+            text = self.span(words, "1")
+            mended, wrong = self.quoted(text)
+            self.assertEqual(mended, text)
+            self.assertIn(because, wrong[0][1])
+
+    def test_spans_that_are_not_closed_are_reported(self):
+        for text in (f"<!-- num {STEP2} ms .1f -->12.3", f"<!-- num {STEP2} ms .1f --><b>1</b><!-- /num -->", "<!-- table ladder -->\n| a |"):
+            _, wrong = self.quoted(text)
+            self.assertIn("not closed", wrong[0][1])
+
+    def test_code_is_left_alone(self):
+        for text in ("```\n" + self.span("x y z") + "\n```\n", "Write `" + self.span("x y z") + "`."):
+            self.assertEqual(self.quoted(text), (text, []))
+
+    def test_tables(self):
+        mended, wrong = self.quoted("<!-- table ladder -->\nold\n<!-- /table -->\n<!-- table host -->\n<!-- /table -->\n")
+        self.assertEqual(len(wrong), 2)
+        self.assertEqual(self.quoted(mended), (mended, []))
+        self.assertIn("| 1 Naive attention | a step | 12.3 ms | 0.41 | 6.40 GB |", mended)
+        self.assertIn("| *FlashAttention-3* | measured apart | - | 676 | - |", mended)
+        self.assertIn("| 900 ms |", mended)
+        self.assertIn("commit abc1", mended)
+        _, wrong = self.quoted("<!-- table nothing -->\n<!-- /table -->")
+        self.assertIn("no table nothing", wrong[0][1])
+
+    def test_the_program_checks_and_mends(self):
+        page = self.folder / "page.md"
+        page.write_text(self.span(f"{STEP2} ms .1f", "99"))
+        command = [sys.executable, str(BENCH / "quote.py"), "--results", str(self.folder), str(page)]
+        self.assertEqual(subprocess.run([*command, "--check"], capture_output=True).returncode, 1)
+        self.assertIn("99", page.read_text())
+        self.assertEqual(subprocess.run(command, capture_output=True).returncode, 0)
+        self.assertEqual(page.read_text(), self.span(f"{STEP2} ms .1f", "12.3"))
+        self.assertEqual(subprocess.run([*command, "--check"], capture_output=True).returncode, 0)
+
+
+class Racing(Case):
+    def test_a_round_is_compared_with_itself(self):
+        shape = peers.Shape(4, 16, 16, 4096, 4096, 128, 0, peers.DTYPES["bf16"], 0.1)
+        problem = peers.Problem(shape, "bf16", None, None, None)
+        ours = peers.Contestant("ch01/step2", "tiles and warps", None, values={"bytes": 2e9, "workspace_bytes": 6e9, "error": 1e-3})
+        cudnn = peers.Contestant("cudnn", "CUDNN_ATTENTION", None)
+        flash = peers.Contestant("flash", "FLASH_ATTENTION", None, skipped="No available kernel")
+        ours.milliseconds, cudnn.milliseconds = [10.0, 20.0, 40.0], [9.0, 4.0, 10.0]
+        runs = [peers.entry(problem, who, [ours, cudnn, flash], 4e12) for who in (ours, cudnn, flash)]
+        measured = results.Results([self.write(*runs)])
+        entry = measured.measured(STEP2)
+        self.assertEqual((entry.milliseconds, entry.values["FLOPS"], entry.values["bytes_per_second"]), (20.0, 2e14, 1e11))
+        self.assertEqual(entry.values["vs_cudnn"], 0.25)  # the median of 0.9, 0.2, 0.25, not 9 / 20
+        self.assertEqual(measured.ratio(CUDNN, STEP2), 0.25)
+        self.assertNotIn("vs_flash", entry.values)
+        self.assertEqual(measured.newest["forward/flash/bf16/d128/full/n4096"].skipped, "No available kernel")
+
+
+class Counting(Case):
+    HEAD = '"ID","Process ID","Kernel Name","Grid Size","Metric Name","Metric Unit","Metric Value"\n'
+
+    def rows(self, *launches):
+        return "==PROF== Connected\n" + self.HEAD + "".join(
+            f'"{i}","1","{kernel}","(1, 1, 1)","dram__bytes_{way}.sum","{unit}","{value}"\n'
+            for i, (kernel, unit, read, write) in enumerate(launches) for way, value in (("read", read), ("write", write)))
+
+    def test_the_first_launch_of_every_kernel_counts(self):
+        text = self.rows(("scores(T, T)", "byte", "1,000", "2,000"), ("softmax", "Kbyte", "4", "5"), ("scores(T, T)", "byte", "7", "7"))
+        self.assertEqual(sum(ncu_bytes.counted_bytes(text).values()), 12000)
+        self.assertEqual(ncu_bytes.counted_bytes("==ERROR== no permission\n"), {})
+
+    def test_model_and_counters_agree_within_15_percent(self):
+        counters, report, result = (self.folder / name for name in ("counters.csv", "report.json", "result.json"))
+        counters.write_text(self.rows(("scores", "byte", "600", "400")))
+        name = "ncu/ch01/step2/bf16/d128/full/n8192"
+        for model, code in ((1100, 0), (900, 0), (1300, 1), (800, 1)):
+            report.write_text(json.dumps({"shape": "batch 1", "steps": [{"memory_bytes": model}]}))
+            result.write_text(self.write(run_of(STEP1)).read_text())
+            with contextlib.redirect_stdout(io.StringIO()):
+                self.assertEqual(ncu_bytes.main(counters, report, result, name), code)
+            (entry,) = results.read(result)
+            self.assertEqual((entry.name, entry.values["bytes"], entry.values["model_bytes"]), (name, 1000, model))
+
+
+class Plotting(Case):
+    def test_the_same_results_give_the_same_bytes(self):
+        for python in (sys.executable, "/usr/bin/python3"):
+            if subprocess.run([python, "-c", "import matplotlib"], capture_output=True).returncode == 0:
+                break
+        else:
+            self.skipTest("matplotlib is missing (Debian: python3-matplotlib)")
+        source = self.folder / "source"
+        source.mkdir()
+        self.write(*(run_of(f"forward/ch01/step{step}/bf16/d{d}/{mask}/n{n}", n / step) for step in (1, 2) for d in (64, 128)
+                     for mask in ("full", "causal") for n in (512, 4096)), skipped("forward/ch01/step1/bf16/d128/full/n8192"),
+                   *(run_of(f"forward/ch02/step1/f32/d64/full/n{n}", n) | {"bytes_per_second": None} for n in (512, 1024))
+                   ).rename(source / "a.json")
+        seen = []
+        for name in ("first", "second"):
+            done = subprocess.run([python, str(BENCH / "plot.py"), "--results", str(source), "--out", str(self.folder / name)],
+                                  capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            seen.append({path.name: path.read_bytes() for path in (self.folder / name).iterdir()})
+        self.assertCountEqual(seen[0], [f"{plot}.{kind}" for plot in ("ladder", "seqlen", "memory", "roofline", "host")
+                                        for kind in ("png", "svg")])
+        self.assertEqual(seen[0], seen[1])
+
+
+unittest.main()
