@@ -76,7 +76,7 @@ def fastest_steps(measured):
 
 def label_of(measured, key):
     """How a series is called: "1 Naive attention", or "1.2 tiles and warps" while its chapter is alone."""
-    entry = next(e for e in reversed(measured.history) if e.cell["who"] == "ch%02d/step%d" % key and not e.skipped)
+    entry = next(e for e in reversed(measured.history) if e.name.startswith("forward/ch%02d/step%d/" % key) and not e.skipped)
     chapters = {chapter for chapter, _ in fastest_steps(measured)}
     return f"{key[0]}.{key[1]} {entry.label}" if len(chapters) < 2 else f"{key[0]} {entry.context.get(f'ch{key[0]:02}', '')}"
 
@@ -125,6 +125,7 @@ def ladder(measured, folder):
     figure, axes = plt.subplots(figsize=(7, 2.1 + 0.26 * len(rates)))
     axes.barh(range(len(rates)), rates, height=0.7, color=[shade(measured, key) for key in entries])
     axes.set(xscale="log", xlabel="TFLOP/s", yticks=range(len(rates)), xlim=(min(rates) / 12, 3000))
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_yticklabels([f"{chapter}.{step}  {entry.label}" for (chapter, step), entry in entries.items()])
     axes.set_ylim(len(rates) - 0.4, -0.6)
     axes.grid(axis="x")

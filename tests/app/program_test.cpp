@@ -59,8 +59,9 @@ class ProgramOnDevice : public Program {
 };
 
 TEST_F(ProgramOnDevice, RightResultsExitWith0AndAreWritten) {
-  const Finished done = chapter1("--seqlen 50 --heads 2 --causal --dtype f16 --output " + file("o.npy") +
-                                 " --lse " + file("lse.npy") + " --json " + file("report.json"));
+  const Finished done =
+      chapter1("--seqlen 50 --heads 2 --head-dim 64 --causal --dtype f16 --output " + file("o.npy") +
+               " --lse " + file("lse.npy") + " --json " + file("report.json"));
   EXPECT_EQ(done.code, 0) << done.output;
   EXPECT_NE(done.output.find("every row against the FP64 oracle"), std::string::npos) << done.output;
   const NpyArray o = read_npy(file("o.npy")), lse = read_npy(file("lse.npy"));
