@@ -12,6 +12,8 @@ PREDICTION = re.compile(r"> ?\*\*(Predicted|Measured)\.\*\* ?(.*)")
 HEADING = re.compile(r"(#{1,4}) +(.+?) *#*")
 FENCE = re.compile(r"(\s*)(```+|~~~+)\s*(\w*).*")
 LIST_ITEM = re.compile(r"([-*+]|\d+[.)]) ")
+# Marks of bench/quote.py around numbers and tables: the reader sees what stands between them.
+QUOTED = re.compile(r"<!-- /?(num|table)\b[^>]*-->")
 SNIPPET = re.compile(r"\s*<!-- from (\S+) -->\s*")
 HIGHLIGHTED = {"cpp": "cpp", "c++": "cpp", "cuda": "cpp", "c": "cpp", "python": "py", "py": "py"}
 
@@ -39,6 +41,14 @@ def repo_address(target, source):
     path, _, anchor = target.partition("#")
     path = posixpath.normpath(posixpath.join(posixpath.dirname(source), path)) if path else source
     return f"repo:{path}#{anchor}" if anchor else f"repo:{path}"
+
+
+def without_quote_marks(lines):
+    """The lines without the marks of bench/quote.py, except in fenced code, where they are an example."""
+    fenced = False
+    for number, text in lines:
+        fenced ^= bool(FENCE.fullmatch(text))
+        yield number, text if fenced else QUOTED.sub("", text)
 
 
 def raw(text, block=True):
@@ -134,7 +144,7 @@ class Translator:
 
     def translate(self, lines):
         """The lines in Doxygen's dialect; one line may become several."""
-        lines, i = list(lines), 0
+        lines, i = list(without_quote_marks(lines)), 0
         while i < len(lines):
             number, text = lines[i]
             i += 1
