@@ -17,8 +17,7 @@
 
 namespace flashbook::naive {
 
-constexpr int kTextbookSide =
-    16;  // a block is 16 x 16 threads: the usual 256, as square as the matrix it covers
+constexpr int kTextbookSide = 16;  // a block is 16 x 16 threads, as square as the matrix it covers
 
 //| ## Scores
 //|
@@ -35,6 +34,7 @@ __global__ void textbook_scores(const T* q,     // [batch * heads, seqlen_q, hea
   const int key = blockIdx.x * kTextbookSide + threadIdx.x;
   const int query = blockIdx.y * kTextbookSide + threadIdx.y;
   const int head = blockIdx.z;
+  // BEGIN SOLUTION ch01-scores
   if (query >= problem.seqlen_q || key >= problem.visible_keys(query)) return;
 
   const T* q_row = q + problem.q_row(head, query) * head_dim;
@@ -42,6 +42,14 @@ __global__ void textbook_scores(const T* q,     // [batch * heads, seqlen_q, hea
   float sum = 0.0f;  // float32 whatever T is: a sum of 128 products in f16 would lose the low digits
   for (int c = 0; c < head_dim; ++c) sum += to_float(q_row[c]) * to_float(k_row[c]);
   scores[problem.q_row(head, query) * problem.score_stride + key] = problem.scale * sum;
+  //~ // TODO: This knows the matrix's edges and where its rows begin. The mask, the sum and the scale are missing.
+  //~ if (query >= problem.seqlen_q || key >= problem.seqlen_k) return;
+  //~
+  //~ const T* q_row = q + problem.q_row(head, query) * head_dim;
+  //~ const T* k_row = k + problem.k_row(head, key) * head_dim;
+  //~ float sum = to_float(q_row[0]) * to_float(k_row[0]);
+  //~ scores[problem.q_row(head, query) * problem.score_stride + key] = sum;
+  // END SOLUTION ch01-scores
 }
 
 //| ## Softmax
@@ -65,6 +73,7 @@ __global__ void textbook_softmax(const float* scores,  // [batch * heads, seqlen
   const float* s = scores + row * problem.score_stride;
   T* p = probabilities + row * problem.score_stride;
 
+  // BEGIN SOLUTION ch01-softmax
   float row_max = -INFINITY;
   for (int j = 0; j < visible; ++j) row_max = fmaxf(row_max, s[j]);
   float row_sum = 0.0f;
@@ -73,6 +82,10 @@ __global__ void textbook_softmax(const float* scores,  // [batch * heads, seqlen
 
   // A row that sees no key has an empty sum: its log-sum-exp is log(0). `row_max` is -inf already.
   lse[row] = visible > 0 ? row_max + logf(row_sum) : -INFINITY;
+  //~ // TODO: This walks along the row once, and does nothing with it.
+  //~ for (int j = 0; j < visible; ++j) p[j] = from_float<T>(s[j]);
+  //~ lse[row] = 0.0f;
+  // END SOLUTION ch01-softmax
 }
 
 //| ## Values

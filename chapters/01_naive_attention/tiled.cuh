@@ -26,16 +26,13 @@
 
 namespace flashbook::naive {
 
-constexpr int kTile =
-    128;  // queries of a block's tile, and keys of it: 2 * 128 loads feed 128 * 128 products
-constexpr int kDepth =
-    32;  // of the summed dimension, how much is in shared memory at a time: one warp loads one row
-constexpr int kStride =
-    kTile + 4;  // floats between two tile rows: 16-byte aligned, and fewer bank conflicts than 128
-constexpr int kThreads = 256;      // 16 x 16 threads
-constexpr int kRowsPerThread = 8;  // 16 * 8 = 128 rows
-constexpr int kLoadsInFlight = 8;  // 16-byte loads that a softmax thread issues before it looks at the first
-constexpr int kScoreAlign = 8;     // rows of S and P start at multiples of 8 elements: 16 bytes in every type
+constexpr int kTile = 128;          // queries and keys of a tile: 2 * 128 loads feed 128 * 128 products
+constexpr int kDepth = 32;          // of the summed dimension, what is in shared memory at a time
+constexpr int kStride = kTile + 4;  // floats between tile rows: aligned to 16 bytes, few bank conflicts
+constexpr int kThreads = 256;       // 16 x 16 threads
+constexpr int kRowsPerThread = 8;   // 16 * 8 = 128 rows
+constexpr int kLoadsInFlight = 8;   // 16-byte loads that a softmax thread issues before it looks at the first
+constexpr int kScoreAlign = 8;      // rows of S and P start at multiples of 8 elements, 16 bytes or more
 
 static_assert(kDepth == 32, "load_transposed gives lane i column i of a chunk");
 
@@ -161,6 +158,7 @@ struct __align__(4 * sizeof(T)) Four {
   T element[4];
 };
 
+// BEGIN SOLUTION ch01-shuffles
 /// The maximum of `value` over the warp, in every lane.
 inline __device__ float warp_max(float value) {
   for (int distance = 16; distance > 0; distance /= 2)
@@ -173,6 +171,16 @@ inline __device__ float warp_sum(float value) {
   for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
   return value;
 }
+//~ /// The maximum of `value` over the warp, in every lane.
+//~ inline __device__ float warp_max(float value) {
+//~   return value;  // TODO: so far each lane has only its own
+//~ }
+//~
+//~ /// The sum of `value` over the warp, in every lane.
+//~ inline __device__ float warp_sum(float value) {
+//~   return value;  // TODO: so far each lane has only its own
+//~ }
+// END SOLUTION ch01-shuffles
 
 /// P = softmax(S) and the log-sum-exp, one warp a row and one row a block. Grid: (rows); dynamic shared
 /// memory: score_stride floats.
@@ -218,8 +226,7 @@ __global__ void __launch_bounds__(32)
   }
   row_sum = warp_sum(row_sum);
 
-  const float inverse_sum =
-      1.0f / row_sum;  // one division a row instead of one an element; unused if no key is visible
+  const float inverse_sum = 1.0f / row_sum;  // one division a row; not used if no key is visible
   T* p = probabilities + row * problem.score_stride;
   for (int j = 4 * lane; j < visible; j += 128) {
     const Four<float> four = *reinterpret_cast<const Four<float>*>(cache + j);

@@ -1,20 +1,20 @@
-/// \file
-/// Step 4 - tiles of queries and keys, vectors, all cores.
-///
-/// Step 3 needs no memory for scores, but it spends its time badly: a chain of dependent additions for every
-/// score, a library call for every exponential, and a walk over all of K and V for every single query. Here
-/// the same one pass goes tile by tile: 64 keys at a time for 64 queries. A tile of K and V is fetched and
-/// widened to float once for 64 queries, the loops run over neighbouring elements so that they become vector
-/// instructions, and the correction of O is paid once a tile instead of once a key.
-///
-/// The budget of a core, in KB at head_dim 64 / 128 / 256: tiles of Q, K, V and O 16 / 32 / 64 each, scores
-/// 16: 80 / 144 / 272 in all. It fits the L2 cache of a core; what an inner loop touches, some rows, fits the
-/// L1. On a GPU the same tiles fit shared memory and registers: exchange "core" for "block" and this is
-/// chapter 3.
-///
-/// Predicted: 10x to 20x over step 1 on two cores. Two cores give 2x, vectors of 8 floats up to 8x on two
-/// thirds of the work, and a vectorised exponential takes the rest off the path. Measured: see the chapter's
-/// table.
+//| # Step 4: tiles, vectors, all cores
+//|
+//| Step 3 needs no memory for scores, but it spends its time badly: a chain of dependent additions for every score, library
+//| calls for every exponential, a correction of all of O for every key, and a walk over all of K and V for every single
+//| query.
+//|
+//| **Idea.** The same one pass goes tile by tile: 64 keys at a time for 64 queries. A tile of K and V is fetched and
+//| widened to float once for 64 queries; the loops run over neighbouring elements, so that they become vector instructions;
+//| and O is corrected once a tile instead of once a key.
+//|
+//| **Budget of a core**, in KB at head_dim 64 / 128 / 256: tiles of Q, K, V and O, 16 / 32 / 64 each, and scores, 16.
+//| Together 80 / 144 / 272, which fits an L2 cache of 512 KB. What an innermost loop touches is a few rows, and fits the
+//| L1. On a GPU the same tiles fit shared memory and registers: put "block" for "core", and this is chapter 3.
+//|
+//| **Predicted.** 10x to 20x over step 1 on two cores, so 5x to 10x a core. Vectors of 8 floats bring up to 8x on the dot
+//| products, which are most of the work. The weighted sum of the values was in vectors before; a
+//| vectorised exponential takes the rest off the path. Measured: see the chapter's table.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -31,49 +31,56 @@
 namespace flashbook {
 
 constexpr int kRowsQ = 64;  // queries of a tile: each number of K and V is used by so many
-constexpr int kRowsK = 64;  // keys of a tile: 128 would push the tiles of head_dim 256 out of many L2 caches
+constexpr int kRowsK = 64;  // keys of a tile: 128 would need 416 KB at head_dim 256, most of an L2 cache
 
 //| ## What a core holds
+//|
 //| One task is a tile of queries of one head. Its state is what step 3 had for one row, 64 times over: the unfinished row
-//| of O, the running maximum and the running sum.
+//| of O, the running maximum and the running sum. K, V and the scores are of one tile of keys at a time.
+//|
+//| Row maxima are kept in base 2, where $e^x$ is $2^{x \log_2 e}$ and [`exp2_fast`](exp2.h) computes it. The factor
+//| $\log_2 e$ goes into Q together with the softmax scale, so it costs nothing.
 
 /// The tiles of one task.
 template <int kHeadDim>
 struct alignas(64) Tiles {
-  float q[kRowsQ][kHeadDim];             // times scale * log2(e)
+  float q[kRowsQ][kHeadDim];             // times scale * log2(e), once for all keys
   float k_transposed[kHeadDim][kRowsK];  // so that the scores of neighbouring keys are neighbours in a vector
   float v[kRowsK][kHeadDim];
   float scores[kRowsQ][kRowsK];  // then, in place, the weights
   float o[kRowsQ][kHeadDim];     // not yet divided by row_sum
   float row_max[kRowsQ];         // in base 2: largest score * log2(e)
-  float row_sum[kRowsQ];
+  float row_sum[kRowsQ];         // the same number in both bases
 };
 
 //| ## A tile's worth of softmax
-//| The merge rule of step 2 with a whole tile as the part that comes in. Keys that a query does not see score $-\infty$, which
-//| the exponential turns into a weight of 0: no branch in the loops, only one `fill` before them.
+//|
+//| The merge rule of step 2 with a whole tile as the part that comes in. Keys that a query does not see score $-\infty$,
+//| which the exponential turns into a weight of 0: no branch in the loops, only one `fill` before them.
 //|
 //| A tile may be masked from end to end, and so may all tiles before it. Then the maximum is still $-\infty$, and
-//| $-\infty - (-\infty)$ is no number. Subtracting 0 instead gives weights $2^{-\infty} = 0$, which is right.
+//| $-\infty - (-\infty)$ is no number. Subtracting 0 instead is right: the weights are $2^{-\infty} = 0$ then.
 
 /// Turns one row of scores into weights, and merges the row's state with them.
 template <int kHeadDim>
 void softmax_row(float (&scores)[kRowsK], int visible, float& row_max, float& row_sum, float (&o)[kHeadDim]) {
   std::fill(scores + visible, scores + kRowsK, kMinusInfinity);
   const float new_max = std::max(row_max, max_of(scores));
-  const float subtracted = new_max == kMinusInfinity ? 0 : new_max;
+  const float subtracted = new_max == kMinusInfinity ? 0 : new_max;  // never -inf - -inf
   const float correction =
       exp2_fast(row_max - subtracted);  // 0 before the first visible key: there is nothing to keep
 
+  // Weights are measured against the new maximum at once: what comes in needs no factor, only what was there.
   for (float& score : scores) score = exp2_fast(score - subtracted);
   row_sum = row_sum * correction + sum_of(scores);
   row_max = new_max;
-  for (float& element : o) element *= correction;
+  for (float& element : o) element *= correction;  // before the tile's values come in
 }
 
 //| ## All tiles
+//|
 //| Tasks are independent: each writes its own rows of O, so the cores share nothing but the inputs. The walk over keys ends
-//| with the last key that the tile's last query sees: under a causal mask half of all tiles are never fetched.
+//| with the last key that the tile's last query sees: under a square causal mask about half of all tiles are never fetched.
 
 /// Attention, a tile of queries a task. Writes every row of O and of the log-sum-exp.
 template <typename T, int kHeadDim>
@@ -96,7 +103,6 @@ void attention_blocked(const Shape& shape,
 
     const auto tiles = std::make_unique<Tiles<kHeadDim>>();  // zeros: an empty O and empty sums
     std::fill_n(tiles->row_max, kRowsQ, kMinusInfinity);
-    // exp(scale * x) = 2^(scale * log2(e) * x): the factor costs nothing where Q is fetched.
     load_tile(q + first_row * kHeadDim, queries, shape.scale * std::numbers::log2e_v<float>, tiles->q);
 
     const int visible_keys = shape.visible_keys(first_query + queries - 1);  // the last query sees the most
@@ -106,13 +112,14 @@ void attention_blocked(const Shape& shape,
       load_transposed_tile(k + kv_offset, keys, tiles->k_transposed);
       load_tile(v + kv_offset, keys, 1.0f, tiles->v);
 
-      std::fill_n(&tiles->scores[0][0], kRowsQ * kRowsK, 0.0f);
+      std::fill_n(&tiles->scores[0][0], kRowsQ * kRowsK, 0.0f);  // multiply_add adds to it
       multiply_add(tiles->q, tiles->k_transposed, queries, tiles->scores);
       for (int row = 0; row < queries; ++row) {
+        // The causal diagonal cuts through some tiles: there every row sees a different number of keys.
         const int visible = std::clamp(shape.visible_keys(first_query + row) - first_key, 0, kRowsK);
         softmax_row(tiles->scores[row], visible, tiles->row_max[row], tiles->row_sum[row], tiles->o[row]);
       }
-      multiply_add(tiles->scores, tiles->v, queries, tiles->o);
+      multiply_add(tiles->scores, tiles->v, queries, tiles->o);  // these are weights by now
     }
 
     for (int row = 0; row < queries; ++row) {

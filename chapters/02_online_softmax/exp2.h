@@ -1,10 +1,9 @@
-/// \file
-/// 2^x for step 4: short, without branches, so that the compiler computes it for a whole vector of scores at
-/// once.
-///
-/// std::exp is a call per score, and a call cannot be vectorised without a vector library behind it. Softmax
-/// asks for less than std::exp gives: no exponent is above 0, and a weight below 2^-126 beside a weight of 1
-/// may as well be 0.
+//| # A short power of two
+//|
+//| $2^x$ for step 4: without branches, so that the compiler computes it for a whole vector of scores at once.
+//|
+//| `std::exp` is a call per score, and a call cannot be vectorised without a vector library behind it. Softmax asks for
+//| less than `std::exp` gives: no exponent is above 0, and a weight below $2^{-126}$ beside a weight of 1 may as well be 0.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -12,6 +11,7 @@
 namespace flashbook {
 
 //| ## Two parts of an exponent
+//|
 //| Cody and Waite split the argument: $2^x = 2^n \cdot 2^f$ with $n$ the nearest whole number and $-1/2 \le f \le 1/2$.
 //|
 //| The first factor needs no arithmetic: a float stores its exponent in bits 23 to 30, with 127 added, so $2^n$ is the
@@ -21,10 +21,10 @@ namespace flashbook {
 //| Rounding takes one addition: beside $1.5 \cdot 2^{23}$ a float has no room for a fraction, so the sum is rounded to a
 //| whole number, which then stands in its low bits, where the integer is wanted anyway.
 //|
-//| The second factor is a polynomial of degree 6, minimax for the relative error on $[-1/2, 1/2]$ with $c_0 = 1$ held, so that
-//| whole exponents come out exactly: a least-squares fit, reweighted until its error is level (Lawson's algorithm). The
-//| coefficients were rounded to float one after the other, each followed by a new fit of the rest; with them the polynomial errs
-//| by $3 \cdot 10^{-9}$, a twentieth of what a float can tell apart.
+//| The second factor is a polynomial of degree 6, minimax for the relative error on $[-1/2, 1/2]$ with $c_0 = 1$ held, so
+//| that whole exponents come out exactly: a least-squares fit, reweighted until its error is level (Lawson's algorithm).
+//| The coefficients were rounded to float one after the other, each followed by a new fit of the rest; with them the
+//| polynomial errs by $3 \cdot 10^{-9}$, a twentieth of what a float can tell apart.
 
 /// 2^x for x <= 0. Relative error at most 9.1e-8 for every float in [-126, 0] (half a unit in the last place
 /// is 6e-8); 0 for every x < -126 and for -inf.

@@ -1,9 +1,10 @@
-/// \file
-/// What steps 1 to 3 share: a loop over the rows of a problem, and the score of one key.
-///
-/// Attention is a question that each query asks on its own: how well does every key match me, and what is the
-/// average of the values under these weights? So steps 1 to 3 are written for one row of Q. Everything around
-/// that row stands here: batch, heads, the causal mask, element types.
+//| # What steps 1 to 3 share
+//|
+//| A loop over the rows of a problem, and the score of one key.
+//|
+//| Attention is a question that each query asks on its own: how well does every key match me, and what is the average of
+//| the values under these weights? So steps 1 to 3 are written for one row of Q. Everything around that row stands here:
+//| batch, heads, the causal mask, element types.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -18,6 +19,7 @@ namespace flashbook {
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 //| ## One row
+//|
 //| A row is one query, the keys that it sees and their values. The causal mask is already in it: query `i` sees the first
 //| `visible_keys(i)` keys, so a mask is nothing but a shorter row.
 
@@ -32,22 +34,26 @@ struct Row {
 };
 
 //| ## The score of a key
-//| The scaled dot product of the query and the key. C++ fixes the order of floating-point additions, so the compiler may
-//| not split this sum over the lanes of a vector: each addition waits for the one before, about 4 cycles. Steps 1 to 3
-//| leave it so, since their subject is the softmax. Step 4 arranges the same sums so that neighbouring lanes belong to
-//| different keys; then no order changes and every lane works.
+//|
+//| The scaled dot product of the query and the key. C++ fixes the order of floating-point additions. So the compiler may
+//| multiply eight pairs at once, but it may not split the sum over the lanes of a vector: each addition waits for the one
+//| before, 2 to 4 cycles long. Only the next key's sum may start meanwhile, as far ahead as the processor looks.
+//|
+//| Steps 1 to 3 leave it so, since their subject is the softmax. Step 4 arranges the same sums so that neighbouring lanes
+//| belong to different keys; then no order changes, and every lane works.
 
 /// scale * (q . k[key])
 inline float score(const Row& row, int key) {
   const float* k = row.k + int64_t(key) * row.head_dim;  // [head_dim]
-  float sum = 0;
+  float sum = 0;                                         // one chain of head_dim additions
   for (int d = 0; d < row.head_dim; ++d) sum += row.q[d] * k[d];
   return row.scale * sum;
 }
 
 //| ## All rows
+//|
 //| Types differ in how a number is stored, not in how it is computed: everything is widened to float first, and rounded
-//| back once, when a row of O is done. A head's keys and values are widened before its rows, since every row reads them.
+//| back once, when a row of O is done. A head's keys and values are widened before its rows, since every row reads them all.
 
 /// The values as floats.
 template <typename T>
@@ -83,11 +89,11 @@ void for_each_row(const Shape& shape,
       const Row row = {.q = head_q.data() + int64_t(query) * shape.head_dim,
                        .k = head_k.data(),
                        .v = head_v.data(),
-                       .keys = shape.visible_keys(query),
+                       .keys = shape.visible_keys(query),  // the causal mask: a shorter row
                        .head_dim = shape.head_dim,
                        .scale = shape.scale};
 
-      std::vector<float> row_o(shape.head_dim);
+      std::vector<float> row_o(shape.head_dim);  // zeros; float32 sums whatever T is
       // An average over no keys would be 0 / 0: the contract asks for O = 0 and the log of an empty sum.
       lse[row_index] = row.keys == 0 ? kMinusInfinity : attention_row(row, row_o.data());
       std::transform(row_o.begin(), row_o.end(), o + row_index * shape.head_dim, from_float<T>);

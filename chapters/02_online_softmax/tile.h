@@ -1,9 +1,10 @@
-/// \file
-/// What step 4 does with a tile: fetch it as floats, multiply it, take a row's maximum and sum.
-///
-/// Every function is a plain loop nest that g++ and clang++ turn into vector instructions at -O3. None needs
-/// -ffast-math, since no loop asks the compiler to reorder a sum: neighbouring lanes always work on different
-/// results.
+//| # What step 4 does with a tile
+//|
+//| It fetches one as floats, multiplies two, and takes a row's maximum and sum.
+//|
+//| Every function is a plain loop nest. The products, the exponentials and the sums become vector instructions with g++ and
+//| clang++ at `-O3`. None needs `-ffast-math`, since no loop asks the compiler to reorder a sum: neighbouring lanes always
+//| work on different results.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -13,8 +14,10 @@
 namespace flashbook {
 
 //| ## Fetching a tile
+//|
 //| A tile is widened to float once and then used by every query of its query tile. K is also transposed: a row of the
-//| transposed tile holds one dimension of all keys side by side, so a vector holds the scores of neighbouring keys.
+//| transposed tile holds one dimension of all keys side by side, so a vector holds the scores of neighbouring keys. The
+//| transposition itself moves one number at a time. It is paid once for 64 queries.
 
 /// Rows `rows` of `source` as floats, times `factor`; the tile's other rows become 0.
 template <int kRows, int kHeadDim, typename T>
@@ -22,7 +25,7 @@ void load_tile(const T* source,  // [rows, kHeadDim]
                int rows, float factor, float (&tile)[kRows][kHeadDim]) {
   for (int row = 0; row < rows; ++row)
     for (int d = 0; d < kHeadDim; ++d) tile[row][d] = factor * to_float(source[row * kHeadDim + d]);
-  // Beyond the last row lies what the tile before left behind, or NaN: weight 0 times NaN would still be NaN.
+  // Beyond the last row the tile before is still there. Its weights will be 0, but 0 times infinity is NaN.
   for (int row = rows; row < kRows; ++row) std::fill_n(tile[row], kHeadDim, 0.0f);
 }
 
@@ -32,28 +35,29 @@ void load_transposed_tile(const T* source,  // [rows, kHeadDim]
                           int rows, float (&tile)[kHeadDim][kRows]) {
   for (int d = 0; d < kHeadDim; ++d) {
     for (int row = 0; row < rows; ++row) tile[d][row] = to_float(source[row * kHeadDim + d]);
-    std::fill(tile[d] + rows, tile[d] + kRows, 0.0f);
+    std::fill(tile[d] + rows, tile[d] + kRows, 0.0f);  // no keys, so no old scores either
   }
 }
 
 //| ## Multiplying tiles
+//|
 //| Both products of attention are $C \mathrel{+}= A B$ with rows of $B$ along the vectors: the scores are Q times the
 //| transposed K, and O is the weights times V. Eight rows of $B$ are folded into a row of $C$ in one sweep. So an
 //| element of $C$ is loaded and stored once for eight multiply-adds, and the eight factors from $A$ stay in
-//| registers: eight of the sixteen that AVX2 has. The order of each sum is that of step 1's loop.
+//| registers: eight of the sixteen that AVX2 has. Each sum is taken in the order of step 1's loop.
 
 /// c += a * b for the first `rows` rows of a and c.
 template <int kRows, int kInner, int kColumns>
 void multiply_add(const float (&a)[kRows][kInner], const float (&b)[kInner][kColumns], int rows,
                   float (&c)[kRows][kColumns]) {
-  constexpr int kUnroll = 8;
+  constexpr int kUnroll = 8;  // rows of b in a sweep: 16 factors would take every AVX2 register
   static_assert(kInner % kUnroll == 0, "The sweep has no code for a rest.");
   for (int row = 0; row < rows; ++row)
     for (int inner = 0; inner < kInner; inner += kUnroll) {
       float factor[kUnroll];
-      for (int i = 0; i < kUnroll; ++i) factor[i] = a[row][inner + i];
-      for (int column = 0; column < kColumns; ++column) {
-        float sum = c[row][column];
+      for (int i = 0; i < kUnroll; ++i) factor[i] = a[row][inner + i];  // each goes to all lanes of a vector
+      for (int column = 0; column < kColumns; ++column) {  // becomes vectors: 8 columns at a time
+        float sum = c[row][column];  // a chain of 8 additions, but the next columns do not wait for it
         for (int i = 0; i < kUnroll; ++i) sum += factor[i] * b[inner + i][column];
         c[row][column] = sum;
       }
@@ -61,9 +65,12 @@ void multiply_add(const float (&a)[kRows][kInner], const float (&b)[kInner][kCol
 }
 
 //| ## Reducing a row
+//|
 //| A sum over one row would be a chain again. Eight partial results break it up: element $j$ goes to lane
-//| $j \bmod 8$, and at the end the upper half of the lanes is folded onto the lower, three times. It is the freedom
-//| of the merge rule, used inside a row; a GPU's warp folds its lanes the same way with shuffles.
+//| $j \bmod 8$, and at the end the upper half of the lanes is folded onto the lower, three times. At best the eight are
+//| one vector; where a compiler does not see that, they are still eight chains that need not wait for each other.
+//|
+//| It is the freedom of the merge rule, used inside a row. A GPU's warp folds its lanes the same way, with shuffles.
 
 constexpr int kLanes = 8;  // one AVX2 vector
 

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Cuts the student's tree: python3 course/handout.py DIR. DIR is made, whole or not at all; exit code 2 if it cannot be."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from fnmatch import fnmatch
+from pathlib import Path
+
+import manifest
+import regions
+from regions import Fault
+
+# What a student needs; * also crosses folders. What is not named here stays at home.
+HANDED_OUT = (
+    ".clang-format", ".clangd", ".gitignore", "CMakeLists.txt", "CMakePresets.json", "LICENSE", "flashbook", "cmake/ptxas_gate",
+    "chapters/CMakeLists.txt", "chapters/*/README.md", "chapters/*.cuh", "chapters/*.cu", "chapters/*.h", "chapters/*.cpp",
+    "chapters/*/exercises/exercises.json",
+    "common/CMakeLists.txt", "common/*.h", "common/*.cpp", "common/*.cu",
+    "docs/pages/*.md", "docs/figures/*.svg", "docs/plots/*.svg",
+    "tests/CMakeLists.txt", "tests/require_gpu.h", "tests/chapters/*", "tests/support/*", "tests/exercises/*",
+)
+# In CMake files: what belongs to the house's own tests and tools, whose sources stay at home.
+HOUSE = re.compile(r"^ *# BEGIN HOUSE\n.*?^ *# END HOUSE\n", re.MULTILINE | re.DOTALL)
+# In a page: lines of a source that it names.
+EXCERPT = re.compile(r"^<!-- from (\S+) -->\n```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TABLE = "<!-- exercises -->\n"
+
+
+def files_of_tree(root):
+    """Every file that is under version control or could be; every file if there is no git."""
+    listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    if listed.returncode == 0 and (root / ".git").exists():
+        names = listed.stdout.decode().split("\0")
+    else:
+        names = (str(path.relative_to(root)) for path in root.rglob("*"))
+    return sorted(name for name in names if name and (root / name).is_file())
+
+
+def handed_out_files(root):
+    return [name for name in files_of_tree(root) if any(fnmatch(name, pattern) for pattern in HANDED_OUT)]
+
+
+def readme(root, exercises):
+    """The hand-out's own README.md, with a table of all exercises."""
+    lines = ["| exercise | what | where |", "|---|---|---|"]
+    for e in exercises:
+        page = f"chapters/{e.chapter}/README.md#exercises"
+        lines.append(f"| [`{e.id}`]({page}) | {e.kind}: {e.title} | `{e.file}` |")
+    text = (root / "course" / "student.md").read_text(encoding="utf-8")
+    return text.replace(TABLE, "\n".join(lines) + "\n")
+
+
+def page_without_solutions(root, name, text):
+    """A chapter's page whose excerpts give no solution away."""
+    def replace(excerpt):
+        source = (root / name).parent / excerpt[1]
+        for region in regions.regions(source.read_text(encoding="utf-8"), excerpt[1]):
+            if region.telling() & set(regions.code(excerpt[2].splitlines())):
+                return f"> These lines are yours to write, in the exercise `{region.id}`."
+        return excerpt[0]
+
+    return EXCERPT.sub(replace, text)
+
+
+def contents(root, name, exercises, solved=()):
+    """What the hand-out has in its file `name`."""
+    text = (root / name).read_text(encoding="utf-8")
+    if fnmatch(name, "chapters/*/README.md"):
+        return page_without_solutions(root, name, text)
+    if name.startswith("chapters/") and "SOLUTION" in text:
+        return regions.cut(text, name, {e.id: e.title for e in exercises}, solved)
+    return HOUSE.sub("", text) if name.endswith("CMakeLists.txt") else text
+
+
+def write(root, target):
+    """Writes the hand-out into the empty folder `target`."""
+    exercises = manifest.load(root)
+    for name in handed_out_files(root):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (target / name).write_text(contents(root, name, exercises), encoding="utf-8")
+        shutil.copymode(root / name, target / name)
+    (target / "README.md").write_text(readme(root, exercises), encoding="utf-8")
+    return exercises
+
+
+def make(root, target):
+    """Makes the folder `target`, whole or not at all, and returns the exercises in it."""
+    target = Path(target).absolute()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise Fault(f"{target} is already there: name a folder that is new or empty")
+    if not target.parent.is_dir():
+        raise Fault(f"there is no folder {target.parent}: make it first")
+    try:
+        unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    except OSError as error:
+        raise Fault(f"cannot write in {target.parent}: {error.strerror}") from None
+    try:
+        exercises = write(root, unfinished)
+        unfinished.chmod(0o755)
+        os.replace(unfinished, target)  # an empty folder may stand there
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    return exercises
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit("usage: python3 course/handout.py DIR")
+    try:
+        exercises = make(manifest.ROOT, sys.argv[1])
+    except Fault as fault:
+        print(f"course handout: {fault}", file=sys.stderr)
+        sys.exit(2)
+    print(f"{sys.argv[1]}: {len(exercises)} exercises. Its README.md says how to begin.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""What students write, marked in the source that is compiled and tested:
+
+    // BEGIN SOLUTION ch01-scores
+    for (int c = 0; c < head_dim; ++c) ...    the solution, as it runs
+    //~ // TODO: sum the products.             what the hand-out has in its place, without the `//~ `
+    // END SOLUTION ch01-scores
+
+In the hand-out the region stands between `// BEGIN EXERCISE ch01-scores: title` and `// END EXERCISE ch01-scores`."""
+import re
+from dataclasses import dataclass, field
+
+BEGIN = re.compile(r"(\s*)// BEGIN SOLUTION (\S+)\s*")
+END = re.compile(r"\s*// END SOLUTION (\S+)\s*")
+STUB = re.compile(r"(\s*)//~ ?(.*)")
+MARKER = re.compile(r"\s*//.*\b(BEGIN|END) SOLUTION\b.*")  # also one that is misspelt
+
+
+class Fault(Exception):
+    """What is wrong with the course, in one line that says where."""
+
+
+def code(lines):
+    """The lines that are code, without comments and spaces."""
+    bare = ("".join(re.sub(r"//.*", "", line).split()) for line in lines)
+    return [line for line in bare if line]
+
+
+@dataclass
+class Region:
+    id: str
+    line: int  # of BEGIN
+    indent: str
+    solution: list = field(default_factory=list)
+    stub: list = field(default_factory=list)
+
+    def telling(self):
+        """Lines of code that are in the solution alone, and long enough to give it away."""
+        return {line for line in set(code(self.solution)) - set(code(self.stub)) if len(line) > 25}
+
+
+def parse(text, name):
+    """The text as a list of lines and, where one stood, Regions. `name` is the file, for messages."""
+    parts, region, seen = [], None, {}
+    for number, line in enumerate(text.splitlines(), 1):
+        where = f"{name}:{number}"
+        begin, end, stub = BEGIN.fullmatch(line), END.fullmatch(line), STUB.fullmatch(line)
+        if begin:
+            if region:
+                raise Fault(f"{where}: {begin[2]} begins inside {region.id}, which has not ended")
+            if begin[2] in seen:
+                raise Fault(f"{where}: {begin[2]} is already in line {seen[begin[2]]}")
+            region = Region(begin[2], number, begin[1])
+            seen[region.id] = number
+        elif end:
+            if not region:
+                raise Fault(f"{where}: {end[1]} ends, but nothing has begun")
+            if end[1] != region.id:
+                raise Fault(f"{where}: {end[1]} ends, but it is {region.id} that began in line {region.line}")
+            if not any(line.strip() for line in region.solution):
+                raise Fault(f"{name}:{region.line}: {region.id} has no solution")
+            if not region.stub:
+                raise Fault(f"{name}:{region.line}: {region.id} has no stub: lines that begin with //~")
+            parts.append(region)
+            region = None
+        elif MARKER.fullmatch(line):
+            raise Fault(f"{where}: not a marker: write // BEGIN SOLUTION id or // END SOLUTION id")
+        elif stub:
+            if not region:
+                raise Fault(f"{where}: a stub line outside a solution")
+            region.stub.append((stub[1] + stub[2]).rstrip())
+        else:
+            (region.solution if region else parts).append(line)
+    if region:
+        raise Fault(f"{name}:{region.line}: {region.id} never ends")
+    return parts
+
+
+def regions(text, name):
+    return [part for part in parse(text, name) if isinstance(part, Region)]
+
+
+def cut(text, name, titles, solved=()):
+    """The text as students get it: each region's stub in the place of its solution. Those in `solved` keep the solution.
+    `titles` has the title of each region's exercise."""
+    lines = []
+    for part in parse(text, name):
+        if not isinstance(part, Region):
+            lines.append(part)
+            continue
+        if part.id not in titles:
+            raise Fault(f"{name}:{part.line}: {part.id} belongs to no exercise: add it to exercises.json")
+        lines.append(f"{part.indent}// BEGIN EXERCISE {part.id}: {titles[part.id]}")
+        lines += part.solution if part.id in solved else part.stub
+        lines.append(f"{part.indent}// END EXERCISE {part.id}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,318 @@
+#!/usr/bin/env python3
+"""The course's machinery on small trees of its own: regions, manifests, handing out, and what the check complains about."""
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+COURSE = Path(__file__).resolve().parents[2] / "course"
+sys.path.insert(0, str(COURSE))
+
+import check  # noqa: E402
+import handout  # noqa: E402
+import manifest  # noqa: E402
+import regions  # noqa: E402
+
+KERNEL = """\
+int answer() {
+  // BEGIN SOLUTION ch01-answer
+  const int six = 6;  // half a dozen
+  return six * 7 + some_longer_expression;
+  //~ // TODO: the answer.
+  //~
+  //~ return 0;
+  // END SOLUTION ch01-answer
+}
+"""
+HANDED_OUT = """\
+int answer() {
+  // BEGIN EXERCISE ch01-answer: the answer
+  // TODO: the answer.
+
+  return 0;
+  // END EXERCISE ch01-answer
+}
+"""
+ENTRY = {"id": "ch01-answer", "title": "the answer", "kind": "mend", "file": "kernel.cuh", "hint": "It is a `number`."}
+PAGE = """\
+# One
+
+## Exercises
+
+### ch01-answer: the answer
+
+In kernel.cuh.
+
+    ./flashbook course try ch01-answer
+
+<details>
+<summary>Hint</summary>
+
+It is a
+`number`.
+
+</details>
+"""
+
+
+class Regions(unittest.TestCase):
+    def fault(self, *lines):
+        with self.assertRaises(regions.Fault) as raised:
+            regions.parse("\n".join(lines), "a.cuh")
+        return str(raised.exception)
+
+    def test_cut(self):
+        self.assertEqual(regions.cut(KERNEL, "a.cuh", {"ch01-answer": "the answer"}), HANDED_OUT)
+
+    def test_a_solved_region_keeps_its_solution(self):
+        text = regions.cut(KERNEL, "a.cuh", {"ch01-answer": "the answer"}, solved=["ch01-answer"])
+        self.assertIn("  return six * 7", text)
+        self.assertNotIn("TODO", text)
+        self.assertNotIn("//~", text)
+
+    def test_only_the_solution_s_lines_go(self):
+        [region] = regions.regions(KERNEL, "a.cuh")
+        self.assertEqual((len(region.solution), len(region.stub)), (2, 3))
+        cut = regions.cut(KERNEL, "a.cuh", {"ch01-answer": ""})
+        self.assertEqual(len(cut.splitlines()), len(KERNEL.splitlines()) - len(region.solution))
+
+    def test_text_without_regions_stays_as_it_is(self):
+        self.assertEqual(regions.cut("a\n\n  b\n", "a.cuh", {}), "a\n\n  b\n")
+
+    def test_several_regions(self):
+        second = KERNEL.replace("ch01-answer", "ch01-other")
+        self.assertEqual([r.id for r in regions.regions(KERNEL + second, "a.cuh")], ["ch01-answer", "ch01-other"])
+
+    def test_what_is_wrong_is_said_with_its_line(self):
+        begin, end, code, stub = "// BEGIN SOLUTION x", "// END SOLUTION x", "code", "//~ stub"
+        self.assertEqual(self.fault(code, begin, "// BEGIN SOLUTION y"), "a.cuh:3: y begins inside x, which has not ended")
+        self.assertEqual(self.fault(begin, code, stub), "a.cuh:1: x never ends")
+        self.assertEqual(self.fault(code, end), "a.cuh:2: x ends, but nothing has begun")
+        self.assertEqual(self.fault(begin, "// END SOLUTION y"), "a.cuh:2: y ends, but it is x that began in line 1")
+        self.assertEqual(self.fault(begin, code, stub, end, begin), "a.cuh:5: x is already in line 1")
+        self.assertEqual(self.fault(begin, code, end), "a.cuh:1: x has no stub: lines that begin with //~")
+        self.assertEqual(self.fault(begin, "", stub, end), "a.cuh:1: x has no solution")
+        self.assertEqual(self.fault(code, stub), "a.cuh:2: a stub line outside a solution")
+        self.assertIn("a.cuh:1: not a marker", self.fault("// BEGIN SOLUTION"))
+        self.assertIn("a.cuh:1: not a marker", self.fault("//BEGIN SOLUTION x"))
+        self.assertIn("a.cuh:2: not a marker", self.fault(begin, "// END SOLUTION x y"))
+
+    def test_a_region_without_an_exercise(self):
+        with self.assertRaisesRegex(regions.Fault, r"a.cuh:2: ch01-answer belongs to no exercise"):
+            regions.cut(KERNEL, "a.cuh", {})
+
+
+class Tree(unittest.TestCase):
+    """A book of one chapter with one exercise, in a temporary folder."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.top = Path(folder.name)
+        self.root = self.top / "book"
+        self.write("chapters/01_one/kernel.cuh", KERNEL)
+        self.write("chapters/01_one/README.md", PAGE)
+        self.write("chapters/01_one/exercises/exercises.json", json.dumps([ENTRY]))
+        self.write("chapters/CMakeLists.txt", "a\n# BEGIN HOUSE\nb\n# END HOUSE\nc\n  # BEGIN HOUSE\n  d\n  # END HOUSE\n")
+        self.write("tests/exercises/ch01-answer.cpp", "test\n")
+        self.write("course/student.md", "Welcome.\n\n<!-- exercises -->\n")
+        self.write("flashbook", "#!/bin/sh\n").chmod(0o755)
+        self.write("notes.txt", "not for students\n")
+        self.write("chapters/01_one/draft.txt", "not for students\n")
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def entries(self, *entries):
+        self.write("chapters/01_one/exercises/exercises.json", json.dumps(entries))
+
+    def files(self, folder):
+        return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+class Handout(Tree):
+    def test_has_what_students_need_and_nothing_else(self):
+        target = self.top / "student"
+        handout.make(self.root, target)
+        self.assertEqual(self.files(target), {
+            "README.md", "flashbook", "chapters/CMakeLists.txt", "chapters/01_one/README.md", "chapters/01_one/kernel.cuh",
+            "chapters/01_one/exercises/exercises.json", "tests/exercises/ch01-answer.cpp"})
+        self.assertEqual((target / "chapters/01_one/kernel.cuh").read_text(), HANDED_OUT)
+        self.assertEqual((target / "chapters/CMakeLists.txt").read_text(), "a\nc\n")
+        self.assertIn("| mend: the answer | `chapters/01_one/kernel.cuh` |", (target / "README.md").read_text())
+        self.assertTrue((target / "flashbook").stat().st_mode & 0o111)
+
+    def test_excerpts_of_a_solution_are_left_out_of_pages(self):
+        def excerpt(line):
+            return f"<!-- from kernel.cuh -->\n```cpp\n{line}\n```\n"
+        other = excerpt("int answer() {")
+        self.write("chapters/01_one/README.md", PAGE + excerpt("  return six * 7 + some_longer_expression;") + other)
+        handout.make(self.root, self.top / "student")
+        self.assertEqual((self.top / "student/chapters/01_one/README.md").read_text(),
+                         PAGE + "> These lines are yours to write, in the exercise `ch01-answer`.\n" + other)
+
+    def test_takes_an_empty_folder(self):
+        target = self.top / "student"
+        target.mkdir()
+        handout.make(self.root, target)
+        self.assertTrue((target / "README.md").exists())
+
+    def test_refuses_a_folder_with_something_in_it(self):
+        for occupied in (self.root, self.root / "flashbook"):
+            before = self.files(self.root)
+            with self.assertRaisesRegex(regions.Fault, "already there: name a folder that is new or empty"):
+                handout.make(self.root, occupied)
+            self.assertEqual(self.files(self.root), before)
+
+    def test_refuses_a_folder_whose_parent_is_missing(self):
+        with self.assertRaisesRegex(regions.Fault, "there is no folder"):
+            handout.make(self.root, self.top / "no" / "student")
+
+    def test_leaves_nothing_behind_when_it_fails(self):
+        self.write("chapters/01_one/zz.cuh", "// BEGIN SOLUTION ch01-answer\n")  # the last file, when all others are written
+        with self.assertRaisesRegex(regions.Fault, "never ends"):
+            handout.make(self.root, self.top / "student")
+        self.assertEqual(list(self.top.iterdir()), [self.root])
+
+    def test_does_not_take_what_git_ignores(self):
+        self.write(".gitignore", "old.cuh\n")
+        self.write("chapters/01_one/old.cuh", "old\n")
+        subprocess.run(["git", "init", "-q", self.root], check=True)
+        handout.make(self.root, self.top / "student")
+        files = self.files(self.top / "student")
+        self.assertIn("chapters/01_one/kernel.cuh", files)
+        self.assertNotIn("chapters/01_one/old.cuh", files)
+
+    def test_on_the_command_line(self):
+        def run(*arguments):
+            return subprocess.run([sys.executable, COURSE / "handout.py", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  text=True, check=False)
+        refused = run(self.root)
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("course handout:", refused.stderr)
+        self.assertNotIn("Traceback", refused.stderr)
+        self.assertEqual(run().returncode, 1)
+
+
+class Manifest(Tree):
+    def fault(self, *entries):
+        self.entries(*entries)
+        with self.assertRaises(regions.Fault) as raised:
+            manifest.load(self.root)
+        return str(raised.exception)
+
+    def test_loads(self):
+        [exercise] = manifest.load(self.root)
+        self.assertEqual((exercise.file, exercise.chapter, exercise.program, exercise.needs),
+                         ("chapters/01_one/kernel.cuh", "01_one", "exercise.ch01-answer", []))
+
+    def test_says_what_is_wrong(self):
+        self.assertIn("exercises.json: ch01-answer: an id reads ch02-name", self.fault_in_chapter_2())
+        self.assertIn("kind is one of write, predict, mend, not guess", self.fault({**ENTRY, "kind": "guess"}))
+        self.assertIn("there is no chapters/01_one/gone.cuh", self.fault({**ENTRY, "file": "gone.cuh"}))
+        self.assertIn("hint must be a text", self.fault({**ENTRY, "hint": " "}))
+        self.assertIn("hint must be a text", self.fault({**ENTRY, "hint": ["one", "two"]}))
+        self.assertIn("it takes id, title", self.fault({**ENTRY, "hint2": "another"}))
+        self.assertIn("ch01-answer is there twice", self.fault(ENTRY, ENTRY))
+        self.assertIn("what it needs comes before it", self.fault({**ENTRY, "needs": ["ch01-later"]}))
+        self.write("chapters/01_one/exercises/exercises.json", "[{]")
+        with self.assertRaisesRegex(regions.Fault, "exercises.json: Expecting"):
+            manifest.load(self.root)
+
+    def fault_in_chapter_2(self):
+        other = self.write("chapters/02_two/exercises/exercises.json", json.dumps([ENTRY]))
+        self.write("chapters/02_two/kernel.cuh", "")
+        try:
+            return self.fault(ENTRY)
+        finally:
+            other.unlink()
+
+
+class Check(Tree):
+    def faults(self, find):
+        return list(find(self.root, manifest.load(self.root)))
+
+    def in_handout(self, change=lambda tree: None):
+        tree = self.top / "student"
+        exercises = handout.make(self.root, tree)
+        change(tree)
+        return list(check.handout_faults(self.root, tree, exercises))
+
+    def test_regions_and_exercises_are_the_same(self):
+        self.assertEqual(self.faults(check.region_faults), [])
+        self.write("chapters/01_one/second.cuh", KERNEL)
+        self.write("chapters/01_one/third.cuh", KERNEL.replace("ch01-answer", "ch01-stranger"))
+        faults = "\n".join(self.faults(check.region_faults))
+        self.assertIn("second.cuh:2: ch01-answer is already in chapters/01_one/kernel.cuh", faults)
+        self.assertIn("third.cuh: ch01-stranger belongs to no exercise", faults)
+        self.entries({**ENTRY, "file": "second.cuh"})
+        self.assertIn("ch01-answer: its region is in chapters/01_one/kernel.cuh", "\n".join(self.faults(check.region_faults)))
+
+    def test_the_page_has_each_exercise(self):
+        few = "01_one: 1 exercises; a chapter has 3 to 5"
+        self.assertEqual(self.faults(check.page_faults), [few])
+        for old, new, fault in (
+                ("### ch01-answer", "### ch01-question", "there is no '### ch01-answer: the answer'"),
+                ("It is a\n`number`.", "Guess.", "is not the one hint"),
+                ("</details>", "</details>\n<details><summary>Hint</summary>Another</details>", "is not the one hint"),
+                ("kernel.cuh", "some file", "does not name the file to edit, kernel.cuh"),
+                ("try ch01-answer", "try it", "does not say how to know"),
+                ("## Exercises", "## More", "there is no '### ch01-answer: the answer'")):
+            self.write("chapters/01_one/README.md", PAGE.replace(old, new))
+            self.assertIn(fault, "\n".join(self.faults(check.page_faults)), old)
+        self.entries({**ENTRY, "kind": "write"})
+        self.assertIn("01_one: no exercise is a kernel to mend", self.faults(check.page_faults))
+
+    def test_strays(self):
+        self.assertEqual(self.faults(check.stray_faults), [])
+        self.write("chapters/01_one/exercises/old.cuh", "")
+        self.write("tests/exercises/ch01-old.cpp", "")
+        faults = "\n".join(self.faults(check.stray_faults))
+        self.assertIn("chapters/01_one/exercises/old.cuh belongs to no exercise", faults)
+        self.assertIn("tests/exercises/ch01-old.cpp tests no exercise", faults)
+        subprocess.run(["git", "init", "-q", self.root], check=True)
+        self.assertIn("flashbook would be handed out and is not in git", "\n".join(self.faults(check.stray_faults)))
+
+    def test_a_good_handout(self):
+        self.assertEqual(self.in_handout(), [])
+
+    def test_strays_in_the_handout(self):
+        self.assertEqual(self.in_handout(lambda tree: (tree / "notes.txt").write_text("")), ["hand-out: notes.txt is a stray file"])
+
+    def test_a_missing_file(self):
+        self.assertEqual(self.in_handout(lambda tree: (tree / "flashbook").unlink()), ["hand-out: flashbook is missing"])
+
+    def test_a_solution_that_is_somewhere_else_too(self):
+        copy = "x;\nconst int six  = 6;\n\n// why not\n return six * 7 + some_longer_expression;\n"
+        self.write("chapters/01_one/copy.cuh", copy)
+        self.assertEqual(self.in_handout(), ["hand-out: chapters/01_one/copy.cuh has the solution of ch01-answer"])
+
+    def test_a_page_that_quotes_a_solution(self):
+        self.write("chapters/01_one/README.md", PAGE + "```cpp\nreturn six * 7 + some_longer_expression;\n```\n")
+        self.assertIn("README.md quotes the solution of ch01-answer", "\n".join(self.in_handout()))
+
+    def test_a_link_that_leads_nowhere(self):
+        self.write("chapters/01_one/README.md", PAGE + "[here](../../bench/results) [there](kernel.cuh#L3) [web](https://a.org)\n")
+        self.assertEqual(self.in_handout(), ["hand-out: chapters/01_one/README.md links to ../../bench/results, which is not handed out"])
+
+
+class TheBook(unittest.TestCase):
+    """The real tree, as far as it can be read without building it."""
+
+    def test_has_no_fault(self):
+        root = manifest.ROOT
+        exercises = manifest.load(root)
+        self.assertEqual([*check.region_faults(root, exercises), *check.page_faults(root, exercises)], [])
+        with tempfile.TemporaryDirectory() as folder:
+            tree = Path(folder) / "student"
+            handout.make(root, tree)
+            self.assertEqual(list(check.handout_faults(root, tree, exercises)), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

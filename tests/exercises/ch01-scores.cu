@@ -1,0 +1,79 @@
+#include <algorithm>
+
+#include "chapters/01_naive_attention/textbook.cuh"
+#include "tests/exercises/exercise.h"
+
+namespace flashbook::testing {
+namespace {
+
+using naive::Problem;
+
+class Scores : public MachineTest {};
+
+/// Every score of `heads` heads against a sum in double; what the mask hides, and what lies behind a row's
+/// last key, must not be written.
+void expect_scores(int heads, int head_dim, Problem problem) {
+  const int key_heads = heads / problem.group, stride = problem.score_stride;
+  const std::vector<float> q = random_numbers(std::size_t(heads) * problem.seqlen_q * head_dim, 1);
+  const std::vector<float> k = random_numbers(std::size_t(key_heads) * problem.seqlen_k * head_dim, 2);
+  const DeviceArray q_array(DType::f32, q), k_array(DType::f32, k);
+  const DeviceArray scores(DType::f32, std::size_t(heads) * problem.seqlen_q * stride);
+  const auto blocks = [](int n) { return unsigned(n + naive::kTextbookSide - 1) / naive::kTextbookSide; };
+  run(naive::textbook_scores<float>, dim3(blocks(problem.seqlen_k), blocks(problem.seqlen_q), heads),
+      dim3(naive::kTextbookSide, naive::kTextbookSide), 0, q_array.as<float>(), k_array.as<float>(),
+      scores.as<float>(), head_dim, problem);
+
+  const std::vector<float> got = scores.download();
+  Comparison comparison;
+  for (int head = 0; head < heads; ++head)
+    for (int query = 0; query < problem.seqlen_q; ++query)
+      for (int key = 0; key < stride; ++key) {
+        const float* q_row = &q[(std::size_t(head) * problem.seqlen_q + query) * head_dim];
+        const float* k_row =
+            &k[(std::size_t(head / problem.group) * problem.seqlen_k + std::min(key, problem.seqlen_k - 1)) *
+               head_dim];
+        double sum = 0;
+        for (int c = 0; c < head_dim; ++c) sum += double(q_row[c]) * k_row[c];
+        const bool visible =
+            key < problem.seqlen_k && (!problem.causal || key <= query + problem.seqlen_k - problem.seqlen_q);
+        comparison.expect(got[(std::size_t(head) * problem.seqlen_q + query) * stride + key],
+                          visible ? problem.scale * sum : NAN, 1e-4, [&] {
+                            return "head " + std::to_string(head) + ", query " + std::to_string(query) +
+                                   ", key " + std::to_string(key);
+                          });
+      }
+  comparison.finish();
+}
+
+TEST_F(Scores, OfOneWholeBlock) {
+  expect_scores(
+      1, 64,
+      {.seqlen_q = 16, .seqlen_k = 16, .group = 1, .score_stride = 16, .causal = false, .scale = 0.125f});
+}
+
+TEST_F(Scores, WhereTheMatrixEndsInsideABlock) {
+  expect_scores(
+      1, 64,
+      {.seqlen_q = 19, .seqlen_k = 35, .group = 1, .score_stride = 40, .causal = false, .scale = 0.125f});
+}
+
+TEST_F(Scores, UnderACausalMask) {
+  expect_scores(
+      1, 64,
+      {.seqlen_q = 40, .seqlen_k = 40, .group = 1, .score_stride = 40, .causal = true, .scale = 0.125f});
+}
+
+TEST_F(Scores, UnderACausalMaskWithMoreKeysThanQueries) {
+  expect_scores(
+      2, 128,
+      {.seqlen_q = 17, .seqlen_k = 50, .group = 1, .score_stride = 50, .causal = true, .scale = 0.3f});
+}
+
+TEST_F(Scores, OfFourHeadsThatShareTwoHeadsOfKeys) {
+  expect_scores(
+      4, 64,
+      {.seqlen_q = 10, .seqlen_k = 12, .group = 2, .score_stride = 12, .causal = false, .scale = 1.0f});
+}
+
+}  // namespace
+}  // namespace flashbook::testing

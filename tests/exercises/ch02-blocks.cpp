@@ -1,0 +1,17 @@
+#include "chapters/02_online_softmax/exercises/row_in_blocks.h"
+#include "tests/exercises/attention_rows.h"
+
+namespace flashbook::testing {
+namespace {
+
+TEST(RowInBlocks, OfOneBlock) { expect_row(attention_row_in_blocks, random_numbers(kBlock, 1)); }
+TEST(RowInBlocks, OfAPartOfABlock) { expect_row(attention_row_in_blocks, rising(5)); }
+TEST(RowInBlocks, OfFallingScores) { expect_row(attention_row_in_blocks, falling(100)); }
+TEST(RowInBlocks, OfRisingScores) { expect_row(attention_row_in_blocks, rising(100)); }
+TEST(RowInBlocks, OfRandomScores) { expect_row(attention_row_in_blocks, random_numbers(1000, 2, 3)); }
+TEST(RowInBlocks, OfScoresWhoseExponentialIsInfinite) {
+  expect_row(attention_row_in_blocks, random_numbers(50, 5, 1000));
+}
+
+}  // namespace
+}  // namespace flashbook::testing

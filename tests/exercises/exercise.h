@@ -1,0 +1,96 @@
+/// \file
+/// What the tests of exercises share: device memory for a kernel, and comparisons that say where something is
+/// wrong.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "common/attention/tensors.h"
+#include "common/device/device.h"
+#include "common/device/launch.h"
+#include "tests/require_gpu.h"
+
+namespace flashbook::testing {
+
+/// Elements in device memory. What nobody has written is NaN.
+class DeviceArray {
+ public:
+  DeviceArray(DType type, std::size_t count)
+      : type_(type), buffer_(device::Place::device, count * size_of(type)) {}
+  DeviceArray(DType type, const std::vector<float>& values) : DeviceArray(type, values.size()) {
+    buffer_.upload(encode(type, values));
+  }
+
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(buffer_.data());
+  }
+
+  std::vector<float> download() const {
+    std::vector<std::byte> bytes(buffer_.bytes());
+    buffer_.download(bytes);
+    return decode(type_, bytes);
+  }
+
+ private:
+  DType type_;
+  device::Buffer buffer_;
+};
+
+/// Launches a kernel and waits. What the machine complains about becomes the test's failure.
+template <typename... Params, typename... Args>
+void run(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, Args... args) {
+  try {
+    device::launch(kernel, grid, block, dynamic_shared_bytes, nullptr, args...);
+    device::synchronize();
+  } catch (const device::DeviceError& error) {
+    FAIL() << error.what();
+  }
+}
+
+/// Normally distributed numbers, times `factor`.
+inline std::vector<float> random_numbers(std::size_t count, unsigned seed, float factor = 1) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, factor);
+  std::vector<float> numbers(count);
+  for (float& number : numbers) number = normal(random);
+  return numbers;
+}
+
+/// Counts wrong elements, and remembers the first.
+class Comparison {
+ public:
+  /// One element; `where()` says which: "head 0, query 3, key 5". NaN is right only where NaN is wanted,
+  /// since nothing should have been written there, and infinity where infinity is.
+  template <typename Where>
+  void expect(float got, double want, double tolerance, Where where) {
+    const bool right =
+        std::isnan(want) ? std::isnan(got) : got == want || std::abs(double(got) - want) <= tolerance;
+    ++elements_;
+    if (right || wrong_++ > 0) return;
+    first_ = where() + " is " + (std::isnan(got) ? "NaN, as unwritten memory is," : std::to_string(got)) +
+             " and should " + (std::isnan(want) ? "not be written" : "be " + std::to_string(want));
+  }
+
+  /// Fails the test if an element was wrong.
+  void finish() const {
+    if (wrong_ > 0)
+      ADD_FAILURE() << wrong_ << " of " << elements_ << " numbers are wrong. The first: " << first_;
+  }
+
+ private:
+  int elements_ = 0, wrong_ = 0;
+  std::string first_;
+};
+
+/// A number that a reader predicted; 2 % off is right.
+inline void expect_predicted(double got, double want) {
+  if (std::abs(got - want) <= 0.02 * std::abs(want)) return;
+  ADD_FAILURE() << (got == 0 ? "still 0: fill it in" : got < want ? "too small" : "too large");
+}
+
+}  // namespace flashbook::testing
