@@ -1,7 +1,9 @@
 /// \file
 /// What goes wrong around ldmatrix, stmatrix, mma.sync and wmma, and how exact tensor cores add. What is
 /// right is in ampere_test.cu.
+#include <cmath>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "common/numeric/float_formats.h"
@@ -195,6 +197,31 @@ float dot(const std::vector<float>& a, const std::vector<float>& b, float c) {
   d[0][0] = c;
   sim::multiply_accumulate(std::is_same_v<T, f16> ? DType::f16 : DType::bf16, a_bits, b_bits, d);
   return d[0][0];
+}
+
+/// Of every value of T or, for exact ones, which take their time, of some.
+template <typename T>
+void expect_values_kept(unsigned step) {
+  const uint16_t one[16][8] = {{from_float<T>(1).bits}};
+  for (unsigned bits = 0; bits < 0x10000; bits += step) {
+    const uint16_t a[16][16] = {{uint16_t(bits)}};
+    float d[16][8] = {};
+    sim::multiply_accumulate(std::is_same_v<T, f16> ? DType::f16 : DType::bf16, a, one, d);
+    const float value = to_float(T{uint16_t(bits)});
+    if (std::isnan(value))
+      ASSERT_TRUE(std::isnan(d[0][0])) << bits;
+    else
+      ASSERT_EQ(d[0][0], value) << bits;
+  }
+}
+
+TEST_F(Matrix, TensorCoresTakeEveryValue) {
+  sim::options().exact = false;
+  expect_values_kept<f16>(1);
+  expect_values_kept<bf16>(1);
+  sim::options().exact = true;
+  expect_values_kept<f16>(61);
+  expect_values_kept<bf16>(61);
 }
 
 TEST_F(Matrix, ExactTensorCoresCutOff) {
