@@ -1,19 +1,18 @@
 /// \file
 /// Barriers, shuffles and votes: what threads wait for each other in.
 #include <string>
+#include <string_view>
 
 #include "common/simulator/scheduler.h"
 
 namespace flashbook::sim {
 namespace {
 
-std::string call(const char* what, Location where) { return std::string(what) + " at " + to_string(where); }
-
 // The reports are functions of their own that never return: their strings would bloat the frames of the
 // callers, and hundreds of these frames wait on the fibers' stacks and compete for the cache.
 
 [[noreturn]] void outside_a_kernel(const char* what, Location where) {
-  throw Error(call(what, where) + " was called outside a kernel: launch the kernel instead");
+  throw Error(describe_call(what, where) + " was called outside a kernel: launch the kernel instead");
 }
 
 [[noreturn]] void not_in_mask(const Collective& collective, Location where, uint32_t mask, int lane) {
@@ -30,27 +29,35 @@ std::string call(const char* what, Location where) { return std::string(what) + 
 
 [[noreturn]] void disagree(const char* what, Location where, int barrier, int threads, Location first,
                            int expected) {
-  throw Error("threads disagree about barrier " + std::to_string(barrier) + ": " + call(what, where) +
-              " names " + std::to_string(threads) + " threads, the first to arrive, at " + to_string(first) +
-              ", " + std::to_string(expected));
+  throw Error("threads disagree about barrier " + std::to_string(barrier) + ": " +
+              describe_call(what, where) + " names " + std::to_string(threads) +
+              " threads, the first to arrive, at " + to_string(first) + ", " + std::to_string(expected));
 }
 
-/// The worker that runs the calling thread.
-Worker& worker(const char* what, Location where) {
-  if (!current_worker) outside_a_kernel(what, where);
-  return *current_worker;
+[[noreturn]] void lanes_missing(const Gathering& gathering) {
+  throw Error(describe_call(gathering.collective->name, gathering.where) + " needs the whole warp: " +
+              describe_lanes(~gathering.arrived) + " exited before or never existed");
+}
+
+bool same_place(Location a, Location b) {
+  return a.line == b.line && (a.file == b.file || std::string_view(a.file) == b.file);
 }
 
 }  // namespace
 
+Worker& running_worker(const char* what, Location where) {
+  if (!current_worker) outside_a_kernel(what, where);
+  return *current_worker;
+}
+
 // Barriers.
 
 void barrier_sync(const char* what, int barrier, int threads, Location where) {
-  worker(what, where).sync(what, barrier, threads, where);
+  running_worker(what, where).sync(what, barrier, threads, where);
 }
 
 void barrier_arrive(const char* what, int barrier, int threads, Location where) {
-  worker(what, where).arrive(what, barrier, threads, where);
+  running_worker(what, where).arrive(what, barrier, threads, where);
 }
 
 void Worker::sync(const char* what, int number, int threads, Location where) {
@@ -63,7 +70,7 @@ void Worker::sync(const char* what, int number, int threads, Location where) {
 
 void Worker::arrive(const char* what, int number, int threads, Location where) {
   if (threads == kWholeBlock)
-    throw Error(call(what, where) +
+    throw Error(describe_call(what, where) +
                 " names 0 threads: who arrives without waiting must say how many take part");
   complete_if_full(arrive_at(what, number, threads, where));
 }
@@ -71,15 +78,15 @@ void Worker::arrive(const char* what, int number, int threads, Location where) {
 /// Counts the current thread's arrival, if it keeps the rules.
 Barrier& Worker::arrive_at(const char* what, int number, int threads, Location where) {
   if (number < 0 || number >= kBarriers)
-    throw Error(call(what, where) + " names barrier " + std::to_string(number) +
+    throw Error(describe_call(what, where) + " names barrier " + std::to_string(number) +
                 ": a block has barriers 0 to 15");
   if (threads < 0 || threads % kWarpLanes != 0)
-    throw Error(call(what, where) + " names " + std::to_string(threads) +
+    throw Error(describe_call(what, where) + " names " + std::to_string(threads) +
                 " threads: whole warps arrive, so a multiple of 32");
   const int block = int(threads_.size());
   if (threads > block)
-    throw Error(call(what, where) + " waits for " + std::to_string(threads) + " threads: the block has " +
-                std::to_string(block));
+    throw Error(describe_call(what, where) + " waits for " + std::to_string(threads) +
+                " threads: the block has " + std::to_string(block));
   const auto counted = [block](int expected) { return expected == kWholeBlock ? block : expected; };
   Barrier& barrier = barriers_[std::size_t(number)];
   if (barrier.arrived == 0) {
@@ -104,7 +111,7 @@ bool Worker::complete_if_full(Barrier& barrier) {
 // Warps.
 
 void warp_collective(const Collective& collective, uint32_t mask, void* operand, Location where) {
-  worker(collective.name, where).gather(collective, mask, operand, where);
+  running_worker(collective.name, where).gather(collective, mask, operand, where);
 }
 
 void Worker::gather(const Collective& collective, uint32_t mask, void* operand, Location where) {
@@ -116,7 +123,8 @@ void Worker::gather(const Collective& collective, uint32_t mask, void* operand, 
   std::size_t mine = warp.gatherings.size();
   for (std::size_t i = 0; i < warp.gatherings.size(); ++i) {
     const Gathering& other = warp.gatherings[i];
-    if (other.collective == &collective && other.mask == mask) {
+    if (other.collective == &collective && other.mask == mask &&
+        (!collective.aligned || same_place(other.where, where))) {
       mine = i;
     } else if ((other.mask & self) && (other.arrived & mask)) {
       // They wait for this lane, and this lane would wait for them.
@@ -135,6 +143,7 @@ void Worker::gather(const Collective& collective, uint32_t mask, void* operand, 
 bool Worker::complete_if_full(Warp& warp, std::size_t gathering) {
   const Gathering full = warp.gatherings[gathering];
   if ((full.mask & warp.alive) != full.arrived) return false;
+  if (full.collective->aligned && full.arrived != kAllLanes) lanes_missing(full);
   warp.gatherings[gathering] = warp.gatherings.back();
   warp.gatherings.pop_back();
   full.collective->combine(warp.operands.data(), full.arrived, full.where);
@@ -147,12 +156,12 @@ int lane() { return current_worker ? current_worker->current().lane : 0; }
 // Shuffles and votes.
 
 void shuffle_reads_absent_lane(const Collective& collective, Location where, int reader, int source) {
-  throw Error(call(collective.name, where) + ": lane " + std::to_string(reader) + " reads lane " +
+  throw Error(describe_call(collective.name, where) + ": lane " + std::to_string(reader) + " reads lane " +
               std::to_string(source) + ", which is not in the mask or has exited");
 }
 
 void wrong_shuffle_width(const Collective& collective, int width, Location where) {
-  throw Error(call(collective.name, where) + " has width " + std::to_string(width) +
+  throw Error(describe_call(collective.name, where) + " has width " + std::to_string(width) +
               ": use 1, 2, 4, 8, 16 or 32");
 }
 

@@ -6,7 +6,10 @@
 
 #include "common/simulator/atomics.h"
 #include "common/simulator/barrier.h"
+#include "common/simulator/cp_async.h"
 #include "common/simulator/language.h"
 #include "common/simulator/launch.h"
+#include "common/simulator/ldmatrix.h"
 #include "common/simulator/math.h"
+#include "common/simulator/mma.h"
 #include "common/simulator/warp.h"

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -57,6 +58,16 @@ uint64_t from_environment(const char* name, uint64_t otherwise, uint64_t least, 
   return value;
 }
 
+Async async_from_environment() {
+  const char* name = "FLASHBOOK_SIM_ASYNC";
+  const char* text = std::getenv(name);
+  const std::string_view value = text ? text : "lazy";
+  if (value == "eager") return Async::eager;
+  if (value == "lazy") return Async::lazy;
+  if (value == "random") return Async::random;
+  throw Error(std::string(name) + "=" + text + ": use eager, lazy or random");
+}
+
 /// The error of the lowest block. Blocks are handed out in order, so it does not depend on the number of OS
 /// threads.
 class FirstError {
@@ -85,7 +96,8 @@ Options& options() {
   static Options options{
       int(from_environment("FLASHBOOK_SIM_THREADS", std::max(1u, std::thread::hardware_concurrency()), 1,
                            kMaxOsThreads)),
-      from_environment("FLASHBOOK_SIM_SEED", 0, 0, ~uint64_t(0))};
+      from_environment("FLASHBOOK_SIM_SEED", 0, 0, ~uint64_t(0)), async_from_environment(),
+      from_environment("FLASHBOOK_SIM_EXACT", 0, 0, 1) == 1};
   return options;
 }
 

@@ -15,15 +15,27 @@ struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// How grids run.
-struct Options {
-  int os_threads;  ///< blocks run on that many OS threads; at least 1
-  uint64_t seed;   ///< 0: warps run in order. Else: in a random order, the same for the same seed
+/// When an asynchronous copy lands. A kernel that is right is right in all three.
+enum class Async {
+  eager,  ///< as early as possible: when it is issued
+  lazy,   ///< as late as the rules allow: in the wait that names it. Until then its destination is NaN
+  random  ///< in between, by the seed
 };
 
-/// The options of this process. They start as FLASHBOOK_SIM_THREADS (default: one OS thread a core) and
-/// FLASHBOOK_SIM_SEED (default: 0) say. Not to be changed while a grid runs. Throws Error if a variable holds
-/// no number that makes sense.
+/// How grids run.
+struct Options {
+  int os_threads;             ///< blocks run on that many OS threads; at least 1
+  uint64_t seed;              ///< 0: warps run in order. Else: in a random order, the same for the same seed
+  Async async = Async::lazy;  ///< when asynchronous copies land
+  /// Whether tensor cores round as an H100's and an H200's do (tensor_core.h), which takes longer, or add in
+  /// plain float32.
+  bool exact = false;
+};
+
+/// The options of this process. They start as FLASHBOOK_SIM_THREADS (default: one OS thread a core),
+/// FLASHBOOK_SIM_SEED (default: 0), FLASHBOOK_SIM_ASYNC (eager, lazy or random; default: lazy) and
+/// FLASHBOOK_SIM_EXACT (0 or 1; default: 0) say. Not to be changed while a grid runs. Throws Error if a
+/// variable holds nothing that makes sense.
 Options& options();
 
 /// Shared memory that a block can have on an H100 or H200: 227 KB.

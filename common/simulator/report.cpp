@@ -50,6 +50,10 @@ std::string describe_lanes(uint32_t lanes) {
   return (lanes & (lanes - 1) ? "lanes " : "lane ") + text;
 }
 
+std::string describe_call(const char* what, Location where) {
+  return std::string(what) + " at " + to_string(where);
+}
+
 std::string describe_call(const Collective& collective, Location where, uint32_t mask) {
   return std::string(collective.name) + " at " + to_string(where) + " with mask " + hex(mask);
 }

@@ -99,6 +99,8 @@ void Worker::begin_block(uint64_t number, uint64_t seed) {
   for (Thread& thread : threads_) {
     thread.fiber = nullptr;
     thread.wait = Wait::nothing;
+    thread.copies.clear();
+    thread.copy_groups = 0;
   }
   for (int i = 0; i < int(warps_.size()); ++i) {
     Warp& warp = warps_[std::size_t(i)];

@@ -30,6 +30,15 @@ constexpr int kMaxWarps = kMaxThreads / kWarpLanes;
 /// What a thread that does not run waits for.
 enum class Wait : uint8_t { nothing, barrier, warp, exited };
 
+/// A cp.async that has not landed yet.
+struct PendingCopy {
+  unsigned char* shared;
+  const void* global;
+  std::size_t bytes;  ///< that it writes
+  std::size_t valid;  ///< that it reads; the others become zero
+  int group;          ///< the number of the thread's group that it belongs to, committed or not
+};
+
 /// A CUDA thread.
 struct Thread {
   uint3 index;  ///< threadIdx
@@ -40,6 +49,8 @@ struct Thread {
   Location where;
   int barrier = 0;    ///< of Wait::barrier
   uint32_t mask = 0;  ///< of Wait::warp
+  std::vector<PendingCopy> copies;
+  int copy_groups = 0;  ///< that it has committed
 };
 
 /// A collective for which some lanes of a warp have come and others have not.
@@ -97,7 +108,13 @@ class Worker {
   void sync(const char* what, int barrier, int threads, Location where);
   void arrive(const char* what, int barrier, int threads, Location where);
   void gather(const Collective& collective, uint32_t mask, void* operand, Location where);
+  void copy_async(const PendingCopy& copy);
+  void commit_copies();
+  void wait_for_copies(int groups_in_flight);
+  void wait_for_all_copies();
   unsigned char* dynamic_shared() { return shared_; }
+  bool is_shared(const void* address, std::size_t bytes) const;
+  std::string describe_address(const void* address) const;
   const Thread& current() const { return *current_; }
 
  private:
@@ -148,8 +165,14 @@ class Worker {
 /// What the calling OS thread runs blocks with; null outside a grid.
 extern thread_local constinit Worker* current_worker;
 
+/// The worker that runs the calling thread. Throws Error outside a kernel.
+Worker& running_worker(const char* what, Location where);
+
 /// "lanes 0-15, 20".
 std::string describe_lanes(uint32_t lanes);
+
+/// "cp_async_wait at kernel.cuh:12".
+std::string describe_call(const char* what, Location where);
 
 /// "__shfl_sync at kernel.cuh:12 with mask 0x0000ffff".
 std::string describe_call(const Collective& collective, Location where, uint32_t mask);

@@ -64,6 +64,11 @@ Symbols read_symbols() {
   return symbols;
 }
 
+const Symbols& symbols() {
+  static const Symbols symbols = read_symbols();
+  return symbols;
+}
+
 /// The thread-local memory that the calling OS thread has for the program itself, without its libraries.
 unsigned char* own_thread_local_memory() {
   unsigned char* memory = nullptr;
@@ -79,17 +84,22 @@ unsigned char* own_thread_local_memory() {
 }  // namespace
 
 std::vector<std::span<unsigned char>> static_shared_arrays() {
-  static const Symbols symbols = read_symbols();
   std::vector<std::span<unsigned char>> arrays;
+  if (!static_shared_arrays_are_known()) return arrays;
   unsigned char* memory = own_thread_local_memory();
-  if (!memory || memory + symbols.thread_idx != reinterpret_cast<unsigned char*>(&threadIdx)) return arrays;
-  for (const Range& range : symbols.shared) arrays.emplace_back(memory + range.offset, range.bytes);
+  for (const Range& range : symbols().shared) arrays.emplace_back(memory + range.offset, range.bytes);
   return arrays;
+}
+
+bool static_shared_arrays_are_known() {
+  unsigned char* memory = own_thread_local_memory();
+  return memory && memory + symbols().thread_idx == reinterpret_cast<unsigned char*>(&threadIdx);
 }
 
 #else
 
 std::vector<std::span<unsigned char>> static_shared_arrays() { return {}; }
+bool static_shared_arrays_are_known() { return false; }
 
 #endif
 

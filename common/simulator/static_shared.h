@@ -13,4 +13,7 @@ namespace flashbook::sim {
 /// stripped, if a kernel lies in a shared library, and on systems without ELF.
 std::vector<std::span<unsigned char>> static_shared_arrays();
 
+/// Whether they can be found at all: an address that is in none of them is then in no `__shared__` array.
+bool static_shared_arrays_are_known();
+
 }  // namespace flashbook::sim

@@ -14,7 +14,13 @@ struct Collective {
   /// Computes for the lanes of `lanes`; `operands[lane]` is what a lane handed in, `where` the call of the
   /// first to come.
   void (*combine)(void* const* operands, uint32_t lanes, Location where);
+  /// Whether it is an instruction that PTX calls .aligned: all 32 lanes execute the same one, so they come
+  /// from the same place in the source and none has exited.
+  bool aligned = false;
 };
+
+/// The mask of a whole warp.
+constexpr uint32_t kAllLanes = 0xffffffff;
 
 /// Waits until every lane in `mask` that has not exited takes part in `collective` with the same mask.
 void warp_collective(const Collective& collective, uint32_t mask, void* operand, Location where);

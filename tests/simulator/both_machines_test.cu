@@ -5,7 +5,6 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <span>
 #include <vector>
 
 #include "common/device/launch.h"
@@ -13,6 +12,7 @@
 #include "common/ptx/convert.h"
 #include "common/ptx/math.h"
 #include "tests/require_gpu.h"
+#include "tests/values.h"
 
 namespace flashbook {
 namespace {
@@ -201,26 +201,6 @@ __global__ void positions(unsigned* out) {
 }
 
 __global__ void nothing() {}
-
-// Values on the device.
-
-template <typename T>
-class Values {
- public:
-  explicit Values(std::size_t count) : buffer_(device::Place::device, count * sizeof(T)) {}
-  explicit Values(const std::vector<T>& values) : Values(values.size()) {
-    buffer_.upload(std::as_bytes(std::span(values)));
-  }
-  T* data() const { return static_cast<T*>(buffer_.data()); }
-  std::vector<T> get() const {
-    std::vector<T> values(buffer_.bytes() / sizeof(T));
-    buffer_.download(std::as_writable_bytes(std::span(values)));
-    return values;
-  }
-
- private:
-  device::Buffer buffer_;
-};
 
 using BothMachines = MachineTest;
 

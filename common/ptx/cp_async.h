@@ -1,0 +1,77 @@
+/// \file
+/// cp.async: copies from global to shared memory that pass by the registers and go on while the thread does.
+///
+/// A thread's copies land in groups: it issues some, commits them as a group, does other work, and waits
+/// until all but the latest few groups have landed. The wait is for the thread's own copies; to read what
+/// other threads copied, a barrier must follow it. Until then the destination holds nothing that may be read;
+/// in the simulator it is NaN.
+#pragma once
+#include "common/ptx/call_site.h"
+#include "common/ptx/shared_address.h"
+
+namespace flashbook {
+
+/// Copies `valid_bytes` bytes and fills the rest of 16 with zeros, past the L1 cache: for data that is used
+/// once. Preconditions: both addresses are multiples of 16; 0 <= valid_bytes <= 16, and that many bytes can
+/// be read at `global` (none, for a row beyond the tensor's edge). (PTX ISA, cp.async.cg)
+__device__ __forceinline__ void cp_async_cg(void* shared, const void* global, int valid_bytes = 16,
+                                            [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :
+               : "r"(shared_address(shared)), "l"(__cvta_generic_to_global(global)), "r"(valid_bytes)
+               : "memory");
+#else
+  sim::cp_async("cp_async_cg", shared, global, 16, valid_bytes, where);
+#endif
+}
+
+/// The same for kBytes = 4, 8 or 16, by way of the L1 cache. Preconditions: as above, with kBytes for 16.
+/// (PTX ISA, cp.async.ca)
+template <int kBytes>
+__device__ __forceinline__ void cp_async_ca(void* shared, const void* global, int valid_bytes = kBytes,
+                                            [[maybe_unused]] CallSite where = CallSite::current()) {
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "cp.async.ca copies 4, 8 or 16 bytes");
+#ifdef __CUDACC__
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+               :
+               : "r"(shared_address(shared)), "l"(__cvta_generic_to_global(global)), "n"(kBytes),
+                 "r"(valid_bytes)
+               : "memory");
+#else
+  sim::cp_async("cp_async_ca", shared, global, kBytes, valid_bytes, where);
+#endif
+}
+
+/// Makes the thread's copies since its last commit a group, an empty one if there are none. (PTX ISA,
+/// cp.async.commit_group)
+__device__ __forceinline__ void cp_async_commit([[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#else
+  sim::cp_async_commit(where);
+#endif
+}
+
+/// Waits until all of the thread's groups but the latest kInFlight have landed. Copies that are not committed
+/// are not waited for. (PTX ISA, cp.async.wait_group)
+template <int kInFlight>
+__device__ __forceinline__ void cp_async_wait([[maybe_unused]] CallSite where = CallSite::current()) {
+  static_assert(kInFlight >= 0, "a number of groups");
+#ifdef __CUDACC__
+  asm volatile("cp.async.wait_group %0;" ::"n"(kInFlight) : "memory");
+#else
+  sim::cp_async_wait(kInFlight, where);
+#endif
+}
+
+/// Waits until all of the thread's copies have landed, committed or not. (PTX ISA, cp.async.wait_all)
+__device__ __forceinline__ void cp_async_wait_all([[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#else
+  sim::cp_async_wait_all(where);
+#endif
+}
+
+}  // namespace flashbook

@@ -1,0 +1,95 @@
+/// \file
+/// ldmatrix: 8x8 matrices of 16-bit elements from shared memory into the registers of a warp, dealt out as
+/// mma.h wants them.
+///
+/// Each register holds two elements of one matrix. Lane l gets elements 2 * (l % 4) (low half) and 2 * (l %
+/// 4) + 1 (high half) of row l / 4; with `_trans` of column l / 4. Rows may lie anywhere: where eight of them
+/// fall into the same banks, the load takes eight times as long.
+///
+/// Preconditions of all: the whole warp executes the same one; `row`, the lane's row, is 16 bytes in shared
+/// memory, 16-byte aligned. Lanes that give no row may pass anything. (PTX ISA, ldmatrix)
+#pragma once
+#include "common/ptx/call_site.h"
+#include "common/ptx/shared_address.h"
+
+namespace flashbook {
+
+/// Loads one matrix: lanes 0 to 7 give its rows.
+__device__ __forceinline__ void ldmatrix_x1(uint32_t (&registers)[1], const void* row,
+                                            [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"
+               : "=r"(registers[0])
+               : "r"(shared_address(row))
+               : "memory");
+#else
+  sim::ldmatrix(registers, 1, false, row, where);
+#endif
+}
+
+/// Loads two matrices: lanes 0 to 7 give the rows of the first, 8 to 15 of the second.
+__device__ __forceinline__ void ldmatrix_x2(uint32_t (&registers)[2], const void* row,
+                                            [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(registers[0]), "=r"(registers[1])
+               : "r"(shared_address(row))
+               : "memory");
+#else
+  sim::ldmatrix(registers, 2, false, row, where);
+#endif
+}
+
+/// Loads four matrices: lanes 8 * m to 8 * m + 7 give the rows of matrix m.
+__device__ __forceinline__ void ldmatrix_x4(uint32_t (&registers)[4], const void* row,
+                                            [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(registers[0]), "=r"(registers[1]), "=r"(registers[2]), "=r"(registers[3])
+               : "r"(shared_address(row))
+               : "memory");
+#else
+  sim::ldmatrix(registers, 4, false, row, where);
+#endif
+}
+
+/// Loads one matrix transposed: lanes 0 to 7 give its rows.
+__device__ __forceinline__ void ldmatrix_x1_trans(uint32_t (&registers)[1], const void* row,
+                                                  [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];"
+               : "=r"(registers[0])
+               : "r"(shared_address(row))
+               : "memory");
+#else
+  sim::ldmatrix(registers, 1, true, row, where);
+#endif
+}
+
+/// Loads two matrices transposed: lanes 0 to 7 give the rows of the first, 8 to 15 of the second.
+__device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&registers)[2], const void* row,
+                                                  [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(registers[0]), "=r"(registers[1])
+               : "r"(shared_address(row))
+               : "memory");
+#else
+  sim::ldmatrix(registers, 2, true, row, where);
+#endif
+}
+
+/// Loads four matrices transposed: lanes 8 * m to 8 * m + 7 give the rows of matrix m.
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&registers)[4], const void* row,
+                                                  [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(registers[0]), "=r"(registers[1]), "=r"(registers[2]), "=r"(registers[3])
+               : "r"(shared_address(row))
+               : "memory");
+#else
+  sim::ldmatrix(registers, 4, true, row, where);
+#endif
+}
+
+}  // namespace flashbook

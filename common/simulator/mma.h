@@ -1,0 +1,15 @@
+/// \file
+/// mma.sync: a warp multiplies two small matrices that lie in its registers.
+#pragma once
+#include <cstdint>
+
+#include "common/numeric/dtype.h"
+#include "common/simulator/location.h"
+
+namespace flashbook::sim {
+
+/// d = a * b + c for a 16x16, b 16x8, c and d 16x8. Each lane hands in its registers, as PTX deals the
+/// elements out.
+void mma_m16n8k16(DType type, float* d, const uint32_t* a, const uint32_t* b, const float* c, Location where);
+
+}  // namespace flashbook::sim

@@ -1,0 +1,101 @@
+/// \file
+/// nvcuda::wmma for the simulator: 16x16x16 products of f16 or bf16 with float accumulators.
+///
+/// CUDA does not say which element of a matrix lies where in a fragment. Here it is dealt out differently for
+/// every seed, so a kernel that counts on a layout is wrong.
+#pragma once
+#include <cstdint>
+#include <type_traits>
+
+#include "common/simulator/language.h"
+#include "common/simulator/location.h"
+
+namespace flashbook::sim {
+
+/// What a fragment is for.
+enum class FragmentUse { a, b, accumulator };
+
+/// What load_matrix_sync and store_matrix_sync need to know of a lane's fragment and of the matrix.
+struct FragmentInMemory {
+  FragmentUse use;
+  int element_bytes;
+  void* elements;   ///< the lane's
+  void* matrix;     ///< in shared or global memory
+  unsigned stride;  ///< elements from row to row, or from column to column
+  bool rows;        ///< whether rows are contiguous
+};
+
+void load_fragment(const FragmentInMemory& fragment, Location where);
+void store_fragment(const FragmentInMemory& fragment, Location where);
+
+/// d = a * b + c, of each the lane's elements.
+void multiply_fragments(DType type, float* d, const void* a, const void* b, const float* c, Location where);
+
+}  // namespace flashbook::sim
+
+namespace nvcuda::wmma {
+
+struct matrix_a {};
+struct matrix_b {};
+struct accumulator {};
+struct row_major {};
+struct col_major {};
+enum layout_t { mem_row_major, mem_col_major };
+
+/// A lane's share of a matrix. Elements may be changed, each in the same way, whatever place they have.
+template <typename Use, int m, int n, int k, typename T, typename Layout = void>
+struct fragment {
+  static_assert(m == 16 && n == 16 && k == 16, "the simulator knows 16x16x16 fragments only");
+  static constexpr bool is_accumulator = std::is_same_v<Use, accumulator>;
+  static_assert(is_accumulator ? std::is_same_v<T, float>
+                               : std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>,
+                "the simulator knows __half and __nv_bfloat16 operands and float accumulators only");
+  static_assert(std::is_void_v<Layout> == is_accumulator, "operands have a layout, accumulators have none");
+  /// Every element of an operand is there twice, as on a GPU.
+  enum { num_elements = is_accumulator ? 8 : 16, num_storage_elements = num_elements };
+  using element_type = T;
+  using storage_element_type = T;
+  T x[num_elements];
+};
+
+template <typename Use, typename T, typename Layout>
+void fill_fragment(fragment<Use, 16, 16, 16, T, Layout>& a, const T& value) {
+  for (T& element : a.x) element = value;
+}
+
+template <typename Use, typename T, typename Layout>
+void load_matrix_sync(fragment<Use, 16, 16, 16, T, Layout>& a, const T* matrix, unsigned stride,
+                      flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  using flashbook::sim::FragmentUse;
+  const auto use = std::is_same_v<Use, matrix_a> ? FragmentUse::a : FragmentUse::b;
+  flashbook::sim::load_fragment(
+      {use, int(sizeof(T)), a.x, const_cast<T*>(matrix), stride, std::is_same_v<Layout, row_major>}, where);
+}
+
+inline void load_matrix_sync(fragment<accumulator, 16, 16, 16, float>& a, const float* matrix,
+                             unsigned stride, layout_t layout,
+                             flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  flashbook::sim::load_fragment({flashbook::sim::FragmentUse::accumulator, int(sizeof(float)), a.x,
+                                 const_cast<float*>(matrix), stride, layout == mem_row_major},
+                                where);
+}
+
+inline void store_matrix_sync(float* matrix, const fragment<accumulator, 16, 16, 16, float>& a,
+                              unsigned stride, layout_t layout,
+                              flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  flashbook::sim::store_fragment({flashbook::sim::FragmentUse::accumulator, int(sizeof(float)),
+                                  const_cast<float*>(a.x), matrix, stride, layout == mem_row_major},
+                                 where);
+}
+
+template <typename T, typename LayoutA, typename LayoutB>
+void mma_sync(fragment<accumulator, 16, 16, 16, float>& d,
+              const fragment<matrix_a, 16, 16, 16, T, LayoutA>& a,
+              const fragment<matrix_b, 16, 16, 16, T, LayoutB>& b,
+              const fragment<accumulator, 16, 16, 16, float>& c,
+              flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  const auto type = std::is_same_v<T, __half> ? flashbook::DType::f16 : flashbook::DType::bf16;
+  flashbook::sim::multiply_fragments(type, d.x, a.x, b.x, c.x, where);
+}
+
+}  // namespace nvcuda::wmma

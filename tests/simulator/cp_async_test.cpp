@@ -1,0 +1,207 @@
+/// \file
+/// What goes wrong around cp.async. What is right is in ampere_test.cu.
+#include "common/ptx/cp_async.h"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tests/simulator/simulated.h"
+#include "tests/values.h"
+
+namespace flashbook {
+namespace {
+
+// Kernels of one thread, or of few, that read their copies at some time. in: [4] floats for each thread.
+
+__global__ void read_without_wait(const float* in, float* out) {
+  __shared__ __align__(16) float tile[4];
+  cp_async_cg(tile, in);
+  cp_async_commit();
+  out[0] = tile[0];
+  cp_async_wait<0>();
+  out[1] = tile[0];
+}
+
+/// Waits for one group fewer than it needs.
+__global__ void wait_for_too_few(const float* in, float* out) {
+  __shared__ __align__(16) float tile[2][4];
+  for (int i = 0; i < 2; ++i) {
+    cp_async_cg(tile[i], in + 4 * i);
+    cp_async_commit();
+  }
+  cp_async_wait<1>();
+  out[0] = tile[0][0];
+  out[1] = tile[1][0];
+}
+
+__global__ void wait_without_commit(const float* in, float* out) {
+  __shared__ __align__(16) float tile[4];
+  cp_async_cg(tile, in);
+  cp_async_wait<0>();
+  out[0] = tile[0];
+  cp_async_wait_all();
+  out[1] = tile[0];
+}
+
+/// Each of two warps reads what the other copied; the barrier between is missing or there.
+__global__ void read_the_others(const float* in, float* out, bool barrier) {
+  __shared__ __align__(16) float tile[64][4];
+  const int thread = threadIdx.x;
+  cp_async_cg(tile[thread], in + 4 * thread);
+  cp_async_commit();
+  cp_async_wait<0>();
+  if (barrier) __syncthreads();
+  out[thread] = tile[63 - thread][0];
+}
+
+/// Overwrites the source before it waits: the copy may still be reading.
+__global__ void overwrite_the_source(float* in, float* out) {
+  __shared__ __align__(16) float tile[4];
+  cp_async_ca<4>(tile, in);
+  in[0] = -1;
+  cp_async_wait_all();
+  out[0] = tile[0];
+}
+
+constexpr int kLineOfCopy = __LINE__ + 2;
+__global__ void copy_16(unsigned char* shared, const unsigned char* global, int valid) {
+  cp_async_cg(shared, global, valid);
+  cp_async_wait_all();
+}
+
+constexpr int kLineOfSmallCopy = __LINE__ + 2;
+__global__ void copy_8(unsigned char* shared, const unsigned char* global) {
+  cp_async_ca<8>(shared, global);
+  cp_async_wait_all();
+}
+
+class CpAsync : public sim::SimulatorTest {
+ protected:
+  CpAsync() { sim::options().async = sim::Async::lazy; }
+
+  /// What a kernel of `threads` threads writes.
+  template <typename... Args>
+  std::vector<float> run(unsigned threads, void (*kernel)(const float*, float*, Args...), Args... args) {
+    std::vector<float> numbers(64 * 4);
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = float(i + 1);
+    const Values<float> in(numbers), out(64);
+    sim::run_grid(1, threads, 0, [&] { kernel(in.data(), out.data(), args...); });
+    return out.get();
+  }
+
+  /// The error of one copy to dynamic shared memory, of 64 bytes, from an allocation of 64 bytes.
+  std::string error_of_copy(int to, int from, int valid) {
+    const Values<unsigned char> in(64);
+    return sim::error_of(1, 1, 64,
+                         [&] { copy_16(dynamic_shared<unsigned char>() + to, in.data() + from, valid); });
+  }
+};
+
+void expect_in(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), text.npos) << text << "\nlacks: " << part;
+}
+
+TEST_F(CpAsync, IsNaNUntilItIsWaitedFor) {
+  const auto got = run(1, read_without_wait);
+  EXPECT_TRUE(std::isnan(got[0]));
+  EXPECT_EQ(got[1], 1.0f);
+}
+
+TEST_F(CpAsync, EagerCopiesHideAMissingWait) {
+  sim::options().async = sim::Async::eager;
+  EXPECT_EQ(run(1, read_without_wait)[0], 1.0f);
+}
+
+TEST_F(CpAsync, RandomCopiesLandBeforeTheWaitOrInItBySeed) {
+  sim::options().async = sim::Async::random;
+  int early = 0;
+  for (uint64_t seed = 0; seed < 64; ++seed) {
+    sim::options().seed = seed;
+    const auto got = run(1, read_without_wait);
+    early += !std::isnan(got[0]);
+    EXPECT_EQ(got[1], 1.0f);
+    EXPECT_EQ(std::isnan(run(1, read_without_wait)[0]), std::isnan(got[0])) << "the same seed, another order";
+  }
+  EXPECT_GT(early, 10);
+  EXPECT_LT(early, 60);
+}
+
+TEST_F(CpAsync, WaitsForOldGroupsOnly) {
+  const auto got = run(1, wait_for_too_few);
+  EXPECT_EQ(got[0], 1.0f);
+  EXPECT_TRUE(std::isnan(got[1]));
+}
+
+TEST_F(CpAsync, IsNotWaitedForBeforeItIsCommitted) {
+  const auto got = run(1, wait_without_commit);
+  EXPECT_TRUE(std::isnan(got[0]));
+  EXPECT_EQ(got[1], 1.0f);
+}
+
+TEST_F(CpAsync, OthersSeeItAfterABarrierOnly) {
+  const auto without = run(64, read_the_others, false);
+  EXPECT_TRUE(std::isnan(without[0]));
+  const auto with = run(64, read_the_others, true);
+  for (int thread = 0; thread < 64; ++thread)
+    EXPECT_EQ(with[std::size_t(thread)], float((63 - thread) * 4 + 1));
+}
+
+TEST_F(CpAsync, ReadsItsSourceAsLateAsItMay) {
+  const Values<float> in(std::vector<float>{5}), out(1);
+  sim::run_grid(1, 1, 0, [&] { overwrite_the_source(in.data(), out.data()); });
+  EXPECT_EQ(out.get()[0], -1.0f);
+}
+
+TEST_F(CpAsync, CopiesOfOneBlockDoNotReachTheNext) {
+  // Never waited for: nothing lands, and nothing is left over for the next block on the same OS thread.
+  sim::options().os_threads = 1;
+  const Values<float> in(std::vector<float>(4, 3.0f)), out(2);
+  sim::run_grid(2, 1, 0, [&] {
+    __shared__ __align__(16) float tile[4];
+    cp_async_wait_all();
+    out.data()[blockIdx.x] = tile[0];
+    cp_async_cg(tile, in.data());
+  });
+  for (float value : out.get()) EXPECT_TRUE(std::isnan(value));
+}
+
+TEST_F(CpAsync, MisalignedAddressesAreReported) {
+  const std::string to = error_of_copy(8, 0, 16);
+  expect_in(to, "cp_async_cg at " + sim::line(kLineOfCopy) +
+                    ": misaligned address, dynamic shared memory + 8 of 64 bytes is not a multiple of 16");
+  expect_in(to, "thread (0,0,0), warp 0, lane 0");
+  const std::string from = error_of_copy(0, 4, 16);
+  expect_in(from, "cp_async_cg at " + sim::line(kLineOfCopy) + ": misaligned address, global memory 0x");
+  const Values<unsigned char> in(64);
+  expect_in(sim::error_of(1, 1, 64, [&] { copy_8(dynamic_shared<unsigned char>() + 4, in.data()); }),
+            "cp_async_ca at " + sim::line(kLineOfSmallCopy) +
+                ": misaligned address, dynamic shared memory + 4 of 64 bytes is not a multiple of 8");
+}
+
+TEST_F(CpAsync, AddressesOutOfRangeAreReported) {
+  expect_in(error_of_copy(64, 0, 16),
+            "cp_async_cg at " + sim::line(kLineOfCopy) +
+                ": 16 bytes at dynamic shared memory + 64 of 64 bytes are not in the "
+                "block's shared memory");
+  expect_in(error_of_copy(-16, 0, 16), "dynamic shared memory - 16 of 64 bytes");
+  expect_in(error_of_copy(0, 64, 16), "are not in an allocation of device memory");
+  EXPECT_EQ(error_of_copy(48, 48, 16), "");
+  // What is not read may lie anywhere, as a row beyond the edge does.
+  EXPECT_EQ(error_of_copy(0, 64, 0), "");
+  alignas(16) unsigned char on_the_host[16] = {};
+  expect_in(sim::error_of(1, 1, 64, [&] { copy_16(on_the_host, on_the_host, 0); }),
+            "the block's shared memory");
+  expect_in(sim::error_of(1, 1, 64, [&] { copy_16(dynamic_shared<unsigned char>(), on_the_host, 16); }),
+            "an allocation of device memory");
+}
+
+TEST_F(CpAsync, PartsThatMakeNoSenseAreReported) {
+  expect_in(error_of_copy(0, 0, 17), "cp_async_cg at " + sim::line(kLineOfCopy) + " copies 17 valid bytes");
+  expect_in(error_of_copy(0, 0, -1), "give 0 to 16");
+}
+
+TEST_F(CpAsync, OutsideAKernelIsReported) { EXPECT_THROW(cp_async_commit(), sim::Error); }
+
+}  // namespace
+}  // namespace flashbook

@@ -1,0 +1,258 @@
+/// \file
+/// What goes wrong around ldmatrix, stmatrix, mma.sync and wmma, and how exact tensor cores add. What is
+/// right is in ampere_test.cu.
+#include <cmath>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "common/numeric/float_formats.h"
+#include "common/ptx/ldmatrix.h"
+#include "common/ptx/mma.h"
+#include "common/ptx/stmatrix.h"
+#include "common/ptx/wmma.h"
+#include "common/simulator/tensor_core.h"
+#include "tests/simulator/simulated.h"
+#include "tests/values.h"
+
+namespace flashbook {
+namespace {
+
+// Kernels of one warp that break a rule.
+
+constexpr int kLineOfLoad = __LINE__ + 5;
+/// Lane `odd` names a row `off` bytes beside its own, in 512 bytes of dynamic shared memory.
+__global__ void load_beside(int odd, int off) {
+  uint32_t registers[4];
+  const int lane = threadIdx.x;
+  ldmatrix_x4(registers, dynamic_shared<unsigned char>() + lane * 16 + (lane == odd ? off : 0));
+}
+
+constexpr int kLineOfStore = __LINE__ + 4;
+__global__ void store_beside(int odd, int off) {
+  const uint32_t registers[2] = {1, 2};
+  const int lane = threadIdx.x;
+  stmatrix_x2(dynamic_shared<unsigned char>() + lane * 16 + (lane == odd ? off : 0), registers);
+}
+
+constexpr int kLineOfFirstLoad = __LINE__ + 5;
+__global__ void load_in_two_places() {
+  __shared__ __align__(16) uint16_t rows[32][8];
+  uint32_t registers[1];
+  if (threadIdx.x < 16)
+    ldmatrix_x1(registers, rows[threadIdx.x]);
+  else
+    ldmatrix_x1(registers, rows[threadIdx.x]);
+}
+
+constexpr int kLineOfMma = __LINE__ + 5;
+__global__ void multiply_with(unsigned lanes) {
+  if (threadIdx.x >= lanes) return;
+  const uint32_t a[4] = {};
+  float d[4] = {};
+  mma_m16n8k16<__half>(d, a, 0, 0, d);
+}
+
+__global__ void multiply_types_at_once() {
+  const uint32_t a[4] = {};
+  float d[4] = {};
+  if (threadIdx.x == 3)
+    mma_m16n8k16<__nv_bfloat16>(d, a, 0, 0, d);
+  else
+    mma_m16n8k16<__half>(d, a, 0, 0, d);
+}
+
+using Rows = nvcuda::wmma::row_major;
+template <typename Use>
+using Fragment = nvcuda::wmma::fragment<Use, 16, 16, 16, __half, Rows>;
+using Sums = nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float>;
+
+constexpr int kLineOfFragment = __LINE__ + 3;
+__global__ void load_fragment(const __half* matrix, unsigned stride) {
+  Fragment<nvcuda::wmma::matrix_a> a;
+  nvcuda::wmma::load_matrix_sync(a, matrix, stride);
+}
+
+/// Takes place i of lane l for the element that mma.sync would hold there.
+__global__ void count_on_a_layout(const float* in, float* out) {
+  Sums sums;
+  nvcuda::wmma::load_matrix_sync(sums, in, 16, nvcuda::wmma::mem_row_major);
+  for (int i = 0; i < sums.num_elements; ++i) {
+    const MatrixPlace place = MmaM16N8K16::c(int(threadIdx.x), i % 4);
+    out[place.row * 16 + i / 4 * 8 + place.column] = sums.x[i];
+  }
+}
+
+using Matrix = sim::SimulatorTest;
+
+void expect_in(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), text.npos) << text << "\nlacks: " << part;
+}
+
+TEST_F(Matrix, MisalignedRowsAreReported) {
+  const std::string load = sim::error_of(1, 32, 512, [] { load_beside(21, 8); });
+  expect_in(load,
+            "ldmatrix_x4 at " + sim::line(kLineOfLoad) +
+                ": misaligned address, dynamic shared memory + 344 of 512 bytes is not a multiple of 16");
+  expect_in(load, "warp 0, lane 21");
+  const std::string store = sim::error_of(1, 32, 512, [] { store_beside(3, 2); });
+  expect_in(store,
+            "stmatrix_x2 at " + sim::line(kLineOfStore) +
+                ": misaligned address, dynamic shared memory + 50 of 512 bytes is not a multiple of 16");
+}
+
+TEST_F(Matrix, RowsOutOfRangeAreReported) {
+  EXPECT_EQ(sim::error_of(1, 32, 512, [] { load_beside(0, 0); }), "");
+  const std::string error = sim::error_of(1, 32, 512, [] { load_beside(31, 16); });
+  expect_in(
+      error,
+      "ldmatrix_x4 at " + sim::line(kLineOfLoad) +
+          ": 16 bytes at dynamic shared memory + 512 of 512 bytes are not in the block's shared memory");
+  expect_in(error, "lane 31");
+  expect_in(sim::error_of(1, 32, 512, [] { load_beside(0, -16); }), "dynamic shared memory - 16");
+}
+
+TEST_F(Matrix, RowsInOtherMemoryAreReported) {
+  const Values<uint16_t> global(256);
+  expect_in(sim::error_of(1, 32, 0,
+                          [&] {
+                            uint32_t registers[1];
+                            ldmatrix_x1(registers, global.data() + threadIdx.x * 8);
+                          }),
+            "16 bytes at global memory 0x");
+  expect_in(sim::error_of(1, 32, 0,
+                          [&] {
+                            alignas(16) uint16_t local[8] = {};
+                            uint32_t registers[1];
+                            ldmatrix_x1(registers, local);
+                          }),
+            "16 bytes at address 0x");
+}
+
+TEST_F(Matrix, LanesThatGiveNoRowAreNotAsked) {
+  EXPECT_EQ(sim::error_of(1, 32, 512, [] { store_beside(16, 3); }), "");
+}
+
+TEST_F(Matrix, LanesInTwoPlacesAreDivergent) {
+  const std::string error = sim::error_of(1, 32, 0, load_in_two_places);
+  expect_in(error, "divergent warp: lane 16 is in ldmatrix_x1 at " + sim::line(kLineOfFirstLoad + 2));
+  expect_in(error, "lanes 0-15 wait for it in ldmatrix_x1 at " + sim::line(kLineOfFirstLoad));
+}
+
+TEST_F(Matrix, LanesOfTwoInstructionsAreDivergent) {
+  const std::string error = sim::error_of(1, 32, 0, multiply_types_at_once);
+  expect_in(error, "divergent warp: lane 3 is in mma_m16n8k16<__nv_bfloat16>");
+  expect_in(error, "lanes 0-2 wait for it in mma_m16n8k16<__half>");
+}
+
+TEST_F(Matrix, MissingLanesAreReported) {
+  EXPECT_EQ(sim::error_of(1, 64, 0, [] { multiply_with(64); }), "");
+  expect_in(sim::error_of(1, 32, 0, [] { multiply_with(20); }),
+            "mma_m16n8k16<__half> at " + sim::line(kLineOfMma) +
+                " needs the whole warp: lanes 20-31 exited before or never existed");
+  expect_in(sim::error_of(1, 40, 0, [] { multiply_with(40); }), "lanes 8-31 exited before or never existed");
+}
+
+TEST_F(Matrix, FragmentsAreLoadedByTheRules) {
+  const Values<__half> matrix(16 * 24);
+  const auto error = [&](int offset, unsigned stride) {
+    return sim::error_of(1, 32, 0, [&] { load_fragment(matrix.data() + offset, stride); });
+  };
+  EXPECT_EQ(error(0, 16), "");
+  EXPECT_EQ(error(0, 24), "");
+  const std::string place = "load_matrix_sync at " + sim::line(kLineOfFragment);
+  expect_in(error(8, 16), place + ": misaligned address, global memory 0x");
+  expect_in(error(0, 20), place + " has a stride of 20 elements: it must be a multiple of 16 bytes");
+  expect_in(error(16 * 9, 16), place + ": 32 bytes at global memory 0x");
+  expect_in(sim::error_of(1, 32, 0, [&] { load_fragment(matrix.data() + threadIdx.x / 16 * 16, 16); }),
+            place + ": lane 16 names another matrix, stride or layout than lane 0");
+}
+
+TEST_F(Matrix, WhoCountsOnAFragmentsLayoutIsWrong) {
+  std::vector<float> numbers(256);
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = float(i);
+  const Values<float> in(numbers), out(256);
+  std::vector<float> before;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    sim::options().seed = seed;
+    sim::run_grid(1, 32, 0, [&] { count_on_a_layout(in.data(), out.data()); });
+    const auto got = out.get();
+    EXPECT_NE(got, numbers) << "seed " << seed;
+    EXPECT_NE(got, before) << "seed " << seed;
+    before = got;
+  }
+}
+
+// The arithmetic of a tensor core.
+
+/// d = a * b + c for the first row of a and the first column of b.
+template <typename T>
+float dot(const std::vector<float>& a, const std::vector<float>& b, float c) {
+  uint16_t a_bits[16][16] = {}, b_bits[16][8] = {};
+  float d[16][8] = {};
+  for (std::size_t k = 0; k < a.size(); ++k) {
+    a_bits[0][k] = from_float<T>(a[k]).bits;
+    b_bits[k][0] = from_float<T>(b[k]).bits;
+  }
+  d[0][0] = c;
+  sim::multiply_accumulate(std::is_same_v<T, f16> ? DType::f16 : DType::bf16, a_bits, b_bits, d);
+  return d[0][0];
+}
+
+/// Of every value of T or, for exact ones, which take their time, of some.
+template <typename T>
+void expect_values_kept(unsigned step) {
+  const uint16_t one[16][8] = {{from_float<T>(1).bits}};
+  for (unsigned bits = 0; bits < 0x10000; bits += step) {
+    const uint16_t a[16][16] = {{uint16_t(bits)}};
+    float d[16][8] = {};
+    sim::multiply_accumulate(std::is_same_v<T, f16> ? DType::f16 : DType::bf16, a, one, d);
+    const float value = to_float(T{uint16_t(bits)});
+    if (std::isnan(value))
+      ASSERT_TRUE(std::isnan(d[0][0])) << bits;
+    else
+      ASSERT_EQ(d[0][0], value) << bits;
+  }
+}
+
+TEST_F(Matrix, TensorCoresTakeEveryValue) {
+  sim::options().exact = false;
+  expect_values_kept<f16>(1);
+  expect_values_kept<bf16>(1);
+  sim::options().exact = true;
+  expect_values_kept<f16>(61);
+  expect_values_kept<bf16>(61);
+}
+
+TEST_F(Matrix, ExactTensorCoresCutOff) {
+  const float just_above_half = 0x1.8p-24f;  // of the last bit of 1
+  sim::options().exact = false;
+  EXPECT_EQ(dot<bf16>({just_above_half}, {1}, 1), 1 + 0x1p-23f);
+  sim::options().exact = true;
+  EXPECT_EQ(dot<bf16>({just_above_half}, {1}, 1), 1.0f);
+  EXPECT_EQ(dot<bf16>({just_above_half}, {-1}, -1), -1.0f);
+  EXPECT_EQ(dot<bf16>({just_above_half, just_above_half}, {1, 1}, 1), 1 + 0x1p-23f);
+}
+
+TEST_F(Matrix, ExactTensorCoresAddBeforeTheyRound) {
+  sim::options().exact = true;
+  // 2^24 swallows a 1 in float32, but the sum is formed as a whole.
+  EXPECT_EQ(dot<f16>({4096, 1, -4096}, {4096, 1, 4096}, 0), 1.0f);
+  // What is 2^25 times smaller than the largest term is the last that counts.
+  EXPECT_EQ(dot<bf16>({1, 0x1p-25f, -1}, {1, 1, 1}, 0), 0x1p-25f);
+  EXPECT_EQ(dot<bf16>({1, 0x1p-26f, -1}, {1, 1, 1}, 0), 0.0f);
+}
+
+TEST_F(Matrix, ExactTensorCoresKnowSmallAndLargeNumbers) {
+  sim::options().exact = true;
+  EXPECT_EQ(dot<f16>({0x1p-24f}, {0x1p-24f}, 0), 0x1p-48f);
+  EXPECT_EQ(dot<bf16>({0x1p-126f}, {0x1p-23f}, 0), 0x1p-149f);
+  EXPECT_EQ(dot<bf16>({0x1p-126f}, {0x1.8p-23f}, 0), 0x1p-149f);
+  EXPECT_EQ(dot<bf16>({0x1p-126f}, {0x1p-24f}, 0), 0.0f);
+  EXPECT_EQ(dot<bf16>({0}, {0}, -0x1p-149f), -0x1p-149f);
+  EXPECT_EQ(dot<bf16>({0x1p+127f, 1}, {1, 1}, 0), 0x1p+127f);
+  EXPECT_EQ(dot<bf16>({3, -2}, {5, 4}, 0.5f), 7.5f);
+}
+
+}  // namespace
+}  // namespace flashbook
