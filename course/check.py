@@ -117,9 +117,10 @@ def handout_faults(root, tree, exercises):
             if name.endswith(".md"):  # which may not even quote a line of it
                 for line in sorted(region.telling() & set(lines)):
                     yield f"hand-out: {name} quotes the solution of {region.id}: {line}"
-        for link in re.findall(r"\]\(([^)\s#]+)[^)]*\)", re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.DOTALL)) if name.endswith(".md") else ():
-            if not re.match(r"[a-z]+:", link) and not (tree / name).parent.joinpath(link).exists():
-                yield f"hand-out: {name} links to {link}, which is not handed out"
+        for link in re.finditer(r"\]\(([^)\s#]+)[^)]*\)", re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)):
+            if name.endswith(".md") and not re.match(r"[a-z]+:", link[1]) and not (tree / name).parent.joinpath(link[1]).exists():
+                yield f"hand-out: {name} links to {link[1]}, which is not handed out"
+
 
 
 # ---- what can be run ---------------------------------------------------------------------------------------------------------------
@@ -180,7 +181,7 @@ def prove(root, tree, exercises):
         yield f"hand-out: {warning}"
     before = {e.id: build.test(e) for e in exercises}
 
-    print(f"{'exercise':<22} {'kind':<8} {'as handed out':<22} solved")
+    print(f"{'exercise':<22} {'kind':<8} {'as handed out':<22} solved", flush=True)
     for e in exercises:
         files = sorted({by_id[id].file for id in [e.id, *e.needs]})
         passes, outcome = before[e.id]

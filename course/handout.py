@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Cuts the student's tree: python3 course/handout.py DIR. DIR is made, whole or not at all; exit code 2 if it cannot be."""
 import os
+import posixpath
 import re
 import shutil
 import subprocess
@@ -26,6 +27,8 @@ HANDED_OUT = (
 HOUSE = re.compile(r"^ *# BEGIN HOUSE\n.*?^ *# END HOUSE\n", re.MULTILINE | re.DOTALL)
 # In a page: lines of a source that it names.
 EXCERPT = re.compile(r"^<!-- from (\S+) -->\n```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# A link to a file, or, to step over it, code. Pictures are not looked at: each page keeps its own.
+LINK = re.compile(r"```.*?```|`[^`\n]*`|(?<!!)\[([^\]]*)\]\(([^)\s#]+)[^)]*\)", re.DOTALL)
 TABLE = "<!-- exercises -->\n"
 
 
@@ -58,7 +61,7 @@ def page_without_solutions(root, name, text):
     """A chapter's page whose excerpts give no solution away."""
     def replace(excerpt):
         source = (root / name).parent / excerpt[1]
-        for region in regions.regions(source.read_text(encoding="utf-8"), excerpt[1]):
+        for region in regions.regions(source.read_text(encoding="utf-8"), excerpt[1]) if source.is_file() else ():
             if region.telling() & set(regions.code(excerpt[2].splitlines())):
                 return f"> These lines are yours to write, in the exercise `{region.id}`."
         return excerpt[0]
@@ -66,11 +69,23 @@ def page_without_solutions(root, name, text):
     return EXCERPT.sub(replace, text)
 
 
+def page_with_own_links(name, text, files):
+    """A page whose links to what is not among `files` are plain text."""
+    def replace(link):
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(name), link[2] or ""))
+        leads_away = link[2] and not re.match(r"[a-z]+:", link[2])
+        return link[1] if leads_away and not any(file == target or file.startswith(target + "/") for file in files) else link[0]
+
+    return LINK.sub(replace, text)
+
+
 def contents(root, name, exercises, solved=()):
     """What the hand-out has in its file `name`."""
     text = (root / name).read_text(encoding="utf-8")
     if fnmatch(name, "chapters/*/README.md"):
-        return page_without_solutions(root, name, text)
+        text = page_without_solutions(root, name, text)
+    if name.endswith(".md"):
+        return page_with_own_links(name, text, handed_out_files(root))
     if name.startswith("chapters/") and "SOLUTION" in text:
         return regions.cut(text, name, {e.id: e.title for e in exercises}, solved)
     return HOUSE.sub("", text) if name.endswith("CMakeLists.txt") else text

@@ -39,12 +39,13 @@ constexpr int kRowsK = 64;  // keys of a tile: 128 would need 416 KB at head_dim
 //| of O, the running maximum and the running sum. K, V and the scores are of one tile of keys at a time.
 //|
 //| Row maxima are kept in base 2, where $e^x$ is $2^{x \log_2 e}$ and [`exp2_fast`](exp2.h) computes it. The factor
-//| $\log_2 e$ goes into Q together with the softmax scale, so it costs nothing.
+//| $\log_2 e$ joins the softmax scale, so it costs nothing. Both go on the scores and not on Q: there the product would be
+//| rounded in every element, and where all products of a score are equal, all would err to the same side.
 
 /// The tiles of one task.
 template <int kHeadDim>
 struct alignas(64) Tiles {
-  float q[kRowsQ][kHeadDim];             // times scale * log2(e), once for all keys
+  float q[kRowsQ][kHeadDim];
   float k_transposed[kHeadDim][kRowsK];  // so that the scores of neighbouring keys are neighbours in a vector
   float v[kRowsK][kHeadDim];
   float scores[kRowsQ][kRowsK];  // then, in place, the weights
@@ -63,7 +64,9 @@ struct alignas(64) Tiles {
 
 /// Turns one row of scores into weights, and merges the row's state with them.
 template <int kHeadDim>
-void softmax_row(float (&scores)[kRowsK], int visible, float& row_max, float& row_sum, float (&o)[kHeadDim]) {
+void softmax_row(float (&scores)[kRowsK], int visible, float scale_log2, float& row_max, float& row_sum,
+                 float (&o)[kHeadDim]) {
+  for (float& score : scores) score *= scale_log2;
   std::fill(scores + visible, scores + kRowsK, kMinusInfinity);
   const float new_max = std::max(row_max, max_of(scores));
   const float subtracted = new_max == kMinusInfinity ? 0 : new_max;  // never -inf - -inf
@@ -93,6 +96,7 @@ void attention_blocked(const Shape& shape,
 {
   const int q_tiles = (shape.seqlen_q + kRowsQ - 1) / kRowsQ;
   const int heads_per_kv_head = shape.heads / shape.kv_heads;
+  const float scale_log2 = shape.scale * std::numbers::log2e_v<float>;
 
   parallel_for(int64_t(shape.batch) * shape.heads * q_tiles, [&](int64_t task) {
     const int64_t head = task / q_tiles;
@@ -103,21 +107,22 @@ void attention_blocked(const Shape& shape,
 
     const auto tiles = std::make_unique<Tiles<kHeadDim>>();  // zeros: an empty O and empty sums
     std::fill_n(tiles->row_max, kRowsQ, kMinusInfinity);
-    load_tile(q + first_row * kHeadDim, queries, shape.scale * std::numbers::log2e_v<float>, tiles->q);
+    load_tile(q + first_row * kHeadDim, queries, tiles->q);
 
     const int visible_keys = shape.visible_keys(first_query + queries - 1);  // the last query sees the most
     for (int first_key = 0; first_key < visible_keys; first_key += kRowsK) {
       const int keys = std::min(kRowsK, shape.seqlen_k - first_key);
       const int64_t kv_offset = (kv_head * shape.seqlen_k + first_key) * kHeadDim;
       load_transposed_tile(k + kv_offset, keys, tiles->k_transposed);
-      load_tile(v + kv_offset, keys, 1.0f, tiles->v);
+      load_tile(v + kv_offset, keys, tiles->v);
 
       std::fill_n(&tiles->scores[0][0], kRowsQ * kRowsK, 0.0f);  // multiply_add adds to it
       multiply_add(tiles->q, tiles->k_transposed, queries, tiles->scores);
       for (int row = 0; row < queries; ++row) {
         // The causal diagonal cuts through some tiles: there every row sees a different number of keys.
         const int visible = std::clamp(shape.visible_keys(first_query + row) - first_key, 0, kRowsK);
-        softmax_row(tiles->scores[row], visible, tiles->row_max[row], tiles->row_sum[row], tiles->o[row]);
+        softmax_row(tiles->scores[row], visible, scale_log2, tiles->row_max[row], tiles->row_sum[row],
+                    tiles->o[row]);
       }
       multiply_add(tiles->scores, tiles->v, queries, tiles->o);  // these are weights by now
     }

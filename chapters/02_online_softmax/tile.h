@@ -19,12 +19,12 @@ namespace flashbook {
 //| transposed tile holds one dimension of all keys side by side, so a vector holds the scores of neighbouring keys. The
 //| transposition itself moves one number at a time. It is paid once for 64 queries.
 
-/// Rows `rows` of `source` as floats, times `factor`; the tile's other rows become 0.
+/// Rows `rows` of `source` as floats; the tile's other rows become 0.
 template <int kRows, int kHeadDim, typename T>
 void load_tile(const T* source,  // [rows, kHeadDim]
-               int rows, float factor, float (&tile)[kRows][kHeadDim]) {
+               int rows, float (&tile)[kRows][kHeadDim]) {
   for (int row = 0; row < rows; ++row)
-    for (int d = 0; d < kHeadDim; ++d) tile[row][d] = factor * to_float(source[row * kHeadDim + d]);
+    for (int d = 0; d < kHeadDim; ++d) tile[row][d] = to_float(source[row * kHeadDim + d]);
   // Beyond the last row the tile before is still there. Its weights will be 0, but 0 times infinity is NaN.
   for (int row = rows; row < kRows; ++row) std::fill_n(tile[row], kHeadDim, 0.0f);
 }

@@ -112,6 +112,27 @@ TEST_P(Adversarial, InputsStayWithinTheBounds) {
     }
 }
 
+// A score of 10000 that plain attention computes without any rounding. A factor multiplied into Q beforehand
+// makes every product inexact, all to the same side.
+TEST_F(ChapterTest, ExactScoresOfTenThousandStayWithinTheBounds) {
+  for (int head_dim : {64, 128, 256})
+    for (int seqlen : {1, 65}) {
+      const Shape shape{.batch = 1,
+                        .heads = 1,
+                        .kv_heads = 1,
+                        .seqlen_q = seqlen,
+                        .seqlen_k = seqlen,
+                        .head_dim = head_dim,
+                        .causal = false,
+                        .dtype = chapter_under_test.dtypes.front(),
+                        .scale = default_scale(head_dim)};
+      Inputs inputs = make_inputs(shape, InputKind::normal, 9);
+      std::fill(inputs.q.begin(), inputs.q.end(), 25.0f);
+      std::fill(inputs.k.begin(), inputs.k.end(), 25.0f);
+      expect_right(shape, inputs);
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Inputs, Adversarial,
                          ::testing::Values(InputKind::outliers, InputKind::large_scores, InputKind::one_hot,
                                            InputKind::all_equal));

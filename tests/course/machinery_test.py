@@ -156,6 +156,12 @@ class Handout(Tree):
         self.assertEqual((self.top / "student/chapters/01_one/README.md").read_text(),
                          PAGE + "> These lines are yours to write, in the exercise `ch01-answer`.\n" + other)
 
+    def test_links_to_what_stays_at_home_become_text(self):
+        kept = "[there](kernel.cuh#L3) [a folder](exercises) [web](https://a.org) `[x](gone)` [up](#exercises) ![plot](gone.svg)\n"
+        self.write("chapters/01_one/README.md", PAGE + "[`here`](../../bench/results#now), " + kept)
+        handout.make(self.root, self.top / "student")
+        self.assertEqual((self.top / "student/chapters/01_one/README.md").read_text(), PAGE + "`here`, " + kept)
+
     def test_takes_an_empty_folder(self):
         target = self.top / "student"
         target.mkdir()
@@ -296,9 +302,9 @@ class Check(Tree):
         self.write("chapters/01_one/README.md", PAGE + "```cpp\nreturn six * 7 + some_longer_expression;\n```\n")
         self.assertIn("README.md quotes the solution of ch01-answer", "\n".join(self.in_handout()))
 
-    def test_a_link_that_leads_nowhere(self):
-        self.write("chapters/01_one/README.md", PAGE + "[here](../../bench/results) [there](kernel.cuh#L3) [web](https://a.org)\n")
-        self.assertEqual(self.in_handout(), ["hand-out: chapters/01_one/README.md links to ../../bench/results, which is not handed out"])
+    def test_a_picture_that_is_not_handed_out(self):
+        self.write("chapters/01_one/README.md", PAGE + "![plot](plot.png)\n")
+        self.assertEqual(self.in_handout(), ["hand-out: chapters/01_one/README.md links to plot.png, which is not handed out"])
 
 
 class TheBook(unittest.TestCase):
