@@ -72,7 +72,8 @@ class Comparison {
         std::isnan(want) ? std::isnan(got) : got == want || std::abs(double(got) - want) <= tolerance;
     ++elements_;
     if (right || wrong_++ > 0) return;
-    first_ = where() + " is " + (std::isnan(got) ? "NaN, as unwritten memory is," : std::to_string(got)) +
+    first_ = where() + " is " +
+             (std::isnan(got) ? "NaN (never written, or inf - inf, or 0 / 0)" : std::to_string(got)) +
              " and should " + (std::isnan(want) ? "not be written" : "be " + std::to_string(want));
   }
 
