@@ -27,8 +27,6 @@ constexpr double kBeforeOnGpu = 1e15;     // and on a GPU
 constexpr int kDefaultReps = 30;
 constexpr double kTimingSeconds = 2;  // for all runs of a step, unless --reps says how many
 
-DType output_type(const Shape& shape) { return shape.dtype == DType::e4m3 ? DType::bf16 : shape.dtype; }
-
 /// The memory of one call, on the machine that runs it.
 class Call {
  public:
@@ -39,7 +37,7 @@ class Call {
         q_(upload(inputs.q)),
         k_(upload(inputs.k)),
         v_(upload(inputs.v)) {
-    o_ = Buffer(chapter.runs_on, shape.q_elements() * size_of(output_type(shape)));
+    o_ = Buffer(chapter.runs_on, shape.q_elements() * size_of(output_type(shape.dtype)));
     lse_ = Buffer(chapter.runs_on, shape.q_rows() * sizeof(float));
     workspace_ = Buffer(chapter.runs_on, chapter.workspace_bytes(shape, step));
   }
@@ -56,7 +54,7 @@ class Call {
     outputs.lse.resize(shape_.q_rows());
     o_.download(o);
     lse_.download(std::as_writable_bytes(std::span(outputs.lse)));
-    outputs.o = decode(output_type(shape_), o);
+    outputs.o = decode(output_type(shape_.dtype), o);
     return outputs;
   }
 
