@@ -8,6 +8,7 @@ A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!
     error, or any counter of the result. The last word is a Python format. `num ratio A B .1f` is how many times as long A takes as B.
 A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at one shape, with the peers
            <!-- table host --> ... <!-- /table -->        the steps of the chapters on the CPU
+           <!-- table kernels 03 --> ... <!-- /table -->  what each kernel of a chapter takes of a multiprocessor
 Examples in code are left alone. With --check nothing is written: exit code 1 if a page differs from the results, or quotes what was
 never measured.
 """
@@ -21,7 +22,7 @@ import results
 from results import Refused
 
 NUMBER = re.compile(r"<!--\s*num\s+(?P<words>[^>]*?)\s*-->(?P<text>[^<]*)<!--\s*/num\s*-->")
-TABLE = re.compile(r"<!--\s*table\s+(?P<words>\w+)\s*-->\n?(?P<text>.*?)<!--\s*/table\s*-->", re.S)
+TABLE = re.compile(r"<!--\s*table\s+(?P<words>\w+(?: \w+)*)\s*-->\n?(?P<text>.*?)<!--\s*/table\s*-->", re.S)
 OPENING = re.compile(r"<!--\s*(num|table)\b")
 CODE = re.compile(r"^(```|~~~).*?^\1|(?<!`)(`+)(?!`).*?(?<!`)\2(?!`)", re.S | re.M)
 
@@ -114,13 +115,41 @@ def host_table(measured):
                    f"Medians; {measured.origin()}.\n")
 
 
-TABLES = {"ladder": ladder_table, "host": host_table}
+def kernels_table(measured, chapter):
+    """Registers, shared memory and occupancy of every kernel of a chapter, by step and head_dim."""
+    text = row("Step", "head_dim", "Kernel", "Threads", "Registers", "Shared memory", "Blocks per SM", "Occupancy", "Spilled")
+    text += row("--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:")
+    found = {}  # (step, head_dim) -> the entry of the longest N without a mask that says it
+    for entry in measured.newest.values():
+        cell = entry.cell
+        if (cell["kind"] == "forward" and cell["who"].startswith(f"ch{chapter}/") and cell["mask"] == "full"
+                and cell["dtype"] in ("bf16", "e4m3") and "kernel1_registers" in entry.values):
+            key = (int(cell["who"].split("step")[1]), cell["head_dim"])
+            if key not in found or found[key].cell["seqlen"] < cell["seqlen"]:
+                found[key] = entry
+    if not found:
+        raise Refused(f"no kernel of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
+    for (step, head_dim), entry in sorted(found.items()):
+        kernel = 1
+        while f"kernel{kernel}_registers" in entry.values:
+            value = lambda name: entry.values[f"kernel{kernel}_{name}"]
+            text += row(str(step), str(head_dim), str(kernel), f"{value('threads'):.0f}", f"{value('registers'):.0f}",
+                        f"{value('shared_bytes') / 1024:.1f} KB", f"{value('blocks'):.0f}", f"{value('occupancy'):.0%}",
+                        f"{value('local_bytes'):.0f} B")
+            kernel += 1
+    return text + f"\nAs launched without a mask; {measured.origin()}.\n"
+
+
+TABLES = {"ladder": ladder_table, "host": host_table, "kernels": kernels_table}
 
 
 def table(words, measured):
     if words[0] not in TABLES:
         raise Refused(f"there is no table {words[0]}: there are {', '.join(TABLES)}")
-    return TABLES[words[0]](measured)
+    make = TABLES[words[0]]
+    if make.__code__.co_argcount != len(words):
+        raise Refused(f"the table {words[0]} takes other words: quote.py --help shows them")
+    return make(measured, *words[1:])
 
 
 def quoted(text, measured):
