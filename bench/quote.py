@@ -8,6 +8,7 @@ A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!
     error, or any counter of the result. The last word is a Python format. `num ratio A B .1f` is how many times as long A takes as B.
 A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at one shape, with the peers
            <!-- table host --> ... <!-- /table -->        the steps of the chapters on the CPU
+           <!-- table golden --> ... <!-- /table -->      how many golden cases there are of each family of instructions
            <!-- table kernels 03 --> ... <!-- /table -->  what each kernel of a chapter takes of a multiprocessor
 Examples in code are left alone. With --check nothing is written: exit code 1 if a page differs from the results, or quotes what was
 never measured.
@@ -140,7 +141,25 @@ def kernels_table(measured, chapter):
     return text + f"\nAs launched without a mask; {measured.origin()}.\n"
 
 
-TABLES = {"ladder": ladder_table, "host": host_table, "kernels": kernels_table}
+GOLDEN = results.ROOT / "tests" / "simulator" / "golden_h200.txt"
+
+
+def golden_table(_):
+    """The families of instructions that the golden program covers, with the number of its cases."""
+    lines = GOLDEN.read_text().splitlines()
+    families = {}
+    for line in lines:
+        if line and not line.startswith("#"):
+            families.setdefault(re.match(r"[A-Za-z]+(\.async)?", line)[0], []).append(line)
+    text = row("Family", "Cases", "of them real numbers", "A line") + row("---", "--:", "--:", "---")
+    for family, cases in families.items():
+        text += row(family, str(len(cases)), str(sum(" real" in case for case in cases)),
+                    f"`{re.sub(' +', ' ', cases[-1])}`")
+    origin = re.search(r"printed on (an? .*?), (\d{4}-\d\d-\d\d)", lines[0])
+    return text + f"\n{sum(map(len, families.values()))} cases, as {origin[1]} printed them on {origin[2]}.\n"
+
+
+TABLES = {"ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table}
 
 
 def table(words, measured):
