@@ -13,3 +13,4 @@
 #include "common/simulator/math.h"
 #include "common/simulator/mma.h"
 #include "common/simulator/warp.h"
+#include "common/simulator/wgmma.h"

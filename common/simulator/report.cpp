@@ -27,7 +27,7 @@ bool wait_alike(const Thread& a, const Thread& b) {
   if (a.wait == Wait::exited || a.wait == Wait::nothing) return true;
   return std::string_view(a.what) == b.what && std::string_view(a.where.file) == b.where.file &&
          a.where.line == b.where.line &&
-         (a.wait == Wait::barrier ? a.barrier == b.barrier : a.mask == b.mask);
+         (a.wait == Wait::barrier ? a.barrier == b.barrier : a.wait != Wait::warp || a.mask == b.mask);
 }
 
 }  // namespace
@@ -83,6 +83,9 @@ std::string Worker::describe_wait(const Thread& thread) const {
         if (gathering.arrived >> thread.lane & 1) missing = gathering.mask & warp.alive & ~gathering.arrived;
       return call + " with mask " + hex(thread.mask) + ": " + describe_lanes(missing) + " missing";
     }
+    case Wait::warpgroup:
+      return call + ": " + std::to_string(warpgroup_of(thread)->arrived) + " of 128 threads of warpgroup " +
+             std::to_string(thread.warp / kWarpgroupWarps) + " have come";
   }
   return call;
 }

@@ -20,6 +20,7 @@
 #include "common/simulator/location.h"
 #include "common/simulator/vector_types.h"
 #include "common/simulator/warp.h"
+#include "common/simulator/warpgroup.h"
 
 namespace flashbook::sim {
 
@@ -28,7 +29,7 @@ constexpr int kMaxThreads = 1024;  ///< of a block
 constexpr int kMaxWarps = kMaxThreads / kWarpLanes;
 
 /// What a thread that does not run waits for.
-enum class Wait : uint8_t { nothing, barrier, warp, exited };
+enum class Wait : uint8_t { nothing, barrier, warp, warpgroup, exited };
 
 /// A cp.async that has not landed yet.
 struct PendingCopy {
@@ -108,6 +109,9 @@ class Worker {
   void sync(const char* what, int barrier, int threads, Location where);
   void arrive(const char* what, int barrier, int threads, Location where);
   void gather(const Collective& collective, uint32_t mask, void* operand, Location where);
+  void gather(const WarpgroupCollective& collective, void* operand, Location where);
+  WgmmaQueue& products_of(int warpgroup) { return warpgroups_[std::size_t(warpgroup)].products; }
+  int random_below(int count) { return random_.below(count); }
   void copy_async(const PendingCopy& copy);
   void commit_copies();
   void wait_for_copies(int groups_in_flight);
@@ -131,6 +135,11 @@ class Worker {
   Barrier& arrive_at(const char* what, int barrier, int threads, Location where);
   bool complete_if_full(Barrier& barrier);
   bool complete_if_full(Warp& warp, std::size_t gathering);
+  /// Throws Error if lanes of the current thread's warp wait in a collective of the warpgroup.
+  void require_together(const char* what, Location where) const;
+  /// Throws Error if the current thread may not exit because of its warpgroup.
+  void leave_warpgroup();
+  const Warpgroup* warpgroup_of(const Thread& thread) const;
   std::string deadlock_report() const;
   std::string describe_wait(const Thread& thread) const;
 
@@ -143,6 +152,7 @@ class Worker {
   // Of the block.
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
+  std::vector<Warpgroup> warpgroups_;  ///< the whole ones
   std::array<Barrier, kBarriers> barriers_;
   uint32_t ready_warps_ = 0;
   int alive_ = 0;
