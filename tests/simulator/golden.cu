@@ -71,13 +71,13 @@ bool compare(const char* path) {
   for (const auto& [name, text] : lines) {
     const auto line = expected.find(name);
     if (line == expected.end()) {
-      std::printf("no hardware data  %-32s %s\n", name.c_str(), text.c_str());
+      std::printf("no hardware data  %-32s  %s\n", name.c_str(), text.c_str());
       continue;
     }
     ++compared;
     if (line->second != text) {
       equal = false;
-      std::printf("differs           %-32s %s\n       expected:  %-32s %s\n", name.c_str(), text.c_str(), "",
+      std::printf("differs           %-32s  %s\n       expected:  %-32s  %s\n", name.c_str(), text.c_str(), "",
                   line->second.c_str());
     }
     expected.erase(line);
@@ -96,7 +96,7 @@ int run(int count, char** arguments) {
     throw device::HardwareMissing("the golden data are of an H200, compute capability 9.0");
   for (const auto& [name, run] : all_cases()) run();
   if (count > 1) return compare(arguments[1]) ? 0 : 1;
-  for (const auto& [name, text] : lines) std::printf("%-34s %s\n", name.c_str(), text.c_str());
+  for (const auto& [name, text] : lines) std::printf("%-34s  %s\n", name.c_str(), text.c_str());
   return 0;
 }
 
