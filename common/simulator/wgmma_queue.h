@@ -77,6 +77,7 @@ class WgmmaQueue {
   std::size_t take_accumulator(void* const* calls, Location where);
   std::size_t find_accumulator(const std::array<float*, kThreads>& registers, const WgmmaKind& kind,
                                Location where);
+  void require_fenced(Accumulator& accumulator, const WgmmaKind& kind, Location where);
   std::size_t take_fragment(void* const* calls, Location where);
   static void copy_registers(Fragment& fragment);
   void compute(const Product& product);
