@@ -1,0 +1,123 @@
+//| # From sums to results
+//|
+//| After the last tile of keys a thread holds parts of two rows of sums. The quad adds up its four row sums, the output is divided by
+//| them, and the log-sum-exp follows from maximum and sum. Two ways out: straight from the registers, or through shared memory and TMA.
+#pragma once
+#include "chapters/05_flash_attention_3/softmax.cuh"
+#include "chapters/05_flash_attention_3/tiles.cuh"
+#include "common/ptx/fence.h"
+#include "common/ptx/stmatrix.h"
+
+namespace flashbook::flash3 {
+
+/// Divides the output by its rows' sums and stores their log-sum-exp. `query` is the first of the thread's
+/// two rows.
+template <int kFloats>
+__device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows& rows,
+                                            const Problem& problem,
+                                            float* lse,  // [heads, seqlen_q]
+                                            int head, int query) {
+  constexpr float kLn2 = 0.6931471805599453f;
+  float inverse[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float sum = quad_sum(rows.sum[r]);
+    inverse[r] = sum > 0 ? 1 / sum : 0;  // a row that sees no key: O = 0
+    const int row = query + 8 * r;
+    if (threadIdx.x % 4 == 0 && row < problem.seqlen_q)
+      lse[int64_t(head) * problem.seqlen_q + row] =
+          sum > 0 ? (rows.max[r] * problem.scale_log2 + __log2f(sum)) * kLn2 : -INFINITY;
+  }
+  rescale_rows(output, inverse);
+}
+
+//| ## Straight from the registers
+//|
+//| A lane holds two neighbouring columns of every 8: stored as they are, a quad would write 16 bytes here and 16 there. So the
+//| four lanes first exchange. Of 32 columns a lane holds one pair in each of four groups of 8; afterwards it holds all four pairs of one group, 16 bytes side by side, and
+//| the quad writes 64. It is the transposition of a 4 x 4 matrix, in two rounds: first with the neighbour, then with the lane two further.
+
+/// Transposes the quad's 4 x 4 matrix of words: word i of lane j and word j of lane i change places.
+__device__ __forceinline__ void transpose_in_quad(uint32_t (&word)[4]) {
+  const int lane = threadIdx.x % 4;
+#pragma unroll
+  for (int bit = 1; bit <= 2; bit *= 2)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i & bit) continue;
+      // Of words i and i + bit, a lane with the bit set gives away the first, one without it the second.
+      const uint32_t other = __shfl_xor_sync(kWholeWarp, lane & bit ? word[i] : word[i + bit], bit);
+      word[i] = lane & bit ? other : word[i];
+      word[i + bit] = lane & bit ? word[i + bit] : other;
+    }
+}
+
+/// Stores a thread's part of the finished output, 16 bytes at a time.
+template <typename T, int kHeadDim>
+__device__ __forceinline__ void store_from_registers(const float (&output)[kHeadDim / 2],
+                                                     const Problem& problem,
+                                                     T* o,  // [heads, seqlen_q, kHeadDim]
+                                                     int head, int query) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = query + 8 * r;
+    T* target = o + (int64_t(head) * problem.seqlen_q + row) * kHeadDim + threadIdx.x % 4 * 8;
+#pragma unroll
+    for (int column = 0; column < kHeadDim; column += 32) {
+      uint32_t word[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int at = column / 2 + 4 * i + 2 * r;
+        word[i] = pack<T>(output[at], output[at + 1]);
+      }
+      transpose_in_quad(word);  // all lanes, also those of rows beyond the end
+      if (row < problem.seqlen_q)
+        *reinterpret_cast<uint4*>(target + column) = make_uint4(word[0], word[1], word[2], word[3]);
+    }
+  }
+}
+
+//| ## Through shared memory, by TMA
+//|
+//| Each warp has a tile of its own for its 16 rows, so nobody waits for anybody else. `stmatrix` is made for this: it takes four 8 x 8 matrices as the accumulator holds
+//| them, and writes each of their rows as 16 bytes. The swizzle keeps those rows in different banks, and TMA undoes it. Rows beyond the end are left out by
+//| TMA. The store then runs by itself while the warp turns to its next tile; only before the tile is written again, or the block
+//| ends, must TMA have read it.
+
+constexpr int kRowsOfWarp = 16;  ///< query rows that a warp's registers hold
+
+/// Waits until the warp's output tile may be written again: TMA has read it.
+__device__ __forceinline__ void wait_until_output_is_read() {
+  if (threadIdx.x % 32 == 0) tma_store_wait_read<0>();  // lane 0 issued the store, so only it can wait
+  __syncwarp();
+}
+
+/// Stores a warp's part of the finished output. `first_query` is the warp's first row.
+template <typename T, int kHeadDim>
+__device__ __forceinline__ void store_by_tma(const float (&output)[kHeadDim / 2], const CUtensorMap& map,
+                                             Tile<T, kRowsOfWarp, kHeadDim>& tile, int head,
+                                             int first_query) {
+  wait_until_output_is_read();
+  const int lane = threadIdx.x % 32;
+  auto* bytes = reinterpret_cast<unsigned char*>(tile.element);
+#pragma unroll
+  for (int column = 0; column < kHeadDim; column += 16) {
+    // Lanes 0-7 point at rows 0-7, lanes 8-15 at rows 8-15, lanes 16-31 at the same rows, 8 columns on.
+    const int panel = column / kPanel;
+    const uint32_t in_panel =
+        lane % kRowsOfWarp * kPanelRowBytes + (column % kPanel + lane / kRowsOfWarp * 8) * 2;
+    uint32_t matrices[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      matrices[i] = pack<T>(output[column / 2 + 2 * i], output[column / 2 + 2 * i + 1]);
+    stmatrix_x4(bytes + panel * kRowsOfWarp * kPanelRowBytes + swizzled(Swizzle::b128, in_panel), matrices);
+  }
+  fence_proxy_async();  // every lane's writes become visible to TMA
+  __syncwarp();         // and all lanes have written
+  if (lane == 0) {
+    tma_store(map, tile.element, {0, first_query, 0, head});
+    tma_store_commit();
+  }
+}
+
+}  // namespace flashbook::flash3

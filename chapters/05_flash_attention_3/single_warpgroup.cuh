@@ -1,0 +1,102 @@
+//| # Step 1: TMA and WGMMA, nothing overlapped
+//|
+//| Chapter 4 runs on a Hopper too, but at half speed: `mma.sync` cannot feed Hopper's tensor cores. Its operands must pass through
+//| registers, and a warp stands still while it multiplies. This step brings the two machines that make the difference, and nothing else:
+//|
+//| * **TMA** copies whole tiles. One thread says which, hundreds of threads compute no address.
+//| * **WGMMA** multiplies tiles where they lie. Four warps together, 64 rows, and S and O stay in registers.
+//|
+//| One warpgroup owns 64 queries. It asks for a tile of keys and values, waits, multiplies, waits, does the softmax, multiplies, waits. At any time
+//| either memory, or the tensor cores, or the exponentials are busy, and the other two idle.
+//|
+//| **Budget** (d = 128): Q 16 KB, K and V 32 KB each, 80 KB of shared memory, so that two blocks fit a multiprocessor, and each fills some of the
+//| gaps of the other. Registers: 64 of O, 64 of S, 32 of P.
+#pragma once
+#include "chapters/05_flash_attention_3/epilogue.cuh"
+#include "chapters/05_flash_attention_3/mask.cuh"
+#include "chapters/05_flash_attention_3/softmax.cuh"
+#include "chapters/05_flash_attention_3/tiles.cuh"
+#include "common/ptx/mbarrier.h"
+
+namespace flashbook::flash3 {
+
+/// Shared memory of a block of step 1.
+template <typename T, int kHeadDim, int kKeys>
+struct SingleShared {
+  Tile<T, kRowsOfWarpgroup, kHeadDim> q;
+  Tile<T, kKeys, kHeadDim> k, v;
+  uint64_t landed;  ///< phase i: tile i of keys and values, and with the first of them Q
+};
+
+//| ## One mbarrier
+//|
+//| `landed` expects one arrival a phase: that of thread 0, which also says how many bytes are to come. TMA takes the bytes off as they land. When the arrival is
+//| in and no byte is missing, the phase is over, and whoever waited for its parity goes on. The first phase has parity 0, the next 1, then 0 again.
+
+/// Attention for 64 queries of one head. Grid: (tiles of queries * heads).
+template <typename T, int kHeadDim, int kKeys>
+__global__ void __launch_bounds__(kWarpgroup)
+    single_warpgroup(const __grid_constant__ CUtensorMap q_map,  // [heads, panels, seqlen_q, 64]
+                     const __grid_constant__ CUtensorMap k_map,  // [kv heads, panels, seqlen_k, 64]
+                     const __grid_constant__ CUtensorMap v_map,  // [kv heads, panels, seqlen_k, 64]
+                     T* o,                                       // [heads, seqlen_q, kHeadDim]
+                     float* lse,                                 // [heads, seqlen_q]
+                     Problem problem) {
+  using Shared = SingleShared<T, kHeadDim, kKeys>;
+  Shared& shared = *dynamic_shared<Shared>();
+  const int tiles_of_head = problem.query_tiles(kRowsOfWarpgroup);
+  const int head = blockIdx.x / tiles_of_head;
+  const int first_query = blockIdx.x % tiles_of_head * kRowsOfWarpgroup;
+  const int key_tiles = problem.key_tiles(first_query + kRowsOfWarpgroup - 1, kKeys);
+  // wgmma deals row 16 * warp + lane / 4, and the one 8 below, to this thread.
+  const int query = first_query + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+
+  if (threadIdx.x == 0) {
+    mbarrier_init(&shared.landed, 1);
+    name_mbarrier(&shared.landed, "landed");
+    fence_mbarrier_init();  // TMA sees the barrier,
+  }
+  __syncthreads();  // and so do all threads
+
+  const uint64_t q = rows_descriptor(shared.q), k = rows_descriptor(shared.k),
+                 v = values_descriptor(shared.v);
+  float output[kHeadDim / 2], scores[kKeys / 2], correction[2];
+  Probabilities<kKeys> p;
+#pragma unroll
+  for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
+  Rows rows = Rows::none();
+
+  uint32_t phase = 0;
+  for (int tile = key_tiles - 1; tile >= 0; --tile, phase ^= 1) {
+    if (threadIdx.x == 0) {
+      const bool first = tile == key_tiles - 1;
+      mbarrier_arrive_expect_tx(&shared.landed, decltype(shared.k)::kBytes + decltype(shared.v)::kBytes +
+                                                    (first ? decltype(shared.q)::kBytes : 0));
+      if (first) load(shared.q, q_map, &shared.landed, first_query, head);
+      load(shared.k, k_map, &shared.landed, tile * kKeys, problem.kv_head(head));
+      load(shared.v, v_map, &shared.landed, tile * kKeys, problem.kv_head(head));
+    }
+    mbarrier_wait(&shared.landed, phase);  // K, V and Q are in
+
+    wgmma_fence();
+    issue_scores<T, kHeadDim, kKeys>(scores, q, k);
+    wgmma_wait<0>();  // S is in registers
+    wgmma_pin(scores);
+    if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
+    softmax<true, false>(scores, rows, correction, problem.scale_log2);
+    round_probabilities<T>(p, scores);
+    rescale_rows(output, correction);
+
+    wgmma_pin(output);
+    wgmma_fence();  // P and O were just written by ordinary instructions
+    issue_values<T, kHeadDim, kKeys>(output, p, v);
+    wgmma_wait<0>();  // O is complete up to this tile
+    wgmma_pin(output);
+    __syncthreads();  // all warps have read K and V: thread 0 may have them overwritten
+  }
+
+  finish_rows(output, rows, problem, lse, head, query);
+  store_from_registers<T, kHeadDim>(output, problem, o, head, query);
+}
+
+}  // namespace flashbook::flash3

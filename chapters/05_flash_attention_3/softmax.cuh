@@ -1,0 +1,98 @@
+//| # Softmax of what a warpgroup holds
+//|
+//| A thread holds half of nothing: of 64 rows it has two, r and r + 8, and of their columns every fourth pair. So a row
+//| lies in the four lanes of a *quad*, and two shuffles make its maximum known to all four. Float i of `scores` belongs to
+//| row i / 2 % 2 of the two; the same holds for `output`.
+#pragma once
+#include "chapters/05_flash_attention_3/problem.cuh"
+#include "common/ptx/math.h"
+
+namespace flashbook::flash3 {
+
+/// Which of a thread's two rows float i of an accumulator belongs to.
+__host__ __device__ constexpr int row_of(int i) { return i / 2 % 2; }
+
+/// What a thread knows of its two rows.
+struct Rows {
+  float max[2];  ///< of the scores so far, or of those before it last mattered (lazy rescaling)
+  float sum[2];  ///< of this thread's own probabilities: the quad's four are added once, at the end
+
+  __device__ __forceinline__ static Rows none() { return {{-INFINITY, -INFINITY}, {0.0f, 0.0f}}; }
+};
+
+/// The maximum over the four lanes of a quad, in each of them.
+__device__ __forceinline__ float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(kWholeWarp, x, 1));
+  return fmaxf(x, __shfl_xor_sync(kWholeWarp, x, 2));
+}
+
+/// The sum over the four lanes of a quad, in each of them.
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(kWholeWarp, x, 1);
+  return x + __shfl_xor_sync(kWholeWarp, x, 2);
+}
+
+//| ## One tile of keys
+//|
+//| Scores become probabilities in place: 2^(c s - c max), with c = scale * log2(e): one multiply-add and one `ex2` each. What was summed
+//| under an older maximum is multiplied by `correction`, the output too; the caller does that when its products are done.
+//|
+//| **A row that has seen no key** has the maximum -inf, and -inf - -inf is no number. Only a mask can do that, so only
+//| masked tiles ask.
+//|
+//| **Lazy rescaling.** The maximum is there so that no exponential overflows, and any number near it will do. With
+//| kLazy a row keeps its old maximum until a score exceeds it by 2^8, that is until a probability would exceed 256. P may then be up to 256,
+//| which f16 and bf16 hold as precisely as 1, and sum and output share the factor. After a few tiles hardly any row needs a correction, and a
+//| warp without one skips head_dim / 2 multiplications. One vote decides for the warp, since a branch that only
+//| some lanes take saves nothing.
+
+constexpr float kLazyLimit = 8;  ///< log2 of how far a probability may exceed 1
+
+/// Turns scores into probabilities and takes them into `rows`. What was summed before must be multiplied by
+/// `correction`. Returns whether any row of the warp needs that: always, unless kLazy.
+template <bool kMasked, bool kLazy, int kFloats>
+__device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, float (&correction)[2],
+                                        float scale_log2) {
+  float new_max[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float a = scores[2 * r], b = scores[2 * r + 1];  // two chains: each fmaxf waits only for every other one
+#pragma unroll
+    for (int i = 4 + 2 * r; i < kFloats; i += 4) {
+      a = fmaxf(a, scores[i]);
+      b = fmaxf(b, scores[i + 1]);
+    }
+    new_max[r] = quad_max(fmaxf(fmaxf(a, b), rows.max[r]));
+  }
+
+  bool rescale = true;
+  if constexpr (kLazy) {
+    const float rise = fmaxf(new_max[0] - rows.max[0], new_max[1] - rows.max[1]);
+    rescale = __any_sync(kWholeWarp, rise * scale_log2 > kLazyLimit);
+    if (!rescale) new_max[0] = rows.max[0], new_max[1] = rows.max[1];
+  }
+
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float subtract = kMasked && new_max[r] == -INFINITY ? 0.0f : new_max[r] * scale_log2;
+    correction[r] = exp2_approx(rows.max[r] * scale_log2 - subtract);
+    rows.max[r] = new_max[r];
+    float a = rows.sum[r] * correction[r], b = 0;
+#pragma unroll
+    for (int i = 2 * r; i < kFloats; i += 4) {
+      a += scores[i] = exp2_approx(scores[i] * scale_log2 - subtract);
+      b += scores[i + 1] = exp2_approx(scores[i + 1] * scale_log2 - subtract);
+    }
+    rows.sum[r] = a + b;
+  }
+  return rescale;
+}
+
+/// output *= correction, row by row.
+template <int kFloats>
+__device__ __forceinline__ void rescale_rows(float (&output)[kFloats], const float (&correction)[2]) {
+#pragma unroll
+  for (int i = 0; i < kFloats; ++i) output[i] *= correction[row_of(i)];
+}
+
+}  // namespace flashbook::flash3
