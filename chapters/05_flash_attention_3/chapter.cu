@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "chapters/05_flash_attention_3/chapter.h"
+#include "chapters/05_flash_attention_3/persistent.cuh"
 #include "chapters/05_flash_attention_3/single_warpgroup.cuh"
 #include "chapters/05_flash_attention_3/specialised.cuh"
 #include "common/attention/cost.h"
@@ -21,6 +24,9 @@ constexpr Step kSteps[] = {
      "The consumers take turns at the tensor cores, so that one's softmax lies under the others' products."},
     {"overlap in a warpgroup",
      "The scores of the next tile are issued before the values of this one are waited for."},
+    {"persistent blocks",
+     "Blocks that stay, longest tiles first, masked and unmasked loops apart, lazy rescaling, stores that "
+     "overlap the next tile."},
 };
 constexpr DType kTypes[] = {DType::f16, DType::bf16};
 
@@ -39,7 +45,10 @@ std::string why_not(const Shape& shape, int) {
   return "";
 }
 
-int64_t workspace_bytes(const Shape&, int) { return 0; }
+/// Step 5 under a causal mask hands out tiles by a counter.
+bool counts_tiles(const Shape& shape, int step) { return step == 5 && shape.causal; }
+
+int64_t workspace_bytes(const Shape& shape, int step) { return counts_tiles(shape, step) ? sizeof(int) : 0; }
 
 double memory_bytes(const Shape& shape, int) { return compulsory_bytes(shape); }
 
@@ -74,6 +83,24 @@ CUtensorMap key_map(const Shape& shape, const void* base, int box_rows) {
   return tiles_of(shape, base, shape.batch * shape.kv_heads, shape.seqlen_k, box_rows);
 }
 
+/// The order of step 5's tiles. Under a causal mask the longest go first, in sections of heads whose keys and
+/// values fit the L2 cache, beside what else is in it.
+TileOrder order_of(const Shape& shape, int rows, bool causal) {
+  constexpr int64_t kSectionBytes = int64_t(32) << 20;
+  const int64_t bytes_of_kv_head =
+      2 * int64_t(shape.seqlen_k) * shape.head_dim * int64_t(size_of(shape.dtype));
+  const int kv_heads =
+      int(std::clamp<int64_t>(kSectionBytes / bytes_of_kv_head, 1, int64_t(shape.batch) * shape.kv_heads));
+  const Problem problem = problem_of(shape);
+  return {int(query_tiles(shape, rows)), problem.query_tiles(rows), problem.heads, kv_heads * problem.group,
+          causal};
+}
+
+int multiprocessors() {
+  static const int count = device::info().multiprocessors;
+  return count;
+}
+
 template <typename T, int kHeadDim>
 void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
   constexpr int kKeys = kHeadDim == 256 ? 64 : 128;
@@ -93,6 +120,38 @@ void run_specialised(const Shape& shape, const Tensors& t, device::Stream stream
                  key_map(shape, t.v, kKeys), static_cast<T*>(t.o), t.lse, problem_of(shape));
 }
 
+template <typename T, typename Config>
+void run_persistent(const Shape& shape, const Tensors& t, device::Stream stream) {
+  constexpr int kRows = Config::kConsumers * kRowsOfWarpgroup;
+  const TileOrder order = order_of(shape, kRows, Config::kCausal);
+  auto* counter = static_cast<int*>(t.workspace);
+  if constexpr (Config::kSchedule == Schedule::first_come)
+    device::launch(clear_counter, dim3(1), dim3(1), 0, stream, counter);
+  const int blocks =
+      Config::kSchedule == Schedule::one_tile ? order.tiles : std::min(order.tiles, multiprocessors());
+  device::launch(persistent<T, Config>, dim3(blocks), dim3(Config::kThreads),
+                 sizeof(PersistentShared<T, Config>), stream, query_map(shape, t.q, kRowsOfWarpgroup),
+                 key_map(shape, t.k, Config::kKeys), key_map(shape, t.v, Config::kKeys),
+                 query_map(shape, t.o, kRowsOfWarp), static_cast<T*>(t.o), t.lse, problem_of(shape), order,
+                 counter);
+}
+
+/// Step 5's version for a head dimension, a mask and a length.
+template <typename T, int kHeadDim, bool kCausal>
+void run_tuned(const Shape& shape, const Tensors& t, device::Stream stream) {
+  if constexpr (kHeadDim == 64) {
+    // A short sequence wastes less in tiles of 128 queries than of 192.
+    if (kCausal && shape.seqlen_q <= 1024)
+      run_persistent<T, Persistent<64, 2, 128, 8, kCausal>>(shape, t, stream);
+    else
+      run_persistent<T, Persistent<64, 3, 128, 8, kCausal>>(shape, t, stream);
+  } else if constexpr (kHeadDim == 128) {
+    run_persistent<T, Persistent<128, 2, 128, 5, kCausal>>(shape, t, stream);
+  } else {
+    run_persistent<T, Persistent<256, 2, 80, 4, kCausal>>(shape, t, stream);
+  }
+}
+
 void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
   device::with_type(shape.dtype, [&]<typename T>() {
     if constexpr (sizeof(T) == 2)  // with_type also knows float, which why_not refuses
@@ -104,8 +163,11 @@ void attention(const Shape& shape, const Tensors& tensors, device::Stream stream
             return run_specialised<T, kHeadDim, false, false>(shape, tensors, stream);
           case 3:
             return run_specialised<T, kHeadDim, true, false>(shape, tensors, stream);
-          default:
+          case 4:
             return run_specialised<T, kHeadDim, true, true>(shape, tensors, stream);
+          default:
+            return shape.causal ? run_tuned<T, kHeadDim, true>(shape, tensors, stream)
+                                : run_tuned<T, kHeadDim, false>(shape, tensors, stream);
         }
       });
   });

@@ -91,6 +91,7 @@ __device__ __forceinline__ void stream(Ring<T, kKeys, kHeadDim, kSlots>& ring, P
                                        const CUtensorMap& k_map, const CUtensorMap& v_map, int tiles,
                                        int kv_head) {
   if constexpr (kKeysFirst) fill(ring, place, k_map, (tiles - 1) * kKeys, kv_head);
+#pragma unroll 1  // the producer has few registers
   for (int tile = tiles - 1; tile >= 0; --tile) {
     const int k_tile = kKeysFirst ? tile - 1 : tile;
     if (k_tile >= 0) fill(ring, place, k_map, k_tile * kKeys, kv_head);

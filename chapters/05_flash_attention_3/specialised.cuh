@@ -12,7 +12,7 @@
 //|
 //| The three differ in two switches, and in nothing else: who may issue, and in which order.
 //|
-//| **Budget.** d = 128: Q 32 KB, four slots of 32 KB, 160 KB; registers 64 of O, 64 of S, 32 of P, of 240. d = 64: three consumers of 160 registers, 88 KB. d = 256: O takes 128
+//| **Budget.** d = 128: Q 32 KB, four slots of 32 KB, 160 KB; registers 64 of O, 64 of S, 32 of P, of 232. d = 64: three consumers of 160 registers, 88 KB. d = 256: O takes 128
 //| registers and a tile of 80 keys 40 KB: 224 of the 227 KB that a block may have.
 #pragma once
 #include "chapters/05_flash_attention_3/epilogue.cuh"
@@ -38,13 +38,13 @@ struct Specialised {
 
 //| ## Registers
 //|
-//| A multiprocessor has 65536. With 384 threads ptxas gives each 168, with 512 it gives 128, and `setmaxnreg` moves them: 24 + 2 * 240 = 3 * 168, and 32 + 3 * 160 = 4 * 128.
+//| A multiprocessor has 65536. With 384 threads ptxas gives each 168, with 512 it gives 128, and `setmaxnreg` moves them: 40 + 2 * 232 = 3 * 168, and 32 + 3 * 160 = 4 * 128.
 
 /// Of a thread, after setmaxnreg.
 template <int kConsumers>
-constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 24;
+constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 40;
 template <int kConsumers>
-constexpr int kConsumerRegisters = kConsumers == 3 ? 160 : 240;
+constexpr int kConsumerRegisters = kConsumers == 3 ? 160 : 232;
 
 /// Shared memory of a block.
 template <typename T, typename Config>

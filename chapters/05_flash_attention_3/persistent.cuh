@@ -1,0 +1,326 @@
+//| # Step 5: the rest of the way
+//|
+//| Step 4's loop is as good as it gets. What is left lies around it, and every piece is a switch of its own, so that an ablation can
+//| turn it off:
+//|
+//| | switch | what it does |
+//| | --- | --- |
+//| | `kSchedule` | blocks that stay and take tile after tile, longest first (`schedule.cuh`) |
+//| | `kSplitLoops` | tiles with a mask and tiles without one in loops of their own: the second has no trace of it |
+//| | `kTrim` | a warpgroup leaves out tiles of keys that only the warpgroups below it see, and work on rows beyond the end |
+//| | `kLazy` | the output is rescaled only when a maximum has risen by more than 2^8 (`softmax.cuh`) |
+//| | `kStoreByTma` | the output leaves through shared memory while the next tile begins (`epilogue.cuh`) |
+//| | `kPingpong` | step 3's turns: they pay at d = 64 only |
+//|
+//| Two threads produce now, in two warps. One streams keys and values and never waits for queries; the other brings each consumer its next queries as soon as
+//| that consumer has computed its last scores with the old ones.
+#pragma once
+#include <type_traits>
+
+#include "chapters/05_flash_attention_3/epilogue.cuh"
+#include "chapters/05_flash_attention_3/mask.cuh"
+#include "chapters/05_flash_attention_3/schedule.cuh"
+#include "chapters/05_flash_attention_3/softmax.cuh"
+#include "chapters/05_flash_attention_3/specialised.cuh"
+#include "chapters/05_flash_attention_3/turns.cuh"
+
+namespace flashbook::flash3 {
+
+/// One version of the kernel, as a type. To turn a switch off, derive from a version and say so.
+template <int kHeadDim_, int kConsumers_, int kKeys_, int kSlots_, bool kCausal_>
+struct Persistent {
+  static constexpr int kHeadDim = kHeadDim_;
+  static constexpr int kConsumers = kConsumers_;  ///< warpgroups that multiply, 64 queries each: 2 or 3
+  static constexpr int kKeys = kKeys_;            ///< of a tile
+  static constexpr int kSlots = kSlots_;          ///< of the ring
+  static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
+  static constexpr bool kCausal = kCausal_;
+  static constexpr Schedule kSchedule = kCausal ? Schedule::first_come : Schedule::in_turn;
+  static constexpr bool kSplitLoops = true;
+  static constexpr bool kTrim = true;
+  static constexpr bool kLazy = kHeadDim != 64;  // at d = 64 the output is so small that asking costs as much
+  static constexpr bool kStoreByTma = kHeadDim != 256;  // no room for the output beside Q and the ring
+  static constexpr bool kPingpong = kHeadDim == 64;
+};
+
+/// Stands for output tiles where there are none.
+struct Nothing {};
+
+/// Shared memory of a block.
+template <typename T, typename Config>
+struct PersistentShared {
+  Tile<T, kRowsOfWarpgroup, Config::kHeadDim> q[Config::kConsumers];
+  Ring<T, Config::kKeys, Config::kHeadDim, Config::kSlots> ring;
+  std::conditional_t<Config::kStoreByTma, Tile<T, kRowsOfWarp, Config::kHeadDim>, Nothing>
+      output[Config::kConsumers * kWarpsOfWarpgroup];
+  Board board;
+  uint64_t q_full[Config::kConsumers];   ///< a consumer's queries have landed; 1 arrival, with bytes
+  uint64_t q_empty[Config::kConsumers];  ///< its last scores are computed; 4 arrivals, one a warp
+};
+
+//| ## The producers
+
+/// The thread that decides on the next tile, posts it and streams its keys and values.
+template <typename T, typename Config>
+__device__ void produce_keys(PersistentShared<T, Config>& shared, const CUtensorMap& k_map,
+                             const CUtensorMap& v_map, const Problem& problem, const TileOrder& order,
+                             int* counter) {
+  constexpr int kRows = Config::kConsumers * kRowsOfWarpgroup;
+  Place<Config::kSlots> place;
+  Place<kSheets> sheet;
+  int index = blockIdx.x;
+  for (;;) {
+    const Work work = work_at(order, index);
+    post(shared.board, sheet, work);
+    if (work.query_tile < 0) return;
+    if constexpr (Config::kSchedule == Schedule::one_tile) index = order.tiles;
+    if constexpr (Config::kSchedule == Schedule::in_turn) index += gridDim.x;
+    // Asked for now, needed when this tile's keys are under way: nobody waits for the answer.
+    if constexpr (Config::kSchedule == Schedule::first_come) index = gridDim.x + atomicAdd(counter, 1);
+    const int key_tiles = problem.key_tiles((work.query_tile + 1) * kRows - 1, Config::kKeys);
+    stream<true>(shared.ring, place, k_map, v_map, key_tiles, problem.kv_head(work.head));
+  }
+}
+
+/// The thread that brings queries.
+template <typename T, typename Config>
+__device__ void produce_queries(PersistentShared<T, Config>& shared, const CUtensorMap& q_map) {
+  Place<kSheets> sheet;
+  Place<1> round;  // Q has one slot a consumer: only the parity changes
+  for (;;) {
+    const Work work = next_work<false>(shared.board, sheet);
+    if (work.query_tile < 0) return;
+    for (int i = 0; i < Config::kConsumers; ++i) {
+      mbarrier_wait(&shared.q_empty[i], round.round ^ 1);  // the consumer's last scores are computed
+      mbarrier_arrive_expect_tx(&shared.q_full[i], sizeof(shared.q[i]));
+      load(shared.q[i], q_map, &shared.q_full[i],
+           (work.query_tile * Config::kConsumers + i) * kRowsOfWarpgroup, work.head);
+    }
+    round.advance();
+  }
+}
+
+//| ## A consumer
+//|
+//| What a thread of a consumer holds, from tile to tile. All of it lives in registers.
+
+template <typename T, typename Config>
+struct Consumer {
+  static constexpr int kHeadDim = Config::kHeadDim, kKeys = Config::kKeys;
+  static constexpr uint32_t kTileBytes = sizeof(Tile<T, kKeys, kHeadDim>);
+
+  PersistentShared<T, Config>& shared;
+  const Problem& problem;
+  Place<Config::kSlots>& place;    ///< in the ring; goes on from tile to tile
+  Place<1>& round;                 ///< of its queries; likewise
+  const int number;                ///< which consumer this is
+  const int first_query, query;    ///< the warpgroup's first row; the first of this thread's two
+  const uint64_t q, keys, values;  ///< descriptors: its queries, slot 0 as K and as V
+  float output[kHeadDim / 2], scores[kKeys / 2];
+  Probabilities<kKeys> p;
+  Rows rows;
+
+  __device__ __forceinline__ Consumer(PersistentShared<T, Config>& shared, const Problem& problem,
+                                      Place<Config::kSlots>& place, Place<1>& round, int number,
+                                      int first_query, int query)
+      : shared(shared),
+        problem(problem),
+        place(place),
+        round(round),
+        number(number),
+        first_query(first_query),
+        query(query),
+        q(rows_descriptor(shared.q[number])),
+        keys(rows_descriptor(shared.ring.tile[0])),
+        values(values_descriptor(shared.ring.tile[0])) {}
+
+  __device__ __forceinline__ void take() {
+    if constexpr (Config::kPingpong) take_turn<Config::kConsumers>(number);
+  }
+  __device__ __forceinline__ void pass() {
+    if constexpr (Config::kPingpong) pass_turn<Config::kConsumers>(number);
+  }
+
+  /// Lets `tiles` tiles of the ring pass by.
+  __device__ __forceinline__ void skip(int tiles) {
+    for (int i = 0; i < tiles; ++i) {
+      wait_full(shared.ring, place);  // or this arrival would count for the slot's last tile
+      release(shared.ring, place);
+      place.advance();
+    }
+  }
+
+  __device__ __forceinline__ void release_queries() {
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.q_empty[number]);
+  }
+
+  /// The first scores of a tile of queries.
+  __device__ __forceinline__ void begin(int tile) {
+    wait_full(shared.ring, place);
+    wgmma_fence();
+    issue_scores<T, kHeadDim, kKeys>(scores, q, wgmma_advance(keys, place.slot * kTileBytes));
+    wgmma_wait<0>();
+    wgmma_pin(scores);
+    release(shared.ring, place);
+    if (tile == 0) release_queries();
+    place.advance();
+    if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
+    rows = Rows::none();
+    float correction[2];
+    softmax<true, false>(scores, rows, correction, problem.scale_log2);
+    round_probabilities<T>(p, scores);
+  }
+
+  /// The scores of `tile`, over the values of the tile before it in the loop, tile + 1.
+  template <bool kMasked>
+  __device__ __forceinline__ void step(int tile) {
+    const Place<Config::kSlots> k_place = place, v_place = place.next();
+    place = v_place.next();
+    wait_full(shared.ring, k_place);
+    take();
+    wgmma_pin(output);
+    wgmma_fence();
+    issue_scores<T, kHeadDim, kKeys>(scores, q, wgmma_advance(keys, k_place.slot * kTileBytes));
+    wait_full(shared.ring, v_place);
+    wgmma_fence();
+    issue_values<T, kHeadDim, kKeys>(output, p, wgmma_advance(values, v_place.slot * kTileBytes));
+    pass();
+
+    wgmma_wait<1>();  // the scores are done; the values still run
+    wgmma_pin(scores);
+    release(shared.ring, k_place);
+    if (tile == 0) release_queries();
+    if constexpr (kMasked) {
+      if (Config::kSplitLoops || needs_mask(problem, first_query, tile * kKeys, kKeys))
+        mask(scores, problem, query, tile * kKeys);
+    }
+    float correction[2];
+    const bool rescale = softmax<kMasked, Config::kLazy>(scores, rows, correction, problem.scale_log2);
+
+    wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
+    wgmma_pin(output);
+    release(shared.ring, v_place);
+    round_probabilities<T>(p, scores);
+    if (!Config::kLazy || rescale) rescale_rows(output, correction);
+  }
+
+  /// The last values of a tile of queries.
+  __device__ __forceinline__ void end() {
+    wait_full(shared.ring, place);
+    take();
+    wgmma_pin(output);
+    wgmma_fence();
+    issue_values<T, kHeadDim, kKeys>(output, p, wgmma_advance(values, place.slot * kTileBytes));
+    pass();
+    wgmma_wait<0>();
+    wgmma_pin(output);
+    release(shared.ring, place);
+    place.advance();
+  }
+
+  //| ## One tile of queries
+  //|
+  //| `key_tiles` tiles of keys come through the ring, since that is what the last query of the block sees. This warpgroup may need fewer. The ones it needs not come first, and it lets them pass:
+  //| in the ring's order that is K of the first, and then K and V alternately, but the V of the last one it does not need comes after the K of the first that it does.
+
+  __device__ __forceinline__ void attend(int key_tiles) {
+    const bool any_rows = !Config::kTrim || first_query < problem.seqlen_q;
+    const int own = !Config::kTrim ? key_tiles
+                    : any_rows     ? problem.key_tiles(first_query + kRowsOfWarpgroup - 1, kKeys)
+                                   : 0;
+    const int skipped = key_tiles - own;
+    for (int i = 0; i < skipped; ++i) {
+      skip(i == 0 ? 1 : 2);
+      take();  // everybody takes the same number of turns
+      pass();
+    }
+
+    mbarrier_wait(&shared.q_full[number], round.round);
+    round.advance();
+    if (own > 0)
+      begin(own - 1);
+    else
+      release_queries();
+    if (skipped > 0) skip(1);
+    if (own == 0) return;
+
+    int tile = own - 2;
+    if constexpr (Config::kCausal && Config::kSplitLoops) {
+      const int unmasked = (problem.last_key(first_query) + 1) / kKeys;  // tiles that all rows see whole
+#pragma unroll 1
+      for (; tile >= max(unmasked, 0); --tile) step<true>(tile);
+    }
+#pragma unroll 1
+    for (; tile >= 0; --tile) step<Config::kCausal && !Config::kSplitLoops>(tile);
+    end();
+  }
+};
+
+//| ## The kernel
+
+/// Attention for the tiles of `order` that this block takes. Grid: as many blocks as there are
+/// multiprocessors, or fewer.
+template <typename T, typename Config>
+__global__ void __launch_bounds__(Config::kThreads, 1)
+    persistent(const __grid_constant__ CUtensorMap q_map,       // [heads, panels, seqlen_q, 64]
+               const __grid_constant__ CUtensorMap k_map,       // [kv heads, panels, seqlen_k, 64]
+               const __grid_constant__ CUtensorMap v_map,       // [kv heads, panels, seqlen_k, 64]
+               const __grid_constant__ CUtensorMap output_map,  // o, in boxes of a warp's 16 rows
+               T* o,                                            // [heads, seqlen_q, head_dim]
+               float* lse,                                      // [heads, seqlen_q]
+               Problem problem, TileOrder order,
+               int* counter) {  // Schedule::first_come: 0 at the start
+  constexpr int kConsumers = Config::kConsumers, kRows = kConsumers * kRowsOfWarpgroup;
+  auto& shared = *dynamic_shared<PersistentShared<T, Config>>();
+  if (threadIdx.x == 0) {
+    initialise(shared.ring, kConsumers);
+    initialise(shared.board, kConsumers * kWarpsOfWarpgroup + 1);
+    for (int i = 0; i < kConsumers; ++i) {
+      mbarrier_init(&shared.q_full[i], 1);
+      name_mbarrier(&shared.q_full[i], "q_full", i);
+      mbarrier_init(&shared.q_empty[i], kWarpsOfWarpgroup);
+      name_mbarrier(&shared.q_empty[i], "q_empty", i);
+    }
+    fence_mbarrier_init();
+  }
+  __syncthreads();  // the barriers are ready
+
+  // The same in all threads of a warp; the shuffle tells the compiler so.
+  const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / kWarpsOfWarpgroup;
+
+  if (warpgroup == 0) {
+    setmaxnreg_dec<kProducerRegisters<kConsumers>>();
+    if (threadIdx.x == 0) produce_keys(shared, k_map, v_map, problem, order, counter);
+    if (threadIdx.x == 32) produce_queries(shared, q_map);
+    return;
+  }
+
+  setmaxnreg_inc<kConsumerRegisters<kConsumers>>();
+  const int number = warpgroup - 1,
+            row = warp % kWarpsOfWarpgroup * kRowsOfWarp;  // of the warp in the warpgroup
+  if constexpr (Config::kPingpong) open_turns<kConsumers>(number);
+
+  Place<kSheets> sheet;
+  Place<Config::kSlots> place;
+  Place<1> round;
+  for (;;) {
+    const Work work = next_work<true>(shared.board, sheet);
+    if (work.query_tile < 0) break;
+    const int block_query = work.query_tile * kRows, first_query = block_query + number * kRowsOfWarpgroup;
+    Consumer<T, Config> consumer(shared, problem, place, round, number, first_query,
+                                 first_query + row + threadIdx.x % 32 / 4);
+    consumer.attend(problem.key_tiles(block_query + kRows - 1, Config::kKeys));
+    if (first_query >= problem.seqlen_q) continue;  // no rows of this warpgroup exist
+    finish_rows(consumer.output, consumer.rows, problem, lse, work.head, consumer.query);
+    if constexpr (Config::kStoreByTma)
+      store_by_tma<T, Config::kHeadDim>(consumer.output, output_map, shared.output[warp - kWarpsOfWarpgroup],
+                                        work.head, first_query + row);
+    else
+      store_from_registers<T, Config::kHeadDim>(consumer.output, problem, o, work.head, consumer.query);
+  }
+  if constexpr (Config::kStoreByTma) wait_until_output_is_read();  // shared memory lives as long as the block
+}
+
+}  // namespace flashbook::flash3
