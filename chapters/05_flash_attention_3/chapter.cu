@@ -120,6 +120,9 @@ void run_specialised(const Shape& shape, const Tensors& t, device::Stream stream
                  key_map(shape, t.v, kKeys), static_cast<T*>(t.o), t.lse, problem_of(shape));
 }
 
+/// Sets step 5's counter to 0, before the kernel that counts. One thread.
+__global__ void clear_counter(int* counter) { *counter = 0; }
+
 template <typename T, typename Config>
 void run_persistent(const Shape& shape, const Tensors& t, device::Stream stream) {
   constexpr int kRows = Config::kConsumers * kRowsOfWarpgroup;
@@ -132,8 +135,8 @@ void run_persistent(const Shape& shape, const Tensors& t, device::Stream stream)
   device::launch(persistent<T, Config>, dim3(blocks), dim3(Config::kThreads),
                  sizeof(PersistentShared<T, Config>), stream, query_map(shape, t.q, kRowsOfWarpgroup),
                  key_map(shape, t.k, Config::kKeys), key_map(shape, t.v, Config::kKeys),
-                 query_map(shape, t.o, kRowsOfWarp), static_cast<T*>(t.o), t.lse, problem_of(shape), order,
-                 counter);
+                 query_map(shape, t.o, kRowsOfWarpgroup), static_cast<T*>(t.o), t.lse, problem_of(shape),
+                 order, counter);
 }
 
 /// Step 5's version for a head dimension, a mask and a length.

@@ -79,45 +79,30 @@ __device__ __forceinline__ void store_from_registers(const float (&output)[kHead
 
 //| ## Through shared memory, by TMA
 //|
-//| Each warp has a tile of its own for its 16 rows, so nobody waits for anybody else. `stmatrix` is made for this: it takes four 8 x 8 matrices as the accumulator holds
-//| them, and writes each of their rows as 16 bytes. The swizzle keeps those rows in different banks, and TMA undoes it. Rows beyond the end are left out by
-//| TMA. The store then runs by itself while the warp turns to its next tile; only before the tile is written again, or the block
-//| ends, must TMA have read it.
+//| `stmatrix` is made for this: it takes four 8 x 8 matrices as the accumulator holds them and writes each of their rows as 16
+//| bytes. The swizzle keeps those rows in different banks, and TMA undoes it. TMA also leaves out rows beyond the end. A warp only writes its 16 rows into the warpgroup's
+//| tile; somebody else has TMA store it, while the warp turns to its next queries.
 
 constexpr int kRowsOfWarp = 16;  ///< query rows that a warp's registers hold
 
-/// Waits until the warp's output tile may be written again: TMA has read it.
-__device__ __forceinline__ void wait_until_output_is_read() {
-  if (threadIdx.x % 32 == 0) tma_store_wait_read<0>();  // lane 0 issued the store, so only it can wait
-  __syncwarp();
-}
-
-/// Stores a warp's part of the finished output. `first_query` is the warp's first row.
+/// Writes a warp's rows of the finished output, `first_row` to `first_row` + 15 of the tile, for TMA to read.
 template <typename T, int kHeadDim>
-__device__ __forceinline__ void store_by_tma(const float (&output)[kHeadDim / 2], const CUtensorMap& map,
-                                             Tile<T, kRowsOfWarp, kHeadDim>& tile, int head,
-                                             int first_query) {
-  wait_until_output_is_read();
-  const int lane = threadIdx.x % 32;
+__device__ __forceinline__ void lay_down(Tile<T, kRowsOfWarpgroup, kHeadDim>& tile,
+                                         const float (&output)[kHeadDim / 2], int first_row) {
+  // Lanes 0-7 point at rows 0-7, lanes 8-15 at rows 8-15, lanes 16-31 at the same rows, 8 columns on.
+  const int lane = threadIdx.x % 32, row = first_row + lane % kRowsOfWarp, right = lane / kRowsOfWarp * 8;
   auto* bytes = reinterpret_cast<unsigned char*>(tile.element);
 #pragma unroll
   for (int column = 0; column < kHeadDim; column += 16) {
-    // Lanes 0-7 point at rows 0-7, lanes 8-15 at rows 8-15, lanes 16-31 at the same rows, 8 columns on.
-    const int panel = column / kPanel;
-    const uint32_t in_panel =
-        lane % kRowsOfWarp * kPanelRowBytes + (column % kPanel + lane / kRowsOfWarp * 8) * 2;
+    const uint32_t panel = column / kPanel * kRowsOfWarpgroup * kPanelRowBytes;
+    const uint32_t in_panel = row * kPanelRowBytes + (column % kPanel + right) * 2;
     uint32_t matrices[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       matrices[i] = pack<T>(output[column / 2 + 2 * i], output[column / 2 + 2 * i + 1]);
-    stmatrix_x4(bytes + panel * kRowsOfWarp * kPanelRowBytes + swizzled(Swizzle::b128, in_panel), matrices);
+    stmatrix_x4(bytes + panel + swizzled(Swizzle::b128, in_panel), matrices);
   }
-  fence_proxy_async();  // every lane's writes become visible to TMA
-  __syncwarp();         // and all lanes have written
-  if (lane == 0) {
-    tma_store(map, tile.element, {0, first_query, 0, head});
-    tma_store_commit();
-  }
+  fence_proxy_async();  // this lane's writes become visible to TMA
 }
 
 }  // namespace flashbook::flash3

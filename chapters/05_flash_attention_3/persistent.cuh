@@ -51,11 +51,11 @@ template <typename T, typename Config>
 struct PersistentShared {
   Tile<T, kRowsOfWarpgroup, Config::kHeadDim> q[Config::kConsumers];
   Ring<T, Config::kKeys, Config::kHeadDim, Config::kSlots> ring;
-  std::conditional_t<Config::kStoreByTma, Tile<T, kRowsOfWarp, Config::kHeadDim>, Nothing>
-      output[Config::kConsumers * kWarpsOfWarpgroup];
+  std::conditional_t<Config::kStoreByTma, Tile<T, kRowsOfWarpgroup, Config::kHeadDim>, Nothing>
+      output[Config::kConsumers];
   Board board;
-  uint64_t q_full[Config::kConsumers];   ///< a consumer's queries have landed; 1 arrival, with bytes
-  uint64_t q_empty[Config::kConsumers];  ///< its last scores are computed; 4 arrivals, one a warp
+  uint64_t q_full[Config::kConsumers], q_empty[Config::kConsumers];
+  uint64_t output_full[Config::kConsumers], output_empty[Config::kConsumers];
 };
 
 //| ## The producers
@@ -86,17 +86,33 @@ __device__ void produce_keys(PersistentShared<T, Config>& shared, const CUtensor
 template <typename T, typename Config>
 __device__ void produce_queries(PersistentShared<T, Config>& shared, const CUtensorMap& q_map) {
   Place<kSheets> sheet;
-  Place<1> round;  // Q has one slot a consumer: only the parity changes
-  for (;;) {
+  for (uint32_t parity = 0;; parity ^= 1) {  // of the tiles of queries that this block has had
     const Work work = next_work<false>(shared.board, sheet);
     if (work.query_tile < 0) return;
     for (int i = 0; i < Config::kConsumers; ++i) {
-      mbarrier_wait(&shared.q_empty[i], round.round ^ 1);  // the consumer's last scores are computed
+      mbarrier_wait(&shared.q_empty[i], parity ^ 1);  // the consumer's last scores are computed
       mbarrier_arrive_expect_tx(&shared.q_full[i], sizeof(shared.q[i]));
       load(shared.q[i], q_map, &shared.q_full[i],
            (work.query_tile * Config::kConsumers + i) * kRowsOfWarpgroup, work.head);
     }
-    round.advance();
+  }
+}
+
+/// The thread that has outputs stored.
+template <typename T, typename Config>
+__device__ void store_outputs(PersistentShared<T, Config>& shared, const CUtensorMap& output_map) {
+  Place<kSheets> sheet;
+  for (uint32_t parity = 0;; parity ^= 1) {
+    const Work work = next_work<false>(shared.board, sheet);
+    if (work.query_tile < 0) return;
+    for (int i = 0; i < Config::kConsumers; ++i) {
+      mbarrier_wait(&shared.output_full[i], parity);  // all four warps have written their rows
+      tma_store(output_map, &shared.output[i],
+                {0, (work.query_tile * Config::kConsumers + i) * kRowsOfWarpgroup, 0, work.head});
+      tma_store_commit();
+      tma_store_wait_read<0>();
+      mbarrier_arrive(&shared.output_empty[i]);  // the consumer may write its next output
+    }
   }
 }
 
@@ -112,7 +128,7 @@ struct Consumer {
   PersistentShared<T, Config>& shared;
   const Problem& problem;
   Place<Config::kSlots>& place;    ///< in the ring; goes on from tile to tile
-  Place<1>& round;                 ///< of its queries; likewise
+  const uint32_t parity;           ///< of the tiles of queries before this one
   const int number;                ///< which consumer this is
   const int first_query, query;    ///< the warpgroup's first row; the first of this thread's two
   const uint64_t q, keys, values;  ///< descriptors: its queries, slot 0 as K and as V
@@ -121,12 +137,12 @@ struct Consumer {
   Rows rows;
 
   __device__ __forceinline__ Consumer(PersistentShared<T, Config>& shared, const Problem& problem,
-                                      Place<Config::kSlots>& place, Place<1>& round, int number,
+                                      Place<Config::kSlots>& place, uint32_t parity, int number,
                                       int first_query, int query)
       : shared(shared),
         problem(problem),
         place(place),
-        round(round),
+        parity(parity),
         number(number),
         first_query(first_query),
         query(query),
@@ -145,6 +161,7 @@ struct Consumer {
   __device__ __forceinline__ void skip(int tiles) {
     for (int i = 0; i < tiles; ++i) {
       wait_full(shared.ring, place);  // or this arrival would count for the slot's last tile
+      __syncwarp();                   // all lanes have: after lane 0's arrival the slot may be filled again
       release(shared.ring, place);
       place.advance();
     }
@@ -237,12 +254,13 @@ struct Consumer {
       pass();
     }
 
-    mbarrier_wait(&shared.q_full[number], round.round);
-    round.advance();
-    if (own > 0)
+    mbarrier_wait(&shared.q_full[number], parity);
+    if (own > 0) {
       begin(own - 1);
-    else
+    } else {
+      __syncwarp();  // all lanes have waited: after lane 0's arrival the next queries may come
       release_queries();
+    }
     if (skipped > 0) skip(1);
     if (own == 0) return;
 
@@ -263,25 +281,29 @@ struct Consumer {
 /// Attention for the tiles of `order` that this block takes. Grid: as many blocks as there are
 /// multiprocessors, or fewer.
 template <typename T, typename Config>
-__global__ void __launch_bounds__(Config::kThreads, 1)
-    persistent(const __grid_constant__ CUtensorMap q_map,       // [heads, panels, seqlen_q, 64]
-               const __grid_constant__ CUtensorMap k_map,       // [kv heads, panels, seqlen_k, 64]
-               const __grid_constant__ CUtensorMap v_map,       // [kv heads, panels, seqlen_k, 64]
-               const __grid_constant__ CUtensorMap output_map,  // o, in boxes of a warp's 16 rows
-               T* o,                                            // [heads, seqlen_q, head_dim]
-               float* lse,                                      // [heads, seqlen_q]
-               Problem problem, TileOrder order,
-               int* counter) {  // Schedule::first_come: 0 at the start
+__global__ void __launch_bounds__(Config::kThreads, 1) persistent(
+    const __grid_constant__ CUtensorMap q_map,       // [heads, panels, seqlen_q, 64]
+    const __grid_constant__ CUtensorMap k_map,       // [kv heads, panels, seqlen_k, 64]
+    const __grid_constant__ CUtensorMap v_map,       // [kv heads, panels, seqlen_k, 64]
+    const __grid_constant__ CUtensorMap output_map,  // [heads, panels, seqlen_q, 64], for kStoreByTma
+    T* o,                                            // [heads, seqlen_q, head_dim]
+    float* lse,                                      // [heads, seqlen_q]
+    Problem problem, TileOrder order,
+    int* counter) {  // Schedule::first_come: 0 at the start
   constexpr int kConsumers = Config::kConsumers, kRows = kConsumers * kRowsOfWarpgroup;
   auto& shared = *dynamic_shared<PersistentShared<T, Config>>();
   if (threadIdx.x == 0) {
     initialise(shared.ring, kConsumers);
-    initialise(shared.board, kConsumers * kWarpsOfWarpgroup + 1);
+    initialise(shared.board, kConsumers * kWarpsOfWarpgroup + (Config::kStoreByTma ? 2 : 1));
     for (int i = 0; i < kConsumers; ++i) {
       mbarrier_init(&shared.q_full[i], 1);
       name_mbarrier(&shared.q_full[i], "q_full", i);
       mbarrier_init(&shared.q_empty[i], kWarpsOfWarpgroup);
       name_mbarrier(&shared.q_empty[i], "q_empty", i);
+      mbarrier_init(&shared.output_full[i], kWarpsOfWarpgroup);
+      name_mbarrier(&shared.output_full[i], "output_full", i);
+      mbarrier_init(&shared.output_empty[i], 1);
+      name_mbarrier(&shared.output_empty[i], "output_empty", i);
     }
     fence_mbarrier_init();
   }
@@ -294,6 +316,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     setmaxnreg_dec<kProducerRegisters<kConsumers>>();
     if (threadIdx.x == 0) produce_keys(shared, k_map, v_map, problem, order, counter);
     if (threadIdx.x == 32) produce_queries(shared, q_map);
+    if constexpr (Config::kStoreByTma)
+      if (threadIdx.x == 64) store_outputs(shared, output_map);
     return;
   }
 
@@ -304,23 +328,24 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
 
   Place<kSheets> sheet;
   Place<Config::kSlots> place;
-  Place<1> round;
-  for (;;) {
+  for (uint32_t parity = 0;; parity ^= 1) {
     const Work work = next_work<true>(shared.board, sheet);
-    if (work.query_tile < 0) break;
+    if (work.query_tile < 0) return;
     const int block_query = work.query_tile * kRows, first_query = block_query + number * kRowsOfWarpgroup;
-    Consumer<T, Config> consumer(shared, problem, place, round, number, first_query,
+    Consumer<T, Config> consumer(shared, problem, place, parity, number, first_query,
                                  first_query + row + threadIdx.x % 32 / 4);
     consumer.attend(problem.key_tiles(block_query + kRows - 1, Config::kKeys));
-    if (first_query >= problem.seqlen_q) continue;  // no rows of this warpgroup exist
-    finish_rows(consumer.output, consumer.rows, problem, lse, work.head, consumer.query);
-    if constexpr (Config::kStoreByTma)
-      store_by_tma<T, Config::kHeadDim>(consumer.output, output_map, shared.output[warp - kWarpsOfWarpgroup],
-                                        work.head, first_query + row);
-    else
+    const bool any_rows = first_query < problem.seqlen_q;
+    if (any_rows) finish_rows(consumer.output, consumer.rows, problem, lse, work.head, consumer.query);
+    if constexpr (Config::kStoreByTma) {
+      mbarrier_wait(&shared.output_empty[number], parity ^ 1);  // TMA has read the last output
+      if (any_rows) lay_down<T, Config::kHeadDim>(shared.output[number], consumer.output, row);
+      __syncwarp();  // all lanes have waited, and written
+      if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.output_full[number]);
+    } else if (any_rows) {
       store_from_registers<T, Config::kHeadDim>(consumer.output, problem, o, work.head, consumer.query);
+    }
   }
-  if constexpr (Config::kStoreByTma) wait_until_output_is_read();  // shared memory lives as long as the block
 }
 
 }  // namespace flashbook::flash3

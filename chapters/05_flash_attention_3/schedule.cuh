@@ -47,9 +47,6 @@ __device__ inline Work work_at(const TileOrder& order, int index) {
   return {first_head + place % heads, order.tiles_of_head - 1 - place / heads};
 }
 
-/// Sets the counter to 0, before the kernel that counts. One thread.
-inline __global__ void clear_counter(int* counter) { *counter = 0; }
-
 //| ## The notice board
 //|
 //| One thread, the producer of keys, knows what comes next. The others read it from a board in shared memory with two sheets, so that the next tile is known before the last is done.
