@@ -2,11 +2,12 @@
 
 #include "chapters/01_naive_attention/chapter.h"
 #include "chapters/02_online_softmax/chapter.h"
+#include "chapters/05_flash_attention_3/chapter.h"
 
 namespace flashbook {
 
 std::span<const Chapter* const> all_chapters() {
-  static const Chapter* const chapters[] = {&kNaiveAttention, &kOnlineSoftmax};
+  static const Chapter* const chapters[] = {&kNaiveAttention, &kOnlineSoftmax, &kFlashAttention3};
   return chapters;
 }
 

@@ -37,7 +37,7 @@ struct Persistent {
   static constexpr bool kCausal = kCausal_;
   static constexpr Schedule kSchedule = kCausal ? Schedule::first_come : Schedule::in_turn;
   static constexpr bool kSplitLoops = true;
-  static constexpr bool kTrim = true;
+  static constexpr bool kTrim = false;           // costs more than it saves: see the chapter's table
   static constexpr bool kLazy = kHeadDim != 64;  // at d = 64 the output is so small that asking costs as much
   static constexpr bool kStoreByTma = kHeadDim != 256;  // no room for the output beside Q and the ring
   static constexpr bool kPingpong = kHeadDim == 64;
@@ -159,12 +159,18 @@ struct Consumer {
 
   /// Lets `tiles` tiles of the ring pass by.
   __device__ __forceinline__ void skip(int tiles) {
+#pragma unroll 1
     for (int i = 0; i < tiles; ++i) {
       wait_full(shared.ring, place);  // or this arrival would count for the slot's last tile
       __syncwarp();                   // all lanes have: after lane 0's arrival the slot may be filled again
       release(shared.ring, place);
       place.advance();
     }
+  }
+
+  /// How many of the block's tiles of keys this warpgroup needs.
+  __device__ __forceinline__ int own_tiles() const {
+    return first_query < problem.seqlen_q ? problem.key_tiles(first_query + kRowsOfWarpgroup - 1, kKeys) : 0;
   }
 
   __device__ __forceinline__ void release_queries() {
@@ -243,26 +249,24 @@ struct Consumer {
   //| in the ring's order that is K of the first, and then K and V alternately, but the V of the last one it does not need comes after the K of the first that it does.
 
   __device__ __forceinline__ void attend(int key_tiles) {
-    const bool any_rows = !Config::kTrim || first_query < problem.seqlen_q;
-    const int own = !Config::kTrim ? key_tiles
-                    : any_rows     ? problem.key_tiles(first_query + kRowsOfWarpgroup - 1, kKeys)
-                                   : 0;
-    const int skipped = key_tiles - own;
-    for (int i = 0; i < skipped; ++i) {
-      skip(i == 0 ? 1 : 2);
-      take();  // everybody takes the same number of turns
-      pass();
+    const int own = Config::kTrim ? own_tiles() : key_tiles;
+    if constexpr (Config::kTrim) {
+#pragma unroll 1
+      for (int i = 0; i < key_tiles - own; ++i) {
+        skip(i == 0 ? 1 : 2);
+        take();  // everybody takes the same number of turns
+        pass();
+      }
     }
-
     mbarrier_wait(&shared.q_full[number], parity);
-    if (own > 0) {
-      begin(own - 1);
-    } else {
+    if (Config::kTrim && own == 0) {
       __syncwarp();  // all lanes have waited: after lane 0's arrival the next queries may come
       release_queries();
+      skip(1);
+      return;
     }
-    if (skipped > 0) skip(1);
-    if (own == 0) return;
+    begin(own - 1);
+    if (Config::kTrim && own < key_tiles) skip(1);
 
     int tile = own - 2;
     if constexpr (Config::kCausal && Config::kSplitLoops) {
@@ -335,7 +339,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1) persistent(
     Consumer<T, Config> consumer(shared, problem, place, parity, number, first_query,
                                  first_query + row + threadIdx.x % 32 / 4);
     consumer.attend(problem.key_tiles(block_query + kRows - 1, Config::kKeys));
-    const bool any_rows = first_query < problem.seqlen_q;
+    const bool any_rows = !Config::kTrim || first_query < problem.seqlen_q;  // else there is no output
     if (any_rows) finish_rows(consumer.output, consumer.rows, problem, lse, work.head, consumer.query);
     if constexpr (Config::kStoreByTma) {
       mbarrier_wait(&shared.output_empty[number], parity ^ 1);  // TMA has read the last output

@@ -7,4 +7,53 @@ namespace flashbook::testing {
 const Chapter& chapter_under_test = kFlashAttention3;
 const Chapter* const chapter_before = &kNaiveAttention;
 
+namespace {
+
+Shape shape_with(int heads, int seqlen_q, int seqlen_k, int head_dim, bool causal) {
+  return {.batch = 1,
+          .heads = heads,
+          .kv_heads = heads,
+          .seqlen_q = seqlen_q,
+          .seqlen_k = seqlen_k,
+          .head_dim = head_dim,
+          .causal = causal,
+          .dtype = DType::bf16,
+          .scale = default_scale(head_dim)};
+}
+
+TEST(FlashAttention3, SaysWhatItCannotRun) {
+  const auto why_not = kFlashAttention3.why_not;
+  Shape f32 = shape_with(1, 1, 1, 64, false);
+  f32.dtype = DType::f32;
+  EXPECT_NE(why_not(f32, 1).find("--dtype"), std::string::npos);
+  Shape many = shape_with(1 << 16, 1 << 22, 1, 64, false);
+  EXPECT_NE(why_not(many, 1).find("--batch"), std::string::npos);
+  EXPECT_EQ(why_not(shape_with(70000, 1, 1, 64, false), 5), "");
+}
+
+TEST(FlashAttention3, NeedsMemoryForACounterOnly) {
+  for (int step = 1; step <= 5; ++step) {
+    EXPECT_EQ(kFlashAttention3.workspace_bytes(shape_with(2, 100, 100, 64, false), step), 0);
+    EXPECT_EQ(kFlashAttention3.workspace_bytes(shape_with(2, 100, 100, 64, true), step), step == 5 ? 4 : 0);
+  }
+}
+
+// A warpgroup that needs fewer tiles of keys than its block, or none, lets the others' pass by: in the ring,
+// in the order of turns, and with its queries and its output. All of it must come out even over many tiles of
+// queries in one block.
+TEST_F(ChapterTest, WarpgroupsThatNeedFewerTilesKeepInStep) {
+  for (const Shape& shape : {shape_with(3, 449, 1100, 64, false), shape_with(3, 449, 1100, 64, true),
+                             shape_with(3, 1100, 449, 64, true), shape_with(3, 65, 700, 128, false),
+                             shape_with(3, 450, 520, 256, true)})
+    expect_right(shape, make_inputs(shape, InputKind::normal, 4));
+}
+
+// Heads go in sections that fit the L2 cache: 32 MB are 64 heads of 1024 keys here, so 65 heads are two
+// sections, the second with one head.
+TEST_F(ChapterTest, TheLastSectionOfHeadsMayBeSmaller) {
+  const Shape shape = shape_with(65, 2, 1024, 128, true);
+  expect_right(shape, make_inputs(shape, InputKind::normal, 6));
+}
+
+}  // namespace
 }  // namespace flashbook::testing
