@@ -48,6 +48,14 @@ TEST_F(ChapterTest, WarpgroupsThatNeedFewerTilesKeepInStep) {
     expect_right(shape, make_inputs(shape, InputKind::normal, 4));
 }
 
+// Step 5 has versions for long sequences that the lengths of the other tests do not reach.
+TEST_F(ChapterTest, LongSequencesUnderACausalMask) {
+  for (int head_dim : {64, 128, 256}) {
+    const Shape shape = shape_with(1, 2100, 200, head_dim, true);
+    expect_right(shape, make_inputs(shape, InputKind::normal, 8));
+  }
+}
+
 // Heads go in sections that fit the L2 cache: 32 MB are 64 heads of 1024 keys here, so 65 heads are two
 // sections, the second with one head.
 TEST_F(ChapterTest, TheLastSectionOfHeadsMayBeSmaller) {
