@@ -1,7 +1,8 @@
 //| # From sums to results
 //|
-//| After the last tile of keys a thread holds parts of two rows of sums. The quad adds up its four row sums, the output is divided by
-//| them, and the log-sum-exp follows from maximum and sum. Two ways out: straight from the registers, or through shared memory and TMA.
+//| After the last tile of keys a thread holds parts of two rows of sums. The quad adds up its four row sums, the output is
+//| divided by them, and the log-sum-exp follows from maximum and sum. Two ways out: straight from the registers, or through
+//| shared memory and TMA.
 #pragma once
 #include "chapters/05_flash_attention_3/softmax.cuh"
 #include "chapters/05_flash_attention_3/tiles.cuh"
@@ -33,9 +34,10 @@ __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows
 
 //| ## Straight from the registers
 //|
-//| A lane holds two neighbouring columns of every 8: stored as they are, a quad would write 16 bytes here and 16 there. So the
-//| four lanes first exchange. Of 32 columns a lane holds one pair in each of four groups of 8; afterwards it holds all four pairs of one group, 16 bytes side by side, and
-//| the quad writes 64. It is the transposition of a 4 x 4 matrix, in two rounds: first with the neighbour, then with the lane two further.
+//| A lane holds two neighbouring columns of every 8: stored as they are, a quad would write 16 bytes here and 16 there. So
+//| the four lanes first exchange. Of 32 columns a lane holds one pair in each of four groups of 8; afterwards it holds all
+//| four pairs of one group, 16 bytes side by side, and the quad writes 64. It is the transposition of a 4 x 4 matrix, in
+//| two rounds: first with the neighbour, then with the lane two further.
 
 /// Transposes the quad's 4 x 4 matrix of words: word i of lane j and word j of lane i change places.
 __device__ __forceinline__ void transpose_in_quad(uint32_t (&word)[4]) {
@@ -79,9 +81,10 @@ __device__ __forceinline__ void store_from_registers(const float (&output)[kHead
 
 //| ## Through shared memory, by TMA
 //|
-//| `stmatrix` is made for this: it takes four 8 x 8 matrices as the accumulator holds them and writes each of their rows as 16
-//| bytes. The swizzle keeps those rows in different banks, and TMA undoes it. TMA also leaves out rows beyond the end. A warp only writes its 16 rows into the warpgroup's
-//| tile; somebody else has TMA store it, while the warp turns to its next queries.
+//| `stmatrix` is made for this: it takes four 8 x 8 matrices as the accumulator holds them and writes each of their rows as
+//| 16 bytes. The swizzle keeps those rows in different banks, and TMA undoes it. TMA also leaves out rows beyond the end. A
+//| warp only writes its 16 rows into the warpgroup's tile; somebody else has TMA store it, while the warp turns to its next
+//| queries.
 
 constexpr int kRowsOfWarp = 16;  ///< query rows that a warp's registers hold
 

@@ -1,7 +1,8 @@
 //| # Masks
 //|
-//| Two things hide keys: the end of the sequence, where TMA filled in zeros (their score would be 0, not -inf), and the causal diagonal. Both
-//| say the same of a row: there is a last key that it sees. So one comparison per score does it, and only tiles that contain a last key need it.
+//| Two things hide keys: the end of the sequence, where TMA filled in zeros (their score would be 0, not -inf), and the
+//| causal diagonal. Both say the same of a row: there is a last key that it sees. So one comparison per score does it, and
+//| only tiles that contain a last key need it.
 #pragma once
 #include "chapters/05_flash_attention_3/problem.cuh"
 

@@ -1,19 +1,36 @@
 //| # Step 5: the rest of the way
 //|
-//| Step 4's loop is as good as it gets. What is left lies around it, and every piece is a switch of its own, so that an ablation can
-//| turn it off:
+//| Step 4's loop is as good as it gets. What is left lies around it, and every piece is a switch of its own, so that an
+//| ablation can turn it off:
 //|
 //| | switch | what it does |
 //| | --- | --- |
 //| | `kSchedule` | blocks that stay and take tile after tile, longest first (`schedule.cuh`) |
 //| | `kSplitLoops` | tiles with a mask and tiles without one in loops of their own: the second has no trace of it |
-//| | `kTrim` | a warpgroup leaves out tiles of keys that only the warpgroups below it see, and work on rows beyond the end |
 //| | `kLazy` | the output is rescaled only when a maximum has risen by more than 2^8 (`softmax.cuh`) |
 //| | `kStoreByTma` | the output leaves through shared memory while the next tile begins (`epilogue.cuh`) |
-//| | `kPingpong` | step 3's turns: they pay at d = 64 only |
+//| | `kPingpong` | step 3's turns |
+//| | `kTrim` | a warpgroup leaves out tiles of keys that only the warpgroups below it see, and rows beyond the end |
 //|
-//| Two threads produce now, in two warps. One streams keys and values and never waits for queries; the other brings each consumer its next queries as soon as
-//| that consumer has computed its last scores with the old ones.
+//| The producer warpgroup has three threads at work now, each in a warp of its own, so that none waits for what another
+//| waits for. One streams keys and values. One brings each consumer its next queries as soon as that has computed its last
+//| scores with the old ones. One has the outputs stored. They and the consumers meet at these barriers, besides those of
+//| the ring and the notice board:
+//|
+//| | barrier of a consumer | who arrives | arrivals of a phase | who waits | first wait |
+//| | --- | --- | --- | --- | --- |
+//| | `q_full` | the thread that brings queries, with the bytes to come; then the bytes | 1 | the consumer | parity 0 |
+//| | `q_empty` | lane 0 of each of its warps, when its last scores are computed | 4 | that thread | parity 1 |
+//| | `output_full` | lane 0 of each of its warps, when all lanes have written | 4 | the thread that stores | parity 0 |
+//| | `output_empty` | the thread that stores, when TMA has read the tile | 1 | the consumer | parity 1 |
+//|
+//| Each has one phase for every tile of queries that the block works on, so everybody's parity is that of the tiles before.
+//|
+//| **What the compiler must see.** Descriptors and barriers are the same for all lanes of a warp, and the hardware wants
+//| them in *uniform* registers. The compiler keeps them there only while it can prove that the lanes go together. A
+//| consumer that issues the store itself, behind `if (lane == 0)`, loses that proof: a sixth more instructions in the loop
+//| at d = 128. That is why a thread of the producer stores, and why `kTrim`, whose loops differ from warpgroup to
+//| warpgroup, does not pay.
 #pragma once
 #include <type_traits>
 
@@ -37,7 +54,7 @@ struct Persistent {
   static constexpr bool kCausal = kCausal_;
   static constexpr Schedule kSchedule = kCausal ? Schedule::first_come : Schedule::in_turn;
   static constexpr bool kSplitLoops = true;
-  static constexpr bool kTrim = false;           // costs more than it saves: see the chapter's table
+  static constexpr bool kTrim = false;           // what it saves, its loops cost: see above
   static constexpr bool kLazy = kHeadDim != 64;  // at d = 64 the output is so small that asking costs as much
   static constexpr bool kStoreByTma = kHeadDim != 256;  // no room for the output beside Q and the ring
   static constexpr bool kPingpong = kHeadDim == 64;
@@ -118,8 +135,10 @@ __device__ void store_outputs(PersistentShared<T, Config>& shared, const CUtenso
 
 //| ## A consumer
 //|
-//| What a thread of a consumer holds, from tile to tile. All of it lives in registers.
+//| What a thread of a consumer holds lives in registers. A new one is made for every tile of queries: if scores and output
+//| lived on from one to the next, ptxas would run out of registers at d = 256 and put a wait behind every product (C7512).
 
+/// A thread of a consumer, for one tile of queries.
 template <typename T, typename Config>
 struct Consumer {
   static constexpr int kHeadDim = Config::kHeadDim, kKeys = Config::kKeys;
@@ -243,11 +262,9 @@ struct Consumer {
     place.advance();
   }
 
-  //| ## One tile of queries
-  //|
-  //| `key_tiles` tiles of keys come through the ring, since that is what the last query of the block sees. This warpgroup may need fewer. The ones it needs not come first, and it lets them pass:
-  //| in the ring's order that is K of the first, and then K and V alternately, but the V of the last one it does not need comes after the K of the first that it does.
-
+  /// One tile of queries: `key_tiles` tiles of keys come through the ring, since that is what the last query
+  /// of the block sees. With kTrim this warpgroup lets those pass that it does not need. They come first: K
+  /// of the first, then K and V in turn; but V of the last one comes after K of the first that it does need.
   __device__ __forceinline__ void attend(int key_tiles) {
     const int own = Config::kTrim ? own_tiles() : key_tiles;
     if constexpr (Config::kTrim) {

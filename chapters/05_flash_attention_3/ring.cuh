@@ -1,17 +1,19 @@
 //| # The ring
 //|
-//| Keys and values come through a ring of slots in shared memory. A slot holds one tile, of K or of V, and has two mbarriers:
+//| Keys and values come through a ring of slots in shared memory. A slot holds one tile, of K or of V, and has two
+//| mbarriers:
 //|
 //| | barrier | who arrives | arrivals of a phase | who waits | first wait |
 //| | --- | --- | --- | --- | --- |
 //| | `full`  | the producer, with the number of bytes to come; then the bytes | 1 | every consumer thread | parity 0 |
 //| | `empty` | lane 0 of each consumer warp, when the products that read the tile are done | 4 a warpgroup | the producer | parity 1 |
 //|
-//| Parity 0 is the first phase of a barrier: consumers wait for the end of the first filling. The producer must not wait for a first emptying,
-//| since the slots begin empty: it asks for parity 1, the phase *before* the first, which counts as over. When both have gone round the ring once, they ask for the other parity.
+//| Parity 0 is the first phase of a barrier: consumers wait for the end of the first filling. The producer must not wait
+//| for a first emptying, since the slots begin empty: it asks for parity 1, the phase *before* the first, which counts as
+//| over. When both have gone round the ring once, they ask for the other parity.
 //|
-//| Nobody counts tiles: producer and consumers walk the same order, each with a place of its own, and the barriers keep them less
-//| than one round apart. That is what makes one bit of parity enough.
+//| Nobody counts tiles: producer and consumers walk the same order, each with a place of its own, and the barriers keep
+//| them less than one round apart. That is what makes one bit of parity enough.
 #pragma once
 #include "chapters/05_flash_attention_3/tiles.cuh"
 #include "common/ptx/mbarrier.h"
@@ -77,8 +79,9 @@ __device__ __forceinline__ void release(Ring<T, kKeys, kHeadDim, kSlots>& ring, 
 
 //| ## In which order
 //|
-//| Tiles of keys go from the last to the first: the ragged end and the causal diagonal come first, and the loop over the rest needs no mask. Without
-//| overlap consumers want K and V of one tile, then of the next. With it (step 4) they want the next K before this V:
+//| Tiles of keys go from the last to the first: the ragged end and the causal diagonal come first, and the loop over the
+//| rest needs no mask. Without overlap consumers want K and V of one tile, then of the next. With it (step 4) they want the
+//| next K before this V:
 //|
 //| | | | | | | | |
 //| | --- | --- | --- | --- | --- | --- | --- |

@@ -1,14 +1,17 @@
 //| # Who does what, and when
 //|
-//| Up to step 4 a block does one tile of queries and ends; the next block on that multiprocessor begins from nothing. In step 5 as many blocks start as there are
-//| multiprocessors, and each takes tile after tile. While its consumers finish one, its producers already load the next.
+//| Up to step 4 a block does one tile of queries and ends; the next block on that multiprocessor begins from nothing. In
+//| step 5 as many blocks start as there are multiprocessors, and each takes tile after tile. While its consumers finish
+//| one, its producers already load the next.
 //|
-//| **Order.** Under a causal mask tiles differ in length by a factor of N / 128. Whoever gets a long one last makes all others wait, so the longest go first, and
-//| a block that is done takes the next that is left: a counter in global memory hands them out (`Schedule::first_come`). Without a mask all are equal, and block b takes
-//| tiles b, b + blocks, ... (`Schedule::in_turn`).
+//| **Order.** Under a causal mask tiles differ in length by a factor of N / 128. Whoever gets a long one last makes all
+//| others wait, so the longest go first, and a block that is done takes the next that is left: a counter in global memory
+//| hands them out (`Schedule::first_come`). Without a mask all are equal, and block b takes tiles b, b + blocks, ...
+//| (`Schedule::in_turn`).
 //|
-//| **L2.** Longest first for *all* heads at once would read every head's keys before it reads any twice, from device memory each time. So heads are taken in sections, as many as
-//| fit 32 MB of keys and values, and the longest go first within a section.
+//| **L2.** Longest first for *all* heads at once would read every head's keys before it reads any twice, from device memory
+//| each time. So heads are taken in sections, as many as fit 32 MB of keys and values, and the longest go first within a
+//| section.
 #pragma once
 #include "chapters/05_flash_attention_3/ring.cuh"
 
@@ -49,13 +52,14 @@ __device__ inline Work work_at(const TileOrder& order, int index) {
 
 //| ## The notice board
 //|
-//| One thread, the producer of keys, knows what comes next. The others read it from a board in shared memory with two sheets, so that the next tile is known before the last is done.
-//| Each sheet has two mbarriers, as a slot of the ring does:
+//| One thread, the producer of keys, knows what comes next. The others read it from a board in shared memory with two
+//| sheets, so that the next tile is known before the last is done. Each sheet has two mbarriers, as a slot of the ring
+//| does:
 //|
 //| | barrier | who arrives | arrivals of a phase | who waits | first wait |
 //| | --- | --- | --- | --- | --- |
-//| | `posted` | the producer of keys, when it has written the sheet | 1 | consumers, the producer of queries | parity 0 |
-//| | `read` | lane 0 of each warp that has read it | 4 a consumer warpgroup, and 1 | the producer of keys | parity 1 |
+//| | `posted` | the producer of keys, when it has written the sheet | 1 | consumers, the other two threads of the producer | parity 0 |
+//| | `read` | one thread of each warp that has read it | 4 a consumer warpgroup, and 1 for each of these threads | the producer of keys | parity 1 |
 
 constexpr int kSheets = 2;
 

@@ -34,17 +34,18 @@ __device__ __forceinline__ float quad_sum(float x) {
 
 //| ## One tile of keys
 //|
-//| Scores become probabilities in place: 2^(c s - c max), with c = scale * log2(e): one multiply-add and one `ex2` each. What was summed
-//| under an older maximum is multiplied by `correction`, the output too; the caller does that when its products are done.
+//| Scores become probabilities in place: 2^(c s - c max), with c = scale * log2(e): one multiply-add and one `ex2` each.
+//| What was summed under an older maximum is multiplied by `correction`, the output too; the caller does that when its
+//| products are done.
 //|
 //| **A row that has seen no key** has the maximum -inf, and -inf - -inf is no number. Only a mask can do that, so only
 //| masked tiles ask.
 //|
-//| **Lazy rescaling.** The maximum is there so that no exponential overflows, and any number near it will do. With
-//| kLazy a row keeps its old maximum until a score exceeds it by 2^8, that is until a probability would exceed 256. P may then be up to 256,
-//| which f16 and bf16 hold as precisely as 1, and sum and output share the factor. After a few tiles hardly any row needs a correction, and a
-//| warp without one skips head_dim / 2 multiplications. One vote decides for the warp, since a branch that only
-//| some lanes take saves nothing.
+//| **Lazy rescaling.** The maximum is there so that no exponential overflows, and any number near it will do. With kLazy a
+//| row keeps its old maximum until a score exceeds it by 2^8, that is until a probability would exceed 256. P may then be
+//| up to 256, which f16 and bf16 hold as precisely as 1, and sum and output share the factor. After a few tiles hardly any
+//| row needs a correction, and a warp without one skips head_dim / 2 multiplications. One vote decides for the warp, since
+//| a branch that only some lanes take saves nothing.
 
 constexpr float kLazyLimit = 8;  ///< log2 of how far a probability may exceed 1
 

@@ -2,18 +2,22 @@
 //|
 //| In step 1 everybody does everything, so everything waits. Here the work is divided.
 //|
-//| **Step 2: roles.** Warpgroup 0 is the *producer*: one thread of it keeps the ring filled. Two more warpgroups, three at d = 64, are *consumers*: each owns 64 queries, and all read the same
-//| keys. Tiles travel while others are multiplied. And since the producer needs hardly a register, `setmaxnreg` gives its share to the consumers, who hold S, P and O.
+//| **Step 2: roles.** Warpgroup 0 is the *producer*: one thread of it keeps the ring filled. Two more warpgroups, three at
+//| d = 64, are *consumers*: each owns 64 queries, and all read the same keys. Tiles travel while others are multiplied. And
+//| since the producer needs hardly a register, `setmaxnreg` gives its share to the consumers, who hold S, P and O.
 //|
-//| **Step 3: pingpong.** The consumers take turns at issuing products, so that one's softmax lies under the other's products (`turns.cuh`).
+//| **Step 3: pingpong.** The consumers take turns at issuing products, so that one's softmax lies under the other's
+//| products (`turns.cuh`).
 //|
-//| **Step 4: overlap within a warpgroup.** The scores of the next tile are issued *before* the values of this one. While the softmax of the new scores runs, the tensor cores
-//| still have the values to do, from the same warpgroup. The price is registers: S and P are alive at once.
+//| **Step 4: overlap within a warpgroup.** The scores of the next tile are issued *before* the values of this one. While
+//| the softmax of the new scores runs, the tensor cores still have the values to do, from the same warpgroup. The price is
+//| registers: S and P are alive at once.
 //|
 //| The three differ in two switches, and in nothing else: who may issue, and in which order.
 //|
-//| **Budget.** d = 128: Q 32 KB, four slots of 32 KB, 160 KB; registers 64 of O, 64 of S, 32 of P, of 232. d = 64: three consumers of 160 registers, 88 KB. d = 256: O takes 128
-//| registers and a tile of 80 keys 40 KB: 224 of the 227 KB that a block may have.
+//| **Budget.** d = 128: Q 32 KB, four slots of 32 KB, 160 KB; registers 64 of O, 64 of S, 32 of P, of 232. d = 64: three
+//| consumers of 160 registers, 88 KB. d = 256: O takes 128 registers and a tile of 80 keys 40 KB: 224 of the 227 KB that a
+//| block may have.
 #pragma once
 #include "chapters/05_flash_attention_3/epilogue.cuh"
 #include "chapters/05_flash_attention_3/mask.cuh"
@@ -38,7 +42,8 @@ struct Specialised {
 
 //| ## Registers
 //|
-//| A multiprocessor has 65536. With 384 threads ptxas gives each 168, with 512 it gives 128, and `setmaxnreg` moves them: 40 + 2 * 232 = 3 * 168, and 32 + 3 * 160 = 4 * 128.
+//| A multiprocessor has 65536. With 384 threads ptxas gives each 168, with 512 it gives 128, and `setmaxnreg` moves them:
+//| 40 + 2 * 232 = 3 * 168, and 32 + 3 * 160 = 4 * 128.
 
 /// Of a thread, after setmaxnreg.
 template <int kConsumers>

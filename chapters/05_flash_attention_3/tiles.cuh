@@ -1,7 +1,7 @@
 //| # Tiles in shared memory, and products of them
 //|
-//| Steps 1 to 5 multiply the same way: TMA lays a tile into shared memory, a descriptor says how it lies there, and
-//| `wgmma` reads it, sixteen numbers deep at a time.
+//| Steps 1 to 5 multiply the same way: TMA lays a tile into shared memory, a descriptor says how it lies there, and `wgmma`
+//| reads it, sixteen numbers deep at a time.
 #pragma once
 #include "chapters/05_flash_attention_3/problem.cuh"
 #include "common/ptx/convert.h"
@@ -45,8 +45,8 @@ __device__ __forceinline__ void load(Tile<T, kRows, kHeadDim>& tile, const CUten
 //| descriptor must know. One `wgmma` takes 16 columns, which is 32 bytes of a row; four fill a panel.
 //|
 //| For O = P V the summed dimension is the key, and it runs *across* the rows of V, from one to the next: V is *MN-major*.
-//| Again the next 8 keys are 1024 bytes on. The head dimension, n, now runs along a row and goes on in the next panel:
-//| that is the leading distance. One `wgmma` takes 16 keys, 16 whole rows of each panel.
+//| Again the next 8 keys are 1024 bytes on. The head dimension, n, now runs along a row and goes on in the next panel: that
+//| is the leading distance. One `wgmma` takes 16 keys, 16 whole rows of each panel.
 
 /// The descriptor of a tile of Q or K.
 template <typename T, int kRows, int kHeadDim>

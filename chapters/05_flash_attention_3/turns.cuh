@@ -1,10 +1,12 @@
 //| # Whose turn it is
 //|
-//| With **pingpong** the consumers issue their products one after the other, always in the same order. While the tensor cores work for one, the others are at their
-//| softmax: without the order they drift into step, all wait for the tensor cores at once, and then all for the exponentials.
+//| With **pingpong** the consumers issue their products one after the other, always in the same order. While the tensor
+//| cores work for one, the others are at their softmax: without the order they drift into step, all wait for the tensor
+//| cores at once, and then all for the exponentials.
 //|
-//| Each consumer has a named barrier, which takes 256 arrivals: 128 of its own threads, who wait there (`take_turn`), and 128 of the consumer before it, who arrive
-//| and go on (`pass_turn`). The first turn nobody passes: the last consumer does it once, before its loop (`open_turns`). All consumers take equally many turns.
+//| Each consumer has a named barrier, which takes 256 arrivals: 128 of its own threads, who wait there (`take_turn`), and
+//| 128 of the consumer before it, who arrive and go on (`pass_turn`). The first turn nobody passes: the last consumer does
+//| it once, before its loop (`open_turns`). All consumers take equally many turns.
 #pragma once
 #include "chapters/05_flash_attention_3/problem.cuh"
 #include "common/ptx/barrier.h"

@@ -1,0 +1,112 @@
+//| # How the kernels are launched
+//|
+//| The host's part: tensor maps, the order of tiles, grids. Versions of a step differ in their types only.
+#pragma once
+#include <algorithm>
+
+#include "chapters/05_flash_attention_3/persistent.cuh"
+#include "chapters/05_flash_attention_3/single_warpgroup.cuh"
+#include "chapters/05_flash_attention_3/specialised.cuh"
+#include "common/attention/shape.h"
+#include "common/attention/tensors.h"
+#include "common/device/launch.h"
+#include "common/device/tensor_map.h"
+
+namespace flashbook::flash3 {
+
+/// Tiles of `rows` queries, of all heads.
+inline int64_t query_tiles(const Shape& shape, int rows) {
+  return int64_t(shape.batch) * shape.heads * ((shape.seqlen_q + rows - 1) / rows);
+}
+
+inline Problem problem_of(const Shape& shape) {
+  constexpr double kLog2E = 1.4426950408889634;
+  return {shape.seqlen_q,
+          shape.seqlen_k,
+          shape.batch * shape.heads,
+          shape.heads / shape.kv_heads,
+          shape.causal,
+          float(shape.scale * kLog2E)};
+}
+
+/// The map of a tensor [heads, rows, head_dim] whose boxes are tiles of `box_rows` rows: {column, row, panel,
+/// head}.
+inline CUtensorMap tiles_of(const Shape& shape, const void* base, int heads, int rows, int box_rows) {
+  const uint64_t row_bytes = shape.head_dim * size_of(shape.dtype);
+  const uint32_t panels = shape.head_dim / kPanel;
+  return device::tensor_map({.dtype = shape.dtype,
+                             .base = base,
+                             .size = {kPanel, uint64_t(rows), panels, uint64_t(heads)},
+                             .stride = {row_bytes, kPanelRowBytes, row_bytes * rows},
+                             .box = {kPanel, uint32_t(box_rows), panels, 1},
+                             .swizzle = Swizzle::b128});
+}
+
+inline CUtensorMap query_map(const Shape& shape, const void* base, int box_rows) {
+  return tiles_of(shape, base, shape.batch * shape.heads, shape.seqlen_q, box_rows);
+}
+
+inline CUtensorMap key_map(const Shape& shape, const void* base, int box_rows) {
+  return tiles_of(shape, base, shape.batch * shape.kv_heads, shape.seqlen_k, box_rows);
+}
+
+/// The order of step 5's tiles. Under a causal mask the longest go first, in sections of heads whose keys and
+/// values fit the L2 cache, beside what else is in it.
+inline TileOrder order_of(const Shape& shape, int rows, bool causal) {
+  constexpr int64_t kSectionBytes = int64_t(32) << 20;
+  const int64_t bytes_of_kv_head =
+      2 * int64_t(shape.seqlen_k) * shape.head_dim * int64_t(size_of(shape.dtype));
+  const int kv_heads =
+      int(std::clamp<int64_t>(kSectionBytes / bytes_of_kv_head, 1, int64_t(shape.batch) * shape.kv_heads));
+  const Problem problem = problem_of(shape);
+  return {int(query_tiles(shape, rows)), problem.query_tiles(rows), problem.heads, kv_heads * problem.group,
+          causal};
+}
+
+inline int multiprocessors() {
+  static const int count = device::info().multiprocessors;
+  return count;
+}
+
+/// Step 1.
+template <typename T, int kHeadDim>
+void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
+  constexpr int kKeys = kHeadDim == 256 ? 64 : 128;
+  device::launch(single_warpgroup<T, kHeadDim, kKeys>, dim3(query_tiles(shape, kRowsOfWarpgroup)),
+                 dim3(kWarpgroup), sizeof(SingleShared<T, kHeadDim, kKeys>), stream,
+                 query_map(shape, t.q, kRowsOfWarpgroup), key_map(shape, t.k, kKeys),
+                 key_map(shape, t.v, kKeys), static_cast<T*>(t.o), t.lse, problem_of(shape));
+}
+
+/// Steps 2 to 4.
+template <typename T, int kHeadDim, bool kPingpong, bool kOverlap>
+void run_specialised(const Shape& shape, const Tensors& t, device::Stream stream) {
+  constexpr int kConsumers = kHeadDim == 64 ? 3 : 2, kKeys = kHeadDim == 256 ? 80 : 128, kSlots = 4;
+  using Config = Specialised<kHeadDim, kConsumers, kKeys, kSlots, kPingpong, kOverlap>;
+  device::launch(specialised<T, Config>, dim3(query_tiles(shape, kConsumers * kRowsOfWarpgroup)),
+                 dim3(Config::kThreads), sizeof(SpecialisedShared<T, Config>), stream,
+                 query_map(shape, t.q, kRowsOfWarpgroup), key_map(shape, t.k, kKeys),
+                 key_map(shape, t.v, kKeys), static_cast<T*>(t.o), t.lse, problem_of(shape));
+}
+
+/// Sets step 5's counter to 0, before the kernel that counts. One thread.
+static __global__ void clear_counter(int* counter) { *counter = 0; }
+
+/// One version of step 5. The workspace holds the counter, if the version counts.
+template <typename T, typename Config>
+void run_persistent(const Shape& shape, const Tensors& t, device::Stream stream) {
+  constexpr int kRows = Config::kConsumers * kRowsOfWarpgroup;
+  const TileOrder order = order_of(shape, kRows, Config::kCausal);
+  auto* counter = static_cast<int*>(t.workspace);
+  if constexpr (Config::kSchedule == Schedule::first_come)
+    device::launch(clear_counter, dim3(1), dim3(1), 0, stream, counter);
+  const int blocks =
+      Config::kSchedule == Schedule::one_tile ? order.tiles : std::min(order.tiles, multiprocessors());
+  device::launch(persistent<T, Config>, dim3(blocks), dim3(Config::kThreads),
+                 sizeof(PersistentShared<T, Config>), stream, query_map(shape, t.q, kRowsOfWarpgroup),
+                 key_map(shape, t.k, Config::kKeys), key_map(shape, t.v, Config::kKeys),
+                 query_map(shape, t.o, kRowsOfWarpgroup), static_cast<T*>(t.o), t.lse, problem_of(shape),
+                 order, counter);
+}
+
+}  // namespace flashbook::flash3

@@ -1,0 +1,96 @@
+// The switches of chapter 5's last step, each turned the other way.
+#include <gtest/gtest.h>
+
+#include "chapters/05_flash_attention_3/chapter.h"
+#include "chapters/05_flash_attention_3/launch.cuh"
+#include "common/app/runner.h"
+#include "common/attention/check.h"
+#include "common/attention/inputs.h"
+#include "tests/require_gpu.h"
+
+namespace flashbook::testing {
+
+using namespace flash3;
+
+template <typename Config>
+struct Trimmed : Config {
+  static constexpr bool kTrim = true;
+};
+template <typename Config>
+struct Pingpong : Config {
+  static constexpr bool kPingpong = !Config::kPingpong;
+};
+template <typename Config>
+struct Lazy : Config {
+  static constexpr bool kLazy = !Config::kLazy;
+};
+template <typename Config>
+struct FromRegisters : Config {
+  static constexpr bool kStoreByTma = false;
+};
+template <typename Config>
+struct OneLoop : Config {
+  static constexpr bool kSplitLoops = false;
+};
+template <typename Config, Schedule kOther>
+struct Scheduled : Config {
+  static constexpr Schedule kSchedule = kOther;
+};
+
+/// Runs a version as if it were the chapter's only step, on shapes of several tiles of queries a block.
+template <typename Config>
+void expect_right() {
+  Chapter version = kFlashAttention3;
+  version.workspace_bytes = [](const Shape&, int) { return int64_t(sizeof(int)); };
+  version.attention = [](const Shape& shape, const Tensors& tensors, device::Stream stream, int) {
+    run_persistent<__nv_bfloat16, Config>(shape, tensors, stream);
+  };
+  for (const auto& [seqlen_q, seqlen_k] : {std::pair(449, 700), std::pair(700, 449), std::pair(65, 130)}) {
+    const Shape shape{.batch = 1,
+                      .heads = 4,
+                      .kv_heads = 2,
+                      .seqlen_q = seqlen_q,
+                      .seqlen_k = seqlen_k,
+                      .head_dim = Config::kHeadDim,
+                      .causal = Config::kCausal,
+                      .dtype = DType::bf16,
+                      .scale = default_scale(Config::kHeadDim)};
+    SCOPED_TRACE(describe(shape));
+    const Inputs inputs = make_inputs(shape, InputKind::normal, 12);
+    const Reference reference = make_reference(shape, inputs, all_rows(shape));
+    EXPECT_TRUE(check(shape, reference, run_once(version, shape, inputs, 1)).ok());
+  }
+}
+
+template <bool kCausal>
+using D64 = Persistent<64, 3, 128, 8, kCausal>;
+template <bool kCausal>
+using D128 = Persistent<128, 2, 128, 5, kCausal>;
+
+class Switches : public MachineTest {};
+
+TEST_F(Switches, Trim) {
+  expect_right<Trimmed<D64<false>>>();
+  expect_right<Trimmed<D64<true>>>();
+  expect_right<Trimmed<D128<true>>>();
+}
+TEST_F(Switches, Pingpong) {
+  expect_right<Pingpong<D64<true>>>();
+  expect_right<Pingpong<D128<true>>>();
+}
+TEST_F(Switches, LazyRescaling) {
+  expect_right<Lazy<D64<true>>>();
+  expect_right<Lazy<D128<true>>>();
+}
+TEST_F(Switches, StoreFromRegisters) {
+  expect_right<FromRegisters<D64<false>>>();
+  expect_right<FromRegisters<D128<true>>>();
+}
+TEST_F(Switches, OneLoop) { expect_right<OneLoop<D64<true>>>(); }
+TEST_F(Switches, Schedule) {
+  expect_right<Scheduled<D64<false>, Schedule::first_come>>();
+  expect_right<Scheduled<D64<true>, Schedule::in_turn>>();
+  expect_right<Scheduled<D128<true>, Schedule::one_tile>>();
+}
+
+}  // namespace flashbook::testing
