@@ -59,8 +59,7 @@ struct SpecialisedShared {
   uint64_t q_full;  ///< the queries of all consumers have landed; one phase
 };
 
-/// The products of tile j + 1's values and tile j's scores, and the softmax of these: one turn of a consumer.
-/// The order decides what runs under what.
+/// Attention for 64 queries a consumer, of one head. Grid: (tiles of queries * heads).
 template <typename T, typename Config>
 __global__ void __launch_bounds__(Config::kThreads, 1)
     specialised(const __grid_constant__ CUtensorMap q_map,  // [heads, panels, seqlen_q, 64]
