@@ -11,5 +11,8 @@
 #include "common/simulator/launch.h"
 #include "common/simulator/ldmatrix.h"
 #include "common/simulator/math.h"
+#include "common/simulator/mbarrier.h"
 #include "common/simulator/mma.h"
+#include "common/simulator/registers.h"
+#include "common/simulator/tma.h"
 #include "common/simulator/warp.h"
