@@ -16,3 +16,4 @@
 #include "common/simulator/registers.h"
 #include "common/simulator/tma.h"
 #include "common/simulator/warp.h"
+#include "common/simulator/wgmma.h"

@@ -100,6 +100,9 @@ std::string Worker::describe_wait(const Thread& thread) const {
         if (gathering.arrived >> thread.lane & 1) missing = gathering.mask & warp.alive & ~gathering.arrived;
       return call + " with mask " + hex(thread.mask) + ": " + describe_lanes(missing) + " missing";
     }
+    case Wait::warpgroup:
+      return call + ": " + std::to_string(warpgroup_of(thread)->arrived) + " of 128 threads of warpgroup " +
+             std::to_string(thread.warp / kWarpgroupWarps) + " have come";
   }
   return call;
 }

@@ -79,6 +79,7 @@ void Worker::enter_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
   const int count = int(block.x * block.y * block.z);
   threads_.resize(std::size_t(count));
   warps_.resize(std::size_t((count + kWarpLanes - 1) / kWarpLanes));
+  warpgroups_.resize(std::size_t(count / kWarpgroupThreads));
   for (int i = 0; i < count; ++i) {
     Thread& thread = threads_[std::size_t(i)];
     thread.index = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
@@ -128,6 +129,13 @@ void Worker::begin_block(uint64_t number, uint64_t seed) {
     warp.gatherings.clear();
     warp.registers = registers_at_start(alive_);
     warp.register_changes = 0;
+  }
+  for (int i = 0; i < int(warpgroups_.size()); ++i) {
+    Warpgroup& group = warpgroups_[std::size_t(i)];
+    group.collective = nullptr;
+    group.arrived = 0;
+    group.lanes = {};
+    group.products.begin_block(i * kWarpgroupThreads, {shared_, uint32_t(shared_bytes_)});
   }
   free_registers_ = 0;
   register_waiters_.clear();
@@ -235,6 +243,7 @@ void Worker::run_current() {
 }
 
 void Worker::exit_current() {
+  leave_warpgroup();
   current_->wait = Wait::exited;
   --alive_;
   progress();

@@ -21,6 +21,7 @@
 #include "common/simulator/location.h"
 #include "common/simulator/vector_types.h"
 #include "common/simulator/warp.h"
+#include "common/simulator/warpgroup.h"
 
 namespace flashbook::sim {
 
@@ -29,7 +30,17 @@ constexpr int kMaxThreads = 1024;  ///< of a block
 constexpr int kMaxWarps = kMaxThreads / kWarpLanes;
 
 /// What a thread that does not run waits for.
-enum class Wait : uint8_t { nothing, barrier, warp, mbarrier, mbarrier_poll, memory_poll, registers, exited };
+enum class Wait : uint8_t {
+  nothing,
+  barrier,
+  warp,
+  warpgroup,
+  mbarrier,
+  mbarrier_poll,
+  memory_poll,
+  registers,
+  exited
+};
 
 /// A cp.async that has not landed yet.
 struct PendingCopy {
@@ -116,6 +127,9 @@ class Worker {
   void sync(const char* what, int barrier, int threads, Location where);
   void arrive(const char* what, int barrier, int threads, Location where);
   void gather(const Collective& collective, uint32_t mask, void* operand, Location where);
+  void gather(const WarpgroupCollective& collective, void* operand, Location where);
+  WgmmaQueue& products_of(int warpgroup) { return warpgroups_[std::size_t(warpgroup)].products; }
+  int random_below(int count) { return random_.below(count); }
   void copy_async(const PendingCopy& copy);
   void commit_copies();
   void wait_for_copies(int groups_in_flight);
@@ -160,6 +174,11 @@ class Worker {
   Barrier& arrive_at(const char* what, int barrier, int threads, Location where);
   bool complete_if_full(Barrier& barrier);
   bool complete_if_full(Warp& warp, std::size_t gathering);
+  /// Throws Error if lanes of the current thread's warp wait in a collective of the warpgroup.
+  void require_together(const char* what, Location where) const;
+  /// Throws Error if the current thread may not exit because of its warpgroup.
+  void leave_warpgroup();
+  const Warpgroup* warpgroup_of(const Thread& thread) const;
   std::size_t mbarrier_at(const char* what, const void* address, Location where);
   void land_bytes(const char* what, Mbarrier& barrier, std::size_t bytes, Location where);
   void complete_if_over(Mbarrier& barrier);
@@ -182,6 +201,7 @@ class Worker {
   // Of the block.
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
+  std::vector<Warpgroup> warpgroups_;  ///< the whole ones
   std::array<Barrier, kBarriers> barriers_;
   std::vector<Mbarrier> mbarriers_;
   std::vector<TensorLoad> loads_;  // that have not landed, the oldest first
