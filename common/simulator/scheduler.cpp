@@ -122,11 +122,12 @@ void Worker::begin_block(uint64_t number, uint64_t seed) {
     thread.stores.clear();
     thread.store_groups = 0;
   }
+  const int registers = registers_at_start(alive_);
   for (int i = 0; i < int(warps_.size()); ++i) {
     Warp& warp = warps_[std::size_t(i)];
     warp.alive = warp.ready = lanes_of_warp(i, alive_);
     warp.gatherings.clear();
-    warp.registers = registers_at_start(alive_);
+    warp.registers = registers;
     warp.register_changes = 0;
   }
   free_registers_ = 0;
