@@ -245,6 +245,17 @@ TEST_F(Tma, StoreWithANegativeCoordinate) {
       {"tma_store at " + sim::line(kLine) + " begins at {0, -1}", "illegal instruction on an H200"});
 }
 
+TEST_F(Tma, BoxThatBeginsBetweenMultiplesOf16Bytes) {
+  const CUtensorMap map = this->map();
+  constexpr int kLine = __LINE__ + 4;
+  expect_contains(error_of_block(1,
+                                 [&] {
+                                   tma_store(map, tile(), {4, 0});
+                                 }),
+                  {"tma_store at " + sim::line(kLine) + " at {4, 0} begins 8 bytes into a row",
+                   "illegal instruction on an H200", "a multiple of 16 bytes"});
+}
+
 TEST_F(Tma, StoreThatNobodyWaitsFor) {
   const CUtensorMap map = this->map();
   for (sim::Async async : {sim::Async::eager, sim::Async::lazy}) {
