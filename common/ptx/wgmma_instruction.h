@@ -87,8 +87,8 @@ struct WgmmaInstruction;
 #define FLASHBOOK_WGMMA_NAMES_256 FLASHBOOK_WGMMA_NAMES_248 ", %124, %125, %126, %127"
 #define FLASHBOOK_WGMMA_FLOATS_256 FLASHBOOK_WGMMA_FLOATS_248, FLASHBOOK_WGMMA_FOUR(124)
 
-// `p` holds whether d counts. `type` is what follows the shape's n; `majors` names the immediates that say which
-// operands are MN-major.
+// `p` holds whether d counts. `type` is what follows the shape's n; `majors` names the immediates that say
+// which operands are MN-major.
 #define FLASHBOOK_WGMMA_SS(n, type, a_, b_, p_, majors, ...) \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #p_ ", 0;\n" \
                "wgmma.mma_async.sync.aligned.m64n" #n type " {" FLASHBOOK_WGMMA_NAMES_##n "}, " \
@@ -100,7 +100,8 @@ struct WgmmaInstruction;
                "wgmma.mma_async.sync.aligned.m64n" #n type " {" FLASHBOOK_WGMMA_NAMES_##n "}, " \
                "{%" #a_ ", %" #b_ ", %" #c_ ", %" #e_ "}, %" #f_ ", p, 1, 1" majors ";\n}" \
                : FLASHBOOK_WGMMA_FLOATS_##n \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate) __VA_OPT__(,) __VA_ARGS__)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate) \
+                 __VA_OPT__(,) __VA_ARGS__)
 
 // r0 to r6: the numbers after the accumulator's, for the other operands.
 #define FLASHBOOK_WGMMA(n, r0, r1, r2, r3, r4, r5, r6) \
