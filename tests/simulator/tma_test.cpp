@@ -158,6 +158,20 @@ TEST_F(Tma, TooFewBytesAnnounced) {
   expect_contains(error_of_block(1, kernel), {"deadlock", "2048 bytes more landed than were announced"});
 }
 
+TEST_F(Tma, BytesThatNobodyAnnounced) {
+  sim::options().async = sim::Async::eager;
+  const CUtensorMap map = this->map();
+  const auto load = [&](int times) {
+    return error_of_block(1, [&, times] {
+      begin();
+      for (int i = 0; i < times; ++i) tma_load(tile(), map, barrier(), {0, 0});
+    });
+  };
+  expect_contains(load(1), {"mbarrier full[0] got bytes that nobody announced with mbarrier_arrive_expect_tx",
+                            "2048 bytes more landed than were announced in this phase"});
+  expect_contains(load(512), {"mbarrier full[0] counts 1048576 bytes that landed and were not announced"});
+}
+
 TEST_F(Tma, TooManyBytesAnnounced) {
   const CUtensorMap map = this->map();
   expect_contains(error_of_block(1,
