@@ -5,8 +5,16 @@
 namespace flashbook::sim {
 namespace {
 
-uint32_t load(const uint32_t& value) { return __atomic_load_n(&value, __ATOMIC_RELAXED); }
-void store(uint32_t& value, uint32_t next) { __atomic_store_n(&value, next, __ATOMIC_RELAXED); }
+template <typename T>
+T load(const T& value) {
+  return __atomic_load_n(&value, __ATOMIC_RELAXED);
+}
+template <typename T>
+void store(T& value, T next) {
+  __atomic_store_n(&value, next, __ATOMIC_RELAXED);
+}
+
+constexpr std::size_t kGranulesOfSector = 16;
 
 }  // namespace
 
@@ -14,6 +22,7 @@ DeviceMemory::DeviceMemory(std::uintptr_t begin, std::uintptr_t end)
     : begin_(begin),
       end_(end),
       sectors_((end - begin) / kSectorBytes + 1),
+      summaries_((end - begin) / kSectorBytes + 1),
       cells_((end - begin) / kGranule + 1) {}
 
 void DeviceMemory::touch(uint64_t sector, Access access) {
@@ -27,14 +36,35 @@ void DeviceMemory::touch(uint64_t sector, Access access) {
   if (news & 2) written_.fetch_add(kSectorBytes, std::memory_order_relaxed);
 }
 
+/// Whether nobody else has written these granules' sectors and somebody's read of each is on record: a
+/// further read changes nothing.
+bool DeviceMemory::is_known_read(uint32_t self, std::size_t first, std::size_t end) {
+  const Summary& summary = summaries_[first / kGranulesOfSector];
+  if ((end - 1) / kGranulesOfSector != first / kGranulesOfSector) return false;
+  const uint32_t writer = load(summary.writer);
+  const uint32_t mask = ((1u << (end - first)) - 1) << first % kGranulesOfSector;
+  return (writer == 0 || writer == self) && (load(summary.read) & mask) == mask;
+}
+
+void DeviceMemory::summarise(uint32_t self, std::size_t granule, Access access) {
+  Summary& summary = summaries_[granule / kGranulesOfSector];
+  if (access == Access::load) {
+    __atomic_fetch_or(&summary.read, uint16_t(1u << granule % kGranulesOfSector), __ATOMIC_RELAXED);
+  } else if (const uint32_t writer = load(summary.writer); writer != self) {
+    store(summary.writer, writer == 0 ? self : kSeveral);
+  }
+}
+
 std::optional<BlockConflict> DeviceMemory::access(uint64_t block, std::uintptr_t address, std::size_t bytes,
                                                   Access access, Site site) {
   if (bytes < kGranule || address < begin_ || address + bytes > end_) return std::nullopt;
   const auto self = uint32_t(block + 1);
   std::optional<BlockConflict> conflict;
   const std::size_t first = (address - begin_) / kGranule, end = (address + bytes - begin_) / kGranule;
+  if (access == Access::load && is_known_read(self, first, end)) return std::nullopt;
   for (std::size_t number = first; number < end; ++number) {
     Cell& cell = cells_[number];
+    summarise(self, number, access);
     if (const uint32_t writer = load(cell.writer); writer != 0 && writer != self && !conflict)
       conflict = BlockConflict{{writer - 1, load(cell.written_at), Access::store},
                                {block, site, access},

@@ -44,6 +44,13 @@ class DeviceMemory {
  private:
   static constexpr std::size_t kGranule = 2;  // bytes; of single bytes no conflicts are sought
 
+  /// Of a sector: spares most reads the look at their cells.
+  struct Summary {
+    uint32_t writer;  ///< the only one, kSeveral, or 0
+    uint16_t read;    ///< granules that have been read, a bit each
+  };
+  static constexpr uint32_t kSeveral = ~uint32_t(0);
+
   /// The last writer and the first reader of a granule; block numbers count from 1.
   struct Cell {
     uint32_t writer;
@@ -54,6 +61,10 @@ class DeviceMemory {
 
   std::uintptr_t begin_, end_;
   Reserved<uint8_t> sectors_;  // bit 0: read, bit 1: written
+  bool is_known_read(uint32_t self, std::size_t first, std::size_t end);
+  void summarise(uint32_t self, std::size_t granule, Access access);
+
+  Reserved<Summary> summaries_;  // of sectors
   Reserved<Cell> cells_;
   std::atomic<uint64_t> read_{0}, written_{0};
 };
