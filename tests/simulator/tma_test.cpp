@@ -250,9 +250,9 @@ TEST_F(Tma, BoxThatBeginsBetweenMultiplesOf16Bytes) {
   constexpr int kLine = __LINE__ + 4;
   expect_contains(error_of_block(1,
                                  [&] {
-                                   tma_store(map, tile(), {4, 0});
+                                   tma_store(map, tile(), {2, 0});
                                  }),
-                  {"tma_store at " + sim::line(kLine) + " at {4, 0} begins 8 bytes into a row",
+                  {"tma_store at " + sim::line(kLine) + " at {2, 0} begins 8 bytes into a row",
                    "illegal instruction on an H200", "a multiple of 16 bytes"});
 }
 
