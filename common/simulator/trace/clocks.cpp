@@ -26,12 +26,10 @@ void Clocks::begin(int threads) {
   tickets_.assign(kAgents, 0);
 }
 
-uint32_t* Clocks::row(int thread) {
-  if (known_.empty()) {
-    known_.resize(std::size_t(threads_) * width_);
-    for (int i = 0; i < threads_; ++i) known_[std::size_t(i) * width_ + std::size_t(i)] = 1;
-  }
-  return &known_[std::size_t(thread) * width_];
+/// Every thread knows of its own first count and of nothing else.
+void Clocks::start() {
+  known_.resize(std::size_t(threads_) * width_);
+  for (int i = 0; i < threads_; ++i) known_[std::size_t(i) * width_ + std::size_t(i)] = 1;
 }
 
 uint32_t Clocks::known_to_proxy(int thread, int of) const {

@@ -51,7 +51,11 @@ class Clocks {
     Vector gathering, gathering_proxy, complete, complete_proxy;
   };
 
-  uint32_t* row(int thread);
+  uint32_t* row(int thread) {
+    if (known_.empty()) start();
+    return &known_[std::size_t(thread) * width_];
+  }
+  void start();
   uint32_t* proxy_row(int thread) { return &proxy_[std::size_t(thread) * width_]; }
 
   int threads_ = 0;

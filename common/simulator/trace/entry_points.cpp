@@ -17,10 +17,10 @@ using flashbook::sim::current_worker;
 
 inline void access(const volatile void* address, std::size_t bytes, Access what, bool aligned,
                    const void* return_address) {
-  if (!current_tracer) return;
-  const auto& thread = current_worker->current();
-  current_tracer->accesses(thread.warp * flashbook::sim::kWarpLanes + thread.lane, what,
-                           reinterpret_cast<std::uintptr_t>(address), bytes, aligned, return_address);
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  flashbook::sim::Tracer* tracer = current_tracer;
+  if (tracer && tracer->concerns(at))
+    tracer->accesses(current_worker->current_number(), what, at, bytes, aligned, return_address);
 }
 
 }  // namespace

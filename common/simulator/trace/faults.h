@@ -3,14 +3,15 @@
 #pragma once
 #include <map>
 #include <string>
-#include <tuple>
+#include <utility>
 
 #include "common/simulator/trace/device_memory.h"
 #include "common/simulator/trace/shared_races.h"
 
 namespace flashbook::sim {
 
-/// Collects faults: of all that concern the same two places in the source, the one in the lowest block.
+/// Collects faults: of all that concern the same two places in the source, one in the lowest block, and of
+/// different warps if there is such a one, since what orders warps orders lanes too.
 class Faults {
  public:
   /// `threads` of a block; `memory` says where it happened, "dynamic shared memory + 64 of 1024 bytes".
@@ -29,13 +30,16 @@ class Faults {
   };
   struct Fault {
     uint64_t block;
+    bool one_warp;
     std::string what;
     Side first, second;
     std::string advice;
   };
-  void add(Fault fault);
+  using Places = std::pair<std::pair<Site, Access>, std::pair<Site, Access>>;
+  /// Whether a fault is to be kept: what is known of its two places is less telling.
+  bool is_better(const Places& places, uint64_t block, bool one_warp) const;
 
-  std::map<std::tuple<Site, Site, Access, Access>, Fault> found_;
+  std::map<Places, Fault> found_;
 };
 
 }  // namespace flashbook::sim

@@ -61,18 +61,24 @@ std::vector<LaunchTrace> Tracing::take() {
     trace.block = done.launch.block;
     trace.bytes_distinct_read = done.read;
     trace.bytes_distinct_written = done.written;
-    // One line may have been compiled to several places.
-    std::map<std::tuple<std::string, std::string, Access, bool, int>, Counts> of_line;
+    // One line may have been compiled to several places. Two loads in one line are told apart by what they
+    // cost.
+    using Line = std::tuple<std::string, std::string, Access, bool, int>;
+    using Average = std::pair<double, double>;
+    std::map<std::pair<Line, Average>, Counts> of_line;
     for (const auto& [packed, counts] : done.counts) {
       const Kind kind = Kind::unpacked(packed);
       const SourceLine& line = lines.at(kind.site);
-      of_line[{line.place, line.instruction, kind.access, kind.shared, kind.bytes}].add(counts);
+      of_line[{{line.place, line.instruction, kind.access, kind.shared, kind.bytes},
+               {double(counts.units) / double(counts.requests),
+                double(counts.ideal) / double(counts.requests)}}]
+          .add(counts);
       if (kind.shared) continue;
       if (kind.access != Access::store) trace.bytes_requested_read += counts.units * kSectorBytes;
       if (kind.access != Access::load) trace.bytes_requested_written += counts.units * kSectorBytes;
     }
     for (const auto& [key, counts] : of_line) {
-      const auto& [place, instruction, access, shared, bytes] = key;
+      const auto& [place, instruction, access, shared, bytes] = key.first;
       trace.lines.push_back({place, instruction, access, shared, bytes, counts});
     }
     std::stable_sort(trace.lines.begin(), trace.lines.end(),

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "common/simulator/memory.h"
 #include "common/simulator/scheduler.h"
 
 namespace flashbook::sim {
@@ -10,9 +9,6 @@ namespace {
 
 /// A warp's instruction moves at most so much a lane; what the compiler moves in one go may be larger.
 constexpr std::size_t kWidest = 16;
-
-/// Nothing is ever mapped below: an index from a null pointer leads here.
-constexpr std::uintptr_t kLowestAddress = 0x10000;
 
 const char* noun(Access access) {
   return access == Access::load ? "load" : access == Access::store ? "store" : "atomic operation";

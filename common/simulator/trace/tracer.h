@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/simulator/launch.h"
+#include "common/simulator/memory.h"
 #include "common/simulator/observer.h"
 #include "common/simulator/trace/clocks.h"
 #include "common/simulator/trace/device_memory.h"
@@ -29,13 +31,22 @@ struct GridTrace {
   Faults faults;
 };
 
+/// Nothing is ever mapped below: an index from a null pointer leads here.
+constexpr std::uintptr_t kLowestAddress = 0x10000;
+
 /// Traces the blocks of one OS thread.
 class Tracer final : public Observer {
  public:
   void block_begins(const Block& block) override;
   void block_ends() override;
 
-  /// A load or store of the kernel's own text. Memory that is neither global nor shared is no concern.
+  /// Whether an address may be global or shared memory, or leads nowhere. All others, locals above all, are
+  /// no concern.
+  bool concerns(std::uintptr_t address) const {
+    return address - global_begin_ < kGlobalBytes || address - dynamic_begin_ < kMaxSharedBytes ||
+           address - static_begin_ < static_end_ - static_begin_ || address < kLowestAddress;
+  }
+  /// A load or store of the kernel's own text, at such an address.
   void accesses(int thread, Access access, std::uintptr_t address, std::size_t bytes, bool aligned,
                 const void* return_address);
 
