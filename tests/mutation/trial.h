@@ -1,0 +1,18 @@
+/// \file
+/// One run of a kernel, held against the oracle.
+#pragma once
+#include <string>
+
+#include "tests/mutation/subject.h"
+
+namespace flashbook::mutation {
+
+/// What one run comes to: empty if the result is right, else what the machine reported, or that the result is
+/// wrong and where. A report has no launch in front.
+std::string try_once(Attention attention, const Shape& shape);
+
+/// The first report of several runs, in whatever ways the machine of this build has: every mode and several
+/// seeds in the simulator, once on a GPU. Empty if all are right.
+std::string try_in_every_way(Attention attention, const Shape& shape);
+
+}  // namespace flashbook::mutation
