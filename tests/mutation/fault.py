@@ -21,6 +21,7 @@ class Fault:
     new: str
     reports: dict  # mode -> what its report must contain; a mode that is not named may stay silent
     also: list = field(default_factory=list)
+    head_dim: int = 64
 
 
 def everywhere(text, *modes):

@@ -19,7 +19,7 @@ class MutantTest : public testing::Test {
 
   void TestBody() override {
     const Kernel& kernel = kernel_named(mutant_.kernel);
-    const Shape shape = shape_of(kernel, kernel.seqlen_q, kernel.seqlen_k, 64);
+    const Shape shape = shape_of(kernel, kernel.seqlen_q, kernel.seqlen_k, mutant_.head_dim);
     nlohmann::json reports;
     for (Mode mode : kModes) {
       const std::string report = first_report(mode, mutant_.attention, shape);

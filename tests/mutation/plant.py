@@ -21,7 +21,7 @@ def mutant(kernel, fault, text):
     return (f'#line {line} "tests/mutation/{kernel}.cuh"\n{body}'
             f"namespace flashbook::mutation {{\n"
             f'const Planted {kernel}_{fault.name}({{"{kernel}", "{fault.name}", {{{expected}}}, '
-            f"&{kernel}::{fault.name}::run<64>}});\n}}\n")
+            f"{fault.head_dim}, &{kernel}::{fault.name}::run<{fault.head_dim}>}});\n}}\n")
 
 
 def main():

@@ -50,7 +50,8 @@ struct Mutant {
   std::string_view kernel;
   std::string_view fault;
   std::vector<Expectation> expected;
-  Attention attention;  ///< of head_dim 64
+  int head_dim;
+  Attention attention;
 };
 
 /// All of them. The generated files add theirs before main runs.

@@ -3,8 +3,6 @@
 #include <span>
 
 #include "common/attention/check.h"
-#include "common/attention/inputs.h"
-#include "common/device/device.h"
 
 namespace flashbook::mutation {
 namespace {
@@ -26,28 +24,39 @@ std::string without_launch(std::string_view report) {
 
 }  // namespace
 
-std::string try_once(Attention attention, const Shape& shape) {
-  const Inputs inputs = make_inputs(shape, InputKind::normal, kInputSeed);
-  const device::Buffer q = uploaded(shape.dtype, inputs.q), k = uploaded(shape.dtype, inputs.k),
-                       v = uploaded(shape.dtype, inputs.v);
-  const device::Buffer o(device::Place::device,
-                         std::size_t(shape.q_elements()) * size_of(output_type(shape.dtype)));
-  const device::Buffer lse(device::Place::device, std::size_t(shape.q_rows()) * sizeof(float));
-  Outputs outputs;
-  try {
-    attention(shape, {q.data(), k.data(), v.data(), o.data(), static_cast<float*>(lse.data())});
-    std::vector<std::byte> encoded(o.bytes());
-    o.download(encoded);
-    outputs.o = decode(output_type(shape.dtype), encoded);
-    outputs.lse.resize(std::size_t(shape.q_rows()));
-    lse.download(std::as_writable_bytes(std::span(outputs.lse)));
-  } catch (const device::DeviceError& error) {
-    return without_launch(error.what());
-  }
-  const CheckResult result = check(shape, make_reference(shape, inputs, all_rows(shape)), outputs);
+Problem::Problem(const Shape& shape)
+    : shape_(shape),
+      inputs_(make_inputs(shape, InputKind::normal, kInputSeed)),
+      q_(uploaded(shape.dtype, inputs_.q)),
+      k_(uploaded(shape.dtype, inputs_.k)),
+      v_(uploaded(shape.dtype, inputs_.v)),
+      o_(device::Place::device, std::size_t(shape.q_elements()) * size_of(output_type(shape.dtype))),
+      lse_(device::Place::device, std::size_t(shape.q_rows()) * sizeof(float)) {}
+
+void Problem::solve(Attention attention) const {
+  attention(shape_, {q_.data(), k_.data(), v_.data(), o_.data(), static_cast<float*>(lse_.data())});
+  device::synchronize();
+}
+
+std::string Problem::verdict() const {
+  std::vector<std::byte> encoded(o_.bytes());
+  o_.download(encoded);
+  Outputs outputs{decode(output_type(shape_.dtype), encoded), std::vector<float>(std::size_t(shape_.q_rows()))};
+  lse_.download(std::as_writable_bytes(std::span(outputs.lse)));
+  const CheckResult result = check(shape_, make_reference(shape_, inputs_, all_rows(shape_)), outputs);
   if (!result.o.ok) return "wrong result: O, " + result.o.worst;
   if (!result.lse.ok) return "wrong result: log-sum-exp, " + result.lse.worst;
   return "";
+}
+
+std::string try_once(Attention attention, const Shape& shape) {
+  const Problem problem(shape);
+  try {
+    problem.solve(attention);
+  } catch (const device::DeviceError& error) {
+    return without_launch(error.what());
+  }
+  return problem.verdict();
 }
 
 }  // namespace flashbook::mutation
