@@ -117,6 +117,7 @@ void warp_collective(const Collective& collective, uint32_t mask, void* operand,
 void Worker::gather(const Collective& collective, uint32_t mask, void* operand, Location where) {
   const uint32_t self = 1u << current_->lane;
   if (!(mask & self)) not_in_mask(collective, where, mask, current_->lane);
+  require_together(collective.name, where);
   Warp& warp = warps_[std::size_t(current_->warp)];
   warp.operands[std::size_t(current_->lane)] = operand;
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/simulator/language.h"
+#include "common/simulator/registers.h"
 #include "common/simulator/static_shared.h"
 
 namespace flashbook::sim {
@@ -21,6 +22,13 @@ namespace {
 constexpr std::size_t kStackBytes = 256 * 1024 + 4096 + 5 * 64;
 
 constexpr std::size_t kSharedAlignment = 1024;
+
+/// Rounds of nothing but polling after which a block is stuck: a second's work, and no kernel polls on
+/// purpose for so long.
+constexpr int kMaxFruitlessPolls = 1 << 20;
+
+/// Reads of memory that nobody changed, one after another, after which others get a turn.
+constexpr int kPollsBeforeOthersRun = 64;
 
 uint64_t mixed(uint64_t x) {
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
@@ -67,6 +75,7 @@ void Worker::enter_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
   const int count = int(block.x * block.y * block.z);
   threads_.resize(std::size_t(count));
   warps_.resize(std::size_t((count + kWarpLanes - 1) / kWarpLanes));
+  warpgroups_.resize(std::size_t(count / kWarpgroupThreads));
   for (int i = 0; i < count; ++i) {
     Thread& thread = threads_[std::size_t(i)];
     thread.index = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
@@ -82,8 +91,8 @@ std::optional<std::string> Worker::run_block(uint64_t number, uint64_t seed) {
   current_->fiber = idle_fiber();
   threadIdx = current_->index;
   Fiber::switch_to(os_thread_, *current_->fiber);
+  if (error_.empty()) error_ = alive_ > 0 ? deadlock_report() : end_report();
   current_worker = nullptr;
-  if (error_.empty() && alive_ > 0) error_ = deadlock_report();
   return error_.empty() ? std::nullopt : std::optional(std::move(error_));
 }
 
@@ -101,12 +110,29 @@ void Worker::begin_block(uint64_t number, uint64_t seed) {
     thread.wait = Wait::nothing;
     thread.copies.clear();
     thread.copy_groups = 0;
+    thread.stores.clear();
+    thread.store_groups = 0;
   }
   for (int i = 0; i < int(warps_.size()); ++i) {
     Warp& warp = warps_[std::size_t(i)];
     warp.alive = warp.ready = lanes_of_warp(i, alive_);
     warp.gatherings.clear();
+    warp.registers = registers_at_start(alive_);
+    warp.register_changes = 0;
   }
+  for (int i = 0; i < int(warpgroups_.size()); ++i) {
+    Warpgroup& group = warpgroups_[std::size_t(i)];
+    group.collective = nullptr;
+    group.arrived = 0;
+    group.lanes = {};
+    group.products.begin_block(i * kWarpgroupThreads, {shared_, uint32_t(shared_bytes_)});
+  }
+  free_registers_ = 0;
+  register_waiters_.clear();
+  mbarriers_.clear();
+  loads_.clear();
+  pollers_.clear();
+  fruitless_polls_ = memory_polls_ = 0;
   ready_warps_ = lanes_of_warp(0, int(warps_.size()));
   barriers_.fill({});
   current_ = nullptr;
@@ -136,6 +162,18 @@ Thread* Worker::next_ready() {
   return &threads_[std::size_t(warp * kWarpLanes + lane)];
 }
 
+/// The next thread to run. When none is ready, copies land, since they can be no later, and then those who
+/// poll try again. Null if the block is over or stuck, or an error has ended it.
+Thread* Worker::next_thread() {
+  if (!loads_.empty() && options().async == Async::random && random_.below(4) == 0) land_one(true);
+  for (;;) {
+    if (!error_.empty()) return nullptr;
+    if (Thread* next = next_ready()) return next;
+    if (alive_ == 0) return nullptr;
+    if (!land_one(false) && !wake_pollers()) return nullptr;
+  }
+}
+
 void Worker::make_ready(int warp, uint32_t lanes) {
   if (!lanes) return;
   warps_[std::size_t(warp)].ready |= lanes;
@@ -163,7 +201,7 @@ void Worker::run_threads() {
   for (;;) {
     run_current();
     Fiber* fiber = std::exchange(current_->fiber, nullptr);
-    Thread* next = error_.empty() ? next_ready() : nullptr;
+    Thread* next = next_thread();
     if (!next) Fiber::leave(*fiber, os_thread_);  // the block is over, or stuck
     current_ = next;
     threadIdx = next->index;
@@ -180,6 +218,7 @@ void Worker::run_current() {
   std::string error;
   try {
     (*body_)();
+    require_stores_waited_for();
     exit_current();
     return;
   } catch (const Error& broken_rule) {
@@ -193,8 +232,10 @@ void Worker::run_current() {
 }
 
 void Worker::exit_current() {
+  leave_warpgroup();
   current_->wait = Wait::exited;
   --alive_;
+  progress();
   Warp& warp = warps_[std::size_t(current_->warp)];
   warp.alive &= ~(1u << current_->lane);
   // Others may have waited for this thread only: from compute capability 7.0 on, exited threads take part in
@@ -209,12 +250,34 @@ void Worker::suspend(Wait wait, const char* what, Location where) {
   self.wait = wait;
   self.what = what;
   self.where = where;
-  Thread* next = next_ready();
-  if (!next) Fiber::leave(*self.fiber, os_thread_);  // a deadlock
+  memory_polls_ = 0;
+  Thread* next = next_thread();
+  if (!next) Fiber::leave(*self.fiber, os_thread_);  // the block is stuck
+  if (next == &self) return;
   if (!next->fiber) next->fiber = idle_fiber();
   current_ = next;
   threadIdx = next->index;
   Fiber::switch_to(*self.fiber, *next->fiber);
+}
+
+/// Lets others run until no other thread can, or until what the current thread polls has made it ready.
+void Worker::poll(Wait wait, const char* what, Location where) {
+  pollers_.push_back(current_);
+  suspend(wait, what, where);
+  std::erase(pollers_, current_);
+}
+
+/// Lets those who poll try again; false if that has been in vain for too long.
+bool Worker::wake_pollers() {
+  if (pollers_.empty() || ++fruitless_polls_ > kMaxFruitlessPolls) return false;
+  for (const Thread* thread : pollers_) make_ready(thread->warp, 1u << thread->lane);
+  return true;
+}
+
+/// The current thread has read memory by an atomic operation that changed nothing. It may be waiting for
+/// another thread, which must then get its turn.
+void Worker::polled_memory(const char* what, Location where) {
+  if (++memory_polls_ >= kPollsBeforeOthersRun) poll(Wait::memory_poll, what, where);
 }
 
 }  // namespace flashbook::sim
