@@ -11,7 +11,6 @@ namespace {
 constexpr int kRegistersOfAnSm = 64 * 1024;
 constexpr int kMostRegisters = 256;  ///< of a thread
 constexpr int kRegisterUnit = 8;
-constexpr int kWarpgroupWarps = 4;
 
 void nothing(void* const*, uint32_t, Location) {}
 

@@ -41,7 +41,8 @@ void Problem::solve(Attention attention) const {
 std::string Problem::verdict() const {
   std::vector<std::byte> encoded(o_.bytes());
   o_.download(encoded);
-  Outputs outputs{decode(output_type(shape_.dtype), encoded), std::vector<float>(std::size_t(shape_.q_rows()))};
+  Outputs outputs{decode(output_type(shape_.dtype), encoded),
+                  std::vector<float>(std::size_t(shape_.q_rows()))};
   lse_.download(std::as_writable_bytes(std::span(outputs.lse)));
   const CheckResult result = check(shape_, make_reference(shape_, inputs_, all_rows(shape_)), outputs);
   if (!result.o.ok) return "wrong result: O, " + result.o.worst;
