@@ -30,18 +30,22 @@ def in_short(report):
     return "-" if not report else "wrong" if report.startswith(WRONG) else "report"
 
 
-def first_line(report):
-    """A report's first line; of a deadlock also the first thread that waits. Addresses differ from run to run."""
+def first_line(report, expected):
+    """A report's first line; of a deadlock also the thread that says most. Addresses differ from run to run."""
     lines = [line.strip() for line in report.split("\n")]
     if lines[0].startswith("deadlock"):
-        lines[0] += "; " + next(line for line in lines[1:] if not line.endswith(": exited"))
+        waiting = [line for line in lines[1:] if not line.endswith(": exited")]
+        lines[0] += "; " + next((line for line in waiting if expected in line), waiting[0])
     return re.sub(r"0x[0-9a-f]{9,}", "0x...", lines[0]).replace("|", "\\|")
 
 
-def most_telling(reports):
-    """The report to show: one that names a reason, if any mode has one."""
-    told = [reports[mode] for mode in ("lazy", "traced", "random", "eager") if reports[mode]]
-    return next((report for report in told if not report.startswith(WRONG)), WRONG if told else "")
+def told(fault, reports):
+    """What the page says is reported: a reason, if any mode has one."""
+    said = {mode: reports[mode] for mode in ("lazy", "traced", "random", "eager") if reports[mode]}
+    for mode, report in said.items():
+        if not report.startswith(WRONG):
+            return f"`{first_line(report, fault.reports.get(mode, ''))}`"
+    return f"a {WRONG}" if said else "nothing"
 
 
 def row(*cells):
@@ -52,9 +56,7 @@ def table(kernel, folder):
     text = row("Fault", *MODES, "What is reported") + row("---", *[":-:"] * len(MODES), "---")
     for fault in faults_of(kernel):
         reports = reports_of(kernel, fault, folder)
-        said = most_telling(reports)
-        text += row(f"`{fault.name}` {fault.about}", *[in_short(reports[mode]) for mode in MODES],
-                    "a wrong result" if said == WRONG else f"`{first_line(said)}`")
+        text += row(f"`{fault.name}` {fault.about}", *[in_short(reports[mode]) for mode in MODES], told(fault, reports))
     return text
 
 
