@@ -13,7 +13,8 @@
 ///     place for (int k = 0; k < kSteps; ++k)
 ///       wgmma<__half, 128>(d, wgmma_advance(a, k * 32), wgmma_advance(b, k * 32), k > 0);
 ///     wgmma_commit();                                             // a group of kSteps products
-///     wgmma_wait<0>();                                            // now d may be read
+///     wgmma_wait<0>();
+///     wgmma_pin(d);                                               // now d may be read
 ///
 /// Between issue and wait nobody may touch d, change a's registers, or overwrite a tile in shared memory.
 /// What threads stored to a tile themselves needs fence_proxy_async before; what TMA brought does not.
@@ -68,9 +69,10 @@ __device__ __forceinline__ void wgmma_wait([[maybe_unused]] CallSite where = Cal
 #endif
 }
 
-/// Tells the compiler that `d` may change here. Products write d behind its back, so it may move a read of d
-/// from after the wait to before it, where ptxas finds it and makes every product wait (C7514). Not an
-/// instruction.
+/// Tells the compiler that `d` has its values here, and new ones from here on. It knows what an asm statement
+/// reads and writes, not that products go on behind it: so it may set d after the fence, or read it before
+/// the wait, and ptxas then puts fences and waits of its own between the products (C7519, C7514). Call it
+/// before the fence if threads set d, and after the wait. Not an instruction.
 template <int kFloats>
 __device__ __forceinline__ void wgmma_pin(float (&d)[kFloats]) {
 #ifdef __CUDACC__

@@ -86,6 +86,7 @@ void Worker::gather(const WarpgroupCollective& collective, void* operand, Locati
   group.arrived = 0;
   group.lanes = {};
   collective.combine(*this, number, group.operands.data(), first);
+  progress();
   for (int i = first_warp; i < first_warp + kWarpgroupWarps; ++i)
     make_ready(i, i == current_->warp ? ~self : kAllLanes);
 }

@@ -15,14 +15,14 @@ template <typename T, int kN, Swizzle kSwizzle, Major kMajorA, Major kMajorB, bo
 struct WgmmaCase {
   using Bits = std::conditional_t<sizeof(T) == 1, uint8_t, uint16_t>;
   static constexpr int kColumns = kN;
-  static constexpr int kStepK = 32 / sizeof(T);    ///< of an instruction
-  static constexpr int kSteps = 4;                 ///< instructions: a line of 128 bytes
-  static constexpr int kInner = kSteps * kStepK;   ///< columns of a and rows of b
-  static constexpr uint32_t kTileB = 48 * 1024;    ///< where b begins in shared memory, after a
+  static constexpr int kStepK = 32 / sizeof(T);   ///< of an instruction
+  static constexpr int kSteps = 4;                ///< instructions: a line of 128 bytes
+  static constexpr int kInner = kSteps * kStepK;  ///< columns of a and rows of b
+  static constexpr uint32_t kTileB = 48 * 1024;   ///< where b begins in shared memory, after a
   static constexpr std::size_t kSharedBytes = 208 * 1024;
 
   /// A matrix of `rows` rows along m or n. Spread: everything is twice as far apart as it must be.
-  static constexpr WgmmaTile tile(Major major, int rows) {
+  __host__ __device__ static constexpr WgmmaTile tile(Major major, int rows) {
     constexpr uint32_t kLine = swizzle_bytes(kSwizzle), kAtom = 8 * kLine;
     const uint32_t gap = kSpread ? 2 : 1;
     // Atoms that follow each other across lines are neighbours; those along lines come after all of these.
@@ -33,8 +33,8 @@ struct WgmmaCase {
   }
 
   /// d = a * b, or c + a * b where float i of thread t of c is t % 7 - i % 5.
-  static __device__ void multiply(const Bits* a,      // [64, kInner]
-                                  const Bits* b,      // [kN, kInner]
+  static __device__ void multiply(const Bits* a,  // [64, kInner]
+                                  const Bits* b,  // [kN, kInner]
                                   bool accumulate, float (&d)[kN / 2]) {
     constexpr WgmmaTile kA = tile(kMajorA, 64), kB = tile(kMajorB, kN);
     auto* shared = dynamic_shared<unsigned char>();
@@ -53,6 +53,7 @@ struct WgmmaCase {
 #pragma unroll
     for (int i = 0; i < kN / 2; ++i) d[i] = float(thread % 7 - i % 5);
 
+    wgmma_pin(d);  // it has its values before the fence
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
