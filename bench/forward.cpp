@@ -41,6 +41,17 @@ void report(benchmark::State& state, const Cell& cell, const Measurement& result
       {"error_bound", result.check.o.bound},
       {"relative_rms", result.check.o.relative_rms},
   };
+  for (std::size_t i = 0; i < result.kernels.size(); ++i) {
+    const device::KernelResources& kernel = result.kernels[i];
+    const std::string name = "kernel" + std::to_string(i + 1) + "_";
+    state.counters[name + "registers"] = kernel.registers;
+    state.counters[name + "shared_bytes"] = double(kernel.shared_bytes);
+    state.counters[name + "local_bytes"] = double(kernel.local_bytes);
+    state.counters[name + "threads"] = kernel.threads;
+    state.counters[name + "blocks"] = kernel.blocks_per_multiprocessor;
+    state.counters[name + "occupancy"] =
+        double(kernel.blocks_per_multiprocessor * kernel.threads) / kernel.threads_per_multiprocessor;
+  }
   if (device::machine() == device::Machine::simulator && cell.chapter->runs_on == device::Place::device)
     return;
   // Rates are for machines: simulated time makes no FLOP/s.

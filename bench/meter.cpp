@@ -161,7 +161,7 @@ void Meter::measure_right(const Cell& cell, Measurement& result) {
 
   const Reference reference = make_reference(shape, inputs.host, sample_rows(shape, kCheckedRows, kSeed));
   const Call call(cell, inputs.q, inputs.k, inputs.v);
-  call.run_to_the_end();
+  result.kernels = device::resources_of_kernels([&] { call.run_to_the_end(); });
   result.tensor_bytes = compulsory_bytes(shape);
   result.workspace_bytes = double(cell.chapter->workspace_bytes(shape, cell.step));
   if (on_gpu(cell)) result.workspace_measured = double(call.memory_taken());

@@ -3,9 +3,11 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "bench/grid.h"
 #include "common/attention/check.h"
+#include "common/device/resources.h"
 
 namespace flashbook {
 
@@ -22,6 +24,7 @@ struct Measurement {
   double workspace_bytes = 0;  ///< memory beyond those, as the chapter says
   std::optional<double>
       workspace_measured;  ///< on a GPU, the same as its free memory says; with the kernels' own code
+  std::vector<device::KernelResources> kernels;  ///< on a GPU, what each kernel takes
   CheckResult check;
 };
 

@@ -8,6 +8,8 @@ A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!
     error, or any counter of the result. The last word is a Python format. `num ratio A B .1f` is how many times as long A takes as B.
 A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at one shape, with the peers
            <!-- table host --> ... <!-- /table -->        the steps of the chapters on the CPU
+           <!-- table golden --> ... <!-- /table -->      how many golden cases there are of each family of instructions
+           <!-- table kernels 03 --> ... <!-- /table -->  what each kernel of a chapter takes of a multiprocessor
 Examples in code are left alone. With --check nothing is written: exit code 1 if a page differs from the results, or quotes what was
 never measured.
 """
@@ -21,7 +23,7 @@ import results
 from results import Refused
 
 NUMBER = re.compile(r"<!--\s*num\s+(?P<words>[^>]*?)\s*-->(?P<text>[^<]*)<!--\s*/num\s*-->")
-TABLE = re.compile(r"<!--\s*table\s+(?P<words>\w+)\s*-->\n?(?P<text>.*?)<!--\s*/table\s*-->", re.S)
+TABLE = re.compile(r"<!--\s*table\s+(?P<words>\w+(?: \w+)*)\s*-->\n?(?P<text>.*?)<!--\s*/table\s*-->", re.S)
 OPENING = re.compile(r"<!--\s*(num|table)\b")
 CODE = re.compile(r"^(```|~~~).*?^\1|(?<!`)(`+)(?!`).*?(?<!`)\2(?!`)", re.S | re.M)
 
@@ -114,13 +116,59 @@ def host_table(measured):
                    f"Medians; {measured.origin()}.\n")
 
 
-TABLES = {"ladder": ladder_table, "host": host_table}
+def kernels_table(measured, chapter):
+    """Registers, shared memory and occupancy of every kernel of a chapter, by step and head_dim."""
+    text = row("Step", "head_dim", "Kernel", "Threads", "Registers", "Shared memory", "Blocks per SM", "Occupancy", "Spilled")
+    text += row("--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:")
+    found = {}  # (step, head_dim) -> the entry of the longest N without a mask that says it
+    for entry in measured.newest.values():
+        cell = entry.cell
+        if (cell["kind"] == "forward" and cell["who"].startswith(f"ch{chapter}/") and cell["mask"] == "full"
+                and cell["dtype"] in ("bf16", "e4m3") and "kernel1_registers" in entry.values):
+            key = (int(cell["who"].split("step")[1]), cell["head_dim"])
+            if key not in found or found[key].cell["seqlen"] < cell["seqlen"]:
+                found[key] = entry
+    if not found:
+        raise Refused(f"no kernel of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
+    for (step, head_dim), entry in sorted(found.items()):
+        kernel = 1
+        while f"kernel{kernel}_registers" in entry.values:
+            value = lambda name: entry.values[f"kernel{kernel}_{name}"]
+            text += row(str(step), str(head_dim), str(kernel), f"{value('threads'):.0f}", f"{value('registers'):.0f}",
+                        f"{value('shared_bytes') / 1024:.1f} KB", f"{value('blocks'):.0f}", f"{value('occupancy'):.0%}",
+                        f"{value('local_bytes'):.0f} B")
+            kernel += 1
+    return text + f"\nAs launched without a mask; {measured.origin()}.\n"
+
+
+GOLDEN = results.ROOT / "tests" / "simulator" / "golden_h200.txt"
+
+
+def golden_table(_):
+    """The families of instructions that the golden program covers, with the number of its cases."""
+    lines = GOLDEN.read_text().splitlines()
+    families = {}
+    for line in lines:
+        if line and not line.startswith("#"):
+            families.setdefault(re.match(r"[A-Za-z]+(\.async)?", line)[0], []).append(line)
+    text = row("Family", "Cases", "of them real numbers", "A line") + row("---", "--:", "--:", "---")
+    for family, cases in families.items():
+        text += row(family, str(len(cases)), str(sum(" real" in case for case in cases)),
+                    f"`{re.sub(' +', ' ', cases[-1])}`")
+    origin = re.search(r"printed on (an? .*?), (\d{4}-\d\d-\d\d)", lines[0])
+    return text + f"\n{sum(map(len, families.values()))} cases, as {origin[1]} printed them on {origin[2]}.\n"
+
+
+TABLES = {"ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table}
 
 
 def table(words, measured):
     if words[0] not in TABLES:
         raise Refused(f"there is no table {words[0]}: there are {', '.join(TABLES)}")
-    return TABLES[words[0]](measured)
+    make = TABLES[words[0]]
+    if make.__code__.co_argcount != len(words):
+        raise Refused(f"the table {words[0]} takes other words: quote.py --help shows them")
+    return make(measured, *words[1:])
 
 
 def quoted(text, measured):

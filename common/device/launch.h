@@ -6,6 +6,7 @@
 
 #include "common/device/device.h"
 #include "common/device/kernel.h"
+#include "common/device/resources.h"
 
 namespace flashbook::device {
 
@@ -35,6 +36,8 @@ void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynami
   if (error == cudaSuccess) {
     kernel<<<grid, block, dynamic_shared_bytes, stream>>>(static_cast<Params>(args)...);
     error = cudaGetLastError();
+    note_launch(reinterpret_cast<const void*>(kernel), int(block.x * block.y * block.z),
+                dynamic_shared_bytes);
   } else {
     cudaGetLastError();  // a refused attribute would be reported again by the next call
   }

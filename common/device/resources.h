@@ -1,0 +1,27 @@
+/// \file
+/// What kernels take of a multiprocessor: registers, shared memory, and how many blocks fit.
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+namespace flashbook::device {
+
+/// What a kernel takes, as it was launched.
+struct KernelResources {
+  int registers;             ///< a thread
+  std::size_t shared_bytes;  ///< a block, static and dynamic
+  std::size_t local_bytes;   ///< a thread; more than 0 is a spill or an array that is indexed at run time
+  int threads;               ///< a block
+  int blocks_per_multiprocessor;   ///< that fit at once
+  int threads_per_multiprocessor;  ///< that could reside there at most: occupancy is a share of it
+};
+
+/// Runs `work` and returns what each kernel that it launches takes, in the order of the launches, every
+/// kernel once. Empty in the simulator, which knows no registers. Throws DeviceError if CUDA does not answer.
+std::vector<KernelResources> resources_of_kernels(const std::function<void()>& work);
+
+/// Tells resources_of_kernels of a launch on a GPU, if it runs. For launch.h.
+void note_launch(const void* kernel, int threads, std::size_t dynamic_shared_bytes);
+
+}  // namespace flashbook::device
