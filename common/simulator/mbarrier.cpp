@@ -172,18 +172,13 @@ bool Worker::wait_at_mbarrier(const char* what, const void* address, uint32_t pa
   const auto warp = std::size_t(current_->warp);
   current_->mbarrier = number;
   current_->parity = parity;
-  if (may_fail) {
-    if (options().async == Async::random && random_.below(4) == 0) {
-      poll(Wait::mbarrier_poll, what, where);
-    } else {
-      mbarriers_[number].waiting[warp] |= self;
-      poll(Wait::mbarrier_poll, what, where);
-      mbarriers_[number].waiting[warp] &= ~self;
-    }
-  } else {
-    mbarriers_[number].waiting[warp] |= self;
+  if (may_fail && options().async == Async::random && random_.below(4) == 0) return false;
+  mbarriers_[number].waiting[warp] |= self;
+  if (may_fail)
+    poll(Wait::mbarrier_poll, what, where);
+  else
     suspend(Wait::mbarrier, what, where);
-  }
+  mbarriers_[number].waiting[warp] &= ~self;
   const Mbarrier& barrier = mbarriers_[number];
   // It was asleep when two phases ended, one of which it waited for: only chance, or an order that the kernel
   // does not enforce, could have shown it the first.

@@ -130,6 +130,20 @@ std::string Worker::deadlock_report() const {
   return report.str();
 }
 
+/// The current thread never handed over.
+std::string Worker::endless_report() const {
+  const bool waited = current_->where.line > 0;
+  return "a thread runs for " + std::to_string(options().timeout) +
+         " seconds (FLASHBOOK_SIM_TIMEOUT) and neither waits nor exits: an endless loop, or one that reads a "
+         "flag "
+         "in memory which another thread would have to set. Wait at a barrier or an mbarrier, or read the "
+         "flag by "
+         "an atomic operation, so that others get their turn\n  " +
+         describe_current(*current_) +
+         (waited ? ", after " + describe_call(current_->what, current_->where)
+                 : ", before it waited for anything");
+}
+
 /// What is wrong with a block whose threads have all exited; empty if nothing is.
 std::string Worker::end_report() const {
   if (!loads_.empty()) {

@@ -27,6 +27,10 @@ constexpr std::size_t kSharedAlignment = 1024;
 /// purpose for so long.
 constexpr int kMaxFruitlessPolls = 1 << 20;
 
+/// Ticks of the watchdog, two in Options::timeout, without a new turn after which a thread is given up. The
+/// first of them may come just after the turn began.
+constexpr int kMaxQuietTicks = 3;
+
 /// Reads of memory that nobody changed, one after another, after which others get a turn.
 constexpr int kPollsBeforeOthersRun = 64;
 
@@ -91,7 +95,12 @@ std::optional<std::string> Worker::run_block(uint64_t number, uint64_t seed) {
   current_->fiber = idle_fiber();
   threadIdx = current_->index;
   Fiber::switch_to(os_thread_, *current_->fiber);
-  if (error_.empty()) error_ = alive_ > 0 ? deadlock_report() : end_report();
+  if (error_.empty()) {
+    if (quiet_ticks_ >= kMaxQuietTicks)
+      error_ = endless_report();
+    else
+      error_ = alive_ > 0 ? deadlock_report() : end_report();
+  }
   current_worker = nullptr;
   return error_.empty() ? std::nullopt : std::optional(std::move(error_));
 }
@@ -108,6 +117,7 @@ void Worker::begin_block(uint64_t number, uint64_t seed) {
   for (Thread& thread : threads_) {
     thread.fiber = nullptr;
     thread.wait = Wait::nothing;
+    thread.where = {};
     thread.copies.clear();
     thread.copy_groups = 0;
     thread.stores.clear();
@@ -132,7 +142,7 @@ void Worker::begin_block(uint64_t number, uint64_t seed) {
   mbarriers_.clear();
   loads_.clear();
   pollers_.clear();
-  fruitless_polls_ = memory_polls_ = 0;
+  fruitless_polls_ = memory_polls_ = quiet_ticks_ = 0;
   ready_warps_ = lanes_of_warp(0, int(warps_.size()));
   barriers_.fill({});
   current_ = nullptr;
@@ -206,6 +216,7 @@ void Worker::run_threads() {
     Fiber* fiber = std::exchange(current_->fiber, nullptr);
     Thread* next = next_thread();
     if (!next) Fiber::leave(*fiber, os_thread_);  // the block is over, or stuck
+    ++turns_;
     current_ = next;
     threadIdx = next->index;
     if (next->fiber) {
@@ -254,6 +265,7 @@ void Worker::suspend(Wait wait, const char* what, Location where) {
   self.what = what;
   self.where = where;
   memory_polls_ = 0;
+  ++turns_;
   Thread* next = next_thread();
   if (!next) Fiber::leave(*self.fiber, os_thread_);  // the block is stuck
   if (next == &self) return;
@@ -279,8 +291,18 @@ bool Worker::wake_pollers() {
 
 /// The current thread has read memory by an atomic operation that changed nothing. It may be waiting for
 /// another thread, which must then get its turn.
-void Worker::polled_memory(const char* what, Location where) {
+void Worker::poll_memory(const char* what, Location where) {
   if (++memory_polls_ >= kPollsBeforeOthersRun) poll(Wait::memory_poll, what, where);
+}
+
+void poll_memory(const char* what, Location where) {
+  if (current_worker) current_worker->poll_memory(what, where);
+}
+
+void Worker::tick() {
+  quiet_ticks_ = turns_ == seen_turns_ ? quiet_ticks_ + 1 : 0;
+  seen_turns_ = turns_;
+  if (quiet_ticks_ >= kMaxQuietTicks) Fiber::leave(*current_->fiber, os_thread_);
 }
 
 }  // namespace flashbook::sim

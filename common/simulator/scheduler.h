@@ -143,11 +143,13 @@ class Worker {
   void load_tensor(void* tile, const CUtensorMap& map, const void* barrier, const int* at, int rank,
                    Location where);
   void store_tensor(const void* tile, const CUtensorMap& map, const int* at, int rank, Location where);
-  void commit_stores() { ++current_->store_groups; }
+  void commit_stores();
   void wait_for_stores(int groups_in_flight);
   void give_registers(int registers, Location where);
   void take_registers(int registers, Location where);
-  void polled_memory(const char* what, Location where);
+  void poll_memory(const char* what, Location where);
+  /// What the watchdog's signal calls: leaves the current thread if it has had the same turn for long.
+  void tick();
   unsigned char* dynamic_shared() { return shared_; }
   bool is_shared(const void* address, std::size_t bytes) const;
   std::string describe_address(const void* address) const;
@@ -187,6 +189,7 @@ class Worker {
   std::string register_error() const;
   std::string deadlock_report() const;
   std::string end_report() const;
+  std::string endless_report() const;
   std::string describe_wait(const Thread& thread) const;
 
   // Of the grid.
@@ -207,6 +210,9 @@ class Worker {
   std::vector<Thread*> pollers_;
   int fruitless_polls_ = 0;  // rounds in which all that ran was threads that poll
   int memory_polls_ = 0;     // of the current thread, one after another
+  uint64_t turns_ = 0;       // handed out
+  uint64_t seen_turns_ = 0;  // at the watchdog's last tick
+  int quiet_ticks_ = 0;      // since a turn was handed out
   uint32_t ready_warps_ = 0;
   int alive_ = 0;
   Thread* current_ = nullptr;

@@ -132,6 +132,13 @@ void Worker::land_store(TensorStore& store) {
   store.landed = true;
 }
 
+void Worker::commit_stores() {
+  ++current_->store_groups;
+  if (options().async == Async::random)
+    for (TensorStore& store : current_->stores)
+      if (random_.below(4) == 0) land_store(store);
+}
+
 void Worker::wait_for_stores(int groups_in_flight) {
   const int first_in_flight = current_->store_groups - groups_in_flight;
   std::erase_if(current_->stores, [&](TensorStore& store) {
