@@ -25,9 +25,13 @@ def reports_of(kernel, fault, folder):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def in_short(report):
-    """What a mode came to: nothing, a wrong result, or a report."""
-    return "-" if not report else "wrong" if report.startswith(WRONG) else "report"
+def seen_by(reports):
+    """Which modes said what is wrong, and which only came to a wrong result."""
+    kinds = {"report": [], "wrong": []}
+    for mode in MODES:
+        if reports[mode]:
+            kinds["wrong" if reports[mode].startswith(WRONG) else "report"].append(mode)
+    return "<br>".join(f"**{kind}:** {'all' if len(modes) == len(MODES) else ', '.join(modes)}" for kind, modes in kinds.items() if modes)
 
 
 def first_line(report, expected):
@@ -53,10 +57,10 @@ def row(*cells):
 
 
 def table(kernel, folder):
-    text = row("Fault", *MODES, "What is reported") + row("---", *[":-:"] * len(MODES), "---")
+    text = row("Fault", "Seen by", "What is reported") + row("---", "---", "---")
     for fault in faults_of(kernel):
         reports = reports_of(kernel, fault, folder)
-        text += row(f"`{fault.name}` {fault.about}", *[in_short(reports[mode]) for mode in MODES], told(fault, reports))
+        text += row(f"{fault.about}<br>`{fault.name}`", seen_by(reports), told(fault, reports))
     return text
 
 
