@@ -60,6 +60,7 @@ Worker::Worker() : fibers_(std::make_unique<Fiber[]>(kMaxThreads)) {
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (stacks == MAP_FAILED) throw std::bad_alloc();
   stacks_ = static_cast<unsigned char*>(stacks);
+  if (watcher) observer_ = watcher->make_observer();
   shared_ = static_cast<unsigned char*>(std::aligned_alloc(kSharedAlignment, kMaxSharedBytes));
   if (!shared_) throw std::bad_alloc();
 }
@@ -91,6 +92,7 @@ void Worker::enter_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
 std::optional<std::string> Worker::run_block(uint64_t number, uint64_t seed) {
   begin_block(number, seed);
   current_worker = this;
+  if (observer_) observer_->block_begins({number, alive_, shared_, shared_bytes_, static_shared_});
   current_ = next_ready();
   current_->fiber = idle_fiber();
   threadIdx = current_->index;
@@ -101,6 +103,7 @@ std::optional<std::string> Worker::run_block(uint64_t number, uint64_t seed) {
     else
       error_ = alive_ > 0 ? deadlock_report() : end_report();
   }
+  if (observer_) observer_->block_ends();
   current_worker = nullptr;
   return error_.empty() ? std::nullopt : std::optional(std::move(error_));
 }
@@ -252,10 +255,16 @@ void Worker::exit_current() {
   progress();
   Warp& warp = warps_[std::size_t(current_->warp)];
   warp.alive &= ~(1u << current_->lane);
+  if (observer_) observer_->releases(number_of(*current_), &barriers_[0]);
   // Others may have waited for this thread only: from compute capability 7.0 on, exited threads take part in
   // nothing.
   complete_if_full(barriers_[0]);
   for (std::size_t i = warp.gatherings.size(); i-- > 0;) complete_if_full(warp, i);
+}
+
+void Worker::abandon(const std::string& error) {
+  error_ = error + "\n  " + describe_current(*current_);
+  Fiber::leave(*current_->fiber, os_thread_);
 }
 
 /// Lets others run until the current thread is made ready again.

@@ -4,6 +4,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "common/simulator/location.h"
@@ -80,6 +81,8 @@ class WgmmaQueue {
   std::size_t take_fragment(void* const* calls, Location where);
   static void copy_registers(Fragment& fragment);
   void compute(const Product& product);
+  void tell_of_reads(const WgmmaCall& call, Location where);
+  void tell_of_wait();
   void require_untouched(const Accumulator& accumulator, const Product& product) const;
   void require_unchanged(const Fragment& fragment, const Product& product) const;
 
@@ -92,6 +95,8 @@ class WgmmaQueue {
   int waited_for_ = 0;     ///< groups that have been waited for
   int last_group_ = -1;    ///< of the product issued last
   Location last_product_;  ///< its place
+  /// The observer's last ticket of each group that has not been waited for.
+  std::map<int, uint32_t> tickets_;
 };
 
 }  // namespace flashbook::sim

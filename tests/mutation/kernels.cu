@@ -1,5 +1,8 @@
 /// \file
 /// The kernels of this suite as they are.
+#include <stdexcept>
+#include <string>
+
 #include "tests/mutation/hopper_attention.cuh"
 #include "tests/mutation/mma_attention.cuh"
 #include "tests/mutation/named_barriers.cuh"
@@ -23,5 +26,11 @@ constexpr Kernel kKernels[] = {
 }  // namespace
 
 std::span<const Kernel> kernels() { return kKernels; }
+
+const Kernel& kernel_named(std::string_view name) {
+  for (const Kernel& kernel : kernels())
+    if (kernel.name == name) return kernel;
+  throw std::out_of_range("kernels.cu lists no kernel named " + std::string(name));
+}
 
 }  // namespace flashbook::mutation

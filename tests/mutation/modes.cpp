@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "common/simulator/launch.h"
+#include "common/simulator/trace/trace.h"
 #include "tests/mutation/trial.h"
 
 namespace flashbook::mutation {
@@ -68,6 +69,20 @@ std::string_view name_of(Mode mode) {
 
 namespace {
 
+/// Where shared memory serves a warp's requests many times more slowly than it could, in the launches since
+/// the last call; empty if nowhere. Slow is no fault of the kernel's result, so this is asked when that is
+/// right.
+std::string bank_conflicts() {
+  constexpr uint64_t kMany = 4;  // times the least: what a padding or a swizzle is for
+  for (const sim::LaunchTrace& launch : sim::take_trace())
+    for (const sim::LineCounts& line : launch.lines)
+      if (line.shared && line.counts.units >= kMany * line.counts.ideal)
+        return "bank conflicts at " + line.place + (line.instruction.empty() ? "" : ", " + line.instruction) +
+               ": " + std::to_string(line.counts.units / line.counts.requests) + " wavefronts a request, " +
+               std::to_string(line.counts.ideal / line.counts.requests) + " would do";
+  return "";
+}
+
 /// As try_once, in a mode. `seed` is that of Mode::random, at least 1; the others ignore it.
 std::string try_in(Mode mode, uint64_t seed, Attention attention, const Shape& shape) {
   sim::Options& options = sim::options();
@@ -76,7 +91,9 @@ std::string try_in(Mode mode, uint64_t seed, Attention attention, const Shape& s
   options.async = mode == Mode::eager    ? sim::Async::eager
                   : mode == Mode::random ? sim::Async::random
                                          : sim::Async::lazy;
-  return try_once(attention, shape);
+  if (mode != Mode::traced) sim::watcher = nullptr;
+  const std::string report = try_once(attention, shape);
+  return mode == Mode::traced && report.empty() ? bank_conflicts() : report;
 }
 
 }  // namespace
