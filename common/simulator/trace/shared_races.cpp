@@ -16,7 +16,10 @@ SharedRaces::SharedRaces(std::size_t bytes)
 
 SharedRaces::Cell& SharedRaces::cell_at(std::size_t number) {
   Cell& cell = cells_[number];
-  if (cell.block != block_) cell = {.block = block_};
+  if (cell.block != block_) {
+    cell = {};
+    cell.block = block_;
+  }
   return cell;
 }
 
