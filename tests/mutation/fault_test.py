@@ -69,6 +69,14 @@ class Page(unittest.TestCase):
         self.assertEqual(page.first_line(deadlock, "for b"), "deadlock:; warp 2: waits for b")
         self.assertEqual(page.first_line(deadlock, "for c"), "deadlock:; warp 1: waits for a")
 
+    def test_compares_what_every_compiler_says(self):
+        row = "| A fault.<br>`name` | **report:** all | `{}` |"
+        same = lambda one, other: page.comparable(row.format(one)) == page.comparable(row.format(other))
+        self.assertTrue(same("data race on 16: thread 0 wrote", "data race on 32: thread 1 read"))
+        self.assertTrue(same("thread 31 exits", "thread 0 exits"))
+        self.assertFalse(same("data race on 16", "thread 0 exits"))
+        self.assertFalse(page.comparable("| 102 | 83 |") == page.comparable("| 102 | 84 |"))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,5 +1,6 @@
 #include "tests/mutation/modes.h"
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,8 +18,8 @@
 namespace flashbook::mutation {
 namespace {
 
-constexpr uint64_t kSeeds = 4;      // of a random mode; a fault may well pass under one order of warps
-constexpr unsigned kPatience = 20;  // seconds; a run takes some milliseconds
+constexpr uint64_t kSeeds = 4;    // of a random mode; a fault may well pass under one order of warps
+constexpr rlim_t kPatience = 20;  // seconds of the processor; a run takes some milliseconds
 
 /// What `work` returns, from a process of its own.
 std::string in_child(const std::function<std::string()>& work) {
@@ -27,7 +28,8 @@ std::string in_child(const std::function<std::string()>& work) {
   const pid_t child = fork();
   if (child < 0) throw std::system_error(errno, std::generic_category(), "fork");
   if (child == 0) {
-    alarm(kPatience);
+    const rlimit limit{kPatience, kPatience + 1};
+    setrlimit(RLIMIT_CPU, &limit);
     std::string text;
     try {
       text = work();
@@ -46,7 +48,7 @@ std::string in_child(const std::function<std::string()>& work) {
   int status = 0;
   waitpid(child, &status, 0);
   if (WIFSIGNALED(status))
-    return WTERMSIG(status) == SIGALRM ? "no end after " + std::to_string(kPatience) + " s"
+    return WTERMSIG(status) == SIGXCPU ? "no end after " + std::to_string(kPatience) + " s"
                                        : std::string("crash: ") + strsignal(WTERMSIG(status));
   return text;
 }

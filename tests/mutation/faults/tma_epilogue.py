@@ -21,7 +21,7 @@ FAULTS = [
     Fault("no_wait_before_reuse",
           "The buffer is written again while TMA still reads it.",
           WAIT, "",
-          everywhere("wrong result", "lazy", "traced")),
+          everywhere("wrong result", "lazy", "random") | everywhere("race", "traced")),
     Fault("no_barrier_before_reuse",
           "Threads write the buffer again though only thread 0 knows that TMA has read it.",
           "    __syncthreads();  // the store of the tile before has read the buffer\n", "",
