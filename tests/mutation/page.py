@@ -42,7 +42,8 @@ def first_line(report, expected):
         lines[0] += "; " + next((line for line in waiting if expected in line), waiting[0])
     if lines[0].startswith("data race"):
         lines[0] += ": " + "; ".join(lines[1:3])
-    return re.sub(r"0x[0-9a-f]{9,}", "0x...", lines[0]).replace("|", "\\|")
+    text = re.sub(r"0x[0-9a-f]{9,}", "0x...", lines[0]).replace("|", "\\|")
+    return re.sub(r"_\d\.cu:", ".cuh:", text)  # of inlined code the compiler names the generated file; the lines are the kernel's
 
 
 def told(fault, reports):
