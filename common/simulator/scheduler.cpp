@@ -169,12 +169,15 @@ Thread* Worker::next_ready() {
 /// The next thread to run. When none is ready, copies land, since they can be no later, and then those who
 /// poll try again. Null if the block is over or stuck, or an error has ended it.
 Thread* Worker::next_thread() {
-  if (!loads_.empty() && options().async == Async::random && random_.below(4) == 0) land_one(true);
+  // A load that should have been waited for shows if it is still on its way when a later one has landed. So
+  // at random any of them lands first, and few land before somebody needs them.
+  const bool in_any_order = options().async == Async::random;
+  if (in_any_order && !loads_.empty() && random_.below(1024) == 0) land_one(true);
   for (;;) {
     if (!error_.empty()) return nullptr;
     if (Thread* next = next_ready()) return next;
     if (alive_ == 0) return nullptr;
-    if (!land_one(false) && !wake_pollers()) return nullptr;
+    if (!land_one(in_any_order) && !wake_pollers()) return nullptr;
   }
 }
 

@@ -247,7 +247,7 @@ TEST_F(Tma, StoreWithANegativeCoordinate) {
 
 TEST_F(Tma, BoxThatBeginsBetweenMultiplesOf16Bytes) {
   const CUtensorMap map = this->map();
-  constexpr int kLine = __LINE__ + 4;
+  constexpr int kLine = __LINE__ + 3;
   expect_contains(error_of_block(1,
                                  [&] {
                                    tma_store(map, tile(), {2, 0});
