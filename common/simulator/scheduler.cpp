@@ -23,17 +23,6 @@ constexpr std::size_t kStackBytes = 256 * 1024 + 4096 + 5 * 64;
 
 constexpr std::size_t kSharedAlignment = 1024;
 
-/// Rounds of nothing but polling after which a block is stuck: a second's work, and no kernel polls on
-/// purpose for so long.
-constexpr int kMaxFruitlessPolls = 1 << 20;
-
-/// Ticks of the watchdog, two in Options::timeout, without a new turn after which a thread is given up. The
-/// first of them may come just after the turn began.
-constexpr int kMaxQuietTicks = 3;
-
-/// Reads of memory that nobody changed, one after another, after which others get a turn.
-constexpr int kPollsBeforeOthersRun = 64;
-
 uint64_t mixed(uint64_t x) {
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
   x = (x ^ x >> 27) * 0x94d049bb133111eb;
@@ -98,7 +87,7 @@ std::optional<std::string> Worker::run_block(uint64_t number, uint64_t seed) {
   threadIdx = current_->index;
   Fiber::switch_to(os_thread_, *current_->fiber);
   if (error_.empty()) {
-    if (quiet_ticks_ >= kMaxQuietTicks)
+    if (given_up_)
       error_ = endless_report();
     else
       error_ = alive_ > 0 ? deadlock_report() : end_report();
@@ -126,11 +115,12 @@ void Worker::begin_block(uint64_t number, uint64_t seed) {
     thread.stores.clear();
     thread.store_groups = 0;
   }
+  const int registers = registers_at_start(alive_);
   for (int i = 0; i < int(warps_.size()); ++i) {
     Warp& warp = warps_[std::size_t(i)];
     warp.alive = warp.ready = lanes_of_warp(i, alive_);
     warp.gatherings.clear();
-    warp.registers = registers_at_start(alive_);
+    warp.registers = registers;
     warp.register_changes = 0;
   }
   for (int i = 0; i < int(warpgroups_.size()); ++i) {
@@ -146,6 +136,7 @@ void Worker::begin_block(uint64_t number, uint64_t seed) {
   loads_.clear();
   pollers_.clear();
   fruitless_polls_ = memory_polls_ = quiet_ticks_ = 0;
+  given_up_ = false;
   ready_warps_ = lanes_of_warp(0, int(warps_.size()));
   barriers_.fill({});
   current_ = nullptr;
@@ -279,36 +270,6 @@ void Worker::suspend(Wait wait, const char* what, Location where) {
   current_ = next;
   threadIdx = next->index;
   Fiber::switch_to(*self.fiber, *next->fiber);
-}
-
-/// Lets others run until no other thread can, or until what the current thread polls has made it ready.
-void Worker::poll(Wait wait, const char* what, Location where) {
-  pollers_.push_back(current_);
-  suspend(wait, what, where);
-  std::erase(pollers_, current_);
-}
-
-/// Lets those who poll try again; false if that has been in vain for too long.
-bool Worker::wake_pollers() {
-  if (pollers_.empty() || ++fruitless_polls_ > kMaxFruitlessPolls) return false;
-  for (const Thread* thread : pollers_) make_ready(thread->warp, 1u << thread->lane);
-  return true;
-}
-
-/// The current thread has read memory by an atomic operation that changed nothing. It may be waiting for
-/// another thread, which must then get its turn.
-void Worker::poll_memory(const char* what, Location where) {
-  if (++memory_polls_ >= kPollsBeforeOthersRun) poll(Wait::memory_poll, what, where);
-}
-
-void poll_memory(const char* what, Location where) {
-  if (current_worker) current_worker->poll_memory(what, where);
-}
-
-void Worker::tick() {
-  quiet_ticks_ = turns_ == seen_turns_ ? quiet_ticks_ + 1 : 0;
-  seen_turns_ = turns_;
-  if (quiet_ticks_ >= kMaxQuietTicks) Fiber::leave(*current_->fiber, os_thread_);
 }
 
 }  // namespace flashbook::sim

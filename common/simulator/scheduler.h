@@ -227,6 +227,7 @@ class Worker {
   uint64_t turns_ = 0;       // handed out
   uint64_t seen_turns_ = 0;  // at the watchdog's last tick
   int quiet_ticks_ = 0;      // since a turn was handed out
+  bool given_up_ = false;    // the current thread, by the watchdog
   uint32_t ready_warps_ = 0;
   int alive_ = 0;
   Thread* current_ = nullptr;

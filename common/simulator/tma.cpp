@@ -12,6 +12,7 @@ namespace flashbook::sim {
 namespace {
 
 constexpr std::size_t kTileAlignment = 128;
+constexpr int64_t kStartAlignment = 16;  // not in the PTX ISA, but an H200 stops at anything else
 
 std::string text_of(const int* at, int rank) {
   std::string text;
@@ -27,11 +28,16 @@ void require_map(const char* what, const CUtensorMap& map, Location where) {
 }
 
 /// Throws unless the copy keeps the rules that loads and stores share.
-void require_copy(const char* what, const CUtensorMap& map, const void* tile, int rank, Location where) {
+void require_copy(const char* what, const CUtensorMap& map, const void* tile, const int* at, int rank,
+                  Location where) {
   require_map(what, map, where);
   if (rank != map.rank)
     throw Error(describe_call(what, where) + " gives " + std::to_string(rank) +
                 " coordinates for a tensor map of " + std::to_string(map.rank) + " dimensions");
+  const int64_t start = int64_t(at[0]) * map.element_bytes;
+  if (start % kStartAlignment != 0)
+    throw Error(describe_call(what, where) + " at " + text_of(at, rank) + " begins " + std::to_string(start) +
+                " bytes into a row: an illegal instruction on an H200. Begin at a multiple of 16 bytes");
   require_shared(what, tile, box_bytes(map), kTileAlignment, where);
 }
 
@@ -74,7 +80,7 @@ uint32_t tell_of_copy(Observer& observer, const void* object, int thread, Access
 void Worker::load_tensor(void* tile, const CUtensorMap& map, const void* barrier_address, const int* at,
                          int rank, Location where) {
   constexpr const char* what = "tma_load";
-  require_copy(what, map, tile, rank, where);
+  require_copy(what, map, tile, at, rank, where);
   const std::size_t number = mbarrier_at(what, barrier_address, where);
   const Mbarrier& barrier = mbarriers_[number];
   if (!barrier.fenced)
@@ -142,7 +148,7 @@ bool Worker::land_one(bool any) {
 
 void Worker::store_tensor(const void* tile, const CUtensorMap& map, const int* at, int rank, Location where) {
   constexpr const char* what = "tma_store";
-  require_copy(what, map, tile, rank, where);
+  require_copy(what, map, tile, at, rank, where);
   if (std::any_of(at, at + rank, [](int coordinate) { return coordinate < 0; }))
     throw Error(describe_call(what, where) + " begins at " + text_of(at, rank) +
                 ": a store with a negative coordinate is an illegal instruction on an H200; only loads may "

@@ -5,59 +5,20 @@
 #include <cstring>
 #include <string>
 
-#include "common/simulator/element_value.h"
 #include "common/simulator/scheduler.h"
 #include "common/simulator/tensor_core.h"
+#include "common/simulator/wgmma_registers.h"
 
 namespace flashbook::sim {
 namespace {
 
-constexpr int kRows = 64, kFragmentRegisters = 4;
+constexpr int kRows = 64;
 
 /// What registers of an accumulator in flight hold: a signalling NaN. Arithmetic sets the quiet bit.
 constexpr uint32_t kInFlight = 0x7fa5'a5a5, kQuietBit = 0x0040'0000;
 
 const WgmmaCall& call_of(void* const* calls, int thread) {
   return *static_cast<const WgmmaCall*>(calls[thread]);
-}
-
-/// Row of a thread's first register; the second is 8 below.
-int row_of(int thread) { return thread / 32 * 16 + thread % 32 / 4; }
-
-/// Moves an accumulator between registers and values [64][n]: float 4j + i of a thread is in column 8j + 2 *
-/// (thread % 4) + i % 2 of its first row, or, from i = 2 on, its second.
-template <typename Registers, typename Move>
-void for_each_pair(const Registers& registers, int n, const Move& move) {
-  for (std::size_t thread = 0; thread < registers.size(); ++thread) {
-    const int row = row_of(int(thread)), column = int(thread) % 4 * 2;
-    for (int j = 0; j < n / 8; ++j)
-      for (int half = 0; half < 2; ++half)
-        move(registers[thread] + 4 * j + 2 * half, (row + 8 * half) * n + 8 * j + column);
-  }
-}
-
-template <typename Registers>
-void gather(const Registers& registers, int n, float* values) {
-  for_each_pair(registers, n, [&](const float* pair, int at) { std::memcpy(values + at, pair, 8); });
-}
-
-template <typename Registers>
-void scatter(const Registers& registers, int n, const float* values) {
-  for_each_pair(registers, n, [&](float* pair, int at) { std::memcpy(pair, values + at, 8); });
-}
-
-/// The values of a matrix a [64][inner] in registers. Register r of a thread holds, of its first or (r odd)
-/// second row, the elements from 4 bytes * (thread % 4) on, r >= 2 those of the second half of the row.
-template <DType kType>
-void read_fragment(const uint32_t* registers, float* values) {
-  constexpr int kElements = 4 / sizeof(ElementBits<kType>), kInner = 8 * kElements;
-  for (int thread = 0; thread < 128; ++thread)
-    for (int r = 0; r < kFragmentRegisters; ++r) {
-      ElementBits<kType> elements[kElements];
-      std::memcpy(elements, registers + thread * kFragmentRegisters + r, sizeof elements);
-      const int row = row_of(thread) + r % 2 * 8, column = r / 2 * kInner / 2 + thread % 4 * kElements;
-      for (int i = 0; i < kElements; ++i) values[row * kInner + column + i] = value_of<kType>(elements[i]);
-    }
 }
 
 int inner_of(DType type) { return type == DType::e4m3 ? 32 : 16; }
@@ -123,28 +84,34 @@ std::size_t WgmmaQueue::take_accumulator(void* const* calls, Location where) {
   if (mine.in_flight++ > 0) return found;
 
   const int n = first.kind.n;
-  static thread_local std::vector<float> now;
-  now.resize(std::size_t(kRows * n));
-  gather(registers, n, now.data());
-  if (!first.accumulate) {
+  if (first.accumulate) {
+    require_fenced(mine, first.kind, where);
+  } else if (mine.fences_at_wait == fences_) {
     // Nobody computes what nobody reads.
-    if (mine.fences_at_wait == fences_)
-      no_fence(first.kind, where, "the accumulator's last product was waited for since the last one");
-  } else if (mine.is_new) {
-    mine.values = now;
-  } else if (std::memcmp(now.data(), mine.values.data(), now.size() * sizeof(float)) != 0) {
-    no_fence(first.kind, where, "the accumulator was touched since the last one");
+    no_fence(first.kind, where, "the accumulator's last product was waited for since the last one");
   }
-  if (first.accumulate)
-    for (float value : now)
-      if ((std::bit_cast<uint32_t>(value) | kQuietBit) == (kInFlight | kQuietBit))
-        throw Error(describe(first.kind, where) +
-                    ": its accumulator was computed from registers that were in flight: read them after the "
-                    "wgmma_wait for their group");
   mine.is_new = false;
   mine.fences_at_wait = -1;
   for (float* of_thread : registers) std::fill_n(of_thread, n / 2, std::bit_cast<float>(kInFlight));
   return found;
+}
+
+/// Takes the values that a product adds to, which must be those of the last fence or product.
+void WgmmaQueue::require_fenced(Accumulator& accumulator, const WgmmaKind& kind, Location where) {
+  static thread_local std::vector<float> now;
+  now.resize(accumulator.values.size());
+  gather_accumulator(accumulator.registers, accumulator.n, now.data());
+  if (!accumulator.is_new &&
+      std::memcmp(now.data(), accumulator.values.data(), now.size() * sizeof(float)) != 0)
+    no_fence(kind, where, "the accumulator was touched since the last one");
+  const auto was_in_flight = [](float value) {
+    return (std::bit_cast<uint32_t>(value) | kQuietBit) == (kInFlight | kQuietBit);
+  };
+  if (std::any_of(now.begin(), now.end(), was_in_flight))
+    throw Error(describe(kind, where) +
+                ": its accumulator was computed from registers that were in flight: read them after the "
+                "wgmma_wait for their group");
+  accumulator.values = now;
 }
 
 /// The accumulator in these registers. Forgets others that had some of them before: their place on the stack
@@ -201,7 +168,7 @@ void WgmmaQueue::fence() {
   // What the registers hold now is what products may find.
   for (Accumulator& accumulator : accumulators_)
     if (accumulator.n > 0 && accumulator.in_flight == 0)
-      gather(accumulator.registers, accumulator.n, accumulator.values.data());
+      gather_accumulator(accumulator.registers, accumulator.n, accumulator.values.data());
   for (Fragment& fragment : fragments_)
     if (fragment.in_flight == 0) copy_registers(fragment);
 }
@@ -262,9 +229,7 @@ void WgmmaQueue::compute(const Product& product) {
     Fragment& fragment = fragments_[product.fragment];
     require_unchanged(fragment, product);
     --fragment.in_flight;
-    if (kind.type == DType::f16) read_fragment<DType::f16>(fragment.values.data(), a);
-    if (kind.type == DType::bf16) read_fragment<DType::bf16>(fragment.values.data(), a);
-    if (kind.type == DType::e4m3) read_fragment<DType::e4m3>(fragment.values.data(), a);
+    read_fragment(kind.type, fragment.values, a);
   } else {
     read_matrix(SharedMatrix(product.call.a, kind.a_is_mn_major, kRows), kind.type, false, shared_, a);
   }
@@ -275,7 +240,7 @@ void WgmmaQueue::compute(const Product& product) {
   multiply_accumulate(kind.type, kRows, kind.n, inner_of(kind.type), a, b, accumulator.values.data());
   if (--accumulator.in_flight == 0) {
     require_untouched(accumulator, product);
-    scatter(accumulator.registers, kind.n, accumulator.values.data());
+    scatter_accumulator(accumulator.registers, kind.n, accumulator.values.data());
   }
 }
 

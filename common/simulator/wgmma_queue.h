@@ -38,7 +38,8 @@ class WgmmaQueue {
   void issue(void* const* calls, Location where);
   void fence();
   void commit();
-  /// Computes all groups but the latest `groups_in_flight`.
+  /// Computes all groups but the latest `groups_in_flight`: from here on threads may touch their registers,
+  /// and overwrite their tiles.
   void wait(int groups_in_flight, Location where);
 
   /// Products that are not computed yet.
@@ -78,8 +79,10 @@ class WgmmaQueue {
   std::size_t take_accumulator(void* const* calls, Location where);
   std::size_t find_accumulator(const std::array<float*, kThreads>& registers, const WgmmaKind& kind,
                                Location where);
+  void require_fenced(Accumulator& accumulator, const WgmmaKind& kind, Location where);
   std::size_t take_fragment(void* const* calls, Location where);
   static void copy_registers(Fragment& fragment);
+  /// Reads the tiles and computes: the one place where a product reads shared memory.
   void compute(const Product& product);
   void tell_of_reads(const WgmmaCall& call, Location where);
   void tell_of_wait();
