@@ -25,7 +25,8 @@ std::string advice_for(Race::Rule rule, bool one_warp) {
              "fence_proxy_async, then comes the barrier that the issuing thread waits at";
     case Race::Rule::async_read:
       return "nothing says that the read is over: wait for it (wgmma_wait, tma_store_wait_read) and let "
-             "whoever overwrites know by a barrier";
+             "whoever overwrites know by a barrier; if the write is meant to come first, a barrier belongs "
+             "between it and the read";
     case Race::Rule::async_write:
       return "nothing says that the data has landed: wait at the mbarrier that the copy arrives at";
     case Race::Rule::order:
