@@ -25,6 +25,7 @@ namespace flashbook::flash1 {
 
 constexpr int kWarp = 32;      // lanes
 constexpr int kFragment = 16;  // rows and columns of a fragment
+constexpr int kRowLanes = 8;   // lanes that share a row of the softmax
 
 //| ## Sizes
 //|
@@ -46,7 +47,7 @@ struct SplitK {
 
   static_assert(kRowsQ % kFragment == 0 && kWarpKeys % kFragment == 0 && kWarpDims % kFragment == 0,
                 "a warp works on whole fragments");
-  static_assert(kRowsK == 64 || kRowsK == 128, "a lane takes two or four scores of a row at once");
+  static_assert(kRowsK % (4 * kRowLanes) == 0, "each lane of a row takes equally many groups of four scores");
 };
 
 //| ## What is in shared memory
@@ -120,11 +121,11 @@ __device__ void multiply_scores(SplitKTiles<T, Size>& tiles) {
     FragmentB<T, nvcuda::wmma::col_major> k[kKeyFragments];
 #pragma unroll
     for (int j = 0; j < kKeyFragments; ++j)
-      nvcuda::wmma::load_matrix_sync(k[j], &tiles.k[first_key + kFragment * j][c], Tiles::kStride);
+      load_matrix_shared(k[j], &tiles.k[first_key + kFragment * j][c], Tiles::kStride);
 #pragma unroll
     for (int i = 0; i < kRowFragments; ++i) {
       FragmentA<T> q;
-      nvcuda::wmma::load_matrix_sync(q, &tiles.q[kFragment * i][c], Tiles::kStride);
+      load_matrix_shared(q, &tiles.q[kFragment * i][c], Tiles::kStride);
 #pragma unroll
       for (int j = 0; j < kKeyFragments; ++j) nvcuda::wmma::mma_sync(sums[i][j], q, k[j], sums[i][j]);
     }
@@ -137,18 +138,22 @@ __device__ void multiply_scores(SplitKTiles<T, Size>& tiles) {
                                       Tiles::kScoreStride, nvcuda::wmma::mem_row_major);
 }
 
-//| ## Softmax: a row is a warp's
+//| ## Softmax: eight lanes a row
 //|
-//| Now the work is split the other way: a warp takes whole rows, and a lane two or four neighbouring scores. The weights of a row
-//| overwrite the first half of its scores. That is safe since the warp has the whole row in registers by then.
+//| Now the work is split the other way: a warp takes whole rows, four at a time, eight lanes each. A lane holds every eighth group of
+//| four neighbouring scores, so that eight lanes read 128 bytes in a row, and what a row has in common is known after
+//| three shuffles. All rows of a warp go through each phase together: one waits for its shuffles while the others
+//| compute.
+//|
+//| The weights of a row overwrite the first half of its scores. That is safe since the lanes have all of it in registers by then.
 //|
 //| O is rescaled here, in shared memory. The maximum of a row seldom moves: of 32 tiles of random scores about four times
 //| ([chapter 2](../02_online_softmax/README.md#why-it-is-exact)). Otherwise the factor is exactly 1, and the row is left alone.
 
-/// What `combine` makes of the values of all lanes, in every lane.
+/// What `combine` makes of the values of the eight lanes of a row, in all of them.
 template <typename Combine>
-__device__ float reduce_warp(float value, Combine combine) {
-  for (int distance = kWarp / 2; distance > 0; distance /= 2)
+__device__ float reduce_eight(float value, Combine combine) {
+  for (int distance = kRowLanes / 2; distance > 0; distance /= 2)
     value = combine(value, __shfl_xor_sync(0xffffffffu, value, distance));
   return value;
 }
@@ -156,36 +161,72 @@ __device__ float reduce_warp(float value, Combine combine) {
 /// Turns scores into weights and merges the rows' states with them.
 template <typename T, typename Size>
 __device__ void softmax(SplitKTiles<T, Size>& tiles, const Problem& problem, int first_query, int first_key) {
-  constexpr int kKeys = Size::kRowsK / kWarp;  // of a lane: neighbours
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-#pragma unroll 4  // rows are independent: four of them hide each other's shuffles
-  for (int row = warp; row < Size::kRowsQ; row += Size::kWarps) {
-    const int visible = problem.visible_keys(first_query + row) - first_key;
-    auto scores = load_vector<float, kKeys>(&tiles.scores[row][kKeys * lane]);
-    float tile_max = -INFINITY;
-    for (int i = 0; i < kKeys; ++i) {
-      float& score = scores.element[i];
-      score = kKeys * lane + i < visible ? score * problem.scale_log2 : -INFINITY;
-      tile_max = fmaxf(tile_max, score);
-    }
-    tile_max = reduce_warp(tile_max, [](float a, float b) { return fmaxf(a, b); });
+  constexpr int kRowsAtOnce = Size::kThreads / kRowLanes, kCount = Size::kRowsQ / kRowsAtOnce;
+  constexpr int kStep = 4 * kRowLanes, kGroups = Size::kRowsK / kStep;  // of four scores, for a lane
+  static_assert(Size::kRowsQ % kRowsAtOnce == 0, "every warp has equally many rows");
+  const int first_row = threadIdx.x / kRowLanes, column = threadIdx.x % kRowLanes * 4;
+  Vector<float, 4> scores[kCount][kGroups];
+  float row_max[kCount], row_sum[kCount], correction[kCount];
 
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int row = first_row + kRowsAtOnce * i;
+    const int visible = problem.visible_keys(first_query + row) - first_key;
+    float tile_max = -INFINITY;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      scores[i][g] = load_vector<float, 4>(&tiles.scores[row][column + kStep * g]);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float& score = scores[i][g].element[e];
+        score = column + kStep * g + e < visible ? score * problem.scale_log2 : -INFINITY;
+        tile_max = fmaxf(tile_max, score);
+      }
+    }
+    row_max[i] = tile_max;
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int row = first_row + kRowsAtOnce * i;
+    const float tile_max = reduce_eight(row_max[i], [](float a, float b) { return fmaxf(a, b); });
     const Merge merged = merge(tiles.row_max[row], tile_max);
     float tile_sum = 0.0f;
-    Vector<T, kKeys> weights;
-    for (int i = 0; i < kKeys; ++i) {
-      const float weight = exp2_approx(scores.element[i] - merged.subtracted);
-      tile_sum += weight;
-      weights.element[i] = from_float<T>(weight);
-    }
-    tile_sum = reduce_warp(tile_sum, [](float a, float b) { return a + b; });
-    const float row_sum = tiles.row_sum[row] * merged.correction + tile_sum;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float& score = scores[i][g].element[e];
+        score =
+            exp2_approx(score - merged.subtracted);  // a weight from here on; 0 for a key that is not seen
+        tile_sum += score;
+      }
+    row_max[i] = merged.row_max;
+    row_sum[i] = tile_sum;
+    correction[i] = merged.correction;
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i)
+    row_sum[i] = tiles.row_sum[first_row + kRowsAtOnce * i] * correction[i] +
+                 reduce_eight(row_sum[i], [](float a, float b) { return a + b; });
 
-    __syncwarp();  // every lane has read the row's scores and numbers before any lane overwrites them
-    store_vector(tiles.weights(row) + kKeys * lane, weights);
-    if (lane == 0) tiles.row_max[row] = merged.row_max, tiles.row_sum[row] = row_sum;
-    if (merged.correction != 1.0f)
-      for (int c = lane; c < Size::kHeadDim; c += kWarp) tiles.o[row][c] *= merged.correction;
+  __syncwarp();  // every lane has read its rows' scores and numbers before any lane overwrites them
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int row = first_row + kRowsAtOnce * i;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      Vector<T, 4> weights;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) weights.element[e] = from_float<T>(scores[i][g].element[e]);
+      store_vector(tiles.weights(row) + column + kStep * g, weights);
+    }
+    if (column == 0) tiles.row_max[row] = row_max[i], tiles.row_sum[row] = row_sum[i];
+    if (correction[i] != 1.0f)
+      for (int c = column; c < Size::kHeadDim; c += kStep) {
+        auto four = load_vector<float, 4>(&tiles.o[row][c]);
+        for (float& element : four.element) element *= correction[i];
+        store_vector(&tiles.o[row][c], four);
+      }
   }
 }
 
@@ -212,8 +253,8 @@ __device__ void add_values(SplitKTiles<T, Size>& tiles) {
   for (int i = 0; i < kRowFragments; ++i)
 #pragma unroll
     for (int j = 0; j < kKeyFragments; ++j)
-      nvcuda::wmma::load_matrix_sync(weights[i][j], tiles.weights(kFragment * i) + first_key + kFragment * j,
-                                     Tiles::kWeightStride);
+      load_matrix_shared(weights[i][j], tiles.weights(kFragment * i) + first_key + kFragment * j,
+                         Tiles::kWeightStride);
 #pragma unroll 1
   for (int round = 0; round < Size::kWarps; ++round) {
     const int first_dim = (warp + round) % Size::kWarps * Size::kWarpDims;
@@ -229,8 +270,8 @@ __device__ void add_values(SplitKTiles<T, Size>& tiles) {
 #pragma unroll
       for (int d = 0; d < kDimFragments; ++d) {
         FragmentB<T, nvcuda::wmma::row_major> v;
-        nvcuda::wmma::load_matrix_sync(v, &tiles.v()[first_key + kFragment * j][first_dim + kFragment * d],
-                                       Tiles::kStride);
+        load_matrix_shared(v, &tiles.v()[first_key + kFragment * j][first_dim + kFragment * d],
+                           Tiles::kStride);
 #pragma unroll
         for (int i = 0; i < kRowFragments; ++i)
           nvcuda::wmma::mma_sync(sums[i][d], weights[i][j], v, sums[i][d]);
