@@ -41,6 +41,13 @@ void report(benchmark::State& state, const Cell& cell, const Measurement& result
       {"error_bound", result.check.o.bound},
       {"relative_rms", result.check.o.relative_rms},
   };
+  if (cell.block_size != nullptr) {
+    state.SetLabel("tiles of " + std::to_string(cell.block_size->rows));
+    state.counters["shared_bytes"] = double(cell.block_size->shared_bytes(cell.shape));
+    const device::Residency residency = cell.block_size->residency(cell.shape);
+    state.counters["blocks_per_multiprocessor"] = residency.blocks;
+    state.counters["registers"] = residency.registers;
+  }
   if (device::machine() == device::Machine::simulator && cell.chapter->runs_on == device::Place::device)
     return;
   // Rates are for machines: simulated time makes no FLOP/s.

@@ -4,6 +4,7 @@
 #include "chapters/03_flash_attention_1/keys_outside.cuh"
 #include "chapters/03_flash_attention_1/queries_outside.cuh"
 #include "chapters/03_flash_attention_1/split_k.cuh"
+#include "chapters/03_flash_attention_1/traffic.h"
 #include "common/attention/cost.h"
 #include "common/device/dispatch.h"
 #include "common/device/launch.h"
@@ -29,9 +30,7 @@ constexpr DType kTypes[] = {DType::f16, DType::bf16};
 constexpr int kMaxGridY = 65535;  // the machine's limit on blocks in y
 constexpr int kBlock = 64;        // queries and keys of a tile in steps 1 and 2
 
-constexpr unsigned divide_up(int a, int b) { return unsigned((int64_t(a) + b - 1) / b); }
-
-/// The tiles of step 3, by head dimension.
+/// The tiles of step 3, by head dimension: the best that leave an A100 room for a block, and an H200 for two.
 template <int kHeadDim>
 struct SizeOf;
 template <>
@@ -44,7 +43,7 @@ struct SizeOf<128> {
 };
 template <>
 struct SizeOf<256> {
-  using Type = flash1::SplitK<256, 32, 128, 4>;
+  using Type = flash1::SplitK<256, 32, 64, 4>;
 };
 
 Problem problem_of(const Shape& shape) {
@@ -66,7 +65,11 @@ int64_t workspace_bytes(const Shape& shape, int step) {
   return step == 1 ? shape.q_rows() * (shape.head_dim + 2) * int64_t(sizeof(float)) : 0;
 }
 
-double memory_bytes(const Shape& shape, int step) { return compulsory_bytes(shape) * step; }
+/// The unfinished O of step 1 goes to device memory and back. K and V of steps 2 and 3 are asked for again
+/// and again, and found in the L2 cache: traffic.h counts what is asked for.
+double memory_bytes(const Shape& shape, int step) {
+  return step == 1 ? flash1::bytes_keys_outside(shape, kBlock) : compulsory_bytes(shape);
+}
 
 /// One step on one shape, its pointers typed.
 template <typename T, int kHeadDim>
@@ -86,10 +89,10 @@ void run_step(const Shape& shape, const Tensors& t, device::Stream stream, int s
   }
   if (step == 2)
     return device::launch(flash1::queries_outside<T, kHeadDim, kBlock>,
-                          dim3(divide_up(shape.seqlen_q, kBlock), heads), dim3(flash1::kThreads), kTileBytes,
-                          stream, q, k, v, o, t.lse, problem);
+                          dim3(flash1::tiles_of(shape.seqlen_q, kBlock), heads), dim3(flash1::kThreads),
+                          kTileBytes, stream, q, k, v, o, t.lse, problem);
   using Size = typename SizeOf<kHeadDim>::Type;
-  device::launch(flash1::split_k<T, Size>, dim3(divide_up(shape.seqlen_q, Size::kRowsQ), heads),
+  device::launch(flash1::split_k<T, Size>, dim3(flash1::tiles_of(shape.seqlen_q, Size::kRowsQ), heads),
                  dim3(Size::kThreads), sizeof(flash1::SplitKTiles<T, Size>), stream, q, k, v, o, t.lse,
                  problem);
 }

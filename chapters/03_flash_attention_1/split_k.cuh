@@ -11,7 +11,8 @@
 //| $O$, the sum over its own keys, and the parts must be added up. That is *split-K*, named for the summed dimension of a product.
 //|
 //| **Budget** at d = 128, with 32 queries and 128 keys a tile: Q 8.5 KB, K and V 34 KB each, scores 17 KB, O 17 KB: 111 KB, so two
-//| blocks a multiprocessor. At d = 256 K and V take turns in one buffer: 136 KB, which an A100 grants, too.
+//| blocks a multiprocessor. At d = 256 K and V take turns in one buffer, and a tile has 64 keys: 92 KB. Together the kernels
+//| stay below the 163 KB that an A100 grants a block.
 //|
 //| **Predicted** (H200, d = 128, N = 4096, 64 heads): shared memory decides. Each warp reads all of Q, and reads and writes all of O, for
 //| its quarter of the keys. The chapter's text counts 0.13 bytes of shared memory a FLOP; at 128 bytes a cycle and 1.7 GHz that
@@ -30,7 +31,7 @@ constexpr int kRowLanes = 8;   // lanes that share a row of the softmax
 //| ## Sizes
 //|
 //| What a warp pays for O in shared memory does not depend on how many keys it has, so a warp should have many: 32 each. The sizes
-//| are what a sweep on an H200 found best; the text has its table.
+//| are the best of a sweep on an H200 (`SizeOf` in chapter.cu names them).
 
 /// The sizes of one version of the kernel.
 template <int kDim, int kQueries, int kKeys, int kWarpCount>

@@ -50,4 +50,33 @@ void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynami
 #endif
 }
 
+/// What a multiprocessor has room for.
+struct Residency {
+  int blocks;     ///< blocks of a kernel at a time
+  int registers;  ///< of a thread
+};
+
+/// How many blocks of `kernel` run on a multiprocessor at a time, as CUDA says; all 0 in the simulator, which
+/// has neither registers nor multiprocessors. Throws DeviceError if the machine would refuse the launch.
+template <typename... Params>
+Residency residency([[maybe_unused]] void (*kernel)(Params...), [[maybe_unused]] int threads,
+                    [[maybe_unused]] std::size_t dynamic_shared_bytes) {
+  Residency found = {};
+#ifdef __CUDACC__
+  cudaFuncAttributes attributes = {};
+  cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(dynamic_shared_bytes));
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, kernel);
+  if (error == cudaSuccess)
+    error =
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&found.blocks, kernel, threads, dynamic_shared_bytes);
+  if (error != cudaSuccess) {
+    cudaGetLastError();  // seen: the next launch must not report it as its own
+    throw DeviceError(std::string("residency of a kernel: ") + cudaGetErrorString(error));
+  }
+  found.registers = attributes.numRegs;
+#endif
+  return found;
+}
+
 }  // namespace flashbook::device
