@@ -241,50 +241,65 @@ __device__ void softmax(SplitKTiles<T, Size>& tiles, const Problem& problem, int
 //| This is what split-K costs: O is read and written four times for every tile of keys, and between two rounds all
 //| must wait for the slowest.
 
+/// The weights of this warp's keys, in fragments: the same for every piece of O.
+template <typename T, typename Size>
+using Weights = FragmentA<T>[Size::kRowsQ / kFragment][Size::kWarpKeys / kFragment];
+
+/// Adds weights * V over this warp's keys to the piece of O that begins with column `first_dim`. No other
+/// warp may have the piece meanwhile.
+template <typename T, typename Size>
+__device__ void add_to_piece(SplitKTiles<T, Size>& tiles, const Weights<T, Size>& weights, int first_dim) {
+  using Tiles = SplitKTiles<T, Size>;
+  constexpr int kRowFragments = Size::kRowsQ / kFragment, kKeyFragments = Size::kWarpKeys / kFragment;
+  constexpr int kDimFragments = Size::kWarpDims / kFragment;
+  const int first_key = threadIdx.x / kWarp * Size::kWarpKeys;
+  FragmentC sums[kRowFragments][kDimFragments];
+#pragma unroll
+  for (int i = 0; i < kRowFragments; ++i)
+#pragma unroll
+    for (int d = 0; d < kDimFragments; ++d)
+      nvcuda::wmma::load_matrix_sync(sums[i][d], &tiles.o[kFragment * i][first_dim + kFragment * d],
+                                     Tiles::kOutputStride, nvcuda::wmma::mem_row_major);
+#pragma unroll
+  for (int j = 0; j < kKeyFragments; ++j)
+#pragma unroll
+    for (int d = 0; d < kDimFragments; ++d) {
+      FragmentB<T, nvcuda::wmma::row_major> v;
+      load_matrix_shared(v, &tiles.v()[first_key + kFragment * j][first_dim + kFragment * d], Tiles::kStride);
+#pragma unroll
+      for (int i = 0; i < kRowFragments; ++i)
+        nvcuda::wmma::mma_sync(sums[i][d], weights[i][j], v, sums[i][d]);
+    }
+#pragma unroll
+  for (int i = 0; i < kRowFragments; ++i)
+#pragma unroll
+    for (int d = 0; d < kDimFragments; ++d)
+      nvcuda::wmma::store_matrix_sync(&tiles.o[kFragment * i][first_dim + kFragment * d], sums[i][d],
+                                      Tiles::kOutputStride, nvcuda::wmma::mem_row_major);
+}
+
 /// o += weights * V over the keys of all warps. All threads must call it; at its end a barrier has been
 /// passed.
 template <typename T, typename Size>
 __device__ void add_values(SplitKTiles<T, Size>& tiles) {
-  using Tiles = SplitKTiles<T, Size>;
-  constexpr int kRowFragments = Size::kRowsQ / kFragment, kKeyFragments = Size::kWarpKeys / kFragment;
-  constexpr int kDimFragments = Size::kWarpDims / kFragment;
-  const int warp = threadIdx.x / kWarp, first_key = warp * Size::kWarpKeys;
-  FragmentA<T> weights[kRowFragments][kKeyFragments];  // the same in every round
+  const int warp = threadIdx.x / kWarp;
+  Weights<T, Size> weights;
 #pragma unroll
-  for (int i = 0; i < kRowFragments; ++i)
+  for (int i = 0; i < Size::kRowsQ / kFragment; ++i)
 #pragma unroll
-    for (int j = 0; j < kKeyFragments; ++j)
-      load_matrix_shared(weights[i][j], tiles.weights(kFragment * i) + first_key + kFragment * j,
-                         Tiles::kWeightStride);
-#pragma unroll 1
+    for (int j = 0; j < Size::kWarpKeys / kFragment; ++j)
+      load_matrix_shared(weights[i][j], tiles.weights(kFragment * i) + warp * Size::kWarpKeys + kFragment * j,
+                         SplitKTiles<T, Size>::kWeightStride);
+      // BEGIN SOLUTION ch03-turns
+#pragma unroll 1  // the code of one round is long enough
   for (int round = 0; round < Size::kWarps; ++round) {
-    const int first_dim = (warp + round) % Size::kWarps * Size::kWarpDims;
-    FragmentC sums[kRowFragments][kDimFragments];
-#pragma unroll
-    for (int i = 0; i < kRowFragments; ++i)
-#pragma unroll
-      for (int d = 0; d < kDimFragments; ++d)
-        nvcuda::wmma::load_matrix_sync(sums[i][d], &tiles.o[kFragment * i][first_dim + kFragment * d],
-                                       Tiles::kOutputStride, nvcuda::wmma::mem_row_major);
-#pragma unroll
-    for (int j = 0; j < kKeyFragments; ++j)
-#pragma unroll
-      for (int d = 0; d < kDimFragments; ++d) {
-        FragmentB<T, nvcuda::wmma::row_major> v;
-        load_matrix_shared(v, &tiles.v()[first_key + kFragment * j][first_dim + kFragment * d],
-                           Tiles::kStride);
-#pragma unroll
-        for (int i = 0; i < kRowFragments; ++i)
-          nvcuda::wmma::mma_sync(sums[i][d], weights[i][j], v, sums[i][d]);
-      }
-#pragma unroll
-    for (int i = 0; i < kRowFragments; ++i)
-#pragma unroll
-      for (int d = 0; d < kDimFragments; ++d)
-        nvcuda::wmma::store_matrix_sync(&tiles.o[kFragment * i][first_dim + kFragment * d], sums[i][d],
-                                        Tiles::kOutputStride, nvcuda::wmma::mem_row_major);
-    __syncthreads();  // this warp's sums are in the piece before the next warp adds to it; at the end, to all
+    add_to_piece(tiles, weights, (warp + round) % Size::kWarps * Size::kWarpDims);
+    __syncthreads();  // this warp's part is in the piece before the next warp adds to it; at the end, all are
   }
+  //~ // TODO: So far each warp adds its part to one piece of O. The other pieces lack it.
+  //~ add_to_piece(tiles, weights, warp * Size::kWarpDims);
+  //~ __syncthreads();
+  // END SOLUTION ch03-turns
 }
 
 //| ## The end of a tile of queries
