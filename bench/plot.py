@@ -354,6 +354,7 @@ def blocks(measured, folder):
         axes.minorticks_off()
         axes.set_ylim(bottom=0)
         axes.grid()
+    grid[1, 0].set_ylim(top=255)
     grid[1, 0].axhline(227, color=ALARM, lw=1, ls="--")
     grid[1, 0].annotate("a block has 227", (sizes[0], 227), (0, -9), textcoords="offset points", color=ALARM, fontsize=7.5)
     for axes in grid[1]:
