@@ -84,7 +84,7 @@ __device__ void copy_tile(T (*tile)[kStride],  // [kRows][kStride]
                           int rows) {
   constexpr int kChunks = Size::kHeadDim / 8;  // 16 bytes each
   static_assert(kRows * kChunks % Size::kThreads == 0, "every thread copies equally many chunks");
-#pragma unroll
+#pragma unroll 4
   for (int i = threadIdx.x; i < kRows * kChunks; i += Size::kThreads) {
     const int row = i / kChunks, column = i % kChunks * 8;
     // Zeros and not whatever is there: a weight of 0 times an old NaN would be NaN.
