@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
     cp_async_wait<0>();
     __syncthreads();  // Q is in: all threads copied some of it
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) load_queries<kHeadDim>(kept[step], q_tile, warp_row, step);
+    for (int step = 0; step < kSteps; ++step) load_rows<kHeadDim>(kept[step], q_tile, warp_row, step);
   }
   const auto queries = [&](uint32_t(&a)[kRowBlocks][4], int step) {
     if constexpr (C::kKeepQueries) {
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
 #pragma unroll
         for (int i = 0; i < 4; ++i) a[r][i] = kept[step][r][i];
     } else {
-      load_queries<kHeadDim>(a, q_tile, warp_row, step);
+      load_rows<kHeadDim>(a, q_tile, warp_row, step);
     }
   };
 

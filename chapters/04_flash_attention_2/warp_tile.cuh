@@ -73,8 +73,8 @@ __device__ __forceinline__ void copy_rows(unsigned char* tile,
 
 /// Fragments of Q for 16 dims, from a swizzled tile whose row `first_row` is the warp's first.
 template <int kHeadDim, int kRowBlocks>
-__device__ __forceinline__ void load_queries(uint32_t (&a)[kRowBlocks][4], const unsigned char* tile,
-                                             int first_row, int step) {
+__device__ __forceinline__ void load_rows(uint32_t (&a)[kRowBlocks][4], const unsigned char* tile,
+                                          int first_row, int step) {
   constexpr int kRowBytes = kHeadDim * 2;
   const int lane = threadIdx.x % 32,
             place = walk(swizzled<kRowBytes>(first_row + lane % 16, lane / 16), step);
