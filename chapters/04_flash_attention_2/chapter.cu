@@ -64,30 +64,34 @@ struct Launch {
   int queries, threads, shared_bytes;
 };
 
+template <typename T, int kHeadDim, int kStep>
+Launch<T> split_q_launch() {
+  return {split_q<T, kHeadDim, kStep>, kTile, kThreads, split_q_shared_bytes(kHeadDim, kStep)};
+}
+
+template <typename T, typename C>
+Launch<T> tuned_launch() {
+  return {tuned<T, C>, C::kQueries, C::kThreads, C::kSharedBytes};
+}
+
 template <typename T, int kHeadDim>
 Launch<T> launch_of(int step) {
-  const auto split = [&]<int kStep>() {
-    return Launch<T>{split_q<T, kHeadDim, kStep>, kTile, kThreads, split_q_shared_bytes(kHeadDim, kStep)};
-  };
-  const auto cut = []<typename C>() {
-    return Launch<T>{tuned<T, C>, C::kQueries, C::kThreads, C::kSharedBytes};
-  };
   switch (step) {
     case 1:
-      return split.template operator()<1>();
+      return split_q_launch<T, kHeadDim, 1>();
     case 2:
-      return split.template operator()<2>();
+      return split_q_launch<T, kHeadDim, 2>();
     case 3:
-      return split.template operator()<3>();
+      return split_q_launch<T, kHeadDim, 3>();
     case 4:
-      return split.template operator()<4>();
+      return split_q_launch<T, kHeadDim, 4>();
     case 5:
-      return cut.template operator()<CutFor<kHeadDim, false>>();
+      return tuned_launch<T, CutFor<kHeadDim, false>>();
   }
   if constexpr (kHeadDim == PairedCut::kHeadDim)
     return {paired<T>, PairedCut::kQueries, PairedCut::kThreads, PairedCut::kSharedBytes};
   else
-    return cut.template operator()<CutFor<kHeadDim, true>>();
+    return tuned_launch<T, CutFor<kHeadDim, true>>();
 }
 
 template <typename T, int kHeadDim>
