@@ -23,8 +23,8 @@ constexpr Step kSteps[] = {
      "32 rows a warp, keys that nobody sees skipped, a mask only where it cuts, longest tiles first; tuned "
      "per head_dim."},
     {"what binds decides",
-     "The maximum is looked for only where a sum shows that it must be (d = 64, 128); two warps share rows "
-     "(d = 256)."},
+     "d = 64: the maximum is looked for only where a sum shows that it must be; d = 256: two warps share "
+     "their rows."},
 };
 constexpr DType kTypes[] = {DType::f16, DType::bf16};
 
@@ -33,17 +33,18 @@ constexpr int64_t kMaxHeads = 65535;  // the machine's limit on blocks in y
 //| ## The cuts
 //|
 //| By a sweep on an H200. d = 64: 32 rows a warp and Q in registers, two blocks a multiprocessor. d = 128: O alone takes 128
-//| registers, so Q is read again with every tile. d = 256: 16 rows a warp, eight warps, one block.
+//| registers, so Q is read again with every tile; what step 6 adds at d = 64 gains nothing here, so step 6 is step 5. d = 256: 16
+//| rows a warp, eight warps, one block.
 
-/// How steps 5 and 6 cut; kGroup is step 6's.
-template <int kHeadDim, bool kMaximumLast>
+/// How steps 5 and 6 cut.
+template <int kHeadDim, int kStep>
 struct CutFor;
-template <bool kMaximumLast>
-struct CutFor<64, kMaximumLast> : Cut<64, 4, 2, true, 2, kMaximumLast ? 2 : 0> {};
-template <bool kMaximumLast>
-struct CutFor<128, kMaximumLast> : Cut<128, 4, 2, false, 2, kMaximumLast ? 8 : 0> {};
-template <bool kMaximumLast>
-struct CutFor<256, kMaximumLast> : Cut<256, 8, 1, false, 1> {};
+template <int kStep>
+struct CutFor<64, kStep> : Cut<64, 4, 2, true, 2, kStep == 6 ? 2 : 0> {};
+template <int kStep>
+struct CutFor<128, kStep> : Cut<128, 4, 2, false, 2> {};
+template <>
+struct CutFor<256, 5> : Cut<256, 8, 1, false, 1> {};
 
 std::string why_not(const Shape& shape, int) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
@@ -86,12 +87,12 @@ Launch<T> launch_of(int step) {
     case 4:
       return split_q_launch<T, kHeadDim, 4>();
     case 5:
-      return tuned_launch<T, CutFor<kHeadDim, false>>();
+      return tuned_launch<T, CutFor<kHeadDim, 5>>();
   }
   if constexpr (kHeadDim == PairedCut::kHeadDim)
     return {paired<T>, PairedCut::kQueries, PairedCut::kThreads, PairedCut::kSharedBytes};
   else
-    return tuned_launch<T, CutFor<kHeadDim, true>>();
+    return tuned_launch<T, CutFor<kHeadDim, 6>>();
 }
 
 template <typename T, int kHeadDim>

@@ -1,6 +1,24 @@
-//| # Steps 5 and 6: cut to measure
+//| # Step 5: cut to measure, and step 6 at d = 64
 //|
-//| @@
+//| Step 4 is limited by shared memory: with 16 rows, every byte of K and V that a warp reads serves 16 multiply-adds, and the
+//| reads of a tile take as long as its products. Here a warp owns 32 rows where registers allow it, so each fragment of K and V
+//| serves two products. The rest is about work that need not be done at all:
+//|
+//| * Under a causal mask, tiles of keys that no row of the block sees are not visited: half of them in a long sequence. Blocks
+//|   that see the most keys start first, so that the short ones fill the gaps at the end.
+//| * Only tiles that the mask cuts, by the diagonal or the end of the keys, pay for the comparisons. Keys are walked from
+//|   the last to the first: the masked tiles come first, and the loop over the others has no mask in it.
+//| * Blocks of one head are neighbours in the grid, so that they read its K and V from the L2 cache at about the same time.
+//|
+//| **Step 6, d = 64.** With so few products a score, what is done to each score binds: scale, exp2, sum, conversion, and the maximum. The
+//| maximum is the dearest, since `fmaxf` runs at half rate, and all exponentials wait for it. But after the first tile it is
+//| needed only where a score exceeds the old one by a factor of 2^8, which the sum of the probabilities shows afterwards. So step 6
+//| takes the exponentials first, relative to the old maximum, group by group as the products finish. If a lane's sum is too large in any
+//| row of the warp, it throws the tile's scores away and makes them again the slow way. With normal random inputs that
+//| never happens; with hostile ones the result is the same and only the time is lost.
+//|
+//| **Budget**: d = 64: Q 16 KB and two stages of K and V 32 KB; registers: O 64, Q 32, scores 64. d = 128: 32 + 64 KB; O 128,
+//| scores 64. Two blocks of four warps on a multiprocessor. d = 256, step 5: eight warps of 16 rows, 64 + 128 KB, one block.
 #pragma once
 #include <utility>
 
@@ -16,8 +34,9 @@ struct Cut {
   static constexpr int kRowBlocks = kRowBlocks_;       // of 16 rows that a warp owns
   static constexpr bool kKeepQueries = kKeepQueries_;  // Q in registers, or read again with every tile
   static constexpr int kBlocksPerSm = kBlocksPerSm_;   // that fit side by side, in registers too
-  static constexpr int kGroup = kGroup_;  // step 6: key blocks between two checks of work; 0 in step 5
-  static constexpr int kKeys = 64;        // of a tile: more would not fit the registers as scores
+  static constexpr int kGroup =
+      kGroup_;                      // step 6: key blocks whose exponentials follow at once; 0: maximum first
+  static constexpr int kKeys = 64;  // of a tile: more would not fit the registers as scores
   static constexpr int kThreads = kWarps * 32, kWarpRows = kRowBlocks * 16, kQueries = kWarps * kWarpRows;
   static constexpr int kRowBytes = kHeadDim * 2, kTileBytes = kKeys * kRowBytes;
   static constexpr int kSharedBytes = kQueries * kRowBytes + 4 * kTileBytes;  // Q, two stages of K and V
@@ -55,8 +74,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
   k += problem.k_row(blockIdx.y) * kHeadDim;
   v += problem.k_row(blockIdx.y) * kHeadDim;
   const auto load = [&](int tile) {
-    copy_rows<kKeys, kHeadDim, C::kThreads>(k_tile(tile), k, tile * kKeys, problem.seqlen_k);
-    copy_rows<kKeys, kHeadDim, C::kThreads>(v_tile(tile), v, tile * kKeys, problem.seqlen_k);
+    copy_keys_and_values<kKeys, kHeadDim, C::kThreads>(k_tile(tile), v_tile(tile), k, v, tile * kKeys,
+                                                       problem.seqlen_k);
   };
 
   copy_tile<true, C::kQueries, kHeadDim, C::kThreads>(q_tile, q, valid_rows);

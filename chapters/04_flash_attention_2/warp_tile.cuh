@@ -52,6 +52,23 @@ __device__ __forceinline__ void copy_tile(unsigned char* tile,
                 !kPartial || row + i < valid_rows ? 16 : 0);
 }
 
+/// Starts copying K's and V's rows from `first` on into their tiles; only at the end of the keys are rows
+/// compared.
+template <int kRows, int kHeadDim, int kThreads, typename T>
+__device__ __forceinline__ void copy_keys_and_values(unsigned char* k_tile, unsigned char* v_tile,
+                                                     const T* k,  // [seqlen, kHeadDim]
+                                                     const T* v,  // [seqlen, kHeadDim]
+                                                     int first, int seqlen) {
+  const int64_t start = int64_t(first) * kHeadDim;
+  if (first + kRows <= seqlen) {
+    copy_tile<false, kRows, kHeadDim, kThreads>(k_tile, k + start, kRows);
+    copy_tile<false, kRows, kHeadDim, kThreads>(v_tile, v + start, kRows);
+  } else {
+    copy_tile<true, kRows, kHeadDim, kThreads>(k_tile, k + start, seqlen - first);
+    copy_tile<true, kRows, kHeadDim, kThreads>(v_tile, v + start, seqlen - first);
+  }
+}
+
 /// The same for a tile that begins at row `first` of `seqlen` rows; only the last one pays for the
 /// comparisons.
 template <int kRows, int kHeadDim, int kThreads, typename T>
