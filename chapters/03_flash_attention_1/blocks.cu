@@ -5,6 +5,7 @@
 #include "chapters/03_flash_attention_1/queries_outside.cuh"
 #include "chapters/03_flash_attention_1/traffic.h"
 #include "common/device/dispatch.h"
+#include "common/device/launch.h"
 
 namespace flashbook {
 namespace {
