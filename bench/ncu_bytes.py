@@ -17,7 +17,7 @@ import pathlib
 import sys
 
 TOLERANCE = 0.15
-UNITS = {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "sector": 32, "": 32}
+UNITS = {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "sector": 32}
 MEMORY = ("dram__bytes_read.sum", "dram__bytes_write.sum")
 L2 = ("lts__t_sectors_srcunit_tex_op_read.sum", "lts__t_sectors_srcunit_tex_op_write.sum")  # sectors that L1 caches ask for
 

@@ -4,7 +4,8 @@
     quote.py [--check] [--results FOLDER] [FILE...]     default: every Markdown page of the book
 
 A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!-- /num -->
-    Fields: tflops, ms, gbps, gbytes (moved, by the cost model; of ncu/... as counted), workspace (GB beyond inputs and outputs),
+    Fields: tflops, ms, gbps, gbytes (moved, by the cost model; of ncu/... as counted), workspace (GB beyond inputs and outputs), of ncu/...
+    also model_gbytes, l2_gbytes (between multiprocessors and L2), l2_model_gbytes,
     error, or any counter of the result. The last word is a Python format. `num ratio A B .1f` is how many times as long A takes as B.
 A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at one shape, with the peers
            <!-- table host --> ... <!-- /table -->        the steps of the chapters on the CPU
@@ -32,6 +33,9 @@ FIELDS = {
     "tflops": lambda entry: entry.values["FLOPS"] / 1e12,
     "gbps": lambda entry: entry.values["bytes_per_second"] / 1e9,
     "gbytes": lambda entry: entry.values.get("bytes", entry.values.get("bytes_per_second", 0) * entry.milliseconds / 1e3) / 1e9,
+    "l2_gbytes": lambda entry: entry.values["l2_bytes"] / 1e9,
+    "l2_model_gbytes": lambda entry: entry.values["l2_model_bytes"] / 1e9,
+    "model_gbytes": lambda entry: entry.values["model_bytes"] / 1e9,
     "workspace": lambda entry: entry.values["workspace_bytes"] / 1e9,
 }
 
