@@ -122,7 +122,7 @@ def host_table(measured):
 
 def kernels_table(measured, chapter):
     """Registers, shared memory and occupancy of every kernel of a chapter, by step and head_dim."""
-    text = row("Step", "head_dim", "Kernel", "Threads", "Registers", "Shared memory", "Blocks per SM", "Occupancy", "Spilled")
+    text = row("Step", "$d$", "Kernel", "Threads", "Registers", "Shared, KB", "Blocks", "Occupancy", "Spilled")
     text += row("--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:")
     found = {}  # (step, head_dim) -> the entry of the longest N without a mask that says it
     for entry in measured.newest.values():
@@ -139,10 +139,10 @@ def kernels_table(measured, chapter):
         while f"kernel{kernel}_registers" in entry.values:
             value = lambda name: entry.values[f"kernel{kernel}_{name}"]
             text += row(str(step), str(head_dim), str(kernel), f"{value('threads'):.0f}", f"{value('registers'):.0f}",
-                        f"{value('shared_bytes') / 1024:.1f} KB", f"{value('blocks'):.0f}", f"{value('occupancy'):.0%}",
+                        f"{value('shared_bytes') / 1024:.1f}", f"{value('blocks'):.0f}", f"{value('occupancy'):.0%}",
                         f"{value('local_bytes'):.0f} B")
             kernel += 1
-    return text + f"\nAs launched without a mask; {measured.origin()}.\n"
+    return text + f"\nShared memory of a block, blocks on a multiprocessor; as launched without a mask. {measured.origin()}.\n"
 
 
 GOLDEN = results.ROOT / "tests" / "simulator" / "golden_h200.txt"

@@ -35,13 +35,13 @@ def requested(step):
 
 def main(write, program, page):
     program, page = pathlib.Path(program).resolve(), pathlib.Path(page)
-    table = "| Step | head_dim | by the model | counted | difference |\n| --- | --: | --: | --: | --: |\n"
+    table = "| step | $d$ | model, MB | counted, MB | difference |\n| --: | --: | --: | --: | --: |\n"
     failed = False
     for head_dim in HEAD_DIMS:
         for step in profile(program, head_dim):
             counted, model = requested(step), step["requested_model_bytes"]
             difference = counted / model - 1
-            table += f"| {step['step']} {step['name']} | {head_dim} | {model / 1e6:.2f} MB | {counted / 1e6:.2f} MB | {abs(difference):.1%} |\n"
+            table += f"| {step['step']} | {head_dim} | {model / 1e6:.2f} | {counted / 1e6:.2f} | {abs(difference):.1%} |\n"
             if abs(difference) > TOLERANCE:
                 print(f"step {step['step']}, head_dim {head_dim}: {counted} bytes requested, {model:.0f} by the model: {difference:+.1%}",
                       file=sys.stderr)
