@@ -84,8 +84,11 @@ void print_traffic(std::ostream& out, const StepProfile& step) {
   table.print(out);
   const double requested = sum.requested_read + sum.requested_written;
   const double distinct = sum.distinct_read + sum.distinct_written;
-  out << "  requested " << format_amount(requested, "B") << ", distinct " << format_amount(distinct, "B")
-      << ", the chapter's cost model " << format_amount(step.model_bytes, "B") << ", inputs and outputs once "
+  out << "  requested " << format_amount(requested, "B");
+  if (step.requested_model_bytes > 0)
+    out << " (" << format_amount(step.requested_model_bytes, "B") << " by the chapter's model)";
+  out << ", distinct " << format_amount(distinct, "B") << ", the chapter's cost model "
+      << format_amount(step.model_bytes, "B") << ", inputs and outputs once "
       << format_amount(step.compulsory_bytes, "B") << "\n\n";
 }
 
@@ -137,6 +140,7 @@ void write_profile(const std::filesystem::path& file, const Profile& profile) {
                      {"name", step.name},
                      {"model_bytes", step.model_bytes},
                      {"compulsory_bytes", step.compulsory_bytes},
+                     {"requested_model_bytes", step.requested_model_bytes},
                      {"launches", launches}});
   }
   const json whole = {{"chapter", profile.chapter},
