@@ -5,7 +5,7 @@
 namespace flashbook::testing {
 namespace {
 
-using OurCut = fa2::Cut<128, 4, 2, false, 2>;
+using OurCut = fa2::Cut<192, 4, 2, false, 1>;
 
 /// What a warp of `rows` reads for a tile: its rows of Q, and all of K and V.
 constexpr double read_bytes(int rows) { return double(rows + 2 * OurCut::kKeys) * OurCut::kRowBytes; }
@@ -14,7 +14,7 @@ TEST(Budget, SharedMemory) { expect_predicted(fa2::kSharedBytes, OurCut::kShared
 TEST(Budget, BlocksThatFit) { expect_predicted(fa2::kBlocks, 228 * 1024 / (OurCut::kSharedBytes + 1024)); }
 TEST(Budget, RegistersOfO) {
   expect_predicted(fa2::kRegistersO,
-                   double(sizeof(fa2::Blocks<OurCut::kRowBlocks, 128 / 8>)) / sizeof(float));
+                   double(sizeof(fa2::Blocks<OurCut::kRowBlocks, OurCut::kHeadDim / 8>)) / sizeof(float));
 }
 TEST(Budget, RegistersOfScores) {
   expect_predicted(fa2::kRegistersScores,
