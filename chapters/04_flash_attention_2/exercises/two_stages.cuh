@@ -29,7 +29,8 @@ __global__ void mean_of_values(const T* v,   // [heads, seqlen, kMeanDim]
   cp_async_commit();
   float sum = 0.0f;
   for (int tile = 0; tile < tiles; ++tile) {
-    if (tile + 1 < tiles) load(tile + 1);
+    const int next = tile + 1;
+    if (next < tiles) load(next);
     cp_async_commit();   // of nothing behind the last tile: so the wait counts the same in every round
     cp_async_wait<1>();  // this thread's part of the tile, though not of the next
     __syncthreads();     // everyone's part of the tile is in
@@ -64,8 +65,9 @@ __global__ void mean_of_values(const T* v,   // [heads, seqlen, kMeanDim]
 //~   cp_async_commit();
 //~   float sum = 0.0f;
 //~   for (int tile = 0; tile < tiles; ++tile) {
-//~     if (tile + 1 < tiles) {
-//~       load(tile + 1);
+//~     const int next = tile + 1;
+//~     if (next < tiles) {
+//~       load(next);
 //~       cp_async_commit();
 //~     }
 //~     cp_async_wait<1>();  // this thread's part of the tile, though not of the next
