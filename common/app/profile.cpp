@@ -54,7 +54,12 @@ struct Traffic {
 
 void print_launch(std::ostream& out, const LaunchTrace& launch) {
   out << (launch.kernel.empty() ? "a kernel" : launch.kernel) << ", grid " << triple(launch.grid)
-      << ", block " << triple(launch.block) << "\n";
+      << ", block " << triple(launch.block);
+  if (launch.barriers > 0) {
+    const double blocks = double(launch.grid.x) * launch.grid.y * launch.grid.z;
+    out << ", " << fixed(double(launch.barriers) / blocks, 1) << " barriers a block";
+  }
+  out << "\n";
   Table table("llrrlrrr", {"  line", "access", "requests", "lanes", "unit", "a request", "ideal", "waste"});
   for (const LineCounts& line : launch.lines)
     table.add({"  " + line.place, kind_of(line), std::to_string(line.counts.requests),
@@ -111,6 +116,7 @@ json to_json(const LaunchTrace& launch) {
   return {{"kernel", launch.kernel},
           {"grid", {launch.grid.x, launch.grid.y, launch.grid.z}},
           {"block", {launch.block.x, launch.block.y, launch.block.z}},
+          {"barriers", launch.barriers},
           {"bytes_requested_read", launch.bytes_requested_read},
           {"bytes_requested_written", launch.bytes_requested_written},
           {"bytes_distinct_read", launch.bytes_distinct_read},

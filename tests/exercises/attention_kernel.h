@@ -20,11 +20,10 @@ inline Shape attention_shape(int heads, int kv_heads, int seqlen_q, int seqlen_k
           .scale = default_scale(64)};
 }
 
-/// Gives `launch(q, k, v, o, lse)`, which launches a kernel, random inputs of `shape`, and compares every
-/// element of O and of the log-sum-exp with attention in double.
+/// Gives `launch(q, k, v, o, lse)`, which launches a kernel, inputs of `shape`, and compares every element of
+/// O and of the log-sum-exp with attention in double.
 template <typename Launch>
-void expect_attention(const Shape& shape, Launch launch) {
-  const Inputs inputs = make_inputs(shape, InputKind::normal, 6);
+void expect_attention(const Shape& shape, const Inputs& inputs, Launch launch) {
   const DeviceArray q(shape.dtype, inputs.q), k(shape.dtype, inputs.k), v(shape.dtype, inputs.v);
   const DeviceArray o(shape.dtype, std::size_t(shape.q_elements())),
       lse(DType::f32, std::size_t(shape.q_rows()));
@@ -34,6 +33,12 @@ void expect_attention(const Shape& shape, Launch launch) {
   EXPECT_TRUE(result.o.ok) << "O of " << describe(shape) << ". The worst element: " << result.o.worst;
   EXPECT_TRUE(result.lse.ok) << "The log-sum-exp of " << describe(shape)
                              << ". The worst row: " << result.lse.worst;
+}
+
+/// The same with random inputs.
+template <typename Launch>
+void expect_attention(const Shape& shape, Launch launch) {
+  expect_attention(shape, make_inputs(shape, InputKind::normal, 6), launch);
 }
 
 }  // namespace flashbook::testing
