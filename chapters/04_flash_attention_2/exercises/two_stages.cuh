@@ -3,8 +3,8 @@
 
 namespace flashbook::fa2 {
 
-// Attention whose scores are all equal is the mean of the values. Two stages: a tile travels while the one before
-// it is summed.
+// Attention whose scores are all equal is the mean of the values. Two stages: a tile travels while the one
+// before it is summed.
 
 constexpr int kMeanDim = 64, kMeanRows = 32, kMeanThreads = 128;
 constexpr int kMeanTileBytes = kMeanRows * kMeanDim * 2, kMeanSharedBytes = 2 * kMeanTileBytes;
