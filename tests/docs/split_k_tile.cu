@@ -43,12 +43,12 @@ void attention(const Shape& shape, const Tensors& t, device::Stream stream, int)
 }
 
 const Shape kShape = {.batch = 1,
-                          .heads = 1,
-                          .kv_heads = 1,
-                          .seqlen_q = kTile,
-                          .seqlen_k = kTile,
-                          .head_dim = 64,
-                          .scale = default_scale(64)};
+                      .heads = 1,
+                      .kv_heads = 1,
+                      .seqlen_q = kTile,
+                      .seqlen_k = kTile,
+                      .head_dim = 64,
+                      .scale = default_scale(64)};
 
 const Chapter kSplitKTile = {
     .number = 3,
