@@ -19,7 +19,8 @@ import sys
 TOLERANCE = 0.15
 UNITS = {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "sector": 32}
 MEMORY = ("dram__bytes_read.sum", "dram__bytes_write.sum")
-L2 = ("lts__t_sectors_srcunit_tex_op_read.sum", "lts__t_sectors_srcunit_tex_op_write.sum")  # sectors that L1 caches ask for
+# Sectors between the L1 caches and the L2. The L2's own counters are lower: requests of several multiprocessors for one line are merged before.
+L2 = ("l1tex__m_xbar2l1tex_read_sectors.sum", "l1tex__m_l1tex2xbar_write_sectors.sum")
 
 
 def counted_bytes(text, metrics=MEMORY):
