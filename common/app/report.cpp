@@ -7,6 +7,7 @@
 #include <ostream>
 #include <sstream>
 
+#include "common/app/table.h"
 #include "common/attention/error.h"
 #include "common/attention/whole_file.h"
 
@@ -27,34 +28,6 @@ std::string three_digits(double value) {
 }
 
 std::string format_error(double error) { return format("%.1e", error); }
-
-/// Rows of text in columns. The first row is the head; columns whose `left` letter is 'l' are flush left.
-class Table {
- public:
-  Table(std::string alignment, std::vector<std::string> head) : alignment_(std::move(alignment)) {
-    add(std::move(head));
-  }
-  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
-
-  void print(std::ostream& out) const {
-    std::vector<std::size_t> width(alignment_.size(), 0);
-    for (const auto& row : rows_)
-      for (std::size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
-    for (const auto& row : rows_) {
-      std::string line;
-      for (std::size_t i = 0; i < row.size(); ++i) {
-        const std::string space(width[i] - row[i].size(), ' ');
-        line += (i > 0 ? "  " : "") + (alignment_[i] == 'l' ? row[i] + space : space + row[i]);
-      }
-      line.erase(line.find_last_not_of(' ') + 1);
-      out << line << "\n";
-    }
-  }
-
- private:
-  std::string alignment_;
-  std::vector<std::vector<std::string>> rows_;
-};
 
 std::string teraflops(const Report& report, const StepReport& step) {
   return report.on_gpu && step.seconds > 0 ? three_digits(step.flops / step.seconds / 1e12) : "-";
@@ -196,6 +169,7 @@ void write_json(const std::filesystem::path& file, const Report& report) {
     } else {
       entry.update({{"flops", step.flops},
                     {"memory_bytes", step.memory_bytes},
+                    {"requested_bytes", step.requested_bytes},
                     {"workspace_bytes", step.workspace_bytes},
                     {"seconds", step.seconds},
                     {"reps", step.reps}});
@@ -236,6 +210,7 @@ Report read_json(const std::filesystem::path& file) {
       step.why_not = from.value("why_not", "");
       step.flops = from.value("flops", 0.0);
       step.memory_bytes = from.value("memory_bytes", 0.0);
+      step.requested_bytes = from.value("requested_bytes", 0.0);
       step.workspace_bytes = from.value("workspace_bytes", 0.0);
       step.seconds = from.value("seconds", 0.0);
       step.reps = from.value("reps", 0);

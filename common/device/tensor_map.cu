@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 
 #include "common/device/device.h"
@@ -103,11 +104,13 @@ CUtensorMap tensor_map(const TensorTiles& tiles) {
   check(tiles);
   static const PFN_cuTensorMapEncodeTiled_v12000 encode = encoder();
   const uint32_t side_by_side[kMaxRank] = {1, 1, 1, 1, 1};
+  uint64_t stride[kMaxRank] = {};  // the driver refuses a null pointer even for a tensor without strides
+  std::ranges::copy(tiles.stride, stride);
   CUtensorMap map;
-  const CUresult result = encode(
-      &map, type_of(tiles.dtype), uint32_t(tiles.size.size()), const_cast<void*>(tiles.base),
-      tiles.size.data(), tiles.stride.data(), tiles.box.data(), side_by_side, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      mode_of(tiles.swizzle), CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      encode(&map, type_of(tiles.dtype), uint32_t(tiles.size.size()), const_cast<void*>(tiles.base),
+             tiles.size.data(), stride, tiles.box.data(), side_by_side, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             mode_of(tiles.swizzle), CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
     throw DeviceError("cuTensorMapEncodeTiled: error " + std::to_string(result) +
                       ", for a map that keeps the rules known here");

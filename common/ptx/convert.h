@@ -1,9 +1,9 @@
 /// \file
 /// Between float and the element types of a kernel's tensors.
 #pragma once
-#include "common/device/kernel.h"
-
 #include <bit>
+
+#include "common/device/kernel.h"
 
 #ifdef __CUDACC__
 #include <concepts>
@@ -58,8 +58,8 @@ __device__ __forceinline__ uint32_t pack(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
   return packed;
 #else
-  return std::bit_cast<uint16_t>(from_float<T>(low)) |
-         uint32_t(std::bit_cast<uint16_t>(from_float<T>(high))) << 16;
+  return std::bit_cast<uint16_t>(from_float<T>(low)) | uint32_t(std::bit_cast<uint16_t>(from_float<T>(high)))
+                                                           << 16;
 #endif
 }
 

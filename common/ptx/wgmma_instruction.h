@@ -20,7 +20,8 @@ struct WgmmaInstruction;
 // clang-format off
 #define FLASHBOOK_WGMMA_FOUR(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 
-// FLASHBOOK_WGMMA_NAMES_n names the accumulator's registers in the string, FLASHBOOK_WGMMA_FLOATS_n binds them.
+// FLASHBOOK_WGMMA_NAMES_n names the accumulator's registers in the string, FLASHBOOK_WGMMA_FLOATS_n binds
+// them.
 #define FLASHBOOK_WGMMA_NAMES_8 "%0, %1, %2, %3"
 #define FLASHBOOK_WGMMA_FLOATS_8 FLASHBOOK_WGMMA_FOUR(0)
 #define FLASHBOOK_WGMMA_NAMES_16 FLASHBOOK_WGMMA_NAMES_8 ", %4, %5, %6, %7"
@@ -86,37 +87,42 @@ struct WgmmaInstruction;
 #define FLASHBOOK_WGMMA_NAMES_256 FLASHBOOK_WGMMA_NAMES_248 ", %124, %125, %126, %127"
 #define FLASHBOOK_WGMMA_FLOATS_256 FLASHBOOK_WGMMA_FLOATS_248, FLASHBOOK_WGMMA_FOUR(124)
 
-// `p` holds whether d counts. `type` is what follows the shape's n; `majors` the immediates for MN-major operands.
+// `p` holds whether d counts. `type` is what follows the shape's n; `majors` names the immediates that say
+// which operands are MN-major.
 #define FLASHBOOK_WGMMA_SS(n, type, a_, b_, p_, majors, ...) \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #p_ ", 0;\n" \
                "wgmma.mma_async.sync.aligned.m64n" #n type " {" FLASHBOOK_WGMMA_NAMES_##n "}, " \
                "%" #a_ ", %" #b_ ", p, 1, 1" majors ";\n}" \
-               : FLASHBOOK_WGMMA_FLOATS_##n : "l"(a), "l"(b), "r"(accumulate) __VA_OPT__(,) __VA_ARGS__)
+               : FLASHBOOK_WGMMA_FLOATS_##n \
+               : "l"(a), "l"(b), "r"(accumulate) __VA_OPT__(,) __VA_ARGS__)
 #define FLASHBOOK_WGMMA_RS(n, type, a_, b_, c_, e_, f_, p_, majors, ...) \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #p_ ", 0;\n" \
                "wgmma.mma_async.sync.aligned.m64n" #n type " {" FLASHBOOK_WGMMA_NAMES_##n "}, " \
                "{%" #a_ ", %" #b_ ", %" #c_ ", %" #e_ "}, %" #f_ ", p, 1, 1" majors ";\n}" \
                : FLASHBOOK_WGMMA_FLOATS_##n \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate) __VA_OPT__(,) __VA_ARGS__)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate) \
+                 __VA_OPT__(,) __VA_ARGS__)
 
-// r0 to r7: the numbers after the accumulator's, for the other operands.
+// r0 to r6: the numbers after the accumulator's, for the other operands.
 #define FLASHBOOK_WGMMA(n, r0, r1, r2, r3, r4, r5, r6) \
   template <> struct WgmmaInstruction<n> { \
-    template <typename T, int kTransposedA, int kTransposedB> \
-    static __device__ __forceinline__ void multiply(float (&d)[n / 2], uint64_t a, uint64_t b, int accumulate) { \
+    template <typename T, int kMnA, int kMnB> \
+    static __device__ __forceinline__ void multiply(float (&d)[n / 2], uint64_t a, uint64_t b, \
+                                                    int accumulate) { \
       if constexpr (std::is_same_v<T, __half>) \
-        FLASHBOOK_WGMMA_SS(n, "k16.f32.f16.f16", r0, r1, r2, ", %" #r3 ", %" #r4, "n"(kTransposedA), "n"(kTransposedB)); \
+        FLASHBOOK_WGMMA_SS(n, "k16.f32.f16.f16", r0, r1, r2, ", %" #r3 ", %" #r4, "n"(kMnA), "n"(kMnB)); \
       else if constexpr (std::is_same_v<T, __nv_bfloat16>) \
-        FLASHBOOK_WGMMA_SS(n, "k16.f32.bf16.bf16", r0, r1, r2, ", %" #r3 ", %" #r4, "n"(kTransposedA), "n"(kTransposedB)); \
+        FLASHBOOK_WGMMA_SS(n, "k16.f32.bf16.bf16", r0, r1, r2, ", %" #r3 ", %" #r4, "n"(kMnA), "n"(kMnB)); \
       else \
         FLASHBOOK_WGMMA_SS(n, "k32.f32.e4m3.e4m3", r0, r1, r2, ""); \
     } \
-    template <typename T, int kTransposedB> \
-    static __device__ __forceinline__ void multiply(float (&d)[n / 2], const uint32_t (&a)[4], uint64_t b, int accumulate) { \
+    template <typename T, int kMnB> \
+    static __device__ __forceinline__ void multiply(float (&d)[n / 2], const uint32_t (&a)[4], uint64_t b, \
+                                                    int accumulate) { \
       if constexpr (std::is_same_v<T, __half>) \
-        FLASHBOOK_WGMMA_RS(n, "k16.f32.f16.f16", r0, r1, r2, r3, r4, r5, ", %" #r6, "n"(kTransposedB)); \
+        FLASHBOOK_WGMMA_RS(n, "k16.f32.f16.f16", r0, r1, r2, r3, r4, r5, ", %" #r6, "n"(kMnB)); \
       else if constexpr (std::is_same_v<T, __nv_bfloat16>) \
-        FLASHBOOK_WGMMA_RS(n, "k16.f32.bf16.bf16", r0, r1, r2, r3, r4, r5, ", %" #r6, "n"(kTransposedB)); \
+        FLASHBOOK_WGMMA_RS(n, "k16.f32.bf16.bf16", r0, r1, r2, r3, r4, r5, ", %" #r6, "n"(kMnB)); \
       else \
         FLASHBOOK_WGMMA_RS(n, "k32.f32.e4m3.e4m3", r0, r1, r2, r3, r4, r5, ""); \
     } \

@@ -37,6 +37,7 @@ struct TensorLoad {
   std::size_t barrier;  ///< by number
   uint32_t phase;       ///< of the barrier when the load was issued
   int thread;           ///< that issued it, by number in the block
+  uint32_t ticket;      ///< of the observer
   Location where;
 };
 
@@ -47,6 +48,7 @@ struct TensorStore {
   BoxPlace at;
   int group;            ///< the number of the thread's group that it belongs to, committed or not
   bool landed = false;  ///< early, since Options::async says so
+  uint32_t ticket = 0;  ///< of the observer
   Location where;
 };
 

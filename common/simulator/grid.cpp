@@ -105,7 +105,7 @@ Options& options() {
 }
 
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
-              const std::function<void()>& thread_body) {
+              const std::function<void()>& thread_body, const void* kernel) {
   if (current_worker)
     throw Error("a kernel launches a kernel: the simulator runs launches from the host only");
   check_launch(grid, block, dynamic_shared_bytes);
@@ -119,6 +119,7 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
   const std::size_t os_threads = std::min<uint64_t>(blocks, uint64_t(std::max(1, options().os_threads)));
   while (workers.size() < os_threads) workers.push_back(std::make_unique<Worker>());
 
+  if (watcher) watcher->grid_begins({grid, block, dynamic_shared_bytes, kernel});
   const uint64_t seed = options().seed;
   std::atomic<uint64_t> next_block{0};
   FirstError error;
@@ -139,7 +140,9 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
   }
   run_blocks(*workers[0]);
   for (std::thread& other : others) other.join();
-  if (error.happened()) throw Error(error.text());
+  const std::string seen = watcher ? watcher->grid_ends() : "";
+  if (error.happened()) throw Error(error.text() + (seen.empty() ? "" : "\n") + seen);
+  if (!seen.empty()) throw Error(seen);
 }
 
 unsigned char* dynamic_shared_memory() {

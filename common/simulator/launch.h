@@ -46,9 +46,10 @@ constexpr std::size_t kMaxSharedBytes = 227 * 1024;
 
 /// Runs `thread_body` for every thread of every block and returns when the last one has exited. Throws Error
 /// for a launch that the machine would refuse, and for the first block, by number, in which a thread breaks a
-/// rule or throws. Later blocks may then not have run.
+/// rule or throws. Later blocks may then not have run. In a traced program (trace/trace.h) also for data
+/// races and accesses out of bounds. `kernel` is where the kernel's code begins, for its name.
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
-              const std::function<void()>& thread_body);
+              const std::function<void()>& thread_body, const void* kernel = nullptr);
 
 /// The calling block's dynamic shared memory, 1024-byte aligned.
 unsigned char* dynamic_shared_memory();

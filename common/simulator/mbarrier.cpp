@@ -133,6 +133,7 @@ void Worker::arrive_at_mbarrier(const char* what, const void* address, uint32_t 
   if (barrier.pending == 0) too_many_arrivals(what, barrier, where);
   barrier.bytes = int32_t(pending_bytes);
   --barrier.pending;
+  if (observer_) observer_->releases(number_of(*current_), barrier.address);
   complete_if_over(barrier);
 }
 
@@ -152,6 +153,7 @@ void Worker::land_bytes(const char* what, Mbarrier& barrier, std::size_t bytes, 
 void Worker::complete_if_over(Mbarrier& barrier) {
   if (barrier.pending > 0 || barrier.bytes != 0) return;
   ++barrier.phase;
+  if (observer_) observer_->completes(barrier.address);
   barrier.pending = barrier.arrivals;
   progress();
   for (int warp = 0; warp < int(warps_.size()); ++warp) make_ready(warp, barrier.waiting[std::size_t(warp)]);
@@ -167,7 +169,10 @@ bool Worker::wait_at_mbarrier(const char* what, const void* address, uint32_t pa
     throw Error(describe_call(what, where) + " names parity " + std::to_string(parity) +
                 ": it is 0 or 1, phase % 2");
   const uint32_t phase = mbarriers_[number].phase;
-  if ((phase & 1) != parity) return true;
+  if ((phase & 1) != parity) {
+    if (observer_) observer_->acquires(number_of(*current_), mbarriers_[number].address);
+    return true;
+  }
   const uint32_t self = 1u << current_->lane;
   const auto warp = std::size_t(current_->warp);
   current_->mbarrier = number;
@@ -183,6 +188,7 @@ bool Worker::wait_at_mbarrier(const char* what, const void* address, uint32_t pa
   // It was asleep when two phases ended, one of which it waited for: only chance, or an order that the kernel
   // does not enforce, could have shown it the first.
   if (barrier.phase > phase + 1) lapped(what, barrier, phase, where);
+  if (barrier.phase != phase && observer_) observer_->acquires(number_of(*current_), barrier.address);
   return barrier.phase != phase;
 }
 
@@ -215,6 +221,10 @@ void mbarrier_wait(const void* barrier, uint32_t parity, Location where) {
 }
 
 // It orders memory, which is always in order here, and tells TMA of barriers too.
-void fence_proxy_async(Location where) { running_worker("fence_proxy_async", where).fence_mbarriers(); }
+void fence_proxy_async(Location where) {
+  Worker& worker = running_worker("fence_proxy_async", where);
+  worker.fence_mbarriers();
+  if (worker.observer()) worker.observer()->fences_proxy(worker.current_number());
+}
 
 }  // namespace flashbook::sim

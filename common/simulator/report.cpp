@@ -22,6 +22,15 @@ std::string hex(uint32_t mask) {
   return digits;
 }
 
+/// Where to look when a phase does not end and no load is on its way.
+const char* advice(const Mbarrier& barrier) {
+  if (barrier.bytes < 0) return ". Announce the bytes of all loads";
+  if (barrier.pending == 0) return ". More bytes were announced than the loads' boxes have";
+  if (barrier.phase == 0 && barrier.pending == barrier.arrivals)
+    return ". Nobody has arrived yet; a wait that should pass the first time names parity 1";
+  return ". Look for who should arrive, and compare with the count of mbarrier_init";
+}
+
 /// Whether two threads would be described in the same words.
 bool wait_alike(const Thread& a, const Thread& b) {
   if (a.wait != b.wait) return false;
@@ -83,7 +92,7 @@ std::string Worker::describe_wait(const Thread& thread) const {
     case Wait::mbarrier_poll: {
       const Mbarrier& barrier = mbarriers_[thread.mbarrier];
       return call + ", " + describe(barrier) + " for parity " + std::to_string(thread.parity) + ": " +
-             describe_state(barrier);
+             describe_state(barrier) + advice(barrier);
     }
     case Wait::memory_poll:
       return call + ", again and again";

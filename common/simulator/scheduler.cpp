@@ -23,17 +23,6 @@ constexpr std::size_t kStackBytes = 256 * 1024 + 4096 + 5 * 64;
 
 constexpr std::size_t kSharedAlignment = 1024;
 
-/// Rounds of nothing but polling after which a block is stuck: a second's work, and no kernel polls on
-/// purpose for so long.
-constexpr int kMaxFruitlessPolls = 1 << 20;
-
-/// Ticks of the watchdog, two in Options::timeout, without a new turn after which a thread is given up. The
-/// first of them may come just after the turn began.
-constexpr int kMaxQuietTicks = 3;
-
-/// Reads of memory that nobody changed, one after another, after which others get a turn.
-constexpr int kPollsBeforeOthersRun = 64;
-
 uint64_t mixed(uint64_t x) {
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
   x = (x ^ x >> 27) * 0x94d049bb133111eb;
@@ -60,6 +49,7 @@ Worker::Worker() : fibers_(std::make_unique<Fiber[]>(kMaxThreads)) {
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (stacks == MAP_FAILED) throw std::bad_alloc();
   stacks_ = static_cast<unsigned char*>(stacks);
+  if (watcher) observer_ = watcher->make_observer();
   shared_ = static_cast<unsigned char*>(std::aligned_alloc(kSharedAlignment, kMaxSharedBytes));
   if (!shared_) throw std::bad_alloc();
 }
@@ -91,16 +81,18 @@ void Worker::enter_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
 std::optional<std::string> Worker::run_block(uint64_t number, uint64_t seed) {
   begin_block(number, seed);
   current_worker = this;
+  if (observer_) observer_->block_begins({number, alive_, shared_, shared_bytes_, static_shared_});
   current_ = next_ready();
   current_->fiber = idle_fiber();
   threadIdx = current_->index;
   Fiber::switch_to(os_thread_, *current_->fiber);
   if (error_.empty()) {
-    if (quiet_ticks_ >= kMaxQuietTicks)
+    if (given_up_)
       error_ = endless_report();
     else
       error_ = alive_ > 0 ? deadlock_report() : end_report();
   }
+  if (observer_) observer_->block_ends();
   current_worker = nullptr;
   return error_.empty() ? std::nullopt : std::optional(std::move(error_));
 }
@@ -123,11 +115,12 @@ void Worker::begin_block(uint64_t number, uint64_t seed) {
     thread.stores.clear();
     thread.store_groups = 0;
   }
+  const int registers = registers_at_start(alive_);
   for (int i = 0; i < int(warps_.size()); ++i) {
     Warp& warp = warps_[std::size_t(i)];
     warp.alive = warp.ready = lanes_of_warp(i, alive_);
     warp.gatherings.clear();
-    warp.registers = registers_at_start(alive_);
+    warp.registers = registers;
     warp.register_changes = 0;
   }
   for (int i = 0; i < int(warpgroups_.size()); ++i) {
@@ -143,6 +136,7 @@ void Worker::begin_block(uint64_t number, uint64_t seed) {
   loads_.clear();
   pollers_.clear();
   fruitless_polls_ = memory_polls_ = quiet_ticks_ = 0;
+  given_up_ = false;
   ready_warps_ = lanes_of_warp(0, int(warps_.size()));
   barriers_.fill({});
   current_ = nullptr;
@@ -175,12 +169,15 @@ Thread* Worker::next_ready() {
 /// The next thread to run. When none is ready, copies land, since they can be no later, and then those who
 /// poll try again. Null if the block is over or stuck, or an error has ended it.
 Thread* Worker::next_thread() {
-  if (!loads_.empty() && options().async == Async::random && random_.below(4) == 0) land_one(true);
+  // A load that should have been waited for shows if it is still on its way when a later one has landed. So
+  // at random any of them lands first, and few land before somebody needs them.
+  const bool in_any_order = options().async == Async::random;
+  if (in_any_order && !loads_.empty() && random_.below(1024) == 0) land_one(true);
   for (;;) {
     if (!error_.empty()) return nullptr;
     if (Thread* next = next_ready()) return next;
     if (alive_ == 0) return nullptr;
-    if (!land_one(false) && !wake_pollers()) return nullptr;
+    if (!land_one(in_any_order) && !wake_pollers()) return nullptr;
   }
 }
 
@@ -249,10 +246,16 @@ void Worker::exit_current() {
   progress();
   Warp& warp = warps_[std::size_t(current_->warp)];
   warp.alive &= ~(1u << current_->lane);
+  if (observer_) observer_->releases(number_of(*current_), &barriers_[0]);
   // Others may have waited for this thread only: from compute capability 7.0 on, exited threads take part in
   // nothing.
   complete_if_full(barriers_[0]);
   for (std::size_t i = warp.gatherings.size(); i-- > 0;) complete_if_full(warp, i);
+}
+
+void Worker::abandon(const std::string& error) {
+  error_ = error + "\n  " + describe_current(*current_);
+  Fiber::leave(*current_->fiber, os_thread_);
 }
 
 /// Lets others run until the current thread is made ready again.
@@ -270,36 +273,6 @@ void Worker::suspend(Wait wait, const char* what, Location where) {
   current_ = next;
   threadIdx = next->index;
   Fiber::switch_to(*self.fiber, *next->fiber);
-}
-
-/// Lets others run until no other thread can, or until what the current thread polls has made it ready.
-void Worker::poll(Wait wait, const char* what, Location where) {
-  pollers_.push_back(current_);
-  suspend(wait, what, where);
-  std::erase(pollers_, current_);
-}
-
-/// Lets those who poll try again; false if that has been in vain for too long.
-bool Worker::wake_pollers() {
-  if (pollers_.empty() || ++fruitless_polls_ > kMaxFruitlessPolls) return false;
-  for (const Thread* thread : pollers_) make_ready(thread->warp, 1u << thread->lane);
-  return true;
-}
-
-/// The current thread has read memory by an atomic operation that changed nothing. It may be waiting for
-/// another thread, which must then get its turn.
-void Worker::poll_memory(const char* what, Location where) {
-  if (++memory_polls_ >= kPollsBeforeOthersRun) poll(Wait::memory_poll, what, where);
-}
-
-void poll_memory(const char* what, Location where) {
-  if (current_worker) current_worker->poll_memory(what, where);
-}
-
-void Worker::tick() {
-  quiet_ticks_ = turns_ == seen_turns_ ? quiet_ticks_ + 1 : 0;
-  seen_turns_ = turns_;
-  if (quiet_ticks_ >= kMaxQuietTicks) Fiber::leave(*current_->fiber, os_thread_);
 }
 
 }  // namespace flashbook::sim

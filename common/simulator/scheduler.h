@@ -19,6 +19,7 @@
 #include "common/simulator/fiber.h"
 #include "common/simulator/launch.h"
 #include "common/simulator/location.h"
+#include "common/simulator/observer.h"
 #include "common/simulator/vector_types.h"
 #include "common/simulator/warp.h"
 #include "common/simulator/warpgroup.h"
@@ -48,7 +49,9 @@ struct PendingCopy {
   const void* global;
   std::size_t bytes;  ///< that it writes
   std::size_t valid;  ///< that it reads; the others become zero
-  int group;          ///< the number of the thread's group that it belongs to, committed or not
+  const char* what;
+  Location where;
+  int group;  ///< the number of the thread's group that it belongs to, committed or not
 };
 
 /// A CUDA thread.
@@ -154,6 +157,12 @@ class Worker {
   bool is_shared(const void* address, std::size_t bytes) const;
   std::string describe_address(const void* address) const;
   const Thread& current() const { return *current_; }
+  int current_number() const { return number_of(*current_); }
+  /// Who watches, or null.
+  Observer* observer() const { return observer_.get(); }
+  /// Ends the block with an error, from places that no exception can leave. The running thread's frames are
+  /// not unwound.
+  [[noreturn]] void abandon(const std::string& error);
 
  private:
   void begin_block(uint64_t number, uint64_t seed);
@@ -172,8 +181,10 @@ class Worker {
   void make_ready(int warp, uint32_t lanes);
 
   Barrier& arrive_at(const char* what, int barrier, int threads, Location where);
-  bool complete_if_full(Barrier& barrier);
+  /// `own` is the current thread's lane, if it waits too.
+  bool complete_if_full(Barrier& barrier, uint32_t own = 0);
   bool complete_if_full(Warp& warp, std::size_t gathering);
+  void tell_of_acquiring(int warp, uint32_t lanes, const void* object);
   /// Throws Error if lanes of the current thread's warp wait in a collective of the warpgroup.
   void require_together(const char* what, Location where) const;
   /// Throws Error if the current thread may not exit because of its warpgroup.
@@ -182,6 +193,7 @@ class Worker {
   std::size_t mbarrier_at(const char* what, const void* address, Location where);
   void land_bytes(const char* what, Mbarrier& barrier, std::size_t bytes, Location where);
   void complete_if_over(Mbarrier& barrier);
+  void land(const PendingCopy& copy);
   void land_load(const TensorLoad& load);
   bool land_one(bool any);
   void land_store(TensorStore& store);
@@ -191,6 +203,8 @@ class Worker {
   std::string end_report() const;
   std::string endless_report() const;
   std::string describe_wait(const Thread& thread) const;
+
+  std::unique_ptr<Observer> observer_;
 
   // Of the grid.
   dim3 grid_;
@@ -213,6 +227,7 @@ class Worker {
   uint64_t turns_ = 0;       // handed out
   uint64_t seen_turns_ = 0;  // at the watchdog's last tick
   int quiet_ticks_ = 0;      // since a turn was handed out
+  bool given_up_ = false;    // the current thread, by the watchdog
   uint32_t ready_warps_ = 0;
   int alive_ = 0;
   Thread* current_ = nullptr;

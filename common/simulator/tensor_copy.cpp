@@ -67,6 +67,16 @@ std::span<unsigned char> touched_memory(const CUtensorMap& map, const BoxPlace& 
   return {first, last + map.element_bytes};
 }
 
+void for_each_touched_row(const CUtensorMap& map, const BoxPlace& at,
+                          const std::function<void(const unsigned char*, std::size_t)>& row) {
+  const auto [begin, end] = overlap(map, at, 0);
+  const auto skipped = std::size_t(begin) * map.element_bytes;
+  const auto valid = std::size_t(end - begin) * map.element_bytes;
+  for_each_row(map, at, [&](const unsigned char* global, std::size_t) {
+    if (global && valid > 0) row(global + skipped, valid);
+  });
+}
+
 void load_box(const CUtensorMap& map, const BoxPlace& at, unsigned char* tile) {
   const std::size_t row_bytes = std::size_t(map.box[0]) * map.element_bytes;
   const auto [begin, end] = overlap(map, at, 0);

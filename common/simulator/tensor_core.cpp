@@ -116,6 +116,14 @@ float exact_dot(Precision precision, int inner, const Term* x, const Term* y, fl
   return float(std::ldexp(double(kept), scale + dropped));
 }
 
+/// A sum in which something is infinite or NaN. Products never overflow, so they are taken in double.
+float infinite_dot(int inner, const float* row, const float* column, int stride, float c) {
+  constexpr uint32_t kNaN = 0x7fff'ffff;  // whatever the NaNs were
+  double sum = c;
+  for (int k = 0; k < inner; ++k) sum += double(row[k]) * column[k * stride];
+  return std::isnan(sum) ? std::bit_cast<float>(kNaN) : float(sum);
+}
+
 bool all_finite(const float* values, int count, int stride) {
   for (int i = 0; i < count; ++i)
     if (!std::isfinite(values[i * stride])) return false;
@@ -137,10 +145,9 @@ void multiply_exact(DType type, int rows, int columns, int inner, const float* a
     for (int k = 0; k < inner && finite_row; ++k) x[k] = term_of(row[k], precision);
     for (int n = 0; n < columns; ++n) {
       float& sum = d[m * columns + n];
-      if (finite_row && finite_column[n] && std::isfinite(sum))
-        sum = exact_dot(precision, inner, x, y + n * inner, sum);
-      else
-        for (int k = 0; k < inner; ++k) sum += row[k] * b[k * columns + n];
+      sum = finite_row && finite_column[n] && std::isfinite(sum)
+                ? exact_dot(precision, inner, x, y + n * inner, sum)
+                : infinite_dot(inner, row, b + n, columns, sum);
     }
   }
 }

@@ -21,11 +21,10 @@ constexpr int kMaxRows = 64, kMaxColumns = 256, kMaxInner = 32;
 /// what is 2^25 (e4m3: 2^13) times smaller than the largest term. One instruction adds all its products at
 /// once; a longer dot product is a chain of them, cut off after each.
 ///
-/// Exact results are equal to an H200's to the bit for finite operands, where tests/simulator/golden_h200.txt
-/// has them: normal numbers, zeros, sums that cancel. Written after the paper but not held against the
-/// hardware: subnormal operands and results, the sign of a sum that is zero (here +0), and sums beyond the
-/// largest float (here infinite). Infinities and NaNs are what plain float32 makes of them; a NaN's payload
-/// is not the hardware's.
+/// Exact results are equal to an H200's to the bit, for all that tests/simulator/golden_h200.txt has: normal
+/// and subnormal operands and results, zeros, sums that cancel, and sums that become infinite. Not held
+/// against the hardware: operands that are infinite or NaN (here every NaN is 0x7fffffff), and the sign of a
+/// sum that is zero (here +0).
 void multiply_accumulate(DType type, int rows, int columns, int inner, const float* a, const float* b,
                          float* d);
 

@@ -12,6 +12,7 @@ namespace flashbook::sim {
 namespace {
 
 constexpr std::size_t kTileAlignment = 128;
+constexpr int64_t kStartAlignment = 16;  // not in the PTX ISA, but an H200 stops at anything else
 
 std::string text_of(const int* at, int rank) {
   std::string text;
@@ -27,11 +28,16 @@ void require_map(const char* what, const CUtensorMap& map, Location where) {
 }
 
 /// Throws unless the copy keeps the rules that loads and stores share.
-void require_copy(const char* what, const CUtensorMap& map, const void* tile, int rank, Location where) {
+void require_copy(const char* what, const CUtensorMap& map, const void* tile, const int* at, int rank,
+                  Location where) {
   require_map(what, map, where);
   if (rank != map.rank)
     throw Error(describe_call(what, where) + " gives " + std::to_string(rank) +
                 " coordinates for a tensor map of " + std::to_string(map.rank) + " dimensions");
+  const int64_t start = int64_t(at[0]) * map.element_bytes;
+  if (start % kStartAlignment != 0)
+    throw Error(describe_call(what, where) + " at " + text_of(at, rank) + " begins " + std::to_string(start) +
+                " bytes into a row: an illegal instruction on an H200. Begin at a multiple of 16 bytes");
   require_shared(what, tile, box_bytes(map), kTileAlignment, where);
 }
 
@@ -47,12 +53,34 @@ BoxPlace place(const int* at, int rank) {
   return box;
 }
 
+/// A copy, as an observer is told of it.
+struct Copy {
+  const char* what;
+  const CUtensorMap& map;
+  const BoxPlace& at;
+  const void* tile;
+  Location where;
+};
+
+/// Returns the ticket. `in_shared` is what happens to the tile.
+uint32_t tell_of_copy(Observer& observer, const void* object, int thread, Access in_shared,
+                      const Copy& copy) {
+  const uint32_t ticket = observer.begins_async(object);
+  observer.touches_async(thread, object, ticket,
+                         {in_shared, copy.tile, box_bytes(copy.map), copy.what, copy.where});
+  const Access in_tensor = in_shared == Access::store ? Access::load : Access::store;
+  for_each_touched_row(copy.map, copy.at, [&](const unsigned char* row, std::size_t bytes) {
+    observer.streams({in_tensor, row, bytes, copy.what, copy.where});
+  });
+  return ticket;
+}
+
 }  // namespace
 
 void Worker::load_tensor(void* tile, const CUtensorMap& map, const void* barrier_address, const int* at,
                          int rank, Location where) {
   constexpr const char* what = "tma_load";
-  require_copy(what, map, tile, rank, where);
+  require_copy(what, map, tile, at, rank, where);
   const std::size_t number = mbarrier_at(what, barrier_address, where);
   const Mbarrier& barrier = mbarriers_[number];
   if (!barrier.fenced)
@@ -60,9 +88,14 @@ void Worker::load_tensor(void* tile, const CUtensorMap& map, const void* barrier
                 describe(barrier) + " yet: thread " + std::to_string(barrier.initialiser) +
                 ", which initialised it at " + to_string(barrier.where) +
                 ", calls fence_mbarrier_init, then comes a __syncthreads");
-  const TensorLoad load{
-      map,  static_cast<unsigned char*>(tile), place(at, rank), number, barrier.phase, number_of(*current_),
-      where};
+  TensorLoad load{map,
+                  static_cast<unsigned char*>(tile),
+                  place(at, rank),
+                  number,
+                  barrier.phase,
+                  number_of(*current_),
+                  0,
+                  where};
   require_tensor(what, map, load.at, where);
   const std::size_t bytes = box_bytes(map);
   for (const TensorLoad& other : loads_)
@@ -70,6 +103,10 @@ void Worker::load_tensor(void* tile, const CUtensorMap& map, const void* barrier
       throw Error(describe_call(what, where) + " writes a tile into which the tma_load at " +
                   to_string(other.where) + " by thread " + std::to_string(other.thread) +
                   " is still bringing data: wait for it, and for those who read it, before");
+  if (observer_) {
+    load.ticket = tell_of_copy(*observer_, barrier.address, load.thread, Access::store,
+                               {what, map, load.at, tile, where});
+  }
   const Async when = options().async;
   if (when == Async::eager || (when == Async::random && random_.below(4) == 0)) {
     land_load(load);
@@ -90,6 +127,7 @@ void Worker::land_load(const TensorLoad& load) {
                 "with mbarrier_arrive_expect_tx");
   progress();
   load_box(load.map, load.at, load.tile);
+  if (observer_) observer_->arrives_async(barrier.address, load.ticket);
   land_bytes("tma_load", barrier, box_bytes(load.map), load.where);
 }
 
@@ -110,7 +148,7 @@ bool Worker::land_one(bool any) {
 
 void Worker::store_tensor(const void* tile, const CUtensorMap& map, const int* at, int rank, Location where) {
   constexpr const char* what = "tma_store";
-  require_copy(what, map, tile, rank, where);
+  require_copy(what, map, tile, at, rank, where);
   if (std::any_of(at, at + rank, [](int coordinate) { return coordinate < 0; }))
     throw Error(describe_call(what, where) + " begins at " + text_of(at, rank) +
                 ": a store with a negative coordinate is an illegal instruction on an H200; only loads may "
@@ -121,6 +159,9 @@ void Worker::store_tensor(const void* tile, const CUtensorMap& map, const int* a
                     .group = current_->store_groups,
                     .where = where};
   require_tensor(what, map, store.at, where);
+  if (observer_)
+    store.ticket = tell_of_copy(*observer_, current_, number_of(*current_), Access::load,
+                                {what, map, store.at, tile, where});
   const Async when = options().async;
   if (when == Async::eager || (when == Async::random && random_.below(2) == 0)) land_store(store);
   current_->stores.push_back(store);
@@ -144,6 +185,7 @@ void Worker::wait_for_stores(int groups_in_flight) {
   std::erase_if(current_->stores, [&](TensorStore& store) {
     const bool lands_now = store.group < first_in_flight;
     if (lands_now) land_store(store);
+    if (lands_now && observer_) observer_->knows_async_done(number_of(*current_), current_, store.ticket);
     return lands_now;
   });
 }

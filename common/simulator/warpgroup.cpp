@@ -85,6 +85,8 @@ void Worker::gather(const WarpgroupCollective& collective, void* operand, Locati
   group.collective = nullptr;
   group.arrived = 0;
   group.lanes = {};
+  if (observer_)
+    for (int i = first_warp; i < first_warp + kWarpgroupWarps; ++i) observer_->converges(i, kAllLanes);
   collective.combine(*this, number, group.operands.data(), first);
   progress();
   for (int i = first_warp; i < first_warp + kWarpgroupWarps; ++i)

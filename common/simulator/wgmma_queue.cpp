@@ -68,6 +68,7 @@ void WgmmaQueue::issue(void* const* calls, Location where) {
   const std::size_t accumulator = take_accumulator(calls, where);
   const std::size_t fragment = first.a_registers ? take_fragment(calls, where) : 0;
   pending_.push_back({first, accumulator, fragment, commits_, where});
+  tell_of_reads(first, where);
   last_group_ = commits_;
   last_product_ = where;
 }
@@ -172,6 +173,34 @@ void WgmmaQueue::fence() {
     if (fragment.in_flight == 0) copy_registers(fragment);
 }
 
+/// Tells the observer what a product will read of shared memory.
+void WgmmaQueue::tell_of_reads(const WgmmaCall& call, Location where) {
+  Observer* observer = current_worker->observer();
+  if (!observer) return;
+  constexpr std::size_t kPiece = 16;
+  const uint32_t ticket = observer->begins_async(this);
+  const auto read = [&](const SharedMatrix& matrix) {
+    for (int line = 0; line < matrix.lines(); ++line)
+      for (int piece = 0; piece < matrix.pieces(); ++piece)
+        observer->touches_async(
+            first_thread_, this, ticket,
+            {Access::load, shared_.data + matrix.address(line, piece), kPiece, "wgmma", where});
+  };
+  if (!call.kind.a_in_registers) read(SharedMatrix(call.a, call.kind.a_is_mn_major, kRows));
+  read(SharedMatrix(call.b, call.kind.b_is_mn_major, call.kind.n));
+  tickets_[commits_] = ticket;
+}
+
+/// Tells the observer that the threads know that the groups they waited for have read.
+void WgmmaQueue::tell_of_wait() {
+  Observer* observer = current_worker->observer();
+  const auto end = tickets_.lower_bound(waited_for_);
+  if (!observer || end == tickets_.begin()) return;
+  for (int thread = 0; thread < kThreads; ++thread)
+    observer->knows_async_done(first_thread_ + thread, this, std::prev(end)->second);
+  tickets_.erase(tickets_.begin(), end);
+}
+
 void WgmmaQueue::commit() { ++commits_; }
 
 void WgmmaQueue::wait(int groups_in_flight, Location where) {
@@ -179,6 +208,7 @@ void WgmmaQueue::wait(int groups_in_flight, Location where) {
     throw Error(describe_call("wgmma_wait", where) + ": the wgmma at " + to_string(last_product_) +
                 " is not committed, so this does not wait for it: wgmma_commit before");
   waited_for_ = std::max(waited_for_, commits_ - groups_in_flight);
+  tell_of_wait();
   int done = 0;
   while (done < pending() && pending_[std::size_t(done)].group < waited_for_) ++done;
   compute(done);

@@ -4,6 +4,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "common/simulator/location.h"
@@ -37,7 +38,8 @@ class WgmmaQueue {
   void issue(void* const* calls, Location where);
   void fence();
   void commit();
-  /// Computes all groups but the latest `groups_in_flight`.
+  /// Computes all groups but the latest `groups_in_flight`: from here on threads may touch their registers,
+  /// and overwrite their tiles.
   void wait(int groups_in_flight, Location where);
 
   /// Products that are not computed yet.
@@ -80,7 +82,10 @@ class WgmmaQueue {
   void require_fenced(Accumulator& accumulator, const WgmmaKind& kind, Location where);
   std::size_t take_fragment(void* const* calls, Location where);
   static void copy_registers(Fragment& fragment);
+  /// Reads the tiles and computes: the one place where a product reads shared memory.
   void compute(const Product& product);
+  void tell_of_reads(const WgmmaCall& call, Location where);
+  void tell_of_wait();
   void require_untouched(const Accumulator& accumulator, const Product& product) const;
   void require_unchanged(const Fragment& fragment, const Product& product) const;
 
@@ -93,6 +98,8 @@ class WgmmaQueue {
   int waited_for_ = 0;     ///< groups that have been waited for
   int last_group_ = -1;    ///< of the product issued last
   Location last_product_;  ///< its place
+  /// The observer's last ticket of each group that has not been waited for.
+  std::map<int, uint32_t> tickets_;
 };
 
 }  // namespace flashbook::sim

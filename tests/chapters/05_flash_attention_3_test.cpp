@@ -1,11 +1,11 @@
-#include "chapters/01_naive_attention/chapter.h"
+#include "chapters/04_flash_attention_2/chapter.h"
 #include "chapters/05_flash_attention_3/chapter.h"
 #include "tests/chapters/conformance.h"
 
 namespace flashbook::testing {
 
 const Chapter& chapter_under_test = kFlashAttention3;
-const Chapter* const chapter_before = &kNaiveAttention;
+const Chapter* const chapter_before = &kFlashAttention2;
 
 namespace {
 

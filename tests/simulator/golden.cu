@@ -77,8 +77,8 @@ bool compare(const char* path) {
     ++compared;
     if (line->second != text) {
       equal = false;
-      std::printf("differs           %-32s  %s\n       expected:  %-32s  %s\n", name.c_str(), text.c_str(), "",
-                  line->second.c_str());
+      std::printf("differs           %-32s  %s\n       expected:  %-32s  %s\n", name.c_str(), text.c_str(),
+                  "", line->second.c_str());
     }
     expected.erase(line);
   }
@@ -94,7 +94,12 @@ int run(int count, char** arguments) {
   // Tensor cores of another generation add in another way, and stmatrix is Hopper's.
   if (device::info().compute_capability != 90)
     throw device::HardwareMissing("the golden data are of an H200, compute capability 9.0");
-  for (const auto& [name, run] : all_cases()) run();
+  try {
+    for (const auto& [name, run] : all_cases()) run();
+  } catch (const std::exception& error) {
+    throw std::runtime_error("after the case " + (lines.empty() ? "of the beginning" : lines.back().first) +
+                             ": " + error.what());
+  }
   if (count > 1) return compare(arguments[1]) ? 0 : 1;
   for (const auto& [name, text] : lines) std::printf("%-34s  %s\n", name.c_str(), text.c_str());
   return 0;

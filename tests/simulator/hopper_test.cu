@@ -123,7 +123,7 @@ void expect_round_trip() {
   std::vector<uint16_t> numbers(kAll * kColumns);
   for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = uint16_t(i);
   const Values<uint16_t> from(numbers), to(kRows * kColumns), out(kRows * kColumns);
-  const auto map = [](const Values<uint16_t>& tensor, std::size_t rows) {
+  const auto map = [&](const Values<uint16_t>& tensor, std::size_t rows) {
     return device::tensor_map({.dtype = DType::bf16,
                                .base = tensor.data(),
                                .size = {kColumns, rows},

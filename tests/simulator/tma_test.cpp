@@ -158,6 +158,20 @@ TEST_F(Tma, TooFewBytesAnnounced) {
   expect_contains(error_of_block(1, kernel), {"deadlock", "2048 bytes more landed than were announced"});
 }
 
+TEST_F(Tma, BytesThatNobodyAnnounced) {
+  sim::options().async = sim::Async::eager;
+  const CUtensorMap map = this->map();
+  const auto load = [&](int times) {
+    return error_of_block(1, [&, times] {
+      begin();
+      for (int i = 0; i < times; ++i) tma_load(tile(), map, barrier(), {0, 0});
+    });
+  };
+  expect_contains(load(1), {"mbarrier full[0] got bytes that nobody announced with mbarrier_arrive_expect_tx",
+                            "2048 bytes more landed than were announced in this phase"});
+  expect_contains(load(512), {"mbarrier full[0] counts 1048576 bytes that landed and were not announced"});
+}
+
 TEST_F(Tma, TooManyBytesAnnounced) {
   const CUtensorMap map = this->map();
   expect_contains(error_of_block(1,
@@ -229,6 +243,17 @@ TEST_F(Tma, StoreWithANegativeCoordinate) {
                        tma_store(map, tile(), {0, -1});
                      }),
       {"tma_store at " + sim::line(kLine) + " begins at {0, -1}", "illegal instruction on an H200"});
+}
+
+TEST_F(Tma, BoxThatBeginsBetweenMultiplesOf16Bytes) {
+  const CUtensorMap map = this->map();
+  constexpr int kLine = __LINE__ + 3;
+  expect_contains(error_of_block(1,
+                                 [&] {
+                                   tma_store(map, tile(), {2, 0});
+                                 }),
+                  {"tma_store at " + sim::line(kLine) + " at {2, 0} begins 8 bytes into a row",
+                   "illegal instruction on an H200", "a multiple of 16 bytes"});
 }
 
 TEST_F(Tma, StoreThatNobodyWaitsFor) {

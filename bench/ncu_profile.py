@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""What a GPU counted of a chapter's kernels, in the columns of the traced simulator (flashbook profile).
+
+    ncu_profile.py --metrics            the metrics to ask Nsight Compute for, separated by commas
+    ncu_profile.py COUNTERS.csv [JSON]  prints a table a kernel, and writes the same to JSON
+
+COUNTERS.csv is what `ncu --csv --print-units base --metrics ...` wrote. Of launches of the same kernel on the same grid the first counts.
+Counters are those of a whole kernel; the simulator has them line by line, and knows no caches.
+"""
+
+import csv
+import json
+import pathlib
+import sys
+
+# access: what a warp's instructions are counted by, and the sectors or wavefronts that they took
+COUNTERS = {
+    "global load": (("smsp__inst_executed_op_global_ld.sum",), "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"),
+    "global load by cp.async": (("smsp__inst_executed_op_ldgsts.sum",), "sm__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts.sum"),
+    "global store": (("smsp__inst_executed_op_global_st.sum",), "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"),
+    # ldmatrix is an instruction of its own, but its wavefronts are among those of loads.
+    "shared load": (("smsp__inst_executed_op_shared_ld.sum", "smsp__inst_executed_op_ldsm.sum"),
+                    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"),
+    "shared store": (("smsp__inst_executed_op_shared_st.sum",), "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"),
+}
+DRAM = ("dram__bytes_read.sum", "dram__bytes_write.sum")
+UNITS = {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9}
+
+
+def metrics():
+    return [name for requests, units in COUNTERS.values() for name in (*requests, units)] + list(DRAM)
+
+
+def kernels(text):
+    """[{kernel, grid, values}] of the first launch of every kernel and grid. Lines before the table's head are ncu's own messages."""
+    lines = text.splitlines()
+    head = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
+    found = {}
+    for row in csv.DictReader(lines[head:]):
+        entry = found.setdefault((row["Kernel Name"], row["Grid Size"]), {"id": row["ID"], "values": {}})
+        if entry["id"] == row["ID"] and row["Metric Value"] != "n/a":  # a counter that this GPU has not
+            entry["values"][row["Metric Name"]] = float(row["Metric Value"].replace(",", "")) * UNITS.get(row["Metric Unit"], 1)
+    return [{"kernel": kernel, "grid": grid, "values": entry["values"]} for (kernel, grid), entry in found.items()]
+
+
+def rows(values):
+    """(access, requests, unit, units a request) of what the kernel does."""
+    for access, (names, units) in COUNTERS.items():
+        if requests := sum(values.get(name, 0) for name in names):
+            unit = "sectors" if access.startswith("global") else "wavefronts"
+            yield access, int(requests), unit, f"{values[units] / requests:.2f}" if units in values else "-"
+
+
+def main(counters, target=None):
+    found = kernels(pathlib.Path(counters).read_text())
+    if not found:
+        print(f"{counters} holds no counters: did ncu fail? Its messages are there", file=sys.stderr)
+        return 2
+    for kernel in found:
+        print(f"{kernel['kernel'].split('(')[0]}, grid {kernel['grid']}")
+        print(f"  {'access':23}  {'requests':>10}  {'unit':10}  {'a request':>9}")
+        for access, requests, unit, each in rows(kernel["values"]):
+            print(f"  {access:23}  {requests:10}  {unit:10}  {each:>9}")
+        read, written = (kernel["values"].get(name, 0) / 1e6 for name in DRAM)
+        print(f"  device memory: {read:.2f} MB read, {written:.2f} MB written\n")
+    if target:
+        pathlib.Path(target).write_text(json.dumps(found, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--metrics"]:
+        print(",".join(metrics()))
+    elif len(sys.argv) in (2, 3):
+        sys.exit(main(*sys.argv[1:]))
+    else:
+        print(__doc__, file=sys.stderr)
+        sys.exit(2)
