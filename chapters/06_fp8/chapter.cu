@@ -41,6 +41,24 @@ int64_t workspace_bytes(const Shape& shape, int step) { return step == 5 && shap
 
 double memory_bytes(const Shape& shape, int) { return compulsory_bytes(shape); }
 
+/// Lengths from which, or up to which, another version is faster (measured on an H200).
+constexpr int kLongD128 = 2048, kLongD128Causal = 8192, kShortD64 = 512, kShortD64Causal = 1024;
+
+/// Step 5's version for a head dimension, a mask and a length.
+template <int kHeadDim, bool kCausal>
+void run_tuned(const Shape& shape, const Tensors& t, device::Stream stream) {
+  if constexpr (kHeadDim == 64) {
+    // Of a short sequence, tiles of 192 queries waste more above the diagonal than tiles of 128.
+    if (shape.seqlen_q <= (kCausal ? kShortD64Causal : kShortD64))
+      return run<ShortD64<kCausal ? 2 : 3, kCausal>>(shape, t, stream);
+  }
+  if constexpr (kHeadDim == 128) {
+    if (shape.seqlen_k >= (kCausal ? kLongD128Causal : kLongD128))
+      return run<LongD128<kCausal>>(shape, t, stream);
+  }
+  run<Fastest<kHeadDim, kCausal>>(shape, t, stream);
+}
+
 void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
   device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
     switch (step) {
@@ -52,8 +70,8 @@ void attention(const Shape& shape, const Tensors& tensors, device::Stream stream
       case 4:
         return run<BlockScaled<kHeadDim>>(shape, tensors, stream);
       default:
-        return shape.causal ? run<Fastest<kHeadDim, true>>(shape, tensors, stream)
-                            : run<Fastest<kHeadDim, false>>(shape, tensors, stream);
+        return shape.causal ? run_tuned<kHeadDim, true>(shape, tensors, stream)
+                            : run_tuned<kHeadDim, false>(shape, tensors, stream);
     }
   });
 }
@@ -89,5 +107,28 @@ const Chapter kFp8 = {
     .attention = attention,
     .preface = nullptr,
 };
+
+void quantise_fp8(const Shape& shape, DType from, const void* q, const void* k, const void* v,
+                  const Quantised& to, bool incoherent, uint32_t seed, device::Stream stream) {
+  const int heads = shape.batch * shape.heads, kv_heads = shape.batch * shape.kv_heads;
+  const bool one = shape.scaling == Scaling::tensor;
+  const int q_heads_of_scale = one ? 0 : shape.heads / shape.kv_heads, k_heads_of_scale = one ? 0 : 1;
+  device::with_type(from, [&]<typename T>() {
+    if constexpr (sizeof(T) == 2)  // with_type also knows float
+      device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+        const auto run = [&]<bool kRotate>() {
+          run_quantiser<T, kHeadDim, kQueriesOfScale, kRotate>(
+              shape.scaling, q, to.q, to.q_scale, shape.seqlen_q, heads, q_heads_of_scale, seed, stream);
+          run_quantiser<T, kHeadDim, kKeysOfScale, kRotate>(
+              shape.scaling, k, to.k, to.k_scale, shape.seqlen_k, kv_heads, k_heads_of_scale, seed, stream);
+        };
+        incoherent ? run.template operator()<true>() : run.template operator()<false>();
+        run_quantiser<T, kHeadDim, kKeysOfScale, false>(shape.scaling, v, to.v, to.v_scale, shape.seqlen_k,
+                                                        kv_heads, k_heads_of_scale, seed, stream);
+      });
+    else
+      throw std::logic_error("the quantiser reads f16 and bf16");
+  });
+}
 
 }  // namespace flashbook

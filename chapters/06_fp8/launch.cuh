@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "chapters/06_fp8/attention.cuh"
+#include "chapters/06_fp8/quantise.cuh"
 #include "common/attention/shape.h"
 #include "common/attention/tensors.h"
 #include "common/device/launch.h"
@@ -94,17 +95,31 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
                  static_cast<__nv_bfloat16*>(t.o), t.lse, problem_of(shape, t), order, counter);
 }
 
+/// Quantises one tensor [heads, rows, head_dim], in one launch or in three. `heads_of_scale` as in the
+/// kernel.
+template <typename T, int kHeadDim, int kRows, bool kRotate>
+void run_quantiser(Scaling scaling, const void* x, void* encoded, float* scale, int rows, int heads,
+                   int heads_of_scale, uint32_t seed, device::Stream stream) {
+  const dim3 grid((rows + kRows - 1) / kRows * heads), block(kRows / kRowsOfQuantiser * 32);
+  const auto launch = [&](auto* kernel) {
+    device::launch(kernel, grid, block, 0, stream, static_cast<const T*>(x),
+                   static_cast<unsigned char*>(encoded), scale, rows, heads_of_scale, seed);
+  };
+  if (scaling == Scaling::block) return launch(quantise<T, kHeadDim, kRows, kRotate, Pass::whole>);
+  const int scales = heads_of_scale == 0 ? 1 : heads / heads_of_scale;
+  device::launch(clear_scales, dim3(1), dim3(256), 0, stream, scale, scales);
+  launch(quantise<T, kHeadDim, kRows, kRotate, Pass::find>);
+  launch(quantise<T, kHeadDim, kRows, kRotate, Pass::round>);
+}
+
 //| ## The versions
 //|
 //| Tiles are 128 keys wide up to d = 128. At d = 256 they are 96: O takes 128 registers of a thread, and S and P must fit
 //| into the rest. A block scale belongs to 128 keys, so with block scales tiles there are 64 wide.
 
-constexpr int kConsumersOf(int head_dim) { return head_dim == 64 ? 3 : 2; }
-constexpr int kKeysOf(int head_dim) { return head_dim == 256 ? 96 : 128; }
-
-/// Step 5.
+/// Step 5 for sequences of middling length.
 template <int kHeadDim, bool kCausal>
-using Fastest = Fast<kHeadDim, kConsumersOf(kHeadDim), kKeysOf(kHeadDim), kCausal>;
+using Fastest = Fast<kHeadDim, kHeadDim == 64 ? 3 : 2, kHeadDim == 256 ? 96 : 128, kCausal>;
 
 /// Step 2: a block for each tile of queries, one loop for masked and unmasked tiles of keys.
 template <int kHeadDim>
@@ -126,6 +141,16 @@ template <int kHeadDim>
 struct BlockScaled : Overlapped<kHeadDim> {
   static constexpr int kKeys = kHeadDim == 256 ? 64 : 128;
   static constexpr bool kBlockScales = true;
+};
+
+/// Step 5 for long sequences of head_dim 128: wider tiles, fewer waits and maxima.
+template <bool kCausal>
+using LongD128 = Fast<128, 2, 160, kCausal>;
+
+/// Step 5 for short ones of head_dim 64, without turns: there are too few tiles to fall into step.
+template <int kConsumers, bool kCausal>
+struct ShortD64 : Fast<64, kConsumers, 128, kCausal> {
+  static constexpr bool kPingpong = false;
 };
 
 }  // namespace flashbook::fp8
