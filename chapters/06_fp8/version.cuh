@@ -1,0 +1,96 @@
+//| # The versions of one kernel
+//|
+//| Chapter 5 has shown how a block is divided: a producer warpgroup that brings tiles, consumers that multiply. In FP8 the
+//| producer has more to do. Its four warps:
+//|
+//| | warp | what it does |
+//| | --- | --- |
+//| | 0 | one thread, the *loader*, takes the next tile of queries, posts it, and has TMA bring its keys and values |
+//| | 1 | one thread brings each consumer its queries, and has its output stored |
+//| | 2, 3 | the *transposers* turn each tile of values (`transpose.cuh`) |
+//|
+//| The steps differ in switches, and in nothing else:
+//|
+//| | step | switch | what it does |
+//| | --- | --- | --- |
+//| | 1 | | V turned byte by byte, P between 0 and 1, both products of a tile waited for together |
+//| | 2 | `kMatrices` | V turned by `ldmatrix`, byte permutations and `stmatrix` |
+//| | | `kOverlap` | the next tile's scores over this tile's values, chapter 5's step 4 |
+//| | | `kOffset` | P times 2^8, so that e4m3's range is used (`softmax.cuh`) |
+//| | 3, 4 | `kBlockScales` | a scale for each tile of Q, K and V |
+//| | 5 | `kSchedule`, `kSplitLoops`, `kLazy`, `kStoreByTma`, `kPingpong` | chapter 5's step 5 |
+//|
+//| **Budget**, bytes and registers of a consumer's thread:
+//|
+//| | d | queries | keys of a tile | Q | keys, raw, turned | output | registers: O, S, P, Q |
+//| | --- | --- | --- | --- | --- | --- | --- |
+//| | 64 | 3 x 64 | 128 | 12 KB | 4, 2, 4 slots of 8 KB | 24 KB | 32, 64, 16, 8 of 152 |
+//| | 128 | 2 x 64 | 128 | 16 KB | 3, 2, 3 slots of 16 KB | 32 KB | 64, 64, 16, 16 of 232 |
+//| | 128, long | 3 x 64 | 96 | 24 KB | 3, 2, 3 slots of 12 KB | 48 KB | 64, 48, 12, 0 of 160 |
+//| | 256 | 2 x 64 | 96 | 32 KB | 3, 2, 2 slots of 24 KB | | 128, 48, 12, 0 of 232 |
+//|
+//| **Cycles** of a multiprocessor for a tile of 128 queries and 128 keys at d = 128, if each unit had nothing to wait for:
+//|
+//| | unit | cycles |
+//| | --- | --- |
+//| | tensor cores, 8192 FLOP a cycle | 1024 |
+//| | exponentials, 16 a cycle | 1024 |
+//| | instructions of a scheduler, two consumer warps and half a transposer | about 950 |
+//| | shared memory, 128 bytes a cycle: `wgmma` 64 KB, TMA 32 KB, the transposition 32 KB | 1024 |
+//|
+//| Four units, all full: that is FP8 attention at d = 128, and why it reaches a smaller part of the tensor cores' rate than
+//| chapter 5 does. With Q read from shared memory for each tile, as in chapter 5, the last line would be 1152. At d = 64 the
+//| exponentials take twice as long as the products; at d = 256 the products take twice as long as the exponentials.
+#pragma once
+#include <type_traits>
+
+#include "chapters/06_fp8/epilogue.cuh"
+#include "chapters/06_fp8/schedule.cuh"
+
+namespace flashbook::fp8 {
+
+/// One version of the kernel, as a type; this one is step 5's. To turn a switch, derive from a version.
+template <int kHeadDim_, int kConsumers_, int kKeys_, bool kCausal_>
+struct Fast {
+  static constexpr int kHeadDim = kHeadDim_;
+  static constexpr int kConsumers = kConsumers_;  ///< warpgroups that multiply, 64 queries each: 2 or 3
+  static constexpr int kKeys = kKeys_;            ///< of a tile
+  static constexpr bool kCausal = kCausal_;
+  static constexpr int kKeySlots = kHeadDim == 64 ? 4 : 3;
+  static constexpr int kRawSlots = 2;
+  static constexpr int kTurnedSlots = kHeadDim == 64 ? 4 : kHeadDim == 128 ? 3 : 2;
+  static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
+  // Of a thread, after setmaxnreg. As in chapter 5: 40 + 2 * 232 = 3 * 168. Three consumers can give the
+  // transposers more than there: P takes 16 registers, not 32. 56 + 3 * 152 = 4 * 128.
+  static constexpr int kProducerRegisters = kConsumers == 3 ? 56 : 40;
+  static constexpr int kConsumerRegisters = kConsumers == 3 ? 152 : 232;
+  static constexpr bool kQueriesInRegisters = kHeadDim != 256;  // where there are none left
+  static constexpr bool kMatrices = true;
+  static constexpr bool kOverlap = true;
+  static constexpr bool kBlockScales = false;
+  static constexpr bool kSplitLoops = true;
+  static constexpr bool kPingpong = kHeadDim != 128;  // measured; see the chapter's page
+  static constexpr bool kLazy = true;
+  static constexpr int kOffset = 6;
+  static constexpr bool kStoreByTma = kHeadDim != 256;  // no room for the output
+  static constexpr Schedule kSchedule = kCausal ? Schedule::first_come : Schedule::in_turn;
+};
+
+/// Stands for output tiles where there are none.
+struct Nothing {};
+
+/// Shared memory of a block.
+template <typename Config>
+struct Shared {
+  static constexpr int kConsumers = Config::kConsumers;
+  Tile<kRowsOfWarpgroup, Config::kHeadDim> q[kConsumers];
+  Ring<Tile<Config::kKeys, Config::kHeadDim>, Config::kKeySlots> keys;
+  Ring<Tile<Config::kKeys, Config::kHeadDim>, Config::kRawSlots> raw;
+  Ring<Tile<Config::kHeadDim, Config::kKeys>, Config::kTurnedSlots> turned;
+  std::conditional_t<Config::kStoreByTma, OutputTile<Config::kHeadDim>, Nothing> output[kConsumers];
+  Board board;
+  uint64_t q_full[kConsumers], q_empty[kConsumers];
+  uint64_t output_full[kConsumers], output_empty[kConsumers];
+};
+
+}  // namespace flashbook::fp8
