@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Times our kernels in turn with PyTorch's, in one process.
+"""Times our kernels in turn with PyTorch's, or with versions of themselves, in one process.
 
     peers.py [--chapter 1] [--step 2] [--peers cudnn,flash,eager] [--head-dim 128] [--mask full,causal] [--seqlen 512,...,16k]
              [--dtype bf16] [--rounds 5] [--out FILE] [--library build/gpu/lib/libflashbook.so]
+    peers.py --ablation [...]   chapter 5's last step in turn with itself, one switch turned at a time
 
 The card's power is limited, so what ran before changes what is measured. Therefore: in every round each contestant is timed once, in
 random order, after a nap of 60 ms; a time is the median of some launches between CUDA events, L2 flushed before each; a result is the
 median of the rounds. `vs_cudnn` is how many times as fast as cuDNN ours is, by the median of the rounds' ratios. Ours is checked against
-float64 attention first. Results go to bench/results/<gpu>/, or to --out. Exit code 1 if ours is wrong, 77 without a GPU or PyTorch.
+float64 attention first. Of an ablation `vs_as_it_is` is how many times as fast as the step itself a version is. Results go to
+bench/results/<gpu>/, or to --out. Exit code 1 if ours is wrong, 77 without a GPU or PyTorch.
 """
 
 import argparse
@@ -99,7 +101,7 @@ class Library:
 class Contestant:
     """One of those that are timed in turn."""
 
-    who: str  # "ch01/step2", "cudnn"
+    who: str  # "ch01/step2", "cudnn", "ch05/one_loop" of an ablation
     label: str
     run: object  # launches it once and returns O
     context: object = contextlib.nullcontext  # entered around all of a measurement's launches
@@ -107,6 +109,7 @@ class Contestant:
     skipped: str = ""
     launches: int = 1  # in a round
     milliseconds: list = dataclasses.field(default_factory=list)  # of every round
+    kind: str = "forward"  # or "ablation": the first part of its result's name
 
 
 @dataclasses.dataclass
@@ -119,9 +122,9 @@ class Problem:
     k: object
     v: object
 
-    def name(self, who):
+    def name(self, contestant):
         mask = "causal" if self.shape.causal else "full"
-        return f"forward/{who}/{self.dtype}/d{self.shape.head_dim}/{mask}/n{self.shape.seqlen_q}"
+        return f"{contestant.kind}/{contestant.who}/{self.dtype}/d{self.shape.head_dim}/{mask}/n{self.shape.seqlen_q}"
 
 
 def make_problem(dtype, head_dim, causal, seqlen):
@@ -137,8 +140,9 @@ def make_problem(dtype, head_dim, causal, seqlen):
 # ---- contestants -------------------------------------------------------------------------------------------------------------------
 
 
-def ours(library, chapter, step, problem):
-    found = Contestant(f"ch{chapter:02}/step{step}", library.step_name(chapter, step), None)
+def ours(library, chapter, step, problem, ablation):
+    name = library.step_name(chapter, step)
+    found = Contestant(f"ch{chapter:02}/{name if ablation else f'step{step}'}", name, None, kind="ablation" if ablation else "forward")
     size = library.workspace_bytes(chapter, step, problem.shape)
     if size < 0:
         found.skipped = library.error()
@@ -234,13 +238,13 @@ def check(problem, contestants):
             torch.cuda.synchronize()
         except RuntimeError as error:  # torch.OutOfMemoryError is one
             if contestant.who.startswith("ch") and "memory" not in str(error):
-                raise Wrong(f"{problem.name(contestant.who)}: {error}") from None
+                raise Wrong(f"{problem.name(contestant)}: {error}") from None
             contestant.skipped = str(error).splitlines()[0]
             continue
         errors, bound = largest_errors(problem, {contestant.who: o})
         contestant.values |= {"error": errors[contestant.who], "error_bound": bound}
         contestant.launches = max(1, min(20, int(100 / begin.elapsed_time(end))))
-        message = f"{problem.name(contestant.who)}: error {errors[contestant.who]:.1e}, bound {bound:.1e}"
+        message = f"{problem.name(contestant)}: error {errors[contestant.who]:.1e}, bound {bound:.1e}"
         if contestant.who.startswith("ch") and not errors[contestant.who] <= bound:
             raise Wrong(message)
         if not errors[contestant.who] <= 2 * bound:  # a peer may round once more than we do; a wrong one is no peer
@@ -283,7 +287,7 @@ def race(contestants, rounds, shuffle, cache_filler):
 
 def entry(problem, contestant, contestants, flops):
     """A result as Google Benchmark would write it."""
-    name = problem.name(contestant.who)
+    name = problem.name(contestant)
     found = {"name": name, "run_name": name, "run_type": "iteration", "iterations": 1, "real_time": 0.0, "cpu_time": 0.0,
              "time_unit": "ms", "label": contestant.label}
     if contestant.skipped:
@@ -295,8 +299,9 @@ def entry(problem, contestant, contestants, flops):
         values["bytes_per_second"] = moved / (median * 1e-3)
     if contestant.who.startswith("ch"):
         for other in contestants:
-            if not other.skipped and not other.who.startswith("ch"):
-                values["vs_" + other.who] = statistics.median(b / a for a, b in zip(contestant.milliseconds, other.milliseconds))
+            against = "as_it_is" if other.who.endswith("/as_it_is") else other.who
+            if not other.skipped and other is not contestant and not against.startswith("ch"):
+                values["vs_" + against] = statistics.median(b / a for a, b in zip(contestant.milliseconds, other.milliseconds))
     spread = (max(contestant.milliseconds) - min(contestant.milliseconds)) / median
     return found | {"real_time": median, "FLOPS": flops / (median * 1e-3), "rounds": len(contestant.milliseconds),
                     "launches": contestant.launches, "spread": spread} | values
@@ -325,7 +330,8 @@ def whole_numbers(text):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", type=pathlib.Path, default=results.ROOT / "build" / "gpu" / "lib" / "libflashbook.so")
+    parser.add_argument("--ablation", action="store_true", help="chapter 5's last step and its switches, without peers")
+    parser.add_argument("--library", type=pathlib.Path, help="default: build/gpu/lib/libflashbook.so, or libablation.so beside it")
     parser.add_argument("--chapter", type=whole_numbers, help="chapters, such as 1,3 (default: the last one on a GPU)")
     parser.add_argument("--step", type=whole_numbers, help="steps of these chapters (default: the last one)")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)} (default: all)")
@@ -336,7 +342,9 @@ def parse():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/")
     options = parser.parse_args()
-    options.peers, options.mask = options.peers.split(","), options.mask.split(",")
+    options.peers, options.mask = [] if options.ablation else options.peers.split(","), options.mask.split(",")
+    target = "ablation" if options.ablation else "flashbook"
+    options.library = options.library or results.ROOT / "build" / "gpu" / "lib" / f"lib{target}.so"
     if options.rounds < 1:
         parser.error("--rounds is the number of rounds: at least 1, and 5 for a result")
     for given, known, option in ((options.peers, PEERS, "--peers"), (options.mask, ("full", "causal"), "--mask")):
@@ -351,8 +359,9 @@ def pick_ours(library, options):
     for number in options.chapter or []:
         if number not in on_device:
             raise results.Refused(f"chapter {number} has no kernel: give some of {', '.join(map(str, on_device))}")
+    every = lambda number: range(1, on_device[number].steps + 1)
     return [(number, step) for number in options.chapter or [max(on_device)]
-            for step in options.step or [on_device[number].steps]]
+            for step in options.step or (every(number) if options.ablation else [on_device[number].steps])]
 
 
 def run(options, library):
@@ -365,7 +374,7 @@ def run(options, library):
         for mask in options.mask:
             for seqlen in options.seqlen:
                 problem = make_problem(options.dtype, head_dim, mask == "causal", seqlen)
-                contestants = [ours(library, *which, problem) for which in chosen] + [peer(who, problem) for who in options.peers]
+                contestants = [ours(library, *which, problem, options.ablation) for which in chosen] + [peer(who, problem) for who in options.peers]
                 check(problem, contestants)
                 race(contestants, options.rounds, shuffle, cache_filler)
                 flops = library.cost(*chosen[0], problem.shape)[0]
@@ -392,7 +401,7 @@ def main():
         print("no GPU: peers.py times kernels on one; PyTorch sees none here", file=sys.stderr)
         return 77
     if not options.library.exists():
-        print(f"{options.library} is missing: cmake --build --preset gpu --target flashbook_shared", file=sys.stderr)
+        print(f"{options.library} is missing: cmake --build --preset gpu --target {'ablation' if options.ablation else 'flashbook_shared'}", file=sys.stderr)
         return 2
     try:
         with tempfile.TemporaryDirectory() as folder:

@@ -42,33 +42,6 @@ int64_t workspace_bytes(const Shape& shape, int step) { return counts_tiles(shap
 
 double memory_bytes(const Shape& shape, int) { return compulsory_bytes(shape); }
 
-/// Lengths up to which a version for short sequences is faster under a causal mask (measured on an H200).
-constexpr int kShortD64 = 1024, kShortD128 = 2048;
-
-/// The causal version for short sequences of head_dim 128: with so few tiles a turn, order pays after all.
-struct ShortD128 : Persistent<128, 2, 128, 5, true> {
-  static constexpr bool kPingpong = true;
-};
-
-/// Step 5's version for a head dimension, a mask and a length.
-template <typename T, int kHeadDim, bool kCausal>
-void run_tuned(const Shape& shape, const Tensors& t, device::Stream stream) {
-  if constexpr (kHeadDim == 64) {
-    // Of a short sequence, tiles of 192 queries waste more above the diagonal than tiles of 128.
-    if (kCausal && shape.seqlen_q <= kShortD64)
-      run_persistent<T, Persistent<64, 2, 128, 8, kCausal>>(shape, t, stream);
-    else
-      run_persistent<T, Persistent<64, 3, 128, 8, kCausal>>(shape, t, stream);
-  } else if constexpr (kHeadDim == 128) {
-    if (kCausal && shape.seqlen_q <= kShortD128)
-      run_persistent<T, ShortD128>(shape, t, stream);
-    else
-      run_persistent<T, Persistent<128, 2, 128, 5, kCausal>>(shape, t, stream);
-  } else {
-    run_persistent<T, Persistent<256, 2, 64, 5, kCausal>>(shape, t, stream);
-  }
-}
-
 void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
   device::with_type(shape.dtype, [&]<typename T>() {
     if constexpr (sizeof(T) == 2)  // with_type also knows float, which why_not refuses
@@ -83,8 +56,8 @@ void attention(const Shape& shape, const Tensors& tensors, device::Stream stream
           case 4:
             return run_specialised<T, kHeadDim, true, true>(shape, tensors, stream);
           default:
-            return shape.causal ? run_tuned<T, kHeadDim, true>(shape, tensors, stream)
-                                : run_tuned<T, kHeadDim, false>(shape, tensors, stream);
+            return with_version<kHeadDim>(
+                shape, [&]<typename Config>() { run_persistent<T, Config>(shape, tensors, stream); });
         }
       });
   });

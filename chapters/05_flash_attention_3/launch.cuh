@@ -109,4 +109,37 @@ void run_persistent(const Shape& shape, const Tensors& t, device::Stream stream)
                  order, counter);
 }
 
+//| ## Which version of step 5 for which shape
+//|
+//| What an H200 measured: the page has the table.
+
+/// Lengths up to which a version for short sequences is faster under a causal mask.
+constexpr int kShortD64 = 1024, kShortD128 = 2048;
+
+/// The causal version for short sequences of head_dim 128: with so few tiles a turn, order pays after all.
+struct ShortD128 : Persistent<128, 2, 128, 5, true> {
+  static constexpr bool kPingpong = true;
+};
+
+/// Calls `use.operator()<Config>()` with step 5's version for a head dimension, a mask and a length.
+template <int kHeadDim, typename Use>
+void with_version(const Shape& shape, Use use) {
+  const auto with_mask = [&]<bool kCausal>() {
+    if constexpr (kHeadDim == 64) {
+      // Of a short sequence, tiles of 192 queries waste more above the diagonal than tiles of 128.
+      if (kCausal && shape.seqlen_q <= kShortD64)
+        use.template operator()<Persistent<64, 2, 128, 8, kCausal>>();
+      else
+        use.template operator()<Persistent<64, 3, 128, 8, kCausal>>();
+    } else if constexpr (kHeadDim == 128) {
+      if constexpr (kCausal)
+        if (shape.seqlen_q <= kShortD128) return use.template operator()<ShortD128>();
+      use.template operator()<Persistent<128, 2, 128, 5, kCausal>>();
+    } else {
+      use.template operator()<Persistent<256, 2, 64, 5, kCausal>>();
+    }
+  };
+  shape.causal ? with_mask.template operator()<true>() : with_mask.template operator()<false>();
+}
+
 }  // namespace flashbook::flash3
