@@ -11,20 +11,25 @@ A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at
            <!-- table host --> ... <!-- /table -->        the steps of the chapters on the CPU
            <!-- table golden --> ... <!-- /table -->      how many golden cases there are of each family of instructions
            <!-- table kernels 03 --> ... <!-- /table -->  what each kernel of a chapter takes of a multiprocessor
+           <!-- table steps 05 4096 --> ... <!-- /table --> every step of a chapter at every head_dim and mask, and the peers
+           <!-- table against 05 5 --> ... <!-- /table --> a step in turn with cuDNN, and against FlashAttention-3 by that one's ratio to cuDNN
+           <!-- table ablation 05 --> ... <!-- /table -->  a chapter's last step with one switch turned at a time
 Examples in code are left alone. With --check nothing is written: exit code 1 if a page differs from the results, or quotes what was
-never measured.
+never measured. A place that waits for a first measurement holds "…" and is right until there is one.
 """
 
 import argparse
+import math
 import pathlib
 import re
 import sys
 
 import results
-from results import Refused
+from results import Refused, Unmeasured
 
 NUMBER = re.compile(r"<!--\s*num\s+(?P<words>[^>]*?)\s*-->(?P<text>[^<]*)<!--\s*/num\s*-->")
 TABLE = re.compile(r"<!--\s*table\s+(?P<words>\w+(?: \w+)*)\s*-->\n?(?P<text>.*?)<!--\s*/table\s*-->", re.S)
+WAITS = "…"  # for a first measurement
 OPENING = re.compile(r"<!--\s*(num|table)\b")
 CODE = re.compile(r"^(```|~~~).*?^\1|(?<!`)(`+)(?!`).*?(?<!`)\2(?!`)", re.S | re.M)
 
@@ -57,7 +62,8 @@ def number(words, measured):
         else:
             entry = measured.raced(name, field) or measured.measured(name)
             if field not in FIELDS and field not in entry.values:
-                raise Refused(f"{name} has no {field}: it has {', '.join([*FIELDS, *sorted(entry.values)])}")
+                kind = Unmeasured if field.startswith("vs_") else Refused  # in turn with a peer is measured apart
+                raise kind(f"{name} has no {field}: it has {', '.join([*FIELDS, *sorted(entry.values)])}")
             try:
                 value = FIELDS.get(field, lambda of: of.values[field])(entry)
             except KeyError as missing:
@@ -133,7 +139,7 @@ def kernels_table(measured, chapter):
             if key not in found or found[key].cell["seqlen"] < cell["seqlen"]:
                 found[key] = entry
     if not found:
-        raise Refused(f"no kernel of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
+        raise Unmeasured(f"no kernel of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
     for (step, head_dim), entry in sorted(found.items()):
         kernel = 1
         while f"kernel{kernel}_registers" in entry.values:
@@ -143,6 +149,78 @@ def kernels_table(measured, chapter):
                         f"{value('local_bytes'):.0f} B")
             kernel += 1
     return text + f"\nShared memory of a block, blocks on a multiprocessor; as launched without a mask. {measured.origin()}.\n"
+
+
+HEAD_DIMS, MASKS, SEQLENS = (64, 128, 256), ("full", "causal"), (512, 1024, 2048, 4096, 8192, 16384)  # the papers'
+SHAPES = [(head_dim, mask) for head_dim in HEAD_DIMS for mask in MASKS]
+short = lambda seqlen: f"{seqlen // 1024}k" if seqlen >= 1024 else str(seqlen)
+titled = lambda head_dim, mask: f"{head_dim}, {'none' if mask == 'full' else mask}"
+
+
+def steps_table(measured, chapter, seqlen):
+    """TFLOP/s of every step of a chapter, by head_dim and mask at one length, and of the peers."""
+    steps = {}  # who -> its idea in a few words
+    for entry in measured.newest.values():
+        if entry.cell["kind"] == "forward" and entry.cell["who"].startswith(f"ch{chapter}/"):
+            steps[entry.cell["who"]] = f"{entry.cell['who'].split('step')[1]}: {entry.label}"
+    if not steps:
+        raise Unmeasured(f"no step of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
+    text = row("$d$, mask", *(titled(*shape) for shape in SHAPES)) + row("---", *["--:"] * len(SHAPES))
+    elsewhere = results.carried_over()
+    for who, title in (*sorted(steps.items()), ("flash", "*FlashAttention-2*"), ("cudnn", "*cuDNN*"), ("fa3", "*FlashAttention-3, apart*")):
+        cells = []
+        for head_dim, mask in SHAPES:
+            name = f"forward/{who}/bf16/d{head_dim}/{mask}/n{seqlen}"
+            entry = measured.newest.get(name)
+            value = entry.values["FLOPS"] / 1e12 if entry and not entry.skipped else elsewhere.get(name) if who == "fa3" else None
+            cells.append(f"{value:.0f}" if value else "-")
+        text += row(title, *cells)
+    return text + f"\nTFLOP/s, forward pass, N = {short(int(seqlen))}, BF16. Medians; {measured.origin()}.\n"
+
+
+def against_table(measured, chapter, step):
+    """How many times as fast a step is as cuDNN, in turn, and as FlashAttention-3, whose own ratio to cuDNN is carried over."""
+    elsewhere = results.carried_over()
+    found = {"cuDNN": {}, "FlashAttention-3": {}}  # peer -> {(head_dim, mask, seqlen): times as fast}
+    for head_dim, mask in SHAPES:
+        for seqlen in SEQLENS:
+            cell = f"bf16/d{head_dim}/{mask}/n{seqlen}"
+            entry = measured.raced(f"forward/ch{chapter}/step{step}/{cell}", "vs_cudnn")
+            if entry is None:
+                raise Unmeasured(f"forward/ch{chapter}/step{step}/{cell} was never timed in turn with cuDNN: bench/peers.py does it")
+            faster = entry.values["vs_cudnn"]
+            found["cuDNN"][head_dim, mask, seqlen] = faster
+            found["FlashAttention-3"][head_dim, mask, seqlen] = (
+                faster * elsewhere[f"forward/cudnn/{cell}"] / elsewhere[f"forward/fa3/{cell}"])
+    text = row("$d$, mask", "against", *map(short, SEQLENS)) + row("---", "---", *["--:"] * len(SEQLENS))
+    for shape in SHAPES:
+        for peer, ratios in found.items():
+            text += row(titled(*shape), peer, *(f"{ratios[*shape, seqlen]:.2f}" for seqlen in SEQLENS))
+    found["the better of the two"] = {cell: min(ratios[cell] for ratios in found.values()) for cell in found["cuDNN"]}
+    said = []
+    for peer, ratios in found.items():
+        mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
+        head_dim, mask, seqlen = min(ratios, key=ratios.get)
+        said.append(f"{mean:.3f} times {peer}, at least {min(ratios.values()):.2f} ({titled(head_dim, mask)}, N = {short(seqlen)})")
+    return text + f"\nGeometric means of {len(found['cuDNN'])} cells: {'; '.join(said)}. {measured.origin()}.\n"
+
+
+def ablation_table(measured, chapter):
+    """How many times as fast the chapter's last step is with one switch turned, in turn with the step as it is."""
+    names = {}  # switch -> what it does, in the order of the results
+    lengths = set()
+    for entry in measured.newest.values():
+        if entry.cell["kind"] == "ablation" and entry.cell["who"].startswith(f"ch{chapter}/") and "vs_as_it_is" in entry.values:
+            names.setdefault(entry.cell["who"], entry.cell["who"].split("/")[1].replace("_", " "))
+            lengths.add(entry.cell["seqlen"])
+    if not names:
+        raise Unmeasured(f"there is no ablation of chapter {chapter}: bench/peers.py --ablation does it on a GPU")
+    text = row("Turned", "$N$", *(titled(*shape) for shape in SHAPES)) + row("---", "--:", *["--:"] * len(SHAPES))
+    for who, title in names.items():
+        for seqlen in sorted(lengths):
+            entries = [measured.newest.get(f"ablation/{who}/bf16/d{head_dim}/{mask}/n{seqlen}") for head_dim, mask in SHAPES]
+            text += row(title, short(seqlen), *(f"{entry.values['vs_as_it_is']:.3f}" if entry and not entry.skipped else "-" for entry in entries))
+    return text + f"\nTimes as fast as step 5 as it is, in turn in one process; below 1 the switch pays as it stands. {measured.origin()}.\n"
 
 
 GOLDEN = results.ROOT / "tests" / "simulator" / "golden_h200.txt"
@@ -163,7 +241,8 @@ def golden_table(_):
     return text + f"\n{sum(map(len, families.values()))} cases, as {origin[1]} printed them on {origin[2]}.\n"
 
 
-TABLES = {"ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table}
+TABLES = {"ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "steps": steps_table,
+          "against": against_table, "ablation": ablation_table}
 
 
 def table(words, measured):
@@ -190,6 +269,8 @@ def quoted(text, measured):
         try:
             want = make(match["words"].split(), measured)
         except Refused as reason:
+            if isinstance(reason, Unmeasured) and match["text"].strip() == WAITS:
+                return match[0]
             wrong.append((line, str(reason)))
             return match[0]
         if match["text"] != want:

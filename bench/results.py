@@ -33,6 +33,10 @@ class Refused(Exception):
     """A file, a folder or a name that cannot be used; the text says why and names the cure."""
 
 
+class Unmeasured(Refused):
+    """A result that there is not yet."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Entry:
     """One measured cell, or one that was skipped."""
@@ -121,7 +125,7 @@ class Results:
         """The entry of that name. Raises Refused if it was never measured, or skipped."""
         entry = self.newest.get(name)
         if entry is None:
-            raise Refused(f"{name} was never measured: ./flashbook bench does it")
+            raise Unmeasured(f"{name} was never measured: ./flashbook bench does it")
         if entry.skipped:
             raise Refused(f"{name} was skipped: {entry.skipped}")
         return entry

@@ -195,6 +195,34 @@ class Quoting(Case):
         _, wrong = self.quoted("<!-- table nothing -->\n<!-- /table -->")
         self.assertIn("no table nothing", wrong[0][1])
 
+    def test_a_place_waits_for_its_first_measurement(self):
+        for text in (self.span(f"{STEP2[:-4]}512 ms .1f", "…"), "<!-- table kernels 05 -->\n…\n<!-- /table -->"):
+            self.assertEqual(self.quoted(text), (text, []))
+        mended, wrong = self.quoted(self.span(f"{STEP2} ms .1f", "…"))  # there is one: the page is behind
+        self.assertEqual((mended, len(wrong)), (self.span(f"{STEP2} ms .1f", "12.3"), 1))
+        _, wrong = self.quoted(self.span("forward/ch01/step2/bf16/d64/full/n4096 ms .1f", "…"))  # was skipped: there will be none
+        self.assertIn("skipped", wrong[0][1])
+
+    def test_tables_of_a_step_against_its_peers_and_itself(self):
+        cells = [f"bf16/d{head_dim}/{mask}/n{seqlen}" for head_dim, mask in quote.SHAPES for seqlen in quote.SEQLENS]
+        runs = [run_of(f"forward/ch05/step5/{cell}") | {"vs_cudnn": 1.25} for cell in cells[1:]]
+        runs.append(run_of("ablation/ch05/one_loop/bf16/d128/causal/n4096") | {"vs_as_it_is": 0.9375})
+        self.measured = results.Results([self.write(*runs)])
+        tables = "".join(f"<!-- table {words} -->\n<!-- /table -->\n" for words in ("against 05 5", "steps 05 4096", "ablation 05"))
+        _, wrong = self.quoted(tables)
+        self.assertIn(f"{cells[0]} was never timed", wrong[0][1])
+        self.measured = results.Results([self.write(*runs, run_of(f"forward/ch05/step5/{cells[0]}") | {"vs_cudnn": 0.8})])
+        mended, wrong = self.quoted(tables)
+        self.assertEqual(len(wrong), 3)
+        self.assertEqual(self.quoted(mended), (mended, []))
+        self.assertIn("| 64, none | cuDNN | 0.80 | 1.25 | 1.25 | 1.25 | 1.25 | 1.25 |", mended)
+        elsewhere = results.carried_over()
+        fa3 = 1.25 * elsewhere["forward/cudnn/bf16/d256/causal/n16384"] / elsewhere["forward/fa3/bf16/d256/causal/n16384"]
+        self.assertRegex(mended, rf"\| 256, causal \| FlashAttention-3 \|.* {fa3:.2f} \|\n")
+        self.assertIn(f"Geometric means of 36 cells: {1.25 * (0.8 / 1.25) ** (1 / 36):.3f} times cuDNN, at least 0.80 (64, none, N = 512)", mended)
+        self.assertIn("| one loop | 4k | - | - | - | 0.938 | - | - |", mended)
+        self.assertIn("| 5: a step |", mended)
+
     def test_the_program_checks_and_mends(self):
         page = self.folder / "page.md"
         page.write_text(self.span(f"{STEP2} ms .1f", "99"))
