@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Chapter 5's drawings of layouts and its table of phases: a program says what the code does, this puts it there, or checks that it is there.
+
+    hopper_figures.py [--check] HOPPER_LAYOUTS
+
+docs/figures/hopper_layouts.json                      what the program prints
+docs/figures/wgmma_tiles.svg, wgmma_fragments.svg     drawn from it
+<!-- simulated ring --> ... <!-- /simulated -->       in the chapter's page: the barriers of a ring of two slots, event by event
+With --check nothing is written: exit code 1 if something differs.
+"""
+import argparse
+import importlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FIGURES = ROOT / "docs" / "figures"
+PAGE = ROOT / "chapters" / "05_flash_attention_3" / "README.md"
+TABLE = re.compile(r"(<!-- simulated ring -->\n).*?(<!-- /simulated -->)", re.S)
+BARRIERS = ("full[0]", "full[1]", "empty[0]", "empty[1]")
+sys.path.insert(0, str(FIGURES))
+
+
+def row(*cells):
+    return "| " + " | ".join(cells) + " |\n"
+
+
+def state(event, barrier):
+    phase, pending, missing = event[barrier]
+    return f"{phase}: {pending}" + (f" + {missing // 1024} KB" if barrier.startswith("full") and missing else "")
+
+
+def words(event, events):
+    """What happens, in a reader's words. `events` are this one and those after it."""
+    barrier, slot = event["barrier"], event["barrier"][-2]
+    parity = 1 - event[barrier][0] % 2  # of the phase that is over
+    if event["what"] == "producer passes":
+        return f"The producer waits for parity {parity} of `{barrier}` and passes."
+    if event["what"] == "producer announces":
+        tile = next(later["tile"] for later in events if later["what"] == "over" and later["barrier"] == barrier)
+        return f"It announces {tile} at `{barrier}` and has TMA bring it."
+    if event["what"] == "consumer passes":
+        return f"The consumer, which waits for parity {parity} of `{barrier}`, passes and reads {event['tile']}."
+    if event["what"] == "over":
+        return f"{event['tile']} has landed." if barrier.startswith("full") else f"All four warps have given slot {slot} back."
+    return f"The consumer's {event['what']} slot {slot}."
+
+
+def ring_table(events):
+    """Both slots once round, up to the tile of the second round. Of the second slot the warps are not told one by one."""
+    text = row("", "what happens", *(f"`{barrier}`" for barrier in BARRIERS)) + row("--:", "---", *["---"] * len(BARRIERS))
+    before, number = {barrier: (0, 0, 0) for barrier in BARRIERS}, 0
+    for place, event in enumerate(events):
+        warp = event["what"].startswith("warp")
+        told = not warp or event["barrier"] == "empty[0]" and event["empty[0]"][1] > 0  # the last one ends the phase
+        if told:
+            number += 1
+            cells = [f"**{state(event, barrier)}**" if number > 1 and event[barrier] != before[barrier] else state(event, barrier)
+                     for barrier in BARRIERS]
+            text += row(str(number), words(event, events[place:]), *cells)
+            before = event
+        if event["what"] == "consumer passes" and event["full[0]"][0] == 2:
+            return text
+    raise ValueError("the ring never came to its second round")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if something differs")
+    parser.add_argument("program", metavar="HOPPER_LAYOUTS")
+    options = parser.parse_args()
+    said = subprocess.run([options.program], stdout=subprocess.PIPE, check=True, text=True).stdout
+    differing = []
+
+    def keep(path, wanted):
+        if path.exists() and path.read_text(encoding="utf-8") == wanted:
+            return
+        differing.append(path)
+        if not options.check:
+            path.write_text(wanted, encoding="utf-8")
+            print(f"{path}: brought up to date")
+
+    keep(FIGURES / "hopper_layouts.json", said)
+    for name in ("wgmma_tiles", "wgmma_fragments"):
+        keep(FIGURES / f"{name}.svg", importlib.import_module(name).draw(json.loads(said)).picture())
+    page = PAGE.read_text(encoding="utf-8")
+    if len(TABLE.findall(page)) != 1:
+        sys.exit(f"{PAGE} should have the table of the simulated ring, once")
+    keep(PAGE, TABLE.sub(lambda match: match[1] + ring_table(json.loads(said)["ring"]) + match[2], page))
+    if options.check and differing:
+        sys.exit("not what the code says: " + ", ".join(map(str, differing)) +
+                 f"; python3 tests/docs/hopper_figures.py {options.program} brings them up to date")
+
+
+if __name__ == "__main__":
+    main()
