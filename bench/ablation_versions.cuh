@@ -18,7 +18,7 @@ void run_ablation(const Shape& shape, const Tensors& tensors, device::Stream str
       case 1:
         return run.template operator()<AsItIs<Config>>();
       case 2:
-        return run.template operator()<OneTile<Config>>();
+        return run.template operator()<OtherStay<Config>>();
       case 3:
         return run.template operator()<OtherOrder<Config>>();
       case 4:

@@ -114,11 +114,18 @@ void run_persistent(const Shape& shape, const Tensors& t, device::Stream stream)
 //| What an H200 measured: the page has the table.
 
 /// Lengths up to which a version for short sequences is faster under a causal mask.
-constexpr int kShortD64 = 1024, kShortD128 = 2048;
+constexpr int kShortD64 = 1024, kShortD128 = 2048, kShortD256 = 2048;
 
 /// The causal version for short sequences of head_dim 128: with so few tiles a turn, order pays after all.
 struct ShortD128 : Persistent<128, 2, 128, 5, true> {
   static constexpr bool kPingpong = true;
+};
+
+/// The causal version for long sequences of head_dim 256. A block that stays asks for its next tile while it
+/// still has one, and what it holds nobody else can take; of tiles as long as these that costs more than
+/// starting blocks anew.
+struct LongD256 : Persistent<256, 2, 64, 5, true> {
+  static constexpr Schedule kSchedule = Schedule::one_tile;
 };
 
 /// Calls `use.operator()<Config>()` with step 5's version for a head dimension, a mask and a length.
@@ -136,6 +143,8 @@ void with_version(const Shape& shape, Use use) {
         if (shape.seqlen_q <= kShortD128) return use.template operator()<ShortD128>();
       use.template operator()<Persistent<128, 2, 128, 5, kCausal>>();
     } else {
+      if constexpr (kCausal)
+        if (shape.seqlen_q > kShortD256) return use.template operator()<LongD256>();
       use.template operator()<Persistent<256, 2, 64, 5, kCausal>>();
     }
   };

@@ -11,10 +11,12 @@ namespace flashbook::flash3 {
 template <typename Config>
 struct AsItIs : Config {};
 
-/// A block for every tile of queries: nothing of one lies under the next.
+/// A block for every tile of queries: nothing of one lies under the next. Where step 5 does that already,
+/// blocks that stay.
 template <typename Config>
-struct OneTile : Config {
-  static constexpr Schedule kSchedule = Schedule::one_tile;
+struct OtherStay : Config {
+  static constexpr Schedule kSchedule =
+      Config::kSchedule == Schedule::one_tile ? Schedule::first_come : Schedule::one_tile;
 };
 
 /// Under a causal mask every block takes each gridDim.x-th tile, without one whatever the counter gives.

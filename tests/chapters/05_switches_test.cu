@@ -65,7 +65,7 @@ TEST_F(Switches, OneLoopForAllTiles) { expect_right<flash3::OneLoop<D64<true>>>(
 TEST_F(Switches, Schedule) {
   expect_right<OtherOrder<D64<false>>>();
   expect_right<OtherOrder<D64<true>>>();
-  expect_right<OneTile<D128<true>>>();
+  expect_right<OtherStay<D128<true>>>();
 }
 
 }  // namespace flashbook::testing
