@@ -6,6 +6,7 @@
 A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!-- /num -->
     Fields: tflops, ms, gbps, gbytes (moved, by the cost model; of ncu/... as counted), workspace (GB beyond inputs and outputs), of ncu/...
     also model_gbytes, l2_gbytes (between multiprocessors and L2), l2_model_gbytes,
+    raced_tflops, raced_share (of what the tensor cores do at the highest clock): of the newest time in turn with cuDNN;
     error, or any counter of the result. The last word is a Python format. `num ratio A B .1f` is how many times as long A takes as B.
 A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at one shape, with the peers
            <!-- table host --> ... <!-- /table -->        the steps of the chapters on the CPU
@@ -44,10 +45,24 @@ FIELDS = {
     "workspace": lambda entry: entry.values["workspace_bytes"] / 1e9,
 }
 
+TENSOR_FLOPS = 132 * 4096 * 1.98e9  # a second, of 16-bit types: multiprocessors, a clock, the highest clock
+RACED = {  # of the newest time that was taken in turn with cuDNN
+    "raced_tflops": lambda entry: entry.values["FLOPS"] / 1e12,
+    "raced_share": lambda entry: entry.values["FLOPS"] / TENSOR_FLOPS,
+}
+
 
 def three_digits(value):
     """1.23, 12.3, 123."""
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
+
+
+def raced(measured, name):
+    """The newest entry of that name that was timed in turn with cuDNN. Raises Unmeasured if there is none."""
+    entry = measured.raced(name, "vs_cudnn")
+    if entry is None:
+        raise Unmeasured(f"{name} was never timed in turn with cuDNN: bench/peers.py does it")
+    return entry
 
 
 def number(words, measured):
@@ -59,6 +74,8 @@ def number(words, measured):
         elsewhere = results.carried_over()
         if field == "tflops" and name not in measured.newest and name in elsewhere:
             value = elsewhere[name]
+        elif field in RACED:
+            value = RACED[field](raced(measured, name))
         else:
             entry = measured.raced(name, field) or measured.measured(name)
             if field not in FIELDS and field not in entry.values:
@@ -158,24 +175,24 @@ titled = lambda head_dim, mask: f"{head_dim}, {'none' if mask == 'full' else mas
 
 
 def steps_table(measured, chapter, seqlen):
-    """TFLOP/s of every step of a chapter, by head_dim and mask at one length, and of the peers."""
+    """TFLOP/s of every step of a chapter in turn with cuDNN, by head_dim and mask at one length, and of the peers."""
     steps = {}  # who -> its idea in a few words
     for entry in measured.newest.values():
         if entry.cell["kind"] == "forward" and entry.cell["who"].startswith(f"ch{chapter}/"):
             steps[entry.cell["who"]] = f"{entry.cell['who'].split('step')[1]}: {entry.label}"
     if not steps:
         raise Unmeasured(f"no step of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
-    text = row("$d$, mask", *(titled(*shape) for shape in SHAPES)) + row("---", *["--:"] * len(SHAPES))
     elsewhere = results.carried_over()
+
+    def tflops(who, head_dim, mask):
+        name = f"forward/{who}/bf16/d{head_dim}/{mask}/n{seqlen}"
+        entry = raced(measured, name) if who in steps else measured.newest.get(name)
+        return f"{entry.values['FLOPS'] / 1e12:.0f}" if entry and not entry.skipped else f"{elsewhere[name]:.0f}" if name in elsewhere else "-"
+
+    text = row("$d$, mask", *(titled(*shape) for shape in SHAPES)) + row("---", *["--:"] * len(SHAPES))
     for who, title in (*sorted(steps.items()), ("flash", "*FlashAttention-2*"), ("cudnn", "*cuDNN*"), ("fa3", "*FlashAttention-3, apart*")):
-        cells = []
-        for head_dim, mask in SHAPES:
-            name = f"forward/{who}/bf16/d{head_dim}/{mask}/n{seqlen}"
-            entry = measured.newest.get(name)
-            value = entry.values["FLOPS"] / 1e12 if entry and not entry.skipped else elsewhere.get(name) if who == "fa3" else None
-            cells.append(f"{value:.0f}" if value else "-")
-        text += row(title, *cells)
-    return text + f"\nTFLOP/s, forward pass, N = {short(int(seqlen))}, BF16. Medians; {measured.origin()}.\n"
+        text += row(title, *(tflops(who, *shape) for shape in SHAPES))
+    return text + f"\nTFLOP/s in turn with cuDNN, forward pass, N = {short(int(seqlen))}, BF16. Medians; {measured.origin()}.\n"
 
 
 def against_table(measured, chapter, step):
@@ -185,10 +202,7 @@ def against_table(measured, chapter, step):
     for head_dim, mask in SHAPES:
         for seqlen in SEQLENS:
             cell = f"bf16/d{head_dim}/{mask}/n{seqlen}"
-            entry = measured.raced(f"forward/ch{chapter}/step{step}/{cell}", "vs_cudnn")
-            if entry is None:
-                raise Unmeasured(f"forward/ch{chapter}/step{step}/{cell} was never timed in turn with cuDNN: bench/peers.py does it")
-            faster = entry.values["vs_cudnn"]
+            faster = raced(measured, f"forward/ch{chapter}/step{step}/{cell}").values["vs_cudnn"]
             found["cuDNN"][head_dim, mask, seqlen] = faster
             found["FlashAttention-3"][head_dim, mask, seqlen] = (
                 faster * elsewhere[f"forward/cudnn/{cell}"] / elsewhere[f"forward/fa3/{cell}"])

@@ -222,6 +222,10 @@ class Quoting(Case):
         self.assertIn(f"Geometric means of 36 cells: {1.25 * (0.8 / 1.25) ** (1 / 36):.3f} times cuDNN, at least 0.80 (64, none, N = 512)", mended)
         self.assertIn("| one loop | 4k | - | - | - | 0.938 | - | - |", mended)
         self.assertIn("| 5: a step |", mended)
+        span = self.span("forward/ch05/step5/bf16/d128/full/n4096 raced_share .3f")
+        self.assertIn(f">{5e11 / quote.TENSOR_FLOPS:.3f}<", self.quoted(span)[0])
+        _, wrong = self.quoted(self.span(f"{STEP2} raced_tflops .0f"))
+        self.assertIn("in turn with cuDNN", wrong[0][1])
 
     def test_the_program_checks_and_mends(self):
         page = self.folder / "page.md"
