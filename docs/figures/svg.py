@@ -59,11 +59,9 @@ class Figure:
     def dot(self, x, y, look=""):
         self.parts.append(f'<circle class="dot {look}" cx="{x:g}" cy="{y:g}" r="4.5"/>')
 
-    def picture(self):
-        return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{self.height}" '
-                f'viewBox="0 0 {self.width} {self.height}" role="img">\n<title>{html.escape(self.title)}</title>\n'
-                f"<style>{style()}</style>\n" + "\n".join(self.parts) + "\n</svg>\n")
-
     def write(self, script):
         """Writes NAME.svg beside NAME.py."""
-        Path(script).with_suffix(".svg").write_text(self.picture(), encoding="utf-8")
+        picture = (f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{self.height}" '
+                   f'viewBox="0 0 {self.width} {self.height}" role="img">\n<title>{html.escape(self.title)}</title>\n'
+                   f"<style>{style()}</style>\n" + "\n".join(self.parts) + "\n</svg>\n")
+        Path(script).with_suffix(".svg").write_text(picture, encoding="utf-8")

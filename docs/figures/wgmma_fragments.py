@@ -19,7 +19,8 @@ def held(places):
     return {(places[2 * i], places[2 * i + 1]): (i // ELEMENTS, i % ELEMENTS) for i in range(len(places) // 2)}
 
 
-def draw(layouts):
+def main():
+    layouts = json.loads(LAYOUTS.read_text(encoding="utf-8"))
     scores, operand = held(layouts["d"]), held(layouts["a"])
     figure = Figure(478, 430, "A warp of the warpgroup has 16 of 64 rows. A row lies in four neighbouring lanes, and what a thread holds of the scores are, "
                               "rounded in pairs, its registers of the left operand of the next product.")
@@ -51,8 +52,8 @@ def draw(layouts):
     figure.text(20, y, f"Lane {LANE} (green) holds floats s01 to s67 of these columns.", "small soft")
     figure.text(20, y + 20, f"Of P it must hold {pairs}" + ("." if same else " of another lane."), "small soft")
     figure.text(20, y + 40, "Blue: lanes 0 to 3, a quad, which has two rows.", "small soft")
-    return figure
+    figure.write(__file__)
 
 
 if __name__ == "__main__":
-    draw(json.loads(LAYOUTS.read_text(encoding="utf-8"))).write(__file__)
+    main()

@@ -35,7 +35,8 @@ def panels(figure, x, y, products, rows, wide):
                 figure.text(x + panel * 104 + (place + 0.5) * wide, y + group * HIGH + 15, str(number), "small", "middle")
 
 
-def draw(layouts):
+def main():
+    layouts = json.loads(LAYOUTS.read_text(encoding="utf-8"))
     k, v = layouts["k"], layouts["v"]
     figure = Figure(478, 500, "A tile lies in panels of 64 columns, whose rows of 128 bytes have their 16-byte pieces exchanged. A product reads two "
                               "pieces of every row of K, and all pieces of 16 rows of V.")
@@ -60,8 +61,8 @@ def draw(layouts):
     for i, words in enumerate((f"8 keys on: stride, {v[0][8 * 16] - v[0][0]}", f"next product: + {v[1][0] - v[0][0]}",
                                f"64 columns on: leading, {v[0][8] - v[0][0]}")):
         figure.text(right, y + 20 * i, words, "small")
-    return figure
+    figure.write(__file__)
 
 
 if __name__ == "__main__":
-    draw(json.loads(LAYOUTS.read_text(encoding="utf-8"))).write(__file__)
+    main()
