@@ -2,7 +2,7 @@
 """Writes overlaps.svg: what lies beside what in steps 1 to 4 of chapter 5. Lengths are for the eye, not measured."""
 from svg import Figure
 
-LEFT, HIGH, HALF = 104, 26, 15
+LEFT, HIGH, HALF, PITCH = 104, 26, 17, 36
 SCORES, VALUES, SOFTMAX = 34, 34, 60
 LOOKS = ("blue", "amber")  # of the two consumers
 
@@ -16,12 +16,12 @@ def span(figure, x, y, width, words, look, high=HIGH):
 def step(figure, y, title):
     figure.text(16, y - 10, title, "bold")
     for i, name in enumerate(("copies", "tensor cores", "softmax")):
-        figure.text(16, y + i * (HIGH + 6) + 18, name, "small soft")
-    return [y + i * (HIGH + 6) for i in range(3)]
+        figure.text(16, y + i * PITCH + 18, name, "small soft")
+    return [y + i * PITCH for i in range(3)]
 
 
 def main():
-    figure = Figure(520, 548, "Step 1: copies, products and softmax take turns. Step 2: copies run beside, and two consumers are in step. Step 3: one's "
+    figure = Figure(520, 592, "Step 1: copies, products and softmax take turns. Step 2: copies run beside, and two consumers are in step. Step 3: one's "
                               "softmax lies under the other's products. Step 4: also under the values of the same consumer.")
     copies, tensor, softmax = step(figure, 40, "Step 1: in turn")
     x = LEFT
@@ -32,7 +32,7 @@ def main():
         span(figure, x + 50 + SCORES + SOFTMAX, tensor, VALUES, "O", "blue")
         x += 54 + SCORES + SOFTMAX + VALUES
 
-    copies, tensor, softmax = step(figure, 176, "Step 2: a producer, and consumers in step")
+    copies, tensor, softmax = step(figure, 188, "Step 2: a producer, and consumers in step")
     span(figure, LEFT, copies, 396, "K, V, K, V, ...", "")
     x = LEFT + 46
     for tile in range(2):
@@ -41,7 +41,7 @@ def main():
             span(figure, x + SCORES + VALUES + 2, softmax + i * HALF, SOFTMAX, "exp", look, HALF)
         x += SCORES + VALUES + SOFTMAX + 4
 
-    copies, tensor, softmax = step(figure, 312, "Step 3: pingpong")
+    copies, tensor, softmax = step(figure, 340, "Step 3: pingpong")
     span(figure, LEFT, copies, 396, "K, V, K, V, ...", "")
     x = LEFT + 46
     for turn in range(4):
@@ -50,7 +50,7 @@ def main():
         span(figure, x + SCORES + VALUES + 2, softmax, SOFTMAX, "exp", look)
         x += SCORES + VALUES + 2
 
-    copies, tensor, softmax = step(figure, 448, "Step 4: and within a warpgroup")
+    copies, tensor, softmax = step(figure, 488, "Step 4: and within a warpgroup")
     span(figure, LEFT, copies, 396, "K, V, K, V, ...", "")
     x = LEFT + 46
     for turn in range(4):

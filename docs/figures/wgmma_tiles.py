@@ -44,7 +44,7 @@ def main():
     for x, name, way in ((left, "K, and Q", "k-major: summed along a row"), (right, "V", "mn-major: summed down the rows")):
         figure.text(x, 28, name, "bold")
         figure.text(x, 48, way, "small soft")
-        figure.text(x, 72, "8 rows of 128 bytes; numbers: pieces", "small soft")
+        figure.text(x, 72, "8 rows; numbers: pieces", "small soft")
     atom(figure, left, 82, k[:4], 2)
     atom(figure, right, 82, v[:1], 16)
     y = 336

@@ -27,7 +27,7 @@ def row(*cells):
 
 def state(event, barrier):
     phase, pending, missing = event[barrier]
-    return f"{phase}: {pending}" + (f" + {missing // 1024} KB" if barrier.startswith("full") and missing else "")
+    return f"{phase}:\u00a0{missing // 1024}\u00a0KB" if missing and not pending else f"{phase}:\u00a0{pending}"
 
 
 def words(event, events):
@@ -48,7 +48,7 @@ def words(event, events):
 
 def ring_table(events):
     """Both slots once round, up to the tile of the second round. Of the second slot the warps are not told one by one."""
-    text = row("", "what happens", *(f"`{barrier}`" for barrier in BARRIERS)) + row("--:", "---", *["---"] * len(BARRIERS))
+    text = row("", "what happens", *(re.sub(r"\[(.)\]", r" \1", barrier) for barrier in BARRIERS)) + row("--:", "---", *["---"] * len(BARRIERS))
     before, number = {barrier: (0, 0, 0) for barrier in BARRIERS}, 0
     for place, event in enumerate(events):
         warp = event["what"].startswith("warp")
