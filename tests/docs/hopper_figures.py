@@ -30,25 +30,27 @@ def state(event, barrier):
     return f"{phase}:\u00a0{missing // 1024}\u00a0KB" if missing and not pending else f"{phase}:\u00a0{pending}"
 
 
+def spelt(barrier):
+    return re.sub(r"\[(.)\]", r" \1", barrier)
+
+
 def words(event, events):
     """What happens, in a reader's words. `events` are this one and those after it."""
     barrier, slot = event["barrier"], event["barrier"][-2]
     parity = 1 - event[barrier][0] % 2  # of the phase that is over
-    if event["what"] == "producer passes":
-        return f"The producer waits for parity {parity} of `{barrier}` and passes."
+    if event["what"].endswith("passes"):
+        return f"{event['what']} {spelt(barrier)}, parity {parity}" + (f": {event['tile']}" if event["tile"] and barrier.startswith("full") else "")
     if event["what"] == "producer announces":
         tile = next(later["tile"] for later in events if later["what"] == "over" and later["barrier"] == barrier)
-        return f"It announces {tile} at `{barrier}` and has TMA bring it."
-    if event["what"] == "consumer passes":
-        return f"The consumer, which waits for parity {parity} of `{barrier}`, passes and reads {event['tile']}."
+        return f"producer announces {tile}"
     if event["what"] == "over":
-        return f"{event['tile']} has landed." if barrier.startswith("full") else f"All four warps have given slot {slot} back."
-    return f"The consumer's {event['what']} slot {slot}."
+        return f"{event['tile']} has landed" if barrier.startswith("full") else f"all warps have: slot {slot} is empty"
+    return f"{event['what']} slot {slot}"
 
 
 def ring_table(events):
     """Both slots once round, up to the tile of the second round. Of the second slot the warps are not told one by one."""
-    text = row("", "what happens", *(re.sub(r"\[(.)\]", r" \1", barrier) for barrier in BARRIERS)) + row("--:", "---", *["---"] * len(BARRIERS))
+    text = row("", "what happens", *map(spelt, BARRIERS)) + row("--:", "---", *["---"] * len(BARRIERS))
     before, number = {barrier: (0, 0, 0) for barrier in BARRIERS}, 0
     for place, event in enumerate(events):
         warp = event["what"].startswith("warp")
