@@ -3,7 +3,7 @@
 
     hopper_figures.py [--check] HOPPER_LAYOUTS
 
-docs/figures/hopper_layouts.json                  what the program prints; wgmma_tiles.py and wgmma_fragments.py draw it
+docs/figures/hopper_layouts.json                  what the program prints; wgmma_tiles.py, wgmma_fragments.py and ring_phases.py draw it
 <!-- simulated ring --> ... <!-- /simulated -->   in the chapter's page: the barriers of a ring of two slots, event by event
 With --check nothing is written: exit code 1 if something differs.
 """
@@ -18,7 +18,9 @@ ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "docs" / "figures"
 PAGE = ROOT / "chapters" / "05_flash_attention_3" / "README.md"
 TABLE = re.compile(r"(<!-- simulated ring -->\n).*?(<!-- /simulated -->)", re.S)
-BARRIERS = ("full[0]", "full[1]", "empty[0]", "empty[1]")
+DRAWN = ("wgmma_tiles", "wgmma_fragments", "ring_phases")
+sys.path.insert(0, str(FIGURES))
+from ring_phases import BARRIERS, spelt, told
 
 
 def row(*cells):
@@ -28,10 +30,6 @@ def row(*cells):
 def state(event, barrier):
     phase, pending, missing = event[barrier]
     return f"{phase}:\u00a0{missing // 1024}\u00a0KB" if missing and not pending else f"{phase}:\u00a0{pending}"
-
-
-def spelt(barrier):
-    return re.sub(r"\[(.)\]", r" \1", barrier)
 
 
 def words(event, events):
@@ -49,21 +47,14 @@ def words(event, events):
 
 
 def ring_table(events):
-    """Both slots once round, up to the tile of the second round. Of the second slot the warps are not told one by one."""
     text = row("", "what happens", *map(spelt, BARRIERS)) + row("--:", "---", *["---"] * len(BARRIERS))
-    before, number = {barrier: (0, 0, 0) for barrier in BARRIERS}, 0
-    for place, event in enumerate(events):
-        warp = event["what"].startswith("warp")
-        told = not warp or event["barrier"] == "empty[0]" and event["empty[0]"][1] > 0  # the last one ends the phase
-        if told:
-            number += 1
-            cells = [f"**{state(event, barrier)}**" if number > 1 and event[barrier] != before[barrier] else state(event, barrier)
-                     for barrier in BARRIERS]
-            text += row(str(number), words(event, events[place:]), *cells)
-            before = event
-        if event["what"] == "consumer passes" and event["full[0]"][0] == 2:
-            return text
-    raise ValueError("the ring never came to its second round")
+    before = None
+    for number, event in enumerate(told(events), 1):
+        cells = [f"**{state(event, barrier)}**" if before and event[barrier] != before[barrier] else state(event, barrier)
+                 for barrier in BARRIERS]
+        text += row(str(number), words(event, events[events.index(event):]), *cells)
+        before = event
+    return text
 
 
 def main():
@@ -83,7 +74,7 @@ def main():
             print(f"{path}: brought up to date")
 
     keep(FIGURES / "hopper_layouts.json", said)
-    for name in () if options.check else ("wgmma_tiles", "wgmma_fragments"):  # docs/check.py holds them against what they are drawn from
+    for name in () if options.check else DRAWN:  # docs/check.py holds them against what they are drawn from
         subprocess.run([sys.executable, FIGURES / f"{name}.py"], check=True)
     page = PAGE.read_text(encoding="utf-8")
     if len(TABLE.findall(page)) != 1:
