@@ -18,17 +18,22 @@ static_assert(std::size(kMomentNames) == kMoments, "one name for each moment");
 
 /// When a warpgroup passed a moment with a tile; 0 if it did not.
 struct Stamps {
-  int64_t at[kMostWarpgroups][kMostTiles][kMoments];
+  int64_t at[kMostTiles][kMostWarpgroups][kMoments];
 };
 
 __device__ Stamps stamps;
+
+constexpr uint32_t kNoQuery = 0xffffffff;  // two NaN: no block's queries begin so
 
 /// A version that keeps a record. Only one block of a launch does, and one thread of a warpgroup.
 template <typename Version>
 struct Recorded : Version {
   __device__ __forceinline__ static void record(Moment moment, int tile) {
-    if (blockIdx.x == gridDim.x / 2 && threadIdx.x % kWarpgroup == 0)
-      stamps.at[threadIdx.x / kWarpgroup][tile][int(moment)] = clock_cycles();
+    // Outside the condition, so that the compiler computes it once for all moments of a pass.
+    int64_t& stamp = stamps.at[tile][threadIdx.x / kWarpgroup][int(moment)];
+    // Right behind a named barrier the machine reads the clock before it waits there. A load does wait.
+    const bool waited = moment != Moment::turn || *dynamic_shared<volatile uint32_t>() != kNoQuery;
+    if (waited && blockIdx.x == gridDim.x / 2 && threadIdx.x % kWarpgroup == 0) stamp = clock_cycles();
   }
 };
 
@@ -86,7 +91,7 @@ std::vector<Pass> take_record() {
     for (int warpgroup = 0; warpgroup < kMostWarpgroups; ++warpgroup) {
       Pass pass{warpgroup, tile, {}};
       for (int moment = 0; moment < kMoments; ++moment)
-        if (const int64_t at = taken->at[warpgroup][tile][moment]; at != 0)
+        if (const int64_t at = taken->at[tile][warpgroup][moment]; at != 0)
           pass.at[kMomentNames[moment]] = at;
       if (!pass.at.empty()) passes.push_back(std::move(pass));
     }

@@ -67,16 +67,15 @@ ordered_json cycles_between(const std::vector<Pass>& passes) {
   return cycles;
 }
 
-/// One row a pass: warpgroup, tile, and when it passed which moment, counted from the first stamp.
-ordered_json rows_of(const std::vector<Pass>& passes) {
+/// One text a pass, "warpgroup 1 tile 30 landed 4342 turn 4405 ...", counted from the first stamp.
+std::vector<std::string> rows_of(const std::vector<Pass>& passes) {
   int64_t first = INT64_MAX;
   for (const Pass& pass : passes)
     for (const auto& [moment, at] : pass.at) first = std::min(first, at);
-  ordered_json rows;
+  std::vector<std::string> rows;
   for (const Pass& pass : passes) {
-    ordered_json row = {{"warpgroup", pass.warpgroup}, {"tile", pass.tile}};
-    for (const auto& [moment, at] : pass.at) row[moment] = at - first;
-    rows.push_back(row);
+    rows.push_back("warpgroup " + std::to_string(pass.warpgroup) + " tile " + std::to_string(pass.tile));
+    for (const auto& [moment, at] : pass.at) rows.back() += " " + moment + " " + std::to_string(at - first);
   }
   return rows;
 }

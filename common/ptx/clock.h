@@ -10,7 +10,7 @@ namespace flashbook {
 __device__ __forceinline__ int64_t clock_cycles() {
 #ifdef __CUDACC__
   int64_t cycles;
-  asm volatile("mov.u64 %0, %%clock64;" : "=l"(cycles) : : "memory");
+  asm volatile("mov.u64 %0, %%clock64;" : "=l"(cycles));
   return cycles;
 #else
   return sim::clock_ticks();
