@@ -46,12 +46,16 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// The median cycles from one moment to the next, over all consumers and the middle half of the tiles:
-/// "softmax_cycles" are those that end with `softmax`, "tile_cycles" a whole tile.
-ordered_json cycles_between(const std::vector<Pass>& passes) {
+/// Over the consumers and the middle half of the tiles: the median cycles from one moment to the next
+/// ("softmax_cycles" are those that end with `softmax`), of a whole tile ("tile_cycles"), and by which the
+/// last consumer begins a tile after the first ("spread_cycles"). "idle_share" is the share of the time in
+/// which no consumer has products under way.
+ordered_json summary_of(const std::vector<Pass>& passes) {
   const int tiles = passes.front().tile + 1;
   std::map<std::string, std::vector<double>> found;
-  std::map<int, const Pass*> before;  // of a warpgroup, its last pass
+  std::map<int, const Pass*> before;             // of a warpgroup, its last pass
+  std::map<int, std::vector<int64_t>> landed;    // of a tile, of all consumers
+  std::vector<std::pair<int64_t, int>> changes;  // of the number of consumers with products under way
   for (const Pass& pass : passes) {
     if (pass.warpgroup == 0) continue;
     const Pass* last = std::exchange(before[pass.warpgroup], &pass);
@@ -61,10 +65,22 @@ ordered_json cycles_between(const std::vector<Pass>& passes) {
     for (const char* moment : kInOrder)
       if (const auto at = pass.at.find(moment); at != pass.at.end())
         found[moment].push_back(double(at->second - std::exchange(from, at->second)));
+    landed[pass.tile].push_back(pass.at.at("landed"));
+    changes.emplace_back(pass.at.at("turn"), 1);
+    changes.emplace_back(pass.at.at(pass.at.contains("values") ? "values" : "scores"), -1);
   }
-  ordered_json cycles;
-  for (const auto& [moment, spans] : found) cycles[moment + "_cycles"] = median(spans);
-  return cycles;
+  for (const auto& [tile, times] : landed)
+    found["spread"].push_back(double(std::ranges::max(times) - std::ranges::min(times)));
+
+  ordered_json summary;
+  for (const auto& [moment, spans] : found) summary[moment + "_cycles"] = median(spans);
+  std::ranges::sort(changes);
+  int64_t idle = 0;
+  int under_way = 0;
+  for (std::size_t i = 0; i + 1 < changes.size(); ++i)
+    if ((under_way += changes[i].second) == 0) idle += changes[i + 1].first - changes[i].first;
+  summary["idle_share"] = double(idle) / double(changes.back().first - changes.front().first);
+  return summary;
 }
 
 /// One text a pass, "warpgroup 1 tile 30 landed 4342 turn 4405 ...", counted from the first stamp.
@@ -108,7 +124,7 @@ int run(const std::string& file) {
                             {"real_time", measured.seconds * 1e3},
                             {"time_unit", "ms"},
                             {"slowdown", measured.seconds / unrecorded.seconds}};
-      entry.update(cycles_between(passes));
+      entry.update(summary_of(passes));
       entry["stamps"] = rows_of(passes);
       std::cout << entry["name"].get<std::string>() << ": " << entry["tile_cycles"] << " cycles a tile\n";
       whole["benchmarks"].push_back(entry);
