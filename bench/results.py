@@ -25,7 +25,7 @@ BOOK_GPU = "h200"  # the machine that the book's numbers come from
 
 LADDER = {"head_dim": 128, "mask": "full", "seqlen": 4096}  # the shape of the README's table and picture: batch 4, heads 16
 
-NAME = re.compile(r"(?P<kind>forward|ablation|ncu|blocks)/(?P<who>ch\d\d/(?:step|b)?\w+|[a-z]\w*)/(?P<dtype>f32|f16|bf16|e4m3)/d(?P<head_dim>\d+)"
+NAME = re.compile(r"(?P<kind>forward|ablation|timeline|ncu|blocks)/(?P<who>ch\d\d/(?:step|b)?\w+|[a-z]\w*)/(?P<dtype>f32|f16|bf16|e4m3)/d(?P<head_dim>\d+)"
                   r"/(?P<mask>full|causal)/n(?P<seqlen>\d+)")
 
 
@@ -47,6 +47,7 @@ class Entry:
     milliseconds: float  # median; NaN if skipped
     values: dict  # the counters: FLOPS, bytes_per_second, workspace_bytes, error, ...
     label: str  # the step in a few words
+    stamps: list  # of timeline/...: {warpgroup, tile, moment: cycles, ...} for each pass of a loop
     skipped: str  # why it was not measured, or ""
 
     @property
@@ -95,7 +96,13 @@ def entry_of(run, context, when, path):
     scale = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}[run["time_unit"]]
     values = {key: value for key, value in run.items() if isinstance(value, (int, float)) and key != "iterations"}
     return Entry(name, context, when, float("nan") if skipped else run["real_time"] * scale, values,
-                 run.get("label", ""), skipped)
+                 run.get("label", ""), [pass_of(text) for text in run.get("stamps", [])], skipped)
+
+
+def pass_of(text):
+    """{"warpgroup": 1, "tile": 30, "landed": 4183, ...} of "warpgroup 1 tile 30 landed 4183 ..."."""
+    words = text.split()
+    return dict(zip(words[::2], map(int, words[1::2])))
 
 
 class Results:
@@ -112,13 +119,13 @@ class Results:
         self.newest = {entry.name: entry for entry in self.history}
 
     def context(self):
-        """The newest file's context, or {} without results."""
-        return self.history[-1].context if self.history else {}
+        """The newest file's context, or {} without results. Timelines are no measurements of speed and do not count."""
+        return next((entry.context for entry in reversed(self.history) if entry.cell["kind"] != "timeline"), {})
 
     def origin(self):
         """The newest file's day and commit, and whether older ones still count."""
         context = self.context()
-        commits = {entry.context["commit"] for entry in self.newest.values()}
+        commits = {entry.context["commit"] for entry in self.newest.values() if entry.cell["kind"] != "timeline"}
         return f"{context['date'][:10]}, commit {context['commit']}" + (" and earlier" if len(commits) > 1 else "")
 
     def measured(self, name):

@@ -117,7 +117,7 @@ def check_figures():
     with tempfile.TemporaryDirectory() as folder:
         copies = Path(folder) / "docs" / "figures"
         copies.mkdir(parents=True)
-        for name in ("chapters", "common"):  # what some figures are drawn from
+        for name in ("bench", "chapters", "common"):  # what some figures are drawn from
             (Path(folder) / name).symlink_to(book.ROOT / name)
         for file in (*figures.glob("*.py"), *figures.glob("*.json")):
             shutil.copy(file, copies)

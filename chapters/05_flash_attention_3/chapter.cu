@@ -50,11 +50,11 @@ void attention(const Shape& shape, const Tensors& tensors, device::Stream stream
           case 1:
             return run_single<T, kHeadDim>(shape, tensors, stream);
           case 2:
-            return run_specialised<T, kHeadDim, false, false>(shape, tensors, stream);
+            return run_specialised<T, SpecialisedFor<kHeadDim, false, false>>(shape, tensors, stream);
           case 3:
-            return run_specialised<T, kHeadDim, true, false>(shape, tensors, stream);
+            return run_specialised<T, SpecialisedFor<kHeadDim, true, false>>(shape, tensors, stream);
           case 4:
-            return run_specialised<T, kHeadDim, true, true>(shape, tensors, stream);
+            return run_specialised<T, SpecialisedFor<kHeadDim, true, true>>(shape, tensors, stream);
           default:
             return with_version<kHeadDim>(
                 shape, [&]<typename Config>() { run_persistent<T, Config>(shape, tensors, stream); });

@@ -78,15 +78,18 @@ void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
                  key_map(shape, t.v, kKeys), static_cast<T*>(t.o), t.lse, problem_of(shape));
 }
 
-/// Steps 2 to 4.
-template <typename T, int kHeadDim, bool kPingpong, bool kOverlap>
+/// The sizes of steps 2 to 4 for a head dimension.
+template <int kHeadDim, bool kPingpong, bool kOverlap>
+using SpecialisedFor =
+    Specialised<kHeadDim, kHeadDim == 64 ? 3 : 2, kHeadDim == 256 ? 80 : 128, 4, kPingpong, kOverlap>;
+
+/// One version of steps 2 to 4.
+template <typename T, typename Config>
 void run_specialised(const Shape& shape, const Tensors& t, device::Stream stream) {
-  constexpr int kConsumers = kHeadDim == 64 ? 3 : 2, kKeys = kHeadDim == 256 ? 80 : 128, kSlots = 4;
-  using Config = Specialised<kHeadDim, kConsumers, kKeys, kSlots, kPingpong, kOverlap>;
-  device::launch(specialised<T, Config>, dim3(query_tiles(shape, kConsumers * kRowsOfWarpgroup)),
+  device::launch(specialised<T, Config>, dim3(query_tiles(shape, Config::kConsumers * kRowsOfWarpgroup)),
                  dim3(Config::kThreads), sizeof(SpecialisedShared<T, Config>), stream,
-                 query_map(shape, t.q, kRowsOfWarpgroup), key_map(shape, t.k, kKeys),
-                 key_map(shape, t.v, kKeys), static_cast<T*>(t.o), t.lse, problem_of(shape));
+                 query_map(shape, t.q, kRowsOfWarpgroup), key_map(shape, t.k, Config::kKeys),
+                 key_map(shape, t.v, Config::kKeys), static_cast<T*>(t.o), t.lse, problem_of(shape));
 }
 
 /// Sets step 5's counter to 0, before the kernel that counts. One thread.

@@ -15,6 +15,7 @@
 //| Nobody counts tiles: producer and consumers walk the same order, each with a place of its own, and the barriers keep
 //| them less than one round apart. That is what makes one bit of parity enough.
 #pragma once
+#include "chapters/05_flash_attention_3/moments.cuh"
 #include "chapters/05_flash_attention_3/tiles.cuh"
 #include "common/ptx/mbarrier.h"
 
@@ -89,7 +90,7 @@ __device__ __forceinline__ void release(Ring<T, kKeys, kHeadDim, kSlots>& ring, 
 //| | keys first | K3 | K2 | V3 | K1 | V2 | K0 | V1 V0 |
 
 /// Streams the K and V of `tiles` tiles of keys through the ring, the last first. One thread of the producer.
-template <bool kKeysFirst, typename T, int kKeys, int kHeadDim, int kSlots>
+template <typename Config, bool kKeysFirst, typename T, int kKeys, int kHeadDim, int kSlots>
 __device__ __forceinline__ void stream(Ring<T, kKeys, kHeadDim, kSlots>& ring, Place<kSlots>& place,
                                        const CUtensorMap& k_map, const CUtensorMap& v_map, int tiles,
                                        int kv_head) {
@@ -97,8 +98,12 @@ __device__ __forceinline__ void stream(Ring<T, kKeys, kHeadDim, kSlots>& ring, P
 #pragma unroll 1  // the producer has few registers
   for (int tile = tiles - 1; tile >= 0; --tile) {
     const int k_tile = kKeysFirst ? tile - 1 : tile;
-    if (k_tile >= 0) fill(ring, place, k_map, k_tile * kKeys, kv_head);
+    if (k_tile >= 0) {
+      fill(ring, place, k_map, k_tile * kKeys, kv_head);
+      Config::record(Moment::keys_sent, k_tile);
+    }
     fill(ring, place, v_map, tile * kKeys, kv_head);
+    Config::record(Moment::values_sent, tile);
   }
 }
 

@@ -83,6 +83,17 @@ class Reading(Case):
         with self.refused("skipped: needs 9 GB"):
             measured.measured(STEP1)
 
+    def test_a_timeline_has_stamps_and_says_nothing_of_speed(self):
+        name = "timeline/ch05/step3/bf16/d64/full/n4096"
+        self.write(run_of(STEP1))
+        self.write(run_of(name, tile_cycles=2811.0, stamps=["warpgroup 1 tile 30 turn 5 issued 9", "warpgroup 2 tile 30 turn 11"]))
+        measured = results.load(self.folder)
+        self.assertEqual(measured.measured(name).stamps, [{"warpgroup": 1, "tile": 30, "turn": 5, "issued": 9},
+                                                          {"warpgroup": 2, "tile": 30, "turn": 11}])
+        self.assertEqual(measured.measured(name).values["tile_cycles"], 2811.0)
+        self.assertEqual(measured.context()["commit"], "abc1")
+        self.assertEqual(measured.origin(), "2026-01-01, commit abc1")
+
     def test_refuses_the_simulator(self):
         path = self.write(run_of(STEP1), machine="simulator")
         with self.refused("simulator"):

@@ -55,7 +55,7 @@ __global__ void walk(const __grid_constant__ CUtensorMap k_map, const __grid_con
   }
   __syncthreads();
   Place<kSlots> place;
-  if (threadIdx.x == 0) stream<true>(ring, place, k_map, v_map, kTiles, 0);
+  if (threadIdx.x == 0) stream<Unrecorded, true>(ring, place, k_map, v_map, kTiles, 0);
   if (threadIdx.x < kWarpgroup) return;
   for (int i = 0; i < 2 * kTiles; ++i) {
     wait_full(ring, place);
