@@ -21,7 +21,7 @@ def step(figure, y, title):
 
 
 def main():
-    figure = Figure(520, 592, "Step 1: copies, products and softmax take turns. Step 2: copies run beside, and two consumers are in step. Step 3: one's "
+    figure = Figure(520, 604, "Step 1: copies, products and softmax take turns. Step 2: copies run beside, and two consumers are in step. Step 3: one's "
                               "softmax lies under the other's products. Step 4: also under the values of the same consumer.")
     copies, tensor, softmax = step(figure, 40, "Step 1: in turn")
     x = LEFT
