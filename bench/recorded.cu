@@ -1,5 +1,7 @@
-#include <algorithm>
+#include <iterator>
 #include <memory>
+#include <span>
+#include <type_traits>
 
 #include "bench/recorded.h"
 #include "chapters/05_flash_attention_3/chapter.h"
