@@ -25,4 +25,13 @@ class MachineTest : public testing::Test {
   }
 };
 
+/// The same for tests of what only Hopper has.
+class HopperTest : public MachineTest {
+ protected:
+  void SetUp() override {
+    MachineTest::SetUp();
+    if (!IsSkipped() && device::info().compute_capability != 90) GTEST_SKIP() << "this GPU is not a Hopper";
+  }
+};
+
 }  // namespace flashbook
