@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kNormThreads)
 //~   for (int tile = 0; tile < tiles; ++tile) {
 //~     const int slot = tile % kNormSlots, round = tile / kNormSlots;
 //~     const int row = threadIdx.x / 4, key = tile * kNormRows + row;  // four threads a row, a quarter each
-//~     mbarrier_wait(&shared.full[slot], round % 2);  // the tile has landed
+//~     mbarrier_wait(&shared.full[slot], round % 2);                   // the tile has landed
 //~     float sum = 0.0f;
 //~     for (int i = threadIdx.x % 4; i < kNormDim; i += 4) {
 //~       const float x = to_float(shared.tile[slot].element[0][row][i]);

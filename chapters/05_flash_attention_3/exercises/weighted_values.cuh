@@ -72,13 +72,12 @@ __global__ void __launch_bounds__(kWarpgroup)
 //~     load(shared.p, p_map, &shared.landed, 0, 0);
 //~     tma_load(shared.v, v_map, &shared.landed, {0, 0, 0, 0});
 //~   }
-//~   __syncthreads();                     // the barrier is ready
+//~   __syncthreads();                   // the barrier is ready
 //~   mbarrier_wait(&shared.landed, 0);  // P and V are in
 //~
 //~   const uint64_t p = rows_descriptor(shared.p);
-//~   // The next columns are a panel on, the next 8 keys are 8 rows on.
-//~   const uint64_t v =
-//~       wgmma_descriptor<Swizzle::b64>(shared.v, kMixKeys * kPanelRowBytes, 8 * kNarrowRowBytes);
+//~   // The next 32 columns are a panel on, the next 8 keys are 8 rows on.
+//~   const uint64_t v = wgmma_descriptor<Swizzle::b64>(shared.v, kMixKeys * kPanelRowBytes, 8 * kNarrowRowBytes);
 //~   float sums[kHeadDim / 2];
 //~   wgmma_fence();
 //~ #pragma unroll
