@@ -16,7 +16,12 @@ SoftmaxState state_of(const std::vector<float>& scores) {
 
 SoftmaxState merged(SoftmaxState state, const SoftmaxState& part) {
   merge(state, part);
-  return state;
+  return observed(state);
+}
+
+SoftmaxState updated(SoftmaxState state, float score) {
+  update(state, score);
+  return observed(state);
 }
 
 void expect_state(const SoftmaxState& got, const SoftmaxState& want) {
@@ -37,16 +42,16 @@ TEST(Merge, FromEitherSide) {
 TEST(Merge, OneScoreAtATime) {
   const std::vector<float> scores = random_numbers(500, 1, 5);
   SoftmaxState state;
-  for (float score : scores) update(state, score);
+  for (float score : scores) state = updated(state, score);
   expect_state(state, state_of(scores));
 }
 
 TEST(Merge, SaysWhatItMultipliedBy) {
   SoftmaxState state = state_of({1});
-  const Factors up = merge(state, state_of({3}));
+  const Factors up = observed(merge(state, state_of({3})));
   EXPECT_FLOAT_EQ(up.correction, std::exp(-2.0f));
   EXPECT_FLOAT_EQ(up.weight, 1);
-  const Factors down = merge(state, state_of({2}));
+  const Factors down = observed(merge(state, state_of({2})));
   EXPECT_FLOAT_EQ(down.correction, 1);
   EXPECT_FLOAT_EQ(down.weight, std::exp(-1.0f));
 }
@@ -56,12 +61,11 @@ TEST(Merge, ScoresWhoseExponentialIsInfinite) {
 }
 
 TEST(Merge, MaskedPartsLeaveNoNaN) {
-  SoftmaxState state;
-  update(state, kMinusInfinity);
+  SoftmaxState state = updated({}, kMinusInfinity);
   expect_state(state, SoftmaxState());
-  update(state, 7);
+  state = updated(state, 7);
   expect_state(state, {.row_max = 7, .row_sum = 1});
-  update(state, kMinusInfinity);
+  state = updated(state, kMinusInfinity);
   expect_state(state, {.row_max = 7, .row_sum = 1});
 }
 
