@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Cuts the student's tree: python3 course/handout.py DIR. DIR is made, whole or not at all; exit code 2 if it cannot be."""
+import json
 import os
 import posixpath
 import re
@@ -21,8 +22,11 @@ HANDED_OUT = (
     "chapters/*/exercises/exercises.json",
     "common/CMakeLists.txt", "common/*.h", "common/*.cpp", "common/*.cu",
     "docs/pages/*.md", "docs/figures/*.svg", "docs/plots/*.svg",
+    "docs/figures/interactive/*.js",
     "tests/CMakeLists.txt", "tests/require_gpu.h", "tests/chapters/*", "tests/support/*", "tests/exercises/*",
+    "course/manifest.py", "course/regions.py", "course/student.py", "course/try.py", "course/watch.py",
 )
+KEPT = ("tests/exercises/hidden/*",)
 # In CMake files: what belongs to the house's own tests and tools, whose sources stay at home.
 HOUSE = re.compile(r"^ *# BEGIN HOUSE\n.*?^ *# END HOUSE\n", re.MULTILINE | re.DOTALL)
 # In a page: lines of a source that it names.
@@ -44,7 +48,10 @@ def files_of_tree(root):
 
 
 def handed_out_files(root):
-    return [name for name in files_of_tree(root) if any(fnmatch(name, pattern) for pattern in HANDED_OUT)]
+    def matches(name, patterns):
+        return any(fnmatch(name, pattern) for pattern in patterns)
+
+    return [name for name in files_of_tree(root) if matches(name, HANDED_OUT) and not matches(name, KEPT)]
 
 
 def readme(root, exercises):
@@ -79,11 +86,21 @@ def page_with_own_links(name, text, files):
     return LINK.sub(replace, text)
 
 
+def manifest_of_students(text):
+    """exercises.json without the hidden tests."""
+    entries = json.loads(text)
+    for entry in entries:
+        entry["tests"] = [test for test in entry["tests"] if not test.get("hidden")]
+    return json.dumps(entries, indent=2, ensure_ascii=False) + "\n"
+
+
 def contents(root, name, exercises, solved=()):
     """What the hand-out has in its file `name`."""
     text = (root / name).read_text(encoding="utf-8")
     if fnmatch(name, "chapters/*/README.md"):
         text = page_without_solutions(root, name, text)
+    if name.endswith("/exercises.json"):
+        return manifest_of_students(text)
     if name.endswith(".md"):
         return page_with_own_links(name, text, handed_out_files(root))
     if name.startswith("chapters/") and "SOLUTION" in text:

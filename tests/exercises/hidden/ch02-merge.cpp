@@ -16,13 +16,9 @@ TEST(Merge, PartsOfEverySize) {
 
 TEST(Merge, SaysWhatItMultipliedEmptyPartsBy) {
   SoftmaxState state = state_of({2});
-  const Factors masked = observed(merge(state, SoftmaxState()));
-  EXPECT_FLOAT_EQ(masked.correction, 1);
-  EXPECT_FLOAT_EQ(masked.weight, 0);
+  expect_factors(observed(merge(state, SoftmaxState())), 1, 0);
   SoftmaxState empty;
-  const Factors both = observed(merge(empty, SoftmaxState()));
-  EXPECT_FLOAT_EQ(both.correction, 1);
-  EXPECT_FLOAT_EQ(both.weight, 0);
+  expect_factors(observed(merge(empty, SoftmaxState())), 1, 0);
 }
 
 }  // namespace

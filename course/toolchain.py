@@ -1,0 +1,102 @@
+"""Compiles exercises with a text of one's choice in the place of the book's. The commands are those that Ninja has for the book's own
+build; only the folder of the sources is another. Libraries hold no exercise and are taken from that build as they are."""
+import shlex
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import handout
+from regions import Fault, cut
+from sandbox import Limits
+
+COMPILE = Limits(seconds=120, file=256 << 20)
+
+
+@dataclass
+class Program:
+    path: Path = None  # of the program
+    log: str = ""  # why there is none
+
+
+def without_dependencies(words):
+    """A compile command without the options that write dependencies."""
+    kept, skip = [], False
+    for word in words:
+        if skip:
+            skip = False
+        elif word in ("-MT", "-MF"):
+            skip = True
+        elif word != "-MD":
+            kept.append(word)
+    return kept
+
+
+class Toolchain:
+    """Sources as students have them, with hidden tests, in the folder `tree`; `build` is the book's own build."""
+
+    def __init__(self, root, build, tree, sandbox, exercises):
+        self.root, self.build, self.tree, self.sandbox = root, build, tree, sandbox
+        self.titles = {e.id: e.title for e in exercises}
+        tree.mkdir()
+        handout.write(root, tree)
+        if (root / "tests/exercises/hidden").is_dir():
+            shutil.copytree(root / "tests/exercises/hidden", tree / "tests/exercises/hidden")
+        self.files = {e.id: e.file for e in exercises}
+
+    def commands(self, target):
+        listed = subprocess.run(["ninja", "-C", self.build, "-t", "commands", target], stdout=subprocess.PIPE, text=True, check=False)
+        if listed.returncode:
+            raise Fault(f"{self.build} cannot build {target}: build the target exercises there first")
+        return [shlex.split(line) for line in listed.stdout.splitlines()]
+
+    def texts(self, exercise, answer, solved=()):
+        """The files that change, by name: those of the exercise and of what it needs, which is solved."""
+        needed = [exercise.id, *exercise.needs]
+        return {file: cut((self.root / file).read_text(encoding="utf-8"), file, self.titles, [*exercise.needs, *solved],
+                          {exercise.id: answer} if answer else None)
+                for file in {self.files[id] for id in needed}}
+
+    def program(self, target, changed, texts, folder):
+        """Makes the program `target` in the new folder `folder`, with `texts` in the place of the tree's files. Sources for which
+        `changed` says so are compiled; what else it takes is the build's."""
+        for name, text in texts.items():
+            (folder / "sources" / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "sources" / name).write_text(text, encoding="utf-8")
+        *commands, link = self.commands(target)
+        linked, in_libraries = {}, []
+        for words in commands:
+            if "-c" not in words or not changed(Path(words[words.index("-c") + 1])):
+                continue
+            output = words.index("-o") + 1
+            made, words[output] = words[output], str(folder / f"{len(linked) + len(in_libraries)}.o")
+            if made in link:
+                linked[made] = words[output]
+            else:
+                in_libraries.append(words[output])
+            own = f"-I{self.root}"
+            at = words.index(own)
+            words = [word if word == own else word.replace(f"{self.root}/", f"{self.tree}/") for word in words]
+            words[at:at + 1] = [f"-I{folder / 'sources'}", f"-I{self.tree}"]
+            done = self.sandbox.run([*without_dependencies(words), "-fno-diagnostics-show-caret"], folder, COMPILE)
+            if done.code != 0:
+                return Program(log=self.readable(done, folder))
+        link = [linked.get(word, word) for word in link if word not in (":", "&&")]
+        link = [str(self.build / word) if not word.startswith(("/", "-")) and (self.build / word).exists() else word for word in link]
+        path = folder / target
+        output = link.index("-o") + 1
+        link[output:output + 1] = [str(path), *in_libraries]  # before the libraries, which are asked for what is still missing
+        done = self.sandbox.run(link, folder, COMPILE)
+        return Program(path=path) if done.code == 0 else Program(log=self.readable(done, folder))
+
+    def exercise(self, exercise, answer, folder, solved=()):
+        """The exercise's program, with a student's answer, or the stub if there is none."""
+        return self.program(exercise.program, lambda source: source.stem == exercise.id, self.texts(exercise, answer, solved), folder)
+
+    def readable(self, outcome, folder):
+        """A compiler's messages, with names as students know them."""
+        text = outcome.output
+        for place in (folder / "sources", self.tree, self.root):
+            text = text.replace(f"{place}/", "")
+        lines = [line for line in text.splitlines() if not line.startswith("In file included from") and not line.startswith("        ")]
+        return ("\n".join(lines)[:4000] + ("\n" + outcome.trouble if outcome.trouble else "")).strip()
