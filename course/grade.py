@@ -20,7 +20,7 @@ import speed
 import submission
 from judge import MODES, Judge
 from regions import Fault
-from sandbox import Sandbox
+from sandbox import Limits, Sandbox
 from toolchain import Toolchain
 
 
@@ -76,9 +76,8 @@ def modes_of(root, exercise):
 class Grader:
     """The book's own build, and folders for what is compiled with it. To be used in a `with`."""
 
-    def __init__(self, root, exercises, seed, walls=True):
-        """`walls`: whether the gate reads what students wrote; tests of the other walls leave it out."""
-        self.root, self.exercises, self.seed, self.walls = Path(root).resolve(), exercises, seed, walls
+    def __init__(self, root, exercises, seed, limits=Limits()):
+        self.root, self.exercises, self.seed, self.limits = Path(root).resolve(), exercises, seed, limits
         self.build = self.root / "build" / "sim"
         for exercise in exercises:
             if not (self.build / "bin" / exercise.program).exists():
@@ -92,21 +91,22 @@ class Grader:
         self.private.mkdir(0o700)
         self.programs.mkdir(0o711)
         self.sandbox = Sandbox(hidden=[self.root, self.private, Path.home()])
-        self.judge = Judge(self.build, self.sandbox, self.private)
+        self.judge = Judge(self.build, self.sandbox, self.private, self.limits)
         self.toolchain = Toolchain(self.root, self.build, self.private / "tree", Sandbox(lend=False), manifest.load(self.root))
         return self
 
     def __exit__(self, *_):
         self.folder.cleanup()
 
-    def exercise(self, exercise, answer, solved=()):
-        """Compiles and tests one exercise with an answer, or as it is handed out if there is none."""
-        if answer and self.walls:
+    def exercise(self, exercise, answer, gated=True, modes=None):
+        """Compiles and tests one exercise with an answer, or as it is handed out if there is none. `gated`: whether the gate reads the
+        answer first. `modes`: of the simulator, if not all that the exercise knows."""
+        if answer and gated:
             objections = gate.objections(answer.lines, answer.line)
             if objections:
                 return Result(exercise, "\n".join(f"{exercise.file}:{line}: {text}" for line, text in objections[:10]))
         folder = Path(tempfile.mkdtemp(prefix=f"{exercise.id}-", dir=self.private))
-        program = self.toolchain.exercise(exercise, answer, folder, solved)
+        program = self.toolchain.exercise(exercise, answer, folder)
         if not program.path:
             return Result(exercise, f"it does not compile:\n{program.log}")
         shelf = Path(tempfile.mkdtemp(prefix=f"{exercise.id}-", dir=self.programs))
@@ -115,7 +115,7 @@ class Grader:
         place = program.path.rename(shelf / "program")
         result = Result(exercise)
         for test in exercise.tests:
-            for mode in modes_of(self.root, exercise):
+            for mode in modes or modes_of(self.root, exercise):
                 verdict = self.judge.run(place, exercise, test.name, mode, self.seed)
                 result.verdicts[test.name] = verdict
                 if not verdict.passed:

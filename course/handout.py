@@ -24,7 +24,7 @@ HANDED_OUT = (
     "docs/pages/*.md", "docs/figures/*.svg", "docs/plots/*.svg",
     "docs/figures/interactive/*.js",
     "tests/CMakeLists.txt", "tests/require_gpu.h", "tests/chapters/*", "tests/support/*", "tests/exercises/*",
-    "course/manifest.py", "course/regions.py", "course/student.py", "course/try.py", "course/watch.py",
+    "course/attempt.py", "course/gtest.py", "course/manifest.py", "course/regions.py", "course/try_exercise.py", "course/watch.py",
 )
 KEPT = ("tests/exercises/hidden/*",)
 # In CMake files: what belongs to the house's own tests and tools, whose sources stay at home.

@@ -12,6 +12,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import gtest
+from regions import Fault
+
 # Mounts: the folder of the program stays writable, everything else is read-only, and the hidden folders are empty. The program is no
 # init of its namespace, since an init ignores the signals by which a crash is told.
 FENCE = """\
@@ -51,18 +54,7 @@ class Outcome:
         """How the program ended, if it did not end by itself; empty if it did."""
         if self.stopped:
             return self.stopped
-        if self.code < 0:
-            try:
-                name = signal.Signals(-self.code).name
-            except ValueError:
-                name = str(-self.code)
-            return f"it crashed ({name}: {NAMES.get(name, 'see man 7 signal')})"
-        return ""
-
-
-NAMES = {"SIGSEGV": "an address that is not there", "SIGABRT": "it gave up", "SIGFPE": "a whole number divided by 0",
-         "SIGILL": "not an instruction", "SIGKILL": "stopped by the system, perhaps for its memory", "SIGBUS": "a wrong address",
-         "SIGXCPU": "too much time", "SIGXFSZ": "a file grew too large", "SIGSYS": "a forbidden call", "SIGTRAP": "a trap"}
+        return gtest.crash(self.code) if self.code < 0 else ""
 
 
 def printable(text):
@@ -96,6 +88,9 @@ class Sandbox:
         self.missing = []
         self.others = 0 if self.root else processes_of_this_user()
         self.lends = lend and self.root and succeeds("setpriv", f"--reuid={NOBODIES[0]}", "--clear-groups", "true")
+        if lend and self.root and not self.lends:
+            raise Fault("a submission would run as root, which no limit binds: setpriv (package util-linux) does not work here. "
+                        "Grade as another user")
         user = [] if self.root else ["--user", "--map-root-user"]
         for self.spaces, self.mounts in ((["unshare", *user, *SPACES], True), (["unshare", *user, "--net"], False), ([], False)):
             with tempfile.TemporaryDirectory() as folder:
@@ -106,8 +101,6 @@ class Sandbox:
         if not self.mounts:
             what = "what everybody may" if self.root else "what you may"
             self.missing.append(f"a submission may read and write {what}, also outside its folder")
-        if lend and self.root and not self.lends:
-            self.missing.append("a submission runs as root (setpriv does not work here)")
 
     def command(self, command, folder, user, limits):
         """`command` behind the fence."""
@@ -168,7 +161,7 @@ def watch(process, start, limits):
             elif not selector.get_map():
                 time.sleep(0.005)
             if time.monotonic() - start > limits.seconds:
-                stopped = f"it still ran after {limits.seconds:.0f} s and was stopped: is there a loop that never ends?"
+                stopped = gtest.endless(limits.seconds)
             elif resident(process.pid) > limits.memory:
                 stopped = f"it took more than {limits.memory >> 20} MB of memory and was stopped"
     try:

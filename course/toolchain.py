@@ -89,9 +89,9 @@ class Toolchain:
         done = self.sandbox.run(link, folder, COMPILE)
         return Program(path=path) if done.code == 0 else Program(log=self.readable(done, folder))
 
-    def exercise(self, exercise, answer, folder, solved=()):
+    def exercise(self, exercise, answer, folder):
         """The exercise's program, with a student's answer, or the stub if there is none."""
-        return self.program(exercise.program, lambda source: source.stem == exercise.id, self.texts(exercise, answer, solved), folder)
+        return self.program(exercise.program, lambda source: source.stem == exercise.id, self.texts(exercise, answer), folder)
 
     def readable(self, outcome, folder):
         """A compiler's messages, with names as students know them."""
