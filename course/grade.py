@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Grades a submission: python3 course/grade.py SUBMISSION [NN ...] [--out DIR] [--seed N]. SUBMISSION is a student's tree, or a folder with
+"""Grades a submission: python3 course/grade.py SUBMISSION [NN ...] [--out DIR] [--seed N] [--jobs N]. SUBMISSION is a student's tree, or a folder with
 the files that were edited. Writes report.md and Gradescope's results.json into DIR. Exit code 0 if it could be graded, whatever the
 grade; 2 if it could not."""
 import argparse
@@ -160,11 +160,12 @@ def main():
     parser.add_argument("chapters", nargs="*", help="two digits each; default: all that have exercises")
     parser.add_argument("--out", help="folder for report.md and results.json (default: build/grades/NAME)")
     parser.add_argument("--seed", type=int, help="inputs of an earlier grading, to repeat it (default: new ones)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="exercises at a time (default: one a core)")
     arguments = parser.parse_args()
     seed = secrets.randbelow(1 << 31) if arguments.seed is None else arguments.seed
     try:
         exercises = chosen(manifest.load(), arguments.chapters)
-        graded = grade(manifest.ROOT, arguments.submission, exercises, seed, os.cpu_count() or 1)
+        graded = grade(manifest.ROOT, arguments.submission, exercises, seed, max(1, arguments.jobs))
     except Fault as fault:
         print(f"course grade: {fault}", file=sys.stderr)
         sys.exit(2)

@@ -97,9 +97,9 @@ def gradescope(grade):
             tests.append(entry)
         if result.timing:
             tests.append(speed_entry(result, f"{number}.{len(exercise.tests) + 1}"))
-    return {"score": grade.points, "execution_time": round(grade.seconds), "output": "\n".join([summary(grade), *grade.missing]),
+    return {"score": grade.points, "execution_time": round(grade.seconds), "output": summary(grade),
             "output_format": "text", "test_output_format": "text", "test_name_format": "text", "visibility": "visible",
-            "stdout_visibility": "hidden", "tests": tests, "extra_data": {"seed": grade.seed}}
+            "stdout_visibility": "hidden", "tests": tests, "extra_data": {"seed": grade.seed, "sandbox lacks": grade.missing}}
 
 
 def speed_entry(result, number):

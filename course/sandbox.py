@@ -131,8 +131,20 @@ class Sandbox:
             return Outcome(127, f"{error.filename}: {error.strerror}", 0)
         with process:
             output, stopped = watch(process, start, limits)
+        if self.lends and not self.mounts:
+            end_processes_of(user)  # with namespaces they ended with the first of them
         code = process.returncode
         return Outcome(128 - code if code > 128 else code, printable(output.decode(errors="replace")), time.monotonic() - start, stopped)
+
+
+def end_processes_of(user):
+    """Ends all that a lent user still runs."""
+    for process in Path("/proc").glob("[0-9]*"):
+        if owner(process) == user:
+            try:
+                os.kill(int(process.name), signal.SIGKILL)
+            except ProcessLookupError:
+                pass
 
 
 def resident(pid):
