@@ -30,7 +30,8 @@ void report(benchmark::State& state, const Cell& cell, const Measurement& result
     return;
   }
   for (auto _ : state) state.SetIterationTime(result.seconds);
-  state.SetLabel(cell.chapter->steps[cell.step - 1].name);
+  state.SetLabel(cell.block_size != nullptr ? "tiles of " + std::to_string(cell.block_size->rows)
+                                            : cell.chapter->steps[cell.step - 1].name);
   state.counters = {
       {"runs", result.runs},
       {"spread", result.spread},

@@ -69,13 +69,28 @@ void append_cells(const Chapter& chapter, const Selection& selection, std::vecto
               cells.push_back({&chapter, step, shape_of(grid, dtype, head_dim, causal, seqlen)});
 }
 
+/// The sweep over block sizes: one length without a mask, if nothing else is asked for.
+std::vector<Cell> block_size_cells(Selection selection) {
+  if (selection.masks.empty()) selection.masks = {false};
+  if (selection.seqlens.empty() && device::machine() == device::Machine::gpu) selection.seqlens = {4096};
+  std::vector<Cell> cells;
+  for (const BlockSize& size : flash_attention_1_block_sizes()) {
+    const std::size_t before = cells.size();
+    append_cells(size.chapter, selection, cells);
+    for (std::size_t i = before; i < cells.size(); ++i) cells[i].block_size = &size;
+  }
+  return cells;
+}
+
 }  // namespace
 
 std::string name_of(const Cell& cell) {
   const Shape& shape = cell.shape;
   const std::string chapter = (cell.chapter->number < 10 ? "0" : "") + std::to_string(cell.chapter->number);
-  return "forward/ch" + chapter + "/step" + std::to_string(cell.step) + "/" +
-         std::string(name_of(shape.dtype)) + "/d" + std::to_string(shape.head_dim) +
+  const std::string who = cell.block_size != nullptr
+                              ? "blocks/ch" + chapter + "/b" + std::to_string(cell.block_size->rows)
+                              : "forward/ch" + chapter + "/step" + std::to_string(cell.step);
+  return who + "/" + std::string(name_of(shape.dtype)) + "/d" + std::to_string(shape.head_dim) +
          (shape.causal ? "/causal" : "/full") + "/n" + std::to_string(shape.seqlen_q);
 }
 
@@ -85,8 +100,10 @@ std::vector<Cell> make_grid(const Selection& selection) {
       throw InputError("--chapter is " + std::to_string(number) + ": the book has chapters 1 to " +
                        std::to_string(all_chapters().back()->number));
   std::vector<Cell> cells;
+  if (selection.block_sizes) cells = block_size_cells(selection);
   for (const Chapter* chapter : all_chapters())
-    if (picks(selection.chapters, chapter->number)) append_cells(*chapter, selection, cells);
+    if (!selection.block_sizes && picks(selection.chapters, chapter->number))
+      append_cells(*chapter, selection, cells);
   if (cells.empty())
     throw InputError("no chapter has such a cell: --step, --dtype or --chapter asks for what does not exist");
   for (const Cell& cell : cells) validate(cell.shape);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "chapters/03_flash_attention_1/blocks.h"
 #include "common/app/chapter.h"
 
 namespace flashbook {
@@ -13,6 +14,7 @@ struct Cell {
   const Chapter* chapter;
   int step;
   Shape shape;
+  const BlockSize* block_size = nullptr;  ///< of the sweep over block sizes; else null
 };
 
 /// What the user picked. An empty list means the chapter's own grid.
@@ -23,16 +25,19 @@ struct Selection {
   std::vector<int> head_dims;
   std::vector<bool> masks;  ///< true: causal
   std::vector<int> seqlens;
+  bool block_sizes = false;  ///< measure the sweep over block sizes, and nothing else
 };
 
-/// The name under which a result is filed: "forward/ch01/step2/bf16/d128/causal/n2048".
+/// The name under which a result is filed: "forward/ch01/step2/bf16/d128/causal/n2048", or
+/// "blocks/ch03/b64/bf16/d128/full/n4096" in the sweep over block sizes.
 std::string name_of(const Cell& cell);
 
 /// The cells of the chapters picked, chapter by chapter, a shape's steps side by side.
 ///
 /// A chapter on a GPU has the papers' grid: batch * N = 16384 tokens, heads * head_dim = 2048, N from 512 to
-/// 16k. A chapter on the host has one head, N from 512 to 4096; the simulator two tiny shapes. Throws
-/// InputError if the selection names a chapter or a step that does not exist, or if no cell is left.
+/// 16k. The sweep over block sizes has N = 4096 of it, without a mask. A chapter on the host has one head, N
+/// from 512 to 4096; the simulator two tiny shapes. Throws InputError if the selection names a chapter or a
+/// step that does not exist, or if no cell is left.
 std::vector<Cell> make_grid(const Selection& selection);
 
 }  // namespace flashbook

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws the book's plots from its result files, as PNG and SVG, into docs/plots.
 
-    plot.py [--results FOLDER] [--out FOLDER] [PLOT...]     PLOT: ladder, seqlen, memory, roofline, host (default: all that have data)
+    plot.py [--results FOLDER] [--out FOLDER] [PLOT...]     PLOT: ladder, seqlen, memory, roofline, host, blocks (default: all that have data)
 
 Transparent, with colours that carry on white and on black. The same results give the same bytes. Needs matplotlib (Debian:
 python3-matplotlib, seen by /usr/bin/python3).
@@ -327,7 +327,46 @@ def host(measured, folder):
     return True
 
 
-PLOTS = {draw.__name__: draw for draw in (ladder, seqlen, memory, roofline, host)}
+def blocks(measured, folder):
+    """Lines by block size, a panel each: time, bytes asked for, shared memory, warps at a time. Step 2 of chapter 3."""
+    found = {}
+    for entry in measured.newest.values():
+        if entry.cell["kind"] == "blocks" and entry.cell["seqlen"] == LADDER["seqlen"] and entry.cell["mask"] == LADDER["mask"]:
+            found.setdefault(entry.cell["head_dim"], {})[int(entry.cell["who"].split("/b")[1])] = entry
+    if not found:
+        return False
+    panels = {"time, ms": lambda e: e.milliseconds,
+              "GB asked for": lambda e: e.values["bytes_per_second"] * e.milliseconds / 1e12,
+              "shared memory of a block, KB": lambda e: e.values["kernel1_shared_bytes"] / 1024,
+              "warps on a multiprocessor": lambda e: 8 * e.values["kernel1_blocks"]}
+    sizes = sorted({rows for by_rows in found.values() for rows in by_rows})
+    figure, grid = plt.subplots(2, 2, figsize=(7, 4.8), sharex=True)
+    for axes, (title, value) in zip(grid.flat, panels.items()):
+        for head_dim, mark, colour in ((64, "o", CHAPTERS[2]), (128, "s", CHAPTERS[3]), (256, "^", CHAPTERS[5])):
+            by_rows = {rows: entry for rows, entry in sorted(found.get(head_dim, {}).items())}
+            fitting = {rows: value(entry) for rows, entry in by_rows.items() if not entry.skipped}
+            axes.plot(list(fitting), list(fitting.values()), mark + "-", ms=4.5, lw=1.6, color=colour, label=f"head_dim {head_dim}")
+            lacking = [rows for rows, entry in by_rows.items() if "does not fit" in entry.skipped]
+            axes.plot(lacking, [0.04] * len(lacking), "x", color=ALARM, ms=7, mew=1.6, transform=axes.get_xaxis_transform())
+        axes.set_title(title)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sizes, sizes)
+        axes.minorticks_off()
+        axes.set_ylim(bottom=0)
+        axes.grid()
+    grid[1, 0].set_ylim(top=255)
+    grid[1, 0].axhline(227, color=ALARM, lw=1, ls="--")
+    grid[1, 0].annotate("a block has 227", (sizes[0], 227), (0, -9), textcoords="offset points", color=ALARM, fontsize=7.5)
+    for axes in grid[1]:
+        axes.set_xlabel("queries and keys of a tile")
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="lower left", bbox_to_anchor=(0, 1), ncol=3, fontsize=8, borderaxespad=0)
+    lacking = "× marks what does not fit. " if any(e.skipped for by_rows in found.values() for e in by_rows.values()) else ""
+    foot(figure, measured, f"{lacking}Chapter 3 step 2, batch 4, heads x head_dim 2048, N {short(LADDER['seqlen'])}, no mask, BF16")
+    save(figure, folder, "blocks")
+    return True
+
+
+PLOTS = {draw.__name__: draw for draw in (ladder, seqlen, memory, roofline, host, blocks)}
 
 
 def main():

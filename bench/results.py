@@ -25,7 +25,7 @@ BOOK_GPU = "h200"  # the machine that the book's numbers come from
 
 LADDER = {"head_dim": 128, "mask": "full", "seqlen": 4096}  # the shape of the README's table and picture: batch 4, heads 16
 
-NAME = re.compile(r"(?P<kind>forward|ncu)/(?P<who>ch\d\d/step\d+|[a-z]\w*)/(?P<dtype>f32|f16|bf16|e4m3)/d(?P<head_dim>\d+)"
+NAME = re.compile(r"(?P<kind>forward|ncu|blocks)/(?P<who>ch\d\d/(?:step|b)\d+|[a-z]\w*)/(?P<dtype>f32|f16|bf16|e4m3)/d(?P<head_dim>\d+)"
                   r"/(?P<mask>full|causal)/n(?P<seqlen>\d+)")
 
 

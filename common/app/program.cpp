@@ -1,16 +1,13 @@
 #include "common/app/program.h"
 
 #include <iostream>
-#include <new>
 
+#include "common/app/exit_code.h"
 #include "common/app/runner.h"
-#include "common/attention/error.h"
 #include "common/attention/npy.h"
 
 namespace flashbook {
 namespace {
-
-constexpr int kRight = 0, kWrongResult = 1, kWrongUsage = 2, kHardwareMissing = 77;
 
 void list_steps(const Chapter& chapter) {
   std::cout << "Chapter " << chapter.number << ": " << chapter.title << "\n";
@@ -47,21 +44,7 @@ int run_program(int argc, char** argv, const Chapter& chapter, const Chapter* be
 }  // namespace
 
 int run_chapter_program(int argc, char** argv, const Chapter& chapter, const Chapter* before) {
-  const auto fail = [&](const std::string& reason, int code) {
-    std::cerr << chapter.name << ": " << reason << "\n";
-    return code;
-  };
-  try {
-    return run_program(argc, argv, chapter, before);
-  } catch (const InputError& error) {
-    return fail(error.what(), kWrongUsage);
-  } catch (const device::HardwareMissing& error) {
-    return fail(error.what(), kHardwareMissing);
-  } catch (const std::bad_alloc&) {
-    return fail("out of memory: make --batch, --heads or --seqlen smaller", kWrongUsage);
-  } catch (const std::exception& error) {
-    return fail(error.what(), kWrongResult);
-  }
+  return exit_code(chapter, [&] { return run_program(argc, argv, chapter, before); });
 }
 
 }  // namespace flashbook

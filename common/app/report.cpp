@@ -7,6 +7,7 @@
 #include <ostream>
 #include <sstream>
 
+#include "common/app/table.h"
 #include "common/attention/error.h"
 #include "common/attention/whole_file.h"
 
@@ -27,34 +28,6 @@ std::string three_digits(double value) {
 }
 
 std::string format_error(double error) { return format("%.1e", error); }
-
-/// Rows of text in columns. The first row is the head; columns whose `left` letter is 'l' are flush left.
-class Table {
- public:
-  Table(std::string alignment, std::vector<std::string> head) : alignment_(std::move(alignment)) {
-    add(std::move(head));
-  }
-  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
-
-  void print(std::ostream& out) const {
-    std::vector<std::size_t> width(alignment_.size(), 0);
-    for (const auto& row : rows_)
-      for (std::size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
-    for (const auto& row : rows_) {
-      std::string line;
-      for (std::size_t i = 0; i < row.size(); ++i) {
-        const std::string space(width[i] - row[i].size(), ' ');
-        line += (i > 0 ? "  " : "") + (alignment_[i] == 'l' ? row[i] + space : space + row[i]);
-      }
-      line.erase(line.find_last_not_of(' ') + 1);
-      out << line << "\n";
-    }
-  }
-
- private:
-  std::string alignment_;
-  std::vector<std::vector<std::string>> rows_;
-};
 
 std::string teraflops(const Report& report, const StepReport& step) {
   return report.on_gpu && step.seconds > 0 ? three_digits(step.flops / step.seconds / 1e12) : "-";

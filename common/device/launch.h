@@ -46,7 +46,9 @@ void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynami
 #else
   static_cast<void>(stream);
   try {
-    sim::run_grid(grid, block, dynamic_shared_bytes, [&] { kernel(static_cast<Params>(args)...); });
+    sim::run_grid(
+        grid, block, dynamic_shared_bytes, [&] { kernel(static_cast<Params>(args)...); },
+        reinterpret_cast<const void*>(kernel));
   } catch (const sim::Error& error) {
     throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes) + error.what());
   }

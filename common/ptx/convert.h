@@ -1,6 +1,8 @@
 /// \file
 /// Between float and the element types of a kernel's tensors.
 #pragma once
+#include <bit>
+
 #include "common/device/kernel.h"
 
 #ifdef __CUDACC__
@@ -40,3 +42,25 @@ __host__ __device__ __forceinline__ T from_float(float value) {
 // the kernel's.
 #include "common/numeric/float_formats.h"
 #endif
+
+namespace flashbook {
+
+/// Two floats, rounded to T as from_float does, in one register: `low` in its low half, as tensor cores take
+/// pairs. One instruction. (PTX ISA, cvt.rn.f16x2.f32 and cvt.rn.bf16x2.f32)
+template <typename T>
+__device__ __forceinline__ uint32_t pack(float low, float high) {
+  static_assert(sizeof(T) == 2, "two elements of 16 bits fill a register");
+#ifdef __CUDACC__
+  uint32_t packed;
+  if constexpr (std::same_as<T, __half>)
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+#else
+  return std::bit_cast<uint16_t>(from_float<T>(low)) | uint32_t(std::bit_cast<uint16_t>(from_float<T>(high)))
+                                                           << 16;
+#endif
+}
+
+}  // namespace flashbook

@@ -4,7 +4,13 @@
 #include <bit>
 #include <cstdint>
 
+#include "common/simulator/location.h"
+
 namespace flashbook::sim {
+
+/// The calling thread read memory by an operation that changed nothing, as loops do that wait for another
+/// thread. After some of these in a row others get their turn.
+void poll_memory(const char* what, Location where);
 
 /// Replaces *address by update(*address) and returns what it was.
 template <typename T, typename Update>
@@ -17,14 +23,42 @@ T atomic_update(T* address, Update update) {
   return old;
 }
 
-}  // namespace flashbook::sim
-
-inline int atomicAdd(int* address, int value) { return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST); }
-inline unsigned atomicAdd(unsigned* address, unsigned value) {
+/// The atomic operations that loops wait by.
+template <typename T>
+T atomic_add(T* address, T value, Location where) {
+  if (value == 0) poll_memory("atomicAdd", where);
   return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
 }
-inline unsigned long long atomicAdd(unsigned long long* address, unsigned long long value) {
-  return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
+
+template <typename T>
+T atomic_exchange(T* address, T value, Location where) {
+  const T old = __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);
+  if (old == value) poll_memory("atomicExch", where);
+  return old;
+}
+
+template <typename T>
+T atomic_compare_exchange(T* address, T expected, T desired, Location where) {
+  T old = expected;
+  const bool changed =
+      __atomic_compare_exchange_n(address, &old, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+  if (!changed || old == desired) poll_memory("atomicCAS", where);
+  return old;
+}
+
+}  // namespace flashbook::sim
+
+inline int atomicAdd(int* address, int value,
+                     flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_add(address, value, where);
+}
+inline unsigned atomicAdd(unsigned* address, unsigned value,
+                          flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_add(address, value, where);
+}
+inline unsigned long long atomicAdd(unsigned long long* address, unsigned long long value,
+                                    flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_add(address, value, where);
 }
 inline float atomicAdd(float* address, float value) {
   return flashbook::sim::atomic_update(address, [value](float old) { return old + value; });
@@ -41,29 +75,32 @@ inline unsigned long long atomicMax(unsigned long long* address, unsigned long l
                                        [value](unsigned long long old) { return old < value ? value : old; });
 }
 
-inline int atomicExch(int* address, int value) {
-  return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);
+inline int atomicExch(int* address, int value,
+                      flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_exchange(address, value, where);
 }
-inline unsigned atomicExch(unsigned* address, unsigned value) {
-  return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);
+inline unsigned atomicExch(unsigned* address, unsigned value,
+                           flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_exchange(address, value, where);
 }
-inline unsigned long long atomicExch(unsigned long long* address, unsigned long long value) {
-  return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);
+inline unsigned long long atomicExch(unsigned long long* address, unsigned long long value,
+                                     flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_exchange(address, value, where);
 }
 inline float atomicExch(float* address, float value) {
   return flashbook::sim::atomic_update(address, [value](float) { return value; });
 }
 
-inline int atomicCAS(int* address, int expected, int desired) {
-  __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-  return expected;
+inline int atomicCAS(int* address, int expected, int desired,
+                     flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_compare_exchange(address, expected, desired, where);
 }
-inline unsigned atomicCAS(unsigned* address, unsigned expected, unsigned desired) {
-  __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-  return expected;
+inline unsigned atomicCAS(unsigned* address, unsigned expected, unsigned desired,
+                          flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_compare_exchange(address, expected, desired, where);
 }
 inline unsigned long long atomicCAS(unsigned long long* address, unsigned long long expected,
-                                    unsigned long long desired) {
-  __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-  return expected;
+                                    unsigned long long desired,
+                                    flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_compare_exchange(address, expected, desired, where);
 }

@@ -62,8 +62,9 @@ void barrier_arrive(const char* what, int barrier, int threads, Location where) 
 
 void Worker::sync(const char* what, int number, int threads, Location where) {
   Barrier& barrier = arrive_at(what, number, threads, where);
-  if (complete_if_full(barrier)) return;
-  barrier.waiting[std::size_t(current_->warp)] |= 1u << current_->lane;
+  const uint32_t self = 1u << current_->lane;
+  if (complete_if_full(barrier, self)) return;
+  barrier.waiting[std::size_t(current_->warp)] |= self;
   current_->barrier = number;
   suspend(Wait::barrier, what, where);
 }
@@ -96,16 +97,29 @@ Barrier& Worker::arrive_at(const char* what, int number, int threads, Location w
     disagree(what, where, number, counted(threads), barrier.where, counted(barrier.expected));
   }
   ++barrier.arrived;
+  if (observer_) observer_->releases(number_of(*current_), &barrier);
   return barrier;
 }
 
 /// Ends the barrier's round if everybody is there. Whoever waited can run again.
-bool Worker::complete_if_full(Barrier& barrier) {
+bool Worker::complete_if_full(Barrier& barrier, uint32_t own) {
   const int needed = barrier.expected == kWholeBlock ? alive_ : barrier.expected;
   if (barrier.arrived == 0 || barrier.arrived < needed) return false;
-  for (int warp = 0; warp < int(warps_.size()); ++warp) make_ready(warp, barrier.waiting[std::size_t(warp)]);
+  if (observer_) observer_->completes(&barrier);
+  for (int warp = 0; warp < int(warps_.size()); ++warp) {
+    const uint32_t waiting = barrier.waiting[std::size_t(warp)];
+    if (observer_) tell_of_acquiring(warp, waiting | (warp == current_->warp ? own : 0), &barrier);
+    make_ready(warp, waiting);
+  }
   barrier = {};
   return true;
+}
+
+/// These lanes have waited for the object's round and are at one place now.
+void Worker::tell_of_acquiring(int warp, uint32_t lanes, const void* object) {
+  for (uint32_t left = lanes; left; left &= left - 1)
+    observer_->acquires(warp * kWarpLanes + __builtin_ctz(left), object);
+  if (lanes) observer_->converges(warp, lanes);
 }
 
 // Warps.
@@ -117,6 +131,7 @@ void warp_collective(const Collective& collective, uint32_t mask, void* operand,
 void Worker::gather(const Collective& collective, uint32_t mask, void* operand, Location where) {
   const uint32_t self = 1u << current_->lane;
   if (!(mask & self)) not_in_mask(collective, where, mask, current_->lane);
+  require_together(collective.name, where);
   Warp& warp = warps_[std::size_t(current_->warp)];
   warp.operands[std::size_t(current_->lane)] = operand;
 
@@ -146,6 +161,10 @@ bool Worker::complete_if_full(Warp& warp, std::size_t gathering) {
   if (full.collective->aligned && full.arrived != kAllLanes) lanes_missing(full);
   warp.gatherings[gathering] = warp.gatherings.back();
   warp.gatherings.pop_back();
+  if (observer_) {
+    observer_->converges(current_->warp, full.arrived);
+    if (full.collective == &kSyncWarp) observer_->joins(current_->warp, full.arrived);
+  }
   full.collective->combine(warp.operands.data(), full.arrived, full.where);
   make_ready(current_->warp, full.arrived & ~(1u << current_->lane));
   return true;

@@ -7,16 +7,20 @@
 #include "common/simulator/scheduler.h"
 
 namespace flashbook::sim {
-namespace {
 
-void land(const PendingCopy& copy) {
+void Worker::land(const PendingCopy& copy) {
   if (copy.valid > 0) std::memcpy(copy.shared, copy.global, copy.valid);
   std::memset(copy.shared + copy.valid, 0, copy.bytes - copy.valid);
+  if (observer_)
+    observer_->lands(number_of(*current_), {Access::store, copy.shared, copy.bytes, copy.what, copy.where});
 }
 
-}  // namespace
-
 void Worker::copy_async(const PendingCopy& copy) {
+  if (observer_) {
+    const int self = number_of(*current_);
+    observer_->touches(self, {Access::load, copy.global, copy.valid, copy.what, copy.where});
+    observer_->touches(self, {Access::store, copy.shared, copy.bytes, copy.what, copy.where});
+  }
   const Async when = options().async;
   if (when == Async::eager || (when == Async::random && random_.below(2) == 0)) {
     land(copy);
@@ -39,7 +43,7 @@ void Worker::commit_copies() {
 
 void Worker::wait_for_copies(int groups_in_flight) {
   const int first_in_flight = current_->copy_groups - groups_in_flight;
-  std::erase_if(current_->copies, [first_in_flight](const PendingCopy& copy) {
+  std::erase_if(current_->copies, [&](const PendingCopy& copy) {
     const bool lands_now = copy.group < first_in_flight;
     if (lands_now) land(copy);
     return lands_now;
@@ -58,7 +62,8 @@ void cp_async(const char* what, void* shared, const void* global, int bytes, int
   const auto size = std::size_t(bytes), read = std::size_t(valid);
   require_shared(what, shared, size, size, where);
   require_global(what, global, read, size, where);
-  running_worker(what, where).copy_async({static_cast<unsigned char*>(shared), global, size, read, 0});
+  running_worker(what, where)
+      .copy_async({static_cast<unsigned char*>(shared), global, size, read, what, where, 0});
 }
 
 void cp_async_commit(Location where) { running_worker("cp_async_commit", where).commit_copies(); }

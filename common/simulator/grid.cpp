@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/simulator/scheduler.h"
+#include "common/simulator/watchdog.h"
 
 namespace flashbook::sim {
 namespace {
@@ -21,6 +22,7 @@ constexpr unsigned kMaxGridX = (1u << 31) - 1;
 constexpr unsigned kMaxGridYZ = (1u << 16) - 1;
 constexpr unsigned kMaxBlockZ = 64;
 constexpr int kMaxOsThreads = 1024;
+constexpr int kMaxTimeout = 24 * 60 * 60;
 
 std::string text_of(dim3 size) {
   return "(" + std::to_string(size.x) + "," + std::to_string(size.y) + "," + std::to_string(size.z) + ")";
@@ -97,12 +99,13 @@ Options& options() {
       int(from_environment("FLASHBOOK_SIM_THREADS", std::max(1u, std::thread::hardware_concurrency()), 1,
                            kMaxOsThreads)),
       from_environment("FLASHBOOK_SIM_SEED", 0, 0, ~uint64_t(0)), async_from_environment(),
-      from_environment("FLASHBOOK_SIM_EXACT", 0, 0, 1) == 1};
+      from_environment("FLASHBOOK_SIM_EXACT", 0, 0, 1) == 1,
+      int(from_environment("FLASHBOOK_SIM_TIMEOUT", 10, 0, kMaxTimeout))};
   return options;
 }
 
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
-              const std::function<void()>& thread_body) {
+              const std::function<void()>& thread_body, const void* kernel) {
   if (current_worker)
     throw Error("a kernel launches a kernel: the simulator runs launches from the host only");
   check_launch(grid, block, dynamic_shared_bytes);
@@ -116,10 +119,12 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
   const std::size_t os_threads = std::min<uint64_t>(blocks, uint64_t(std::max(1, options().os_threads)));
   while (workers.size() < os_threads) workers.push_back(std::make_unique<Worker>());
 
+  if (watcher) watcher->grid_begins({grid, block, dynamic_shared_bytes, kernel});
   const uint64_t seed = options().seed;
   std::atomic<uint64_t> next_block{0};
   FirstError error;
   const auto run_blocks = [&](Worker& worker) {
+    const Watchdog watchdog(options().timeout);
     worker.enter_grid(grid, block, dynamic_shared_bytes, thread_body);
     for (uint64_t number; !error.happened() && (number = next_block++) < blocks;)
       if (auto problem = worker.run_block(number, seed)) error.add(number, *problem);
@@ -135,7 +140,9 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
   }
   run_blocks(*workers[0]);
   for (std::thread& other : others) other.join();
-  if (error.happened()) throw Error(error.text());
+  const std::string seen = watcher ? watcher->grid_ends() : "";
+  if (error.happened()) throw Error(error.text() + (seen.empty() ? "" : "\n") + seen);
+  if (!seen.empty()) throw Error(seen);
 }
 
 unsigned char* dynamic_shared_memory() {

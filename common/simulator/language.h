@@ -20,6 +20,7 @@
 
 using __half = flashbook::f16;
 using __nv_bfloat16 = flashbook::bf16;
+using __nv_fp8_e4m3 = flashbook::e4m3;
 
 inline thread_local constinit uint3 threadIdx{};
 inline thread_local constinit uint3 blockIdx{};

@@ -30,12 +30,15 @@ struct Options {
   /// Whether tensor cores round as an H100's and an H200's do (tensor_core.h), which takes longer, or add in
   /// plain float32.
   bool exact = false;
+  /// A thread that runs for so many seconds of processor time without waiting or exiting is reported; 0:
+  /// never.
+  int timeout = 10;
 };
 
 /// The options of this process. They start as FLASHBOOK_SIM_THREADS (default: one OS thread a core),
-/// FLASHBOOK_SIM_SEED (default: 0), FLASHBOOK_SIM_ASYNC (eager, lazy or random; default: lazy) and
-/// FLASHBOOK_SIM_EXACT (0 or 1; default: 0) say. Not to be changed while a grid runs. Throws Error if a
-/// variable holds nothing that makes sense.
+/// FLASHBOOK_SIM_SEED (default: 0), FLASHBOOK_SIM_ASYNC (eager, lazy or random; default: lazy),
+/// FLASHBOOK_SIM_EXACT (0 or 1; default: 0) and FLASHBOOK_SIM_TIMEOUT (seconds; default: 10; 0: never) say.
+/// Not to be changed while a grid runs. Throws Error if a variable holds nothing that makes sense.
 Options& options();
 
 /// Shared memory that a block can have on an H100 or H200: 227 KB.
@@ -43,9 +46,10 @@ constexpr std::size_t kMaxSharedBytes = 227 * 1024;
 
 /// Runs `thread_body` for every thread of every block and returns when the last one has exited. Throws Error
 /// for a launch that the machine would refuse, and for the first block, by number, in which a thread breaks a
-/// rule or throws. Later blocks may then not have run.
+/// rule or throws. Later blocks may then not have run. In a traced program (trace/trace.h) also for data
+/// races and accesses out of bounds. `kernel` is where the kernel's code begins, for its name.
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
-              const std::function<void()>& thread_body);
+              const std::function<void()>& thread_body, const void* kernel = nullptr);
 
 /// The calling block's dynamic shared memory, 1024-byte aligned.
 unsigned char* dynamic_shared_memory();

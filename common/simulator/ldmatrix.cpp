@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "common/simulator/addresses.h"
-#include "common/simulator/warp.h"
+#include "common/simulator/scheduler.h"
 
 namespace flashbook::sim {
 namespace {
@@ -64,9 +64,13 @@ constexpr Collective kStore[2][5] = {{{},
                                       {},
                                       {"stmatrix_x4_trans", &move<false>, true}}};
 
-void take_part(const Collective& instruction, const Operand& operand, Location where) {
-  if (lane() < kRows * operand.count)
+void take_part(const Collective& instruction, Access access, const Operand& operand, Location where) {
+  if (lane() < kRows * operand.count) {
     require_shared(instruction.name, operand.row, kRowBytes, kRowBytes, where);
+    const Worker& worker = running_worker(instruction.name, where);
+    if (Observer* observer = worker.observer())
+      observer->touches(worker.current_number(), {access, operand.row, kRowBytes, instruction.name, where});
+  }
   Operand mine = operand;
   warp_collective(instruction, kAllLanes, &mine, where);
 }
@@ -75,7 +79,7 @@ void take_part(const Collective& instruction, const Operand& operand, Location w
 
 void ldmatrix(uint32_t* registers, int count, bool transposed, const void* row, Location where) {
   uint16_t halves[4][2];
-  take_part(kLoad[transposed][count],
+  take_part(kLoad[transposed][count], Access::load,
             {const_cast<unsigned char*>(static_cast<const unsigned char*>(row)), halves, count, transposed},
             where);
   for (int i = 0; i < count; ++i) registers[i] = halves[i][0] | uint32_t(halves[i][1]) << 16;
@@ -87,7 +91,8 @@ void stmatrix(void* row, const uint32_t* registers, int count, bool transposed, 
     halves[i][0] = uint16_t(registers[i]);
     halves[i][1] = uint16_t(registers[i] >> 16);
   }
-  take_part(kStore[transposed][count], {static_cast<unsigned char*>(row), halves, count, transposed}, where);
+  take_part(kStore[transposed][count], Access::store,
+            {static_cast<unsigned char*>(row), halves, count, transposed}, where);
 }
 
 }  // namespace flashbook::sim

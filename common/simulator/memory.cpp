@@ -84,6 +84,12 @@ class Arena {
     return largest < kGlobalAlignment ? 0 : largest - kGlobalAlignment;
   }
 
+  std::span<const unsigned char> in_use() const {
+    if (allocations_.empty()) return {base_, 0};
+    const auto& [offset, size] = *allocations_.rbegin();
+    return {base_, offset + size};
+  }
+
   bool is_inside(const void* address) const {
     return std::uintptr_t(address) - std::uintptr_t(base_) < kGlobalBytes;
   }
@@ -152,6 +158,11 @@ void free_global(void* address) {
 std::size_t largest_global_gap() {
   const std::lock_guard lock(arena_mutex);
   return arena().largest_gap();
+}
+
+std::span<const unsigned char> global_memory_in_use() {
+  const std::lock_guard lock(arena_mutex);
+  return arena().in_use();
 }
 
 bool is_global(const void* address) { return arena().is_inside(address); }

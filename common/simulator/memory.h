@@ -2,6 +2,7 @@
 /// The simulator's device memory: one range of addresses, so that "is this global memory?" is a comparison.
 #pragma once
 #include <cstddef>
+#include <span>
 
 namespace flashbook::sim {
 
@@ -21,6 +22,9 @@ void free_global(void* address);
 
 /// The largest allocation that is possible now.
 std::size_t largest_global_gap();
+
+/// From the beginning of the device memory to the end of the last allocation.
+std::span<const unsigned char> global_memory_in_use();
 
 /// Whether the address lies in the range of the device memory, allocated or not.
 bool is_global(const void* address);

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "common/simulator/language.h"
+#include "common/simulator/registers.h"
 #include "common/simulator/scheduler.h"
 
 namespace flashbook::sim {
@@ -21,13 +22,24 @@ std::string hex(uint32_t mask) {
   return digits;
 }
 
+/// Where to look when a phase does not end and no load is on its way.
+const char* advice(const Mbarrier& barrier) {
+  if (barrier.bytes < 0) return ". Announce the bytes of all loads";
+  if (barrier.pending == 0) return ". More bytes were announced than the loads' boxes have";
+  if (barrier.phase == 0 && barrier.pending == barrier.arrivals)
+    return ". Nobody has arrived yet; a wait that should pass the first time names parity 1";
+  return ". Look for who should arrive, and compare with the count of mbarrier_init";
+}
+
 /// Whether two threads would be described in the same words.
 bool wait_alike(const Thread& a, const Thread& b) {
   if (a.wait != b.wait) return false;
   if (a.wait == Wait::exited || a.wait == Wait::nothing) return true;
+  const bool at_mbarrier = a.wait == Wait::mbarrier || a.wait == Wait::mbarrier_poll;
+  if (at_mbarrier && (a.mbarrier != b.mbarrier || a.parity != b.parity)) return false;
   return std::string_view(a.what) == b.what && std::string_view(a.where.file) == b.where.file &&
-         a.where.line == b.where.line &&
-         (a.wait == Wait::barrier ? a.barrier == b.barrier : a.mask == b.mask);
+         a.where.line == b.where.line && (a.wait != Wait::barrier || a.barrier == b.barrier) &&
+         (a.wait != Wait::warp || a.mask == b.mask);
 }
 
 }  // namespace
@@ -76,6 +88,20 @@ std::string Worker::describe_wait(const Thread& thread) const {
       return call + ", barrier " + std::to_string(thread.barrier) + ": " + std::to_string(barrier.arrived) +
              " of " + std::to_string(needed) + " threads arrived";
     }
+    case Wait::mbarrier:
+    case Wait::mbarrier_poll: {
+      const Mbarrier& barrier = mbarriers_[thread.mbarrier];
+      return call + ", " + describe(barrier) + " for parity " + std::to_string(thread.parity) + ": " +
+             describe_state(barrier) + advice(barrier);
+    }
+    case Wait::memory_poll:
+      return call + ", again and again";
+    case Wait::registers:
+      return call + " for " + std::to_string(thread.registers) + " registers: the warp has " +
+             std::to_string(warps_[std::size_t(thread.warp)].registers) + ", " +
+             std::to_string(free_registers_) +
+             " are free for one warp (assuming that all threads started with " +
+             std::to_string(registers_at_start(int(threads_.size()))) + ")";
     case Wait::warp: {
       const Warp& warp = warps_[std::size_t(thread.warp)];
       uint32_t missing = 0;
@@ -83,13 +109,20 @@ std::string Worker::describe_wait(const Thread& thread) const {
         if (gathering.arrived >> thread.lane & 1) missing = gathering.mask & warp.alive & ~gathering.arrived;
       return call + " with mask " + hex(thread.mask) + ": " + describe_lanes(missing) + " missing";
     }
+    case Wait::warpgroup:
+      return call + ": " + std::to_string(warpgroup_of(thread)->arrived) + " of 128 threads of warpgroup " +
+             std::to_string(thread.warp / kWarpgroupWarps) + " have come";
   }
   return call;
 }
 
 std::string Worker::deadlock_report() const {
   std::ostringstream report;
-  report << "deadlock in block " << triple(blockIdx) << ": every thread waits or has exited";
+  // No load is on its way: it would have landed.
+  if (pollers_.empty())
+    report << "deadlock in block " << triple(blockIdx) << ": every thread waits or has exited";
+  else
+    report << "livelock in block " << triple(blockIdx) << ": threads poll, and nothing changes any more";
   for (std::size_t warp = 0; warp < warps_.size(); ++warp) {
     const std::size_t begin = warp * kWarpLanes;
     const std::size_t end = std::min(begin + kWarpLanes, threads_.size());
@@ -104,6 +137,39 @@ std::string Worker::deadlock_report() const {
     }
   }
   return report.str();
+}
+
+/// The current thread never handed over.
+std::string Worker::endless_report() const {
+  const bool waited = current_->where.line > 0;
+  return "a thread runs for " + std::to_string(options().timeout) +
+         " seconds (FLASHBOOK_SIM_TIMEOUT) and neither waits nor exits: an endless loop, or one that reads a "
+         "flag "
+         "in memory which another thread would have to set. Wait at a barrier or an mbarrier, or read the "
+         "flag by "
+         "an atomic operation, so that others get their turn\n  " +
+         describe_current(*current_) +
+         (waited ? ", after " + describe_call(current_->what, current_->where)
+                 : ", before it waited for anything");
+}
+
+/// What is wrong with a block whose threads have all exited; empty if nothing is.
+std::string Worker::end_report() const {
+  if (!loads_.empty()) {
+    const TensorLoad& load = loads_.front();
+    return "block " + triple(blockIdx) + " ends while " + describe_call("tma_load", load.where) +
+           " is in flight to " + describe(mbarriers_[load.barrier]) +
+           ": its shared memory goes to another block. Someone must wait for every load\n  issued " +
+           describe_current(threads_[std::size_t(load.thread)]);
+  }
+  for (const Mbarrier& barrier : mbarriers_)
+    if (barrier.bytes != 0)
+      return "block " + triple(blockIdx) + " ends, and " + describe(barrier) +
+             (barrier.bytes > 0 ? " waits for bytes that nobody loads: "
+                                : " got bytes that nobody announced with mbarrier_arrive_expect_tx: ") +
+             describe_state(barrier);
+  const std::string registers = register_error();
+  return registers.empty() ? "" : "block " + triple(blockIdx) + ": " + registers;
 }
 
 }  // namespace flashbook::sim

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/simulator/language.h"
+#include "common/simulator/registers.h"
 #include "common/simulator/static_shared.h"
 
 namespace flashbook::sim {
@@ -48,6 +49,7 @@ Worker::Worker() : fibers_(std::make_unique<Fiber[]>(kMaxThreads)) {
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (stacks == MAP_FAILED) throw std::bad_alloc();
   stacks_ = static_cast<unsigned char*>(stacks);
+  if (watcher) observer_ = watcher->make_observer();
   shared_ = static_cast<unsigned char*>(std::aligned_alloc(kSharedAlignment, kMaxSharedBytes));
   if (!shared_) throw std::bad_alloc();
 }
@@ -67,6 +69,7 @@ void Worker::enter_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
   const int count = int(block.x * block.y * block.z);
   threads_.resize(std::size_t(count));
   warps_.resize(std::size_t((count + kWarpLanes - 1) / kWarpLanes));
+  warpgroups_.resize(std::size_t(count / kWarpgroupThreads));
   for (int i = 0; i < count; ++i) {
     Thread& thread = threads_[std::size_t(i)];
     thread.index = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
@@ -78,12 +81,19 @@ void Worker::enter_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
 std::optional<std::string> Worker::run_block(uint64_t number, uint64_t seed) {
   begin_block(number, seed);
   current_worker = this;
+  if (observer_) observer_->block_begins({number, alive_, shared_, shared_bytes_, static_shared_});
   current_ = next_ready();
   current_->fiber = idle_fiber();
   threadIdx = current_->index;
   Fiber::switch_to(os_thread_, *current_->fiber);
+  if (error_.empty()) {
+    if (given_up_)
+      error_ = endless_report();
+    else
+      error_ = alive_ > 0 ? deadlock_report() : end_report();
+  }
+  if (observer_) observer_->block_ends();
   current_worker = nullptr;
-  if (error_.empty() && alive_ > 0) error_ = deadlock_report();
   return error_.empty() ? std::nullopt : std::optional(std::move(error_));
 }
 
@@ -99,14 +109,34 @@ void Worker::begin_block(uint64_t number, uint64_t seed) {
   for (Thread& thread : threads_) {
     thread.fiber = nullptr;
     thread.wait = Wait::nothing;
+    thread.where = {};
     thread.copies.clear();
     thread.copy_groups = 0;
+    thread.stores.clear();
+    thread.store_groups = 0;
   }
+  const int registers = registers_at_start(alive_);
   for (int i = 0; i < int(warps_.size()); ++i) {
     Warp& warp = warps_[std::size_t(i)];
     warp.alive = warp.ready = lanes_of_warp(i, alive_);
     warp.gatherings.clear();
+    warp.registers = registers;
+    warp.register_changes = 0;
   }
+  for (int i = 0; i < int(warpgroups_.size()); ++i) {
+    Warpgroup& group = warpgroups_[std::size_t(i)];
+    group.collective = nullptr;
+    group.arrived = 0;
+    group.lanes = {};
+    group.products.begin_block(i * kWarpgroupThreads, {shared_, uint32_t(shared_bytes_)});
+  }
+  free_registers_ = 0;
+  register_waiters_.clear();
+  mbarriers_.clear();
+  loads_.clear();
+  pollers_.clear();
+  fruitless_polls_ = memory_polls_ = quiet_ticks_ = 0;
+  given_up_ = false;
   ready_warps_ = lanes_of_warp(0, int(warps_.size()));
   barriers_.fill({});
   current_ = nullptr;
@@ -136,6 +166,21 @@ Thread* Worker::next_ready() {
   return &threads_[std::size_t(warp * kWarpLanes + lane)];
 }
 
+/// The next thread to run. When none is ready, copies land, since they can be no later, and then those who
+/// poll try again. Null if the block is over or stuck, or an error has ended it.
+Thread* Worker::next_thread() {
+  // A load that should have been waited for shows if it is still on its way when a later one has landed. So
+  // at random any of them lands first, and few land before somebody needs them.
+  const bool in_any_order = options().async == Async::random;
+  if (in_any_order && !loads_.empty() && random_.below(1024) == 0) land_one(true);
+  for (;;) {
+    if (!error_.empty()) return nullptr;
+    if (Thread* next = next_ready()) return next;
+    if (alive_ == 0) return nullptr;
+    if (!land_one(in_any_order) && !wake_pollers()) return nullptr;
+  }
+}
+
 void Worker::make_ready(int warp, uint32_t lanes) {
   if (!lanes) return;
   warps_[std::size_t(warp)].ready |= lanes;
@@ -163,8 +208,9 @@ void Worker::run_threads() {
   for (;;) {
     run_current();
     Fiber* fiber = std::exchange(current_->fiber, nullptr);
-    Thread* next = error_.empty() ? next_ready() : nullptr;
+    Thread* next = next_thread();
     if (!next) Fiber::leave(*fiber, os_thread_);  // the block is over, or stuck
+    ++turns_;
     current_ = next;
     threadIdx = next->index;
     if (next->fiber) {
@@ -180,6 +226,7 @@ void Worker::run_current() {
   std::string error;
   try {
     (*body_)();
+    require_stores_waited_for();
     exit_current();
     return;
   } catch (const Error& broken_rule) {
@@ -193,14 +240,22 @@ void Worker::run_current() {
 }
 
 void Worker::exit_current() {
+  leave_warpgroup();
   current_->wait = Wait::exited;
   --alive_;
+  progress();
   Warp& warp = warps_[std::size_t(current_->warp)];
   warp.alive &= ~(1u << current_->lane);
+  if (observer_) observer_->releases(number_of(*current_), &barriers_[0]);
   // Others may have waited for this thread only: from compute capability 7.0 on, exited threads take part in
   // nothing.
   complete_if_full(barriers_[0]);
   for (std::size_t i = warp.gatherings.size(); i-- > 0;) complete_if_full(warp, i);
+}
+
+void Worker::abandon(const std::string& error) {
+  error_ = error + "\n  " + describe_current(*current_);
+  Fiber::leave(*current_->fiber, os_thread_);
 }
 
 /// Lets others run until the current thread is made ready again.
@@ -209,8 +264,11 @@ void Worker::suspend(Wait wait, const char* what, Location where) {
   self.wait = wait;
   self.what = what;
   self.where = where;
-  Thread* next = next_ready();
-  if (!next) Fiber::leave(*self.fiber, os_thread_);  // a deadlock
+  memory_polls_ = 0;
+  ++turns_;
+  Thread* next = next_thread();
+  if (!next) Fiber::leave(*self.fiber, os_thread_);  // the block is stuck
+  if (next == &self) return;
   if (!next->fiber) next->fiber = idle_fiber();
   current_ = next;
   threadIdx = next->index;

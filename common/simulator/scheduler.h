@@ -14,12 +14,15 @@
 #include <string>
 #include <vector>
 
+#include "common/simulator/async_state.h"
 #include "common/simulator/barrier.h"
 #include "common/simulator/fiber.h"
 #include "common/simulator/launch.h"
 #include "common/simulator/location.h"
+#include "common/simulator/observer.h"
 #include "common/simulator/vector_types.h"
 #include "common/simulator/warp.h"
+#include "common/simulator/warpgroup.h"
 
 namespace flashbook::sim {
 
@@ -28,7 +31,17 @@ constexpr int kMaxThreads = 1024;  ///< of a block
 constexpr int kMaxWarps = kMaxThreads / kWarpLanes;
 
 /// What a thread that does not run waits for.
-enum class Wait : uint8_t { nothing, barrier, warp, exited };
+enum class Wait : uint8_t {
+  nothing,
+  barrier,
+  warp,
+  warpgroup,
+  mbarrier,
+  mbarrier_poll,
+  memory_poll,
+  registers,
+  exited
+};
 
 /// A cp.async that has not landed yet.
 struct PendingCopy {
@@ -36,7 +49,9 @@ struct PendingCopy {
   const void* global;
   std::size_t bytes;  ///< that it writes
   std::size_t valid;  ///< that it reads; the others become zero
-  int group;          ///< the number of the thread's group that it belongs to, committed or not
+  const char* what;
+  Location where;
+  int group;  ///< the number of the thread's group that it belongs to, committed or not
 };
 
 /// A CUDA thread.
@@ -47,10 +62,15 @@ struct Thread {
   Wait wait = Wait::nothing;
   const char* what = "";  ///< the call in which it last waited, and its place
   Location where;
-  int barrier = 0;    ///< of Wait::barrier
-  uint32_t mask = 0;  ///< of Wait::warp
+  int barrier = 0;           ///< of Wait::barrier
+  uint32_t mask = 0;         ///< of Wait::warp
+  std::size_t mbarrier = 0;  ///< of Wait::mbarrier and Wait::mbarrier_poll, by number
+  uint32_t parity = 0;
+  int registers = 0;  ///< of Wait::registers
   std::vector<PendingCopy> copies;
   int copy_groups = 0;  ///< that it has committed
+  std::vector<TensorStore> stores;
+  int store_groups = 0;  ///< that it has committed
 };
 
 /// A collective for which some lanes of a warp have come and others have not.
@@ -67,6 +87,8 @@ struct Warp {
   uint32_t ready = 0;                 ///< lanes that could run now
   std::vector<Gathering> gatherings;  ///< at most one, unless parts of the warp go different ways
   std::array<void*, kWarpLanes> operands{};
+  int registers = 0;         ///< of each of its threads
+  int register_changes = 0;  ///< how often it executed setmaxnreg
 };
 
 /// One of the 16 barriers of a block, in one round.
@@ -108,14 +130,39 @@ class Worker {
   void sync(const char* what, int barrier, int threads, Location where);
   void arrive(const char* what, int barrier, int threads, Location where);
   void gather(const Collective& collective, uint32_t mask, void* operand, Location where);
+  void gather(const WarpgroupCollective& collective, void* operand, Location where);
+  WgmmaQueue& products_of(int warpgroup) { return warpgroups_[std::size_t(warpgroup)].products; }
+  int random_below(int count) { return random_.below(count); }
   void copy_async(const PendingCopy& copy);
   void commit_copies();
   void wait_for_copies(int groups_in_flight);
   void wait_for_all_copies();
+  void init_mbarrier(void* address, uint32_t arrivals, Location where);
+  void name_mbarrier(const void* address, const char* name, int index, Location where);
+  void fence_mbarriers();
+  void arrive_at_mbarrier(const char* what, const void* address, uint32_t bytes, Location where);
+  bool wait_at_mbarrier(const char* what, const void* address, uint32_t parity, bool may_fail,
+                        Location where);
+  void load_tensor(void* tile, const CUtensorMap& map, const void* barrier, const int* at, int rank,
+                   Location where);
+  void store_tensor(const void* tile, const CUtensorMap& map, const int* at, int rank, Location where);
+  void commit_stores();
+  void wait_for_stores(int groups_in_flight);
+  void give_registers(int registers, Location where);
+  void take_registers(int registers, Location where);
+  void poll_memory(const char* what, Location where);
+  /// What the watchdog's signal calls: leaves the current thread if it has had the same turn for long.
+  void tick();
   unsigned char* dynamic_shared() { return shared_; }
   bool is_shared(const void* address, std::size_t bytes) const;
   std::string describe_address(const void* address) const;
   const Thread& current() const { return *current_; }
+  int current_number() const { return number_of(*current_); }
+  /// Who watches, or null.
+  Observer* observer() const { return observer_.get(); }
+  /// Ends the block with an error, from places that no exception can leave. The running thread's frames are
+  /// not unwound.
+  [[noreturn]] void abandon(const std::string& error);
 
  private:
   void begin_block(uint64_t number, uint64_t seed);
@@ -124,15 +171,40 @@ class Worker {
   void run_current();
   void exit_current();
   void suspend(Wait wait, const char* what, Location where);
+  void poll(Wait wait, const char* what, Location where);
+  bool wake_pollers();
+  void progress() { fruitless_polls_ = 0; }
   Thread* next_ready();
+  Thread* next_thread();
+  int number_of(const Thread& thread) const { return int(&thread - threads_.data()); }
   Fiber* idle_fiber();
   void make_ready(int warp, uint32_t lanes);
 
   Barrier& arrive_at(const char* what, int barrier, int threads, Location where);
-  bool complete_if_full(Barrier& barrier);
+  /// `own` is the current thread's lane, if it waits too.
+  bool complete_if_full(Barrier& barrier, uint32_t own = 0);
   bool complete_if_full(Warp& warp, std::size_t gathering);
+  void tell_of_acquiring(int warp, uint32_t lanes, const void* object);
+  /// Throws Error if lanes of the current thread's warp wait in a collective of the warpgroup.
+  void require_together(const char* what, Location where) const;
+  /// Throws Error if the current thread may not exit because of its warpgroup.
+  void leave_warpgroup();
+  const Warpgroup* warpgroup_of(const Thread& thread) const;
+  std::size_t mbarrier_at(const char* what, const void* address, Location where);
+  void land_bytes(const char* what, Mbarrier& barrier, std::size_t bytes, Location where);
+  void complete_if_over(Mbarrier& barrier);
+  void land(const PendingCopy& copy);
+  void land_load(const TensorLoad& load);
+  bool land_one(bool any);
+  void land_store(TensorStore& store);
+  void require_stores_waited_for() const;
+  std::string register_error() const;
   std::string deadlock_report() const;
+  std::string end_report() const;
+  std::string endless_report() const;
   std::string describe_wait(const Thread& thread) const;
+
+  std::unique_ptr<Observer> observer_;
 
   // Of the grid.
   dim3 grid_;
@@ -143,7 +215,19 @@ class Worker {
   // Of the block.
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
+  std::vector<Warpgroup> warpgroups_;  ///< the whole ones
   std::array<Barrier, kBarriers> barriers_;
+  std::vector<Mbarrier> mbarriers_;
+  std::vector<TensorLoad> loads_;  // that have not landed, the oldest first
+  int free_registers_ = 0;         // that a thread of each warp could have more, summed over warps
+  std::vector<Thread*> register_waiters_;
+  std::vector<Thread*> pollers_;
+  int fruitless_polls_ = 0;  // rounds in which all that ran was threads that poll
+  int memory_polls_ = 0;     // of the current thread, one after another
+  uint64_t turns_ = 0;       // handed out
+  uint64_t seen_turns_ = 0;  // at the watchdog's last tick
+  int quiet_ticks_ = 0;      // since a turn was handed out
+  bool given_up_ = false;    // the current thread, by the watchdog
   uint32_t ready_warps_ = 0;
   int alive_ = 0;
   Thread* current_ = nullptr;
@@ -176,6 +260,12 @@ std::string describe_call(const char* what, Location where);
 
 /// "__shfl_sync at kernel.cuh:12 with mask 0x0000ffff".
 std::string describe_call(const Collective& collective, Location where, uint32_t mask);
+
+/// "mbarrier full[1]", or where it lies if it has no name. Only while a block runs.
+std::string describe(const Mbarrier& barrier);
+
+/// "it is in phase 3 (parity 1), 0 of 2 arrivals pending, 4096 bytes pending".
+std::string describe_state(const Mbarrier& barrier);
 
 /// "in block (0,2,0), thread (5,0,0), warp 0, lane 5": the thread that runs.
 std::string describe_current(const Thread& thread);

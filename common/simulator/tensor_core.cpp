@@ -4,118 +4,180 @@
 #include <bit>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 
-#include "common/numeric/float_formats.h"
+#include "common/simulator/element_value.h"
 #include "common/simulator/launch.h"
 
 namespace flashbook::sim {
 namespace {
 
-constexpr int kRows = 16, kColumns = 8, kInner = 16;
+// Plain float32.
 
-/// The value behind 16 bits, as to_float has it but without a branch, since this is where a simulated kernel
-/// of chapter 4 spends its time. A NaN may be another one.
-template <DType kType>
-float value_of(uint16_t bits) {
-  if constexpr (kType == DType::bf16) return std::bit_cast<float>(uint32_t(bits) << 16);
-  constexpr uint32_t kInfinity = 0x7c00, kFloatInfinity = 0x7f80'0000;
-  // Exponent and mantissa at a float's place; the factor makes up for the bias, for subnormals too.
-  const float magnitude = std::bit_cast<float>(uint32_t(bits & 0x7fff) << 13) * 0x1p112f;
-  const uint32_t special = (bits & kInfinity) == kInfinity ? kFloatInfinity : 0;
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | special | uint32_t(bits & 0x8000) << 16);
+/// Four floats in a register of the host. (Both compilers turn the loops below into these only sometimes.)
+using Floats = float __attribute__((vector_size(16)));
+constexpr int kLanes = 4;
+
+Floats load(const float* from) {
+  Floats floats;
+  std::memcpy(&floats, from, sizeof floats);
+  return floats;
 }
 
-/// A finite float as significand * 2^(exponent - 23), where |significand| < 2^24. Products of 16-bit elements
-/// are floats without error, but a tensor core aligns them by the sum of their factors' exponents, which is
-/// what this exponent is.
-struct Term {
-  int64_t significand;
-  int exponent;
+/// A block of 4 rows and 8 columns stays in registers while k runs.
+void multiply_plain(int rows, int columns, int inner, const float* a, const float* b, float* d) {
+  constexpr int kRows = 4, kVectors = 2;
+  for (int m = 0; m < rows; m += kRows) {
+    for (int n = 0; n < columns; n += kVectors * kLanes) {
+      Floats sums[kRows][kVectors];
+      for (int i = 0; i < kRows; ++i)
+        for (int j = 0; j < kVectors; ++j) sums[i][j] = load(d + (m + i) * columns + n + j * kLanes);
+      for (int k = 0; k < inner; ++k) {
+        const float* row = b + k * columns + n;
+        const Floats right[kVectors] = {load(row), load(row + kLanes)};
+        for (int i = 0; i < kRows; ++i) {
+          const float left = a[(m + i) * inner + k];
+          for (int j = 0; j < kVectors; ++j) sums[i][j] += left * right[j];
+        }
+      }
+      for (int i = 0; i < kRows; ++i)
+        for (int j = 0; j < kVectors; ++j)
+          std::memcpy(d + (m + i) * columns + n + j * kLanes, &sums[i][j], sizeof(Floats));
+    }
+  }
+}
+
+// As an H200 does it.
+
+/// How the hardware adds products of a type.
+struct Precision {
+  int mantissa_bits;      ///< of an element
+  int smallest_exponent;  ///< of a normal element; subnormal ones have it too
+  int fraction_bits;      ///< that are kept below the largest exponent
+  int result_bits;        ///< fraction bits of the sum
 };
 
-constexpr int kSignificandBits = 23;
-constexpr int kSmallestExponent = -126;
-
-/// Of a format's value, which is normal or subnormal in that format: its exponent is that of its encoding.
-Term term_of(float value, int smallest_exponent) {
-  if (value == 0) return {0, kSmallestExponent};
-  const int exponent = std::max(std::ilogb(value), smallest_exponent);
-  return {int64_t(std::ldexp(value, kSignificandBits - exponent)), exponent};
+constexpr Precision precision_of(DType type) {
+  if (type == DType::f16) return {10, -14, 25, 23};
+  if (type == DType::bf16) return {7, -126, 25, 23};
+  return {3, -6, 13, 13};
 }
 
-/// significand * 2^shift, cut off towards zero.
-int64_t shifted(int64_t significand, int shift) {
-  if (shift >= 0) return significand << shift;
-  if (shift <= -63) return 0;
-  const int64_t magnitude = std::abs(significand) >> -shift;
-  return significand < 0 ? -magnitude : magnitude;
+constexpr int kFloatMantissaBits = 23, kFloatBias = 127, kSmallestExponent = -126;
+
+/// A finite value as significand * 2^(exponent - mantissa bits). Products are exact, but a tensor core aligns
+/// them by the sum of their factors' exponents, which is what this exponent is.
+struct Term {
+  int32_t significand, exponent;
+};
+
+/// Of an element: the exponent is that of its encoding.
+Term term_of(float value, Precision precision) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const int field = int(bits >> kFloatMantissaBits & 0xff);
+  const uint32_t magnitude = bits & 0x7fff'ffff;
+  if (magnitude == 0) return {0, kSmallestExponent};
+  const uint32_t mantissa = bits & 0x7f'ffff;
+  const uint32_t significand = field == 0 ? mantissa : mantissa | 1u << kFloatMantissaBits;
+  const int own = std::max(field, 1) - kFloatBias;
+  const int exponent = std::max(own, precision.smallest_exponent);
+  // Exact: what is shifted out is zero, since the element had no more bits.
+  const auto kept = int32_t(significand >> (kFloatMantissaBits - precision.mantissa_bits + (exponent - own)));
+  return {bits >> 31 ? -kept : kept, exponent};
 }
 
-/// Fraction bits that are kept below the largest exponent.
-constexpr int kFractionBits = 25;
+/// magnitude >> shift with the sign of `sign`: cut off towards zero.
+int64_t cut_off(uint64_t magnitude, int shift, int64_t sign) {
+  const auto kept = int64_t(shift < 64 ? magnitude >> shift : 0);
+  return sign < 0 ? -kept : kept;
+}
 
-float exact_dot(DType type, const float (&a)[kInner], const float (&b)[kInner], float c) {
-  const int smallest = type == DType::f16 ? -14 : kSmallestExponent;
-  Term x[kInner], y[kInner];
-  const Term accumulator = term_of(c, kSmallestExponent);
+float exact_dot(Precision precision, int inner, const Term* x, const Term* y, float c) {
+  constexpr Precision kFloat{kFloatMantissaBits, kSmallestExponent, 0, 0};
+  const Term accumulator = term_of(c, kFloat);
   int largest = accumulator.exponent;
-  for (int k = 0; k < kInner; ++k) {
-    x[k] = term_of(a[k], smallest);
-    y[k] = term_of(b[k], smallest);
-    largest = std::max(largest, x[k].exponent + y[k].exponent);
+  for (int k = 0; k < inner; ++k) largest = std::max(largest, x[k].exponent + y[k].exponent);
+
+  // Magnitudes begin with more bits than are kept, so that they are only ever shifted right.
+  const int raised = precision.fraction_bits + 2;
+  int64_t sum = cut_off(uint64_t(std::abs(accumulator.significand)) << raised,
+                        largest - accumulator.exponent + kFloatMantissaBits + 2, accumulator.significand);
+  for (int k = 0; k < inner; ++k) {
+    const int32_t product = x[k].significand * y[k].significand;
+    sum += cut_off(uint64_t(std::abs(product)) << raised,
+                   largest - x[k].exponent - y[k].exponent + 2 * precision.mantissa_bits + 2, product);
   }
-  int64_t sum =
-      shifted(accumulator.significand, accumulator.exponent - largest + kFractionBits - kSignificandBits);
-  for (int k = 0; k < kInner; ++k)
-    sum += shifted(x[k].significand * y[k].significand,
-                   x[k].exponent + y[k].exponent - largest + kFractionBits - 2 * kSignificandBits);
   if (sum == 0) return 0;
-  // What a float cannot hold is cut off: below its 24 bits, and below the smallest subnormal.
-  const int scale = largest - kFractionBits;
+  // What the result cannot hold is cut off: below its fraction bits, and below the smallest subnormal.
+  const int scale = largest - precision.fraction_bits;
   const int top = 63 - std::countl_zero(uint64_t(std::abs(sum)));
-  const int dropped = std::max(top - kSignificandBits, -149 - scale);
-  if (dropped > 0) sum = shifted(shifted(sum, -dropped), std::min(dropped, 62));
-  return float(std::ldexp(double(sum), scale));
+  const int dropped = std::max({top - precision.result_bits, -149 - scale, 0});
+  const int64_t kept = cut_off(uint64_t(std::abs(sum)), dropped, sum);
+  return float(std::ldexp(double(kept), scale + dropped));
+}
+
+/// A sum in which something is infinite or NaN. Products never overflow, so they are taken in double.
+float infinite_dot(int inner, const float* row, const float* column, int stride, float c) {
+  constexpr uint32_t kNaN = 0x7fff'ffff;  // whatever the NaNs were
+  double sum = c;
+  for (int k = 0; k < inner; ++k) sum += double(row[k]) * column[k * stride];
+  return std::isnan(sum) ? std::bit_cast<float>(kNaN) : float(sum);
+}
+
+bool all_finite(const float* values, int count, int stride) {
+  for (int i = 0; i < count; ++i)
+    if (!std::isfinite(values[i * stride])) return false;
+  return true;
+}
+
+void multiply_exact(DType type, int rows, int columns, int inner, const float* a, const float* b, float* d) {
+  static thread_local Term x[kMaxInner], y[kMaxColumns * kMaxInner];
+  static thread_local bool finite_column[kMaxColumns];
+  const Precision precision = precision_of(type);
+  for (int n = 0; n < columns; ++n) {
+    finite_column[n] = all_finite(b + n, inner, columns);
+    for (int k = 0; k < inner && finite_column[n]; ++k)
+      y[n * inner + k] = term_of(b[k * columns + n], precision);
+  }
+  for (int m = 0; m < rows; ++m) {
+    const float* row = a + m * inner;
+    const bool finite_row = all_finite(row, inner, 1);
+    for (int k = 0; k < inner && finite_row; ++k) x[k] = term_of(row[k], precision);
+    for (int n = 0; n < columns; ++n) {
+      float& sum = d[m * columns + n];
+      sum = finite_row && finite_column[n] && std::isfinite(sum)
+                ? exact_dot(precision, inner, x, y + n * inner, sum)
+                : infinite_dot(inner, row, b + n, columns, sum);
+    }
+  }
 }
 
 template <DType kType>
-void multiply_accumulate(const uint16_t (&a)[16][16], const uint16_t (&b)[16][8], float (&d)[16][8]) {
-  float x[kRows][kInner], y[kInner][kColumns];
-  for (int m = 0; m < kRows; ++m)
-    for (int k = 0; k < kInner; ++k) x[m][k] = value_of<kType>(a[m][k]);
-  for (int k = 0; k < kInner; ++k)
-    for (int n = 0; n < kColumns; ++n) y[k][n] = value_of<kType>(b[k][n]);
-
-  const auto plain = [&](int m, int n) {
-    float sum = d[m][n];
-    for (int k = 0; k < kInner; ++k) sum += x[m][k] * y[k][n];
-    return sum;
-  };
-  if (options().exact) {
-    for (int n = 0; n < kColumns; ++n) {
-      float column[kInner];
-      for (int k = 0; k < kInner; ++k) column[k] = y[k][n];
-      for (int m = 0; m < kRows; ++m) {
-        // Infinity and NaN are what they are in any arithmetic.
-        const float sum = plain(m, n);
-        d[m][n] = std::isfinite(sum) ? exact_dot(kType, x[m], column, d[m][n]) : sum;
-      }
-    }
-    return;
-  }
-  for (int m = 0; m < kRows; ++m)
-    for (int k = 0; k < kInner; ++k)
-      for (int n = 0; n < kColumns; ++n) d[m][n] += x[m][k] * y[k][n];
+void multiply_elements(const uint16_t (&a)[16][16], const uint16_t (&b)[16][8], float (&d)[16][8]) {
+  float x[16][16], y[16][8];
+  for (int m = 0; m < 16; ++m)
+    for (int k = 0; k < 16; ++k) x[m][k] = value_of<kType>(a[m][k]);
+  for (int k = 0; k < 16; ++k)
+    for (int n = 0; n < 8; ++n) y[k][n] = value_of<kType>(b[k][n]);
+  multiply_accumulate(kType, 16, 8, 16, x[0], y[0], d[0]);
 }
 
 }  // namespace
 
+void multiply_accumulate(DType type, int rows, int columns, int inner, const float* a, const float* b,
+                         float* d) {
+  if (options().exact)
+    multiply_exact(type, rows, columns, inner, a, b, d);
+  else
+    multiply_plain(rows, columns, inner, a, b, d);
+}
+
 void multiply_accumulate(DType type, const uint16_t (&a)[16][16], const uint16_t (&b)[16][8],
                          float (&d)[16][8]) {
   if (type == DType::f16)
-    multiply_accumulate<DType::f16>(a, b, d);
+    multiply_elements<DType::f16>(a, b, d);
   else
-    multiply_accumulate<DType::bf16>(a, b, d);
+    multiply_elements<DType::bf16>(a, b, d);
 }
 
 }  // namespace flashbook::sim

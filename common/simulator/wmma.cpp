@@ -34,6 +34,24 @@ class Layout {
   int multiple_, offset_;
 };
 
+/// Which lane moves what is not for a kernel to know. It is told as if the warp took the matrix 16 bytes a
+/// lane, 16 lines side by side.
+void tell_observer(Access access, const char* what, const unsigned char* matrix, const FragmentInMemory& of,
+                   Location where) {
+  const Worker& worker = running_worker(what, where);
+  Observer* observer = worker.observer();
+  if (!observer) return;
+  constexpr std::size_t kPiece = 16;
+  const std::size_t line_bytes = kSide * std::size_t(of.element_bytes);
+  const int first_lane = worker.current().warp * kWarpLanes;
+  int piece = 0;
+  for (std::size_t at = 0; at < line_bytes; at += kPiece)
+    for (int line = 0; line < kSide; ++line, ++piece)
+      observer->touches(first_lane + piece % kWarpLanes,
+                        {access, matrix + std::size_t(line) * of.stride * std::size_t(of.element_bytes) + at,
+                         kPiece, what, where});
+}
+
 template <bool kLoad>
 void move(void* const* operands, uint32_t, Location where) {
   const auto& first = *static_cast<const FragmentInMemory*>(operands[0]);
@@ -55,6 +73,7 @@ void move(void* const* operands, uint32_t, Location where) {
     require_shared_or_global(what, matrix + std::size_t(line) * first.stride * size, kSide * size,
                              line == 0 ? kAlignment : 1, where);
 
+  tell_observer(kLoad ? Access::load : Access::store, what, matrix, first, where);
   const Layout layout(first.use);
   const int places = first.use == FragmentUse::accumulator ? kSlots : 2 * kSlots;
   for (int lane = 0; lane < kWarpLanes; ++lane) {

@@ -39,6 +39,20 @@ class Forward(unittest.TestCase):
         self.assertCountEqual(names, [f"forward/ch02/step{step}/{dtype}/d64/{mask}/n{n}" for step in (1, 3) for dtype in ("f32", "bf16")
                                       for mask in ("full", "causal") for n in (16, 17)])
 
+    def test_the_sweep_over_block_sizes_marks_what_does_not_fit(self):
+        words = ["--block-sizes", "--head-dim", "64,256", "--seqlen", "32", "--max-seconds", "0.01", "--out", str(self.file)]
+        done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, env=os.environ | {"FLASHBOOK_COMMIT": "abc123"})
+        if done.returncode == 77:
+            self.skipTest("no GPU")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        runs = {run["name"]: run for run in json.loads(self.file.read_text())["benchmarks"]}
+        self.assertCountEqual(runs, [f"blocks/ch03/b{rows}/bf16/d{head_dim}/full/n32" for rows in (16, 32, 64, 96, 128) for head_dim in (64, 256)])
+        self.assertTrue(all(results.NAME.fullmatch(name) for name in runs))
+        unfit = [name for name, run in runs.items() if run.get("error_occurred")]
+        self.assertEqual(unfit, ["blocks/ch03/b128/bf16/d256/full/n32"])
+        self.assertIn("does not fit", runs[unfit[0]]["error_message"])
+        self.assertEqual(runs["blocks/ch03/b16/bf16/d64/full/n32"]["label"], "tiles of 16")
+
     def test_results_say_what_was_measured_and_on_what(self):
         whole = self.measure(*HOST, "--step", "1", "--dtype", "f32", "--mask", "full")
         self.assertEqual(whole["context"]["commit"], "abc123")

@@ -12,6 +12,7 @@ import unittest
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 import ncu_bytes
+import ncu_profile
 import peers
 import quote
 import results

@@ -91,6 +91,16 @@ TEST_P(RandomOrder, OfWarpsChangesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomOrder, ::testing::Range(0, 8));
 
+/// What the traced twin of this program runs: there a data race or an access out of bounds is an error.
+class Traced : public Shapes {};
+
+TEST_P(Traced, BreaksNoRuleOfMemory) {
+  expect_right(GetParam(), make_inputs(GetParam(), InputKind::normal, 19));
+}
+
+INSTANTIATE_TEST_SUITE_P(QuickShapes, Traced, ::testing::ValuesIn(quick_shapes(chapter_under_test)),
+                         [](const auto& info) { return name_of(info.param); });
+
 // ---- inputs that hurt
 // -----------------------------------------------------------------------------------------------------------------
 

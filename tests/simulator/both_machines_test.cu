@@ -3,6 +3,7 @@
 /// build asks the hardware. The expected values are the same.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <vector>
@@ -186,6 +187,16 @@ template <typename T>
 __global__ void round_trip(const float* in, float* out, int count) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < count) out[i] = to_float(from_float<T>(in[i]));
+}
+
+/// Element i in the low half of a register, its neighbour in the high half: by one instruction, and one by
+/// one.
+template <typename T>
+__global__ void pack_neighbours(const float* in, uint32_t* packed, T* single, int count) {
+  const int i = threadIdx.x;
+  packed[i] = pack<T>(in[i], in[(i + 1) % count]);
+  single[2 * i] = from_float<T>(in[i]);
+  single[2 * i + 1] = from_float<T>(in[(i + 1) % count]);
 }
 
 __global__ void powers_of_two(const float* in, float* out) {
@@ -399,6 +410,30 @@ TEST_F(BothMachines, ConversionsRoundToNearestEven) {
   EXPECT_EQ(as_bfloat[9], 1.0f);
   EXPECT_EQ(as_bfloat[10], 1.0f + 0x1p-6f);
   EXPECT_EQ(as_bfloat[3], 65536.0f);
+}
+
+template <typename T>
+void expect_packed(const std::vector<float>& in) {
+  const int count = int(in.size());
+  Values<float> values(in);
+  Values<uint32_t> packed(count);
+  Values<T> single(2 * count);
+  device::launch(pack_neighbours<T>, 1, count, 0, nullptr, values.data(), packed.data(), single.data(),
+                 count);
+  const auto registers = packed.get();
+  const auto elements = single.get();
+  for (int i = 0; i < count; ++i) {
+    uint32_t both;
+    std::memcpy(&both, &elements[2 * i], sizeof(both));
+    EXPECT_EQ(registers[i], both) << "of " << in[i] << " and " << in[(i + 1) % count];
+  }
+}
+
+TEST_F(BothMachines, PairsArePackedWithTheFirstInTheLowHalf) {
+  const std::vector<float> in = {1.0f,     -2.5f,    65520.0f, 1.0f + 0x1p-11f, 1.0f + 3 * 0x1p-8f,
+                                 0x1p-24f, 0x1p-25f, -0.0f,    1.0f + 0x1p-8f,  0x1p127f};
+  expect_packed<__half>(in);
+  expect_packed<__nv_bfloat16>(in);
 }
 
 TEST_F(BothMachines, Exp2IsGoodToAFewUnitsInTheLastPlace) {

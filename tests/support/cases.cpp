@@ -4,6 +4,8 @@
 #include <set>
 #include <tuple>
 
+#include "common/attention/cost.h"
+
 namespace flashbook::testing {
 namespace {
 
@@ -98,6 +100,16 @@ std::vector<Shape> pairwise_shapes(const Chapter& chapter) {
                     [&](const Pair& pair) { return std::get<0>(pair) == 0 && std::get<1>(pair) == longest; });
   }
   return shapes;
+}
+
+std::vector<Shape> quick_shapes(const Chapter& chapter) {
+  constexpr double kMostFlops = 3e7;
+  constexpr std::size_t kCount = 8;
+  std::vector<Shape> shapes = pairwise_shapes(chapter);
+  std::erase_if(shapes, [](const Shape& shape) { return flops(shape) > kMostFlops; });
+  std::vector<Shape> chosen;
+  for (std::size_t i = 0; i < kCount; ++i) chosen.push_back(shapes[shapes.size() * i / kCount]);
+  return chosen;
 }
 
 std::string name_of(const Shape& shape) {

@@ -1,0 +1,138 @@
+#include <numbers>
+
+#include "chapters/03_flash_attention_1/chapter.h"
+#include "chapters/03_flash_attention_1/keys_outside.cuh"
+#include "chapters/03_flash_attention_1/queries_outside.cuh"
+#include "chapters/03_flash_attention_1/split_k.cuh"
+#include "chapters/03_flash_attention_1/traffic.h"
+#include "common/attention/cost.h"
+#include "common/device/dispatch.h"
+#include "common/device/launch.h"
+
+namespace flashbook {
+namespace {
+
+using flash1::Problem;
+using flash1::State;
+
+constexpr Step kSteps[] = {
+    {"keys outside, queries inside",
+     "The paper's own loop order: no score leaves the chip, but the unfinished O travels through device "
+     "memory."},
+    {"queries outside, keys inside",
+     "O, maximum and sum of a tile of queries stay in registers while K and V come by, and every tile is a "
+     "block."},
+    {"tensor cores, split-K warps",
+     "The warps of a block share the keys of a tile, multiply with wmma and add up O in shared memory."},
+};
+constexpr DType kTypes[] = {DType::f16, DType::bf16};
+
+constexpr int kMaxGridY = 65535;  // the machine's limit on blocks in y
+constexpr int kBlock = 64;        // queries and keys of a tile in steps 1 and 2
+
+/// The tiles of step 3, by head dimension: the best that leave an A100 room for a block, and an H200 for two.
+template <int kHeadDim>
+struct SizeOf;
+template <>
+struct SizeOf<64> {
+  using Type = flash1::SplitK<64, 64, 128, 4>;
+};
+template <>
+struct SizeOf<128> {
+  using Type = flash1::SplitK<128, 32, 128, 4>;
+};
+template <>
+struct SizeOf<256> {
+  using Type = flash1::SplitK<256, 32, 64, 4>;
+};
+
+Problem problem_of(const Shape& shape) {
+  return {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal,
+          shape.scale * std::numbers::log2e_v<float>};
+}
+
+std::string why_not(const Shape& shape, int step) {
+  if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
+    return "chapter 3 takes f16 and bf16: choose one with --dtype";
+  if (step > 1 && int64_t(shape.batch) * shape.heads > kMaxGridY)
+    return "batch * heads is at most 65535 in step " + std::to_string(step) +
+           ", what a grid has in y: split the batch with --batch";
+  return "";
+}
+
+/// Step 1 puts the unfinished O and two numbers a row away, in float32.
+int64_t workspace_bytes(const Shape& shape, int step) {
+  return step == 1 ? shape.q_rows() * (shape.head_dim + 2) * int64_t(sizeof(float)) : 0;
+}
+
+/// The unfinished O of step 1 goes to device memory and back. K and V of steps 2 and 3 are asked for again
+/// and again, and found in the L2 cache: traffic.h counts what is asked for.
+double memory_bytes(const Shape& shape, int step) {
+  return step == 1 ? flash1::bytes_keys_outside(shape, kBlock) : compulsory_bytes(shape);
+}
+
+/// One step on one shape, its pointers typed.
+template <typename T, int kHeadDim>
+void run_step(const Shape& shape, const Tensors& t, device::Stream stream, int step) {
+  const Problem problem = problem_of(shape);
+  const unsigned heads = shape.batch * shape.heads;
+  const auto *q = static_cast<const T*>(t.q), *k = static_cast<const T*>(t.k),
+             *v = static_cast<const T*>(t.v);
+  auto* o = static_cast<T*>(t.o);
+  constexpr std::size_t kTileBytes = sizeof(flash1::Tiles<T, kHeadDim, kBlock>);
+  if (step == 1) {
+    auto* workspace = static_cast<float*>(t.workspace);
+    const State state = {workspace, workspace + shape.q_elements(),
+                         workspace + shape.q_elements() + shape.q_rows()};
+    return device::launch(flash1::keys_outside<T, kHeadDim, kBlock>, dim3(heads), dim3(flash1::kThreads),
+                          kTileBytes, stream, q, k, v, o, t.lse, state, problem);
+  }
+  if (step == 2)
+    return device::launch(flash1::queries_outside<T, kHeadDim, kBlock>,
+                          dim3(flash1::tiles_of(shape.seqlen_q, kBlock), heads), dim3(flash1::kThreads),
+                          kTileBytes, stream, q, k, v, o, t.lse, problem);
+  using Size = typename SizeOf<kHeadDim>::Type;
+  device::launch(flash1::split_k<T, Size>, dim3(flash1::tiles_of(shape.seqlen_q, Size::kRowsQ), heads),
+                 dim3(Size::kThreads), sizeof(flash1::SplitKTiles<T, Size>), stream, q, k, v, o, t.lse,
+                 problem);
+}
+
+void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
+  device::with_type(shape.dtype, [&]<typename T>() {
+    if constexpr (!std::is_same_v<T, float>)  // why_not refuses f32
+      device::with_head_dim(shape.head_dim,
+                            [&]<int kHeadDim>() { run_step<T, kHeadDim>(shape, tensors, stream, step); });
+  });
+}
+
+}  // namespace
+
+const Chapter kFlashAttention1 = {
+    .number = 3,
+    .name = "03_flash_attention_1",
+    .title = "FlashAttention-1",
+    .runs_on = device::Place::device,
+    .steps = kSteps,
+    .dtypes = kTypes,
+    .gpu_shape = {.batch = 4,
+                  .heads = 16,
+                  .kv_heads = 16,
+                  .seqlen_q = 4096,
+                  .seqlen_k = 4096,
+                  .head_dim = 128,
+                  .scale = default_scale(128)},
+    .cpu_shape = {.batch = 1,
+                  .heads = 2,
+                  .kv_heads = 2,
+                  .seqlen_q = 256,
+                  .seqlen_k = 256,
+                  .head_dim = 64,
+                  .scale = default_scale(64)},
+    .why_not = why_not,
+    .workspace_bytes = workspace_bytes,
+    .memory_bytes = memory_bytes,
+    .attention = attention,
+    .preface = nullptr,
+};
+
+}  // namespace flashbook

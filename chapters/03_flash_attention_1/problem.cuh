@@ -1,0 +1,94 @@
+#pragma once
+#include "common/device/kernel.h"
+#include "common/ptx/convert.h"
+#include "common/ptx/math.h"
+
+namespace flashbook::flash1 {
+
+//| ## The problem, as a kernel sees it
+//|
+//| As in chapter 1, six numbers travel to the kernel by value. What is gone is the stride of $S$: there is no $S$ in device
+//| memory. The scale is multiplied by $\log_2 e$ on the host, so that $e^x$ becomes $2^x$, which is one instruction of
+//| the GPU. It goes on the scores and not on Q: a factor multiplied into Q is rounded with every element, and where all products
+//| of a score are equal, all of them err to the same side.
+
+/// The shape of one launch. `head` below counts over batch and heads together: head = b * heads + h.
+struct Problem {
+  int seqlen_q;  ///< query rows of a head
+  int seqlen_k;  ///< keys of a head
+  int group;     ///< query heads that share one key head (1 unless grouped-query)
+  bool causal;
+  float scale_log2;  ///< factor on the scores, times log2(e)
+
+  /// How many keys query row `query` sees. The causal mask is aligned to the bottom right: the last query
+  /// sees every key.
+  __device__ int visible_keys(int query) const {
+    if (!causal) return seqlen_k;
+    const int visible = query + 1 + seqlen_k - seqlen_q;
+    return visible < 0 ? 0 : visible < seqlen_k ? visible : seqlen_k;
+  }
+
+  /// How many keys the rows of a tile see together: its last row sees the most.
+  __device__ int visible_keys_of_tile(int first_query, int rows) const {
+    const int last = first_query + rows - 1;
+    return visible_keys(last < seqlen_q ? last : seqlen_q - 1);
+  }
+
+  /// Where row `query` of a head's Q or O starts, in rows. 64 bits: a tensor may hold more than 2^31
+  /// elements.
+  __device__ int64_t q_row(int head, int query) const { return int64_t(head) * seqlen_q + query; }
+
+  /// Where row `key` of the K or V that serves `head` starts, in rows. Since heads = group * kv_heads, one
+  /// division finds the key head for any batch.
+  __device__ int64_t k_row(int head, int key) const { return int64_t(head / group) * seqlen_k + key; }
+};
+
+//| ## Two numbers for a row
+//|
+//| What all three steps do when a tile's scores of a row have come in is the merge rule of
+//| [chapter 2](../02_online_softmax/README.md#changing-the-maximum-afterwards), in base 2. As there, a row that has seen nothing but
+//| masked keys has the maximum $-\infty$, and 0 is subtracted instead, so that $-\infty - (-\infty)$ never happens.
+
+/// What a row's maximum becomes, and what that does to all that was measured against the old one.
+struct Merge {
+  float row_max;     ///< the new maximum, in base 2: largest score * scale * log2(e)
+  float subtracted;  ///< what to subtract from each score: the maximum, or 0 if no key was seen yet
+  float correction;  ///< what the row's sum and its O are to be multiplied by
+};
+
+/// Merges the maximum of a tile's scores into the row's.
+__device__ __forceinline__ Merge merge(float row_max, float tile_max) {
+  const float new_max = fmaxf(row_max, tile_max);
+  const float subtracted = new_max == -INFINITY ? 0.0f : new_max;
+  // Before the first visible key this is 2^-inf = 0: there is nothing to keep.
+  return {new_max, subtracted, exp2_approx(row_max - subtracted)};
+}
+
+/// The factor that turns the finished sum of weighted values into O: 0 for a row that saw no key, not 1 / 0.
+__device__ __forceinline__ float normaliser(float row_sum) { return row_sum > 0.0f ? 1.0f / row_sum : 0.0f; }
+
+/// The natural log-sum-exp: back from base 2. A row that saw no key has -inf + log2(0) = -inf, as it should.
+__device__ __forceinline__ float log_sum_exp(float row_max, float row_sum) {
+  constexpr float kLn2 = 0.69314718056f;
+  return (row_max + log2f(row_sum)) * kLn2;
+}
+
+//| ## Vectors of elements
+
+/// Neighbouring elements, moved by one load or store of at most 16 bytes.
+template <typename T, int kCount>
+struct __align__(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Vector {
+  T element[kCount];
+};
+
+template <typename T, int kCount>
+__device__ __forceinline__ Vector<T, kCount> load_vector(const T* address) {
+  return *reinterpret_cast<const Vector<T, kCount>*>(address);
+}
+
+template <typename T, int kCount>
+__device__ __forceinline__ void store_vector(T* address, const Vector<T, kCount>& vector) {
+  *reinterpret_cast<Vector<T, kCount>*>(address) = vector;
+}
+
+}  // namespace flashbook::flash1

@@ -1,0 +1,59 @@
+//| # Step 2: queries outside, keys inside
+//|
+//| In step 1 the unfinished $O$ travels: at d = 128 every pair of tiles moves 64 KB of it, and 16 KB of Q. K and V together are 32 KB
+//| a tile. So it is better to keep what is unfinished and to let K and V come by: the loops change places.
+//|
+//|     for each tile of queries:         load Q; O, m, l start empty, in registers
+//|       for each tile of keys:          load K and V
+//|         scores, softmax, O += weights * V
+//|       store O and the log-sum-exp, once
+//|
+//| Tiles of queries have nothing to tell each other any more, so each of them is a block: instead of one block a head there are
+//| $N/B$. The paper came to this order a year later, in FlashAttention-2; Triton's tutorial has had it from the start.
+//|
+//| **Budget.** As in step 1, and no device memory beyond inputs and outputs.
+//|
+//| **Predicted** (H200, d = 128, N = 4096, 64 heads): the arithmetic of CUDA cores decides. Of four dimensions a thread reads 4
+//| queries and 4 keys, converts 32 numbers to float and multiplies 64 times, so at best two thirds of the instructions are
+//| multiply-adds: 40 TFLOP/s, if nothing ever waits. Loads are waited for here: 25.
+#pragma once
+#include "chapters/03_flash_attention_1/tile.cuh"
+
+namespace flashbook::flash1 {
+
+/// Attention, one block a tile of queries. Grid: (queries / kBlock, batch * heads); dynamic shared memory:
+/// Tiles.
+template <typename T, int kHeadDim, int kBlock>
+__global__ void __launch_bounds__(kThreads)
+    queries_outside(const T* q,  // [batch * heads, seqlen_q, kHeadDim]
+                    const T* k,  // [batch * kv_heads, seqlen_k, kHeadDim]
+                    const T* v,  // [batch * kv_heads, seqlen_k, kHeadDim]
+                    T* o,        // [batch * heads, seqlen_q, kHeadDim]
+                    float* lse,  // [batch * heads, seqlen_q]
+                    Problem problem) {
+  auto& tiles = *dynamic_shared<Tiles<T, kHeadDim, kBlock>>();
+  const int first_query = blockIdx.x * kBlock, head = blockIdx.y;
+  load_tile<T, kHeadDim>(tiles.q, q + problem.q_row(head, 0) * kHeadDim, first_query, problem.seqlen_q);
+  Rows<kHeadDim, kBlock> rows;
+  rows.clear();
+  // BEGIN SOLUTION ch03-loops
+  // Tiles of keys above the diagonal are never loaded.
+  const int visible = problem.visible_keys_of_tile(first_query, kBlock);
+  for (int first_key = 0; first_key < visible; first_key += kBlock) {
+    load_tile<T, kHeadDim>(tiles.k, k + problem.k_row(head, 0) * kHeadDim, first_key, problem.seqlen_k);
+    load_tile<T, kHeadDim>(tiles.v, v + problem.k_row(head, 0) * kHeadDim, first_key, problem.seqlen_k);
+    __syncthreads();  // K and V, and at first Q, are complete before anyone multiplies
+    absorb(tiles, rows, problem, first_query, first_key);
+    __syncthreads();  // everyone is done with K and V before the next ones overwrite them
+  }
+  //~ // TODO: So far the rows meet the first tile of keys only. The other tiles are missing, and so is the question
+  //~ // which of them these queries see.
+  //~ load_tile<T, kHeadDim>(tiles.k, k + problem.k_row(head, 0) * kHeadDim, 0, problem.seqlen_k);
+  //~ load_tile<T, kHeadDim>(tiles.v, v + problem.k_row(head, 0) * kHeadDim, 0, problem.seqlen_k);
+  //~ __syncthreads();  // Q, K and V are complete before anyone multiplies
+  //~ absorb(tiles, rows, problem, first_query, 0);
+  // END SOLUTION ch03-loops
+  write_result(rows, o, lse, problem, head, first_query);
+}
+
+}  // namespace flashbook::flash1

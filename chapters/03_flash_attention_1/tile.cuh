@@ -1,0 +1,216 @@
+//| # Tiles on CUDA cores
+//|
+//| Steps 1 and 2 do the same with a tile of queries and a tile of keys: scores, softmax, product with the values. They differ
+//| in the order of the tiles, and in what must travel because of it. So the work on a pair of tiles stands here, once.
+//|
+//| A block is 256 threads, arranged 16 by 16: `ty` counts rows, `tx` columns. Of a tile of `kBlock` queries by `kBlock`
+//| keys, thread (ty, tx) computes the scores of rows `ty`, `ty + 16`, ... and of keys `tx`, `tx + 16`, ... The 16 threads of equal
+//| `ty` share a row, and they are half a warp: what a row needs to know of itself, they tell each other by shuffles.
+//|
+//| **Budget**, for tiles of $B$ rows in 16-bit types: Q, K and V take $6Bd$ bytes of shared memory and the weights $4B^2$; O,
+//| the maxima and the sums live in registers, $Bd / 256$ of them a thread for O. At $B = 64$ and $d = 128$: 67 KB and 32 registers.
+#pragma once
+#include "chapters/03_flash_attention_1/problem.cuh"
+
+namespace flashbook::flash1 {
+
+constexpr int kSide = 16;                // a block is 16 x 16 threads
+constexpr int kThreads = kSide * kSide;  // 8 warps
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+//| ## What is in shared memory
+//|
+//| Rows are padded by 8 bytes (16 for floats). 16 threads that read the same 8 bytes of 16 neighbouring rows then hit
+//| different banks; without the padding all 16 would hit the same ones, since a row is a multiple of 128 bytes.
+
+/// The tiles of one block.
+template <typename T, int kHeadDim, int kBlock>
+struct Tiles {
+  static constexpr int kStride = kHeadDim + 4;
+  static constexpr int kWeightStride = kBlock + 4;
+  __align__(16) T q[kBlock][kStride];
+  __align__(16) T k[kBlock][kStride];
+  __align__(16) T v[kBlock][kStride];
+  __align__(16) float weights[kBlock][kWeightStride];
+};
+
+/// Loads rows first ... first + kBlock - 1 of a head; those beyond its `rows` rows become zeros.
+///
+/// A thread beyond the end reads the last row again and drops what it read: a branch around the load would
+/// make the compiler wait for one load before it issues the next.
+template <typename T, int kHeadDim, int kBlock, int kStride>
+__device__ void load_tile(T (&tile)[kBlock][kStride],
+                          const T* source,  // [rows, kHeadDim]
+                          int first, int rows) {
+  constexpr int kVectors = kHeadDim / 4;  // 8 bytes each, as the padding has it
+#pragma unroll 4
+  for (int i = threadIdx.x; i < kBlock * kVectors; i += kThreads) {
+    const int row = i / kVectors, column = i % kVectors * 4;
+    const bool valid = first + row < rows;
+    auto vector = load_vector<T, 4>(source + int64_t(valid ? first + row : rows - 1) * kHeadDim + column);
+    for (T& element : vector.element) element = valid ? element : from_float<T>(0.0f);
+    store_vector(&tile[row][column], vector);
+  }
+}
+
+//| ## What a thread holds
+//|
+//| Its rows of $O$, unfinished, with their two numbers. All 16 threads of a row hold the same maximum and the same sum. Of
+//| $O$ each holds the dimensions `4 tx` ... `4 tx + 3`, then 64 further on, and so on: four neighbours are one load of V.
+
+/// A thread's share of a tile of queries.
+template <int kHeadDim, int kBlock>
+struct Rows {
+  static constexpr int kCount = kBlock / kSide;  // rows ty + 16 i
+  static constexpr int kGroups = kHeadDim / 64;  // groups of four dimensions, 4 tx + 64 g
+  float o[kCount][kGroups][4];
+  float row_max[kCount], row_sum[kCount];
+
+  /// Nothing seen yet.
+  __device__ void clear() {
+    for (int i = 0; i < kCount; ++i) {
+      row_max[i] = -INFINITY, row_sum[i] = 0.0f;
+      for (auto& group : o[i])
+        for (float& element : group) element = 0.0f;
+    }
+  }
+};
+
+/// The query of the tile that is a thread's row `i`.
+__device__ __forceinline__ int tile_row(int i) { return threadIdx.x / kSide + kSide * i; }
+/// The first of the four dimensions that are a thread's group `g`.
+__device__ __forceinline__ int tile_dim(int g) { return 4 * (threadIdx.x % kSide) + 64 * g; }
+
+//| ## One tile of keys for one tile of queries
+//|
+//| Three parts: the scores, the merge rule for each row, the weighted values. The two products have the same pattern as in
+//| chapter 1: a thread reads a few numbers of each operand from shared memory and uses each several times.
+//|
+//| Between them the weights go through shared memory, since the thread that made a weight is not the one that needs it: a row's
+//| 16 threads split its *keys* in the first product and its *dimensions* in the second.
+
+/// scores[i][j] = the product of query row ty + 16 i and key tx + 16 j.
+template <typename T, int kHeadDim, int kBlock, int kCount>
+__device__ void multiply_scores(const Tiles<T, kHeadDim, kBlock>& tiles, float (&scores)[kCount][kCount]) {
+  const int tx = threadIdx.x % kSide;
+#pragma unroll 4
+  for (int c = 0; c < kHeadDim; c += 4) {
+    Vector<T, 4> q[kCount], k[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      q[i] = load_vector<T, 4>(&tiles.q[tile_row(i)][c]);
+      k[i] = load_vector<T, 4>(&tiles.k[tx + kSide * i][c]);
+    }
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+#pragma unroll
+      for (int i = 0; i < kCount; ++i)
+#pragma unroll
+        for (int j = 0; j < kCount; ++j)
+          scores[i][j] += to_float(q[i].element[e]) * to_float(k[j].element[e]);
+  }
+}
+
+/// What `combine` makes of the values of the 16 threads of a row, in all of them.
+template <typename Combine>
+__device__ float reduce_row(float value, Combine combine) {
+  for (int distance = kSide / 2; distance > 0; distance /= 2)
+    value = combine(value, __shfl_xor_sync(kAllLanes, value, distance));
+  return value;
+}
+
+/// Turns the scores of each row into weights, in shared memory, and merges the row's state with them.
+/// `first_query` and `first_key` say where the tile of scores lies in S.
+template <typename T, int kHeadDim, int kBlock, int kCount>
+__device__ void softmax(Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, kBlock>& rows,
+                        float (&scores)[kCount][kCount], const Problem& problem, int first_query,
+                        int first_key) {
+  const int tx = threadIdx.x % kSide;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    // The causal diagonal, or the last key, may cut through the tile: this many of its keys are seen.
+    const int visible = problem.visible_keys(first_query + tile_row(i)) - first_key;
+    float tile_max = -INFINITY;
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      scores[i][j] = tx + kSide * j < visible ? scores[i][j] * problem.scale_log2 : -INFINITY;
+      tile_max = fmaxf(tile_max, scores[i][j]);
+    }
+    tile_max = reduce_row(tile_max, [](float a, float b) { return fmaxf(a, b); });
+
+    const Merge merged = merge(rows.row_max[i], tile_max);
+    float tile_sum = 0.0f;
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      const float weight = exp2_approx(scores[i][j] - merged.subtracted);  // 0 for a key that is not seen
+      tile_sum += weight;
+      tiles.weights[tile_row(i)][tx + kSide * j] = weight;
+    }
+    tile_sum = reduce_row(tile_sum, [](float a, float b) { return a + b; });
+
+    rows.row_max[i] = merged.row_max;
+    rows.row_sum[i] = rows.row_sum[i] * merged.correction + tile_sum;
+    for (auto& group : rows.o[i])
+      for (float& element : group) element *= merged.correction;
+  }
+}
+
+/// o += weights * v.
+template <typename T, int kHeadDim, int kBlock>
+__device__ void add_values(const Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, kBlock>& rows) {
+  constexpr int kCount = kBlock / kSide, kGroups = kHeadDim / 64;
+#pragma unroll 2
+  for (int key = 0; key < kBlock; key += 4) {
+    Vector<float, 4> weights[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) weights[i] = load_vector<float, 4>(&tiles.weights[tile_row(i)][key]);
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) {
+        const auto v = load_vector<T, 4>(&tiles.v[key + e][tile_dim(g)]);
+#pragma unroll
+        for (int c = 0; c < 4; ++c)
+#pragma unroll
+          for (int i = 0; i < kCount; ++i) rows.o[i][g][c] += weights[i].element[e] * to_float(v.element[c]);
+      }
+  }
+}
+
+/// Merges one tile of keys into a tile of queries. The tiles must be complete in shared memory, and stay
+/// until a barrier after it.
+template <typename T, int kHeadDim, int kBlock>
+__device__ void absorb(Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, kBlock>& rows,
+                       const Problem& problem, int first_query, int first_key) {
+  float scores[kBlock / kSide][kBlock / kSide] = {};
+  multiply_scores(tiles, scores);
+  // The weights of the tile before may still be read by the other threads of this warp: rows are shared by
+  // half a warp, so a barrier of the warp closes this hazard and the next.
+  __syncwarp();
+  softmax(tiles, rows, scores, problem, first_query, first_key);
+  __syncwarp();  // all weights of the warp's rows are there
+  add_values(tiles, rows);
+}
+
+/// Divides by the sums and writes O and the log-sum-exp of a tile of queries.
+template <typename T, int kHeadDim, int kBlock>
+__device__ void write_result(const Rows<kHeadDim, kBlock>& rows,
+                             T* o,        // [batch * heads, seqlen_q, kHeadDim]
+                             float* lse,  // [batch * heads, seqlen_q]
+                             const Problem& problem, int head, int first_query) {
+  using Own = Rows<kHeadDim, kBlock>;
+  for (int i = 0; i < Own::kCount; ++i) {
+    const int query = first_query + tile_row(i);
+    if (query >= problem.seqlen_q) break;
+    const int64_t row = problem.q_row(head, query);
+    const float factor = normaliser(rows.row_sum[i]);
+    for (int g = 0; g < Own::kGroups; ++g) {
+      Vector<T, 4> rounded;
+      for (int c = 0; c < 4; ++c) rounded.element[c] = from_float<T>(rows.o[i][g][c] * factor);
+      store_vector(o + row * kHeadDim + tile_dim(g), rounded);
+    }
+    if (threadIdx.x % kSide == 0) lse[row] = log_sum_exp(rows.row_max[i], rows.row_sum[i]);
+  }
+}
+
+}  // namespace flashbook::flash1

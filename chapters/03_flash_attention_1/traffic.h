@@ -1,0 +1,57 @@
+//| # Bytes, on paper
+//|
+//| What the kernels of this chapter ask memory for: the paper's IO complexity with its constants. Each formula follows the loops of
+//| a kernel, tile by tile, so it is exact where tiles divide the lengths, with a causal mask or without.
+//|
+//| Asking is not the same as moving through device memory. K and V of the heads that run at a time are a few megabytes; they
+//| stay in the L2 cache, and all blocks but the first find them there. What steps 2 and 3 move through device memory is what no
+//| kernel can avoid. The unfinished $O$ of step 1 is written and read back only after all other tiles of queries have had
+//| their turn, and of 64 heads at a time it does not fit the L2.
+#pragma once
+#include <algorithm>
+
+#include "common/attention/cost.h"
+#include "common/attention/shape.h"
+
+namespace flashbook::flash1 {
+
+/// Tiles of `rows` rows, for so many rows.
+constexpr int tiles_of(int count, int rows) { return (count - 1) / rows + 1; }
+
+/// Calls visit(queries, visible) for each tile of queries of one head: its rows, and the keys they see.
+template <typename Visit>
+void for_each_query_tile(const Shape& shape, int rows_q, Visit visit) {
+  for (int first = 0; first < shape.seqlen_q; first += rows_q) {
+    const int queries = std::min(rows_q, shape.seqlen_q - first);
+    visit(queries, shape.visible_keys(first + queries - 1));
+  }
+}
+
+/// Bytes that step 1 asks for: K and V once, and for each tile of keys all of Q, O, m and l that see it.
+inline double bytes_keys_outside(const Shape& shape, int block) {
+  const double element = double(size_of(shape.dtype)), heads = double(shape.batch) * shape.heads;
+  double q_rows = 0, state_rows = 0;
+  for_each_query_tile(shape, block, [&](int queries, int visible) {
+    const int key_tiles = std::max(1, tiles_of(visible, block));  // the first one even if nothing is seen
+    q_rows += double(queries) * key_tiles;
+    state_rows +=
+        2.0 * queries * (key_tiles - 1);  // stored by all but the last, fetched by all but the first
+  });
+  const double k_rows = 2.0 * shape.seqlen_k, o_rows = shape.seqlen_q;
+  return heads * (element * shape.head_dim * (q_rows + k_rows + o_rows) +
+                  sizeof(float) * ((shape.head_dim + 2) * state_rows + o_rows));
+}
+
+/// Bytes that steps 2 and 3 ask for: Q, O and the log-sum-exp once, K and V for each tile of queries as far
+/// as it sees them.
+inline double bytes_queries_outside(const Shape& shape, int rows_q, int rows_k) {
+  const double element = double(size_of(shape.dtype)), heads = double(shape.batch) * shape.heads;
+  double k_rows = 0;
+  for_each_query_tile(shape, rows_q, [&](int, int visible) {
+    if (visible > 0) k_rows += 2.0 * std::min(tiles_of(visible, rows_k) * rows_k, shape.seqlen_k);
+  });
+  const double rows = shape.seqlen_q;
+  return heads * (element * shape.head_dim * (2 * rows + k_rows) + sizeof(float) * rows);
+}
+
+}  // namespace flashbook::flash1

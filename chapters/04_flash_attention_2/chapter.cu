@@ -1,0 +1,149 @@
+#include "chapters/04_flash_attention_2/chapter.h"
+#include "chapters/04_flash_attention_2/paired.cuh"
+#include "chapters/04_flash_attention_2/split_q.cuh"
+#include "chapters/04_flash_attention_2/tuned.cuh"
+#include "common/attention/cost.h"
+#include "common/device/dispatch.h"
+#include "common/device/launch.h"
+
+namespace flashbook {
+namespace {
+
+using namespace fa2;
+
+constexpr Step kSteps[] = {
+    {"split queries", "Every warp owns rows of Q; scores, probabilities and O stay in its registers."},
+    {"ldmatrix, swizzled",
+     "Fragments come by ldmatrix from tiles without bank conflicts, V transposed on the way."},
+    {"two stages", "The next tile of keys and values travels by cp.async while this one is used."},
+    {"fewer other operations",
+     "Scale and exponential in one multiply-add and one exp2, one normalisation, O rescaled only where it "
+     "must be."},
+    {"cut to measure",
+     "32 rows a warp, keys that nobody sees skipped, a mask only where it cuts, longest tiles first; tuned "
+     "per head_dim."},
+    {"what binds decides",
+     "d = 64: the maximum is looked for only where a sum shows that it must be; d = 256: two warps share "
+     "their rows."},
+};
+constexpr DType kTypes[] = {DType::f16, DType::bf16};
+
+constexpr int64_t kMaxHeads = 65535;  // the machine's limit on blocks in y
+
+//| ## The cuts
+//|
+//| By a sweep on an H200. d = 64: 32 rows a warp and Q in registers, two blocks a multiprocessor. d = 128: O alone takes 128
+//| registers, so Q is read again with every tile; what step 6 adds at d = 64 gains nothing here, so step 6 is step 5. d = 256: 16
+//| rows a warp, eight warps, one block.
+
+/// How steps 5 and 6 cut.
+template <int kHeadDim, int kStep>
+struct CutFor;
+template <int kStep>
+struct CutFor<64, kStep> : Cut<64, 4, 2, true, 2, kStep == 6 ? 2 : 0> {};
+template <int kStep>
+struct CutFor<128, kStep> : Cut<128, 4, 2, false, 2> {};
+template <>
+struct CutFor<256, 5> : Cut<256, 8, 1, false, 1> {};
+
+std::string why_not(const Shape& shape, int) {
+  if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
+    return "chapter 4 takes f16 and bf16: choose one with --dtype";
+  if (int64_t(shape.batch) * shape.heads > kMaxHeads)
+    return "batch * heads is at most 65535, what a grid has in y: split the batch with --batch";
+  return "";
+}
+
+int64_t workspace_bytes(const Shape&, int) { return 0; }
+
+double memory_bytes(const Shape& shape, int) { return compulsory_bytes(shape); }
+
+/// A step's kernel and how it is launched.
+template <typename T>
+struct Launch {
+  void (*kernel)(const T*, const T*, const T*, T*, float*, Problem);
+  int queries, threads, shared_bytes;
+};
+
+template <typename T, int kHeadDim, int kStep>
+Launch<T> split_q_launch() {
+  return {split_q<T, kHeadDim, kStep>, kTile, kThreads, split_q_shared_bytes(kHeadDim, kStep)};
+}
+
+template <typename T, typename C>
+Launch<T> tuned_launch() {
+  return {tuned<T, C>, C::kQueries, C::kThreads, C::kSharedBytes};
+}
+
+template <typename T, int kHeadDim>
+Launch<T> launch_of(int step) {
+  switch (step) {
+    case 1:
+      return split_q_launch<T, kHeadDim, 1>();
+    case 2:
+      return split_q_launch<T, kHeadDim, 2>();
+    case 3:
+      return split_q_launch<T, kHeadDim, 3>();
+    case 4:
+      return split_q_launch<T, kHeadDim, 4>();
+    case 5:
+      return tuned_launch<T, CutFor<kHeadDim, 5>>();
+  }
+  if constexpr (kHeadDim == PairedCut::kHeadDim)
+    return {paired<T>, PairedCut::kQueries, PairedCut::kThreads, PairedCut::kSharedBytes};
+  else
+    return tuned_launch<T, CutFor<kHeadDim, 6>>();
+}
+
+template <typename T, int kHeadDim>
+void run(const Shape& shape, const Tensors& t, device::Stream stream, int step) {
+  constexpr float kLog2e = 1.44269504f;
+  const Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads,
+                           shape.causal,   shape.scale,    shape.scale * kLog2e};
+  const Launch<T> how = launch_of<T, kHeadDim>(step);
+  const dim3 grid((shape.seqlen_q + int64_t(how.queries) - 1) / how.queries, shape.batch * shape.heads);
+  device::launch(how.kernel, grid, dim3(how.threads), how.shared_bytes, stream, static_cast<const T*>(t.q),
+                 static_cast<const T*>(t.k), static_cast<const T*>(t.v), static_cast<T*>(t.o), t.lse,
+                 problem);
+}
+
+void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
+  device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+    if (shape.dtype == DType::f16)
+      run<__half, kHeadDim>(shape, tensors, stream, step);
+    else
+      run<__nv_bfloat16, kHeadDim>(shape, tensors, stream, step);
+  });
+}
+
+}  // namespace
+
+const Chapter kFlashAttention2 = {
+    .number = 4,
+    .name = "04_flash_attention_2",
+    .title = "FlashAttention-2",
+    .runs_on = device::Place::device,
+    .steps = kSteps,
+    .dtypes = kTypes,
+    .gpu_shape = {.batch = 4,
+                  .heads = 16,
+                  .kv_heads = 16,
+                  .seqlen_q = 4096,
+                  .seqlen_k = 4096,
+                  .head_dim = 128,
+                  .scale = default_scale(128)},
+    .cpu_shape = {.batch = 1,
+                  .heads = 2,
+                  .kv_heads = 2,
+                  .seqlen_q = 256,
+                  .seqlen_k = 256,
+                  .head_dim = 64,
+                  .scale = default_scale(64)},
+    .why_not = why_not,
+    .workspace_bytes = workspace_bytes,
+    .memory_bytes = memory_bytes,
+    .attention = attention,
+    .preface = nullptr,
+};
+
+}  // namespace flashbook

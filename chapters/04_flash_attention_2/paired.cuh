@@ -1,0 +1,159 @@
+//| # Step 6 at d = 256: two warps share their rows
+//|
+//| At d = 256 a warp cannot own 32 rows: O alone would be 256 registers a thread. With 16 rows every byte of K and V that comes
+//| from shared memory serves half as many products. A warp's tile of 64 keys then reads 64 KB of K and V and 8 KB of Q for
+//| 256 mma.sync, which take 256 * 6 clocks on one of the four tensor cores: 72 KB in 1540 clocks at a quarter of the 128 bytes
+//| a clock that shared memory gives is 1.5 times as much as there is. ncu says the same of FlashAttention-2's own kernel (chapter's text).
+//|
+//| So two warps share 32 rows. For the scores they split the keys: each multiplies all 32 rows by its 32 keys. For O they split
+//| the dims: each owns 128 of 256, and needs all probabilities, so each stores its own for the other to read. Bytes a warp and
+//| tile: K 16 KB, Q 16, V 16, P 4, together 52 instead of 72 KB. The price is what split-Q avoided, but within a pair
+//| only: maxima and probabilities pass through shared memory. Both exchanges ride on barriers that are there anyway: there is one
+//| stage of K and of V, and each next tile is copied as soon as all warps are done with the last.
+//|
+//| **Budget**: Q, K, V 32 KB each, P 8 KB, maxima 0.5 KB: 104.5 KB, two blocks on a multiprocessor. Registers: O 128, scores 32.
+#pragma once
+#include "chapters/04_flash_attention_2/warp_tile.cuh"
+
+namespace flashbook::fa2 {
+
+/// The cut of the paired kernel.
+struct PairedCut {
+  static constexpr int kHeadDim = 256, kQueries = 64, kKeys = 64;  // of a block, of a tile
+  static constexpr int kThreads = 128;                             // two pairs of warps
+  static constexpr int kPairRows = 32;                             // rows that two warps share
+  static constexpr int kRowBytes = kHeadDim * 2, kTileBytes = kKeys * kRowBytes;
+  static constexpr int kBytesP = kQueries * kKeys * 2, kBytesExchange = 2 * kQueries * sizeof(float);
+  static constexpr int kSharedBytes = kQueries * kRowBytes + 2 * kTileBytes + kBytesP + kBytesExchange;
+};
+
+/// Attention at d = 256 by pairs of warps. Grid: (queries / 64, batch * heads); dynamic shared memory:
+/// PairedCut::kSharedBytes.
+template <typename T>
+__global__ void __launch_bounds__(PairedCut::kThreads, 2)
+    paired(const T* q,  // [batch * heads, seqlen_q, 256]
+           const T* k,  // [batch * kv_heads, seqlen_k, 256]
+           const T* v,  // [batch * kv_heads, seqlen_k, 256]
+           T* o,        // [batch * heads, seqlen_q, 256]
+           float* lse,  // [batch * heads, seqlen_q]
+           Problem problem) {
+  using C = PairedCut;
+  constexpr int kHeadDim = C::kHeadDim, kKeys = C::kKeys, kHalfKeys = kKeys / 2, kHalfDim = kHeadDim / 2;
+  const int lane = threadIdx.x % 32, side = threadIdx.x / 32 % 2, pair_row = threadIdx.x / 64 * C::kPairRows;
+  // Longest first, and no tile that no row sees: as in step 5.
+  const int first_query = (gridDim.x - 1 - blockIdx.x) * C::kQueries;
+  const int valid_rows = problem.seqlen_q - first_query;
+  const int tiles =
+      (problem.visible_keys(first_query + min(C::kQueries, valid_rows) - 1) + kKeys - 1) / kKeys;
+
+  unsigned char* q_tile = dynamic_shared<unsigned char>();          // [kQueries, kHeadDim], then O
+  unsigned char* k_tile = q_tile + C::kQueries * C::kRowBytes;      // [kKeys, kHeadDim]
+  unsigned char* v_tile = k_tile + C::kTileBytes;                   // [kKeys, kHeadDim]
+  unsigned char* p_tile = v_tile + C::kTileBytes;                   // [kQueries, kKeys]
+  float* exchange = reinterpret_cast<float*>(p_tile + C::kBytesP);  // [side][kQueries]
+  float* mine = exchange + side * C::kQueries + pair_row + lane / 4;
+  const float* theirs = exchange + (1 - side) * C::kQueries + pair_row + lane / 4;
+  k += problem.k_row(blockIdx.y) * kHeadDim;
+  v += problem.k_row(blockIdx.y) * kHeadDim;
+
+  copy_tile<true, C::kQueries, kHeadDim, C::kThreads>(
+      q_tile, q + (problem.q_row(blockIdx.y) + first_query) * kHeadDim, valid_rows);
+  if (tiles > 0) copy_rows<kKeys, kHeadDim, C::kThreads>(k_tile, k, (tiles - 1) * kKeys, problem.seqlen_k);
+  cp_async_commit();
+
+  Blocks<2, kHalfDim / 8> out = {};  // of this side's dims
+  RowState<2> rows;                  // the pair's maxima, the sums of this side's keys
+  clear(rows);
+
+  const auto use = [&]<bool kMasked>(int tile) {
+    cp_async_wait<0>();
+    __syncthreads();  // K is in; no warp still reads V or P of the tile before
+    copy_rows<kKeys, kHeadDim, C::kThreads>(v_tile, v, tile * kKeys, problem.seqlen_k);
+    cp_async_commit();
+
+    Blocks<2, kHalfKeys / 8> scores;  // of this side's keys
+    multiply_keys<T, kHeadDim, 0, kHalfKeys / 8>(
+        scores, k_tile + side * kHalfKeys * C::kRowBytes,
+        [&](uint32_t(&a)[2][4], int step) { load_rows<kHeadDim>(a, q_tile, pair_row, step); });
+    if (kMasked) mask(scores, problem, first_query + pair_row, tile * kKeys + side * kHalfKeys);
+    float maxima[2][2];
+    row_maxima(maxima, scores, rows);
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        if (lane % 4 == 0) mine[r * 16 + half * 8] = maxima[r][half];
+    __syncthreads();  // the maxima are there for the other side, and all warps are done with K
+    if (tile > 0) copy_rows<kKeys, kHeadDim, C::kThreads>(k_tile, k, (tile - 1) * kKeys, problem.seqlen_k);
+    cp_async_commit();
+
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        maxima[r][half] = fmaxf(maxima[r][half], theirs[r * 16 + half * 8]);
+    adopt<kMasked>(maxima, out, rows, problem.scale_log2e);  // both sides see the same and decide the same
+    exponentiate<kMasked, 0, kHalfKeys / 8>(scores, rows, rows.sum, problem.scale_log2e);
+
+    uint32_t p[kHalfKeys / 16][2][4];
+#pragma unroll
+    for (int step = 0; step < kHalfKeys / 16; ++step) {
+      round_probabilities<T>(p[step], scores, step);
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int row = pair_row + r * 16 + i % 2 * 8 + lane / 4;
+          const int piece = side * kHalfKeys / 8 + step * 2 + i / 2;
+          *reinterpret_cast<uint32_t*>(p_tile + swizzled<kKeys * 2>(row, piece) + lane % 4 * 4) =
+              p[step][r][i];
+        }
+    }
+    cp_async_wait<1>();
+    __syncthreads();  // V is in, though not the next K; the probabilities are there for the other side
+
+    const unsigned char* v_dims = v_tile + side * kHalfDim * 2;
+#pragma unroll
+    for (int step = 0; step < kHalfKeys / 16; ++step)
+      multiply_values<T, kHeadDim>(out, p[step], v_dims + (side * kHalfKeys + step * 16) * C::kRowBytes);
+#pragma unroll
+    for (int step = 0; step < kHalfKeys / 16; ++step) {
+      const int key = (1 - side) * kHalfKeys + step * 16;
+      uint32_t other[2][4];
+      load_rows<kKeys>(other, p_tile, pair_row, key / 16);  // P lies as Q does, with keys for dims
+      multiply_values<T, kHeadDim>(out, other, v_dims + key * C::kRowBytes);
+    }
+  };
+  int tile = tiles - 1;
+#pragma unroll 1
+  for (; tile >= 0 && (tile + 1) * kKeys > problem.visible_keys(first_query); --tile)
+    use.template operator()<true>(tile);
+#pragma unroll 1
+  for (; tile >= 0; --tile) use.template operator()<false>(tile);
+
+  cp_async_wait_all();
+  __syncthreads();  // all are done with Q, or it has landed where no key was visible; and with the exchange
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      rows.sum[r][half] = row_total(rows.sum[r][half]);
+      if (lane % 4 == 0) mine[r * 16 + half * 8] = rows.sum[r][half];
+    }
+  __syncthreads();  // each side's sums are there for the other
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float sum = rows.sum[r][half] + theirs[r * 16 + half * 8];
+      const int row = pair_row + r * 16 + half * 8 + lane / 4;
+      if (side == 0 && lane % 4 == 0 && row < valid_rows)
+        lse[problem.q_row(blockIdx.y) + first_query + row] =
+            log_sum_exp(rows.max[r][half], sum, problem.scale);
+      normalize(out[r], half, sum);
+    }
+  store_out<T, kHeadDim>(out, q_tile, pair_row, side * kHalfDim,
+                         o + (problem.q_row(blockIdx.y) + first_query) * kHeadDim, valid_rows);
+}
+
+}  // namespace flashbook::fa2

@@ -1,0 +1,34 @@
+#pragma once
+#include "common/device/kernel.h"
+
+namespace flashbook::fa2 {
+
+//| ## The problem, as a kernel sees it
+//|
+//| Six numbers, by value. A batch of 4 with 16 heads is for every kernel simply 64 heads.
+
+/// The shape of one launch. `head` below counts over batch and heads together: head = b * heads + h.
+struct Problem {
+  int seqlen_q;  ///< query rows of a head
+  int seqlen_k;  ///< keys of a head
+  int group;     ///< query heads that share one key head (1 unless grouped-query)
+  bool causal;
+  float scale;        ///< factor on the scores
+  float scale_log2e;  ///< the same times log2(e): exp(scale * s) = 2^(scale_log2e * s)
+
+  /// How many keys query row `query` sees; beyond the last row, as if the mask went on. The causal mask is
+  /// aligned to the bottom right: the last query sees every key.
+  __device__ int visible_keys(int query) const {
+    const int visible = causal ? query + 1 + seqlen_k - seqlen_q : seqlen_k;
+    return visible < 0 ? 0 : visible < seqlen_k ? visible : seqlen_k;
+  }
+
+  /// Where a head's Q, O and log-sum-exp start, in rows. 64 bits: a tensor may hold more than 2^31 elements.
+  __device__ int64_t q_row(int head) const { return int64_t(head) * seqlen_q; }
+
+  /// Where the K and V that serve `head` start, in rows. Since heads = group * kv_heads, one division does it
+  /// for any batch.
+  __device__ int64_t k_row(int head) const { return int64_t(head / group) * seqlen_k; }
+};
+
+}  // namespace flashbook::fa2

@@ -1,0 +1,181 @@
+//| # Step 5: cut to measure, and step 6 at d = 64
+//|
+//| Step 4 is limited by shared memory: with 16 rows, every byte of K and V that a warp reads serves 16 multiply-adds, and the
+//| reads of a tile take as long as its products. Here a warp owns 32 rows where registers allow it, so each fragment of K and V
+//| serves two products. The rest is about work that need not be done at all:
+//|
+//| * Under a causal mask, tiles of keys that no row of the block sees are not visited: half of them in a long sequence. Blocks
+//|   that see the most keys start first, so that the short ones fill the gaps at the end.
+//| * Only tiles that the mask cuts, by the diagonal or the end of the keys, pay for the comparisons. Keys are walked from
+//|   the last to the first: the masked tiles come first, and the loop over the others has no mask in it.
+//| * Blocks of one head are neighbours in the grid, so that they read its K and V from the L2 cache at about the same time.
+//|
+//| **Step 6, d = 64.** With so few products a score, what is done to each score binds: scale, exp2, sum, conversion, and the maximum. The
+//| maximum is the dearest, since `fmaxf` runs at half rate, and all exponentials wait for it. But after the first tile it is
+//| needed only where a score exceeds the old one by a factor of 2^8, which the sum of the probabilities shows afterwards. So step 6
+//| takes the exponentials first, relative to the old maximum, group by group as the products finish. If a lane's sum is too large in any
+//| row of the warp, it throws the tile's scores away and makes them again the slow way. With normal random inputs that
+//| never happens; with hostile ones the result is the same and only the time is lost.
+//|
+//| **Budget**: d = 64: Q 16 KB and two stages of K and V 32 KB; registers: O 64, Q 32, scores 64. d = 128: 32 + 64 KB; O 128,
+//| scores 64. Two blocks of four warps on a multiprocessor. d = 256, step 5: eight warps of 16 rows, 64 + 128 KB, one block.
+#pragma once
+#include <utility>
+
+#include "chapters/04_flash_attention_2/warp_tile.cuh"
+
+namespace flashbook::fa2 {
+
+/// How a tuned kernel is cut, and what follows from it.
+template <int kHeadDim_, int kWarps_, int kRowBlocks_, bool kKeepQueries_, int kBlocksPerSm_, int kGroup_ = 0>
+struct Cut {
+  static constexpr int kHeadDim = kHeadDim_;
+  static constexpr int kWarps = kWarps_;               // of a block
+  static constexpr int kRowBlocks = kRowBlocks_;       // of 16 rows that a warp owns
+  static constexpr bool kKeepQueries = kKeepQueries_;  // Q in registers, or read again with every tile
+  static constexpr int kBlocksPerSm = kBlocksPerSm_;   // that fit side by side, in registers too
+  static constexpr int kGroup =
+      kGroup_;                      // step 6: key blocks whose exponentials follow at once; 0: maximum first
+  static constexpr int kKeys = 64;  // of a tile: more would not fit the registers as scores
+  static constexpr int kThreads = kWarps * 32, kWarpRows = kRowBlocks * 16, kQueries = kWarps * kWarpRows;
+  static constexpr int kRowBytes = kHeadDim * 2, kTileBytes = kKeys * kRowBytes;
+  static constexpr int kSharedBytes = kQueries * kRowBytes + 4 * kTileBytes;  // Q, two stages of K and V
+};
+
+/// Grid: (query tiles, batch * heads); dynamic shared memory: C::kSharedBytes.
+template <typename T, typename C>
+__global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
+    tuned(const T* q,  // [batch * heads, seqlen_q, kHeadDim]
+          const T* k,  // [batch * kv_heads, seqlen_k, kHeadDim]
+          const T* v,  // [batch * kv_heads, seqlen_k, kHeadDim]
+          T* o,        // [batch * heads, seqlen_q, kHeadDim]
+          float* lse,  // [batch * heads, seqlen_q]
+          Problem problem) {
+  constexpr int kHeadDim = C::kHeadDim, kRowBlocks = C::kRowBlocks, kKeys = C::kKeys, kSteps = kHeadDim / 16;
+  constexpr int kKeyBlocks = kKeys / 8;
+  // More than 16 * 2^kSlack in a lane's 16 probabilities of a row means that one of them is above 2^kSlack.
+  constexpr float kLimit = 2 * kKeyBlocks * 256;
+  static_assert(kSlack == 8, "the limit above is 2^kSlack for each of a lane's probabilities of a row");
+  const int warp_row = threadIdx.x / 32 * C::kWarpRows;
+  // The last tile of a head sees the most keys under a causal mask: longest first, short ones fill the gaps
+  // at the end.
+  const int first_query = (gridDim.x - 1 - blockIdx.x) * C::kQueries;
+  const int valid_rows = problem.seqlen_q - first_query;
+  // Tiles of keys that no row sees are not visited, and only those that some row does not see whole are
+  // masked.
+  const int tiles =
+      (problem.visible_keys(first_query + min(C::kQueries, valid_rows) - 1) + kKeys - 1) / kKeys;
+
+  unsigned char* q_tile = dynamic_shared<unsigned char>();      // [kQueries, kHeadDim], then O
+  unsigned char* stages = q_tile + C::kQueries * C::kRowBytes;  // 2 x {K [kKeys, kHeadDim], V the same}
+  const auto k_tile = [&](int tile) { return stages + tile % 2 * 2 * C::kTileBytes; };
+  const auto v_tile = [&](int tile) { return k_tile(tile) + C::kTileBytes; };
+  q += (problem.q_row(blockIdx.y) + first_query) * kHeadDim;
+  k += problem.k_row(blockIdx.y) * kHeadDim;
+  v += problem.k_row(blockIdx.y) * kHeadDim;
+  const auto load = [&](int tile) {
+    copy_keys_and_values<kKeys, kHeadDim, C::kThreads>(k_tile(tile), v_tile(tile), k, v, tile * kKeys,
+                                                       problem.seqlen_k);
+  };
+
+  copy_tile<true, C::kQueries, kHeadDim, C::kThreads>(q_tile, q, valid_rows);
+  if (tiles > 0) load(tiles - 1);
+  cp_async_commit();
+
+  uint32_t kept[C::kKeepQueries ? kSteps : 1][kRowBlocks][4];
+  if constexpr (C::kKeepQueries) {
+    cp_async_wait<0>();
+    __syncthreads();  // Q is in: all threads copied some of it
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) load_rows<kHeadDim>(kept[step], q_tile, warp_row, step);
+  }
+  const auto queries = [&](uint32_t(&a)[kRowBlocks][4], int step) {
+    if constexpr (C::kKeepQueries) {
+#pragma unroll
+      for (int r = 0; r < kRowBlocks; ++r)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) a[r][i] = kept[step][r][i];
+    } else {
+      load_rows<kHeadDim>(a, q_tile, warp_row, step);
+    }
+  };
+
+  Blocks<kRowBlocks, kHeadDim / 8> out = {};
+  RowState<kRowBlocks> rows;
+  clear(rows);
+
+  const auto use = [&]<bool kMasked>(int tile) {
+    cp_async_wait<0>();
+    __syncthreads();  // the tile is in, and no warp still reads the stage that the next one is about to
+                      // overwrite
+    if (tile > 0) load(tile - 1);
+    cp_async_commit();
+
+    Blocks<kRowBlocks, kKeyBlocks> scores;
+    const auto with_maximum = [&] {
+      multiply_keys<T, kHeadDim, 0, kKeyBlocks>(scores, k_tile(tile), queries);
+      if (kMasked) mask(scores, problem, first_query + warp_row, tile * kKeys);
+      float maxima[kRowBlocks][2];
+      row_maxima(maxima, scores, rows);
+      adopt<kMasked>(maxima, out, rows, problem.scale_log2e);
+      exponentiate<kMasked, 0, kKeyBlocks>(scores, rows, rows.sum, problem.scale_log2e);
+    };
+    constexpr int kGroup = C::kGroup > 0 ? C::kGroup : kKeyBlocks;
+    if constexpr (kMasked || C::kGroup == 0) {
+      with_maximum();
+    } else {
+      float sums[kRowBlocks][2] = {};
+      [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
+        ((multiply_keys<T, kHeadDim, kIndex * kGroup, kGroup>(scores, k_tile(tile), queries),
+          exponentiate<false, kIndex * kGroup, kGroup>(scores, rows, sums, problem.scale_log2e)),
+         ...);
+      }
+      (std::make_integer_sequence<int, kKeyBlocks / kGroup>());
+      bool fits = true;
+#pragma unroll
+      for (int r = 0; r < kRowBlocks; ++r) fits = fits && sums[r][0] <= kLimit && sums[r][1] <= kLimit;
+      if (__all_sync(kWarp, fits)) {
+#pragma unroll
+        for (int r = 0; r < kRowBlocks; ++r)
+#pragma unroll
+          for (int half = 0; half < 2; ++half) rows.sum[r][half] += sums[r][half];
+      } else {  // NaN does not fit either
+        with_maximum();
+      }
+    }
+#pragma unroll
+    for (int step = 0; step < kKeys / 16; ++step) {
+      uint32_t p[kRowBlocks][4];
+      round_probabilities<T>(p, scores, step);
+      multiply_values<T, kHeadDim>(out, p, v_tile(tile) + step * 16 * C::kRowBytes);
+    }
+  };
+  int tile = tiles - 1;
+  // Masked: the first tile, which fixes the maxima, and those with keys that the first row does not see.
+  if (tile >= 0) {
+#pragma unroll 1
+    do use.template operator()<true>(tile);
+    while (--tile >= 0 && (tile + 1) * kKeys > problem.visible_keys(first_query));
+  }
+#pragma unroll 1
+  for (; tile >= 0; --tile) use.template operator()<false>(tile);
+
+  cp_async_wait_all();
+  __syncthreads();  // where no key was visible: Q has landed everywhere before O takes its place
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int r = 0; r < kRowBlocks; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float sum = row_total(rows.sum[r][half]);
+      const int row = warp_row + r * 16 + half * 8 + lane / 4;
+      if (lane % 4 == 0 && row < valid_rows)
+        lse[problem.q_row(blockIdx.y) + first_query + row] =
+            log_sum_exp(rows.max[r][half], sum, problem.scale);
+      normalize(out[r], half, sum);
+    }
+  store_out<T, kHeadDim>(out, q_tile, warp_row, 0, o + (problem.q_row(blockIdx.y) + first_query) * kHeadDim,
+                         valid_rows);
+}
+
+}  // namespace flashbook::fa2

@@ -1,0 +1,15 @@
+/// \file
+/// How a chapter's program ends.
+#pragma once
+#include <functional>
+
+#include "common/app/chapter.h"
+
+namespace flashbook {
+
+constexpr int kRight = 0, kWrongResult = 1, kWrongUsage = 2, kHardwareMissing = 77;
+
+/// What `program` returns; or, if it throws, the exit code for that, with the reason on stderr.
+int exit_code(const Chapter& chapter, const std::function<int()>& program);
+
+}  // namespace flashbook

@@ -1,0 +1,150 @@
+#include "common/app/profile.h"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "common/app/report.h"
+#include "common/app/table.h"
+#include "common/attention/whole_file.h"
+
+namespace flashbook {
+namespace {
+
+using nlohmann::json;
+using sim::Access;
+using sim::LaunchTrace;
+using sim::LineCounts;
+
+std::string fixed(double value, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", digits, value);
+  return text;
+}
+
+std::string triple(dim3 size) {
+  return "(" + std::to_string(size.x) + "," + std::to_string(size.y) + "," + std::to_string(size.z) + ")";
+}
+
+const char* name_of(Access access) {
+  return access == Access::load ? "load" : access == Access::store ? "store" : "atomic";
+}
+
+/// "global load, 4 B, by cp_async_cg".
+std::string kind_of(const LineCounts& line) {
+  return (line.shared ? "shared " : "global ") + std::string(name_of(line.access)) + ", " +
+         std::to_string(line.bytes) + " B" + (line.instruction.empty() ? "" : ", by " + line.instruction);
+}
+
+double per_request(uint64_t count, const LineCounts& line) {
+  return double(count) / double(line.counts.requests);
+}
+
+/// A launch or a step, by its traffic.
+struct Traffic {
+  double requested_read = 0, requested_written = 0, distinct_read = 0, distinct_written = 0;
+
+  void add(const LaunchTrace& launch) {
+    requested_read += double(launch.bytes_requested_read);
+    requested_written += double(launch.bytes_requested_written);
+    distinct_read += double(launch.bytes_distinct_read);
+    distinct_written += double(launch.bytes_distinct_written);
+  }
+};
+
+void print_launch(std::ostream& out, const LaunchTrace& launch) {
+  out << (launch.kernel.empty() ? "a kernel" : launch.kernel) << ", grid " << triple(launch.grid)
+      << ", block " << triple(launch.block) << "\n";
+  Table table("llrrlrrr", {"  line", "access", "requests", "lanes", "unit", "a request", "ideal", "waste"});
+  for (const LineCounts& line : launch.lines)
+    table.add({"  " + line.place, kind_of(line), std::to_string(line.counts.requests),
+               fixed(per_request(line.counts.lanes, line), 1), line.shared ? "wavefronts" : "sectors",
+               fixed(per_request(line.counts.units, line), 2), fixed(per_request(line.counts.ideal, line), 2),
+               std::to_string(line.waste())});
+  table.print(out);
+  out << "\n";
+}
+
+void print_traffic(std::ostream& out, const StepProfile& step) {
+  Table table("lrrrr",
+              {"  device memory, by launch", "requested read", "written", "distinct read", "written"});
+  const auto add = [&](const std::string& name, const Traffic& traffic) {
+    table.add({"  " + name, format_amount(traffic.requested_read, "B"),
+               format_amount(traffic.requested_written, "B"), format_amount(traffic.distinct_read, "B"),
+               format_amount(traffic.distinct_written, "B")});
+  };
+  Traffic sum;
+  for (const LaunchTrace& launch : step.launches) {
+    Traffic one;
+    one.add(launch);
+    sum.add(launch);
+    add(launch.kernel.empty() ? "a kernel" : launch.kernel, one);
+  }
+  add("together", sum);
+  table.print(out);
+  const double requested = sum.requested_read + sum.requested_written;
+  const double distinct = sum.distinct_read + sum.distinct_written;
+  out << "  requested " << format_amount(requested, "B") << ", distinct " << format_amount(distinct, "B")
+      << ", the chapter's cost model " << format_amount(step.model_bytes, "B") << ", inputs and outputs once "
+      << format_amount(step.compulsory_bytes, "B") << "\n\n";
+}
+
+json to_json(const LineCounts& line) {
+  return {{"place", line.place},
+          {"instruction", line.instruction},
+          {"memory", line.shared ? "shared" : "global"},
+          {"access", name_of(line.access)},
+          {"bytes", line.bytes},
+          {"requests", line.counts.requests},
+          {"lanes", line.counts.lanes},
+          {line.shared ? "wavefronts" : "sectors", line.counts.units},
+          {"ideal", line.counts.ideal},
+          {"waste", line.waste()}};
+}
+
+json to_json(const LaunchTrace& launch) {
+  json lines = json::array();
+  for (const LineCounts& line : launch.lines) lines.push_back(to_json(line));
+  return {{"kernel", launch.kernel},
+          {"grid", {launch.grid.x, launch.grid.y, launch.grid.z}},
+          {"block", {launch.block.x, launch.block.y, launch.block.z}},
+          {"bytes_requested_read", launch.bytes_requested_read},
+          {"bytes_requested_written", launch.bytes_requested_written},
+          {"bytes_distinct_read", launch.bytes_distinct_read},
+          {"bytes_distinct_written", launch.bytes_distinct_written},
+          {"lines", lines}};
+}
+
+}  // namespace
+
+void print_profile(std::ostream& out, const Profile& profile) {
+  out << "Chapter " << profile.chapter << ": " << profile.title << "\n";
+  out << "machine  simulator, traced: no data race, no access out of bounds\n";
+  out << "shape    " << profile.shape << "\n\n";
+  for (const StepProfile& step : profile.steps) {
+    out << "Step " << step.step << ": " << step.name << "\n\n";
+    for (const LaunchTrace& launch : step.launches) print_launch(out, launch);
+    print_traffic(out, step);
+  }
+}
+
+void write_profile(const std::filesystem::path& file, const Profile& profile) {
+  json steps = json::array();
+  for (const StepProfile& step : profile.steps) {
+    json launches = json::array();
+    for (const LaunchTrace& launch : step.launches) launches.push_back(to_json(launch));
+    steps.push_back({{"step", step.step},
+                     {"name", step.name},
+                     {"model_bytes", step.model_bytes},
+                     {"compulsory_bytes", step.compulsory_bytes},
+                     {"launches", launches}});
+  }
+  const json whole = {{"chapter", profile.chapter},
+                      {"name", profile.name},
+                      {"title", profile.title},
+                      {"shape", profile.shape},
+                      {"steps", steps}};
+  write_whole_file(file, whole.dump(1) + "\n");
+}
+
+}  // namespace flashbook

@@ -1,0 +1,74 @@
+/// \file
+/// The whole of a chapter's traced program: run_chapter_program for those that link it in the place of
+/// program.cpp's. It takes the same options. Every step runs once, is checked, and is told in tables.
+#include <iostream>
+
+#include "common/app/exit_code.h"
+#include "common/app/profile.h"
+#include "common/app/program.h"
+#include "common/app/progress.h"
+#include "common/app/runner.h"
+#include "common/attention/cost.h"
+#include "common/attention/error.h"
+#include "common/attention/inputs.h"
+
+namespace flashbook {
+namespace {
+
+/// The steps of `options` that can run its shape. Throws InputError if none can.
+std::vector<int> runnable_steps(const Options& options, const Chapter& chapter) {
+  std::vector<int> steps;
+  std::string reason;
+  for (const int step : options.steps) {
+    const std::string why_not = chapter.why_not(options.shape, step);
+    if (why_not.empty())
+      steps.push_back(step);
+    else
+      reason = why_not;
+  }
+  if (steps.empty()) throw InputError(reason);
+  return steps;
+}
+
+int profile(const Options& options, const Chapter& chapter) {
+  const Shape& shape = options.shape;
+  if (chapter.runs_on == device::Place::host)
+    throw InputError("chapter " + std::to_string(chapter.number) +
+                     " runs on the CPU: there is no kernel to trace");
+  const Inputs inputs =
+      options.inputs ? *options.inputs : make_inputs(shape, InputKind::normal, options.seed);
+  Profile result{chapter.number, chapter.name, chapter.title, describe(shape), {}};
+  bool right = true;
+  for (const int step : runnable_steps(options, chapter)) {
+    const char* name = chapter.steps[std::size_t(step - 1)].name;
+    Outputs outputs;
+    {
+      ProgressLine progress("tracing step " + std::to_string(step));
+      outputs = run_once(chapter, shape, inputs, step);
+    }
+    result.steps.push_back(
+        {step, name, sim::take_trace(), chapter.memory_bytes(shape, step), compulsory_bytes(shape)});
+    if (options.check == CheckMode::off) continue;
+    const Reference reference = make_reference(shape, inputs, all_rows(shape));
+    if (check(shape, reference, outputs).ok()) continue;
+    std::cerr << chapter.name << ": step " << step
+              << " computes something wrong: run it untraced, its program says where\n";
+    right = false;
+  }
+  if (!options.json.empty()) write_profile(options.json, result);
+  print_profile(std::cout, result);
+  return right ? kRight : kWrongResult;
+}
+
+}  // namespace
+
+int run_chapter_program(int argc, char** argv, const Chapter& chapter, const Chapter*) {
+  return exit_code(chapter, [&] {
+    const CommandLine command = parse_command_line(argc, argv, chapter);
+    if (command.options) return profile(*command.options, chapter);
+    std::cout << command.text;
+    return kRight;
+  });
+}
+
+}  // namespace flashbook

@@ -1,0 +1,38 @@
+/// \file
+/// Tensor maps: what TMA must know about a tensor, made on the host.
+///
+///     const CUtensorMap k_map = device::tensor_map({.dtype = DType::bf16,
+///                                                   .base = k,
+///                                                   .size = {64, seqlen, heads},
+///                                                   .stride = {128, 128 * seqlen},
+///                                                   .box = {64, 128, 1},
+///                                                   .swizzle = Swizzle::b128});
+///
+/// The kernel takes it as `const __grid_constant__ CUtensorMap k_map`.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "common/device/tensor_map_type.h"
+#include "common/numeric/dtype.h"
+#include "common/ptx/swizzle.h"
+
+namespace flashbook::device {
+
+/// A tensor of 1 to 5 dimensions in device memory, and the box of it that one copy moves. Dimensions count
+/// from the innermost, whose elements lie side by side.
+struct TensorTiles {
+  DType dtype;
+  const void* base;              ///< multiple of 16
+  std::vector<uint64_t> size;    ///< elements of each dimension
+  std::vector<uint64_t> stride;  ///< bytes from one to the next in each dimension but the innermost:
+                                 ///< multiples of 16. Dimensions may overlap and come in any order
+  std::vector<uint32_t> box;     ///< elements in each dimension, up to 256; a row has 16 * n bytes, with a
+                                 ///< swizzle just its span
+  Swizzle swizzle = Swizzle::none;
+};
+
+/// The map of these tiles. Throws DeviceError, with the rule that is broken, if there can be none.
+CUtensorMap tensor_map(const TensorTiles& tiles);
+
+}  // namespace flashbook::device

@@ -1,0 +1,122 @@
+/// \file
+/// mbarriers: barriers in shared memory that count arrivals of threads and bytes of asynchronous copies.
+///
+/// A barrier goes from phase to phase. A phase is over when `arrivals` threads have arrived and when all
+/// bytes that they announced have landed; the next one begins at once. Whoever waits names the parity of the
+/// phase: 0 for the first, 1 for the second, 0 for the third. A wait can tell only the phase that is running
+/// from the one before it, so nobody may fall two phases behind. A fresh barrier counts as having completed a
+/// phase of parity 1: who waits for "empty" starts with parity 1 and passes.
+///
+///     full:   the producer arrives with the bytes to come, TMA brings them, consumers wait
+///     empty:  consumers arrive when they have read the tile, the producer waits
+///
+/// Preconditions of all: the barrier is a `uint64_t` in shared memory. Its value is nobody's business but the
+/// machine's. Needs Hopper (sm_90). (PTX ISA, mbarrier)
+#pragma once
+#include "common/ptx/call_site.h"
+#include "common/ptx/shared_address.h"
+
+namespace flashbook {
+
+/// Makes a barrier whose phases take `arrivals` arrivals (1 to 2^20 - 1). One thread does it, before a
+/// __syncthreads that lets the others use it; if TMA uses it, fence_mbarrier_init comes between.
+/// (PTX ISA, mbarrier.init)
+__device__ __forceinline__ void mbarrier_init(uint64_t* barrier, uint32_t arrivals,
+                                              [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+               :
+               : "r"(shared_address(barrier)), "r"(arrivals)
+               : "memory");
+#else
+  sim::mbarrier_init(barrier, arrivals, where);
+#endif
+}
+
+/// Makes the barriers that the calling thread has initialised known to TMA. (PTX ISA, fence.mbarrier_init)
+__device__ __forceinline__ void fence_mbarrier_init([[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#else
+  sim::fence_mbarrier_init(where);
+#endif
+}
+
+/// Gives a barrier the name, with an index if it has one, by which the simulator's reports call it: "full",
+/// "full[1]". Nothing on a GPU. Preconditions: it is initialised; `name` is a literal.
+__device__ __forceinline__ void name_mbarrier([[maybe_unused]] const uint64_t* barrier,
+                                              [[maybe_unused]] const char* name,
+                                              [[maybe_unused]] int index = -1,
+                                              [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifndef __CUDACC__
+  sim::name_mbarrier(barrier, name, index, where);
+#endif
+}
+
+/// Arrives. What the thread read and wrote before has happened for those who then wait. (PTX ISA,
+/// mbarrier.arrive)
+__device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier,
+                                                [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(shared_address(barrier)) : "memory");
+#else
+  sim::mbarrier_arrive(barrier, where);
+#endif
+}
+
+/// Announces `bytes` that the phase must also wait for, and arrives. Whole boxes are counted, with the zeros
+/// that TMA fills in beyond a tensor's edge. (PTX ISA, mbarrier.arrive.expect_tx)
+__device__ __forceinline__ void mbarrier_arrive_expect_tx(
+    uint64_t* barrier, uint32_t bytes, [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+               :
+               : "r"(shared_address(barrier)), "r"(bytes)
+               : "memory");
+#else
+  sim::mbarrier_arrive_expect_tx(barrier, bytes, where);
+#endif
+}
+
+/// Whether the phase of that parity is over. If not, the machine waits a while for its end before it says so.
+/// (PTX ISA, mbarrier.try_wait.parity)
+__device__ __forceinline__ bool mbarrier_try_wait(const uint64_t* barrier, uint32_t parity,
+                                                  [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  uint32_t over;
+  asm volatile(
+      "{\n"
+      ".reg .pred over;\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 over, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, over;\n"
+      "}"
+      : "=r"(over)
+      : "r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+  return over != 0;
+#else
+  return sim::mbarrier_try_wait(barrier, parity, where);
+#endif
+}
+
+/// Waits for the end of the phase of that parity: what those who arrived wrote, and what TMA brought, can
+/// then be read. (PTX ISA, mbarrier.try_wait.parity, again and again)
+__device__ __forceinline__ void mbarrier_wait(const uint64_t* barrier, uint32_t parity,
+                                              [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  asm volatile(
+      "{\n"
+      ".reg .pred over;\n"
+      "WAIT:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1;\n"
+      "@!over bra WAIT;\n"
+      "}"
+      :
+      : "r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+#else
+  sim::mbarrier_wait(barrier, parity, where);
+#endif
+}
+
+}  // namespace flashbook

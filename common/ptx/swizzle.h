@@ -1,0 +1,29 @@
+/// \file
+/// Swizzles: how tiles lie in shared memory so that a column of 16-byte chunks meets every bank.
+///
+/// A tile of rows of 32, 64 or 128 bytes keeps its rows in place and exchanges the 16-byte chunks within
+/// each: chunk c of row r lies where chunk c ^ r would. TMA writes and reads tiles so, WGMMA and stmatrix
+/// must be told the same. (PTX ISA, "Swizzling modes" of tensors)
+#pragma once
+#include "common/device/kernel.h"
+
+namespace flashbook {
+
+/// The span of a swizzle: the bytes of a row within which chunks change places.
+enum class Swizzle { none, b32, b64, b128 };
+
+/// Bytes of the span. 16 for no swizzle: a span of one chunk.
+__host__ __device__ constexpr uint32_t swizzle_bytes(Swizzle swizzle) {
+  return 16u << static_cast<int>(swizzle);
+}
+
+/// Where the byte lies that would be at `offset` without a swizzle. The hardware applies the pattern to the
+/// bits of the shared address, so offsets count from a multiple of 8 spans (1024 bytes always do):
+/// put tiles there. Exchanging twice gives `offset` again.
+__host__ __device__ constexpr uint32_t swizzled(Swizzle swizzle, uint32_t offset) {
+  // Rows are numbered from address bit 7 on, whatever the span: 64-byte rows come in pairs, 32-byte rows in
+  // fours, that share a number and meet different banks anyway.
+  return offset ^ (offset >> 3 & (swizzle_bytes(swizzle) - 16));
+}
+
+}  // namespace flashbook

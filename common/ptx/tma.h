@@ -1,0 +1,164 @@
+/// \file
+/// TMA: a machine that copies tiles of a tensor between global and shared memory, while threads do other
+/// things.
+///
+/// One thread issues a copy. The tensor, its box (the tile's size) and the swizzle come from a tensor map,
+/// which the host makes (common/device/tensor_map.h) and the kernel takes as
+/// `const __grid_constant__ CUtensorMap`. `at` says where the box begins, in elements, innermost dimension
+/// first; a list in braces does: `tma_load(tile, map, &full, {0, row, head})`.
+///
+/// Preconditions of loads and stores: the tile lies in shared memory at a multiple of 128 bytes, better of
+/// 1024, from where every swizzle starts its pattern; `at` has as many coordinates as the map. Needs Hopper
+/// (sm_90). (PTX ISA, cp.async.bulk.tensor)
+#pragma once
+#include "common/device/tensor_map_type.h"
+#include "common/ptx/call_site.h"
+#include "common/ptx/shared_address.h"
+
+namespace flashbook {
+
+/// How long the L2 cache should keep what a load reads. The values are createpolicy's, as CUTLASS uses them
+/// (cute/arch/copy_sm90_desc.hpp, TMA::CacheHintSm90).
+enum class KeepInL2 : uint64_t {
+  normal = 0x1000000000000000,
+  briefly = 0x12F0000000000000,  ///< evict_first: what is read once
+  long_ = 0x14F0000000000000     ///< evict_last: what every block reads
+};
+
+/// Loads a box. Elements beyond the tensor, before it or behind, come as zeros. When the box has landed, its
+/// bytes, the zeros too, are taken off what the barrier's phase waits for. Until then the tile holds nothing
+/// that may be read; in the simulator it is NaN.
+template <int kRank>
+__device__ __forceinline__ void tma_load(void* tile, const CUtensorMap& map, uint64_t* barrier,
+                                         const int (&at)[kRank],
+                                         [[maybe_unused]] KeepInL2 keep = KeepInL2::normal,
+                                         [[maybe_unused]] CallSite where = CallSite::current()) {
+  static_assert(1 <= kRank && kRank <= 5, "a tensor has 1 to 5 dimensions");
+#ifdef __CUDACC__
+  const uint32_t to = shared_address(tile), signal = shared_address(barrier);
+  const auto policy = static_cast<uint64_t>(keep);
+  if constexpr (kRank == 1)
+    asm volatile(
+        "cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0], [%1, {%4}], [%2], %3;"
+        :
+        : "r"(to), "l"(&map), "r"(signal), "l"(policy), "r"(at[0])
+        : "memory");
+  if constexpr (kRank == 2)
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0], [%1, {%4, %5}], [%2], %3;"
+        :
+        : "r"(to), "l"(&map), "r"(signal), "l"(policy), "r"(at[0]), "r"(at[1])
+        : "memory");
+  if constexpr (kRank == 3)
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0], [%1, {%4, %5, %6}], [%2], %3;"
+        :
+        : "r"(to), "l"(&map), "r"(signal), "l"(policy), "r"(at[0]), "r"(at[1]), "r"(at[2])
+        : "memory");
+  if constexpr (kRank == 4)
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0], [%1, {%4, %5, %6, %7}], [%2], %3;"
+        :
+        : "r"(to), "l"(&map), "r"(signal), "l"(policy), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3])
+        : "memory");
+  if constexpr (kRank == 5)
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0], [%1, {%4, %5, %6, %7, %8}], [%2], %3;"
+        :
+        : "r"(to), "l"(&map), "r"(signal), "l"(policy), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]),
+          "r"(at[4])
+        : "memory");
+#else
+  sim::tma_load(tile, map, barrier, at, kRank, where);
+#endif
+}
+
+/// Stores a box. Elements beyond the tensor's end are left out; a negative coordinate is an illegal
+/// instruction on an H200. The tile may be overwritten when the store's group has been read, see
+/// tma_store_wait_read. Precondition: what threads wrote to the tile is behind a fence_proxy_async of theirs
+/// and a barrier.
+template <int kRank>
+__device__ __forceinline__ void tma_store(const CUtensorMap& map, const void* tile, const int (&at)[kRank],
+                                          [[maybe_unused]] CallSite where = CallSite::current()) {
+  static_assert(1 <= kRank && kRank <= 5, "a tensor has 1 to 5 dimensions");
+#ifdef __CUDACC__
+  const uint32_t from = shared_address(tile);
+  if constexpr (kRank == 1)
+    asm volatile("cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%0, {%2}], [%1];"
+                 :
+                 : "l"(&map), "r"(from), "r"(at[0])
+                 : "memory");
+  if constexpr (kRank == 2)
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];"
+                 :
+                 : "l"(&map), "r"(from), "r"(at[0]), "r"(at[1])
+                 : "memory");
+  if constexpr (kRank == 3)
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];"
+                 :
+                 : "l"(&map), "r"(from), "r"(at[0]), "r"(at[1]), "r"(at[2])
+                 : "memory");
+  if constexpr (kRank == 4)
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];"
+                 :
+                 : "l"(&map), "r"(from), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3])
+                 : "memory");
+  if constexpr (kRank == 5)
+    asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];"
+                 :
+                 : "l"(&map), "r"(from), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(at[4])
+                 : "memory");
+#else
+  sim::tma_store(tile, map, at, kRank, where);
+#endif
+}
+
+/// Makes the thread's stores since its last commit a group. (PTX ISA, cp.async.bulk.commit_group)
+__device__ __forceinline__ void tma_store_commit([[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+#else
+  sim::tma_store_commit(where);
+#endif
+}
+
+/// Waits until all of the thread's groups but the latest kInFlight are in global memory. Stores that are not
+/// committed are not waited for. (PTX ISA, cp.async.bulk.wait_group)
+template <int kInFlight>
+__device__ __forceinline__ void tma_store_wait([[maybe_unused]] CallSite where = CallSite::current()) {
+  static_assert(kInFlight >= 0, "a number of groups");
+#ifdef __CUDACC__
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kInFlight) : "memory");
+#else
+  sim::tma_store_wait("tma_store_wait", kInFlight, where);
+#endif
+}
+
+/// Waits only until their tiles have been read and may be overwritten, or may vanish with the block. (PTX
+/// ISA, cp.async.bulk.wait_group.read)
+template <int kInFlight>
+__device__ __forceinline__ void tma_store_wait_read([[maybe_unused]] CallSite where = CallSite::current()) {
+  static_assert(kInFlight >= 0, "a number of groups");
+#ifdef __CUDACC__
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kInFlight) : "memory");
+#else
+  sim::tma_store_wait("tma_store_wait_read", kInFlight, where);
+#endif
+}
+
+/// Brings the map itself near, so that the first copy need not wait for it. (PTX ISA, prefetch.tensormap)
+__device__ __forceinline__ void tma_prefetch(const CUtensorMap& map,
+                                             [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+#else
+  sim::tma_prefetch(map, where);
+#endif
+}
+
+}  // namespace flashbook

@@ -1,0 +1,170 @@
+/// \file
+/// One asm statement for every width of wgmma. Internal to wgmma.h, which says what they do; nothing here is
+/// meant for kernels.
+///
+/// An asm statement wants each register named, and its operands cannot come from a pack, nor its string from
+/// a constant expression (nvcc 13.0). So these are macros, each width four floats longer than the one before.
+#pragma once
+#ifdef __CUDACC__
+#include <cuda_fp8.h>
+
+#include <type_traits>
+
+#include "common/device/kernel.h"
+
+namespace flashbook::detail {
+
+template <int kN>
+struct WgmmaInstruction;
+
+// clang-format off
+#define FLASHBOOK_WGMMA_FOUR(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+
+// FLASHBOOK_WGMMA_NAMES_n names the accumulator's registers in the string, FLASHBOOK_WGMMA_FLOATS_n binds
+// them.
+#define FLASHBOOK_WGMMA_NAMES_8 "%0, %1, %2, %3"
+#define FLASHBOOK_WGMMA_FLOATS_8 FLASHBOOK_WGMMA_FOUR(0)
+#define FLASHBOOK_WGMMA_NAMES_16 FLASHBOOK_WGMMA_NAMES_8 ", %4, %5, %6, %7"
+#define FLASHBOOK_WGMMA_FLOATS_16 FLASHBOOK_WGMMA_FLOATS_8, FLASHBOOK_WGMMA_FOUR(4)
+#define FLASHBOOK_WGMMA_NAMES_24 FLASHBOOK_WGMMA_NAMES_16 ", %8, %9, %10, %11"
+#define FLASHBOOK_WGMMA_FLOATS_24 FLASHBOOK_WGMMA_FLOATS_16, FLASHBOOK_WGMMA_FOUR(8)
+#define FLASHBOOK_WGMMA_NAMES_32 FLASHBOOK_WGMMA_NAMES_24 ", %12, %13, %14, %15"
+#define FLASHBOOK_WGMMA_FLOATS_32 FLASHBOOK_WGMMA_FLOATS_24, FLASHBOOK_WGMMA_FOUR(12)
+#define FLASHBOOK_WGMMA_NAMES_40 FLASHBOOK_WGMMA_NAMES_32 ", %16, %17, %18, %19"
+#define FLASHBOOK_WGMMA_FLOATS_40 FLASHBOOK_WGMMA_FLOATS_32, FLASHBOOK_WGMMA_FOUR(16)
+#define FLASHBOOK_WGMMA_NAMES_48 FLASHBOOK_WGMMA_NAMES_40 ", %20, %21, %22, %23"
+#define FLASHBOOK_WGMMA_FLOATS_48 FLASHBOOK_WGMMA_FLOATS_40, FLASHBOOK_WGMMA_FOUR(20)
+#define FLASHBOOK_WGMMA_NAMES_56 FLASHBOOK_WGMMA_NAMES_48 ", %24, %25, %26, %27"
+#define FLASHBOOK_WGMMA_FLOATS_56 FLASHBOOK_WGMMA_FLOATS_48, FLASHBOOK_WGMMA_FOUR(24)
+#define FLASHBOOK_WGMMA_NAMES_64 FLASHBOOK_WGMMA_NAMES_56 ", %28, %29, %30, %31"
+#define FLASHBOOK_WGMMA_FLOATS_64 FLASHBOOK_WGMMA_FLOATS_56, FLASHBOOK_WGMMA_FOUR(28)
+#define FLASHBOOK_WGMMA_NAMES_72 FLASHBOOK_WGMMA_NAMES_64 ", %32, %33, %34, %35"
+#define FLASHBOOK_WGMMA_FLOATS_72 FLASHBOOK_WGMMA_FLOATS_64, FLASHBOOK_WGMMA_FOUR(32)
+#define FLASHBOOK_WGMMA_NAMES_80 FLASHBOOK_WGMMA_NAMES_72 ", %36, %37, %38, %39"
+#define FLASHBOOK_WGMMA_FLOATS_80 FLASHBOOK_WGMMA_FLOATS_72, FLASHBOOK_WGMMA_FOUR(36)
+#define FLASHBOOK_WGMMA_NAMES_88 FLASHBOOK_WGMMA_NAMES_80 ", %40, %41, %42, %43"
+#define FLASHBOOK_WGMMA_FLOATS_88 FLASHBOOK_WGMMA_FLOATS_80, FLASHBOOK_WGMMA_FOUR(40)
+#define FLASHBOOK_WGMMA_NAMES_96 FLASHBOOK_WGMMA_NAMES_88 ", %44, %45, %46, %47"
+#define FLASHBOOK_WGMMA_FLOATS_96 FLASHBOOK_WGMMA_FLOATS_88, FLASHBOOK_WGMMA_FOUR(44)
+#define FLASHBOOK_WGMMA_NAMES_104 FLASHBOOK_WGMMA_NAMES_96 ", %48, %49, %50, %51"
+#define FLASHBOOK_WGMMA_FLOATS_104 FLASHBOOK_WGMMA_FLOATS_96, FLASHBOOK_WGMMA_FOUR(48)
+#define FLASHBOOK_WGMMA_NAMES_112 FLASHBOOK_WGMMA_NAMES_104 ", %52, %53, %54, %55"
+#define FLASHBOOK_WGMMA_FLOATS_112 FLASHBOOK_WGMMA_FLOATS_104, FLASHBOOK_WGMMA_FOUR(52)
+#define FLASHBOOK_WGMMA_NAMES_120 FLASHBOOK_WGMMA_NAMES_112 ", %56, %57, %58, %59"
+#define FLASHBOOK_WGMMA_FLOATS_120 FLASHBOOK_WGMMA_FLOATS_112, FLASHBOOK_WGMMA_FOUR(56)
+#define FLASHBOOK_WGMMA_NAMES_128 FLASHBOOK_WGMMA_NAMES_120 ", %60, %61, %62, %63"
+#define FLASHBOOK_WGMMA_FLOATS_128 FLASHBOOK_WGMMA_FLOATS_120, FLASHBOOK_WGMMA_FOUR(60)
+#define FLASHBOOK_WGMMA_NAMES_136 FLASHBOOK_WGMMA_NAMES_128 ", %64, %65, %66, %67"
+#define FLASHBOOK_WGMMA_FLOATS_136 FLASHBOOK_WGMMA_FLOATS_128, FLASHBOOK_WGMMA_FOUR(64)
+#define FLASHBOOK_WGMMA_NAMES_144 FLASHBOOK_WGMMA_NAMES_136 ", %68, %69, %70, %71"
+#define FLASHBOOK_WGMMA_FLOATS_144 FLASHBOOK_WGMMA_FLOATS_136, FLASHBOOK_WGMMA_FOUR(68)
+#define FLASHBOOK_WGMMA_NAMES_152 FLASHBOOK_WGMMA_NAMES_144 ", %72, %73, %74, %75"
+#define FLASHBOOK_WGMMA_FLOATS_152 FLASHBOOK_WGMMA_FLOATS_144, FLASHBOOK_WGMMA_FOUR(72)
+#define FLASHBOOK_WGMMA_NAMES_160 FLASHBOOK_WGMMA_NAMES_152 ", %76, %77, %78, %79"
+#define FLASHBOOK_WGMMA_FLOATS_160 FLASHBOOK_WGMMA_FLOATS_152, FLASHBOOK_WGMMA_FOUR(76)
+#define FLASHBOOK_WGMMA_NAMES_168 FLASHBOOK_WGMMA_NAMES_160 ", %80, %81, %82, %83"
+#define FLASHBOOK_WGMMA_FLOATS_168 FLASHBOOK_WGMMA_FLOATS_160, FLASHBOOK_WGMMA_FOUR(80)
+#define FLASHBOOK_WGMMA_NAMES_176 FLASHBOOK_WGMMA_NAMES_168 ", %84, %85, %86, %87"
+#define FLASHBOOK_WGMMA_FLOATS_176 FLASHBOOK_WGMMA_FLOATS_168, FLASHBOOK_WGMMA_FOUR(84)
+#define FLASHBOOK_WGMMA_NAMES_184 FLASHBOOK_WGMMA_NAMES_176 ", %88, %89, %90, %91"
+#define FLASHBOOK_WGMMA_FLOATS_184 FLASHBOOK_WGMMA_FLOATS_176, FLASHBOOK_WGMMA_FOUR(88)
+#define FLASHBOOK_WGMMA_NAMES_192 FLASHBOOK_WGMMA_NAMES_184 ", %92, %93, %94, %95"
+#define FLASHBOOK_WGMMA_FLOATS_192 FLASHBOOK_WGMMA_FLOATS_184, FLASHBOOK_WGMMA_FOUR(92)
+#define FLASHBOOK_WGMMA_NAMES_200 FLASHBOOK_WGMMA_NAMES_192 ", %96, %97, %98, %99"
+#define FLASHBOOK_WGMMA_FLOATS_200 FLASHBOOK_WGMMA_FLOATS_192, FLASHBOOK_WGMMA_FOUR(96)
+#define FLASHBOOK_WGMMA_NAMES_208 FLASHBOOK_WGMMA_NAMES_200 ", %100, %101, %102, %103"
+#define FLASHBOOK_WGMMA_FLOATS_208 FLASHBOOK_WGMMA_FLOATS_200, FLASHBOOK_WGMMA_FOUR(100)
+#define FLASHBOOK_WGMMA_NAMES_216 FLASHBOOK_WGMMA_NAMES_208 ", %104, %105, %106, %107"
+#define FLASHBOOK_WGMMA_FLOATS_216 FLASHBOOK_WGMMA_FLOATS_208, FLASHBOOK_WGMMA_FOUR(104)
+#define FLASHBOOK_WGMMA_NAMES_224 FLASHBOOK_WGMMA_NAMES_216 ", %108, %109, %110, %111"
+#define FLASHBOOK_WGMMA_FLOATS_224 FLASHBOOK_WGMMA_FLOATS_216, FLASHBOOK_WGMMA_FOUR(108)
+#define FLASHBOOK_WGMMA_NAMES_232 FLASHBOOK_WGMMA_NAMES_224 ", %112, %113, %114, %115"
+#define FLASHBOOK_WGMMA_FLOATS_232 FLASHBOOK_WGMMA_FLOATS_224, FLASHBOOK_WGMMA_FOUR(112)
+#define FLASHBOOK_WGMMA_NAMES_240 FLASHBOOK_WGMMA_NAMES_232 ", %116, %117, %118, %119"
+#define FLASHBOOK_WGMMA_FLOATS_240 FLASHBOOK_WGMMA_FLOATS_232, FLASHBOOK_WGMMA_FOUR(116)
+#define FLASHBOOK_WGMMA_NAMES_248 FLASHBOOK_WGMMA_NAMES_240 ", %120, %121, %122, %123"
+#define FLASHBOOK_WGMMA_FLOATS_248 FLASHBOOK_WGMMA_FLOATS_240, FLASHBOOK_WGMMA_FOUR(120)
+#define FLASHBOOK_WGMMA_NAMES_256 FLASHBOOK_WGMMA_NAMES_248 ", %124, %125, %126, %127"
+#define FLASHBOOK_WGMMA_FLOATS_256 FLASHBOOK_WGMMA_FLOATS_248, FLASHBOOK_WGMMA_FOUR(124)
+
+// `p` holds whether d counts. `type` is what follows the shape's n; `majors` names the immediates that say
+// which operands are MN-major.
+#define FLASHBOOK_WGMMA_SS(n, type, a_, b_, p_, majors, ...) \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #p_ ", 0;\n" \
+               "wgmma.mma_async.sync.aligned.m64n" #n type " {" FLASHBOOK_WGMMA_NAMES_##n "}, " \
+               "%" #a_ ", %" #b_ ", p, 1, 1" majors ";\n}" \
+               : FLASHBOOK_WGMMA_FLOATS_##n \
+               : "l"(a), "l"(b), "r"(accumulate) __VA_OPT__(,) __VA_ARGS__)
+#define FLASHBOOK_WGMMA_RS(n, type, a_, b_, c_, e_, f_, p_, majors, ...) \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #p_ ", 0;\n" \
+               "wgmma.mma_async.sync.aligned.m64n" #n type " {" FLASHBOOK_WGMMA_NAMES_##n "}, " \
+               "{%" #a_ ", %" #b_ ", %" #c_ ", %" #e_ "}, %" #f_ ", p, 1, 1" majors ";\n}" \
+               : FLASHBOOK_WGMMA_FLOATS_##n \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate) \
+                 __VA_OPT__(,) __VA_ARGS__)
+
+// r0 to r6: the numbers after the accumulator's, for the other operands.
+#define FLASHBOOK_WGMMA(n, r0, r1, r2, r3, r4, r5, r6) \
+  template <> struct WgmmaInstruction<n> { \
+    template <typename T, int kMnA, int kMnB> \
+    static __device__ __forceinline__ void multiply(float (&d)[n / 2], uint64_t a, uint64_t b, \
+                                                    int accumulate) { \
+      if constexpr (std::is_same_v<T, __half>) \
+        FLASHBOOK_WGMMA_SS(n, "k16.f32.f16.f16", r0, r1, r2, ", %" #r3 ", %" #r4, "n"(kMnA), "n"(kMnB)); \
+      else if constexpr (std::is_same_v<T, __nv_bfloat16>) \
+        FLASHBOOK_WGMMA_SS(n, "k16.f32.bf16.bf16", r0, r1, r2, ", %" #r3 ", %" #r4, "n"(kMnA), "n"(kMnB)); \
+      else \
+        FLASHBOOK_WGMMA_SS(n, "k32.f32.e4m3.e4m3", r0, r1, r2, ""); \
+    } \
+    template <typename T, int kMnB> \
+    static __device__ __forceinline__ void multiply(float (&d)[n / 2], const uint32_t (&a)[4], uint64_t b, \
+                                                    int accumulate) { \
+      if constexpr (std::is_same_v<T, __half>) \
+        FLASHBOOK_WGMMA_RS(n, "k16.f32.f16.f16", r0, r1, r2, r3, r4, r5, ", %" #r6, "n"(kMnB)); \
+      else if constexpr (std::is_same_v<T, __nv_bfloat16>) \
+        FLASHBOOK_WGMMA_RS(n, "k16.f32.bf16.bf16", r0, r1, r2, r3, r4, r5, ", %" #r6, "n"(kMnB)); \
+      else \
+        FLASHBOOK_WGMMA_RS(n, "k32.f32.e4m3.e4m3", r0, r1, r2, r3, r4, r5, ""); \
+    } \
+  };
+
+FLASHBOOK_WGMMA(8, 4, 5, 6, 7, 8, 9, 10)
+FLASHBOOK_WGMMA(16, 8, 9, 10, 11, 12, 13, 14)
+FLASHBOOK_WGMMA(24, 12, 13, 14, 15, 16, 17, 18)
+FLASHBOOK_WGMMA(32, 16, 17, 18, 19, 20, 21, 22)
+FLASHBOOK_WGMMA(40, 20, 21, 22, 23, 24, 25, 26)
+FLASHBOOK_WGMMA(48, 24, 25, 26, 27, 28, 29, 30)
+FLASHBOOK_WGMMA(56, 28, 29, 30, 31, 32, 33, 34)
+FLASHBOOK_WGMMA(64, 32, 33, 34, 35, 36, 37, 38)
+FLASHBOOK_WGMMA(72, 36, 37, 38, 39, 40, 41, 42)
+FLASHBOOK_WGMMA(80, 40, 41, 42, 43, 44, 45, 46)
+FLASHBOOK_WGMMA(88, 44, 45, 46, 47, 48, 49, 50)
+FLASHBOOK_WGMMA(96, 48, 49, 50, 51, 52, 53, 54)
+FLASHBOOK_WGMMA(104, 52, 53, 54, 55, 56, 57, 58)
+FLASHBOOK_WGMMA(112, 56, 57, 58, 59, 60, 61, 62)
+FLASHBOOK_WGMMA(120, 60, 61, 62, 63, 64, 65, 66)
+FLASHBOOK_WGMMA(128, 64, 65, 66, 67, 68, 69, 70)
+FLASHBOOK_WGMMA(136, 68, 69, 70, 71, 72, 73, 74)
+FLASHBOOK_WGMMA(144, 72, 73, 74, 75, 76, 77, 78)
+FLASHBOOK_WGMMA(152, 76, 77, 78, 79, 80, 81, 82)
+FLASHBOOK_WGMMA(160, 80, 81, 82, 83, 84, 85, 86)
+FLASHBOOK_WGMMA(168, 84, 85, 86, 87, 88, 89, 90)
+FLASHBOOK_WGMMA(176, 88, 89, 90, 91, 92, 93, 94)
+FLASHBOOK_WGMMA(184, 92, 93, 94, 95, 96, 97, 98)
+FLASHBOOK_WGMMA(192, 96, 97, 98, 99, 100, 101, 102)
+FLASHBOOK_WGMMA(200, 100, 101, 102, 103, 104, 105, 106)
+FLASHBOOK_WGMMA(208, 104, 105, 106, 107, 108, 109, 110)
+FLASHBOOK_WGMMA(216, 108, 109, 110, 111, 112, 113, 114)
+FLASHBOOK_WGMMA(224, 112, 113, 114, 115, 116, 117, 118)
+FLASHBOOK_WGMMA(232, 116, 117, 118, 119, 120, 121, 122)
+FLASHBOOK_WGMMA(240, 120, 121, 122, 123, 124, 125, 126)
+FLASHBOOK_WGMMA(248, 124, 125, 126, 127, 128, 129, 130)
+FLASHBOOK_WGMMA(256, 128, 129, 130, 131, 132, 133, 134)
+
+#undef FLASHBOOK_WGMMA
+#undef FLASHBOOK_WGMMA_RS
+#undef FLASHBOOK_WGMMA_SS
+// clang-format on
+
+}  // namespace flashbook::detail
+#endif

@@ -1,0 +1,93 @@
+/// \file
+/// Where wgmma wants the elements of its matrices: in registers and in shared memory. For kernels' masks,
+/// drawings and tests.
+///
+/// **Registers.** Warp w of the warpgroup has rows 16 * w to 16 * w + 15. Lane l is thread t = l % 4 of group
+/// g = l / 4, and holds of its warp's rows:
+///
+///     d          floats 4j .. 4j+3: rows g, g, g + 8, g + 8; columns 8j + 2t, 8j + 2t + 1, and these again
+///     a, 16 bit  registers 0 1 2 3: rows g, g + 8, g, g + 8; columns 2t, 2t + 1 in 0 and 1, 8 more in 2 and
+///     3 a, e4m3    registers 0 1 2 3: the same rows; columns 4t .. 4t + 3 in 0 and 1, 16 more in 2 and 3
+///
+/// So 16 columns of d, rounded to 16 bits, are a of the next product as they stand; rounded to e4m3 they are
+/// not. (PTX ISA, Register Fragments for wgmma.mma_async)
+///
+/// **Shared memory.** A matrix consists of *core matrices*, 8 lines of 16 bytes. A line follows k in a
+/// K-major operand (element (row, k) and then (row, k + 1)), and rows m or n in an MN-major one. With a
+/// swizzle, the core matrices of 2, 4 or 8 neighbouring places lie side by side in an *atom*: 8 lines of 32,
+/// 64 or 128 bytes, and the 16-byte pieces of a line change places with the line's number. A descriptor's two
+/// distances say where the next core matrix, or atom, begins:
+///
+///     leading_bytes  K-major: along k (no swizzle only). MN-major: along rows; without swizzle along k
+///     stride_bytes   K-major: along rows, the next 8.    MN-major: along k, the next 8; without swizzle
+///     along
+///                                                        rows
+///
+/// (PTX ISA, Shared Memory Matrix Layout; CuTe's mma_traits_sm90_gmma.hpp)
+#pragma once
+#include <cstdint>
+
+#include "common/ptx/mma.h"
+#include "common/ptx/swizzle.h"
+
+namespace flashbook {
+
+/// Which way a line of an operand in shared memory runs.
+enum class Major {
+  k,  ///< along k: a row of Q or K, where k is the head dimension
+  mn  ///< along rows m of a or columns n of b: a row of V, where k is the key
+};
+
+/// How wgmma deals out the elements of its register operands to the 128 threads of a warpgroup.
+template <int kN>
+struct WgmmaM64 {
+  static constexpr int kFloatsD = kN / 2;  ///< that a thread holds
+  static constexpr int kElementsA16 = 8;   ///< 16-bit elements of a that a thread holds
+  static constexpr int kElementsA8 = 16;   ///< e4m3 elements of a that a thread holds
+
+  /// The place of float i of a thread's part of d.
+  __host__ __device__ static constexpr MatrixPlace d(int thread, int i) {
+    return {row(thread, i / 2), i / 4 * 8 + thread % 4 * 2 + i % 2};
+  }
+  /// The place of element i of a thread's part of a 16-bit a; register i / 2 holds it.
+  __host__ __device__ static constexpr MatrixPlace a16(int thread, int i) {
+    return {row(thread, i / 2), i / 4 * 8 + thread % 4 * 2 + i % 2};
+  }
+  /// The place of element i of a thread's part of an e4m3 a; register i / 4 holds it.
+  __host__ __device__ static constexpr MatrixPlace a8(int thread, int i) {
+    return {row(thread, i / 4), i / 8 * 16 + thread % 4 * 4 + i % 4};
+  }
+
+ private:
+  /// Rows of a lane alternate between its group and the group 8 below.
+  __host__ __device__ static constexpr int row(int thread, int part) {
+    return thread / 32 * 16 + thread % 32 / 4 + part % 2 * 8;
+  }
+};
+
+/// How a matrix stands in shared memory: what a descriptor says, in bytes.
+struct WgmmaTile {
+  Swizzle swizzle;
+  Major major;
+  int element_bytes;  ///< 2, or 1 for e4m3
+  uint32_t leading_bytes, stride_bytes;
+
+  /// Where element (row, k) begins, in bytes after the descriptor's address, which is where an atom begins.
+  /// row counts m of a or n of b.
+  __host__ __device__ constexpr uint32_t offset(int row, int k) const {
+    const bool k_major = major == Major::k;
+    // A line runs `along`, the next line is one further `across`.
+    const auto along = uint32_t((k_major ? k : row) * element_bytes);
+    const auto across = uint32_t(k_major ? row : k);
+    const uint32_t line_bytes = swizzle_bytes(swizzle);  // of an atom; without swizzle, of a core matrix
+    const uint32_t piece = along / line_bytes, group = across / 8;
+    // Without a swizzle an MN-major tile's distances change their meaning.
+    const bool exchanged = !k_major && swizzle == Swizzle::none;
+    const uint32_t linear = piece * (exchanged ? stride_bytes : leading_bytes) +
+                            group * (exchanged ? leading_bytes : stride_bytes) + across % 8 * line_bytes +
+                            along % line_bytes;
+    return swizzled(swizzle, linear);
+  }
+};
+
+}  // namespace flashbook

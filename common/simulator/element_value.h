@@ -1,0 +1,36 @@
+/// \file
+/// Values behind the bits of small floats, where tensor cores read them by the million. Internal to the
+/// simulator.
+#pragma once
+#include <array>
+#include <bit>
+#include <cstdint>
+
+#include "common/numeric/float_formats.h"
+
+namespace flashbook::sim {
+
+/// The bits of an element of kType in memory.
+template <DType kType>
+using ElementBits = std::conditional_t<kType == DType::e4m3, uint8_t, uint16_t>;
+
+inline constexpr auto kE4m3Values = [] {
+  std::array<float, 256> values{};
+  for (int bits = 0; bits < 256; ++bits) values[std::size_t(bits)] = to_float(e4m3{uint8_t(bits)});
+  return values;
+}();
+
+/// The value behind the bits, as to_float has it but without a branch, since this is where a simulated kernel
+/// of chapter 4 spends its time. A NaN may be another one.
+template <DType kType>
+float value_of(ElementBits<kType> bits) {
+  if constexpr (kType == DType::bf16) return std::bit_cast<float>(uint32_t(bits) << 16);
+  if constexpr (kType == DType::e4m3) return kE4m3Values[bits];
+  constexpr uint32_t kInfinity = 0x7c00, kFloatInfinity = 0x7f80'0000;
+  // Exponent and mantissa at a float's place; the factor makes up for the bias, for subnormals too.
+  const float magnitude = std::bit_cast<float>(uint32_t(bits & 0x7fff) << 13) * 0x1p112f;
+  const uint32_t special = (bits & kInfinity) == kInfinity ? kFloatInfinity : 0;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | special | uint32_t(bits & 0x8000) << 16);
+}
+
+}  // namespace flashbook::sim

@@ -1,0 +1,19 @@
+/// \file
+/// TMA: copies of tiles that go on while threads do other things.
+///
+/// When they happen is what Options::async says. A load that has not landed leaves NaN in its tile; a store
+/// that has not happened reads its tile later.
+#pragma once
+#include "common/simulator/location.h"
+#include "common/simulator/tensor_map.h"
+
+namespace flashbook::sim {
+
+// What the wrappers of common/ptx/tma.h do. `at` has `rank` coordinates.
+void tma_load(void* tile, const CUtensorMap& map, void* barrier, const int* at, int rank, Location where);
+void tma_store(const void* tile, const CUtensorMap& map, const int* at, int rank, Location where);
+void tma_store_commit(Location where);
+void tma_store_wait(const char* what, int groups_in_flight, Location where);
+void tma_prefetch(const CUtensorMap& map, Location where);
+
+}  // namespace flashbook::sim

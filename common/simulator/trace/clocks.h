@@ -1,0 +1,70 @@
+/// \file
+/// Vector clocks: who knows of whose work. Internal to the simulator.
+///
+/// Every thread counts its releases. A thread's vector says, for each other thread, up to which count it
+/// knows what that one did; an access is ordered before another if whoever does the second knows the count at
+/// which the first was done. (L. Lamport, 1978; F. Mattern, 1988; FastTrack, C. Flanagan and S. Freund,
+/// 2009.) Agents, which stand for the async proxy, are entries like threads, but what they count are tickets.
+#pragma once
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+namespace flashbook::sim {
+
+/// Agents of a block; those beyond share the last entry, which makes the checks weaker and never wrong.
+constexpr int kAgents = 32;
+
+/// The clocks of a block.
+class Clocks {
+ public:
+  /// Forgets everything.
+  void begin(int threads);
+
+  int threads() const { return threads_; }
+  uint32_t now(int thread) { return row(thread)[thread]; }
+  /// What `thread` knows of another thread, or of agent `of - threads()`.
+  uint32_t known(int thread, int of) { return row(thread)[of]; }
+  /// The same, as far as a proxy fence has made it known to the async proxy.
+  uint32_t known_to_proxy(int thread, int of) const;
+
+  void join(int first_thread, uint32_t lanes);
+  void release(int thread, const void* object);
+  void complete(const void* object);
+  void acquire(int thread, const void* object);
+  void fence_proxy(int thread);
+
+  /// The entry of the agent that stands for the object.
+  int agent(const void* object);
+  /// A new ticket of an agent.
+  uint32_t next_ticket(int agent) { return ++tickets_[std::size_t(agent - threads_)]; }
+  /// `thread` knows the agent's work up to a ticket.
+  void learn(int thread, int agent, uint32_t ticket);
+  /// The agent's work up to a ticket is released.
+  void release_agent(int agent, uint32_t ticket, const void* object);
+
+ private:
+  using Vector = std::vector<uint32_t>;
+  /// What was released in the round that is under way, and in the last one that was completed; for plain
+  /// accesses and for the async proxy.
+  struct Object {
+    Vector gathering, gathering_proxy, complete, complete_proxy;
+  };
+
+  uint32_t* row(int thread) {
+    if (known_.empty()) start();
+    return &known_[std::size_t(thread) * width_];
+  }
+  void start();
+  uint32_t* proxy_row(int thread) { return &proxy_[std::size_t(thread) * width_]; }
+
+  int threads_ = 0;
+  std::size_t width_ = 0;
+  Vector known_;  // [threads][threads + agents]; empty until somebody asks
+  Vector proxy_;  // likewise; empty until the first proxy fence: nothing is known to the async proxy
+  std::unordered_map<const void*, Object> objects_;
+  std::unordered_map<const void*, int> agents_;
+  Vector tickets_;
+};
+
+}  // namespace flashbook::sim

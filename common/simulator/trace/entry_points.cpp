@@ -1,0 +1,130 @@
+/// \file
+/// The calls that -fsanitize=thread plants in a kernel: before loads and stores, and instead of atomics.
+///
+/// libtsan, which would usually answer them, is not linked. Each call looks where it came from: its return
+/// address leads to the line in the source. Outside a traced block they do nothing, or what the operation is.
+#include <cstdint>
+#include <cstring>
+
+#include "common/simulator/scheduler.h"
+#include "common/simulator/trace/tracer.h"
+
+namespace {
+
+using flashbook::sim::Access;
+using flashbook::sim::current_tracer;
+using flashbook::sim::current_worker;
+
+inline void access(const volatile void* address, std::size_t bytes, Access what, bool aligned,
+                   const void* return_address) {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  flashbook::sim::Tracer* tracer = current_tracer;
+  if (tracer && tracer->concerns(at))
+    tracer->accesses(current_worker->current_number(), what, at, bytes, aligned, return_address);
+}
+
+}  // namespace
+
+extern "C" {
+
+// Every instrumented file calls this before main.
+void __tsan_init() { flashbook::sim::start_tracing(); }
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void**) {}
+
+// The macros spell out a family of functions whose names end in the number of bytes, or of bits.
+
+#define FLASHBOOK_ACCESS(bytes)                                                \
+  void __tsan_read##bytes(void* address) {                                     \
+    access(address, bytes, Access::load, true, __builtin_return_address(0));   \
+  }                                                                            \
+  void __tsan_write##bytes(void* address) {                                    \
+    access(address, bytes, Access::store, true, __builtin_return_address(0));  \
+  }                                                                            \
+  void __tsan_unaligned_read##bytes(void* address) {                           \
+    access(address, bytes, Access::load, false, __builtin_return_address(0));  \
+  }                                                                            \
+  void __tsan_unaligned_write##bytes(void* address) {                          \
+    access(address, bytes, Access::store, false, __builtin_return_address(0)); \
+  }
+FLASHBOOK_ACCESS(1)
+FLASHBOOK_ACCESS(2)
+FLASHBOOK_ACCESS(4)
+FLASHBOOK_ACCESS(8)
+FLASHBOOK_ACCESS(16)
+#undef FLASHBOOK_ACCESS
+
+void __tsan_read_range(void* address, std::size_t bytes) {
+  access(address, bytes, Access::load, false, __builtin_return_address(0));
+}
+void __tsan_write_range(void* address, std::size_t bytes) {
+  access(address, bytes, Access::store, false, __builtin_return_address(0));
+}
+
+// clang++ copies structs by memcpy; instrumented.h sends those calls here.
+void* __tsan_memcpy(void* target, const void* source, std::size_t bytes) {
+  access(source, bytes, Access::load, false, __builtin_return_address(0));
+  access(target, bytes, Access::store, false, __builtin_return_address(0));
+  return std::memcpy(target, source, bytes);
+}
+void* __tsan_memmove(void* target, const void* source, std::size_t bytes) {
+  access(source, bytes, Access::load, false, __builtin_return_address(0));
+  access(target, bytes, Access::store, false, __builtin_return_address(0));
+  return std::memmove(target, source, bytes);
+}
+void* __tsan_memset(void* target, int value, std::size_t bytes) {
+  access(target, bytes, Access::store, false, __builtin_return_address(0));
+  return std::memset(target, value, bytes);
+}
+
+// An atomic load is half of an update (a loop with compare-exchange begins with one); only updates count.
+#define FLASHBOOK_UPDATE(bits, name, builtin)                                                                \
+  uint##bits##_t __tsan_atomic##bits##_##name(volatile uint##bits##_t* address, uint##bits##_t value, int) { \
+    access(address, bits / 8, Access::atomic, true, __builtin_return_address(0));                            \
+    return builtin(address, value, __ATOMIC_SEQ_CST);                                                        \
+  }
+#define FLASHBOOK_ATOMIC(bits)                                                                           \
+  uint##bits##_t __tsan_atomic##bits##_load(const volatile uint##bits##_t* address, int) {               \
+    return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                   \
+  }                                                                                                      \
+  void __tsan_atomic##bits##_store(volatile uint##bits##_t* address, uint##bits##_t value, int) {        \
+    access(address, bits / 8, Access::atomic, true, __builtin_return_address(0));                        \
+    __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                  \
+  }                                                                                                      \
+  FLASHBOOK_UPDATE(bits, exchange, __atomic_exchange_n)                                                  \
+  FLASHBOOK_UPDATE(bits, fetch_add, __atomic_fetch_add)                                                  \
+  FLASHBOOK_UPDATE(bits, fetch_sub, __atomic_fetch_sub)                                                  \
+  FLASHBOOK_UPDATE(bits, fetch_and, __atomic_fetch_and)                                                  \
+  FLASHBOOK_UPDATE(bits, fetch_or, __atomic_fetch_or)                                                    \
+  FLASHBOOK_UPDATE(bits, fetch_xor, __atomic_fetch_xor)                                                  \
+  int __tsan_atomic##bits##_compare_exchange_strong(                                                     \
+      volatile uint##bits##_t* address, uint##bits##_t* expected, uint##bits##_t desired, int, int) {    \
+    access(address, bits / 8, Access::atomic, true, __builtin_return_address(0));                        \
+    return __atomic_compare_exchange_n(address, expected, desired, false, __ATOMIC_SEQ_CST,              \
+                                       __ATOMIC_SEQ_CST);                                                \
+  }                                                                                                      \
+  int __tsan_atomic##bits##_compare_exchange_weak(                                                       \
+      volatile uint##bits##_t* address, uint##bits##_t* expected, uint##bits##_t desired, int, int) {    \
+    access(address, bits / 8, Access::atomic, true, __builtin_return_address(0));                        \
+    return __atomic_compare_exchange_n(address, expected, desired, false, __ATOMIC_SEQ_CST,              \
+                                       __ATOMIC_SEQ_CST);                                                \
+  }                                                                                                      \
+  uint##bits##_t __tsan_atomic##bits##_compare_exchange_val(                                             \
+      volatile uint##bits##_t* address, uint##bits##_t expected, uint##bits##_t desired, int, int) {     \
+    access(address, bits / 8, Access::atomic, true, __builtin_return_address(0));                        \
+    __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+    return expected;                                                                                     \
+  }
+FLASHBOOK_ATOMIC(8)
+FLASHBOOK_ATOMIC(16)
+FLASHBOOK_ATOMIC(32)
+FLASHBOOK_ATOMIC(64)
+#undef FLASHBOOK_ATOMIC
+#undef FLASHBOOK_UPDATE
+
+void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+void __tsan_atomic_signal_fence(int) {}
+
+}  // extern "C"

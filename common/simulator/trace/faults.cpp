@@ -1,0 +1,112 @@
+#include "common/simulator/trace/faults.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+namespace flashbook::sim {
+namespace {
+
+constexpr std::size_t kMostReported = 8;
+
+std::string name_of_thread(int thread) {
+  return "thread " + std::to_string(thread) + " (warp " + std::to_string(thread / 32) + ", lane " +
+         std::to_string(thread % 32) + ")";
+}
+
+const char* verb(Access access) {
+  return access == Access::load ? "read" : access == Access::store ? "wrote" : "updated atomically";
+}
+
+std::string advice_for(Race::Rule rule, bool one_warp) {
+  switch (rule) {
+    case Race::Rule::proxy_fence:
+      return "the async proxy does not see plain stores by itself: every thread that wrote calls "
+             "fence_proxy_async, then comes the barrier that the issuing thread waits at";
+    case Race::Rule::async_read:
+      return "nothing says that the read is over: wait for it (wgmma_wait, tma_store_wait_read) and let "
+             "whoever overwrites know by a barrier; if the write is meant to come first, a barrier belongs "
+             "between it and the read";
+    case Race::Rule::async_write:
+      return "nothing says that the data has landed: wait at the mbarrier that the copy arrives at";
+    case Race::Rule::order:
+      break;
+  }
+  if (one_warp)
+    return "nothing orders the two: look for a missing __syncwarp or __syncthreads between these lines (a "
+           "shuffle orders no memory)";
+  return "nothing orders the two: look for a missing barrier between these lines, also from the end of a "
+         "loop "
+         "to its next round";
+}
+
+}  // namespace
+
+bool Faults::is_better(const Places& places, uint64_t block, bool one_warp) const {
+  const auto known = found_.find(places);
+  if (known == found_.end()) return true;
+  const Fault& fault = known->second;
+  return block < fault.block || (block == fault.block && fault.one_warp && !one_warp);
+}
+
+void Faults::add(const Race& race, uint64_t block, int threads, const std::string& memory) {
+  const int first = race.first.who, second = race.second.who;
+  const bool one_warp = first < threads && second < threads && first / 32 == second / 32;
+  const Places places = std::minmax(
+      {std::pair(race.first.site, race.first.access), std::pair(race.second.site, race.second.access)});
+  if (!is_better(places, block, one_warp)) return;
+  const auto side = [&](const Race::Side& from) {
+    return Side{from.who < threads ? name_of_thread(from.who) : "the async proxy", from.site, from.access};
+  };
+  found_[places] = {block,
+                    one_warp,
+                    "data race in block " + std::to_string(block) + " on " + memory,
+                    side(race.first),
+                    side(race.second),
+                    advice_for(race.rule, one_warp)};
+}
+
+void Faults::add(const BlockConflict& conflict) {
+  const Places places = std::minmax({std::pair(conflict.first.site, conflict.first.access),
+                                     std::pair(conflict.second.site, conflict.second.access)});
+  if (!is_better(places, conflict.second.block, false)) return;
+  const auto side = [&](const BlockConflict::Side& from) {
+    return Side{"block " + std::to_string(from.block), from.site, from.access};
+  };
+  char address[24];
+  std::snprintf(address, sizeof address, "0x%llx", static_cast<unsigned long long>(conflict.address));
+  found_[places] = {conflict.second.block,
+                    false,
+                    std::string("data race between blocks on global memory ") + address,
+                    side(conflict.first),
+                    side(conflict.second),
+                    "blocks of one grid run in any order: let only one of them write there, use atomics, or "
+                    "make it two launches"};
+}
+
+std::string Faults::report() const {
+  std::vector<Site> sites;
+  for (const auto& [places, fault] : found_) {
+    sites.push_back(fault.first.site);
+    sites.push_back(fault.second.site);
+  }
+  const std::map<Site, SourceLine> lines = source_lines(sites);
+  const auto describe = [&](const Side& side) {
+    const SourceLine& line = lines.at(side.site);
+    return "\n  " + side.who + " " + verb(side.access) + " at " +
+           (line.instruction.empty() ? "" : line.instruction + " at ") + line.place;
+  };
+  std::string text;
+  std::size_t count = 0;
+  for (const auto& [places, fault] : found_) {
+    if (count++ == kMostReported) {
+      text += "\nand " + std::to_string(found_.size() - kMostReported) + " more pairs of places";
+      break;
+    }
+    text += (text.empty() ? "" : "\n") + fault.what + describe(fault.first) + describe(fault.second) +
+            "\n  " + fault.advice;
+  }
+  return text;
+}
+
+}  // namespace flashbook::sim

@@ -1,0 +1,45 @@
+/// \file
+/// Races and conflicts of a grid, in words. Internal to the simulator.
+#pragma once
+#include <map>
+#include <string>
+#include <utility>
+
+#include "common/simulator/trace/device_memory.h"
+#include "common/simulator/trace/shared_races.h"
+
+namespace flashbook::sim {
+
+/// Collects faults: of all that concern the same two places in the source, one in the lowest block, and of
+/// different warps if there is such a one, since what orders warps orders lanes too.
+class Faults {
+ public:
+  /// `threads` of a block; `memory` says where it happened, "dynamic shared memory + 64 of 1024 bytes".
+  void add(const Race& race, uint64_t block, int threads, const std::string& memory);
+  void add(const BlockConflict& conflict);
+
+  bool empty() const { return found_.empty(); }
+  /// All of them, with lines and advice.
+  std::string report() const;
+
+ private:
+  struct Side {
+    std::string who;
+    Site site;
+    Access access;
+  };
+  struct Fault {
+    uint64_t block;
+    bool one_warp;
+    std::string what;
+    Side first, second;
+    std::string advice;
+  };
+  using Places = std::pair<std::pair<Site, Access>, std::pair<Site, Access>>;
+  /// Whether a fault is to be kept: what is known of its two places is less telling.
+  bool is_better(const Places& places, uint64_t block, bool one_warp) const;
+
+  std::map<Places, Fault> found_;
+};
+
+}  // namespace flashbook::sim

@@ -1,0 +1,109 @@
+#include "common/simulator/trace/shared_races.h"
+
+namespace flashbook::sim {
+namespace {
+
+/// The bytes of a granule of two that an access touches.
+uint8_t mask_of(std::size_t granule, std::size_t begin, std::size_t end) {
+  const bool low = begin <= 2 * granule, high = end >= 2 * granule + 2;
+  return uint8_t(low) | uint8_t(uint8_t(high) << 1);
+}
+
+}  // namespace
+
+SharedRaces::SharedRaces(std::size_t bytes)
+    : cells_((bytes + kGranule - 1) / kGranule), reads_(std::size_t(kWarps + kAgents) * cells_.size()) {}
+
+SharedRaces::Cell& SharedRaces::cell_at(std::size_t number) {
+  Cell& cell = cells_[number];
+  if (cell.block != block_) {
+    cell = {};
+    cell.block = block_;
+  }
+  return cell;
+}
+
+/// Whether a write by `thread` comes after all reads of a cell.
+std::optional<Race> SharedRaces::against_readers(Clocks& clocks, const Cell& cell, std::size_t number,
+                                                 int thread, uint8_t mask, const Race::Side& second) const {
+  for (uint64_t left = cell.readers; left; left &= left - 1) {
+    const int column = __builtin_ctzll(left);
+    const Read& read = read_at(number, column);
+    if (!(read.mask & mask)) continue;
+    if (column >= kWarps) {
+      const int agent = clocks.threads() + column - kWarps;
+      if (clocks.known(thread, agent) < read.clock)
+        return Race{Race::Rule::async_read, {agent, read.site, Access::load}, second, number * kGranule};
+      continue;
+    }
+    for (uint32_t lanes = read.lanes; lanes; lanes &= lanes - 1) {
+      const int reader = column * 32 + __builtin_ctz(lanes);
+      if (reader != thread && clocks.known(thread, reader) < read.clock)
+        return Race{Race::Rule::order, {reader, read.site, Access::load}, second, number * kGranule};
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Race> SharedRaces::access(Clocks& clocks, int thread, std::size_t at, std::size_t bytes,
+                                        Access access, Site site) {
+  std::optional<Race> race;
+  const uint32_t now = clocks.now(thread);
+  const Race::Side self{thread, site, access};
+  for (std::size_t number = at / kGranule; number * kGranule < at + bytes; ++number) {
+    Cell& cell = cell_at(number);
+    const uint8_t mask = mask_of(number, at, at + bytes);
+    if (cell.clock != 0 && cell.writer != thread && (cell.mask & mask) && !race &&
+        !(cell.atomic && access == Access::atomic) && clocks.known(thread, cell.writer) < cell.clock)
+      race = Race{cell.writer < clocks.threads() ? Race::Rule::order : Race::Rule::async_write,
+                  {cell.writer, cell.site, cell.atomic ? Access::atomic : Access::store},
+                  self,
+                  number * kGranule};
+    if (access == Access::load) {
+      const int column = thread / 32;
+      Read& read = read_at(number, column);
+      const uint64_t bit = uint64_t(1) << column;
+      const uint32_t lane = 1u << thread % 32;
+      if ((cell.readers & bit) && read.clock == now) {
+        read.lanes |= lane;
+        read.mask |= mask;
+      } else {
+        read = {now, lane, site, mask};
+        cell.readers |= bit;
+      }
+      continue;
+    }
+    if (!race) race = against_readers(clocks, cell, number, thread, mask, self);
+    cell = {block_, now, site, uint16_t(thread), mask, access == Access::atomic, 0};
+  }
+  return race;
+}
+
+std::optional<Race> SharedRaces::async_access(Clocks& clocks, int thread, int agent, uint32_t ticket,
+                                              std::size_t at, std::size_t bytes, Access access, Site site) {
+  std::optional<Race> race;
+  const Race::Side self{agent, site, access};
+  for (std::size_t number = at / kGranule; number * kGranule < at + bytes; ++number) {
+    Cell& cell = cell_at(number);
+    const uint8_t mask = mask_of(number, at, at + bytes);
+    if (cell.clock != 0 && cell.writer != agent && (cell.mask & mask) && !race) {
+      const Race::Side other{cell.writer, cell.site, cell.atomic ? Access::atomic : Access::store};
+      const bool by_agent = cell.writer >= clocks.threads();
+      if (cell.writer != thread && clocks.known(thread, cell.writer) < cell.clock)
+        race = Race{by_agent ? Race::Rule::async_write : Race::Rule::order, other, self, number * kGranule};
+      else if (!by_agent && access == Access::load && clocks.known_to_proxy(thread, cell.writer) < cell.clock)
+        race = Race{Race::Rule::proxy_fence, other, self, number * kGranule};
+    }
+    if (access == Access::load) {
+      const int column = kWarps + agent - clocks.threads();
+      read_at(number, column) = {ticket, 0, site, mask};
+      cell.readers |= uint64_t(1) << column;
+      continue;
+    }
+    if (!race) race = against_readers(clocks, cell, number, thread, mask, self);
+    cell = {block_, ticket, site, uint16_t(agent), mask, false, 0};
+  }
+  return race;
+}
+
+}  // namespace flashbook::sim

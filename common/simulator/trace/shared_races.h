@@ -1,0 +1,90 @@
+/// \file
+/// Data races in shared memory. Internal to the simulator.
+#pragma once
+#include <cstdint>
+#include <optional>
+
+#include "common/simulator/observer.h"
+#include "common/simulator/trace/clocks.h"
+#include "common/simulator/trace/reserved.h"
+#include "common/simulator/trace/sites.h"
+
+namespace flashbook::sim {
+
+/// Two accesses that nothing orders.
+struct Race {
+  enum class Rule {
+    order,        ///< no barrier between them
+    proxy_fence,  ///< a plain store, then the async proxy reads, without fence.proxy.async
+    async_read,   ///< the async proxy may still be reading what a plain store overwrites
+    async_write,  ///< the async proxy may still be writing
+  };
+  struct Side {
+    int who;  ///< a thread; an agent of the async proxy if not less than the number of threads
+    Site site;
+    Access access;
+  };
+  Rule rule;
+  Side first, second;
+  std::size_t at;  ///< byte
+};
+
+/// Remembers of each two bytes who wrote them last and who has read them since, and asks the clocks whether
+/// the next one knows of it.
+///
+/// Two bytes are what a bf16 takes; single bytes are told apart by a mask, at the price that a race over one
+/// byte goes unseen if its neighbour was written in between. Of the readers in a warp all are kept that read
+/// at the same count of their clocks. So some races are not seen, but none is invented.
+class SharedRaces {
+ public:
+  /// Of so many bytes.
+  explicit SharedRaces(std::size_t bytes);
+
+  std::size_t bytes() const { return cells_.size() * kGranule; }
+
+  /// A new block: everything is forgotten.
+  void begin() { ++block_; }
+
+  /// `thread` does this to the bytes from `at` on, and knows what `clocks` say. The race that it is in, if
+  /// any.
+  std::optional<Race> access(Clocks& clocks, int thread, std::size_t at, std::size_t bytes, Access access,
+                             Site site);
+
+  /// The async proxy does it for `thread`, on a ticket of an agent.
+  std::optional<Race> async_access(Clocks& clocks, int thread, int agent, uint32_t ticket, std::size_t at,
+                                   std::size_t bytes, Access access, Site site);
+
+ private:
+  static constexpr std::size_t kGranule = 2;
+  static constexpr int kWarps = 32;  ///< of the largest block
+
+  struct Cell {
+    uint32_t block;    ///< in which all this happened
+    uint32_t clock;    ///< of the last write; 0 if there was none
+    Site site;         ///< of the last write
+    uint16_t writer;   ///< a thread or an agent
+    uint8_t mask;      ///< bytes of the last write
+    bool atomic;       ///< whether it was one
+    uint64_t readers;  ///< columns that have read since
+  };
+  /// What a warp or an agent has read.
+  struct Read {
+    uint32_t clock;  ///< of the lanes, or the agent's ticket
+    uint32_t lanes;
+    Site site;
+    uint8_t mask;
+  };
+
+  Cell& cell_at(std::size_t number);
+  Read& read_at(std::size_t number, int column) const {
+    return reads_[std::size_t(column) * cells_.size() + number];
+  }
+  std::optional<Race> against_readers(Clocks& clocks, const Cell& cell, std::size_t number, int thread,
+                                      uint8_t mask, const Race::Side& second) const;
+
+  uint32_t block_ = 0;
+  Reserved<Cell> cells_;
+  Reserved<Read> reads_;  // [kWarps + kAgents][cells]
+};
+
+}  // namespace flashbook::sim

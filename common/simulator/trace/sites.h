@@ -1,0 +1,40 @@
+/// \file
+/// Places in a kernel's source, as numbers that fit into every record of an access. Internal to the
+/// simulator.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/simulator/location.h"
+
+namespace flashbook::sim {
+
+/// Either a code address, counted from the program's beginning, or an instruction of the simulator with the
+/// place that it was called from.
+using Site = uint32_t;
+
+/// The site of the code before `return_address`.
+Site site_of_code(const void* return_address);
+
+/// The site of an instruction: its name and its call. Both must outlive the program, as literals do.
+Site site_of_instruction(const char* instruction, Location where);
+
+/// What a reader wants to know of a site.
+struct SourceLine {
+  std::string place;        ///< "kernel.cuh:42", without folders; "code at 0x1234" where no line is known
+  std::string instruction;  ///< "ldmatrix_x4"; empty for a plain access
+};
+
+/// The lines of many sites: binutils' addr2line reads the program's debug information once for all of them.
+/// Where the compiler put one function into another, it is the innermost line that does not belong to
+/// the simulator or to the wrappers around it.
+std::map<Site, SourceLine> source_lines(std::span<const Site> sites);
+
+/// "textbook_scores<float>": the function whose code begins here, without namespaces and parameters; empty if
+/// its name is not known.
+std::string function_name(const void* code);
+
+}  // namespace flashbook::sim

@@ -1,0 +1,179 @@
+#include "common/simulator/trace/tracer.h"
+
+#include <algorithm>
+
+#include "common/simulator/scheduler.h"
+
+namespace flashbook::sim {
+namespace {
+
+/// A warp's instruction moves at most so much a lane; what the compiler moves in one go may be larger.
+constexpr std::size_t kWidest = 16;
+
+const char* noun(Access access) {
+  return access == Access::load ? "load" : access == Access::store ? "store" : "atomic operation";
+}
+
+[[noreturn]] void stop(Access access, std::size_t bytes, Site site, const std::string& problem) {
+  const SourceLine line = source_lines({&site, 1}).at(site);
+  current_worker->abandon(noun(access) + (" of " + std::to_string(bytes)) + " bytes at " + line.place + ": " +
+                          problem);
+}
+
+[[noreturn]] void out_of_bounds(Access access, const void* address, std::size_t bytes, Site site) {
+  stop(access, bytes, site,
+       "out of bounds, " + current_worker->describe_address(address) +
+           (is_global(address) ? " is not in an allocation of device memory" : " is not the block's") +
+           "; check the index against the last row, column or stage");
+}
+
+[[noreturn]] void misaligned(Access access, const void* address, std::size_t bytes, Site site) {
+  stop(access, bytes, site,
+       "misaligned address, " + current_worker->describe_address(address) + " is not a multiple of " +
+           std::to_string(bytes));
+}
+
+}  // namespace
+
+thread_local constinit Tracer* current_tracer = nullptr;
+
+GridTrace::GridTrace(const Launch& launch)
+    : launch(launch),
+      memory(std::uintptr_t(global_memory_in_use().data()),
+             std::uintptr_t(global_memory_in_use().data()) + global_memory_in_use().size()) {}
+
+void Tracer::block_begins(const Block& block) {
+  grid_ = &current_grid();
+  block_ = block;
+  uses_atomics_ = false;
+  static_shared_.assign(block.static_shared.begin(), block.static_shared.end());
+  std::sort(static_shared_.begin(), static_shared_.end(),
+            [](const auto& a, const auto& b) { return a.data() < b.data(); });
+  global_begin_ = std::uintptr_t(global_memory_in_use().data());
+  dynamic_begin_ = std::uintptr_t(block.dynamic_shared);
+  static_begin_ = static_end_ = 0;
+  if (!static_shared_.empty()) {
+    static_begin_ = std::uintptr_t(static_shared_.front().data());
+    static_end_ = std::uintptr_t(static_shared_.back().data()) + static_shared_.back().size();
+  }
+  const std::size_t shared_bytes = kMaxSharedBytes + (static_end_ - static_begin_);
+  if (!races_ || races_->bytes() < shared_bytes) races_ = std::make_unique<SharedRaces>(shared_bytes);
+  races_->begin();
+  clocks_.begin(block.threads);
+  requests_.begin(block.threads);
+  current_tracer = this;
+}
+
+void Tracer::block_ends() {
+  current_tracer = nullptr;
+  requests_.finish();
+  const auto counts = requests_.take();
+  const std::lock_guard lock(grid_->mutex);
+  for (const auto& [kind, of_kind] : counts) grid_->counts[kind].add(of_kind);
+}
+
+Tracer::Place Tracer::place_of(std::uintptr_t address, std::size_t bytes) const {
+  if (address - global_begin_ < kGlobalBytes)
+    return {is_allocated(reinterpret_cast<const void*>(address), bytes) ? Space::global : Space::outside};
+  if (const std::size_t offset = address - dynamic_begin_; offset < kMaxSharedBytes)
+    return {offset + bytes <= block_.dynamic_shared_bytes ? Space::shared : Space::outside, offset};
+  if (address - static_begin_ < static_end_ - static_begin_) {
+    // Between the arrays lie other thread-local variables, which are none of ours.
+    auto array = std::upper_bound(
+        static_shared_.begin(), static_shared_.end(), address,
+        [](std::uintptr_t value, const auto& array) { return value < std::uintptr_t(array.data()); });
+    --array;
+    const std::size_t in_array = address - std::uintptr_t(array->data());
+    if (in_array >= array->size()) return {Space::elsewhere};
+    return {in_array + bytes <= array->size() ? Space::shared : Space::outside,
+            kMaxSharedBytes + (address - static_begin_)};
+  }
+  return {address < kLowestAddress ? Space::outside : Space::elsewhere};
+}
+
+void Tracer::accesses(int thread, Access access, std::uintptr_t address, std::size_t bytes, bool aligned,
+                      const void* return_address) {
+  const Place place = place_of(address, bytes);
+  if (place.space == Space::elsewhere) return;
+  const Site site = site_of_code(return_address);
+  if (place.space == Space::outside)
+    out_of_bounds(access, reinterpret_cast<const void*>(address), bytes, site);
+  if (aligned && (address & (bytes - 1)))
+    misaligned(access, reinterpret_cast<const void*>(address), bytes, site);
+  note(thread, access, address, bytes, site, place);
+}
+
+void Tracer::touches(int thread, const Touched& touched) {
+  const auto address = std::uintptr_t(touched.address);
+  const Place place = place_of(address, touched.bytes);
+  if (touched.bytes == 0 || place.space == Space::elsewhere) return;
+  note(thread, touched.access, address, touched.bytes,
+       site_of_instruction(touched.instruction, touched.where), place);
+}
+
+void Tracer::note(int thread, Access access, std::uintptr_t address, std::size_t bytes, Site site,
+                  Place place) {
+  const bool shared = place.space == Space::shared;
+  for (std::size_t done = 0; done < bytes; done += kWidest)
+    requests_.add(thread, Kind{site, uint16_t(std::min(kWidest, bytes - done)), access, shared}.packed(),
+                  address + done);
+  if (access == Access::atomic) clocks_.acquire(thread, reinterpret_cast<const void*>(address));
+  if (shared)
+    check_shared(thread, access, place.offset, bytes, site);
+  else
+    check_global(access, address, bytes, site);
+  if (access == Access::atomic) {
+    clocks_.release(thread, reinterpret_cast<const void*>(address));
+    clocks_.complete(reinterpret_cast<const void*>(address));
+  }
+}
+
+void Tracer::check_shared(int thread, Access access, std::size_t offset, std::size_t bytes, Site site) {
+  if (const auto race = races_->access(clocks_, thread, offset, bytes, access, site)) report(*race);
+}
+
+void Tracer::check_global(Access access, std::uintptr_t address, std::size_t bytes, Site site) {
+  uses_atomics_ = uses_atomics_ || access == Access::atomic;
+  if (uses_atomics_) return;
+  if (const auto conflict = grid_->memory.access(block_.number, address, bytes, access, site)) {
+    const std::lock_guard lock(grid_->mutex);
+    grid_->faults.add(*conflict);
+  }
+}
+
+void Tracer::report(const Race& race) {
+  const void* address = race.at < kMaxSharedBytes
+                            ? block_.dynamic_shared + race.at
+                            : reinterpret_cast<const void*>(static_begin_ + race.at - kMaxSharedBytes);
+  const std::lock_guard lock(grid_->mutex);
+  grid_->faults.add(race, block_.number, block_.threads, current_worker->describe_address(address));
+}
+
+void Tracer::lands(int thread, const Touched& touched) {
+  const Place place = place_of(std::uintptr_t(touched.address), touched.bytes);
+  if (place.space == Space::shared)
+    check_shared(thread, Access::store, place.offset, touched.bytes,
+                 site_of_instruction(touched.instruction, touched.where));
+}
+
+void Tracer::streams(const Touched& touched) {
+  if (touched.bytes == 0) return;
+  const auto address = std::uintptr_t(touched.address);
+  const uint64_t first = address / kSectorBytes, last = (address + touched.bytes - 1) / kSectorBytes;
+  for (uint64_t sector = first; sector <= last; ++sector) grid_->memory.touch(sector, touched.access);
+  const Site site = site_of_instruction(touched.instruction, touched.where);
+  requests_.add_counts(Kind{site, uint16_t(touched.bytes), touched.access, false}.packed(),
+                       {1, 1, last - first + 1, (touched.bytes + kSectorBytes - 1) / kSectorBytes});
+  check_global(touched.access, address, touched.bytes, site);
+}
+
+void Tracer::touches_async(int thread, const void* object, uint32_t ticket, const Touched& touched) {
+  const Place place = place_of(std::uintptr_t(touched.address), touched.bytes);
+  if (place.space != Space::shared) return;
+  if (const auto race =
+          races_->async_access(clocks_, thread, clocks_.agent(object), ticket, place.offset, touched.bytes,
+                               touched.access, site_of_instruction(touched.instruction, touched.where)))
+    report(*race);
+}
+
+}  // namespace flashbook::sim

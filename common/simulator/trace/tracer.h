@@ -1,0 +1,108 @@
+/// \file
+/// The observer that traces. Internal to the simulator.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "common/simulator/launch.h"
+#include "common/simulator/memory.h"
+#include "common/simulator/observer.h"
+#include "common/simulator/trace/clocks.h"
+#include "common/simulator/trace/device_memory.h"
+#include "common/simulator/trace/faults.h"
+#include "common/simulator/trace/requests.h"
+#include "common/simulator/trace/shared_races.h"
+#include "common/simulator/trace/trace.h"
+
+namespace flashbook::sim {
+
+/// What all tracers of a grid share.
+struct GridTrace {
+  explicit GridTrace(const Launch& launch);
+
+  Launch launch;
+  DeviceMemory memory;
+  std::mutex mutex;  ///< of what follows
+  std::unordered_map<uint64_t, Counts> counts;
+  Faults faults;
+};
+
+/// Nothing is ever mapped below: an index from a null pointer leads here.
+constexpr std::uintptr_t kLowestAddress = 0x10000;
+
+/// Traces the blocks of one OS thread.
+class Tracer final : public Observer {
+ public:
+  void block_begins(const Block& block) override;
+  void block_ends() override;
+
+  /// Whether an address may be global or shared memory, or leads nowhere. All others, locals above all, are
+  /// no concern.
+  bool concerns(std::uintptr_t address) const {
+    return address - global_begin_ < kGlobalBytes || address - dynamic_begin_ < kMaxSharedBytes ||
+           address - static_begin_ < static_end_ - static_begin_ || address < kLowestAddress;
+  }
+  /// A load or store of the kernel's own text, at such an address.
+  void accesses(int thread, Access access, std::uintptr_t address, std::size_t bytes, bool aligned,
+                const void* return_address);
+
+  void touches(int thread, const Touched& touched) override;
+  void lands(int thread, const Touched& touched) override;
+  void converges(int warp, uint32_t lanes) override { requests_.converge(warp, lanes); }
+
+  void joins(int warp, uint32_t lanes) override { clocks_.join(warp * 32, lanes); }
+  void releases(int thread, const void* object) override { clocks_.release(thread, object); }
+  void completes(const void* object) override { clocks_.complete(object); }
+  void acquires(int thread, const void* object) override { clocks_.acquire(thread, object); }
+
+  void fences_proxy(int thread) override { clocks_.fence_proxy(thread); }
+  uint32_t begins_async(const void* object) override { return clocks_.next_ticket(clocks_.agent(object)); }
+  void touches_async(int thread, const void* object, uint32_t ticket, const Touched& touched) override;
+  void knows_async_done(int thread, const void* object, uint32_t ticket) override {
+    clocks_.learn(thread, clocks_.agent(object), ticket);
+  }
+  void arrives_async(const void* object, uint32_t ticket) override {
+    clocks_.release_agent(clocks_.agent(object), ticket, object);
+  }
+  void streams(const Touched& touched) override;
+
+ private:
+  /// Where an address lies.
+  enum class Space { elsewhere, global, shared, outside };
+  struct Place {
+    Space space;
+    std::size_t offset = 0;  ///< of shared memory, in what the races are kept of
+  };
+
+  Place place_of(std::uintptr_t address, std::size_t bytes) const;
+  void note(int thread, Access access, std::uintptr_t address, std::size_t bytes, Site site, Place place);
+  void check_shared(int thread, Access access, std::size_t offset, std::size_t bytes, Site site);
+  void check_global(Access access, std::uintptr_t address, std::size_t bytes, Site site);
+  void report(const Race& race);
+
+  std::unique_ptr<SharedRaces> races_;
+  Clocks clocks_;
+  Requests requests_{[this](const Sectors& sectors, Access access) {
+    for (uint32_t i = 0; i < sectors.count; ++i) grid_->memory.touch(sectors.number[i], access);
+  }};
+  GridTrace* grid_ = nullptr;
+  Block block_{};
+  std::vector<std::span<unsigned char>> static_shared_;  ///< the block's, ascending
+  bool uses_atomics_ = false;  ///< on device memory: its order with other blocks is then its own affair
+  std::uintptr_t global_begin_ = 0, dynamic_begin_ = 0, static_begin_ = 0, static_end_ = 0;
+};
+
+/// The tracer of the block that the calling OS thread runs; null if there is none.
+extern thread_local constinit Tracer* current_tracer;
+
+/// The trace of the grid that runs.
+GridTrace& current_grid();
+
+/// Makes the simulator trace from the next grid on.
+void start_tracing();
+
+}  // namespace flashbook::sim

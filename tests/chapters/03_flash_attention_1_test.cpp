@@ -1,0 +1,94 @@
+#include "chapters/02_online_softmax/chapter.h"
+#include "chapters/03_flash_attention_1/blocks.h"
+#include "chapters/03_flash_attention_1/chapter.h"
+#include "chapters/03_flash_attention_1/traffic.h"
+#include "common/attention/cost.h"
+#include "tests/chapters/conformance.h"
+
+namespace flashbook::testing {
+
+const Chapter& chapter_under_test = kFlashAttention1;
+const Chapter* const chapter_before = &kOnlineSoftmax;
+
+namespace {
+
+Shape square(int seqlen, int head_dim, bool causal) {
+  return {.batch = 1,
+          .heads = 1,
+          .kv_heads = 1,
+          .seqlen_q = seqlen,
+          .seqlen_k = seqlen,
+          .head_dim = head_dim,
+          .causal = causal,
+          .dtype = DType::bf16,
+          .scale = default_scale(head_dim)};
+}
+
+TEST(FlashAttention1, SaysWhatItCannotRun) {
+  const auto why_not = kFlashAttention1.why_not;
+  Shape shape = square(1, 64, false);
+  for (DType dtype : {DType::f32, DType::e4m3}) {
+    shape.dtype = dtype;
+    EXPECT_NE(why_not(shape, 1).find("--dtype"), std::string::npos);
+  }
+  shape = square(1, 64, false);
+  shape.batch = 70000;
+  EXPECT_EQ(why_not(shape, 1), "");
+  EXPECT_NE(why_not(shape, 2).find("--batch"), std::string::npos);
+  EXPECT_NE(why_not(shape, 3).find("--batch"), std::string::npos);
+}
+
+TEST(FlashAttention1, NeedsMemoryForTheUnfinishedOInStep1Only) {
+  const Shape shape = square(1000, 128, false);
+  EXPECT_EQ(kFlashAttention1.workspace_bytes(shape, 1), 1000 * (128 + 2) * 4);
+  EXPECT_EQ(kFlashAttention1.workspace_bytes(shape, 2), 0);
+  EXPECT_EQ(kFlashAttention1.workspace_bytes(shape, 3), 0);
+}
+
+// The formulas of the text, for N = 512, d = 64 and tiles of 64.
+TEST(FlashAttention1, CountsWhatTheLoopsAskFor) {
+  const double n = 512, d = 64, tiles = 512 / 64;
+  const Shape full = square(512, 64, false), causal = square(512, 64, true);
+  const double lse = 4 * n;
+  // K, V and O once; Q for every tile of keys; O, m and l stored and fetched between two tiles of keys.
+  EXPECT_EQ(flash1::bytes_keys_outside(full, 64),
+            2 * n * d * (3 + tiles) + 2 * (tiles - 1) * n * 4 * (d + 2) + lse);
+  EXPECT_EQ(flash1::bytes_queries_outside(full, 64, 64), 2 * n * d * (2 + 2 * tiles) + lse);
+  // Of the tiles of keys, a tile of queries sees 1, 2, ... 8.
+  const double seen = (tiles + 1) / 2;
+  EXPECT_EQ(flash1::bytes_keys_outside(causal, 64),
+            2 * n * d * (3 + seen) + 2 * (seen - 1) * n * 4 * (d + 2) + lse);
+  EXPECT_EQ(flash1::bytes_queries_outside(causal, 64, 64), 2 * n * d * (2 + 2 * seen) + lse);
+}
+
+TEST(FlashAttention1, CountsOnlyKeysThatThereAre) {
+  Shape shape = square(100, 64, false);
+  const double q_and_o = 2 * 2 * 100 * 64 + 4 * 100;
+  EXPECT_EQ(flash1::bytes_queries_outside(shape, 64, 128), q_and_o + 2 * (2 * 2 * 100 * 64));
+  shape.seqlen_k = 30;
+  shape.causal = true;  // queries 0 to 69 see none, so the first tile of 64 loads nothing
+  EXPECT_EQ(flash1::bytes_queries_outside(shape, 64, 64), q_and_o + 2 * 2 * 30 * 64);
+}
+
+// The sweep is step 2 itself, with tiles of other sizes.
+TEST_F(ChapterTest, EveryBlockSizeIsRightOrDoesNotFit) {
+  int fitting = 0;
+  for (const BlockSize& size : flash_attention_1_block_sizes())
+    for (int head_dim : {64, 128, 256}) {
+      Shape shape = square(150, head_dim, true);
+      shape.seqlen_k = 170;
+      const std::string reason = size.chapter.why_not(shape, 1);
+      EXPECT_EQ(reason.empty(), size.shared_bytes(shape) <= 227 * 1024) << reason;
+      if (!reason.empty()) continue;
+      ++fitting;
+      const Inputs inputs = make_inputs(shape, InputKind::normal, 4);
+      EXPECT_TRUE(check(shape, make_reference(shape, inputs, all_rows(shape)),
+                        run_once(size.chapter, shape, inputs, 1))
+                      .ok())
+          << size.rows << " rows, " << describe(shape);
+    }
+  EXPECT_EQ(fitting, 14);  // of 15: all but 128 rows at d = 256
+}
+
+}  // namespace
+}  // namespace flashbook::testing

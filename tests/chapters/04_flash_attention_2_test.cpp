@@ -1,0 +1,61 @@
+#include "chapters/03_flash_attention_1/chapter.h"
+#include "chapters/04_flash_attention_2/chapter.h"
+#include "common/numeric/float_formats.h"
+#include "tests/chapters/conformance.h"
+
+namespace flashbook::testing {
+
+const Chapter& chapter_under_test = kFlashAttention2;
+const Chapter* const chapter_before = &kFlashAttention1;
+
+namespace {
+
+Shape shape_with(int seqlen, int head_dim, bool causal) {
+  return {.batch = 1,
+          .heads = 1,
+          .kv_heads = 1,
+          .seqlen_q = seqlen,
+          .seqlen_k = seqlen,
+          .head_dim = head_dim,
+          .causal = causal,
+          .dtype = DType::bf16,
+          .scale = default_scale(head_dim)};
+}
+
+TEST(FlashAttention2, SaysWhatItCannotRun) {
+  const auto why_not = kFlashAttention2.why_not;
+  Shape shape = shape_with(1, 64, false);
+  EXPECT_EQ(why_not(shape, 1), "");
+  shape.batch = 70000;
+  EXPECT_NE(why_not(shape, 1).find("--batch"), std::string::npos);
+  shape = shape_with(1, 64, false);
+  for (DType dtype : {DType::f32, DType::e4m3}) {
+    shape.dtype = dtype;
+    EXPECT_NE(why_not(shape, 1).find("--dtype"), std::string::npos);
+  }
+}
+
+TEST(FlashAttention2, NeedsNoMemoryButInputsAndOutputs) {
+  for (int step = 1; step <= int(kFlashAttention2.steps.size()); ++step)
+    EXPECT_EQ(kFlashAttention2.workspace_bytes(shape_with(4096, 128, false), step), 0);
+}
+
+// The tuned kernels walk from the last keys to the first. Scores that grow on the way overtake the maximum in
+// use again and again: by less than the slack, by more, and so far that a probability relative to it is
+// infinite.
+TEST_F(ChapterTest, MaximaThatRiseFromTileToTile) {
+  for (int head_dim : {64, 128, 256})
+    for (float rise : {4.0f, 12.0f, 400.0f})  // of scaled scores, from a tile of 64 keys to the next
+      for (bool causal : {false, true}) {
+        const Shape shape = shape_with(192, head_dim, causal);
+        Inputs inputs = make_inputs(shape, InputKind::normal, 21);
+        for (int row = 0; row < shape.seqlen_k; ++row) {
+          inputs.q[row * head_dim] = 8;
+          inputs.k[row * head_dim] = to_float(to_bf16(rise * float(2 - row / 64) / (8 * shape.scale)));
+        }
+        expect_right(shape, inputs);
+      }
+}
+
+}  // namespace
+}  // namespace flashbook::testing

@@ -1,0 +1,39 @@
+/// \file
+/// A kernel that computes attention, held against FP64.
+#pragma once
+#include "common/attention/check.h"
+#include "common/attention/inputs.h"
+#include "tests/exercises/exercise.h"
+
+namespace flashbook::testing {
+
+/// A batch of one in f16, with head_dim 64.
+inline Shape attention_shape(int heads, int kv_heads, int seqlen_q, int seqlen_k, bool causal) {
+  return {.batch = 1,
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .seqlen_q = seqlen_q,
+          .seqlen_k = seqlen_k,
+          .head_dim = 64,
+          .causal = causal,
+          .dtype = DType::f16,
+          .scale = default_scale(64)};
+}
+
+/// Gives `launch(q, k, v, o, lse)`, which launches a kernel, random inputs of `shape`, and compares every
+/// element of O and of the log-sum-exp with attention in double.
+template <typename Launch>
+void expect_attention(const Shape& shape, Launch launch) {
+  const Inputs inputs = make_inputs(shape, InputKind::normal, 6 + course_seed());
+  const DeviceArray q(shape.dtype, inputs.q), k(shape.dtype, inputs.k), v(shape.dtype, inputs.v);
+  const DeviceArray o(shape.dtype, std::size_t(shape.q_elements())),
+      lse(DType::f32, std::size_t(shape.q_rows()));
+  launch(q.as<__half>(), k.as<__half>(), v.as<__half>(), o.as<__half>(), lse.as<float>());
+  const CheckResult result =
+      check(shape, make_reference(shape, inputs, all_rows(shape)), {o.download(), lse.download()});
+  EXPECT_TRUE(result.o.ok) << "O of " << describe(shape) << ". The worst element: " << result.o.worst;
+  EXPECT_TRUE(result.lse.ok) << "The log-sum-exp of " << describe(shape)
+                             << ". The worst row: " << result.lse.worst;
+}
+
+}  // namespace flashbook::testing

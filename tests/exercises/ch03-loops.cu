@@ -1,0 +1,30 @@
+#include <numbers>
+
+#include "chapters/03_flash_attention_1/queries_outside.cuh"
+#include "tests/exercises/attention_kernel.h"
+
+namespace flashbook::testing {
+namespace {
+
+constexpr int kBlock = 64;
+
+class Loops : public MachineTest {};
+
+void expect_right(const Shape& shape) {
+  const flash1::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal,
+                                   shape.scale * std::numbers::log2e_v<float>};
+  expect_attention(shape, [&](const __half* q, const __half* k, const __half* v, __half* o, float* lse) {
+    run(flash1::queries_outside<__half, 64, kBlock>,
+        dim3(unsigned(shape.seqlen_q + kBlock - 1) / kBlock, unsigned(shape.heads)), dim3(flash1::kThreads),
+        sizeof(flash1::Tiles<__half, 64, kBlock>), q, k, v, o, lse, problem);
+  });
+}
+
+TEST_F(Loops, OneTileOfKeys) { expect_right(attention_shape(1, 1, 64, 64, false)); }
+TEST_F(Loops, TwoTilesOfKeys) { expect_right(attention_shape(1, 1, 64, 128, false)); }
+TEST_F(Loops, TheLastKeyInsideATile) { expect_right(attention_shape(2, 1, 100, 210, false)); }
+TEST_F(Loops, UnderACausalMask) { expect_right(attention_shape(1, 1, 200, 200, true)); }
+TEST_F(Loops, TilesOfQueriesThatSeeNoKey) { expect_right(attention_shape(1, 1, 150, 40, true)); }
+
+}  // namespace
+}  // namespace flashbook::testing

@@ -1,0 +1,36 @@
+#include <numbers>
+
+#include "chapters/03_flash_attention_1/exercises/shared_rows.cuh"
+#include "tests/exercises/attention_kernel.h"
+#include "tests/support/machine.h"
+
+namespace flashbook::testing {
+namespace {
+
+class Race : public MachineTest {};
+
+template <int kRowsOfBlock>
+void expect_right(const Shape& shape) {
+  const flash1::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal,
+                                   shape.scale * std::numbers::log2e_v<float>};
+  expect_attention(shape, [&](const __half* q, const __half* k, const __half* v, __half* o, float* lse) {
+    run(flash1::shared_rows<__half, 64, kRowsOfBlock>,
+        dim3(unsigned(shape.seqlen_q + kRowsOfBlock - 1) / kRowsOfBlock, unsigned(shape.heads)),
+        dim3(32 * flash1::kSharingWarps), 0, q, k, v, o, lse, problem);
+  });
+}
+
+TEST_F(Race, OneQueryABlock) { expect_right<1>(attention_shape(2, 1, 5, 100, false)); }
+TEST_F(Race, FourQueriesABlock) { expect_right<4>(attention_shape(2, 1, 8, 100, false)); }
+TEST_F(Race, UnderACausalMask) { expect_right<4>(attention_shape(1, 1, 30, 30, true)); }
+TEST_F(Race, RowsThatSeeNoKey) { expect_right<4>(attention_shape(1, 1, 9, 6, true)); }
+
+TEST_F(Race, InAnyOrderOfTheWarps) {
+  for (int seed = 1; seed <= 10; ++seed) {
+    const RandomWarpOrder order(seed);
+    expect_right<3>(attention_shape(1, 1, 7, 50, false));
+  }
+}
+
+}  // namespace
+}  // namespace flashbook::testing

@@ -1,0 +1,40 @@
+/// \file
+/// The kernels as they are compute attention, and nothing accuses them: mutation.correct.<kernel>.
+#include <string>
+#include <utility>
+
+#include "tests/mutation/trial.h"
+#include "tests/require_gpu.h"
+
+namespace flashbook::mutation {
+namespace {
+
+class CorrectTest : public MachineTest {
+ public:
+  explicit CorrectTest(const Kernel& kernel) : kernel_(kernel) {}
+
+  void TestBody() override {
+    const std::pair<int, int> shortened{std::min(kernel_.seqlen_q, 17), 65};  // most of a tile is not there
+    for (const auto& [seqlen_q, seqlen_k] :
+         {std::pair(kernel_.seqlen_q, kernel_.seqlen_k), shortened, std::pair(1, 1), std::pair(64, 128)})
+      for (const auto& [head_dim, attention] :
+           {std::pair(64, kernel_.head_dim_64), std::pair(128, kernel_.head_dim_128)}) {
+        if (!attention) continue;
+        const Shape shape = shape_of(kernel_, seqlen_q, seqlen_k, head_dim);
+        EXPECT_EQ(try_in_every_way(attention, shape), "") << describe(shape);
+      }
+  }
+
+ private:
+  const Kernel& kernel_;
+};
+
+const bool registered = [] {
+  for (const Kernel& kernel : kernels())
+    testing::RegisterTest("correct", std::string(kernel.name).c_str(), nullptr, nullptr, __FILE__, __LINE__,
+                          [&kernel]() -> testing::Test* { return new CorrectTest(kernel); });
+  return true;
+}();
+
+}  // namespace
+}  // namespace flashbook::mutation

@@ -1,0 +1,56 @@
+"""What a fault is, and how it gets into a kernel's text."""
+import importlib
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+MODES = ("eager", "lazy", "random", "traced")
+
+
+class Refused(Exception):
+    """A list of faults that does not fit its kernel. The message says what to mend."""
+
+
+@dataclass
+class Fault:
+    """`old`, which the kernel's text has exactly once, becomes `new`; and so do the pairs in `also`."""
+    name: str
+    about: str  # what was done to the kernel, one sentence for the page
+    old: str
+    new: str
+    reports: dict  # mode -> what its report must contain; a mode that is not named may stay silent
+    also: list = field(default_factory=list)
+    head_dim: int = 64
+
+
+def everywhere(text, *modes):
+    """Reports that contain `text` in the modes named, or in all."""
+    return {mode: text for mode in modes or MODES}
+
+
+def faults_of(kernel):
+    """The list of a kernel's faults."""
+    faults = importlib.import_module(f"faults.{kernel}").FAULTS
+    names = [fault.name for fault in faults]
+    for fault in faults:
+        where = f"tests/mutation/faults/{kernel}.py: {fault.name}"
+        if names.count(fault.name) > 1 or not re.fullmatch(r"[a-z][a-z0-9_]*", fault.name):
+            raise Refused(f"{where}: a fault's name is a C++ name that no other fault has")
+        if not fault.reports or not set(fault.reports) <= set(MODES) or not all(fault.reports.values()):
+            raise Refused(f"{where}: reports says what at least one of the modes {', '.join(MODES)} must report")
+    return faults
+
+
+def planted(kernel, fault, text):
+    """The kernel's text with the fault in it. Lines keep their numbers, so that reports name the kernel's own."""
+    for old, new in [(fault.old, fault.new), *fault.also]:
+        found = text.count(old)
+        if found != 1:
+            raise Refused(f"tests/mutation/faults/{kernel}.py: {fault.name}: its text stands {found} times in {kernel}.cuh, not once. "
+                          f"The kernel has changed: bring `old` up to date.\n{old}")
+        longer = new.count("\n") - old.count("\n")
+        if longer > 0:
+            raise Refused(f"tests/mutation/faults/{kernel}.py: {fault.name}: the new text has {longer} lines more than the old")
+        text = text.replace(old, new + "\n" * -longer)
+    return text

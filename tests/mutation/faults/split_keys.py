@@ -1,0 +1,33 @@
+"""Faults in split_keys.cuh: static shared memory, warp reductions, atomics."""
+from fault import Fault, everywhere
+
+FAULTS = [
+    Fault("no_barrier_before_merge",
+          "A warp merges the parts of the four warps before all are there.",
+          "  __syncthreads();  // the four warps' parts are complete\n", "",
+          everywhere("wrong result", "eager", "lazy") | everywhere("race", "traced")),
+    Fault("no_barrier_after_count",
+          "Threads read whether their block is the last before thread 0 has asked.",
+          "  __syncthreads();  // thread 0 has asked\n", "",
+          everywhere("race", "traced")),
+    Fault("counts_to_one_more",
+          "No block ever takes itself for the last.",
+          "== unsigned(parts - 1)", "== unsigned(parts)",
+          everywhere("wrong result")),
+    Fault("shuffle_by_half_a_warp",
+          "Half of each warp calls the shuffle that is meant for all of it.",
+          "const float score = warp_sum(product);", "const float score = lane < 16 ? warp_sum(product) : 0.0f;",
+          everywhere("deadlock")),
+    Fault("reduction_too_short",
+          "The sum leaves half of the lanes out.",
+          "int distance = 16; distance > 0", "int distance = 8; distance > 0",
+          everywhere("wrong result")),
+    Fault("one_warp_too_many",
+          "The merge reads the part of a fifth warp, behind the shared array.",
+          "int w = 0; w < kWarps; ++w", "int w = 0; w < kWarps + 1; ++w",
+          everywhere("out of bounds", "traced")),
+    Fault("keys_of_the_next_head",
+          "The last part runs on beyond the last key.",
+          "key < min((part + 1) * kKeys, seqlen_k)", "key < (part + 1) * kKeys",
+          everywhere("wrong result", "eager", "lazy", "random") | everywhere("out of bounds", "traced")),
+]

@@ -1,0 +1,118 @@
+#include "tests/mutation/modes.h"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <stdexcept>
+#include <system_error>
+
+#include "common/simulator/launch.h"
+#include "common/simulator/trace/trace.h"
+#include "tests/mutation/trial.h"
+
+namespace flashbook::mutation {
+namespace {
+
+constexpr uint64_t kSeeds = 4;    // of a random mode; a fault may well pass under one order of warps
+constexpr rlim_t kPatience = 20;  // seconds of the processor; a run takes some milliseconds
+
+/// What `work` returns, from a process of its own.
+std::string in_child(const std::function<std::string()>& work) {
+  int ends[2];
+  if (pipe(ends) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
+  const pid_t child = fork();
+  if (child < 0) throw std::system_error(errno, std::generic_category(), "fork");
+  if (child == 0) {
+    const rlimit limit{kPatience, kPatience + 1};
+    setrlimit(RLIMIT_CPU, &limit);
+    std::string text;
+    try {
+      text = work();
+    } catch (const std::exception& error) {
+      text = error.what();
+    }
+    const ssize_t written = write(ends[1], text.data(), text.size());
+    _exit(written == ssize_t(text.size()) ? 0 : 1);
+  }
+  close(ends[1]);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t count; (count = read(ends[0], buffer, sizeof buffer)) > 0;)
+    text.append(buffer, std::size_t(count));
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFSIGNALED(status))
+    return WTERMSIG(status) == SIGXCPU ? "no end after " + std::to_string(kPatience) + " s"
+                                       : std::string("crash: ") + strsignal(WTERMSIG(status));
+  return text;
+}
+
+}  // namespace
+
+std::string_view name_of(Mode mode) {
+  switch (mode) {
+    case Mode::eager:
+      return "eager";
+    case Mode::lazy:
+      return "lazy";
+    case Mode::random:
+      return "random";
+    case Mode::traced:
+      return "traced";
+  }
+  return "?";
+}
+
+namespace {
+
+/// Where shared memory serves a warp's requests many times more slowly than it could, in the launches since
+/// the last call; empty if nowhere. Slow is no fault of the kernel's result, so this is asked when that is
+/// right.
+std::string bank_conflicts() {
+  constexpr uint64_t kMany = 4;  // times the least: what a padding or a swizzle is for
+  for (const sim::LaunchTrace& launch : sim::take_trace())
+    for (const sim::LineCounts& line : launch.lines)
+      if (line.shared && line.counts.units >= kMany * line.counts.ideal)
+        return "bank conflicts at " + line.place + (line.instruction.empty() ? "" : ", " + line.instruction) +
+               ": " + std::to_string(line.counts.units / line.counts.requests) + " wavefronts a request, " +
+               std::to_string(line.counts.ideal / line.counts.requests) + " would do";
+  return "";
+}
+
+/// As try_once, in a mode. `seed` is that of Mode::random, at least 1; the others ignore it.
+std::string try_in(Mode mode, uint64_t seed, Attention attention, const Shape& shape) {
+  sim::Options& options = sim::options();
+  options.os_threads = 1;  // the same report every time
+  options.seed = mode == Mode::random ? seed : 0;
+  options.async = mode == Mode::eager    ? sim::Async::eager
+                  : mode == Mode::random ? sim::Async::random
+                                         : sim::Async::lazy;
+  if (mode != Mode::traced) sim::watcher = nullptr;
+  const std::string report = try_once(attention, shape);
+  return mode == Mode::traced && report.empty() ? bank_conflicts() : report;
+}
+
+}  // namespace
+
+std::string first_report(Mode mode, Attention attention, const Shape& shape) {
+  for (uint64_t seed = 1; seed <= (mode == Mode::random ? kSeeds : 1); ++seed) {
+    const std::string report = in_child([&] { return try_in(mode, seed, attention, shape); });
+    if (!report.empty()) return report;
+  }
+  return "";
+}
+
+std::string try_in_every_way(Attention attention, const Shape& shape) {
+  for (Mode mode : kModes)
+    if (const std::string report = first_report(mode, attention, shape); !report.empty())
+      return "in mode " + std::string(name_of(mode)) + ": " + report;
+  return "";
+}
+
+}  // namespace flashbook::mutation

@@ -1,0 +1,19 @@
+/// \file
+/// Runs of a kernel in the simulator, in every mode.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "tests/mutation/subject.h"
+
+namespace flashbook::mutation {
+
+/// The mode's name on the page and in the lists of faults.
+std::string_view name_of(Mode mode);
+
+/// The first report of the mode: of several seeds, if it is random. Each run has a process of its own, so
+/// that one that crashes or never ends says so.
+std::string first_report(Mode mode, Attention attention, const Shape& shape);
+
+}  // namespace flashbook::mutation

@@ -1,0 +1,56 @@
+/// \file
+/// No fault goes unreported: mutation.<kernel>.<fault> runs one mutant in every mode, holds the reports
+/// against what the list of faults says, and leaves them in a file for the page.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/mutation/modes.h"
+
+namespace flashbook::mutation {
+namespace {
+
+class MutantTest : public testing::Test {
+ public:
+  explicit MutantTest(const Mutant& mutant) : mutant_(mutant) {}
+
+  void TestBody() override {
+    const Kernel& kernel = kernel_named(mutant_.kernel);
+    const Shape shape = shape_of(kernel, kernel.seqlen_q, kernel.seqlen_k, mutant_.head_dim);
+    nlohmann::json reports;
+    for (Mode mode : kModes) {
+      const std::string report = first_report(mode, mutant_.attention, shape);
+      reports[name_of(mode)] = report;
+      for (const Expectation& expected : mutant_.expected) {
+        if (expected.mode != mode) continue;
+        EXPECT_NE(report.find(expected.text), report.npos)
+            << "in mode " << name_of(mode) << " the fault should be reported as \"" << expected.text
+            << "\", not as \"" << report << '"';
+      }
+    }
+    const auto path = std::filesystem::path(FLASHBOOK_REPORTS) /
+                      (std::string(mutant_.kernel) + "." + std::string(mutant_.fault) + ".json");
+    std::ofstream file(path);
+    file << reports.dump(2) << '\n';
+    EXPECT_TRUE(file.flush()) << "cannot write " << path;
+  }
+
+ private:
+  const Mutant& mutant_;
+};
+
+}  // namespace
+}  // namespace flashbook::mutation
+
+int main(int count, char** arguments) {
+  using flashbook::mutation::MutantTest;
+  testing::InitGoogleTest(&count, arguments);
+  for (const auto& mutant : flashbook::mutation::mutants())
+    testing::RegisterTest(std::string(mutant.kernel).c_str(), std::string(mutant.fault).c_str(), nullptr,
+                          nullptr, __FILE__, __LINE__,
+                          [&mutant]() -> testing::Test* { return new MutantTest(mutant); });
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Puts the suite's reports into docs/pages/mutations.md, or checks that they are there: page.py [--check] REPORTS
+
+REPORTS is the folder that the tests mutation.<kernel>.<fault> have written. On the page, <!-- mutations KERNEL --> opens a kernel's
+table and <!-- /mutations --> closes it; <!-- mutations --> is the sum of all. Exit code 1 if the page differs or reports are missing.
+"""
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+from fault import HERE, MODES, Refused, faults_of
+
+PAGE = HERE.parents[1] / "docs" / "pages" / "mutations.md"
+TABLE = re.compile(r"(<!-- mutations ?(\w*) -->\n).*?(<!-- /mutations -->)", re.S)
+KERNELS = sorted(path.stem for path in (HERE / "faults").glob("*.py"))
+WRONG = "wrong result"
+
+
+def reports_of(kernel, fault, folder):
+    path = folder / f"{kernel}.{fault.name}.json"
+    if not path.is_file():
+        raise Refused(f"{path} is missing: run ctest -R mutation first")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def seen_by(reports):
+    """Which modes said what is wrong, and which only came to a wrong result."""
+    kinds = {"report": [], "wrong": []}
+    for mode in MODES:
+        if reports[mode]:
+            kinds["wrong" if reports[mode].startswith(WRONG) else "report"].append(mode)
+    return "<br>".join(f"**{kind}:** {'all' if len(modes) == len(MODES) else ', '.join(modes)}" for kind, modes in kinds.items() if modes)
+
+
+def first_line(report, expected):
+    """A report's first line; of a deadlock also the thread that says most, of a race the two accesses. Addresses differ from run to run."""
+    lines = [line.strip() for line in report.split("\n")]
+    if lines[0].startswith("deadlock"):
+        waiting = [line for line in lines[1:] if not line.endswith(": exited")]
+        lines[0] += "; " + next((line for line in waiting if expected in line), waiting[0])
+    if lines[0].startswith("data race"):
+        lines[0] += ": " + "; ".join(lines[1:3])
+    text = re.sub(r"0x[0-9a-f]{9,}", "0x...", lines[0]).replace("|", "\\|")
+    return re.sub(r"_\d\.cu:", ".cuh:", text)  # of inlined code the compiler names the generated file; the lines are the kernel's
+
+
+def told(fault, reports):
+    """What the page says is reported: a reason, if any mode has one."""
+    said = {mode: reports[mode] for mode in ("lazy", "traced", "random", "eager") if reports[mode]}
+    for mode, report in said.items():
+        if not report.startswith(WRONG):
+            return f"`{first_line(report, fault.reports.get(mode, ''))}`"
+    return f"a {WRONG}" if said else "nothing"
+
+
+def comparable(page):
+    """The page without what another compiler may say otherwise: which of many races comes first, and numbers in reports."""
+    page = re.sub(r"`data race [^`]*`", "`data race`", page)
+    return re.sub(r"`[^`]* [^`]*` \|$", lambda report: re.sub(r"\d+", "N", report[0]), page, flags=re.M)
+
+
+def row(*cells):
+    return "| " + " | ".join(cells) + " |\n"
+
+
+def table(kernel, folder):
+    text = row("Fault", "Seen by", "What is reported") + row("---", "---", "---")
+    for fault in faults_of(kernel):
+        reports = reports_of(kernel, fault, folder)
+        text += row(f"{fault.about}<br>`{fault.name}`", seen_by(reports), told(fault, reports))
+    return text
+
+
+def total(folder):
+    """How many faults each mode reports."""
+    counts, faults = dict.fromkeys(MODES, 0), 0
+    for kernel in KERNELS:
+        for fault in faults_of(kernel):
+            faults += 1
+            for mode, report in reports_of(kernel, fault, folder).items():
+                counts[mode] += bool(report)
+    return row("Faults", *MODES) + row("--:", *["--:"] * len(MODES)) + row(str(faults), *(str(counts[mode]) for mode in MODES))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("reports", type=Path, metavar="REPORTS")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page differs")
+    options = parser.parse_args()
+    try:
+        page = PAGE.read_text(encoding="utf-8")
+        shown = [match[2] for match in TABLE.finditer(page)]
+        for kernel in KERNELS:
+            if shown.count(kernel) != 1:
+                raise Refused(f"{PAGE} should have one table <!-- mutations {kernel} -->, and has {shown.count(kernel)}")
+        wanted = TABLE.sub(lambda match: match[1] + (table(match[2], options.reports) if match[2] else total(options.reports)) + match[3],
+                           page)
+    except Refused as reason:
+        sys.exit(f"page.py: {reason}")
+    if wanted == page or options.check and comparable(wanted) == comparable(page):
+        return
+    if not options.check:
+        PAGE.write_text(wanted, encoding="utf-8")
+        return print(f"{PAGE}: brought up to date")
+    for line, (is_, should_be) in enumerate(zip(comparable(page).split("\n"), comparable(wanted).split("\n")), 1):
+        if is_ != should_be:
+            print(f"{PAGE}:{line}: says\n  {is_}\nbut the suite says\n  {should_be}", file=sys.stderr)
+    sys.exit(f"python3 tests/mutation/page.py {options.reports} brings the page up to date")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+/// \file
+/// The kernels of this suite, as written and with faults planted.
+#pragma once
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/attention/tensors.h"
+
+namespace flashbook::mutation {
+
+/// Computes attention on the machine of this build.
+using Attention = void (*)(const Shape&, const Tensors&);
+
+/// A kernel as it is.
+struct Kernel {
+  std::string_view name;   ///< of its file, without .cuh
+  DType dtype;             ///< of its tensors
+  int seqlen_q, seqlen_k;  ///< no multiples of a tile, and long enough for every fault to show
+  Attention head_dim_64;
+  Attention head_dim_128;  ///< null if it has none
+};
+
+std::span<const Kernel> kernels();
+
+/// The kernel of that name. Throws std::out_of_range if there is none.
+const Kernel& kernel_named(std::string_view name);
+
+/// A problem for `kernel`: one batch, two heads, so that a wrong head shows.
+Shape shape_of(const Kernel& kernel, int seqlen_q, int seqlen_k, int head_dim);
+
+/// How a kernel is run.
+enum class Mode {
+  eager,   ///< asynchronous work is done at once
+  lazy,    ///< as late as the rules allow
+  random,  ///< in between, and warps in random order
+  traced   ///< lazy, and every access to memory is looked at
+};
+constexpr Mode kModes[] = {Mode::eager, Mode::lazy, Mode::random, Mode::traced};
+
+/// A mode that must report a fault, and what its report must contain.
+struct Expectation {
+  Mode mode;
+  std::string_view text;
+};
+
+/// A kernel with a fault planted.
+struct Mutant {
+  std::string_view kernel;
+  std::string_view fault;
+  std::vector<Expectation> expected;
+  int head_dim;
+  Attention attention;
+};
+
+/// All of them. The generated files add theirs before main runs.
+std::vector<Mutant>& mutants();
+
+/// Adds a mutant.
+struct Planted {
+  explicit Planted(Mutant mutant) { mutants().push_back(std::move(mutant)); }
+};
+
+}  // namespace flashbook::mutation

@@ -1,0 +1,226 @@
+/// \file
+/// What goes wrong around mbarriers. What is right is in hopper_test.cu.
+#include "common/ptx/mbarrier.h"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "common/ptx/barrier.h"
+#include "tests/simulator/simulated.h"
+
+namespace flashbook {
+namespace {
+
+class MbarrierTest : public sim::SimulatorTest {};
+
+/// A barrier at the beginning of the block's shared memory.
+uint64_t* the_barrier() { return dynamic_shared<uint64_t>(); }
+
+std::string error_of_block(unsigned threads, const std::function<void()>& body) {
+  return sim::error_of(1, threads, 4096, body);
+}
+
+/// Thread 0 makes the barrier, then all go on.
+void begin(uint32_t arrivals, const char* name = "full", int index = -1) {
+  if (threadIdx.x == 0) {
+    mbarrier_init(the_barrier(), arrivals);
+    name_mbarrier(the_barrier(), name, index);
+  }
+  __syncthreads();
+}
+
+void expect_contains(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+}
+
+TEST_F(MbarrierTest, FreshBarrierHasCompletedAPhaseOfParityOne) {
+  EXPECT_EQ(error_of_block(32,
+                           [] {
+                             begin(1);
+                             mbarrier_wait(the_barrier(), 1);
+                             EXPECT_FALSE(mbarrier_try_wait(the_barrier(), 0));
+                           }),
+            "");
+}
+
+TEST_F(MbarrierTest, WaitBeforeInitialisation) {
+  constexpr int kLine = __LINE__ + 1;
+  expect_contains(error_of_block(32, [] { mbarrier_wait(the_barrier(), 0); }),
+                  {"mbarrier_wait at " + sim::line(kLine) + ": the mbarrier at dynamic shared memory + 0",
+                   "is not initialised: one thread calls mbarrier_init", "thread (0,0,0), warp 0, lane 0"});
+}
+
+TEST_F(MbarrierTest, OverwrittenBarrier) {
+  constexpr int kLine = __LINE__ + 4;
+  expect_contains(error_of_block(32,
+                                 [] {
+                                   if (threadIdx.x > 0) return;
+                                   mbarrier_init(the_barrier(), 1);
+                                   std::memset(dynamic_shared<unsigned char>(), 0, 64);
+                                   mbarrier_arrive(the_barrier());
+                                 }),
+                  {"mbarrier_arrive at", "initialised at " + sim::line(kLine) + ", has been overwritten"});
+}
+
+TEST_F(MbarrierTest, CopiedBarrier) {
+  expect_contains(error_of_block(1,
+                                 [] {
+                                   mbarrier_init(the_barrier(), 1);
+                                   the_barrier()[1] = the_barrier()[0];
+                                   mbarrier_arrive(the_barrier() + 1);
+                                 }),
+                  {"there is no mbarrier at dynamic shared memory + 8", "neither copied nor written"});
+}
+
+TEST_F(MbarrierTest, EveryThreadInitialises) {
+  expect_contains(error_of_block(32, [] { mbarrier_init(the_barrier(), 1); }),
+                  {"was already initialised, by thread 0 at", "one thread does it, once", "lane 1"});
+}
+
+TEST_F(MbarrierTest, SharedMemoryThatWasSomethingElseBecomesABarrier) {
+  EXPECT_EQ(error_of_block(1,
+                           [] {
+                             for (int round = 0; round < 3; ++round) {
+                               *the_barrier() = 7;
+                               mbarrier_init(the_barrier(), 1);
+                               mbarrier_arrive(the_barrier());
+                               mbarrier_wait(the_barrier(), 0);
+                             }
+                           }),
+            "");
+}
+
+TEST_F(MbarrierTest, MisalignedOrForeignAddress) {
+  expect_contains(
+      error_of_block(1, [] { mbarrier_init(reinterpret_cast<uint64_t*>(dynamic_shared<char>() + 4), 1); }),
+      {"misaligned address", "dynamic shared memory + 4", "not a multiple of 8"});
+  uint64_t local = 0;
+  expect_contains(error_of_block(1, [&] { mbarrier_init(&local, 1); }), {"not in the block's shared memory"});
+}
+
+TEST_F(MbarrierTest, CountsAndParitiesOutOfRange) {
+  expect_contains(error_of_block(1, [] { mbarrier_init(the_barrier(), 0); }),
+                  {"0 arrivals: give 1 to 1048575"});
+  expect_contains(error_of_block(1, [] { mbarrier_init(the_barrier(), 1 << 20); }), {"1048576 arrivals"});
+  expect_contains(error_of_block(1,
+                                 [] {
+                                   begin(1);
+                                   mbarrier_wait(the_barrier(), 2);
+                                 }),
+                  {"names parity 2: it is 0 or 1"});
+}
+
+TEST_F(MbarrierTest, OneArrivalTooMany) {
+  expect_contains(error_of_block(1,
+                                 [] {
+                                   begin(1, "full", 1);
+                                   mbarrier_arrive_expect_tx(the_barrier(), 128);
+                                   mbarrier_arrive(the_barrier());
+                                 }),
+                  {"one arrival too many at mbarrier full[1]", "0 of 1 arrivals pending, 128 bytes pending",
+                   "count in mbarrier_init at"});
+}
+
+TEST_F(MbarrierTest, MoreBytesThanAnMbarrierCounts) {
+  expect_contains(error_of_block(1,
+                                 [] {
+                                   begin(3);
+                                   mbarrier_arrive_expect_tx(the_barrier(), 1 << 19);
+                                   mbarrier_arrive_expect_tx(the_barrier(), 1 << 19);
+                                 }),
+                  {"mbarrier full would have 1048576 pending bytes"});
+}
+
+TEST_F(MbarrierTest, BytesThatNobodyLoads) {
+  expect_contains(error_of_block(1,
+                                 [] {
+                                   begin(1);
+                                   mbarrier_arrive_expect_tx(the_barrier(), 256);
+                                 }),
+                  {"mbarrier full waits for bytes that nobody loads", "256 bytes pending"});
+}
+
+TEST_F(MbarrierTest, DeadlockNamesBarrierParityAndWhatIsMissing) {
+  constexpr int kLine = __LINE__ + 4;
+  const std::string error = error_of_block(64, [] {
+    begin(2, "empty", 0);
+    if (threadIdx.x == 0) mbarrier_arrive(the_barrier());
+    if (threadIdx.x < 32) mbarrier_wait(the_barrier(), 0);
+  });
+  expect_contains(error,
+                  {"deadlock in block (0,0,0)",
+                   "warp 0, lanes 0-31: mbarrier_wait at " + sim::line(kLine) +
+                       ", mbarrier empty[0] for parity 0: it is in phase 0 (parity 0), 1 of 2 arrivals "
+                       "pending, 0 bytes pending",
+                   "warp 1, lanes 0-31: exited"});
+}
+
+TEST_F(MbarrierTest, TryWaitLetsOthersRun) {
+  for (sim::Async async : {sim::Async::eager, sim::Async::lazy, sim::Async::random}) {
+    sim::options().async = async;
+    EXPECT_EQ(error_of_block(64,
+                             [] {
+                               begin(32);
+                               if (threadIdx.x >= 32) {
+                                 mbarrier_arrive(the_barrier());
+                                 return;
+                               }
+                               while (!mbarrier_try_wait(the_barrier(), 0)) {
+                               }
+                             }),
+              "");
+  }
+}
+
+TEST_F(MbarrierTest, PollingForWhatNeverComesIsALivelock) {
+  constexpr int kLine = __LINE__ + 3;
+  const std::string error = error_of_block(64, [] {
+    begin(1);
+    while (threadIdx.x == 40 && !mbarrier_try_wait(the_barrier(), 0)) {
+    }
+  });
+  expect_contains(
+      error, {"livelock in block (0,0,0): threads poll, and nothing changes any more",
+              "warp 1, lane 8: mbarrier_try_wait at " + sim::line(kLine) + ", mbarrier full for parity 0"});
+}
+
+TEST_F(MbarrierTest, LappedWaiterIsReported) {
+  // Warp 1 waits for the end of phase 0; warp 0 ends phases 0 and 1 before it lets warp 1 run.
+  const std::string error = error_of_block(64, [] {
+    begin(1);
+    if (threadIdx.x >= 32) {
+      named_barrier_arrive<1, 64>();
+      mbarrier_wait(the_barrier(), 0);
+      return;
+    }
+    for (int i = 0; i < 4; ++i) __syncwarp();
+    named_barrier_sync<1, 64>();
+    if (threadIdx.x == 0) {
+      mbarrier_wait(the_barrier(), 1);
+      mbarrier_arrive(the_barrier());
+      mbarrier_arrive(the_barrier());
+    }
+  });
+  expect_contains(error,
+                  {"lapped. The thread waits for the end of phase 0 of mbarrier full, and phase 1 is over"});
+}
+
+TEST_F(MbarrierTest, StaticSharedBarriersWork) {
+  EXPECT_EQ(sim::error_of(3, 64,
+                          [] {
+                            __shared__ uint64_t barriers[2];
+                            if (threadIdx.x == 0)
+                              for (uint64_t& barrier : barriers) mbarrier_init(&barrier, 64);
+                            __syncthreads();
+                            for (int round = 0; round < 5; ++round)
+                              for (uint64_t& barrier : barriers) {
+                                mbarrier_arrive(&barrier);
+                                mbarrier_wait(&barrier, unsigned(round) & 1);
+                              }
+                          }),
+            "");
+}
+
+}  // namespace
+}  // namespace flashbook

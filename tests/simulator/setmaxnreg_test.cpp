@@ -1,0 +1,93 @@
+/// \file
+/// The register budget of a block.
+#include "common/ptx/setmaxnreg.h"
+
+#include <string>
+#include <vector>
+
+#include "common/simulator/registers.h"
+#include "tests/simulator/simulated.h"
+
+namespace flashbook {
+namespace {
+
+class Setmaxnreg : public sim::SimulatorTest {
+ protected:
+  static void expect_contains(const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  }
+};
+
+TEST_F(Setmaxnreg, RegistersAtStartAreThoseOfAFullMultiprocessor) {
+  EXPECT_EQ(sim::registers_at_start(128), 256);
+  EXPECT_EQ(sim::registers_at_start(256), 256);
+  EXPECT_EQ(sim::registers_at_start(384), 168);
+  EXPECT_EQ(sim::registers_at_start(512), 128);
+  EXPECT_EQ(sim::registers_at_start(1024), 64);
+}
+
+TEST_F(Setmaxnreg, WhatProducersGiveConsumersGet) {
+  for (uint64_t seed : {0, 1, 2, 3}) {
+    sim::options().seed = seed;
+    EXPECT_EQ(sim::error_of(2, 384,
+                            [] {
+                              if (threadIdx.x < 128)
+                                setmaxnreg_dec<24>();
+                              else
+                                setmaxnreg_inc<240>();
+                              __syncthreads();
+                            }),
+              "");
+    // The consumers come first and wait.
+    EXPECT_EQ(sim::error_of(1, 512,
+                            [] {
+                              if (threadIdx.x >= 384)
+                                setmaxnreg_dec<32>();
+                              else
+                                setmaxnreg_inc<160>();
+                            }),
+              "");
+  }
+}
+
+TEST_F(Setmaxnreg, MoreThanThereAreIsADeadlockThatSaysHowMany) {
+  constexpr int kLine = __LINE__ + 5;
+  const std::string error = sim::error_of(1, 384, [] {
+    if (threadIdx.x < 128)
+      setmaxnreg_dec<40>();
+    else
+      setmaxnreg_inc<240>();
+  });
+  expect_contains(error, "deadlock");
+  expect_contains(error,
+                  "setmaxnreg_inc at " + sim::line(kLine) +
+                      " for 240 registers: the warp has 168, 8 are free for one warp (assuming that all "
+                      "threads started with 168)");
+}
+
+TEST_F(Setmaxnreg, WrongDirection) {
+  expect_contains(sim::error_of(1, 384, [] { setmaxnreg_dec<200>(); }),
+                  "names 200 registers, but the warp has 168: use setmaxnreg_inc for more");
+  expect_contains(sim::error_of(1, 384, [] { setmaxnreg_inc<96>(); }),
+                  "names 96 registers, but the warp has 168: use setmaxnreg_dec for fewer");
+}
+
+TEST_F(Setmaxnreg, EveryWarpOfTheWarpgroupExecutesIt) {
+  expect_contains(sim::error_of(1, 256,
+                                [] {
+                                  if (threadIdx.x < 96) setmaxnreg_dec<24>();
+                                }),
+                  "warp 0 of a warpgroup executed setmaxnreg 1 times, warp 3 0 times");
+}
+
+TEST_F(Setmaxnreg, EveryLaneOfTheWarpExecutesIt) {
+  expect_contains(sim::error_of(1, 128,
+                                [] {
+                                  if (threadIdx.x % 32 > 0) return;
+                                  setmaxnreg_dec<24>();
+                                }),
+                  "needs the whole warp");
+}
+
+}  // namespace
+}  // namespace flashbook

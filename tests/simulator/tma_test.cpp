@@ -1,0 +1,330 @@
+/// \file
+/// What goes wrong around TMA. What is right is in hopper_test.cu.
+#include "common/ptx/tma.h"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "common/device/tensor_map.h"
+#include "common/ptx/fence.h"
+#include "common/ptx/mbarrier.h"
+#include "tests/simulator/simulated.h"
+#include "tests/values.h"
+
+namespace flashbook {
+namespace {
+
+constexpr uint32_t kBytes = 8 * 64 * sizeof(float);  // of a box
+
+class Tma : public sim::SimulatorTest {
+ protected:
+  Tma() : tensor_(std::vector<float>(16 * 64, 1.0f)) { sim::options().async = sim::Async::lazy; }
+
+  /// Boxes of 8 rows of a tensor of 16 rows.
+  CUtensorMap map() const { return device::tensor_map(tiles()); }
+  device::TensorTiles tiles() const {
+    return {.dtype = DType::f32, .base = tensor_.data(), .size = {64, 16}, .stride = {256}, .box = {64, 8}};
+  }
+
+  static float* tile() { return dynamic_shared<float>(); }
+  static uint64_t* barrier() { return reinterpret_cast<uint64_t*>(dynamic_shared<unsigned char>() + 8192); }
+  static void begin(uint32_t arrivals = 1) {
+    if (threadIdx.x == 0) {
+      mbarrier_init(barrier(), arrivals);
+      fence_mbarrier_init();
+      name_mbarrier(barrier(), "full", 0);
+    }
+    __syncthreads();
+  }
+
+  static std::string error_of_block(unsigned threads, const std::function<void()>& body) {
+    return sim::error_of(1, threads, 8192 + 64, body);
+  }
+  static void expect_contains(const std::string& text, const std::vector<std::string>& parts) {
+    for (const std::string& part : parts)
+      EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  }
+  /// The message with which a tensor map is refused; empty if it is not.
+  static std::string refusal_of(const device::TensorTiles& tiles) {
+    try {
+      device::tensor_map(tiles);
+    } catch (const device::DeviceError& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  Values<float> tensor_;
+};
+
+TEST_F(Tma, TileIsNaNUntilTheWait) {
+  const CUtensorMap map = this->map();
+  EXPECT_EQ(error_of_block(1,
+                           [&] {
+                             begin();
+                             tile()[0] = 5;
+                             mbarrier_arrive_expect_tx(barrier(), kBytes);
+                             tma_load(tile(), map, barrier(), {0, 0});
+                             EXPECT_TRUE(std::isnan(tile()[0]));
+                             EXPECT_TRUE(std::isnan(tile()[kBytes / 4 - 1]));
+                             mbarrier_wait(barrier(), 0);
+                             EXPECT_EQ(tile()[0], 1.0f);
+                             EXPECT_EQ(tile()[kBytes / 4 - 1], 1.0f);
+                           }),
+            "");
+}
+
+TEST_F(Tma, EagerLoadsLandAtOnce) {
+  sim::options().async = sim::Async::eager;
+  const CUtensorMap map = this->map();
+  EXPECT_EQ(error_of_block(1,
+                           [&] {
+                             begin();
+                             tma_load(tile(), map, barrier(), {0, 0});
+                             EXPECT_EQ(tile()[0], 1.0f);
+                             mbarrier_arrive_expect_tx(barrier(), kBytes);
+                             mbarrier_wait(barrier(), 0);
+                           }),
+            "");
+}
+
+TEST_F(Tma, LoadWithoutFence) {
+  const CUtensorMap map = this->map();
+  constexpr int kLine = __LINE__ + 5;
+  expect_contains(error_of_block(1,
+                                 [&] {
+                                   mbarrier_init(barrier(), 1);
+                                   mbarrier_arrive_expect_tx(barrier(), kBytes);
+                                   tma_load(tile(), map, barrier(), {0, 0});
+                                 }),
+                  {"tma_load at " + sim::line(kLine) + ": TMA before fence_mbarrier_init", "thread 0"});
+}
+
+TEST_F(Tma, FenceOfTheProxyServesToo) {
+  const CUtensorMap map = this->map();
+  EXPECT_EQ(error_of_block(1,
+                           [&] {
+                             mbarrier_init(barrier(), 1);
+                             fence_proxy_async();
+                             mbarrier_arrive_expect_tx(barrier(), kBytes);
+                             tma_load(tile(), map, barrier(), {0, 0});
+                             mbarrier_wait(barrier(), 0);
+                           }),
+            "");
+}
+
+TEST_F(Tma, FenceOfAnotherThreadDoesNot) {
+  const CUtensorMap map = this->map();
+  expect_contains(error_of_block(32,
+                                 [&] {
+                                   if (threadIdx.x == 0) mbarrier_init(barrier(), 1);
+                                   __syncthreads();
+                                   if (threadIdx.x != 1) return;
+                                   fence_mbarrier_init();
+                                   tma_load(tile(), map, barrier(), {0, 0});
+                                 }),
+                  {"TMA before fence_mbarrier_init"});
+}
+
+TEST_F(Tma, BlockEndsBeforeTheLoadLands) {
+  const CUtensorMap map = this->map();
+  constexpr int kLine = __LINE__ + 6;
+  expect_contains(
+      error_of_block(32,
+                     [&] {
+                       begin();
+                       if (threadIdx.x != 3) return;
+                       tma_load(tile(), map, barrier(), {0, 0});
+                     }),
+      {"block (0,0,0) ends while tma_load at " + sim::line(kLine) + " is in flight to mbarrier full[0]",
+       "thread (3,0,0)"});
+}
+
+TEST_F(Tma, TooFewBytesAnnounced) {
+  const CUtensorMap map = this->map();
+  const auto kernel = [&] {
+    begin();
+    mbarrier_arrive_expect_tx(barrier(), kBytes);
+    tma_load(tile(), map, barrier(), {0, 0});
+    tma_load(tile() + kBytes / 4, map, barrier(), {0, 8});
+    mbarrier_wait(barrier(), 0);
+    mbarrier_wait(barrier(), 1);
+  };
+  expect_contains(error_of_block(1, kernel),
+                  {"belong to phase 0 of mbarrier full[0], which was over before they landed",
+                   "mbarrier_arrive_expect_tx", "issued in block (0,0,0), thread (0,0,0)"});
+  sim::options().async = sim::Async::eager;
+  expect_contains(error_of_block(1, kernel), {"deadlock", "2048 bytes more landed than were announced"});
+}
+
+TEST_F(Tma, BytesThatNobodyAnnounced) {
+  sim::options().async = sim::Async::eager;
+  const CUtensorMap map = this->map();
+  const auto load = [&](int times) {
+    return error_of_block(1, [&, times] {
+      begin();
+      for (int i = 0; i < times; ++i) tma_load(tile(), map, barrier(), {0, 0});
+    });
+  };
+  expect_contains(load(1), {"mbarrier full[0] got bytes that nobody announced with mbarrier_arrive_expect_tx",
+                            "2048 bytes more landed than were announced in this phase"});
+  expect_contains(load(512), {"mbarrier full[0] counts 1048576 bytes that landed and were not announced"});
+}
+
+TEST_F(Tma, TooManyBytesAnnounced) {
+  const CUtensorMap map = this->map();
+  expect_contains(error_of_block(1,
+                                 [&] {
+                                   begin();
+                                   mbarrier_arrive_expect_tx(barrier(), kBytes + 16);
+                                   tma_load(tile(), map, barrier(), {0, 0});
+                                   mbarrier_wait(barrier(), 0);
+                                 }),
+                  {"deadlock",
+                   "mbarrier full[0] for parity 0: it is in phase 0 (parity 0), 0 of 1 arrivals pending, "
+                   "16 bytes pending"});
+}
+
+TEST_F(Tma, LoadIntoATileThatIsBeingLoaded) {
+  const CUtensorMap map = this->map();
+  expect_contains(error_of_block(1,
+                                 [&] {
+                                   begin();
+                                   tma_load(tile(), map, barrier(), {0, 0});
+                                   tma_load(tile() + 32, map, barrier(), {0, 8});
+                                 }),
+                  {"writes a tile into which the tma_load at", "is still bringing data"});
+}
+
+TEST_F(Tma, TilesOutsideSharedMemoryOrMisaligned) {
+  const CUtensorMap map = this->map();
+  const auto load_to = [&](int bytes) {
+    return error_of_block(1, [&, bytes] {
+      begin();
+      tma_load(dynamic_shared<char>() + bytes, map, barrier(), {0, 0});
+    });
+  };
+  expect_contains(load_to(64), {"misaligned address", "+ 64 of", "not a multiple of 128"});
+  expect_contains(load_to(8192),
+                  {"2048 bytes at dynamic shared memory + 8192", "not in the block's shared memory"});
+}
+
+TEST_F(Tma, WrongRankAndNoMap) {
+  const CUtensorMap map = this->map();
+  expect_contains(error_of_block(1,
+                                 [&] {
+                                   begin();
+                                   tma_load(tile(), map, barrier(), {0, 0, 0});
+                                 }),
+                  {"gives 3 coordinates for a tensor map of 2 dimensions"});
+  const CUtensorMap none{};
+  expect_contains(error_of_block(1, [&] { tma_prefetch(none); }), {"that is no tensor map"});
+}
+
+TEST_F(Tma, TensorThatIsNotThere) {
+  device::TensorTiles tiles = this->tiles();
+  tiles.size[1] = 24;  // rows 16 to 23 were never allocated
+  const CUtensorMap map = device::tensor_map(tiles);
+  expect_contains(error_of_block(1,
+                                 [&] {
+                                   begin();
+                                   tma_load(tile(), map, barrier(), {0, 12});
+                                 }),
+                  {"tma_load at", "not in an allocation of device memory"});
+}
+
+TEST_F(Tma, StoreWithANegativeCoordinate) {
+  const CUtensorMap map = this->map();
+  constexpr int kLine = __LINE__ + 4;
+  expect_contains(
+      error_of_block(1,
+                     [&] {
+                       tma_store(map, tile(), {0, -1});
+                     }),
+      {"tma_store at " + sim::line(kLine) + " begins at {0, -1}", "illegal instruction on an H200"});
+}
+
+TEST_F(Tma, BoxThatBeginsBetweenMultiplesOf16Bytes) {
+  const CUtensorMap map = this->map();
+  constexpr int kLine = __LINE__ + 3;
+  expect_contains(error_of_block(1,
+                                 [&] {
+                                   tma_store(map, tile(), {2, 0});
+                                 }),
+                  {"tma_store at " + sim::line(kLine) + " at {2, 0} begins 8 bytes into a row",
+                   "illegal instruction on an H200", "a multiple of 16 bytes"});
+}
+
+TEST_F(Tma, StoreThatNobodyWaitsFor) {
+  const CUtensorMap map = this->map();
+  for (sim::Async async : {sim::Async::eager, sim::Async::lazy}) {
+    sim::options().async = async;
+    expect_contains(error_of_block(1,
+                                   [&] {
+                                     tma_store(map, tile(), {0, 0});
+                                     tma_store_commit();
+                                   }),
+                    {"the thread exits, and tma_store at", "call tma_store_wait_read<0> before the end"});
+    expect_contains(error_of_block(1,
+                                   [&] {
+                                     tma_store(map, tile(), {0, 0});
+                                     tma_store_wait<0>();
+                                   }),
+                    {"it was never committed: call tma_store_commit after it"});
+  }
+}
+
+TEST_F(Tma, StoreReadsItsTileAsLateAsItsWait) {
+  const CUtensorMap map = this->map();
+  EXPECT_EQ(error_of_block(1,
+                           [&] {
+                             for (int row = 0; row < 2; ++row) {
+                               float* source = tile() + row * 512;
+                               for (int i = 0; i < 512; ++i) source[i] = 3;
+                               tma_store(map, source, {0, 8 * row});
+                               tma_store_commit();
+                               source[0] = 4;
+                             }
+                             tma_store_wait_read<1>();
+                             tile()[1] = tile()[513] = 5;
+                             tma_store_wait<0>();
+                           }),
+            "");
+  const std::vector<float> result = tensor_.get();
+  EXPECT_EQ(result[0], 4.0f);
+  EXPECT_EQ(result[1], 3.0f);
+  EXPECT_EQ(result[2], 3.0f);
+  EXPECT_EQ(result[512], 4.0f);
+  EXPECT_EQ(result[513], 5.0f);
+}
+
+TEST_F(Tma, MapsThatCudaWouldRefuse) {
+  EXPECT_EQ(refusal_of(tiles()), "");
+  auto bad = tiles();
+  bad.base = tensor_.data() + 1;
+  expect_contains(refusal_of(bad), {"must begin at a multiple of 16"});
+  bad = tiles();
+  bad.stride = {252};
+  expect_contains(refusal_of(bad), {"dimension 1 has a stride of 252 bytes", "pad the rows"});
+  bad = tiles();
+  bad.box = {64, 257};
+  expect_contains(refusal_of(bad), {"dimension 1 has a box of 257 elements"});
+  bad = tiles();
+  bad.box = {63, 8};
+  expect_contains(refusal_of(bad), {"a row of the box has 252 bytes; it must be a multiple of 16"});
+  bad = tiles();
+  bad.swizzle = Swizzle::b128;
+  expect_contains(refusal_of(bad), {"has 256 bytes; with this swizzle it must have 128"});
+  bad = tiles();
+  bad.size = {64, 0};
+  expect_contains(refusal_of(bad), {"dimension 1 has 0 elements"});
+  bad = tiles();
+  bad.stride = {};
+  expect_contains(refusal_of(bad), {"2 sizes need 1 strides and 2 box sizes; there are 0 and 2"});
+  bad = {.dtype = DType::f16, .base = tensor_.data(), .size = {1, 1, 1, 1, 1, 1}, .stride = {}, .box = {}};
+  expect_contains(refusal_of(bad), {"6 dimensions; a tensor has 1 to 5"});
+}
+
+}  // namespace
+}  // namespace flashbook

@@ -1,0 +1,157 @@
+/// \file
+/// Races with the async proxy, which TMA and WGMMA belong to. This file is instrumented (flashbook_traced).
+#include <string>
+#include <vector>
+
+#include "common/device/tensor_map.h"
+#include "common/ptx/fence.h"
+#include "common/ptx/mbarrier.h"
+#include "common/ptx/tma.h"
+#include "common/ptx/wgmma.h"
+#include "common/simulator/trace/trace.h"
+#include "tests/simulator/simulated.h"
+#include "tests/values.h"
+
+namespace flashbook {
+namespace {
+
+/// What a kernel leaves out.
+enum class Missing { nothing, fence, barrier, wait, empty };
+
+constexpr unsigned kThreads = 128, kRows = 32, kColumns = 32;
+constexpr uint32_t kTileBytes = kRows * kColumns * 4;
+
+constexpr int kLineOfFill = __LINE__ + 5;
+/// Fills a tile, has TMA store it, and fills it again.
+__global__ void fill_and_store(const __grid_constant__ CUtensorMap map, Missing missing) {
+  auto* tile = dynamic_shared<float>();
+  for (int round = 0; round < 2; ++round) {
+    for (unsigned i = threadIdx.x; i < kRows * kColumns; i += kThreads) tile[i] = float(round);
+    if (missing != Missing::fence) fence_proxy_async();
+    if (missing != Missing::barrier) __syncthreads();
+    if (threadIdx.x == 0) {
+      tma_store(map, tile, {0, 0});
+      tma_store_commit();
+      if (missing != Missing::wait) tma_store_wait_read<0>();
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) tma_store_wait_read<0>();
+}
+
+/// Thread 0 loads tile after tile into one stage, the others read.
+__global__ void load_and_read(const __grid_constant__ CUtensorMap map, float* out, Missing missing) {
+  auto* tile = dynamic_shared<float>();
+  __shared__ uint64_t full, empty;
+  if (threadIdx.x == 0) {
+    mbarrier_init(&full, 1);
+    mbarrier_init(&empty, kThreads - 32);
+    fence_mbarrier_init();
+  }
+  __syncthreads();
+  float sum = 0;
+  for (unsigned round = 0; round < 3; ++round) {
+    if (threadIdx.x == 0) {
+      mbarrier_wait(&empty, (round + 1) & 1);
+      mbarrier_arrive_expect_tx(&full, kTileBytes);
+      tma_load(tile, map, &full, {0, 0});
+    } else if (threadIdx.x >= 32) {
+      mbarrier_wait(&full, round & 1);
+      if (missing == Missing::empty) mbarrier_arrive(&empty);  // before it has read
+      sum += tile[threadIdx.x];
+      if (missing != Missing::empty) mbarrier_arrive(&empty);
+    }
+  }
+  out[threadIdx.x] = sum;
+}
+
+/// Multiplies two tiles of ones that the threads wrote, and overwrites one of them.
+__global__ void multiply(float* out, Missing missing) {
+  auto* halves = dynamic_shared<__half>();
+  for (unsigned i = threadIdx.x; i < 8192; i += kThreads) halves[i] = to_f16(1);
+  if (missing != Missing::fence) fence_proxy_async();
+  if (missing != Missing::barrier) __syncthreads();
+  const uint64_t a = wgmma_descriptor<Swizzle::none>(halves, 1024, 128);
+  const uint64_t b = wgmma_descriptor<Swizzle::none>(halves + 4096, 1024, 128);
+  float d[8] = {};
+  wgmma_fence();
+  wgmma<__half, 16>(d, a, b, false);
+  wgmma_commit();
+  if (missing != Missing::wait) wgmma_wait<0>();
+  __syncthreads();
+  halves[threadIdx.x] = to_f16(2);
+  wgmma_wait<0>();
+  out[threadIdx.x] = d[0];
+}
+
+class TraceHopper : public sim::SimulatorTest {
+ protected:
+  std::string stores(Missing missing) {
+    return sim::error_of(1, kThreads, kTileBytes, [&] { fill_and_store(map_, missing); });
+  }
+  std::string loads(Missing missing) {
+    return sim::error_of(1, kThreads, kTileBytes, [&] { load_and_read(map_, out_.data(), missing); });
+  }
+  std::string multiplies(Missing missing) {
+    return sim::error_of(1, kThreads, 16384, [&] { multiply(out_.data(), missing); });
+  }
+
+  Values<float> tensor_{std::vector<float>(kRows * kColumns, 1.0f)}, out_{kThreads};
+  CUtensorMap map_ = device::tensor_map({.dtype = DType::f32,
+                                         .base = tensor_.data(),
+                                         .size = {kColumns, kRows},
+                                         .stride = {4 * kColumns},
+                                         .box = {kColumns, kRows},
+                                         .swizzle = Swizzle::none});
+};
+
+void expect_in(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), text.npos) << text << "\nlacks: " << part;
+}
+
+TEST_F(TraceHopper, NobodyWhoIsRightIsAccused) {
+  for (const sim::Async async : {sim::Async::lazy, sim::Async::eager, sim::Async::random}) {
+    sim::options().async = async;
+    EXPECT_EQ(stores(Missing::nothing), "");
+    EXPECT_EQ(loads(Missing::nothing), "");
+    EXPECT_EQ(multiplies(Missing::nothing), "");
+  }
+}
+
+TEST_F(TraceHopper, AStoreByTmaNeedsFenceAndBarrier) {
+  const std::string error = stores(Missing::fence);
+  expect_in(error, "wrote at " + sim::line(kLineOfFill));
+  expect_in(error, "the async proxy read at tma_store at trace_hopper_test.cu:");
+  expect_in(error, "calls fence_proxy_async");
+  const std::string unordered = stores(Missing::barrier);
+  expect_in(unordered, "wrote at " + sim::line(kLineOfFill));
+  expect_in(unordered, "the async proxy read at tma_store at trace_hopper_test.cu:");
+}
+
+TEST_F(TraceHopper, ATileIsOverwrittenAfterItsStoreHasReadIt) {
+  expect_in(stores(Missing::wait), "nothing says that the read is over");
+}
+
+TEST_F(TraceHopper, AStageIsFilledAfterItsReadersAreDone) {
+  const std::string error = loads(Missing::empty);
+  expect_in(error, "tma_load at trace_hopper_test.cu:");
+}
+
+TEST_F(TraceHopper, OperandsOfWgmmaAreFencedBeforeAndWaitedForAfter) {
+  expect_in(multiplies(Missing::fence), "calls fence_proxy_async");
+  expect_in(multiplies(Missing::barrier), "wrote at trace_hopper_test.cu:");
+  expect_in(multiplies(Missing::wait), "the async proxy read at wgmma at trace_hopper_test.cu:");
+}
+
+TEST_F(TraceHopper, TmaMovesSectors) {
+  sim::take_trace();
+  EXPECT_EQ(loads(Missing::nothing), "");
+  const sim::LaunchTrace launch = sim::take_trace().back();
+  EXPECT_EQ(launch.bytes_requested_read, 3 * kTileBytes);
+  EXPECT_EQ(launch.bytes_distinct_read, kTileBytes);
+  EXPECT_EQ(stores(Missing::nothing), "");
+  EXPECT_EQ(sim::take_trace().back().bytes_requested_written, 2 * kTileBytes);
+}
+
+}  // namespace
+}  // namespace flashbook

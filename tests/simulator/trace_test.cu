@@ -1,0 +1,404 @@
+/// \file
+/// The traced mode: access patterns whose counts are known by hand, accesses that must be refused, and races.
+/// This file is instrumented (flashbook_traced).
+#include <string>
+#include <vector>
+
+#include "common/ptx/cp_async.h"
+#include "common/ptx/ldmatrix.h"
+#include "common/ptx/stmatrix.h"
+#include "common/ptx/wmma.h"
+#include "common/simulator/trace/trace.h"
+#include "tests/simulator/simulated.h"
+#include "tests/values.h"
+
+namespace flashbook {
+namespace {
+
+using sim::Access;
+using sim::LineCounts;
+
+// ---- patterns: one request of each of a block's warps
+
+constexpr int kLineOfStride = __LINE__ + 3;
+__global__ void load_at_stride(const float* in, float* out, int stride, int shift) {
+  const int i = threadIdx.x;
+  const float value = in[i * stride + shift];
+  if (value > 1e30f) out[i] = value;  // never: nothing but the load counts
+}
+
+__global__ void store_16_bytes(float4* out) { out[threadIdx.x] = make_float4(1, 2, 3, 4); }
+
+__global__ void load_16_bytes(const float4* in, float* out) {
+  const float4 value = in[threadIdx.x];
+  if (value.x > 1e30f) out[threadIdx.x] = value.y + value.z + value.w;
+}
+
+/// Even lanes load in one branch, odd lanes in the other.
+__global__ void load_in_two_branches(const float* in, float* out) {
+  const int i = threadIdx.x;
+  float value;
+  if (i % 2 == 0)
+    value = in[i];
+  else
+    value = float(reinterpret_cast<const int*>(in)[i + 64]);
+  if (value > 1e30f) out[i] = value;
+}
+
+/// Lane i goes i + 1 rounds.
+__global__ void loop_of_own_length(const float* in, float* out) {
+  float sum = 0;
+  for (int j = 0; j <= int(threadIdx.x); ++j) sum += in[32 * j + threadIdx.x];
+  if (sum > 1e30f) out[threadIdx.x] = sum;
+}
+
+__global__ void store_shared(int stride) { dynamic_shared<float>()[threadIdx.x * stride] = 1; }
+
+__global__ void load_shared(float* out, int stride) {
+  if (dynamic_shared<float>()[threadIdx.x * stride] > 2) out[0] = 1;
+}
+
+__global__ void load_shared_16_bytes(float* out, int stride) {
+  float4* tile = dynamic_shared<float4>();
+  const float4 value = tile[threadIdx.x * stride];
+  if (value.x > 2) out[0] = value.y + value.z + value.w;
+}
+
+__global__ void load_a_static_column(float* out) {
+  __shared__ float tile[32][32];
+  const float value = tile[threadIdx.x][0];
+  if (value > 2) out[0] = value;
+}
+
+/// A tile of 32 rows of 64 bf16; swizzled: the 16 bytes numbered c of row r lie at c ^ r % 8.
+__global__ void load_matrices(uint32_t* out, bool swizzle) {
+  const auto* tile = dynamic_shared<unsigned char>();
+  const int lane = threadIdx.x, chunk = swizzle ? lane % 8 : 0;
+  uint32_t registers[4];
+  ldmatrix_x4(registers, tile + lane * 128 + chunk * 16);
+  if (registers[0] == 1) out[0] = 1;
+}
+
+__global__ void copy_async(const float4* in, float* out) {
+  float4* tile = dynamic_shared<float4>();
+  cp_async_cg(tile + threadIdx.x, in + threadIdx.x);
+  cp_async_commit();
+  cp_async_wait<0>();
+  if (tile[threadIdx.x].x > 1e30f) out[0] = 1;
+}
+
+__global__ void load_fragment(float* out) {
+  auto* tile = dynamic_shared<__half>();
+  nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, 16, __half, nvcuda::wmma::row_major> a;
+  nvcuda::wmma::load_matrix_sync(a, tile, 64);
+  if (a.x[0].bits == 1) out[0] = 1;
+}
+
+__global__ void count_in_one_place(int* counter) { atomicAdd(counter, 1); }
+
+class Trace : public sim::SimulatorTest {
+ protected:
+  Trace() { sim::take_trace(); }
+
+  /// Runs `body` in one block and keeps what it cost.
+  void run(int threads, std::size_t shared_bytes, const std::function<void()>& body) {
+    sim::run_grid(1, unsigned(threads), shared_bytes, body);
+    launch_ = sim::take_trace().back();
+  }
+
+  /// The counts of the only line that does this.
+  LineCounts only(bool shared, Access access) const {
+    LineCounts found{};
+    int count = 0;
+    for (const LineCounts& line : launch_.lines)
+      if (line.shared == shared && line.access == access) found = line, ++count;
+    EXPECT_EQ(count, 1);
+    return found;
+  }
+
+  void expect(bool shared, Access access, int bytes, uint64_t requests, uint64_t units,
+              uint64_t ideal) const {
+    const LineCounts line = only(shared, access);
+    EXPECT_EQ(line.bytes, bytes);
+    EXPECT_EQ(line.counts.requests, requests);
+    EXPECT_EQ(line.counts.units, units);
+    EXPECT_EQ(line.counts.ideal, ideal);
+  }
+
+  Values<float> in_{std::vector<float>(4096, 1.0f)}, out_{4096};
+  sim::LaunchTrace launch_;
+};
+
+TEST_F(Trace, NeighboursShareSectors) {
+  run(64, 0, [&] { load_at_stride(in_.data(), out_.data(), 1, 0); });
+  expect(false, Access::load, 4, 2, 2 * 4, 2 * 4);
+  EXPECT_EQ(launch_.bytes_requested_read, 256u);
+  EXPECT_EQ(launch_.bytes_distinct_read, 256u);
+  EXPECT_EQ(launch_.bytes_requested_written, 0u);
+  EXPECT_EQ(only(false, Access::load).place, sim::line(kLineOfStride));
+}
+
+TEST_F(Trace, StridesTakeASectorALane) {
+  run(32, 0, [&] { load_at_stride(in_.data(), out_.data(), 2, 0); });
+  expect(false, Access::load, 4, 1, 8, 4);
+  run(32, 0, [&] { load_at_stride(in_.data(), out_.data(), 32, 0); });
+  expect(false, Access::load, 4, 1, 32, 4);
+}
+
+TEST_F(Trace, ARowThatBeginsInsideASectorTakesOneMore) {
+  run(32, 0, [&] { load_at_stride(in_.data(), out_.data(), 1, 3); });
+  expect(false, Access::load, 4, 1, 5, 4);
+}
+
+TEST_F(Trace, ABroadcastIsOneSector) {
+  run(32, 0, [&] { load_at_stride(in_.data(), out_.data(), 0, 5); });
+  expect(false, Access::load, 4, 1, 1, 1);
+}
+
+TEST_F(Trace, SixteenBytesALaneAreOneAccess) {
+  run(32, 0, [&] { store_16_bytes(reinterpret_cast<float4*>(out_.data())); });
+  expect(false, Access::store, 16, 1, 16, 16);
+  EXPECT_EQ(launch_.bytes_distinct_written, 512u);
+  run(32, 0, [&] { load_16_bytes(reinterpret_cast<const float4*>(in_.data()), out_.data()); });
+  expect(false, Access::load, 16, 1, 16, 16);
+}
+
+TEST_F(Trace, BranchesAreRequestsOfTheirOwn) {
+  run(32, 0, [&] { load_in_two_branches(in_.data(), out_.data()); });
+  ASSERT_EQ(launch_.lines.size(), 2u);
+  for (const LineCounts& line : launch_.lines) {
+    EXPECT_EQ(line.counts.requests, 1u);
+    EXPECT_EQ(line.counts.lanes, 16u);
+    EXPECT_EQ(line.counts.units, 4u);
+    EXPECT_EQ(line.counts.ideal, 2u);
+  }
+}
+
+TEST_F(Trace, LoopsOfDifferentLengthsAreLinedUpRoundByRound) {
+  run(32, 0, [&] { loop_of_own_length(in_.data(), out_.data()); });
+  const LineCounts line = only(false, Access::load);
+  EXPECT_EQ(line.counts.requests, 32u);
+  EXPECT_EQ(line.counts.lanes, 32u * 33 / 2);
+  EXPECT_EQ(line.counts.units, 8u * (4 + 3 + 2 + 1));
+}
+
+TEST_F(Trace, BankConflictsAreWavefronts) {
+  const std::pair<int, uint64_t> cases[] = {{1, 1}, {2, 2}, {3, 1}, {32, 32}, {33, 1}};
+  for (const auto& [stride, wavefronts] : cases) {
+    SCOPED_TRACE(stride);
+    run(32, 32 * 33 * 4, [stride = stride] { store_shared(stride); });
+    expect(true, Access::store, 4, 1, wavefronts, 1);
+    run(32, 32 * 33 * 4, [&, stride = stride] { load_shared(out_.data(), stride); });
+    expect(true, Access::load, 4, 1, wavefronts, 1);
+  }
+}
+
+TEST_F(Trace, SixteenBytesALaneAreServedByQuarters) {
+  run(32, 32 * 16, [&] { load_shared_16_bytes(out_.data(), 1); });
+  expect(true, Access::load, 16, 1, 4, 4);
+  run(32, 32 * 8 * 16, [&] { load_shared_16_bytes(out_.data(), 8); });
+  expect(true, Access::load, 16, 1, 32, 4);
+}
+
+TEST_F(Trace, StaticArraysAreSharedMemoryToo) {
+  run(32, 0, [&] { load_a_static_column(out_.data()); });
+  expect(true, Access::load, 4, 1, 32, 1);
+}
+
+TEST_F(Trace, ASwizzleFreesLdmatrixOfConflicts) {
+  run(32, 32 * 128, [&] { load_matrices(reinterpret_cast<uint32_t*>(out_.data()), false); });
+  expect(true, Access::load, 16, 1, 32, 4);
+  EXPECT_EQ(only(true, Access::load).instruction, "ldmatrix_x4");
+  run(32, 32 * 128, [&] { load_matrices(reinterpret_cast<uint32_t*>(out_.data()), true); });
+  expect(true, Access::load, 16, 1, 4, 4);
+}
+
+TEST_F(Trace, CopiesLoadAndStore) {
+  run(32, 512, [&] { copy_async(reinterpret_cast<const float4*>(in_.data()), out_.data()); });
+  expect(false, Access::load, 16, 1, 16, 16);
+  expect(true, Access::store, 16, 1, 4, 4);
+  EXPECT_EQ(only(false, Access::load).instruction, "cp_async_cg");
+}
+
+TEST_F(Trace, FragmentsAreLoadedSixteenBytesALane) {
+  run(32, 16 * 128, [&] { load_fragment(out_.data()); });
+  expect(true, Access::load, 16, 1, 32, 4);
+}
+
+TEST_F(Trace, AtomicsHappenAndCount) {
+  Values<int> counter(std::vector<int>{0});
+  sim::run_grid(4, 64, 0, [&] { count_in_one_place(counter.data()); });
+  EXPECT_EQ(counter.get()[0], 256);
+  launch_ = sim::take_trace().back();
+  expect(false, Access::atomic, 4, 8, 8, 8);
+  EXPECT_EQ(launch_.bytes_distinct_written, 32u);
+}
+
+// ---- accesses that must be refused
+
+constexpr int kLineOfLoad = __LINE__ + 2;
+__global__ void load_one(const float* in, float* out) {
+  const float value = *in;
+  out[threadIdx.x] = value;
+}
+
+__global__ void store_dynamic(int at) { dynamic_shared<float>()[at] = 1; }
+
+TEST_F(Trace, BoundsOfDeviceMemory) {
+  Values<float> small(std::vector<float>(100, 1.0f));
+  const std::string error = sim::error_of(1, 1, [&] { load_one(small.data() + 100, out_.data()); });
+  EXPECT_NE(error.find("load of 4 bytes at " + sim::line(kLineOfLoad) + ": out of bounds, global memory"),
+            std::string::npos)
+      << error;
+  EXPECT_NE(error.find("thread (0,0,0)"), std::string::npos) << error;
+  EXPECT_EQ(sim::error_of(1, 1, [&] { load_one(small.data() + 99, out_.data()); }), "");
+  const float* volatile nowhere = nullptr;  // the compiler is not to know
+  const std::string null = sim::error_of(1, 1, [&] { load_one(nowhere, out_.data()); });
+  EXPECT_NE(null.find("out of bounds"), std::string::npos) << null;
+}
+
+TEST_F(Trace, BoundsOfSharedMemory) {
+  EXPECT_EQ(sim::error_of(1, 1, 64, [] { store_dynamic(15); }), "");
+  const std::string error = sim::error_of(1, 1, 64, [] { store_dynamic(16); });
+  EXPECT_NE(error.find("dynamic shared memory + 64 of 64 bytes is not the block's"), std::string::npos)
+      << error;
+}
+
+TEST_F(Trace, Alignment) {
+  auto* odd = reinterpret_cast<const float*>(reinterpret_cast<const char*>(in_.data()) + 2);
+  const std::string error = sim::error_of(1, 1, [&] { load_one(odd, out_.data()); });
+  EXPECT_NE(error.find("misaligned address"), std::string::npos) << error;
+}
+
+// ---- races
+
+constexpr int kLineOfStore = __LINE__ + 3;
+__global__ void reverse(float* out, bool before_load, bool before_store) {
+  __shared__ float tile[64];
+  tile[threadIdx.x] = threadIdx.x;
+  if (before_load) __syncthreads();
+  const float value = tile[63 - threadIdx.x];
+  if (before_store) __syncthreads();
+  tile[threadIdx.x] = value;
+  out[threadIdx.x] = tile[threadIdx.x];
+}
+
+/// Lane 0 reads what lane 31 wrote.
+__global__ void within_a_warp(float* out, int how) {
+  __shared__ float word;
+  if (threadIdx.x == 31) word = 1;
+  if (how == 1) __syncwarp();
+  if (how == 2) __shfl_xor_sync(0xffffffffu, 1, 1);
+  if (threadIdx.x == 0) out[0] = word;
+}
+
+__global__ void neighbouring_bytes() {
+  auto* bytes = dynamic_shared<unsigned char>();
+  bytes[threadIdx.x] = 1;
+}
+
+__global__ void count_in_shared(int* out, bool plain) {
+  __shared__ int count;
+  if (threadIdx.x == 0) count = 0;
+  __syncthreads();
+  if (plain)
+    count += 1;
+  else
+    atomicAdd(&count, 1);
+  __syncthreads();
+  if (threadIdx.x == 0) *out = count;
+}
+
+/// Each warp waits for the copies of its own only.
+__global__ void read_others_copies(const float4* in, float* out, bool barrier) {
+  float4* tile = dynamic_shared<float4>();
+  cp_async_cg(tile + threadIdx.x, in + threadIdx.x);
+  cp_async_commit();
+  cp_async_wait<0>();
+  if (barrier) __syncthreads();
+  out[threadIdx.x] = tile[63 - threadIdx.x].x;
+}
+
+__global__ void stages_of_copies(const float4* in, float* out, bool barrier_at_end) {
+  float4* tile = dynamic_shared<float4>();
+  float sum = 0;
+  for (int round = 0; round < 2; ++round) {
+    cp_async_cg(tile + threadIdx.x, in + threadIdx.x);
+    cp_async_commit();
+    cp_async_wait<0>();
+    __syncthreads();
+    sum += tile[63 - threadIdx.x].x;
+    if (barrier_at_end) __syncthreads();
+  }
+  out[threadIdx.x] = sum;
+}
+
+__global__ void everyone_writes(float* out, bool same) { out[same ? 0 : blockIdx.x] = 1; }
+
+__global__ void read_the_next_block(float* values) {
+  const float next = values[blockIdx.x + 1];
+  values[blockIdx.x] = next;
+}
+
+class TraceRaces : public Trace {};
+
+TEST_F(TraceRaces, AMissingBarrierBeforeTheLoad) {
+  const std::string error = sim::error_of(1, 64, [&] { reverse(out_.data(), false, true); });
+  EXPECT_NE(error.find("data race in block 0 on a __shared__ array"), std::string::npos) << error;
+  EXPECT_NE(error.find("wrote at " + sim::line(kLineOfStore)), std::string::npos) << error;
+  EXPECT_NE(error.find("read at " + sim::line(kLineOfStore + 2)), std::string::npos) << error;
+  EXPECT_NE(error.find("missing barrier"), std::string::npos) << error;
+}
+
+TEST_F(TraceRaces, AMissingBarrierAfterTheLoad) {
+  const std::string error = sim::error_of(1, 64, [&] { reverse(out_.data(), true, false); });
+  EXPECT_NE(error.find("read at " + sim::line(kLineOfStore + 2)), std::string::npos) << error;
+  EXPECT_NE(error.find("wrote at " + sim::line(kLineOfStore + 4)), std::string::npos) << error;
+}
+
+TEST_F(TraceRaces, BothBarriersAreEnough) {
+  for (const uint64_t seed : {0, 1, 2}) {
+    sim::options().seed = seed;
+    EXPECT_EQ(sim::error_of(2, 64, [&] { reverse(out_.data() + 64 * blockIdx.x, true, true); }), "");
+  }
+}
+
+TEST_F(TraceRaces, SyncwarpOrdersMemoryAndAShuffleDoesNot) {
+  for (const int how : {0, 2}) {
+    const std::string error = sim::error_of(1, 32, [&] { within_a_warp(out_.data(), how); });
+    EXPECT_NE(error.find("missing __syncwarp"), std::string::npos) << error;
+  }
+  EXPECT_EQ(sim::error_of(1, 32, [&] { within_a_warp(out_.data(), 1); }), "");
+}
+
+TEST_F(TraceRaces, NeighboursDoNotRace) {
+  EXPECT_EQ(sim::error_of(1, 64, 64, [] { neighbouring_bytes(); }), "");
+}
+
+TEST_F(TraceRaces, AtomicsDoNotRace) {
+  Values<int> count(1);
+  EXPECT_EQ(sim::error_of(1, 64, [&] { count_in_shared(count.data(), false); }), "");
+  EXPECT_EQ(count.get()[0], 64);
+  EXPECT_NE(sim::error_of(1, 64, [&] { count_in_shared(count.data(), true); }), "");
+}
+
+TEST_F(TraceRaces, CopiesOfOtherThreads) {
+  const auto* in = reinterpret_cast<const float4*>(in_.data());
+  EXPECT_EQ(sim::error_of(1, 64, 1024, [&] { read_others_copies(in, out_.data(), true); }), "");
+  const std::string error = sim::error_of(1, 64, 1024, [&] { read_others_copies(in, out_.data(), false); });
+  EXPECT_NE(error.find("cp_async_cg at"), std::string::npos) << error;
+  EXPECT_EQ(sim::error_of(1, 64, 1024, [&] { stages_of_copies(in, out_.data(), true); }), "");
+  EXPECT_NE(sim::error_of(1, 64, 1024, [&] { stages_of_copies(in, out_.data(), false); }), "");
+}
+
+TEST_F(TraceRaces, BetweenBlocks) {
+  EXPECT_EQ(sim::error_of(4, 1, [&] { everyone_writes(out_.data(), false); }), "");
+  const std::string error = sim::error_of(4, 1, [&] { everyone_writes(out_.data(), true); });
+  EXPECT_NE(error.find("data race between blocks on global memory"), std::string::npos) << error;
+  EXPECT_NE(sim::error_of(4, 1, [&] { read_the_next_block(in_.data()); }), "");
+  Values<int> counter(std::vector<int>{0});
+  EXPECT_EQ(sim::error_of(4, 1, [&] { count_in_one_place(counter.data()); }), "");
+}
+
+}  // namespace
+}  // namespace flashbook

@@ -1,0 +1,80 @@
+/// \file
+/// Kernels that never end: each must be reported, and what only looks like one must not.
+#include <string>
+
+#include "tests/simulator/simulated.h"
+
+namespace flashbook {
+namespace {
+
+class Watchdog : public sim::SimulatorTest {
+ protected:
+  static void expect_contains(const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  }
+};
+
+#ifdef __GLIBC__
+TEST_F(Watchdog, EndlessLoopNamesItsThread) {
+  sim::options().timeout = 1;
+  constexpr int kLine = __LINE__ + 2;
+  const std::string error = sim::error_of(2, 64, [] {
+    __syncthreads();
+    volatile int flag = 0;
+    while (threadIdx.x == 37 && blockIdx.x == 0 && flag == 0) {
+    }
+  });
+  expect_contains(error, "a thread runs for 1 seconds (FLASHBOOK_SIM_TIMEOUT) and neither waits nor exits");
+  expect_contains(
+      error, "in block (0,0,0), thread (37,0,0), warp 1, lane 5, after __syncthreads at " + sim::line(kLine));
+}
+
+TEST_F(Watchdog, TheNextGridRuns) {
+  sim::options().timeout = 1;
+  const std::string error = sim::error_of(1, 1, [] {
+    volatile bool go_on = true;
+    while (go_on) {
+    }
+  });
+  expect_contains(error, "before it waited for anything");
+  int count = 0;
+  EXPECT_EQ(sim::error_of(4, 64, [&] { atomicAdd(&count, 1); }), "");
+  EXPECT_EQ(count, 256);
+}
+#endif
+
+TEST_F(Watchdog, PollingByAtomicsLetsTheOthersRun) {
+  // Warp 0 waits for a flag that warp 1 sets after it: on a GPU they run side by side.
+  EXPECT_EQ(sim::error_of(1, 64,
+                          [] {
+                            __shared__ int flags[3];
+                            if (threadIdx.x < 3) flags[threadIdx.x] = 0;
+                            __syncthreads();
+                            if (threadIdx.x < 32) {
+                              while (atomicAdd(&flags[0], 0) == 0) {
+                              }
+                              while (atomicCAS(&flags[1], 1, 1) == 0) {
+                              }
+                              while (atomicExch(&flags[2], 0) == 0 && threadIdx.x == 0) {
+                              }
+                            } else {
+                              for (int& flag : flags) atomicExch(&flag, 1);
+                            }
+                          }),
+            "");
+}
+
+TEST_F(Watchdog, PollingByAtomicsForNothingIsALivelock) {
+  constexpr int kLine = __LINE__ + 4;
+  const std::string error = sim::error_of(1, 32, [] {
+    __shared__ unsigned lock;
+    lock = 1;
+    while (threadIdx.x == 7 && atomicCAS(&lock, 0u, 1u) != 0) {
+    }
+  });
+  expect_contains(error, "livelock in block (0,0,0)");
+  expect_contains(error, "warp 0, lane 7: atomicCAS at " + sim::line(kLine) + ", again and again");
+}
+
+}  // namespace
+}  // namespace flashbook

@@ -1,0 +1,398 @@
+/// \file
+/// What goes wrong around wgmma, and what the simulator says. What is right is in wgmma_test.cu.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "common/ptx/wgmma.h"
+#include "tests/simulator/simulated.h"
+#include "tests/values.h"
+
+namespace flashbook {
+namespace {
+
+constexpr unsigned kThreads = 128;
+constexpr std::size_t kSharedBytes = 16 * 1024;
+
+/// What a thread of these tests has: tiles of ones, one step along k each, and registers.
+struct Operands {
+  uint64_t a, b;
+  uint32_t a_registers[4];
+  float d[8] = {};
+
+  Operands() {
+    auto* shared = dynamic_shared<unsigned char>();
+    const int thread = threadIdx.x;
+    for (int i = thread % 128; i < int(kSharedBytes / 2); i += 128) dynamic_shared<__half>()[i] = to_f16(1);
+    __syncthreads();
+    a = wgmma_descriptor<Swizzle::none>(shared, 1024, 128);
+    b = wgmma_descriptor<Swizzle::none>(shared + 8192, 1024, 128);
+    for (uint32_t& halves : a_registers) halves = to_f16(1).bits * 0x10001u;
+  }
+};
+
+void finish() {
+  wgmma_commit();
+  wgmma_wait<0>();
+}
+
+constexpr int kLineOfProduct = __LINE__ + 1;
+void multiply(Operands& x, bool accumulate = false) { wgmma<__half, 16>(x.d, x.a, x.b, accumulate); }
+constexpr int kLineOfRegisterProduct = __LINE__ + 2;
+void multiply_registers(Operands& x, bool accumulate = false) {
+  wgmma<__half, 16>(x.d, x.a_registers, x.b, accumulate);
+}
+
+class WgmmaRules : public sim::SimulatorTest {
+ protected:
+  WgmmaRules() { sim::options().async = sim::Async::lazy; }
+
+  /// The error of a block of `threads` threads that all run `body`.
+  template <typename Body>
+  std::string error_of(const Body& body, unsigned threads = kThreads) {
+    return sim::error_of(1, threads, kSharedBytes, [&] {
+      Operands x;
+      body(x, int(threadIdx.x));
+    });
+  }
+};
+
+void expect_in(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), text.npos) << text << "\nlacks: " << part;
+}
+
+/// "wgmma m64n16k16 of f16 at wgmma_rules_test.cpp:12".
+std::string product_at(int line) { return "wgmma m64n16k16 of f16 at " + sim::line(line); }
+
+// Too early.
+
+TEST_F(WgmmaRules, AnAccumulatorIsNaNUntilItIsWaitedFor) {
+  const Values<float> out(2);
+  const auto read = [&](Operands& x, int thread) {
+    wgmma_fence();
+    multiply(x);
+    const float early = x.d[3];
+    finish();
+    if (thread == 17) out.data()[0] = early, out.data()[1] = x.d[3];
+  };
+  EXPECT_EQ(error_of(read), "");
+  EXPECT_TRUE(std::isnan(out.get()[0]));
+  EXPECT_EQ(out.get()[1], 16.0f);
+  sim::options().async = sim::Async::eager;
+  EXPECT_EQ(error_of(read), "");
+  EXPECT_EQ(out.get()[0], 16.0f);
+}
+
+TEST_F(WgmmaRules, RandomProductsAreDoneBeforeTheWaitOrInItBySeed) {
+  sim::options().async = sim::Async::random;
+  int early = 0;
+  for (uint64_t seed = 0; seed < 64; ++seed) {
+    sim::options().seed = seed;
+    const Values<float> out(2);
+    EXPECT_EQ(error_of([&](Operands& x, int thread) {
+                wgmma_fence();
+                multiply(x);
+                multiply(x, true);
+                if (thread == 17) out.data()[0] = x.d[3];
+                finish();
+                if (thread == 17) out.data()[1] = x.d[3];
+              }),
+              "");
+    early += !std::isnan(out.get()[0]);
+    EXPECT_EQ(out.get()[1], 32.0f);
+  }
+  EXPECT_GT(early, 5);
+  EXPECT_LT(early, 60);
+}
+
+TEST_F(WgmmaRules, OnlyOldGroupsAreWaitedFor) {
+  const Values<float> out(2);
+  EXPECT_EQ(error_of([&](Operands& x, int thread) {
+              float later[8];
+              wgmma_fence();
+              multiply(x);
+              wgmma_commit();
+              wgmma<__half, 16>(later, x.a, x.b, false);
+              wgmma_commit();
+              wgmma_wait<1>();
+              if (thread == 0) out.data()[0] = x.d[0], out.data()[1] = later[0];
+              wgmma_wait<0>();
+            }),
+            "");
+  EXPECT_EQ(out.get()[0], 16.0f);
+  EXPECT_TRUE(std::isnan(out.get()[1]));
+}
+
+TEST_F(WgmmaRules, TouchingAnAccumulatorInFlightIsReported) {
+  const auto touch = [&](auto&& how) {
+    return error_of(
+        [&](Operands& x, int thread) {
+          wgmma_fence();
+          if (thread >= 128) multiply(x);
+          if (thread == 128 + 17) how(x.d[3]);
+          if (thread >= 128) finish();
+        },
+        256);
+  };
+  const std::string written = touch([](float& value) { value = 0; });
+  expect_in(written, "accumulator register 3 of thread 145 was written while the " +
+                         product_at(kLineOfProduct) + " was in flight: leave it alone until the wgmma_wait");
+  expect_in(touch([](float& value) { value *= 2; }),
+            "accumulator register 3 of thread 145 was used in arithmetic while the ");
+}
+
+TEST_F(WgmmaRules, AnAccumulatorMadeOfOneInFlightIsReported) {
+  expect_in(error_of([](Operands& x, int) {
+              float scaled[8];
+              wgmma_fence();
+              multiply(x);
+              for (int i = 0; i < 8; ++i) scaled[i] = x.d[i] * 2;
+              finish();
+              wgmma_fence();
+              wgmma<__half, 16>(scaled, x.a, x.b, true);
+              finish();
+            }),
+            ": its accumulator was computed from registers that were in flight");
+}
+
+TEST_F(WgmmaRules, ChangingARegistersInFlightIsReported) {
+  expect_in(error_of([](Operands& x, int thread) {
+              wgmma_fence();
+              multiply_registers(x);
+              if (thread == 77) x.a_registers[2] = 0;
+              finish();
+            }),
+            "A register 2 of thread 77 was written, or its variable ended, while the " +
+                product_at(kLineOfRegisterProduct) +
+                " was in flight: give every product in flight registers");
+  expect_in(error_of([](Operands& x, int) {
+              wgmma_fence();
+              for (int step = 0; step < 2; ++step) {
+                x.a_registers[0] += uint32_t(step);
+                multiply_registers(x, true);
+              }
+              finish();
+            }),
+            "A register 0 of thread 0 was written");
+}
+
+// Fences.
+
+TEST_F(WgmmaRules, TheFirstProductNeedsAFence) {
+  expect_in(error_of([](Operands& x, int) { multiply(x); }),
+            product_at(kLineOfProduct) + ": wgmma_fence is missing, the first wgmma needs one before it");
+}
+
+TEST_F(WgmmaRules, TouchedRegistersNeedAFence) {
+  const auto twice = [&](bool registers, bool accumulate, bool fence, auto&& between) {
+    return error_of([&](Operands& x, int thread) {
+      for (int i = 0; i < 2; ++i) {
+        if (i == 0 || fence) wgmma_fence();
+        if (registers)
+          multiply_registers(x, accumulate);
+        else
+          multiply(x, accumulate);
+        finish();
+        if (thread == 5) between(x);
+      }
+    });
+  };
+  const auto nothing = [](Operands&) {};
+  const auto rescale = [](Operands& x) { x.d[1] *= 0.5f; };
+  const auto repack = [](Operands& x) { x.a_registers[3] ^= 1; };
+  for (sim::Async async : {sim::Async::lazy, sim::Async::eager}) {
+    sim::options().async = async;
+    expect_in(twice(false, true, false, rescale),
+              "wgmma_fence is missing, the accumulator was touched since the last one");
+    expect_in(twice(true, true, false, repack),
+              "wgmma_fence is missing, registers of a were touched since the last one");
+    expect_in(twice(false, false, false, nothing),
+              "wgmma_fence is missing, the accumulator's last product was waited for since the last one");
+    EXPECT_EQ(twice(false, true, false, nothing), "");
+    EXPECT_EQ(twice(true, true, true, rescale), "");
+    EXPECT_EQ(twice(true, true, true, repack), "");
+    EXPECT_EQ(twice(false, false, true, rescale), "");
+  }
+}
+
+TEST_F(WgmmaRules, AFenceBeforeTheTouchIsNone) {
+  expect_in(error_of([](Operands& x, int) {
+              wgmma_fence();
+              multiply(x);
+              finish();
+              wgmma_fence();
+              x.d[0] += 1;
+              multiply(x, true);
+              finish();
+            }),
+            "the accumulator was touched since the last one");
+}
+
+TEST_F(WgmmaRules, AnotherShapeOnAnAccumulatorInFlightIsReported) {
+  expect_in(error_of([](Operands& x, int) {
+              float d[16];
+              wgmma_fence();
+              wgmma<__half, 32>(d, x.a, x.b, false);
+              wgmma<__half, 16>(reinterpret_cast<float(&)[8]>(d), x.a, x.b, true);
+              finish();
+            }),
+            ": its accumulator overlaps one in flight that has another shape");
+}
+
+// Groups.
+
+TEST_F(WgmmaRules, AWaitForProductsThatAreNotCommittedIsReported) {
+  expect_in(
+      error_of([](Operands& x, int) {
+        wgmma_fence();
+        multiply(x);
+        wgmma_wait<0>();
+      }),
+      ": the wgmma at " + sim::line(kLineOfProduct) + " is not committed, so this does not wait for it");
+}
+
+TEST_F(WgmmaRules, ProductsThatNobodyWaitsForAreReported) {
+  for (sim::Async async : {sim::Async::lazy, sim::Async::eager}) {
+    sim::options().async = async;
+    for (bool commit : {false, true})
+      expect_in(error_of([&](Operands& x, int) {
+                  wgmma_fence();
+                  multiply(x);
+                  if (commit) wgmma_commit();
+                }),
+                "a thread exits, but the wgmma at " + sim::line(kLineOfProduct) +
+                    " has not been waited for: wgmma_commit and wgmma_wait<0> before the end");
+  }
+}
+
+// Warpgroups.
+
+/// The error of a block whose threads run `body` in order.
+template <typename Body>
+std::string error_in_order(const Body& body, unsigned threads = kThreads) {
+  return sim::error_of(1, threads, [&] { body(int(threadIdx.x)); });
+}
+
+TEST_F(WgmmaRules, NeedsFourWholeWarps) {
+  const auto fence = [](int) { wgmma_fence(); };
+  expect_in(error_in_order(fence, 96),
+            " needs a warpgroup, four whole warps from a multiple of four on: the block has 96 threads");
+  expect_in(error_in_order(fence, 160), "the block has 160 threads\n  in block (0,0,0), thread (128,0,0)");
+  EXPECT_EQ(error_in_order(fence, 384), "");
+  expect_in(error_in_order([](int thread) {
+              if (thread >= 32) wgmma_fence();
+            }),
+            " needs the whole warpgroup: warp 0, lanes 0-31 exited before");
+  expect_in(error_in_order([](int thread) {
+              if (thread < 64) wgmma_fence();
+            }),
+            " needs the whole warpgroup: warp 0, lanes 0-31; warp 1, lanes 0-31 wait for this thread");
+}
+
+TEST_F(WgmmaRules, DivergenceNamesBothPlaces) {
+  int first = 0, second = 0;
+  const std::string places = error_in_order([&](int thread) {
+    if (thread < 96) {
+      first = __LINE__ + 1;
+      wgmma_fence();
+    } else {
+      second = __LINE__ + 1;
+      wgmma_fence();
+    }
+  });
+  expect_in(places, "divergent warpgroup: warp 3, lane 0 is in wgmma_fence at " + sim::line(second) +
+                        ", but warp 0, lanes 0-31; warp 1, lanes 0-31; warp 2, lanes 0-31 wait for it in "
+                        "wgmma_fence at " +
+                        sim::line(first));
+  expect_in(error_in_order([](int thread) {
+              if (thread % 32 < 4)
+                wgmma_fence();
+              else
+                __syncwarp();
+            }),
+            "divergent warpgroup: warp 0, lane 4 is in __syncwarp at ");
+  expect_in(error_in_order([](int thread) {
+              if (thread % 32 < 4)
+                __syncwarp();
+              else
+                wgmma_fence();
+            }),
+            "divergent warp: lane 4 is in wgmma_fence at ");
+}
+
+TEST_F(WgmmaRules, AMissingWarpShowsInTheDeadlock) {
+  const std::string error = error_of([](Operands&, int thread) {
+    if (thread < 96)
+      wgmma_fence();
+    else
+      __syncthreads();
+  });
+  expect_in(error, "deadlock");
+  expect_in(error, ": 96 of 128 threads of warpgroup 0 have come");
+}
+
+TEST_F(WgmmaRules, ThreadsThatDisagreeAreReported) {
+  expect_in(error_of([](Operands& x, int thread) {
+              wgmma_fence();
+              multiply(x, thread == 3);
+            }),
+            ": thread 3 of the warpgroup names another product, descriptor or `accumulate` than thread 0");
+}
+
+TEST_F(WgmmaRules, OutsideAKernelIsReported) { EXPECT_THROW(wgmma_fence(), sim::Error); }
+
+// Descriptors.
+
+template <Swizzle kSwizzle, Major kMajorB = Major::k>
+std::string error_of_tile(uint32_t at, uint32_t leading_bytes, uint32_t stride_bytes,
+                          uint64_t other_bits = 0) {
+  return sim::error_of(1, kThreads, kSharedBytes, [=] {
+    Operands x;
+    const uint64_t b =
+        wgmma_descriptor<kSwizzle>(dynamic_shared<unsigned char>() + at, leading_bytes, stride_bytes);
+    float d[64];
+    wgmma_fence();
+    wgmma<__half, 128, Major::k, kMajorB>(d, x.a, b | other_bits, false);
+    finish();
+  });
+}
+
+TEST_F(WgmmaRules, TilesThatAreMisalignedAreReported) {
+  EXPECT_EQ(error_of_tile<Swizzle::none>(8192, 128, 16), "");
+  expect_in(error_of_tile<Swizzle::none>(8200, 128, 256),
+            ": misaligned address, dynamic shared memory + 8200 of 16384 bytes is not a multiple of 16");
+  expect_in(error_of_tile<Swizzle::none>(0, 100, 128),
+            " gets leading_bytes 100 and stride_bytes 128: give multiples of 16 below 262144");
+  expect_in(error_of_tile<Swizzle::b128>(384, 0, 1024),
+            "the descriptor of B begins in line 3 of an atom of the 128-byte swizzle: align the tile to 1024 "
+            "bytes");
+  expect_in(error_of_tile<Swizzle::b64>(192, 0, 512), "align the tile to 512 bytes");
+  expect_in(error_of_tile<Swizzle::b32>(32, 0, 256), "align the tile to 256 bytes");
+  expect_in(error_of_tile<Swizzle::b64>(48, 0, 512),
+            "begins 48 bytes into a line of the 64-byte swizzle and needs 32 bytes, which leads out of it");
+  EXPECT_EQ(error_of_tile<Swizzle::b128>(96, 0, 1024), "");  // the fourth step along k
+  expect_in(error_of_tile<Swizzle::b128>(0, 0, 1040),
+            "has leading_bytes 0 and stride_bytes 1040: atoms of the 128-byte swizzle are multiples of 1024");
+}
+
+TEST_F(WgmmaRules, TilesThatStepOutOfSharedMemoryAreReported) {
+  expect_in(error_of_tile<Swizzle::b128>(1024, 0, 1024),
+            "the descriptor of B steps out of shared memory at row 120: 16384 of 16384 bytes; it begins at "
+            "1024 with leading_bytes 0, stride_bytes 1024");
+  expect_in((error_of_tile<Swizzle::b128, Major::mn>(0, 15 * 1024, 1024)),
+            "the descriptor of B steps out of shared memory at row 64, k 8: ");
+  expect_in(sim::error_of(1, kThreads, 0,
+                          [] {
+                            __shared__ __align__(1024) __half tile[512];
+                            wgmma_descriptor<Swizzle::none>(tile, 0, 128);
+                          }),
+            "is not in dynamic shared memory, where the simulator wants tiles for wgmma");
+}
+
+TEST_F(WgmmaRules, BitsThatNoDescriptorHasAreReported) {
+  expect_in(error_of_tile<Swizzle::none>(0, 128, 256, uint64_t(1) << 50), "has a base offset");
+  expect_in(error_of_tile<Swizzle::none>(0, 128, 256, uint64_t(1) << 46), "has bits set that mean nothing");
+}
+
+}  // namespace
+}  // namespace flashbook
