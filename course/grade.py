@@ -24,6 +24,9 @@ from sandbox import Limits, Sandbox
 from toolchain import Toolchain
 
 
+TRACED = "_traced"  # what the name of a traced twin ends with
+
+
 @dataclass
 class Result:
     """Of one exercise."""
@@ -68,11 +71,6 @@ class Grade:
         return sum(r.exercise.points + (r.exercise.speed.points if r.timing and r.timing.was_run else 0) for r in self.results)
 
 
-def modes_of(root, exercise):
-    """A kernel runs on the simulated machine in all its modes; code for the CPU knows none."""
-    return MODES if (root / "tests" / "exercises" / f"{exercise.id}.cu").exists() else MODES[:1]
-
-
 class Grader:
     """The book's own build, and folders for what is compiled with it. To be used in a `with`."""
 
@@ -105,24 +103,36 @@ class Grader:
             objections = gate.objections(answer.lines, answer.line)
             if objections:
                 return Result(exercise, "\n".join(f"{exercise.file}:{line}: {text}" for line, text in objections[:10]))
-        folder = Path(tempfile.mkdtemp(prefix=f"{exercise.id}-", dir=self.private))
-        program = self.toolchain.exercise(exercise, answer, folder)
+        result, programs = Result(exercise), {}
+        for mode in modes or self.modes_of(exercise):
+            suffix = TRACED if mode == "traced" else ""
+            if suffix not in programs:
+                program, result.trouble = self.program(exercise, answer, suffix)
+                if result.trouble:
+                    return result
+                programs[suffix] = program
+            for test in exercise.tests:
+                if mode == MODES[0] or result.passed(test):
+                    verdict = result.verdicts[test.name] = self.judge.run(programs[suffix], exercise, test.name, mode, self.seed)
+                    if not verdict.passed and mode != MODES[0]:
+                        verdict.message += f"\nIn the simulator's mode {mode}; it passes in {MODES[0]}."
+        return result
+
+    def modes_of(self, exercise):
+        """A kernel runs on the simulated machine in all its modes; code for the CPU knows none."""
+        if not (self.root / "tests" / "exercises" / f"{exercise.id}.cu").exists():
+            return MODES[:1]
+        return [mode for mode in MODES if mode != "traced" or self.toolchain.knows(exercise.program + TRACED)]
+
+    def program(self, exercise, answer, suffix):
+        """(the program, on a shelf where its tests may run it; why there is none)"""
+        program = self.toolchain.exercise(exercise, answer, Path(tempfile.mkdtemp(prefix=f"{exercise.id}-", dir=self.private)), suffix)
         if not program.path:
-            return Result(exercise, f"it does not compile:\n{program.log}")
+            return None, f"it does not compile:\n{program.log}"
         shelf = Path(tempfile.mkdtemp(prefix=f"{exercise.id}-", dir=self.programs))
         shelf.chmod(0o711)
         program.path.chmod(0o755)
-        place = program.path.rename(shelf / "program")
-        result = Result(exercise)
-        for test in exercise.tests:
-            for mode in modes or modes_of(self.root, exercise):
-                verdict = self.judge.run(place, exercise, test.name, mode, self.seed)
-                result.verdicts[test.name] = verdict
-                if not verdict.passed:
-                    if mode != MODES[0]:
-                        verdict.message += f"\nIn the simulator's mode {mode}; it passes in {MODES[0]}."
-                    break
-        return result
+        return program.path.rename(shelf / "program"), ""
 
     def answers(self, answers, missing, jobs):
         """The results of all exercises; `answers` and `missing` as submission.answers says."""

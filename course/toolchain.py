@@ -45,7 +45,8 @@ class Toolchain:
         self.files = {e.id: e.file for e in exercises}
 
     def commands(self, target):
-        listed = subprocess.run(["ninja", "-C", self.build, "-t", "commands", target], stdout=subprocess.PIPE, text=True, check=False)
+        listed = subprocess.run(["ninja", "-C", self.build, "-t", "commands", target], stdout=subprocess.PIPE,
+                                stderr=subprocess.DEVNULL, text=True, check=False)
         if listed.returncode:
             raise Fault(f"{self.build} cannot build {target}: build the target exercises there first")
         return [shlex.split(line) for line in listed.stdout.splitlines()]
@@ -89,9 +90,17 @@ class Toolchain:
         done = self.sandbox.run(link, folder, COMPILE)
         return Program(path=path) if done.code == 0 else Program(log=self.readable(done, folder))
 
-    def exercise(self, exercise, answer, folder):
-        """The exercise's program, with a student's answer, or the stub if there is none."""
-        return self.program(exercise.program, lambda source: source.stem == exercise.id, self.texts(exercise, answer), folder)
+    def knows(self, target):
+        """Whether the build has such a target."""
+        try:
+            return bool(self.commands(target))
+        except Fault:
+            return False
+
+    def exercise(self, exercise, answer, folder, suffix=""):
+        """The exercise's program, with a student's answer, or the stub if there is none. `suffix`: of a twin, _traced."""
+        target = exercise.program + suffix
+        return self.program(target, lambda source: source.stem == exercise.id, self.texts(exercise, answer), folder)
 
     def readable(self, outcome, folder):
         """A compiler's messages, with names as students know them."""
