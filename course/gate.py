@@ -20,7 +20,7 @@ PAIRS = {")": "(", "]": "[", "}": "{"}
 # In this order: a raw string, a comment, a text, a character, a name or number (which may have ' between digits), anything else.
 TOKEN = re.compile(r"""(?P<raw>(?:u8|[uUL])?R"[^\n]*)|(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<open_comment>/\*)|(?P<text>"(?:[^"\\\n]|\\.)*")|"""
                    r"""(?P<char>'(?:[^'\\\n]|\\.)+')|(?P<word>\w(?:'?\w)*)|(?P<space>\s+)|(?P<other>.)""", re.DOTALL)
-UNROLL = re.compile(r"[ \t]*#[ \t]*pragma[ \t]+unroll(?:[ \t]+\d+|[ \t]*\(\d+\))?[ \t]*")
+UNROLL = re.compile(r"[ \t]*#[ \t]*pragma[ \t]+unroll(?:[ \t]+\d+|[ \t]*\(\d+\))?[ \t]*(?://.*)?")
 
 
 def objections(lines, first_line=1):

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 import manifest
 import regions
 from grade import Grader
-from judge import MODES
 from regions import Fault, Written
 
 SEED = 20260101  # any; the points of what is wrong may depend on the inputs
@@ -68,7 +67,7 @@ def prove(root, exercises):
     with Grader(root, exercises, SEED) as grader, ThreadPoolExecutor(os.cpu_count()) as pool:
         def run(case):
             exercise, _, written, _ = case
-            return grader.exercise(exercise, written, modes=None if written else MODES[:1])  # stubs fail in any
+            return grader.exercise(exercise, written)
 
         listed = list(cases(root, exercises))
         for (exercise, what, _, points), result in zip(listed, pool.map(run, listed)):

@@ -48,7 +48,7 @@ class Gate(unittest.TestCase):
         return "; ".join(f"{line}: {why}" for line, why in gate.objections(text.split("\n")))
 
     def test_lets_ordinary_code_through(self):
-        for text in ("for (int i = 0; i < n; ++i) { sum += a[i] % 7; }", "#pragma unroll\nfor (;;) {\n}", "  # pragma unroll 4", "int a = 1'000;",
+        for text in ("for (int i = 0; i < n; ++i) { sum += a[i] % 7; }", "#pragma unroll\nfor (;;) {\n}", "  # pragma unroll 4", "#pragma unroll 1  // as it is", "int a = 1'000;",
                      "const char* s = \"} #include asm\";  // system(\"x\") }", "char c = '{'; char q = '\\'';", "/* } \n #define */ x = y;",
                      "auto f = [](float a) { return __expf(a); };", "external = device_id + opened;", ""):
             self.assertEqual(self.objection(text), "", text)
