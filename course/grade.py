@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Grades a submission: python3 course/grade.py SUBMISSION [NN ...] [--out DIR] [--seed N] [--jobs N]. SUBMISSION is a student's tree, or a folder with
-the files that were edited. Writes report.md and Gradescope's results.json into DIR. Exit code 0 if it could be graded, whatever the
+"""Grades a submission: python3 course/grade.py SUBMISSION [NN ...] [--out DIR] [--seed N] [--jobs N]. SUBMISSION is a student's tree, or
+a folder with the files that were edited. Writes report.md and Gradescope's results.json into DIR. Exit code 0 if it could be graded, whatever the
 grade; 2 if it could not."""
 import argparse
 import json

@@ -88,8 +88,8 @@ def grade(grader, result, answer):
     reference = build / "bin" / exercise.chapter
     if not reference.exists():
         return Timing(message="There is a GPU but no build/gpu: the grader's machine lacks the CUDA toolkit, or it was not built.")
-    toolchain = Toolchain(grader.root, build, grader.private / f"gpu-{exercise.id}", grader.toolchain.sandbox, grader.exercises)
     folder = Path(tempfile.mkdtemp(dir=grader.private))
+    toolchain = Toolchain(grader.root, build, folder / "tree", grader.toolchain.sandbox, grader.exercises)
     program = toolchain.program(exercise.chapter, lambda source: source.parent.name == exercise.chapter,
                                 toolchain.texts(exercise, answer, solved=[e.id for e in grader.exercises]), folder)
     if not program.path:

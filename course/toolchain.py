@@ -65,30 +65,33 @@ class Toolchain:
             (folder / "sources" / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / "sources" / name).write_text(text, encoding="utf-8")
         *commands, link = self.commands(target)
-        linked, in_libraries = {}, []
+        made = {}  # objects of the build, and those that stand in for them
         for words in commands:
-            if "-c" not in words or not changed(Path(words[words.index("-c") + 1])):
-                continue
-            output = words.index("-o") + 1
-            made, words[output] = words[output], str(folder / f"{len(linked) + len(in_libraries)}.o")
-            if made in link:
-                linked[made] = words[output]
-            else:
-                in_libraries.append(words[output])
-            own = f"-I{self.root}"
-            at = words.index(own)
-            words = [word if word == own else word.replace(f"{self.root}/", f"{self.tree}/") for word in words]
-            words[at:at + 1] = [f"-I{folder / 'sources'}", f"-I{self.tree}"]
-            done = self.sandbox.run([*without_dependencies(words), "-fno-diagnostics-show-caret"], folder, COMPILE)
-            if done.code != 0:
-                return Program(log=self.readable(done, folder))
-        link = [linked.get(word, word) for word in link if word not in (":", "&&")]
-        link = [str(self.build / word) if not word.startswith(("/", "-")) and (self.build / word).exists() else word for word in link]
-        path = folder / target
-        output = link.index("-o") + 1
-        link[output:output + 1] = [str(path), *in_libraries]  # before the libraries, which are asked for what is still missing
-        done = self.sandbox.run(link, folder, COMPILE)
-        return Program(path=path) if done.code == 0 else Program(log=self.readable(done, folder))
+            if "-c" in words and changed(Path(words[words.index("-c") + 1])):
+                own = folder / f"{len(made)}.o"
+                made[words[words.index("-o") + 1]] = str(own)
+                done = self.sandbox.run(self.compile_command(words, folder, own), folder, COMPILE)
+                if done.code != 0:
+                    return Program(log=self.readable(done, folder))
+        done = self.sandbox.run(self.link_command(link, made, folder / target), folder, COMPILE)
+        return Program(path=folder / target) if done.code == 0 else Program(log=self.readable(done, folder))
+
+    def compile_command(self, words, folder, target):
+        """A command of the build, for the sources in the folder and in the tree."""
+        book = f"-I{self.root}"
+        words = [word if word == book else word.replace(f"{self.root}/", f"{self.tree}/") for word in words]
+        words[words.index("-o") + 1] = str(target)
+        words[words.index(book):words.index(book) + 1] = [f"-I{folder / 'sources'}", f"-I{self.tree}"]
+        return [*without_dependencies(words), "-fno-diagnostics-show-caret"]
+
+    def link_command(self, words, made, target):
+        """A command of the build, for other objects. Those that the build has in a library come before the libraries, which are asked
+        for what is still missing."""
+        words = [made.get(word, word) for word in words if word not in (":", "&&")]
+        from_libraries = [own for own in made.values() if own not in words]
+        output = words.index("-o") + 1
+        words[output:output + 1] = [str(target), *from_libraries]
+        return [str(self.build / word) if not word.startswith(("/", "-")) and (self.build / word).exists() else word for word in words]
 
     def knows(self, target):
         """Whether the build has such a target."""
@@ -107,5 +110,5 @@ class Toolchain:
         text = outcome.output
         for place in (folder / "sources", self.tree, self.root):
             text = text.replace(f"{place}/", "")
-        lines = [line for line in text.splitlines() if not line.startswith("In file included from") and not line.startswith("        ")]
+        lines = [line for line in text.splitlines() if not line.startswith(("In file included from", "        "))]
         return ("\n".join(lines)[:4000] + ("\n" + outcome.trouble if outcome.trouble else "")).strip()
