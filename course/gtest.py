@@ -44,11 +44,11 @@ def without_place(text):
 
 
 def failures(report):
-    """The failures in GoogleTest's JSON of a run of one test; None if that test did not run."""
+    """The failures in GoogleTest's JSON of a run of one test, each once; None if that test did not run."""
     tests = [test for suite in report.get("testsuites", []) for test in suite.get("testsuite", [])]
     if len(tests) != 1 or tests[0].get("status") != "RUN" or tests[0].get("result") == "SKIPPED":
         return None
-    return [without_place(failure["failure"]) for failure in tests[0].get("failures", [])]
+    return list(dict.fromkeys(without_place(failure["failure"]) for failure in tests[0].get("failures", [])))
 
 
 def run(program, test, environment=None, seconds=60):

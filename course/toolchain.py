@@ -82,7 +82,8 @@ class Toolchain:
         words = [word if word == book else word.replace(f"{self.root}/", f"{self.tree}/") for word in words]
         words[words.index("-o") + 1] = str(target)
         words[words.index(book):words.index(book) + 1] = [f"-I{folder / 'sources'}", f"-I{self.tree}"]
-        return [*without_dependencies(words), "-fno-diagnostics-show-caret"]
+        quiet = ["-w"] if any(word.endswith("nvcc") for word in words[:2]) else ["-w", "-fno-diagnostics-show-caret"]
+        return [*without_dependencies(words), *quiet]
 
     def link_command(self, words, made, target):
         """A command of the build, for other objects. Those that the build has in a library come before the libraries, which are asked
