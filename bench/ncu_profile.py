@@ -13,19 +13,22 @@ import json
 import pathlib
 import sys
 
-# (memory, access): what a warp's instructions are counted by, and the sectors or wavefronts that they took
+# access: what a warp's instructions are counted by, and the sectors or wavefronts that they took
 COUNTERS = {
-    ("global", "load"): ("smsp__inst_executed_op_global_ld.sum", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"),
-    ("global", "store"): ("smsp__inst_executed_op_global_st.sum", "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"),
-    ("shared", "load"): ("smsp__inst_executed_op_shared_ld.sum", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"),
-    ("shared", "store"): ("smsp__inst_executed_op_shared_st.sum", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"),
+    "global load": (("smsp__inst_executed_op_global_ld.sum",), "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"),
+    "global load by cp.async": (("smsp__inst_executed_op_ldgsts.sum",), "sm__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts.sum"),
+    "global store": (("smsp__inst_executed_op_global_st.sum",), "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"),
+    # ldmatrix is an instruction of its own, but its wavefronts are among those of loads.
+    "shared load": (("smsp__inst_executed_op_shared_ld.sum", "smsp__inst_executed_op_ldsm.sum"),
+                    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"),
+    "shared store": (("smsp__inst_executed_op_shared_st.sum",), "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"),
 }
 DRAM = ("dram__bytes_read.sum", "dram__bytes_write.sum")
 UNITS = {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9}
 
 
 def metrics():
-    return [name for pair in COUNTERS.values() for name in pair] + list(DRAM)
+    return [name for requests, units in COUNTERS.values() for name in (*requests, units)] + list(DRAM)
 
 
 def kernels(text):
@@ -35,17 +38,17 @@ def kernels(text):
     found = {}
     for row in csv.DictReader(lines[head:]):
         entry = found.setdefault((row["Kernel Name"], row["Grid Size"]), {"id": row["ID"], "values": {}})
-        if entry["id"] == row["ID"]:
+        if entry["id"] == row["ID"] and row["Metric Value"] != "n/a":  # a counter that this GPU has not
             entry["values"][row["Metric Name"]] = float(row["Metric Value"].replace(",", "")) * UNITS.get(row["Metric Unit"], 1)
     return [{"kernel": kernel, "grid": grid, "values": entry["values"]} for (kernel, grid), entry in found.items()]
 
 
 def rows(values):
     """(access, requests, unit, units a request) of what the kernel does."""
-    for (memory, access), (requests, units) in COUNTERS.items():
-        if values.get(requests):
-            unit = "sectors" if memory == "global" else "wavefronts"
-            yield f"{memory} {access}", int(values[requests]), unit, values.get(units, 0) / values[requests]
+    for access, (names, units) in COUNTERS.items():
+        if requests := sum(values.get(name, 0) for name in names):
+            unit = "sectors" if access.startswith("global") else "wavefronts"
+            yield access, int(requests), unit, f"{values[units] / requests:.2f}" if units in values else "-"
 
 
 def main(counters, target=None):
@@ -55,9 +58,9 @@ def main(counters, target=None):
         return 2
     for kernel in found:
         print(f"{kernel['kernel'].split('(')[0]}, grid {kernel['grid']}")
-        print(f"  {'access':14}  {'requests':>10}  {'unit':10}  {'a request':>9}")
+        print(f"  {'access':23}  {'requests':>10}  {'unit':10}  {'a request':>9}")
         for access, requests, unit, each in rows(kernel["values"]):
-            print(f"  {access:14}  {requests:10}  {unit:10}  {each:9.2f}")
+            print(f"  {access:23}  {requests:10}  {unit:10}  {each:>9}")
         read, written = (kernel["values"].get(name, 0) / 1e6 for name in DRAM)
         print(f"  device memory: {read:.2f} MB read, {written:.2f} MB written\n")
     if target:

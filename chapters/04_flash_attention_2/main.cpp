@@ -3,5 +3,6 @@
 #include "common/app/program.h"
 
 int main(int argc, char** argv) {
-  return flashbook::run_chapter_program(argc, argv, flashbook::kFlashAttention2, &flashbook::kFlashAttention1);
+  return flashbook::run_chapter_program(argc, argv, flashbook::kFlashAttention2,
+                                        &flashbook::kFlashAttention1);
 }

@@ -54,18 +54,25 @@ def run(program, folder, q, k, v, causal):
     if done.returncode == 77:
         print("skipped:", done.stderr.strip())
         sys.exit(77)
+    if done.returncode == 2 and "does not compute in" in done.stderr:
+        return None
     assert done.returncode == 0, done.stdout + done.stderr
     return np.load(files["output"]), np.load(files["lse"])
 
 
 def main(program):
     random = np.random.default_rng(1)
+    compared = 0
     with tempfile.TemporaryDirectory() as folder:
         for shape, kv_heads, keys, causal in CASES:
             for dtype, tolerance in TOLERANCE.items():
                 kv_shape = (shape[0], kv_heads, keys, shape[3])
                 q, k, v = (random.standard_normal(s).astype(dtype) for s in (shape, kv_shape, kv_shape))
-                o, lse = run(program, pathlib.Path(folder), q, k, v, causal)
+                outputs = run(program, pathlib.Path(folder), q, k, v, causal)
+                if outputs is None:
+                    continue  # a chapter that has no such type; it must have one of them
+                o, lse = outputs
+                compared += 1
                 want_o, want_lse = attention(q, k, v, causal)
                 assert o.dtype == np.float32 and o.shape == want_o.shape, (o.dtype, o.shape)
                 assert lse.shape == want_lse.shape, lse.shape
@@ -74,6 +81,7 @@ def main(program):
                 error, lse_error = np.abs(o - want_o).max(), np.abs(lse[seen] - want_lse[seen]).max(initial=0)
                 print(f"{shape} x {keys} keys, causal {causal}, {dtype.__name__}: O {error:.1e}, lse {lse_error:.1e}")
                 assert error <= tolerance and lse_error <= 2e-5, "too far from NumPy"
+    assert compared >= len(CASES), "no type of the files is one of the chapter's"
 
 
 main(sys.argv[1])

@@ -139,13 +139,24 @@ std::map<Site, SourceLine> source_lines(std::span<const Site> sites) {
       command += " " + hex(code[i]);
     std::istringstream output(output_of(command + " 2>/dev/null"));
     SourceLine* line = nullptr;
+    std::string file;  // of the line; empty until it is found
     for (std::string text; std::getline(output, text);) {
       if (text.starts_with("0x")) {
         const auto found = lines.find(Site(std::strtoull(text.c_str(), nullptr, 16)));
         line = found == lines.end() ? nullptr : &found->second;
-      } else if (line && !is_language(text)) {
-        if (std::string place = short_place(text); !place.empty()) line->place = std::move(place);
-        line = nullptr;  // the frames further out are its callers
+        file.clear();
+        continue;
+      }
+      // Frames come from the inside out.
+      const std::string place = short_place(text);
+      if (!line || is_language(text) || place.empty()) continue;
+      const std::string file_here = place.substr(0, place.find(':'));
+      if (file.empty()) {
+        line->place = place;
+        file = file_here;
+      } else if (file_here != file) {
+        line->place += " from " + place;
+        line = nullptr;
       }
     }
   }

@@ -24,13 +24,15 @@ Site site_of_instruction(const char* instruction, Location where);
 
 /// What a reader wants to know of a site.
 struct SourceLine {
-  std::string place;        ///< "kernel.cuh:42", without folders; "code at 0x1234" where no line is known
+  std::string
+      place;  ///< "kernel.cuh:42", "tile.cuh:7 from kernel.cuh:42"; "code at 0x1234" where no line is known
   std::string instruction;  ///< "ldmatrix_x4"; empty for a plain access
 };
 
 /// The lines of many sites: binutils' addr2line reads the program's debug information once for all of them.
 /// Where the compiler put one function into another, it is the innermost line that does not belong to
-/// the simulator or to the wrappers around it.
+/// the simulator or to the wrappers around it; if that is a helper in another file than its caller's, the
+/// caller is named too.
 std::map<Site, SourceLine> source_lines(std::span<const Site> sites);
 
 /// "textbook_scores<float>": the function whose code begins here, without namespaces and parameters; empty if
