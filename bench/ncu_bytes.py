@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Holds the bytes that Nsight Compute counted against a chapter's cost model.
+"""Holds the bytes that Nsight Compute counted against a chapter's models.
 
-    ncu_bytes.py COUNTERS.csv REPORT.json RESULT.json NAME
+    ncu_bytes.py --metrics                                    the metrics to ask Nsight Compute for, separated by commas
+    ncu_bytes.py COUNTERS.csv REPORT.json RESULT.json NAME    compares, and writes a result
 
-COUNTERS.csv is what `ncu --csv --print-units base --metrics dram__bytes_read.sum,dram__bytes_write.sum` wrote for a chapter's program,
-REPORT.json what that program wrote with --json. The first launch of every kernel is one run of the step; their bytes are summed.
-RESULT.json is a result file of this machine: its context stays, its results are replaced by one named NAME (ncu/ch01/step2/...).
-Exit code 1 if counters and model differ by more than 15 %.
+COUNTERS.csv is what `ncu --csv --print-units base --metrics ...` wrote for a chapter's program, REPORT.json what that program wrote with
+--json. The first launch of every kernel is one run of the step; their bytes are summed. Two things are counted: bytes to and from device
+memory, by the cost model; and sectors between the multiprocessors and the L2, where the chapter has a model of what is requested.
+RESULT.json is a result file of this machine: its context stays, its results are replaced by one named NAME (ncu/ch03/step2/...), unless
+they are such results already, which stay beside it. Exit code 1 if counters and models differ by more than 15 %.
 """
 
 import csv
@@ -15,42 +17,59 @@ import pathlib
 import sys
 
 TOLERANCE = 0.15
-UNITS = {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9}
+UNITS = {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "sector": 32}
+MEMORY = ("dram__bytes_read.sum", "dram__bytes_write.sum")
+# Sectors between the L1 caches and the L2. The L2's own counters are lower: requests of several multiprocessors for one line are merged before.
+L2 = ("l1tex__m_xbar2l1tex_read_sectors.sum", "l1tex__m_l1tex2xbar_write_sectors.sum")
 
 
-def counted_bytes(text):
-    """{kernel: bytes read and written} of the first launch of every kernel. Lines before the table's head are ncu's own messages."""
+def counted_bytes(text, metrics=MEMORY):
+    """{kernel: bytes by these metrics} of the first launch of every kernel. Lines before the table's head are ncu's own messages."""
     lines = text.splitlines()
     head = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
     first, total = {}, {}
     for row in csv.DictReader(lines[head:]):
         kernel = row["Kernel Name"] + " " + row["Grid Size"]
-        if first.setdefault(kernel, row["ID"]) == row["ID"] and row["Metric Name"].startswith("dram__bytes_"):
+        if first.setdefault(kernel, row["ID"]) == row["ID"] and row["Metric Name"] in metrics:
             total[kernel] = total.get(kernel, 0) + float(row["Metric Value"].replace(",", "")) * UNITS[row["Metric Unit"]]
     return total
 
 
+def compared(what, kernels, model):
+    """Prints bytes by kernel beside the model; returns the sum."""
+    counted = sum(kernels.values())
+    for kernel, moved in kernels.items():
+        print(f"{moved / 1e9:8.3f} GB {what}  {kernel[:90]}")
+    print(f"{counted / 1e9:8.3f} GB {what} counted, {model / 1e9:.3f} GB by the model: {counted / model - 1:+.1%}")
+    return counted
+
+
 def main(counters, report, result, name):
-    kernels = counted_bytes(pathlib.Path(counters).read_text())
-    if not kernels:
+    text = pathlib.Path(counters).read_text()
+    if not counted_bytes(text):
         print(f"{counters} holds no counters: did ncu fail?", file=sys.stderr)
         return 2
-    counted = sum(kernels.values())
     described = json.loads(pathlib.Path(report).read_text())
     (step,) = described["steps"]
-    model = step["memory_bytes"]
-    for kernel, moved in kernels.items():
-        print(f"{moved / 1e9:8.3f} GB  {kernel[:90]}")
-    print(f"{counted / 1e9:8.3f} GB counted, {model / 1e9:.3f} GB by the model: {counted / model - 1:+.1%}")
+    values = {}
+    for what, prefix, metrics, model in (("device memory", "", MEMORY, step["memory_bytes"]), ("L2", "l2_", L2, step.get("requested_bytes", 0))):
+        kernels = counted_bytes(text, metrics)
+        if model and kernels:
+            values |= {f"{prefix}bytes": compared(what, kernels, model), f"{prefix}model_bytes": model}
+            values[f"{prefix}over_model"] = values[f"{prefix}bytes"] / model - 1
 
     whole = json.loads(pathlib.Path(result).read_text())
-    whole["benchmarks"] = [{"name": name, "run_name": name, "run_type": "iteration", "iterations": 1, "real_time": 0.0, "time_unit": "ms",
-                            "bytes": counted, "model_bytes": model, "label": described["shape"]}]
+    whole["benchmarks"] = [run for run in whole["benchmarks"] if run["name"].startswith("ncu/") and run["name"] != name]
+    whole["benchmarks"].append({"name": name, "run_name": name, "run_type": "iteration", "iterations": 1, "real_time": 0.0,
+                                "time_unit": "ms", **values, "label": described["shape"]})
     pathlib.Path(result).write_text(json.dumps(whole, indent=1) + "\n")
-    return int(abs(counted / model - 1) > TOLERANCE)
+    return int(any(abs(value) > TOLERANCE for key, value in values.items() if key.endswith("over_model")))
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 5:
+    if sys.argv[1:] == ["--metrics"]:
+        print(",".join(MEMORY + L2))
+    elif len(sys.argv) == 5:
+        sys.exit(main(*sys.argv[1:]))
+    else:
         sys.exit(__doc__)
-    sys.exit(main(*sys.argv[1:]))

@@ -340,7 +340,7 @@ def blocks(measured, folder):
               "shared memory of a block, KB": lambda e: e.values["kernel1_shared_bytes"] / 1024,
               "warps on a multiprocessor": lambda e: 8 * e.values["kernel1_blocks"]}
     sizes = sorted({rows for by_rows in found.values() for rows in by_rows})
-    figure, grid = plt.subplots(2, 2, figsize=(7, 4.8), sharex=True)
+    figure, grid = plt.subplots(2, 2, figsize=(5.8, 4.8), sharex=True)
     for axes, (title, value) in zip(grid.flat, panels.items()):
         for head_dim, mark, colour in ((64, "o", CHAPTERS[2]), (128, "s", CHAPTERS[3]), (256, "^", CHAPTERS[5])):
             by_rows = {rows: entry for rows, entry in sorted(found.get(head_dim, {}).items())}

@@ -140,6 +140,10 @@ class Results:
         order = ("bf16", "e4m3", "f16", "f32")
         return {key: min(found[key].items(), key=lambda item: order.index(item[0]))[1] for key in sorted(found)}
 
+    def raced(self, name, field):
+        """The newest entry of that name in turn with a peer (field vs_cudnn, ...), or None: `forward` times ours alone."""
+        return next((past for past in reversed(self.history) if past.name == name and past.values.get(field)), None)
+
     def ratio(self, name, other):
         """How many times as long `name` takes as `other`.
 
@@ -150,10 +154,10 @@ class Results:
         for ours, peer, invert in ((entry, to, True), (to, entry, False)):
             if peer.cell["who"].startswith("ch") or {**ours.cell, "who": ""} != {**peer.cell, "who": ""}:
                 continue
-            for past in reversed(self.history):
-                speed = past.values.get("vs_" + peer.cell["who"]) if past.name == ours.name else None
-                if speed:
-                    return 1 / speed if invert else speed
+            raced = self.raced(ours.name, "vs_" + peer.cell["who"])
+            if raced:
+                speed = raced.values["vs_" + peer.cell["who"]]
+                return 1 / speed if invert else speed
         return entry.milliseconds / to.milliseconds
 
 

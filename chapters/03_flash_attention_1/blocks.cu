@@ -73,6 +73,7 @@ BlockSize block_size() {
   chapter.why_not = why_not<kBlock>;
   chapter.workspace_bytes = no_workspace;
   chapter.memory_bytes = memory_bytes<kBlock>;
+  chapter.requested_bytes = memory_bytes<kBlock>;
   chapter.attention = attention<kBlock>;
   return {kBlock, chapter, shared_bytes<kBlock>};
 }

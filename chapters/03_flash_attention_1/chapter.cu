@@ -71,6 +71,18 @@ double memory_bytes(const Shape& shape, int step) {
   return step == 1 ? flash1::bytes_keys_outside(shape, kBlock) : compulsory_bytes(shape);
 }
 
+/// What the L2 is asked for, K and V each time.
+double requested_bytes(const Shape& shape, int step) {
+  if (step == 1) return flash1::bytes_keys_outside(shape, kBlock, flash1::kRequestedNumber);
+  if (step == 2) return flash1::bytes_queries_outside(shape, kBlock, kBlock, flash1::kRequestedNumber);
+  double bytes = 0;
+  device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+    using Size = typename SizeOf<kHeadDim>::Type;
+    bytes = flash1::bytes_queries_outside(shape, Size::kRowsQ, Size::kRowsK, flash1::kRequestedRow);
+  });
+  return bytes;
+}
+
 /// One step on one shape, its pointers typed.
 template <typename T, int kHeadDim>
 void run_step(const Shape& shape, const Tensors& t, device::Stream stream, int step) {
@@ -133,6 +145,7 @@ const Chapter kFlashAttention1 = {
     .memory_bytes = memory_bytes,
     .attention = attention,
     .preface = nullptr,
+    .requested_bytes = requested_bytes,
 };
 
 }  // namespace flashbook

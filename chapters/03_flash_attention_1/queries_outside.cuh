@@ -24,7 +24,7 @@ namespace flashbook::flash1 {
 /// Attention, one block a tile of queries. Grid: (queries / kBlock, batch * heads); dynamic shared memory:
 /// Tiles.
 template <typename T, int kHeadDim, int kBlock>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 1)
     queries_outside(const T* q,  // [batch * heads, seqlen_q, kHeadDim]
                     const T* k,  // [batch * kv_heads, seqlen_k, kHeadDim]
                     const T* v,  // [batch * kv_heads, seqlen_k, kHeadDim]

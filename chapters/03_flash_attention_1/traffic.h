@@ -27,8 +27,20 @@ void for_each_query_tile(const Shape& shape, int rows_q, Visit visit) {
   }
 }
 
+//| ## What a number costs
+//|
+//| A request moves *sectors* of 32 bytes. Rows of Q, K, V and O are made of whole sectors. The maximum, the sum and the log-sum-exp of
+//| a row are not: a warp of steps 1 and 2 has two rows at a time, so it asks for a sector where it needs 8 bytes; one of step 3 has
+//| one row. In device memory a number is 4 bytes all the same, since neighbours share a sector.
+
+/// Of a row's maximum, sum or log-sum-exp: bytes that a warp of steps 1 and 2 asks for.
+constexpr double kRequestedNumber = 16;
+/// The same in step 3, where a warp writes a row at a time: a sector.
+constexpr double kRequestedRow = 32;
+
 /// Bytes that step 1 asks for: K and V once, and for each tile of keys all of Q, O, m and l that see it.
-inline double bytes_keys_outside(const Shape& shape, int block) {
+/// `number` is what one of a row's numbers takes.
+inline double bytes_keys_outside(const Shape& shape, int block, double number = sizeof(float)) {
   const double element = double(size_of(shape.dtype)), heads = double(shape.batch) * shape.heads;
   double q_rows = 0, state_rows = 0;
   for_each_query_tile(shape, block, [&](int queries, int visible) {
@@ -39,19 +51,20 @@ inline double bytes_keys_outside(const Shape& shape, int block) {
   });
   const double k_rows = 2.0 * shape.seqlen_k, o_rows = shape.seqlen_q;
   return heads * (element * shape.head_dim * (q_rows + k_rows + o_rows) +
-                  sizeof(float) * ((shape.head_dim + 2) * state_rows + o_rows));
+                  (sizeof(float) * shape.head_dim + 2 * number) * state_rows + number * o_rows);
 }
 
 /// Bytes that steps 2 and 3 ask for: Q, O and the log-sum-exp once, K and V for each tile of queries as far
-/// as it sees them.
-inline double bytes_queries_outside(const Shape& shape, int rows_q, int rows_k) {
+/// as it sees them. `number` as above.
+inline double bytes_queries_outside(const Shape& shape, int rows_q, int rows_k,
+                                    double number = sizeof(float)) {
   const double element = double(size_of(shape.dtype)), heads = double(shape.batch) * shape.heads;
   double k_rows = 0;
   for_each_query_tile(shape, rows_q, [&](int, int visible) {
     if (visible > 0) k_rows += 2.0 * std::min(tiles_of(visible, rows_k) * rows_k, shape.seqlen_k);
   });
   const double rows = shape.seqlen_q;
-  return heads * (element * shape.head_dim * (2 * rows + k_rows) + sizeof(float) * rows);
+  return heads * (element * shape.head_dim * (2 * rows + k_rows) + number * rows);
 }
 
 }  // namespace flashbook::flash1

@@ -46,14 +46,6 @@ struct CutFor<128, kStep> : Cut<128, 4, 2, false, 2> {};
 template <>
 struct CutFor<256, 5> : Cut<256, 8, 1, false, 1> {};
 
-std::string why_not(const Shape& shape, int) {
-  if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
-    return "chapter 4 takes f16 and bf16: choose one with --dtype";
-  if (int64_t(shape.batch) * shape.heads > kMaxHeads)
-    return "batch * heads is at most 65535, what a grid has in y: split the batch with --batch";
-  return "";
-}
-
 int64_t workspace_bytes(const Shape&, int) { return 0; }
 
 double memory_bytes(const Shape& shape, int) { return compulsory_bytes(shape); }
@@ -95,6 +87,18 @@ Launch<T> launch_of(int step) {
     return tuned_launch<T, CutFor<kHeadDim, 6>>();
 }
 
+/// What a block of a step takes; the element's type makes no difference.
+int shared_bytes(int head_dim, int step) {
+  int bytes = 0;
+  device::with_head_dim(head_dim,
+                        [&]<int kHeadDim>() { bytes = launch_of<__half, kHeadDim>(step).shared_bytes; });
+  return bytes;
+}
+
+std::string why_not(const Shape& shape, int step) {
+  return fa2::why_not_within(device::shared_bytes_of_block(), shape, step);
+}
+
 template <typename T, int kHeadDim>
 void run(const Shape& shape, const Tensors& t, device::Stream stream, int step) {
   constexpr float kLog2e = 1.44269504f;
@@ -117,6 +121,18 @@ void attention(const Shape& shape, const Tensors& tensors, device::Stream stream
 }
 
 }  // namespace
+
+std::string fa2::why_not_within(int64_t shared_bytes_of_block, const Shape& shape, int step) {
+  if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
+    return "chapter 4 takes f16 and bf16: choose one with --dtype";
+  if (int64_t(shape.batch) * shape.heads > kMaxHeads)
+    return "batch * heads is at most 65535, what a grid has in y: split the batch with --batch";
+  if (const int64_t bytes = shared_bytes(shape.head_dim, step); bytes > shared_bytes_of_block)
+    return "step " + std::to_string(step) + " at head_dim " + std::to_string(shape.head_dim) + " needs " +
+           std::to_string(bytes / 1024) + " KB of shared memory a block, and this GPU grants " +
+           std::to_string(shared_bytes_of_block / 1024) + " KB: choose another --step";
+  return "";
+}
 
 const Chapter kFlashAttention2 = {
     .number = 4,

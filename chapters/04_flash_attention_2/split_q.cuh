@@ -12,9 +12,9 @@
 //|    for V, whose neighbours along the keys lie a row apart.
 //| 2. **ldmatrix and a swizzle.** One instruction brings what 8 or 16 loads brought, and no two rows share a bank.
 //| 3. **cp.async.** Tile j + 1 travels while tile j is used, past the registers. Cost: a second stage of K and V.
-//| 4. **Fewer operations that are no products.** They are few beside the products, but a multiprocessor of an H200 makes 2700
-//|    multiply-adds a clock by mma.sync and 128 of other kinds. The scale and log2(e) are one multiply-add with the maximum, O
-//|    is normalised once at the end, and rescaled only where a maximum rises by more than a factor of 2^8.
+//| 4. **Fewer operations that are no products.** They are few beside the products, but tensor cores do sixteen times as many
+//|    multiply-adds a clock as all other units together. The scale and log2(e) are one multiply-add with the maximum, O is normalised
+//|    once at the end, and rescaled only where a maximum rises by more than a factor of 2^8.
 //|
 //| **Budget** at d = 128: Q 16 KB and K, V 32 KB a stage. Registers a thread: O 64, scores 32, fragments 16.
 #pragma once

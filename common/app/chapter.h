@@ -41,6 +41,9 @@ struct Chapter {
   void (*attention)(const Shape& shape, const Tensors& tensors, device::Stream stream, int step);
   /// Prints what the chapter shows before its results (chapter 2: a worked example), or null.
   void (*preface)(std::ostream& out);
+  /// Bytes that the multiprocessors ask for when `step` runs, counted in sectors, whether a cache has them or
+  /// not. Null if the chapter has no model of that.
+  double (*requested_bytes)(const Shape& shape, int step) = nullptr;
 };
 
 }  // namespace flashbook

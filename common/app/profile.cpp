@@ -54,7 +54,12 @@ struct Traffic {
 
 void print_launch(std::ostream& out, const LaunchTrace& launch) {
   out << (launch.kernel.empty() ? "a kernel" : launch.kernel) << ", grid " << triple(launch.grid)
-      << ", block " << triple(launch.block) << "\n";
+      << ", block " << triple(launch.block);
+  if (launch.barriers > 0) {
+    const double blocks = double(launch.grid.x) * launch.grid.y * launch.grid.z;
+    out << ", " << fixed(double(launch.barriers) / blocks, 1) << " barriers a block";
+  }
+  out << "\n";
   Table table("llrrlrrr", {"  line", "access", "requests", "lanes", "unit", "a request", "ideal", "waste"});
   for (const LineCounts& line : launch.lines)
     table.add({"  " + line.place, kind_of(line), std::to_string(line.counts.requests),
@@ -84,8 +89,11 @@ void print_traffic(std::ostream& out, const StepProfile& step) {
   table.print(out);
   const double requested = sum.requested_read + sum.requested_written;
   const double distinct = sum.distinct_read + sum.distinct_written;
-  out << "  requested " << format_amount(requested, "B") << ", distinct " << format_amount(distinct, "B")
-      << ", the chapter's cost model " << format_amount(step.model_bytes, "B") << ", inputs and outputs once "
+  out << "  requested " << format_amount(requested, "B");
+  if (step.requested_model_bytes > 0)
+    out << " (" << format_amount(step.requested_model_bytes, "B") << " by the chapter's model)";
+  out << ", distinct " << format_amount(distinct, "B") << ", the chapter's cost model "
+      << format_amount(step.model_bytes, "B") << ", inputs and outputs once "
       << format_amount(step.compulsory_bytes, "B") << "\n\n";
 }
 
@@ -108,6 +116,7 @@ json to_json(const LaunchTrace& launch) {
   return {{"kernel", launch.kernel},
           {"grid", {launch.grid.x, launch.grid.y, launch.grid.z}},
           {"block", {launch.block.x, launch.block.y, launch.block.z}},
+          {"barriers", launch.barriers},
           {"bytes_requested_read", launch.bytes_requested_read},
           {"bytes_requested_written", launch.bytes_requested_written},
           {"bytes_distinct_read", launch.bytes_distinct_read},
@@ -137,6 +146,7 @@ void write_profile(const std::filesystem::path& file, const Profile& profile) {
                      {"name", step.name},
                      {"model_bytes", step.model_bytes},
                      {"compulsory_bytes", step.compulsory_bytes},
+                     {"requested_model_bytes", step.requested_model_bytes},
                      {"launches", launches}});
   }
   const json whole = {{"chapter", profile.chapter},

@@ -15,8 +15,9 @@ struct StepProfile {
   int step;
   std::string name;
   std::vector<sim::LaunchTrace> launches;
-  double model_bytes;       ///< by the chapter's cost model
-  double compulsory_bytes;  ///< that no kernel can avoid
+  double model_bytes;            ///< by the chapter's cost model
+  double compulsory_bytes;       ///< that no kernel can avoid
+  double requested_model_bytes;  ///< what the kernels should request; 0 if the chapter has no model of it
 };
 
 /// What a traced program found out.

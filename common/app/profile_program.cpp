@@ -46,8 +46,9 @@ int profile(const Options& options, const Chapter& chapter) {
       ProgressLine progress("tracing step " + std::to_string(step));
       outputs = run_once(chapter, shape, inputs, step);
     }
-    result.steps.push_back(
-        {step, name, sim::take_trace(), chapter.memory_bytes(shape, step), compulsory_bytes(shape)});
+    result.steps.push_back({step, name, sim::take_trace(), chapter.memory_bytes(shape, step),
+                            compulsory_bytes(shape),
+                            chapter.requested_bytes != nullptr ? chapter.requested_bytes(shape, step) : 0.0});
     if (options.check == CheckMode::off) continue;
     const Reference reference = make_reference(shape, inputs, all_rows(shape));
     if (check(shape, reference, outputs).ok()) continue;

@@ -169,6 +169,7 @@ void write_json(const std::filesystem::path& file, const Report& report) {
     } else {
       entry.update({{"flops", step.flops},
                     {"memory_bytes", step.memory_bytes},
+                    {"requested_bytes", step.requested_bytes},
                     {"workspace_bytes", step.workspace_bytes},
                     {"seconds", step.seconds},
                     {"reps", step.reps}});
@@ -209,6 +210,7 @@ Report read_json(const std::filesystem::path& file) {
       step.why_not = from.value("why_not", "");
       step.flops = from.value("flops", 0.0);
       step.memory_bytes = from.value("memory_bytes", 0.0);
+      step.requested_bytes = from.value("requested_bytes", 0.0);
       step.workspace_bytes = from.value("workspace_bytes", 0.0);
       step.seconds = from.value("seconds", 0.0);
       step.reps = from.value("reps", 0);

@@ -18,6 +18,7 @@ struct StepReport {
   std::string why_not = {};    ///< why it could not run this shape; then nothing below is set
   double flops = 0;            ///< by the cost model
   double memory_bytes = 0;     ///< by the chapter's cost model; 0 on the host
+  double requested_bytes = 0;  ///< asked for by the multiprocessors, likewise; 0 without a model
   double workspace_bytes = 0;  ///< device memory beyond inputs and outputs
   bool checked = false;        ///< held against the oracle
   CheckResult oracle = {};     ///< against the oracle

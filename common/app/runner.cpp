@@ -270,6 +270,7 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
     StepReport entry{.step = step, .name = chapter.steps[step - 1].name};
     entry.flops = flops(shape);
     entry.memory_bytes = chapter.memory_bytes(shape, step);
+    if (chapter.requested_bytes != nullptr) entry.requested_bytes = chapter.requested_bytes(shape, step);
     entry.workspace_bytes = double(chapter.workspace_bytes(shape, step));
     const Call call(chapter, shape, inputs, step);
     {

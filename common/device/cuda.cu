@@ -104,6 +104,16 @@ Info info() {
           .runtime = runtime_version()};
 }
 
+int64_t shared_bytes_of_block() {
+  constexpr int64_t kOfAnH200 = 227 * 1024;
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
+    cudaGetLastError();
+    return kOfAnH200;
+  }
+  return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, current_device());
+}
+
 void synchronize() { check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }
 
 double time_on_device(Stream stream, const std::function<void()>& work) {

@@ -51,6 +51,10 @@ Info info();
 /// Which memory: the host's, or that of the device (the simulator's device memory is its own arena).
 enum class Place { host, device };
 
+/// The most shared memory that a block may ask for, in bytes: 227 KB on an H200 and in the simulator, 163 KB
+/// on an A100. Of a GPU build without a GPU it is an H200's; a launch says what is missing.
+int64_t shared_bytes_of_block();
+
 /// A block of memory, freed with its owner. Fresh memory is poisoned: every byte 0xff, NaN in every type.
 class Buffer {
  public:

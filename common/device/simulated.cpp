@@ -27,6 +27,8 @@ Info info() {
           .runtime = ""};
 }
 
+int64_t shared_bytes_of_block() { return int64_t(sim::kMaxSharedBytes); }
+
 void synchronize() {}
 
 double time_on_device(Stream, const std::function<void()>& work) {

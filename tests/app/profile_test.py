@@ -4,6 +4,7 @@ profile_test.py PROGRAM: runs chapter 1's traced program and holds its tables an
 """
 
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -51,6 +52,12 @@ class Profile(unittest.TestCase):
         # Chunks are turned while they are stored to shared memory: 4-way conflicts.
         store = next(line for line in self.launches(2)[0]["lines"] if line["memory"] == "shared" and line["access"] == "store")
         self.assertEqual(store["wavefronts"], 4 * store["requests"])
+
+    def test_counts_barriers(self):
+        # Two around each of the chunks of 64 / 32 dims; the textbook's kernels have none.
+        blocks = lambda launch: math.prod(launch["grid"])
+        self.assertEqual([launch["barriers"] for launch in self.launches(1)], [0, 0, 0])
+        self.assertEqual(self.launches(2)[0]["barriers"], 4 * blocks(self.launches(2)[0]))
 
     def test_distinct_bytes_are_the_cost_model(self):
         step = self.profile["steps"][1]

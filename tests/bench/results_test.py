@@ -249,6 +249,21 @@ class Counting(Case):
             (entry,) = results.read(result)
             self.assertEqual((entry.name, entry.values["bytes"], entry.values["model_bytes"]), (name, 1000, model))
 
+    def test_sectors_of_the_l2_are_held_against_the_model_of_requests(self):
+        counters, report = self.folder / "counters.csv", self.folder / "report.json"
+        text = self.rows(("attention", "byte", "600", "400"))
+        for metric, sectors in zip(ncu_bytes.L2, ("90", "10")):
+            text += f'"0","1","attention","(1, 1, 1)","{metric}","sector","{sectors}"\n'
+        counters.write_text(text)
+        result = self.write(run_of(STEP1))
+        for step, (model, code) in enumerate(((3000, 0), (2000, 1)), 1):
+            report.write_text(json.dumps({"shape": "batch 1", "steps": [{"memory_bytes": 1000, "requested_bytes": model}]}))
+            with contextlib.redirect_stdout(io.StringIO()):
+                self.assertEqual(ncu_bytes.main(counters, report, result, f"ncu/ch03/step{step}/bf16/d128/full/n4096"), code)
+        entries = results.read(result)  # the second stands beside the first
+        self.assertEqual([entry.values["l2_bytes"] for entry in entries], [3200, 3200])
+        self.assertEqual([entry.values["l2_model_bytes"] for entry in entries], [3000, 2000])
+
 
 class Plotting(Case):
     def test_the_same_results_give_the_same_bytes(self):

@@ -35,6 +35,17 @@ TEST(FlashAttention2, SaysWhatItCannotRun) {
   }
 }
 
+TEST(FlashAttention2, SaysWhatAnA100HasNoRoomFor) {
+  constexpr int64_t kOfAnA100 = 163 * 1024;
+  for (int head_dim : {64, 128, 256})
+    for (int step = 1; step <= int(kFlashAttention2.steps.size()); ++step) {
+      const std::string reason = fa2::why_not_within(kOfAnA100, shape_with(1, head_dim, false), step);
+      const bool fits = head_dim < 256 || step < 5 || step == 6;
+      EXPECT_EQ(reason.empty(), fits) << reason;
+      EXPECT_EQ(reason.find("192 KB") != std::string::npos, !fits) << reason;
+    }
+}
+
 TEST(FlashAttention2, NeedsNoMemoryButInputsAndOutputs) {
   for (int step = 1; step <= int(kFlashAttention2.steps.size()); ++step)
     EXPECT_EQ(kFlashAttention2.workspace_bytes(shape_with(4096, 128, false), step), 0);

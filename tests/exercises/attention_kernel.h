@@ -20,11 +20,15 @@ inline Shape attention_shape(int heads, int kv_heads, int seqlen_q, int seqlen_k
           .scale = default_scale(64)};
 }
 
-/// Gives `launch(q, k, v, o, lse)`, which launches a kernel, random inputs of `shape`, and compares every
-/// element of O and of the log-sum-exp with attention in double.
+/// Normally distributed inputs: others for each course_seed().
+inline Inputs normal_inputs(const Shape& shape) {
+  return make_inputs(shape, InputKind::normal, 6 + course_seed());
+}
+
+/// Gives `launch(q, k, v, o, lse)`, which launches a kernel, inputs of `shape`, and compares every element of
+/// O and of the log-sum-exp with attention in double.
 template <typename Launch>
-void expect_attention(const Shape& shape, Launch launch) {
-  const Inputs inputs = make_inputs(shape, InputKind::normal, 6 + course_seed());
+void expect_attention(const Shape& shape, const Inputs& inputs, Launch launch) {
   const DeviceArray q(shape.dtype, inputs.q), k(shape.dtype, inputs.k), v(shape.dtype, inputs.v);
   const DeviceArray o(shape.dtype, std::size_t(shape.q_elements())),
       lse(DType::f32, std::size_t(shape.q_rows()));
@@ -34,6 +38,12 @@ void expect_attention(const Shape& shape, Launch launch) {
   if (!result.o.ok) ADD_FAILURE() << "O of " << describe(shape) << ". The worst element: " << result.o.worst;
   if (!result.lse.ok)
     ADD_FAILURE() << "The log-sum-exp of " << describe(shape) << ". The worst row: " << result.lse.worst;
+}
+
+/// The same with normal_inputs().
+template <typename Launch>
+void expect_attention(const Shape& shape, Launch launch) {
+  expect_attention(shape, normal_inputs(shape), launch);
 }
 
 }  // namespace flashbook::testing

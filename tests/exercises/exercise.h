@@ -66,6 +66,11 @@ inline std::vector<float> random_numbers(std::size_t count, unsigned seed, float
   return numbers;
 }
 
+/// Numbers as `type` holds them.
+inline std::vector<float> rounded(DType type, const std::vector<float>& values) {
+  return decode(type, encode(type, values));
+}
+
 /// Counts wrong elements, and remembers the first.
 class Comparison {
  public:

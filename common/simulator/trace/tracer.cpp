@@ -46,6 +46,7 @@ void Tracer::block_begins(const Block& block) {
   grid_ = &current_grid();
   block_ = block;
   uses_atomics_ = false;
+  barriers_ = 0;
   static_shared_.assign(block.static_shared.begin(), block.static_shared.end());
   std::sort(static_shared_.begin(), static_shared_.end(),
             [](const auto& a, const auto& b) { return a.data() < b.data(); });
@@ -70,6 +71,7 @@ void Tracer::block_ends() {
   const auto counts = requests_.take();
   const std::lock_guard lock(grid_->mutex);
   for (const auto& [kind, of_kind] : counts) grid_->counts[kind].add(of_kind);
+  grid_->barriers += barriers_;
 }
 
 Tracer::Place Tracer::place_of(std::uintptr_t address, std::size_t bytes) const {

@@ -28,6 +28,7 @@ struct GridTrace {
   DeviceMemory memory;
   std::mutex mutex;  ///< of what follows
   std::unordered_map<uint64_t, Counts> counts;
+  uint64_t barriers = 0;
   Faults faults;
 };
 
@@ -56,7 +57,11 @@ class Tracer final : public Observer {
 
   void joins(int warp, uint32_t lanes) override { clocks_.join(warp * 32, lanes); }
   void releases(int thread, const void* object) override { clocks_.release(thread, object); }
-  void completes(const void* object) override { clocks_.complete(object); }
+  void completes(const void* object) override {
+    // A block's barriers lie with the simulator, mbarriers in the block's shared memory.
+    if (!concerns(std::uintptr_t(object))) ++barriers_;
+    clocks_.complete(object);
+  }
   void acquires(int thread, const void* object) override { clocks_.acquire(thread, object); }
 
   void fences_proxy(int thread) override { clocks_.fence_proxy(thread); }
@@ -92,6 +97,7 @@ class Tracer final : public Observer {
   GridTrace* grid_ = nullptr;
   Block block_{};
   std::vector<std::span<unsigned char>> static_shared_;  ///< the block's, ascending
+  uint64_t barriers_ = 0;                                ///< that the block has passed
   bool uses_atomics_ = false;  ///< on device memory: its order with other blocks is then its own affair
   std::uintptr_t global_begin_ = 0, dynamic_begin_ = 0, static_begin_ = 0, static_end_ = 0;
 };

@@ -1,0 +1,23 @@
+/// \file
+/// Exercise ch04-swizzle: where the pieces of a tile with short rows lie.
+#pragma once
+#include "common/device/kernel.h"
+
+namespace flashbook::fa2 {
+
+// A model with head_dim 32 has rows of 64 bytes in 16 bits: four pieces of 16 bytes. Two rows fill the 32
+// banks once.
+
+/// Where piece `piece` (0 to 3) of row `row` lies in a tile of 64-byte rows, in bytes. The same piece of
+/// eight neighbouring rows, the first of them a multiple of 8, must touch every bank once, and so must two
+/// neighbouring rows, the first of them even.
+__host__ __device__ constexpr int narrow_swizzled(int row, int piece) {
+  // BEGIN SOLUTION ch04-swizzle
+  // Rows of equal parity begin in the same bank, so what moves a piece must change from each pair of rows to
+  // the next.
+  return row * 64 + (piece ^ row / 2 % 4) * 16;
+  //~ return row * 64 + piece * 16;  // TODO: every other row begins in the same bank
+  // END SOLUTION ch04-swizzle
+}
+
+}  // namespace flashbook::fa2

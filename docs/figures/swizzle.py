@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""Writes swizzle.svg: in which banks the 16-byte pieces of eight rows lie, as they come and swizzled. The places are warp_tile.cuh's."""
+import re
+from pathlib import Path
+
+from svg import Figure
+
+SOURCE = Path(__file__).resolve().parents[2] / "chapters" / "04_flash_attention_2" / "warp_tile.cuh"
+CELL, MARKED = 25, 2
+
+
+def swizzled(row, piece):
+    """The kernel's own formula, for rows of 128 bytes: the place of a piece in bytes."""
+    formula = re.search(r"int swizzled\(int row, int piece\) {\s*return (.*?);", SOURCE.read_text(encoding="utf-8"))[1]
+    return eval(formula, {"row": row, "piece": piece, "kRowBytes": 128})
+
+
+def tile(figure, x, y, title, place):
+    figure.text(x, y - 34, title, "bold")
+    for group in range(8):
+        figure.text(x + CELL * (group + 0.5), y - 8, str(4 * group), "small soft", "middle")
+    for row in range(8):
+        for piece in range(8):
+            left, top = x + place(row, piece) % 128 // 16 * CELL, y + row * CELL
+            figure.box(left, top, CELL, CELL, "blue" if piece == MARKED else "")
+            figure.text(left + CELL / 2, top + CELL / 2 + 5, str(piece), "small" if piece == MARKED else "small soft", "middle")
+
+
+def main():
+    figure = Figure(468, 342, "Unswizzled, the same piece of eight rows lies in the same four banks. Swizzled, it lies in eight different groups of banks.")
+    top = 84
+    figure.text(20, 28, "first bank of four, above; rows 0 to 7, downwards", "small soft")
+    tile(figure, 20, top, "as it comes", lambda row, piece: row * 128 + piece * 16)
+    tile(figure, 250, top, "swizzled", swizzled)
+    y = top + 8 * CELL
+    figure.text(20, y + 24, "piece 2: eight turns", "small red")
+    figure.text(250, y + 24, "piece 2: one turn", "small green")
+    figure.text(20, y + 44, "for four of 32 banks", "small soft")
+    figure.text(250, y + 44, "for all 32 banks", "small soft")
+    figure.write(__file__)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+/// \file
+/// Chapter 3's split-K kernel on the tiles of chapter 4's first steps: 64 queries, 64 keys, four warps.
+/// Traced, it is one half of the experiment in chapter 4's text (split_tables.py).
+#include <numbers>
+#include <type_traits>
+
+#include "chapters/03_flash_attention_1/split_k.cuh"
+#include "common/app/program.h"
+#include "common/attention/cost.h"
+#include "common/device/dispatch.h"
+#include "common/device/launch.h"
+
+namespace flashbook {
+namespace {
+
+constexpr int kTile = 64, kWarps = 4;
+constexpr Step kSteps[] = {{"split-K", "Four warps share the 64 keys of a tile."}};
+constexpr DType kTypes[] = {DType::f16, DType::bf16};
+
+std::string why_not(const Shape& shape, int) {
+  return shape.head_dim == 256 || shape.dtype == DType::f32 ? "head_dim 64 or 128, f16 or bf16" : "";
+}
+
+void attention(const Shape& shape, const Tensors& t, device::Stream stream, int) {
+  const flash1::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal,
+                                   shape.scale * std::numbers::log2e_v<float>};
+  const auto run = [&]<typename T, int kHeadDim>() {
+    using Size = flash1::SplitK<kHeadDim, kTile, kTile, kWarps>;
+    device::launch(flash1::split_k<T, Size>,
+                   dim3(unsigned(shape.seqlen_q + kTile - 1) / kTile, unsigned(shape.batch * shape.heads)),
+                   dim3(Size::kThreads), sizeof(flash1::SplitKTiles<T, Size>), stream,
+                   static_cast<const T*>(t.q), static_cast<const T*>(t.k), static_cast<const T*>(t.v),
+                   static_cast<T*>(t.o), t.lse, problem);
+  };
+  device::with_type(shape.dtype, [&]<typename T>() {
+    if constexpr (!std::is_same_v<T, float>) {
+      if (shape.head_dim == 64)
+        run.template operator()<T, 64>();
+      else
+        run.template operator()<T, 128>();
+    }
+  });
+}
+
+const Shape kShape = {.batch = 1,
+                      .heads = 1,
+                      .kv_heads = 1,
+                      .seqlen_q = kTile,
+                      .seqlen_k = kTile,
+                      .head_dim = 64,
+                      .scale = default_scale(64)};
+
+const Chapter kSplitKTile = {
+    .number = 3,
+    .name = "split_k_tile",
+    .title = "Split-K on tiles of 64 by 64",
+    .runs_on = device::Place::device,
+    .steps = kSteps,
+    .dtypes = kTypes,
+    .gpu_shape = kShape,
+    .cpu_shape = kShape,
+    .why_not = why_not,
+    .workspace_bytes = [](const Shape&, int) { return int64_t(0); },
+    .memory_bytes = [](const Shape& shape, int) { return compulsory_bytes(shape); },
+    .attention = attention,
+    .preface = nullptr,
+};
+
+}  // namespace
+}  // namespace flashbook
+
+int main(int argc, char** argv) {
+  return flashbook::run_chapter_program(argc, argv, flashbook::kSplitKTile, nullptr);
+}

@@ -1,0 +1,13 @@
+/// \file
+/// Bank conflicts that the traced mode counts, for tests of kernels that should have none.
+#pragma once
+#include <cstdint>
+#include <optional>
+
+namespace flashbook::testing {
+
+/// Wavefronts of shared memory that the launches since the last call took beyond what well placed data takes.
+/// Nothing if this program is not traced.
+std::optional<uint64_t> bank_conflicts();
+
+}  // namespace flashbook::testing
