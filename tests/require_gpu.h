@@ -12,7 +12,7 @@ namespace flashbook {
 
 /// A fixture whose tests are skipped where the hardware is missing. FLASHBOOK_REQUIRE_GPU=1 makes them fail
 /// instead, for the machine that is there to run them. In the simulator build they always run.
-class MachineTest : public testing::Test {
+class MachineTest : public ::testing::Test {
  protected:
   void SetUp() override {
     try {
