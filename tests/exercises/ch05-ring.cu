@@ -33,8 +33,9 @@ __global__ void sums_of_rows(const __grid_constant__ CUtensorMap map,  // [heads
     for (int i = thread % 4; i < kHeadDim; i += 4)  // four threads a row
       sum += to_float(ring.tile[place.slot].element[0][thread / 4][i]);
     sum += __shfl_xor_sync(flash3::kWholeWarp, sum, 1);
-    sum += __shfl_xor_sync(flash3::kWholeWarp, sum, 2);  // and all lanes have read
+    sum += __shfl_xor_sync(flash3::kWholeWarp, sum, 2);
     if (thread % 4 == 0) own[tile * kKeys + thread / 4] = sum;
+    __syncwarp();  // all lanes have read: lane 0 arrives for them
     flash3::release(ring, place);
     place.advance();
   }
