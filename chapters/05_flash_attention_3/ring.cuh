@@ -41,6 +41,7 @@ __device__ void initialise(Ring<T, kKeys, kHeadDim, kSlots>& ring, int consumers
   }
 }
 
+// BEGIN SOLUTION ch05-ring
 /// A place in the ring: a slot, and how often it has been used, of which a barrier remembers one bit.
 template <int kSlots>
 struct Place {
@@ -71,6 +72,36 @@ __device__ __forceinline__ void wait_full(Ring<T, kKeys, kHeadDim, kSlots>& ring
                                           const Place<kSlots>& place) {
   mbarrier_wait(&ring.full[place.slot], place.round);
 }
+//~ /// A place in the ring: a slot, and how often it has been used, of which a barrier remembers one bit.
+//~ template <int kSlots>
+//~ struct Place {
+//~   int slot = 0;
+//~   uint32_t round = 0;  ///< parity of the round
+//~
+//~   __device__ __forceinline__ Place next() const {
+//~     return Place{slot, round};  // TODO: the place after this one
+//~   }
+//~   __device__ __forceinline__ void advance() { *this = next(); }
+//~ };
+//~
+//~ /// Waits for the slot to be empty and has `head`'s rows from `first_row` on brought into it. One thread of
+//~ /// the producer.
+//~ template <typename T, int kKeys, int kHeadDim, int kSlots>
+//~ __device__ __forceinline__ void fill(Ring<T, kKeys, kHeadDim, kSlots>& ring, Place<kSlots>& place,
+//~                                      const CUtensorMap& map, int first_row, int head) {
+//~   // TODO: what has to happen before a copy may begin, so that nothing is overwritten and that the barrier
+//~   // knows what is to come?
+//~   load(ring.tile[place.slot], map, &ring.full[place.slot], first_row, head);
+//~   place.advance();
+//~ }
+//~
+//~ /// Waits until the tile at `place` has landed.
+//~ template <typename T, int kKeys, int kHeadDim, int kSlots>
+//~ __device__ __forceinline__ void wait_full(Ring<T, kKeys, kHeadDim, kSlots>& ring,
+//~                                           const Place<kSlots>& place) {
+//~   mbarrier_wait(&ring.full[place.slot], 0);  // TODO: of which phase?
+//~ }
+// END SOLUTION ch05-ring
 
 /// Says that this warp has read the tile at `place`.
 template <typename T, int kKeys, int kHeadDim, int kSlots>
