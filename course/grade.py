@@ -74,8 +74,9 @@ class Grade:
 class Grader:
     """The book's own build, and folders for what is compiled with it. To be used in a `with`."""
 
-    def __init__(self, root, exercises, seed, limits=Limits()):
-        self.root, self.exercises, self.seed, self.limits = Path(root).resolve(), exercises, seed, limits
+    def __init__(self, root, exercises, seed, limits=Limits(), options=()):
+        """`options`: for the compiler, beside those of the build."""
+        self.root, self.exercises, self.seed, self.limits, self.options = Path(root).resolve(), exercises, seed, limits, options
         self.build = self.root / "build" / "sim"
         for exercise in exercises:
             if not (self.build / "bin" / exercise.program).exists():
@@ -90,7 +91,8 @@ class Grader:
         self.programs.mkdir(0o711)
         self.sandbox = Sandbox(hidden=[self.root, self.private, Path.home()])
         self.judge = Judge(self.build, self.sandbox, self.private, self.limits)
-        self.toolchain = Toolchain(self.root, self.build, self.private / "tree", Sandbox(lend=False), manifest.load(self.root))
+        self.toolchain = Toolchain(self.root, self.build, self.private / "tree", Sandbox(lend=False), manifest.load(self.root),
+                                   self.options)
         return self
 
     def __exit__(self, *_):
@@ -105,7 +107,7 @@ class Grader:
                 return Result(exercise, "\n".join(f"{exercise.file}:{line}: {text}" for line, text in objections[:10]))
         result, programs = Result(exercise), {}
         for mode in modes or self.modes_of(exercise):
-            if result.verdicts and not any(result.passed(test) for test in exercise.tests):
+            if result.verdicts and not result.points:
                 break  # nothing is left to lose
             suffix = TRACED if mode == "traced" else ""
             if suffix not in programs:
@@ -121,8 +123,8 @@ class Grader:
         return result
 
     def modes_of(self, exercise):
-        """A kernel runs on the simulated machine in all its modes; code for the CPU knows none."""
-        if not (self.root / "tests" / "exercises" / f"{exercise.id}.cu").exists():
+        """A kernel runs on the simulated machine in all its modes; code for the CPU and numbers know none."""
+        if exercise.kind == "predict" or not (self.root / "tests" / "exercises" / f"{exercise.id}.cu").exists():
             return MODES[:1]
         return [mode for mode in MODES if mode != "traced" or self.toolchain.knows(exercise.program + TRACED)]
 

@@ -1,8 +1,11 @@
 """Compiles exercises with a text of one's choice in the place of the book's. The commands are those that Ninja has for the book's own
-build; only the folder of the sources is another. Libraries hold no exercise and are taken from that build as they are."""
+build; only the folder of the sources is another. Libraries hold no exercise and are taken from that build as they are, and headers that all
+tests include are compiled once."""
 import shlex
 import shutil
 import subprocess
+import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from regions import Fault, cut
 from sandbox import Limits
 
 COMPILE = Limits(seconds=120, file=256 << 20)
+HEADER = "tests/exercises/attention_kernel.h"  # with all that it includes, none of which holds an exercise
 
 
 @dataclass
@@ -33,10 +37,12 @@ def without_dependencies(words):
 
 
 class Toolchain:
-    """Sources as students have them, with hidden tests, in the folder `tree`; `build` is the book's own build."""
+    """Sources as students have them, with hidden tests, in the folder `tree`; `build` is the book's own build. `options`: for the
+    compiler, beside those of the build."""
 
-    def __init__(self, root, build, tree, sandbox, exercises):
-        self.root, self.build, self.tree, self.sandbox = root, build, tree, sandbox
+    def __init__(self, root, build, tree, sandbox, exercises, options=()):
+        self.root, self.build, self.tree, self.sandbox, self.options = root, build, tree, sandbox, options
+        self.headers, self.lock = {}, threading.Lock()
         self.titles = {e.id: e.title for e in exercises}
         tree.mkdir()
         handout.write(root, tree)
@@ -58,9 +64,9 @@ class Toolchain:
                           {exercise.id: answer} if answer else None)
                 for file in {self.files[id] for id in needed}}
 
-    def program(self, target, changed, texts, folder):
+    def program(self, target, changed, texts, folder, header=None):
         """Makes the program `target` in the new folder `folder`, with `texts` in the place of the tree's files. Sources for which
-        `changed` says so are compiled; what else it takes is the build's."""
+        `changed` says so are compiled, after `header` if there is one; what else it takes is the build's."""
         for name, text in texts.items():
             (folder / "sources" / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / "sources" / name).write_text(text, encoding="utf-8")
@@ -70,7 +76,10 @@ class Toolchain:
             if "-c" in words and changed(Path(words[words.index("-c") + 1])):
                 own = folder / f"{len(made)}.o"
                 made[words[words.index("-o") + 1]] = str(own)
-                done = self.sandbox.run(self.compile_command(words, folder, own), folder, COMPILE)
+                command = self.compile_command(words, folder, own)
+                if header:
+                    command += ["-include", self.compiled(header, words)]
+                done = self.sandbox.run(command, folder, COMPILE)
                 if done.code != 0:
                     return Program(log=self.readable(done, folder))
         done = self.sandbox.run(self.link_command(link, made, folder / target), folder, COMPILE)
@@ -83,7 +92,22 @@ class Toolchain:
         words[words.index("-o") + 1] = str(target)
         words[words.index(book):words.index(book) + 1] = [f"-I{folder / 'sources'}", f"-I{self.tree}"]
         quiet = ["-w"] if any(word.endswith("nvcc") for word in words[:2]) else ["-w", "-fno-diagnostics-show-caret"]
-        return [*without_dependencies(words), *quiet]
+        return [*without_dependencies(words), *self.options, *quiet]
+
+    def compiled(self, header, words):
+        """A header that is compiled, by a command of the build for a source. One will do for all commands with the same options."""
+        source = words.index("-c")
+        key = (header, *without_dependencies(words[:words.index("-o")]))
+        with self.lock:
+            if key not in self.headers:
+                folder = Path(tempfile.mkdtemp(dir=self.tree.parent))
+                (folder / "header.h").write_text(f'#include "{header}"\n', encoding="utf-8")
+                words = [*words[:source], "-x", "c++-header", "-c", str(folder / "header.h")]
+                done = self.sandbox.run(self.compile_command(words, folder, folder / "header.h.gch"), folder, COMPILE)
+                if done.code != 0:
+                    raise Fault(f"{header} does not compile:\n{done.output}")
+                self.headers[key] = folder / "header.h"
+            return self.headers[key]
 
     def link_command(self, words, made, target):
         """A command of the build, for other objects. Those that the build has in a library come before the libraries, which are asked
@@ -104,7 +128,7 @@ class Toolchain:
     def exercise(self, exercise, answer, folder, suffix=""):
         """The exercise's program, with a student's answer, or the stub if there is none. `suffix`: of a twin, _traced."""
         target = exercise.program + suffix
-        return self.program(target, lambda source: source.stem == exercise.id, self.texts(exercise, answer), folder)
+        return self.program(target, lambda source: source.stem == exercise.id, self.texts(exercise, answer), folder, HEADER)
 
     def readable(self, outcome, folder):
         """A compiler's messages, with names as students know them."""
