@@ -147,13 +147,13 @@ def kernels_table(measured, chapter):
     """Registers, shared memory and occupancy of every kernel of a chapter, by step and head_dim."""
     text = row("Step", "$d$", "Kernel", "Threads", "Registers", "Shared, KB", "Blocks", "Occupancy", "Spilled")
     text += row("--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:")
-    found = {}  # (step, head_dim) -> the entry of the longest N without a mask that says it
-    for entry in measured.newest.values():
+    found = {}  # (step, head_dim) -> the newest entry of the longest N without a mask that says it; peers.py's do not
+    for entry in measured.history:
         cell = entry.cell
         if (cell["kind"] == "forward" and cell["who"].startswith(f"ch{chapter}/") and cell["mask"] == "full"
                 and cell["dtype"] in ("bf16", "e4m3") and "kernel1_registers" in entry.values):
             key = (int(cell["who"].split("step")[1]), cell["head_dim"])
-            if key not in found or found[key].cell["seqlen"] < cell["seqlen"]:
+            if key not in found or found[key].cell["seqlen"] <= cell["seqlen"]:
                 found[key] = entry
     if not found:
         raise Unmeasured(f"no kernel of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
