@@ -6,7 +6,7 @@ in chapters/NN_name/exercises/wrong.json gets what is written there:
      "mode": "traced",                                          optional: the simulator's mode that finds it, if lazy does not
      "points": 8}                                               and what that gets
 
-What is solved is run in all modes. Programs are compiled with little optimisation: half of the time here is the compiler's.
+What is solved or as handed out is run in all modes. Programs are compiled with little optimisation: half of the time here is the compiler's.
 """
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -65,7 +65,7 @@ def wrong_solutions(root, exercises):
 
 def cases(root, exercises):
     for exercise in exercises:
-        yield Case(exercise, "as handed out", None, 0)
+        yield Case(exercise, "as handed out", None, 0, modes=None)
         yield Case(exercise, "solved", Written(region_of(root, exercise).solution, 1), exercise.points, modes=None)
     yield from wrong_solutions(root, exercises)
 
