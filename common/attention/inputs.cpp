@@ -33,17 +33,17 @@ float element_for_large_score(const Shape& shape) {
   return float(std::sqrt(11000 / (double(shape.scale) * shape.head_dim)));
 }
 
-/// One tensor: `value(index)` for every element, rounded to its type.
+/// One tensor: `value(index)` for every element, rounded to its type. e4m3 waits for its scales.
 template <typename Value>
 std::vector<float> make_tensor(DType type, int64_t elements, Value value) {
   constexpr int64_t kBlock = 1 << 14;
-  // What f16 would round to infinity becomes its largest value, as in e4m3.
+  // What f16 would round to infinity becomes its largest value.
   const float largest = type == DType::f16 ? 65504.0f : INFINITY;
   std::vector<float> values(elements);
   parallel_for((elements + kBlock - 1) / kBlock, [&](int64_t block) {
     const int64_t begin = block * kBlock, end = std::min(elements, begin + kBlock);
     for (int64_t i = begin; i < end; ++i) values[i] = std::clamp(value(i), -largest, largest);
-    round_to(type, std::span(values).subspan(begin, end - begin));
+    if (type != DType::e4m3) round_to(type, std::span(values).subspan(begin, end - begin));
   });
   return values;
 }
@@ -88,9 +88,7 @@ Inputs make_one_hot(const Shape& shape, uint64_t seed) {
   return inputs;
 }
 
-}  // namespace
-
-Inputs make_inputs(const Shape& shape, InputKind kind, uint64_t seed) {
+Inputs make_unscaled(const Shape& shape, InputKind kind, uint64_t seed) {
   switch (kind) {
     case InputKind::normal:
       break;
@@ -104,6 +102,14 @@ Inputs make_inputs(const Shape& shape, InputKind kind, uint64_t seed) {
       return make_alike(shape, seed, [](uint64_t tensor_seed, int64_t) { return normal(tensor_seed, 0); });
   }
   return make_alike(shape, seed, normal);
+}
+
+}  // namespace
+
+Inputs make_inputs(const Shape& shape, InputKind kind, uint64_t seed) {
+  Inputs inputs = make_unscaled(shape, kind, seed);
+  if (shape.dtype == DType::e4m3) round_inputs(shape, inputs);
+  return inputs;
 }
 
 }  // namespace flashbook

@@ -16,9 +16,9 @@ enum class InputKind {
   all_equal,     ///< every element of a tensor has one value: the softmax is uniform
 };
 
-/// Inputs of `shape`, rounded to shape.dtype. The same seed gives the same values on every machine and with
-/// any number of threads; `seed` and the element's index determine a value. What is too
-/// large for a type becomes its largest value.
+/// Inputs of `shape`, rounded to shape.dtype, as round_inputs does. The same seed gives the same values on
+/// every machine and with any number of threads; `seed` and the element's index determine a value. What is
+/// too large for a type becomes its largest value.
 Inputs make_inputs(const Shape& shape, InputKind kind, uint64_t seed);
 
 }  // namespace flashbook
