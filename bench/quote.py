@@ -6,11 +6,13 @@
 A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!-- /num -->
     Fields: tflops, ms, gbps, gbytes (moved, by the cost model; of ncu/... as counted), workspace (GB beyond inputs and outputs), of ncu/...
     also model_gbytes, l2_gbytes (between multiprocessors and L2), l2_model_gbytes,
-    error, or any counter of the result. The last word is a Python format. `num ratio A B .1f` is how many times as long A takes as B.
+    error, or any counter of the result. The last word is a Python format. `num ratio A B .1f` is how many times as long A takes as B,
+    `num ratio A B rmse .1f` how many times as much rmse it has, or of any counter.
 A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at one shape, with the peers
            <!-- table host --> ... <!-- /table -->        the steps of the chapters on the CPU
            <!-- table golden --> ... <!-- /table -->      how many golden cases there are of each family of instructions
            <!-- table kernels 03 --> ... <!-- /table -->  what each kernel of a chapter takes of a multiprocessor
+           <!-- table accuracy gpu --> ... <!-- /table --> errors of attention in f16 and FP8; `accuracy simulator`: in the simulator
 Examples in code are left alone. With --check nothing is written: exit code 1 if a page differs from the results, or quotes what was
 never measured.
 """
@@ -49,6 +51,12 @@ def number(words, measured):
     """The text of a `num` span."""
     if len(words) == 4 and words[0] == "ratio":
         value = measured.ratio(words[1], words[2])
+    elif len(words) == 5 and words[0] == "ratio":
+        entries = [measured.measured(name) for name in words[1:3]]
+        for entry in entries:
+            if words[3] not in entry.values:
+                raise Refused(f"{entry.name} has no {words[3]}: it has {', '.join(sorted(entry.values))}")
+        value = entries[0].values[words[3]] / entries[1].values[words[3]]
     elif len(words) == 3:
         name, field = words[:2]
         elsewhere = results.carried_over()
@@ -63,7 +71,7 @@ def number(words, measured):
             except KeyError as missing:
                 raise Refused(f"{name} has no {missing}, which {field} needs") from None
     else:
-        raise Refused("a number is `num NAME FIELD FORMAT` or `num ratio NAME NAME FORMAT`")
+        raise Refused("a number is `num NAME FIELD FORMAT`, `num ratio NAME NAME FORMAT` or `num ratio NAME NAME FIELD FORMAT`")
     try:
         return format(value, words[-1])
     except ValueError:
@@ -145,6 +153,21 @@ def kernels_table(measured, chapter):
     return text + f"\nShared memory of a block, blocks on a multiprocessor; as launched without a mask. {measured.origin()}.\n"
 
 
+def accuracy_table(measured, machine):
+    """RMSE, and the relative RMS error, of every variant of the study of accuracy, by kind of inputs."""
+    found = results.accuracy(measured, machine)
+    kinds = list(dict.fromkeys(kind for by_kind in found.values() for kind in by_kind))
+    text = row("Attention", "Type", *kinds) + row("---", "---", *["--:"] * len(kinds))
+    for by_kind in found.values():
+        entry = next(iter(by_kind.values()))
+        text += row(entry.label, entry.cell["dtype"], *(f"{by_kind[kind].values['rmse']:.1e} ({three_digits(100 * by_kind[kind].values['relative_rms'])} %)"
+                                                        if kind in by_kind else "-" for kind in kinds))
+    context, cell, values = entry.context, entry.cell, entry.values
+    return text + (f"\nRMSE against FP64, and the same over the RMS of O. Batch {values['batch']:.0f}, heads {values['heads']:.0f}, N {cell['seqlen']}, "
+                   f"head_dim {cell['head_dim']}, no mask, {values['rows']:.0f} rows. {context.get('gpu', 'The simulator')}; "
+                   f"{context['date'][:10]}, commit {context['commit']}.\n")
+
+
 GOLDEN = results.ROOT / "tests" / "simulator" / "golden_h200.txt"
 
 
@@ -163,7 +186,7 @@ def golden_table(_):
     return text + f"\n{sum(map(len, families.values()))} cases, as {origin[1]} printed them on {origin[2]}.\n"
 
 
-TABLES = {"ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table}
+TABLES = {"ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "accuracy": accuracy_table}
 
 
 def table(words, measured):

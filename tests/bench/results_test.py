@@ -19,6 +19,7 @@ import results
 from results import Refused
 
 STEP1, STEP2 = (f"forward/ch01/step{step}/bf16/d128/full/n4096" for step in (1, 2))
+ACCURACY = "accuracy/outliers/ch06/step3_block/e4m3/d128/full/n4096"
 CUDNN = "forward/cudnn/bf16/d128/full/n4096"
 
 
@@ -87,6 +88,12 @@ class Reading(Case):
         path = self.write(run_of(STEP1), machine="simulator")
         with self.refused("simulator"):
             results.read(path)
+
+    def test_takes_accuracy_from_the_simulator_into_a_folder_of_its_own(self):
+        path = self.write(run_of(ACCURACY, rmse=1e-3), machine="simulator")
+        self.assertEqual(results.add(path, self.folder / "results").parent.name, "simulator")
+        with self.refused("simulator"):
+            results.read(self.write(run_of(ACCURACY, rmse=1e-3), run_of(STEP1), machine="simulator"))
 
     def test_refuses_to_mix_machines(self):
         self.write(run_of(STEP1))
@@ -161,6 +168,21 @@ class Quoting(Case):
             self.assertEqual(mended, f"It takes {self.span(words, want)} ms.")
             self.assertEqual(len(wrong), 1)
             self.assertEqual(self.quoted(mended), (mended, []))
+
+    def test_errors_have_ratios_and_a_table(self):
+        self.write(*(run_of(f"accuracy/{kind}/{who}/e4m3/d128/full/n1024", rmse=rmse, relative_rms=10 * rmse, batch=1, heads=4, rows=4096, label=who)
+                     for kind in ("normal", "outliers") for who, rmse in (("plain", 0.03), ("ch06/step3_block", 0.012))))
+        self.measured = results.load(self.folder)
+        names = [f"accuracy/outliers/{who}/e4m3/d128/full/n1024" for who in ("plain", "ch06/step3_block")]
+        mended, wrong = self.quoted(self.span(f"ratio {names[0]} {names[1]} rmse .1f"))
+        self.assertIn(">2.5<", mended)
+        self.assertIn("has no rmsd", self.quoted(self.span(f"ratio {names[0]} {names[1]} rmsd .1f"))[1][0][1])
+        mended, _ = self.quoted("<!-- table accuracy gpu -->\n<!-- /table -->")
+        self.assertIn("| Attention | Type | normal | outliers |", mended)
+        self.assertIn("| ch06/step3_block | e4m3 | 1.2e-02 (12.0 %) | 1.2e-02 (12.0 %) |", mended)
+        self.assertIn("N 1024", mended)
+        with self.refused("never measured on this machine"):
+            results.accuracy(results.load(self.folder / "nowhere"), "gpu")
 
     def test_a_tampered_number_is_found_with_its_line(self):
         _, wrong = self.quoted("one\n\ntwo " + self.span(f"{STEP2} ms .1f", "11.9"))
