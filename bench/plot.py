@@ -388,7 +388,7 @@ def accuracy(measured, folder):
     axes.invert_yaxis()
     axes.set(xscale="log", xlabel="RMS error over RMS of O", title="Accuracy against FP64")
     axes.grid(axis="x")
-    axes.legend(fontsize=8, loc="lower left", bbox_to_anchor=(0, 1.08), ncol=3, borderaxespad=0)
+    figure.legend(*axes.get_legend_handles_labels(), fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), ncol=3, borderaxespad=0)
     last = entries[-1]
     figure.supxlabel(f"Batch {last.values['batch']:.0f}, heads {last.values['heads']:.0f}, N {last.cell['seqlen']}, d {last.cell['head_dim']}, no mask. "
                      f"{last.context.get('gpu', 'The simulator')}; {last.context['date'][:10]}, commit {last.context['commit']}",

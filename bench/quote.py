@@ -160,7 +160,7 @@ def accuracy_table(measured, machine):
     text = row("Attention", "Type", *kinds) + row("---", "---", *["--:"] * len(kinds))
     for by_kind in found.values():
         entry = next(iter(by_kind.values()))
-        text += row(entry.label, entry.cell["dtype"], *(f"{by_kind[kind].values['rmse']:.1e} ({three_digits(100 * by_kind[kind].values['relative_rms'])} %)"
+        text += row(entry.label, entry.cell["dtype"], *(f"{by_kind[kind].values['rmse']:.2e} ({three_digits(100 * by_kind[kind].values['relative_rms'])} %)"
                                                         if kind in by_kind else "-" for kind in kinds))
     context, cell, values = entry.context, entry.cell, entry.values
     return text + (f"\nRMSE against FP64, and the same over the RMS of O. Batch {values['batch']:.0f}, heads {values['heads']:.0f}, N {cell['seqlen']}, "

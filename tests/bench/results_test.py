@@ -179,7 +179,7 @@ class Quoting(Case):
         self.assertIn("has no rmsd", self.quoted(self.span(f"ratio {names[0]} {names[1]} rmsd .1f"))[1][0][1])
         mended, _ = self.quoted("<!-- table accuracy gpu -->\n<!-- /table -->")
         self.assertIn("| Attention | Type | normal | outliers |", mended)
-        self.assertIn("| ch06/step3_block | e4m3 | 1.2e-02 (12.0 %) | 1.2e-02 (12.0 %) |", mended)
+        self.assertIn("| ch06/step3_block | e4m3 | 1.20e-02 (12.0 %) | 1.20e-02 (12.0 %) |", mended)
         self.assertIn("N 1024", mended)
         with self.refused("never measured on this machine"):
             results.accuracy(results.load(self.folder / "nowhere"), "gpu")
