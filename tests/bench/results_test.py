@@ -298,15 +298,15 @@ class Plotting(Case):
         source.mkdir()
         self.write(*(run_of(f"forward/ch01/step{step}/bf16/d{d}/{mask}/n{n}", n / step) for step in (1, 2) for d in (64, 128)
                      for mask in ("full", "causal") for n in (512, 4096)), skipped("forward/ch01/step1/bf16/d128/full/n8192"),
-                   *(run_of(f"forward/ch02/step1/f32/d64/full/n{n}", n) | {"bytes_per_second": None} for n in (512, 1024))
-                   ).rename(source / "a.json")
+                   *(run_of(f"forward/ch02/step1/f32/d64/full/n{n}", n) | {"bytes_per_second": None} for n in (512, 1024)),
+                   run_of(ACCURACY, rmse=1e-3, relative_rms=1e-2, batch=4, heads=16)).rename(source / "a.json")
         seen = []
         for name in ("first", "second"):
             done = subprocess.run([python, str(BENCH / "plot.py"), "--results", str(source), "--out", str(self.folder / name)],
                                   capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr)
             seen.append({path.name: path.read_bytes() for path in (self.folder / name).iterdir()})
-        self.assertCountEqual(seen[0], [f"{plot}.{kind}" for plot in ("ladder", "seqlen", "memory", "roofline", "host")
+        self.assertCountEqual(seen[0], [f"{plot}.{kind}" for plot in ("ladder", "seqlen", "memory", "roofline", "host", "accuracy")
                                         for kind in ("png", "svg")])
         self.assertEqual(seen[0], seen[1])
 
