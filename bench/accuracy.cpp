@@ -17,7 +17,6 @@
 #include "bench/reporter.h"
 #include "chapters/05_flash_attention_3/chapter.h"
 #include "chapters/06_fp8/chapter.h"
-#include "chapters/06_fp8/quantise.h"
 #include "common/attention/error.h"
 #include "common/attention/inputs.h"
 #include "common/attention/oracle.h"
@@ -123,33 +122,6 @@ Problem make_problem(const Shape& shape, InputKind kind) {
           .plain_fp8 = std::move(fp8)};
 }
 
-/// A tensor in e4m3 with its scales, and how it is made.
-struct Encoding {
-  Buffer bytes, scales;
-  Quantisation how;
-};
-
-/// Memory for one tensor of [batch, heads, rows, head_dim], not yet quantised.
-Encoding encoding_of(const Buffer& values, const Shape& shape, int heads, int rows, int rows_of_block,
-                     bool rotated) {
-  Encoding encoding;
-  encoding.how = {.dtype = DType::f16,
-                  .heads = shape.batch * heads,
-                  .rows = rows,
-                  .head_dim = shape.head_dim,
-                  .rows_of_scale = shape.scaling == Scaling::block ? rows_of_block : 0,
-                  .heads_of_scale = shape.batch * heads,
-                  .rotation = rotated ? std::optional(kRotationSeed) : std::nullopt,
-                  .values = values.data(),
-                  .encoded = nullptr,
-                  .scales = nullptr};
-  encoding.bytes = Buffer(Place::device, values.bytes() / size_of(DType::f16));
-  encoding.scales = Buffer(Place::device, scales_of(encoding.how) * sizeof(float));
-  encoding.how.encoded = encoding.bytes.data();
-  encoding.how.scales = static_cast<float*>(encoding.scales.data());
-  return encoding;
-}
-
 /// The median of some runs on a GPU; one run in the simulator, whose time is nobody's.
 double seconds_of(const std::function<void()>& work) {
   std::vector<double> seconds(device::machine() == device::Machine::gpu ? kTimedRuns : 1);
@@ -190,17 +162,28 @@ Result run(const Variant& variant, const Problem& problem) {
                   .o = o.data(),
                   .lse = static_cast<float*>(lse.data()),
                   .workspace = workspace.data()};
-  Encoding q, k, v;
+  Buffer q, k, v, q_scale, k_scale, v_scale;
   if (shape.dtype == DType::e4m3) {
-    q = encoding_of(problem.q, shape, shape.heads, shape.seqlen_q, kQueriesOfScale, variant.rotated);
-    k = encoding_of(problem.k, shape, shape.kv_heads, shape.seqlen_k, kKeysOfScale, variant.rotated);
-    v = encoding_of(problem.v, shape, shape.kv_heads, shape.seqlen_k, kKeysOfScale, false);
+    const auto allocate = [](Buffer& buffer, int64_t bytes) {
+      buffer = Buffer(Place::device, bytes);
+      return buffer.data();
+    };
+    const auto scales = [&](Buffer& buffer, int64_t count) {
+      return static_cast<float*>(allocate(buffer, count * sizeof(float)));
+    };
+    const Quantised to{.q = allocate(q, shape.q_elements()),
+                       .k = allocate(k, shape.k_elements()),
+                       .v = allocate(v, shape.k_elements()),
+                       .q_scale = scales(q_scale, shape.q_scales()),
+                       .k_scale = scales(k_scale, shape.k_scales()),
+                       .v_scale = scales(v_scale, shape.k_scales())};
     result.quantise_seconds = seconds_of([&] {
-      for (const Encoding* tensor : {&q, &k, &v}) quantise(tensor->how, nullptr);
+      quantise_fp8(shape, DType::f16, tensors.q, tensors.k, tensors.v, to, variant.rotated, kRotationSeed,
+                   nullptr);
     });
-    tensors.q = q.how.encoded, tensors.q_scale = q.how.scales;
-    tensors.k = k.how.encoded, tensors.k_scale = k.how.scales;
-    tensors.v = v.how.encoded, tensors.v_scale = v.how.scales;
+    tensors.q = to.q, tensors.q_scale = to.q_scale;
+    tensors.k = to.k, tensors.k_scale = to.k_scale;
+    tensors.v = to.v, tensors.v_scale = to.v_scale;
   }
   result.seconds = seconds_of([&] { variant.chapter->attention(shape, tensors, nullptr, variant.step); });
   std::vector<std::byte> bytes(o.bytes());

@@ -1,5 +1,6 @@
 #include "chapters/06_fp8/chapter.h"
 #include "chapters/06_fp8/launch.cuh"
+#include "chapters/06_fp8/quantise.h"
 #include "common/attention/cost.h"
 #include "common/device/dispatch.h"
 
@@ -41,6 +42,24 @@ int64_t workspace_bytes(const Shape& shape, int step) { return step == 5 && shap
 
 double memory_bytes(const Shape& shape, int) { return compulsory_bytes(shape); }
 
+/// Lengths from which, or up to which, another version is faster (measured on an H200).
+constexpr int kLongD128 = 2048, kLongD128Causal = 8192, kShortD64 = 512, kShortD64Causal = 1024;
+
+/// Step 5's version for a head dimension, a mask and a length.
+template <int kHeadDim, bool kCausal>
+void run_tuned(const Shape& shape, const Tensors& t, device::Stream stream) {
+  if constexpr (kHeadDim == 64) {
+    // Of a short sequence, tiles of 192 queries waste more above the diagonal than tiles of 128.
+    if (shape.seqlen_q <= (kCausal ? kShortD64Causal : kShortD64))
+      return run<ShortD64<kCausal ? 2 : 3, kCausal>>(shape, t, stream);
+  }
+  if constexpr (kHeadDim == 128) {
+    if (shape.seqlen_k >= (kCausal ? kLongD128Causal : kLongD128))
+      return run<LongD128<kCausal>>(shape, t, stream);
+  }
+  run<Fastest<kHeadDim, kCausal>>(shape, t, stream);
+}
+
 void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
   device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
     switch (step) {
@@ -52,8 +71,8 @@ void attention(const Shape& shape, const Tensors& tensors, device::Stream stream
       case 4:
         return run<BlockScaled<kHeadDim>>(shape, tensors, stream);
       default:
-        return shape.causal ? run<Fastest<kHeadDim, true>>(shape, tensors, stream)
-                            : run<Fastest<kHeadDim, false>>(shape, tensors, stream);
+        return shape.causal ? run_tuned<kHeadDim, true>(shape, tensors, stream)
+                            : run_tuned<kHeadDim, false>(shape, tensors, stream);
     }
   });
 }
@@ -89,5 +108,28 @@ const Chapter kFp8 = {
     .attention = attention,
     .preface = nullptr,
 };
+
+void quantise_fp8(const Shape& shape, DType from, const void* q, const void* k, const void* v,
+                  const Quantised& to, bool incoherent, uint32_t seed, device::Stream stream) {
+  const auto run = [&](const void* values, void* encoded, float* scales, int heads, int rows,
+                       int rows_of_block, bool rotated) {
+    const int heads_of_scale =
+        shape.scaling == Scaling::tensor ? shape.batch * heads : heads / shape.kv_heads;
+    quantise({.dtype = from,
+              .heads = shape.batch * heads,
+              .rows = rows,
+              .head_dim = shape.head_dim,
+              .rows_of_scale = shape.scaling == Scaling::block ? rows_of_block : 0,
+              .heads_of_scale = heads_of_scale,
+              .rotation = rotated ? std::optional<uint64_t>(seed) : std::nullopt,
+              .values = values,
+              .encoded = encoded,
+              .scales = scales},
+             stream);
+  };
+  run(q, to.q, to.q_scale, shape.heads, shape.seqlen_q, kQueriesOfScale, incoherent);
+  run(k, to.k, to.k_scale, shape.kv_heads, shape.seqlen_k, kKeysOfScale, incoherent);
+  run(v, to.v, to.v_scale, shape.kv_heads, shape.seqlen_k, kKeysOfScale, false);
+}
 
 }  // namespace flashbook

@@ -99,12 +99,9 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
 //| Tiles are 128 keys wide up to d = 128. At d = 256 they are 96: O takes 128 registers of a thread, and S and P must fit
 //| into the rest. A block scale belongs to 128 keys, so with block scales tiles there are 64 wide.
 
-constexpr int kConsumersOf(int head_dim) { return head_dim == 64 ? 3 : 2; }
-constexpr int kKeysOf(int head_dim) { return head_dim == 256 ? 96 : 128; }
-
-/// Step 5.
+/// Step 5 for sequences of middling length.
 template <int kHeadDim, bool kCausal>
-using Fastest = Fast<kHeadDim, kConsumersOf(kHeadDim), kKeysOf(kHeadDim), kCausal>;
+using Fastest = Fast<kHeadDim, kHeadDim == 64 ? 3 : 2, kHeadDim == 256 ? 96 : 128, kCausal>;
 
 /// Step 2: a block for each tile of queries, one loop for masked and unmasked tiles of keys.
 template <int kHeadDim>
@@ -126,6 +123,16 @@ template <int kHeadDim>
 struct BlockScaled : Overlapped<kHeadDim> {
   static constexpr int kKeys = kHeadDim == 256 ? 64 : 128;
   static constexpr bool kBlockScales = true;
+};
+
+/// Step 5 for long sequences of head_dim 128: wider tiles, fewer waits and maxima.
+template <bool kCausal>
+using LongD128 = Fast<128, 2, 160, kCausal>;
+
+/// Step 5 for short ones of head_dim 64, without turns: there are too few tiles to fall into step.
+template <int kConsumers, bool kCausal>
+struct ShortD64 : Fast<64, kConsumers, 128, kCausal> {
+  static constexpr bool kPingpong = false;
 };
 
 }  // namespace flashbook::fp8

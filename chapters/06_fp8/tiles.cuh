@@ -28,10 +28,19 @@ struct alignas(1024) Tile {
   static constexpr uint32_t kBytes = kRows * kColumns;
   unsigned char element[kColumns / kPanel][kRows][kPanel];  // [panel][row][column], pieces of a row exchanged
 
+  /// What the swizzle exchanges in every eighth row, from `row` on.
+  __host__ __device__ static constexpr uint32_t exchange(int row) {
+    return swizzled(kSwizzle, uint32_t(row % 8 * kPanel)) - row % 8 * kPanel;
+  }
+
+  /// From the first byte of a row to the 16 bytes that stand for those from `column` on.
+  __host__ __device__ static constexpr uint32_t column_bytes(int column, int row) {
+    return column / kPanel * (kRows * kPanel) + (column % kPanel ^ exchange(row));
+  }
+
   /// Where the 16 bytes of `row` from `column` on lie.
   __device__ __forceinline__ unsigned char* piece(int row, int column) {
-    return &element[0][0][0] + column / kPanel * (kRows * kPanel) +
-           swizzled(kSwizzle, uint32_t(row * kPanel + column % kPanel));
+    return &element[0][row][0] + column_bytes(column, row);
   }
 
   /// The tile's descriptor: the summed dimension runs along the rows.

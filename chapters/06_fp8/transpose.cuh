@@ -71,23 +71,42 @@ __device__ __forceinline__ void transpose_bytes(Tile<kHeadDim, kKeys>& transpose
 //| A block of 32 keys and 16 columns takes one load, four permutations, one store. Two warps share the 32 blocks of a tile
 //| of 128 x 128: about 150 instructions each, while the consumers' softmax of that tile takes some 400 of every warp.
 
-/// The same, one block of 32 keys and 16 columns after the other.
+//| `ldmatrix` answers after some 30 cycles, so a few loads are under way before the first result is permuted: as many as
+//| the producer has registers for. Addresses would cost more than the work: the swizzle is computed once, since it is the
+//| same for every eighth row, and what is left is additions of constants.
+
+/// How many blocks are loaded at a time: a divisor of `blocks`, at most `most`.
+__host__ __device__ constexpr int batch_of(int blocks, int most) {
+  return blocks % most == 0 ? most : batch_of(blocks, most - 1);
+}
+
+/// The same, 16 columns of a few times 32 keys at a time.
 template <int kKeys, int kHeadDim>
 __device__ __forceinline__ void transpose_matrices(Tile<kHeadDim, kKeys>& transposed,
                                                    Tile<kKeys, kHeadDim>& v, int warp) {
+  using From = Tile<kKeys, kHeadDim>;
+  using To = Tile<kHeadDim, kKeys>;
+  constexpr int kBatch = batch_of(kKeys / 32, 5);
   const int lane = threadIdx.x % 32, matrix = lane / 8, row = lane % 8;
+  const unsigned char* from = v.element[0][matrix * 8 + row];
+  unsigned char* to = transposed.element[0][matrix % 2 * 8 + row];
 #pragma unroll 1
   for (int column = warp * 16; column < kHeadDim; column += kTransposers * 16) {
+    const unsigned char* from_column = from + From::column_bytes(column, row);
 #pragma unroll
-    for (int key = 0; key < kKeys; key += 32) {
-      uint32_t in[4], out[4];
-      ldmatrix_x4_trans(in, v.piece(key + matrix * 8 + row, column));
+    for (int key = 0; key < kKeys; key += 32 * kBatch) {
+      uint32_t in[kBatch][4], out[4];
 #pragma unroll
-      for (int i = 0; i < 4; i += 2) {
-        out[i] = byte_permute<0x6420>(in[i], in[i + 1]);      // the even columns of 16 keys
-        out[i + 1] = byte_permute<0x7531>(in[i], in[i + 1]);  // the odd columns
+      for (int i = 0; i < kBatch; ++i) ldmatrix_x4_trans(in[i], from_column + (key + 32 * i) * From::kPanel);
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; j += 2) {
+          out[j] = byte_permute<0x6420>(in[i][j], in[i][j + 1]);      // the even columns of 16 keys
+          out[j + 1] = byte_permute<0x7531>(in[i][j], in[i][j + 1]);  // the odd columns
+        }
+        stmatrix_x4(to + column * To::kPanel + To::column_bytes(key + 32 * i + matrix / 2 * 16, row), out);
       }
-      stmatrix_x4(transposed.piece(column + matrix % 2 * 8 + row, key + matrix / 2 * 16), out);
     }
   }
 }

@@ -140,6 +140,7 @@ TEST_F(ChapterTest, ExactScoresOfTenThousandStayWithinTheBounds) {
       Inputs inputs = make_inputs(shape, InputKind::normal, 9);
       std::fill(inputs.q.begin(), inputs.q.end(), 25.0f);
       std::fill(inputs.k.begin(), inputs.k.end(), 25.0f);
+      round_inputs(shape, inputs);  // e4m3 has 24, and scores of 9216
       expect_right(shape, inputs);
     }
 }
