@@ -116,7 +116,13 @@ int flashbook_attention(int chapter, int step, const FlashbookShape* shape, cons
       if (pointer == nullptr) throw InputError("a tensor is null: q, k, v, o and lse are all needed");
     if (const int64_t bytes = found.workspace_bytes(problem, step); bytes > 0 && given.workspace == nullptr)
       throw InputError("workspace is null: this step needs " + std::to_string(bytes) + " bytes");
-    found.attention(problem, {given.q, given.k, given.v, given.o, given.lse, given.workspace},
+    found.attention(problem,
+                    {.q = given.q,
+                     .k = given.k,
+                     .v = given.v,
+                     .o = given.o,
+                     .lse = given.lse,
+                     .workspace = given.workspace},
                     static_cast<device::Stream>(stream), step);
   });
 }

@@ -21,17 +21,20 @@ constexpr int kLeastRuns = 3, kMostRuns = 300;
 constexpr double kMemoryMargin = 512e6;  // left to the L2 flush's buffer and to the driver
 constexpr uint64_t kSeed = 1;
 
-/// Q, K, V are taken as given; the rest of a call's memory, and the call.
+/// Q, K, V and their scales are taken as given; the rest of a call's memory, and the call.
 class Call {
  public:
-  Call(const Cell& cell, const Buffer& q, const Buffer& k, const Buffer& v)
+  Call(const Cell& cell, const Tensors& inputs)
       : cell_(cell),
         o_(place(), cell.shape.q_elements() * size_of(output_type(cell.shape.dtype))),
         lse_(place(), cell.shape.q_rows() * sizeof(float)),
         free_before_(memory_free()),
         workspace_(place(), cell.chapter->workspace_bytes(cell.shape, cell.step)),
-        tensors_{q.data(),         k.data(), v.data(), o_.data(), static_cast<float*>(lse_.data()),
-                 workspace_.data()} {}
+        tensors_(inputs) {
+    tensors_.o = o_.data();
+    tensors_.lse = static_cast<float*>(lse_.data());
+    tensors_.workspace = workspace_.data();
+  }
 
   void run() const { cell_.chapter->attention(cell_.shape, tensors_, nullptr, cell_.step); }
 
@@ -126,14 +129,24 @@ const Meter::StoredInputs& Meter::inputs_for(const Cell& cell) {
     return *inputs_;  // random numbers are random in any shape
   inputs_.reset();    // frees the memory before it is asked for again
   Inputs host = make_inputs(shape, InputKind::normal, kSeed);
-  const auto upload = [&](const std::vector<float>& values) {
-    const std::vector<std::byte> bytes = encode(shape.dtype, values);
+  const EncodedInputs encoded = encode_inputs(shape, host);
+  const auto upload = [&](std::span<const std::byte> bytes) {
     Buffer buffer(place, bytes.size());
     buffer.upload(bytes);
     return buffer;
   };
-  Buffer q = upload(host.q), k = upload(host.k), v = upload(host.v);
-  inputs_ = StoredInputs{place, shape, std::move(host), std::move(q), std::move(k), std::move(v)};
+  const auto upload_scales = [&](const Encoded& tensor) {
+    return upload(std::as_bytes(std::span(tensor.scales)));
+  };
+  inputs_ = StoredInputs{place,
+                         shape,
+                         std::move(host),
+                         upload(encoded.q.bytes),
+                         upload(encoded.k.bytes),
+                         upload(encoded.v.bytes),
+                         upload_scales(encoded.q),
+                         upload_scales(encoded.k),
+                         upload_scales(encoded.v)};
   return *inputs_;
 }
 
@@ -160,7 +173,12 @@ void Meter::measure_right(const Cell& cell, Measurement& result) {
   if (!result.skipped.empty()) return;
 
   const Reference reference = make_reference(shape, inputs.host, sample_rows(shape, kCheckedRows, kSeed));
-  const Call call(cell, inputs.q, inputs.k, inputs.v);
+  const Call call(cell, {.q = inputs.q.data(),
+                         .k = inputs.k.data(),
+                         .v = inputs.v.data(),
+                         .q_scale = static_cast<const float*>(inputs.q_scale.data()),
+                         .k_scale = static_cast<const float*>(inputs.k_scale.data()),
+                         .v_scale = static_cast<const float*>(inputs.v_scale.data())});
   result.kernels = device::resources_of_kernels([&] { call.run_to_the_end(); });
   result.tensor_bytes = compulsory_bytes(shape);
   result.workspace_bytes = double(cell.chapter->workspace_bytes(shape, cell.step));

@@ -43,7 +43,7 @@ class Meter {
     device::Place place;
     Shape shape;
     Inputs host;
-    device::Buffer q, k, v;
+    device::Buffer q, k, v, q_scale, k_scale, v_scale;
   };
 
   const StoredInputs& inputs_for(const Cell& cell);

@@ -7,7 +7,8 @@ A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!
     Fields: tflops, ms, gbps, gbytes (moved, by the cost model; of ncu/... as counted), workspace (GB beyond inputs and outputs), of ncu/...
     also model_gbytes, l2_gbytes (between multiprocessors and L2), l2_model_gbytes,
     raced_tflops, raced_share (of what the tensor cores do at the highest clock): of the newest time in turn with cuDNN;
-    error, or any counter of the result. The last word is a Python format. `num ratio A B .1f` is how many times as long A takes as B.
+    error, or any counter of the result. The last word is a Python format. `num ratio A B .1f` is how many times as long A takes as B,
+    `num ratio A B rmse .1f` how many times as much rmse it has, or of any counter.
 A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at one shape, with the peers
            <!-- table host --> ... <!-- /table -->        the steps of the chapters on the CPU
            <!-- table golden --> ... <!-- /table -->      how many golden cases there are of each family of instructions
@@ -15,6 +16,7 @@ A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at
            <!-- table steps 05 4096 --> ... <!-- /table --> every step of a chapter at every head_dim and mask, and the peers
            <!-- table against 05 5 --> ... <!-- /table --> a step in turn with cuDNN, and against FlashAttention-3 by that one's ratio to cuDNN
            <!-- table ablation 05 --> ... <!-- /table -->  a chapter's last step with one switch turned at a time
+           <!-- table accuracy gpu --> ... <!-- /table --> errors of attention in f16 and FP8; `accuracy simulator`: in the simulator
 Examples in code are left alone. With --check nothing is written: exit code 1 if a page differs from the results, or quotes what was
 never measured. A place that waits for a first measurement holds "…" and is right until there is one.
 """
@@ -69,6 +71,12 @@ def number(words, measured):
     """The text of a `num` span."""
     if len(words) == 4 and words[0] == "ratio":
         value = measured.ratio(words[1], words[2])
+    elif len(words) == 5 and words[0] == "ratio":
+        entries = [measured.measured(name) for name in words[1:3]]
+        for entry in entries:
+            if words[3] not in entry.values:
+                raise Refused(f"{entry.name} has no {words[3]}: it has {', '.join(sorted(entry.values))}")
+        value = entries[0].values[words[3]] / entries[1].values[words[3]]
     elif len(words) == 3:
         name, field = words[:2]
         elsewhere = results.carried_over()
@@ -86,7 +94,7 @@ def number(words, measured):
             except KeyError as missing:
                 raise Refused(f"{name} has no {missing}, which {field} needs") from None
     else:
-        raise Refused("a number is `num NAME FIELD FORMAT` or `num ratio NAME NAME FORMAT`")
+        raise Refused("a number is `num NAME FIELD FORMAT`, `num ratio NAME NAME FORMAT` or `num ratio NAME NAME FIELD FORMAT`")
     try:
         return format(value, words[-1])
     except ValueError:
@@ -237,6 +245,21 @@ def ablation_table(measured, chapter):
     return text + f"\nTimes as fast as step 5 as it is, in turn in one process; below 1 the switch pays as it stands. {measured.origin()}.\n"
 
 
+def accuracy_table(measured, machine):
+    """RMSE, and the relative RMS error, of every variant of the study of accuracy, by kind of inputs."""
+    found = results.accuracy(measured, machine)
+    kinds = list(dict.fromkeys(kind for by_kind in found.values() for kind in by_kind))
+    text = row("Attention", "Type", *kinds) + row("---", "---", *["--:"] * len(kinds))
+    for by_kind in found.values():
+        entry = next(iter(by_kind.values()))
+        text += row(entry.label, entry.cell["dtype"], *(f"{by_kind[kind].values['rmse']:.2e} ({three_digits(100 * by_kind[kind].values['relative_rms'])} %)"
+                                                        if kind in by_kind else "-" for kind in kinds))
+    context, cell, values = entry.context, entry.cell, entry.values
+    return text + (f"\nRMSE against FP64, and the same over the RMS of O. Batch {values['batch']:.0f}, heads {values['heads']:.0f}, N {cell['seqlen']}, "
+                   f"head_dim {cell['head_dim']}, no mask, {values['rows']:.0f} rows. {context.get('gpu', 'The simulator')}; "
+                   f"{context['date'][:10]}, commit {context['commit']}.\n")
+
+
 GOLDEN = results.ROOT / "tests" / "simulator" / "golden_h200.txt"
 
 
@@ -256,7 +279,7 @@ def golden_table(_):
 
 
 TABLES = {"ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "steps": steps_table,
-          "against": against_table, "ablation": ablation_table}
+          "against": against_table, "ablation": ablation_table, "accuracy": accuracy_table}
 
 
 def table(words, measured):

@@ -17,7 +17,7 @@ namespace {
 
 /// The options as the user wrote them. Numbers stay text until their names can be said in the error.
 struct Words {
-  std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale;
+  std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling;
   std::string step = "all", device = "auto", check = "auto", reps, seed = "1";
   std::string q, k, v, output, lse, json;
   bool causal = false, list = false;
@@ -68,6 +68,17 @@ DType dtype_of(const std::string& text, const Chapter& chapter) {
     throw InputError("--dtype is '" + text + "': chapter " + std::to_string(chapter.number) + " takes " +
                      names_of(chapter.dtypes));
   return *type;
+}
+
+/// Set before inputs are read, which are rounded as it says.
+Scaling scaling_of(const std::string& text, const Chapter& chapter) {
+  if (!text.empty() &&
+      std::find(chapter.dtypes.begin(), chapter.dtypes.end(), DType::e4m3) == chapter.dtypes.end())
+    throw InputError("--scaling is for e4m3, which chapter " + std::to_string(chapter.number) +
+                     " does not take: leave it out");
+  for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block})
+    if (text.empty() || text == name_of(scaling)) return scaling;
+  throw InputError("--scaling is '" + text + "': give tensor, head or block");
 }
 
 std::vector<int> steps_of(const std::string& text, const Chapter& chapter) {
@@ -188,12 +199,11 @@ void read_inputs(const Words& words, const Chapter& chapter, Options& options) {
     shape.dtype = q.dtype;
   }
   Inputs inputs{std::move(q.values), std::move(k.values), std::move(v.values)};
-  for (auto* values : {&inputs.q, &inputs.k, &inputs.v}) {
-    round_to(shape.dtype, *values);
+  round_inputs(shape, inputs);
+  for (auto* values : {&inputs.q, &inputs.k, &inputs.v})
     if (!all_finite(*values))
       throw InputError("the files hold values beyond the range of " + std::string(name_of(shape.dtype)) +
                        ": choose another --dtype");
-  }
   options.inputs = std::move(inputs);
 }
 
@@ -208,6 +218,7 @@ void fill_shape(const Words& words, const Chapter& chapter, Options& options) {
   if (!words.seqlen_k.empty()) shape.seqlen_k = count("--seqlen-k", words.seqlen_k);
   if (!words.head_dim.empty()) shape.head_dim = count("--head-dim", words.head_dim);
   if (!words.dtype.empty()) shape.dtype = dtype_of(words.dtype, chapter);
+  shape.scaling = scaling_of(words.scaling, chapter);
 }
 
 }  // namespace
@@ -228,6 +239,8 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
   app.add_option("--dtype", words.dtype, "Element type: " + names_of(chapter.dtypes))->type_name("TYPE");
   app.add_option("--scale", words.scale, "Factor on the scores (default: 1 / sqrt(head_dim))")
       ->type_name("X");
+  app.add_option("--scaling", words.scaling, "Of e4m3, a scale per tensor (default), head or block of rows")
+      ->type_name("WHAT");
   app.add_option("--step", words.step, "Which step, or all (default)")->type_name("N");
   app.add_option("--device", words.device,
                  "auto (default), gpu or sim: refuse to run if this build is for the other")

@@ -31,20 +31,26 @@ constexpr double kTimingSeconds = 2;  // for all runs of a step, unless --reps s
 class Call {
  public:
   Call(const Chapter& chapter, const Shape& shape, const Inputs& inputs, int step)
-      : chapter_(chapter),
-        shape_(shape),
-        step_(step),
-        q_(upload(inputs.q)),
-        k_(upload(inputs.k)),
-        v_(upload(inputs.v)) {
+      : chapter_(chapter), shape_(shape), step_(step) {
+    const EncodedInputs encoded = encode_inputs(shape, inputs);
+    q_ = upload(encoded.q.bytes), q_scale_ = upload(std::as_bytes(std::span(encoded.q.scales)));
+    k_ = upload(encoded.k.bytes), k_scale_ = upload(std::as_bytes(std::span(encoded.k.scales)));
+    v_ = upload(encoded.v.bytes), v_scale_ = upload(std::as_bytes(std::span(encoded.v.scales)));
     o_ = Buffer(chapter.runs_on, shape.q_elements() * size_of(output_type(shape.dtype)));
     lse_ = Buffer(chapter.runs_on, shape.q_rows() * sizeof(float));
     workspace_ = Buffer(chapter.runs_on, chapter.workspace_bytes(shape, step));
   }
 
   void run() const {
-    const Tensors tensors{q_.data(),        k_.data(), v_.data(), o_.data(), static_cast<float*>(lse_.data()),
-                          workspace_.data()};
+    const Tensors tensors{.q = q_.data(),
+                          .k = k_.data(),
+                          .v = v_.data(),
+                          .o = o_.data(),
+                          .lse = static_cast<float*>(lse_.data()),
+                          .workspace = workspace_.data(),
+                          .q_scale = static_cast<const float*>(q_scale_.data()),
+                          .k_scale = static_cast<const float*>(k_scale_.data()),
+                          .v_scale = static_cast<const float*>(v_scale_.data())};
     chapter_.attention(shape_, tensors, nullptr, step_);
   }
 
@@ -81,8 +87,7 @@ class Call {
   }
 
  private:
-  Buffer upload(const std::vector<float>& values) const {
-    const std::vector<std::byte> bytes = encode(shape_.dtype, values);
+  Buffer upload(std::span<const std::byte> bytes) const {
     Buffer buffer(chapter_.runs_on, bytes.size());
     buffer.upload(bytes);
     return buffer;
@@ -91,8 +96,8 @@ class Call {
   const Chapter& chapter_;
   Shape shape_;
   int step_;
-  Buffer q_, k_, v_, o_, lse_,
-      workspace_;  // fresh buffers are poisoned: what a kernel does not write stays NaN
+  // Fresh buffers are poisoned: what a kernel does not write stays NaN.
+  Buffer q_, k_, v_, q_scale_, k_scale_, v_scale_, o_, lse_, workspace_;
 };
 
 /// Bytes of memory this process can still take.
@@ -185,7 +190,8 @@ std::optional<Before> run_before(const Shape& shape, const Inputs& inputs, const
     report.before = "not compared with chapter " + std::to_string(before.number) + ": " + reason;
     return std::nullopt;
   };
-  if (std::find(before.dtypes.begin(), before.dtypes.end(), shape.dtype) == before.dtypes.end())
+  const Shape taken = as_taken_by(before, shape);
+  if (std::find(before.dtypes.begin(), before.dtypes.end(), taken.dtype) == before.dtypes.end())
     return skip("it does not take " + std::string(name_of(shape.dtype)));
   const int step = int(before.steps.size());
   const bool gpu = before.runs_on == Place::device && device::machine() == device::Machine::gpu;
@@ -195,7 +201,7 @@ std::optional<Before> run_before(const Shape& shape, const Inputs& inputs, const
   const double group_flops = flops(leading_groups(shape, 1));
   const int groups = int(std::clamp(budget / std::max(group_flops, 1.0), 1.0, double(all_groups)));
   if (group_flops > 20 * budget) return skip("one head of this shape takes it minutes");
-  const Shape part = leading_groups(shape, groups);
+  const Shape part = leading_groups(taken, groups);
   if (const std::string reason = before.why_not(part, step); !reason.empty()) return skip(reason);
 
   const auto front = [](const std::vector<float>& values, int64_t count) {
@@ -235,6 +241,13 @@ void name_machine(const Chapter& chapter, Report& report) {
 }
 
 }  // namespace
+
+Shape as_taken_by(const Chapter& chapter, const Shape& shape) {
+  Shape taken = shape;
+  if (std::find(chapter.dtypes.begin(), chapter.dtypes.end(), shape.dtype) == chapter.dtypes.end())
+    taken.dtype = output_type(shape.dtype);
+  return taken;
+}
 
 Outputs run_once(const Chapter& chapter, const Shape& shape, const Inputs& inputs, int step) {
   const Call call(chapter, shape, inputs, step);

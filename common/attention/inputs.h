@@ -11,14 +11,15 @@ namespace flashbook {
 enum class InputKind {
   normal,        ///< N(0, 1)
   outliers,      ///< N(0, 1) + N(0, 100) * Bernoulli(0.001), FlashAttention-3's model (arXiv 2407.08608, 4.3)
+  channels,      ///< N(0, 1), and +-10 more in head_dim / 32 columns of a head, the same of Q and of K
   large_scores,  ///< scaled scores reach +-1e4: exp overflows unless the maximum is subtracted
   one_hot,       ///< each query matches one key so strongly that the softmax is 1 there and 0 elsewhere
   all_equal,     ///< every element of a tensor has one value: the softmax is uniform
 };
 
-/// Inputs of `shape`, rounded to shape.dtype. The same seed gives the same values on every machine and with
-/// any number of threads; `seed` and the element's index determine a value. What is too
-/// large for a type becomes its largest value.
+/// Inputs of `shape`, rounded to shape.dtype, as round_inputs does. The same seed gives the same values on
+/// every machine and with any number of threads; `seed` and the element's index determine a value. What is
+/// too large for a type becomes its largest value.
 Inputs make_inputs(const Shape& shape, InputKind kind, uint64_t seed);
 
 }  // namespace flashbook

@@ -41,6 +41,22 @@ void require_addressable(const char* options, int batch, int heads, int seqlen, 
 
 }  // namespace
 
+std::string name_of(Scaling scaling) {
+  return scaling == Scaling::tensor ? "tensor" : scaling == Scaling::head ? "head" : "block";
+}
+
+int64_t Shape::q_scale_of(int64_t row) const {
+  const int64_t head = row / seqlen_q, blocks = (seqlen_q + kQueriesOfScale - 1) / kQueriesOfScale;
+  if (scaling == Scaling::block) return head * blocks + row % seqlen_q / kQueriesOfScale;
+  return scaling == Scaling::head ? head / (heads / kv_heads) : 0;
+}
+
+int64_t Shape::k_scale_of(int64_t row) const {
+  const int64_t head = row / seqlen_k, blocks = (seqlen_k + kKeysOfScale - 1) / kKeysOfScale;
+  if (scaling == Scaling::block) return head * blocks + row % seqlen_k / kKeysOfScale;
+  return scaling == Scaling::head ? head : 0;
+}
+
 int Shape::visible_keys(int query) const {
   if (!causal) return seqlen_k;
   return int(std::clamp<int64_t>(int64_t(query) + seqlen_k - seqlen_q + 1, 0, seqlen_k));
@@ -78,6 +94,7 @@ std::string describe(const Shape& shape) {
   text << ", N " << shape.seqlen_q;
   if (shape.seqlen_k != shape.seqlen_q) text << " x " << shape.seqlen_k;
   text << ", d " << shape.head_dim << (shape.causal ? ", causal, " : ", full, ") << name_of(shape.dtype);
+  if (shape.dtype == DType::e4m3) text << ", a scale per " << name_of(shape.scaling);
   if (shape.scale != default_scale(shape.head_dim)) text << ", scale " << shape.scale;
   return text.str();
 }

@@ -8,6 +8,19 @@
 
 namespace flashbook {
 
+/// Which elements of an e4m3 tensor share a scale, the factor that their encodings are multiplied by.
+enum class Scaling {
+  tensor,  ///< all
+  head,    ///< those of a key head, and the queries that read it
+  block    ///< 64 rows of Q, 128 rows of K or V
+};
+
+constexpr int kQueriesOfScale = 64;  ///< rows of Q that share a scale in Scaling::block
+constexpr int kKeysOfScale = 128;    ///< rows of K, and of V
+
+/// The name used on the command line: "tensor", "head", "block".
+std::string name_of(Scaling scaling);
+
 /// One attention problem. Tensors are `[batch, heads, seqlen, head_dim]`, rows contiguous: Q and O have
 /// `heads` and `seqlen_q`, K and V have `kv_heads` and `seqlen_k`. The log-sum-exp is a number per row of O.
 struct Shape {
@@ -19,12 +32,20 @@ struct Shape {
   int head_dim = 64;    ///< 64, 128 or 256
   bool causal = false;  ///< bottom-right aligned: query i sees keys 0 ... i + seqlen_k - seqlen_q
   DType dtype = DType::bf16;
-  float scale = 0.125f;  ///< factor on the scores; by default 1 / sqrt(head_dim)
+  float scale = 0.125f;               ///< factor on the scores; by default 1 / sqrt(head_dim)
+  Scaling scaling = Scaling::tensor;  ///< of e4m3; other types have no scales
 
   int64_t q_rows() const { return int64_t(batch) * heads * seqlen_q; }     ///< rows of Q, O and log-sum-exp
   int64_t k_rows() const { return int64_t(batch) * kv_heads * seqlen_k; }  ///< rows of K and of V
   int64_t q_elements() const { return q_rows() * head_dim; }               ///< elements of Q and of O
   int64_t k_elements() const { return k_rows() * head_dim; }               ///< elements of K and of V
+
+  /// How many scales Q has: [1], [batch, kv_heads] or [batch, heads, blocks of 64 rows].
+  int64_t q_scales() const { return q_scale_of(q_rows() - 1) + 1; }
+  /// How many scales K has, and V: [1], [batch, kv_heads] or [batch, kv_heads, blocks of 128 rows].
+  int64_t k_scales() const { return k_scale_of(k_rows() - 1) + 1; }
+  int64_t q_scale_of(int64_t row) const;  ///< which scale a row of Q has
+  int64_t k_scale_of(int64_t row) const;  ///< which scale a row of K or V has
 
   /// How many keys query row `query` sees: keys 0 ... visible_keys - 1. Zero if it sees none.
   int visible_keys(int query) const;

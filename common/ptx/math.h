@@ -18,4 +18,18 @@ __device__ __forceinline__ float exp2_approx(float x) {
 #endif
 }
 
+/// Four of the eight bytes of two registers: digit i of the selector, counted from the right, says which byte
+/// becomes byte i; 0 to 3 are those of `low`, 4 to 7 those of `high`. (PTX ISA, prmt.b32)
+template <uint32_t kSelector>
+__device__ __forceinline__ uint32_t byte_permute(uint32_t low, uint32_t high) {
+#ifdef __CUDACC__
+  return __byte_perm(low, high, kSelector);
+#else
+  const uint64_t both = uint64_t(high) << 32 | low;
+  uint32_t result = 0;
+  for (int i = 0; i < 4; ++i) result |= uint32_t(both >> (8 * (kSelector >> 4 * i & 7)) & 0xff) << (8 * i);
+  return result;
+#endif
+}
+
 }  // namespace flashbook

@@ -19,6 +19,7 @@ import results
 from results import Refused
 
 STEP1, STEP2 = (f"forward/ch01/step{step}/bf16/d128/full/n4096" for step in (1, 2))
+ACCURACY = "accuracy/outliers/ch06/step3_block/e4m3/d128/full/n4096"
 CUDNN = "forward/cudnn/bf16/d128/full/n4096"
 
 
@@ -99,6 +100,12 @@ class Reading(Case):
         with self.refused("simulator"):
             results.read(path)
 
+    def test_takes_accuracy_from_the_simulator_into_a_folder_of_its_own(self):
+        path = self.write(run_of(ACCURACY, rmse=1e-3), machine="simulator")
+        self.assertEqual(results.add(path, self.folder / "results").parent.name, "simulator")
+        with self.refused("simulator"):
+            results.read(self.write(run_of(ACCURACY, rmse=1e-3), run_of(STEP1), machine="simulator"))
+
     def test_refuses_to_mix_machines(self):
         self.write(run_of(STEP1))
         self.write(run_of(STEP1), gpu="NVIDIA H100 80GB HBM3")
@@ -172,6 +179,21 @@ class Quoting(Case):
             self.assertEqual(mended, f"It takes {self.span(words, want)} ms.")
             self.assertEqual(len(wrong), 1)
             self.assertEqual(self.quoted(mended), (mended, []))
+
+    def test_errors_have_ratios_and_a_table(self):
+        self.write(*(run_of(f"accuracy/{kind}/{who}/e4m3/d128/full/n1024", rmse=rmse, relative_rms=10 * rmse, batch=1, heads=4, rows=4096, label=who)
+                     for kind in ("normal", "outliers") for who, rmse in (("plain", 0.03), ("ch06/step3_block", 0.012))))
+        self.measured = results.load(self.folder)
+        names = [f"accuracy/outliers/{who}/e4m3/d128/full/n1024" for who in ("plain", "ch06/step3_block")]
+        mended, wrong = self.quoted(self.span(f"ratio {names[0]} {names[1]} rmse .1f"))
+        self.assertIn(">2.5<", mended)
+        self.assertIn("has no rmsd", self.quoted(self.span(f"ratio {names[0]} {names[1]} rmsd .1f"))[1][0][1])
+        mended, _ = self.quoted("<!-- table accuracy gpu -->\n<!-- /table -->")
+        self.assertIn("| Attention | Type | normal | outliers |", mended)
+        self.assertIn("| ch06/step3_block | e4m3 | 1.20e-02 (12.0 %) | 1.20e-02 (12.0 %) |", mended)
+        self.assertIn("N 1024", mended)
+        with self.refused("never measured on this machine"):
+            results.accuracy(results.load(self.folder / "nowhere"), "gpu")
 
     def test_a_tampered_number_is_found_with_its_line(self):
         _, wrong = self.quoted("one\n\ntwo " + self.span(f"{STEP2} ms .1f", "11.9"))
@@ -319,15 +341,15 @@ class Plotting(Case):
         source.mkdir()
         self.write(*(run_of(f"forward/ch01/step{step}/bf16/d{d}/{mask}/n{n}", n / step) for step in (1, 2) for d in (64, 128)
                      for mask in ("full", "causal") for n in (512, 4096)), skipped("forward/ch01/step1/bf16/d128/full/n8192"),
-                   *(run_of(f"forward/ch02/step1/f32/d64/full/n{n}", n) | {"bytes_per_second": None} for n in (512, 1024))
-                   ).rename(source / "a.json")
+                   *(run_of(f"forward/ch02/step1/f32/d64/full/n{n}", n) | {"bytes_per_second": None} for n in (512, 1024)),
+                   run_of(ACCURACY, rmse=1e-3, relative_rms=1e-2, batch=4, heads=16)).rename(source / "a.json")
         seen = []
         for name in ("first", "second"):
             done = subprocess.run([python, str(BENCH / "plot.py"), "--results", str(source), "--out", str(self.folder / name)],
                                   capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr)
             seen.append({path.name: path.read_bytes() for path in (self.folder / name).iterdir()})
-        self.assertCountEqual(seen[0], [f"{plot}.{kind}" for plot in ("ladder", "seqlen", "memory", "roofline", "host")
+        self.assertCountEqual(seen[0], [f"{plot}.{kind}" for plot in ("ladder", "seqlen", "memory", "roofline", "host", "accuracy")
                                         for kind in ("png", "svg")])
         self.assertEqual(seen[0], seen[1])
 

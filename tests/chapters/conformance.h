@@ -38,7 +38,8 @@ inline void expect_right(const Shape& shape, const Inputs& inputs) {
   const Reference reference = make_reference(shape, inputs, all_rows(shape));
   Outputs before;
   if (chapter_before != nullptr)
-    before = run_once(*chapter_before, shape, inputs, int(chapter_before->steps.size()));
+    before = run_once(*chapter_before, as_taken_by(*chapter_before, shape), inputs,
+                      int(chapter_before->steps.size()));
   for (int step = 1; step <= int(chapter_under_test.steps.size()); ++step) {
     SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(shape));
     ASSERT_EQ(chapter_under_test.why_not(shape, step), "");
@@ -139,6 +140,7 @@ TEST_F(ChapterTest, ExactScoresOfTenThousandStayWithinTheBounds) {
       Inputs inputs = make_inputs(shape, InputKind::normal, 9);
       std::fill(inputs.q.begin(), inputs.q.end(), 25.0f);
       std::fill(inputs.k.begin(), inputs.k.end(), 25.0f);
+      round_inputs(shape, inputs);  // e4m3 has 24, and scores of 9216
       expect_right(shape, inputs);
     }
 }
@@ -170,8 +172,9 @@ TEST_P(Properties, ValuesOfOneGiveOne) {
   Inputs inputs = make_inputs(shape(), InputKind::normal, 5);
   std::fill(inputs.v.begin(), inputs.v.end(), 1.0f);
   const Outputs outputs = run_once(chapter_under_test, shape(), inputs, step());
-  for (float value : outputs.o)
-    ASSERT_NEAR(value, 1.0f, 4e-3f);  // the sum of up to 150 rounded probabilities
+  // The sum of up to 150 rounded probabilities; a probability rounded to e4m3 is off by a 16th at worst.
+  const float tolerance = shape().dtype == DType::e4m3 ? 0.0625f : 4e-3f;
+  for (float value : outputs.o) ASSERT_NEAR(value, 1.0f, tolerance);
 }
 
 TEST_P(Properties, KeysInAnotherOrderGiveTheSame) {

@@ -1,0 +1,135 @@
+#include "chapters/06_fp8/chapter.h"
+#include "chapters/06_fp8/launch.cuh"
+#include "chapters/06_fp8/quantise.h"
+#include "common/attention/cost.h"
+#include "common/device/dispatch.h"
+
+namespace flashbook {
+namespace {
+
+using namespace fp8;
+
+constexpr Step kSteps[] = {
+    {"FP8 straight",
+     "Products of e4m3 tiles, V transposed byte by byte by the producer, keys permuted so that P needs no "
+     "shuffle."},
+    {"transposition overlapped",
+     "V turned by ldmatrix, byte permutations and stmatrix, chapter 5's overlap, and an offset that uses "
+     "e4m3's "
+     "range for P."},
+    {"block scales", "A scale for each tile of Q, K and V, the values' as a bias of the scores."},
+    {"incoherent processing",
+     "Q and K times a random orthogonal matrix before they are quantised; the attention is that of step 3."},
+    {"fast", "Chapter 5's last step: blocks that stay, lazy rescaling, loops split by mask, stores by TMA."},
+};
+constexpr DType kTypes[] = {DType::e4m3};
+
+constexpr int64_t kMaxGridX = 2147483647;
+constexpr int kFirstBlockScaled = 3, kLastBlockScaled = 4;
+
+std::string why_not(const Shape& shape, int step) {
+  if (shape.dtype != DType::e4m3) return "chapter 6 takes e4m3: choose it with --dtype";
+  if (shape.scaling == Scaling::block && (step < kFirstBlockScaled || step > kLastBlockScaled))
+    return "this step has one scale a head: steps 3 and 4 take --scaling block, others tensor and head";
+  if (query_tiles(shape, 2 * kRowsOfWarpgroup) > kMaxGridX)
+    return "batch * heads * seqlen / 128 is at most 2^31 - 1, what a grid has in x: split the batch with "
+           "--batch";
+  return "";
+}
+
+/// Step 5 under a causal mask hands out tiles by a counter.
+int64_t workspace_bytes(const Shape& shape, int step) { return step == 5 && shape.causal ? sizeof(int) : 0; }
+
+double memory_bytes(const Shape& shape, int) { return compulsory_bytes(shape); }
+
+/// Lengths from which, or up to which, another version is faster (measured on an H200).
+constexpr int kLongD128 = 2048, kLongD128Causal = 8192, kShortD64 = 512, kShortD64Causal = 1024;
+
+/// Step 5's version for a head dimension, a mask and a length.
+template <int kHeadDim, bool kCausal>
+void run_tuned(const Shape& shape, const Tensors& t, device::Stream stream) {
+  if constexpr (kHeadDim == 64) {
+    // Of a short sequence, tiles of 192 queries waste more above the diagonal than tiles of 128.
+    if (shape.seqlen_q <= (kCausal ? kShortD64Causal : kShortD64))
+      return run<ShortD64<kCausal ? 2 : 3, kCausal>>(shape, t, stream);
+  }
+  if constexpr (kHeadDim == 128) {
+    if (shape.seqlen_k >= (kCausal ? kLongD128Causal : kLongD128))
+      return run<LongD128<kCausal>>(shape, t, stream);
+  }
+  run<Fastest<kHeadDim, kCausal>>(shape, t, stream);
+}
+
+void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
+  device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+    switch (step) {
+      case 1:
+        return run<Straight<kHeadDim>>(shape, tensors, stream);
+      case 2:
+        return run<Overlapped<kHeadDim>>(shape, tensors, stream);
+      case 3:
+      case 4:
+        return run<BlockScaled<kHeadDim>>(shape, tensors, stream);
+      default:
+        return shape.causal ? run_tuned<kHeadDim, true>(shape, tensors, stream)
+                            : run_tuned<kHeadDim, false>(shape, tensors, stream);
+    }
+  });
+}
+
+}  // namespace
+
+const Chapter kFp8 = {
+    .number = 6,
+    .name = "06_fp8",
+    .title = "FP8",
+    .runs_on = device::Place::device,
+    .steps = kSteps,
+    .dtypes = kTypes,
+    .gpu_shape = {.batch = 4,
+                  .heads = 16,
+                  .kv_heads = 16,
+                  .seqlen_q = 4096,
+                  .seqlen_k = 4096,
+                  .head_dim = 128,
+                  .dtype = DType::e4m3,
+                  .scale = default_scale(128)},
+    .cpu_shape = {.batch = 1,
+                  .heads = 2,
+                  .kv_heads = 2,
+                  .seqlen_q = 256,
+                  .seqlen_k = 256,
+                  .head_dim = 64,
+                  .dtype = DType::e4m3,
+                  .scale = default_scale(64)},
+    .why_not = why_not,
+    .workspace_bytes = workspace_bytes,
+    .memory_bytes = memory_bytes,
+    .attention = attention,
+    .preface = nullptr,
+};
+
+void quantise_fp8(const Shape& shape, DType from, const void* q, const void* k, const void* v,
+                  const Quantised& to, bool incoherent, uint32_t seed, device::Stream stream) {
+  const auto run = [&](const void* values, void* encoded, float* scales, int heads, int rows,
+                       int rows_of_block, bool rotated) {
+    const int heads_of_scale =
+        shape.scaling == Scaling::tensor ? shape.batch * heads : heads / shape.kv_heads;
+    quantise({.dtype = from,
+              .heads = shape.batch * heads,
+              .rows = rows,
+              .head_dim = shape.head_dim,
+              .rows_of_scale = shape.scaling == Scaling::block ? rows_of_block : 0,
+              .heads_of_scale = heads_of_scale,
+              .rotation = rotated ? std::optional<uint64_t>(seed) : std::nullopt,
+              .values = values,
+              .encoded = encoded,
+              .scales = scales},
+             stream);
+  };
+  run(q, to.q, to.q_scale, shape.heads, shape.seqlen_q, kQueriesOfScale, incoherent);
+  run(k, to.k, to.k_scale, shape.kv_heads, shape.seqlen_k, kKeysOfScale, incoherent);
+  run(v, to.v, to.v_scale, shape.kv_heads, shape.seqlen_k, kKeysOfScale, false);
+}
+
+}  // namespace flashbook

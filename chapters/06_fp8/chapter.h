@@ -1,0 +1,22 @@
+/// \file
+/// Chapter 6: FP8.
+#pragma once
+#include "common/app/chapter.h"
+
+namespace flashbook {
+
+extern const Chapter kFp8;
+
+/// Where the quantiser writes: what Tensors then points to.
+struct Quantised {
+  void *q, *k, *v;                     ///< e4m3, as in Tensors
+  float *q_scale, *k_scale, *v_scale;  ///< as many as Shape says
+};
+
+/// The quantiser of steps 3 and 4: reads Q, K and V of type `from`, f16 or bf16, and writes them as e4m3 with
+/// scales as shape.scaling says. `incoherent`: Q and K times a random rotation, which leaves the scores as
+/// they are. The output of attention does not depend on `seed`.
+void quantise_fp8(const Shape& shape, DType from, const void* q, const void* k, const void* v,
+                  const Quantised& to, bool incoherent, uint32_t seed, device::Stream stream);
+
+}  // namespace flashbook

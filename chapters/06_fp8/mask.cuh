@@ -1,0 +1,30 @@
+//| # Masks
+//|
+//| Two things hide keys: the end of the sequence, where TMA filled in zeros (their score would be 0, not -inf), and the
+//| causal diagonal. Both say the same of a row: there is a last key that it sees. So one comparison per score does it, and
+//| only tiles that contain a last key need it.
+#pragma once
+#include "chapters/06_fp8/problem.cuh"
+
+namespace flashbook::fp8 {
+
+/// Scores of keys that a row does not see become -inf. `query` is the first of the thread's two rows,
+/// `first_key` the tile's first.
+template <int kFloats>
+__device__ __forceinline__ void mask(float (&scores)[kFloats], const Problem& problem, int query,
+                                     int first_key) {
+  // Float i belongs to column 8 * (i / 4) + 2 * (lane % 4) + i % 2. What varies by thread goes to the limit's
+  // side, so that each comparison is with a constant.
+  const int thread_column = first_key + 2 * int(threadIdx.x % 4);
+  const int limit[2] = {problem.last_key(query) - thread_column, problem.last_key(query + 8) - thread_column};
+#pragma unroll
+  for (int i = 0; i < kFloats; ++i)
+    if (i / 4 * 8 + i % 2 > limit[i / 2 % 2]) scores[i] = -INFINITY;
+}
+
+/// Whether some row from `first_query` on does not see all of the `keys` keys from `first_key` on.
+__device__ __forceinline__ bool needs_mask(const Problem& problem, int first_query, int first_key, int keys) {
+  return first_key + keys - 1 > problem.last_key(first_query);
+}
+
+}  // namespace flashbook::fp8

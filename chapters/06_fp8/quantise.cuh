@@ -1,0 +1,202 @@
+//| # From sixteen bits to eight
+//|
+//| e4m3 has 8 bits: a sign, 4 of the exponent, 3 of the mantissa. Its largest value is 448, its smallest normal one
+//| $2^{-6}$. A tensor is therefore stored as e4m3 times a *scale* in float32, chosen so that the largest element
+//| becomes 448. Elements that share a scale should be alike; how many share one is the caller's choice:
+//|
+//| | a scale for | layout | passes over the values |
+//| | --- | --- | --: |
+//| | a tile of 64 or 128 rows | [heads, tiles] | 1 |
+//| | some heads, or all of a tensor | [heads / heads of a scale] | 2 |
+//|
+//| A tile's largest element can be found while the tile is in registers. A tensor's cannot: it is read once for the
+//| largest element, and once more to be rounded.
+//|
+//| **Budget.** A thread holds 32 values, four rows' parts of 8 columns, in 38 to 54 registers. A tile of 64 x 64 is 128
+//| threads, one of 128 x 256 is 1024. At 1024 threads a multiprocessor, 64 bytes a thread, 64 KB of loads are under way,
+//| three times what hides the latency of memory (4.3 TB/s times 0.7 microseconds, over 132 multiprocessors, are 23 KB).
+//| Shared memory: at most 128 bytes, for the largest elements of the warps.
+//|
+//| **Predicted.** Memory binds. Per tile, 3 bytes an element: 2 read, 1 written. Q, K and V of 4 x 16 heads, N = 4096,
+//| d = 128 are 302 MB, which takes 70 microseconds at 4.3 TB/s. Per tensor, 5 bytes an element: 117 microseconds.
+#pragma once
+#include "chapters/06_fp8/hadamard.cuh"
+#include "common/ptx/convert.h"
+
+namespace flashbook::quantiser {
+
+constexpr float kLargestE4m3 = 448;
+constexpr float kLeastScale =
+    0x1p-100f;  ///< its reciprocal is a float, and so is a score's factor of two scales
+constexpr int kRowsOfThread = 4;
+
+/// Threads of a block that holds a tile of kRows rows.
+template <int kHeadDim, int kRows>
+constexpr int kThreads = kRows* kHeadDim / (kColumns * kRowsOfThread);
+
+/// The scale with which `largest` becomes 448. Zeros alone have the scale 1.
+__device__ __forceinline__ float scale_for(float largest) {
+  return largest == 0 ? 1.0f : fmaxf(largest / kLargestE4m3, kLeastScale);
+}
+
+//| ## A tile in registers
+//|
+//| Neighbouring lanes hold neighbouring columns, so that a warp reads 512 bytes in one piece and writes 256. Rows beyond
+//| the end are zeros: they are not read, they change no maximum, and they are not written.
+
+/// A tile of kRows rows as the threads of a block hold it.
+template <typename T, int kHeadDim, int kRows>
+struct Tile {
+  static constexpr int kLanes = kHeadDim / kColumns;  // of a row
+  static constexpr int kRowsAtOnce = kThreads<kHeadDim, kRows> / kLanes;
+
+  float value[kRowsOfThread][kColumns];
+
+  static __device__ __forceinline__ int row(int i) { return i * kRowsAtOnce + threadIdx.x / kLanes; }
+  static __device__ __forceinline__ int64_t place(int i) {
+    return int64_t(row(i)) * kHeadDim + threadIdx.x % kLanes * kColumns;
+  }
+
+  /// Loads the tile, of which `rows` rows exist.
+  __device__ __forceinline__ void load(const T* tile,  // [rows, kHeadDim]
+                                       int rows) {
+    struct alignas(16) Columns {
+      T element[kColumns];
+    };
+    Columns columns[kRowsOfThread];
+#pragma unroll
+    for (int i = 0; i < kRowsOfThread; ++i)  // all loads before the first use
+      if (row(i) < rows) columns[i] = *reinterpret_cast<const Columns*>(tile + place(i));
+#pragma unroll
+    for (int i = 0; i < kRowsOfThread; ++i)
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) value[i][c] = row(i) < rows ? to_float(columns[i].element[c]) : 0;
+  }
+
+  /// Rotates every row.
+  __device__ __forceinline__ void rotate_rows(const Signs<kHeadDim>& signs) {
+#pragma unroll
+    for (auto& part : value) rotate<kHeadDim>(part, signs);
+  }
+
+  /// The largest absolute value of the tile, for every thread of the block.
+  __device__ __forceinline__ float largest() const {
+    constexpr int kWarps = kThreads<kHeadDim, kRows> / 32;
+    __shared__ float largest_of[kWarps];
+    float found = 0;
+#pragma unroll
+    for (const auto& part : value)
+#pragma unroll
+      for (float element : part) found = fmaxf(found, fabsf(element));
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+      found = fmaxf(found, __shfl_xor_sync(kWholeWarp, found, distance));
+    if (threadIdx.x % 32 == 0) largest_of[threadIdx.x / 32] = found;
+    __syncthreads();  // every warp has written its own
+    found = largest_of[threadIdx.x % kWarps];
+#pragma unroll
+    for (int distance = kWarps / 2; distance > 0; distance /= 2)
+      found = fmaxf(found, __shfl_xor_sync(kWholeWarp, found, distance));
+    return found;
+  }
+
+  /// Stores the tile divided by its scale, rounded to e4m3.
+  __device__ __forceinline__ void store(uint8_t* tile,  // e4m3 [rows, kHeadDim]
+                                        int rows, float scale) const {
+    const float inverse = 1 / scale;  // one division, not 32; what this rounds beyond 448 saturates to it
+#pragma unroll
+    for (int i = 0; i < kRowsOfThread; ++i) {
+      const auto pack_four = [&](int c) {
+        return pack_e4m3(value[i][c] * inverse, value[i][c + 1] * inverse, value[i][c + 2] * inverse,
+                         value[i][c + 3] * inverse);
+      };
+      if (row(i) < rows) *reinterpret_cast<uint2*>(tile + place(i)) = make_uint2(pack_four(0), pack_four(4));
+    }
+  }
+};
+
+/// The tensor as its kernels see it. A block of threads takes one tile: blockIdx.x counts them head by head.
+template <typename T, int kHeadDim, int kRows>
+struct Source {
+  const T* values;  ///< [heads, rows, kHeadDim]
+  int rows;         ///< of a head
+  int tiles;        ///< of a head
+
+  __device__ int head() const { return blockIdx.x / tiles; }
+  __device__ int first_row() const { return blockIdx.x % tiles * kRows; }
+  __device__ int64_t first_element() const { return (int64_t(head()) * rows + first_row()) * kHeadDim; }
+
+  /// The block's tile, rotated if wanted.
+  template <bool kRotate>
+  __device__ __forceinline__ Tile<T, kHeadDim, kRows> tile(const Signs<kHeadDim>& signs) const {
+    Tile<T, kHeadDim, kRows> loaded;
+    loaded.load(values + first_element(), rows - first_row());
+    if constexpr (kRotate) loaded.rotate_rows(signs);
+    return loaded;
+  }
+
+  __device__ __forceinline__ void store(const Tile<T, kHeadDim, kRows>& tile,
+                                        uint8_t* encoded,  // e4m3 [heads, rows, kHeadDim]
+                                        float scale) const {
+    tile.store(encoded + first_element(), rows - first_row(), scale);
+  }
+};
+
+//| ## A scale per tile
+
+/// Quantises a tile by its own largest element.
+template <typename T, int kHeadDim, int kRows, bool kRotate>
+__global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
+    quantise_tiles(Source<T, kHeadDim, kRows> source, const __grid_constant__ Signs<kHeadDim> signs,
+                   uint8_t* encoded,  // e4m3 [heads, rows, kHeadDim]
+                   float* scales) {   // [heads, tiles]
+  const auto tile = source.template tile<kRotate>(signs);
+  const float scale = scale_for(tile.largest());
+  if (threadIdx.x == 0) scales[blockIdx.x] = scale;
+  source.store(tile, encoded, scale);
+}
+
+//| ## A scale per tensor
+//|
+//| The largest element of all tiles comes together by `atomicMax`. Floats that are not negative are ordered as their bits
+//| are, so an integer's maximum is the float's. The result lies where the scale will be: it begins as zero, becomes the
+//| largest element, and at last the scale.
+
+/// Every scale becomes 0, the least of all absolute values.
+__global__ void clear_largest(float* largest,  // [scales]
+                              int scales) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < scales) largest[i] = 0;
+}
+
+/// Finds the largest absolute value of the heads that share a scale.
+template <typename T, int kHeadDim, int kRows, bool kRotate>
+__global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
+    find_largest(Source<T, kHeadDim, kRows> source, const __grid_constant__ Signs<kHeadDim> signs,
+                 int heads_of_scale,
+                 float* largest) {  // [heads / heads_of_scale]
+  const float found = source.template tile<kRotate>(signs).largest();
+  if (threadIdx.x == 0)
+    atomicMax(reinterpret_cast<unsigned*>(largest) + source.head() / heads_of_scale, __float_as_uint(found));
+}
+
+/// Quantises a tile by the largest element of the heads that share its scale. The same rotation again costs
+/// less than to write rotated values and read them back.
+template <typename T, int kHeadDim, int kRows, bool kRotate>
+__global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
+    quantise_heads(Source<T, kHeadDim, kRows> source, const __grid_constant__ Signs<kHeadDim> signs,
+                   int heads_of_scale,
+                   const float* largest,  // [heads / heads_of_scale]
+                   uint8_t* encoded) {    // e4m3 [heads, rows, kHeadDim]
+  source.store(source.template tile<kRotate>(signs), encoded,
+               scale_for(largest[source.head() / heads_of_scale]));
+}
+
+/// Every largest element becomes the scale that was made of it.
+__global__ void largest_to_scale(float* scales,  // [scales]
+                                 int count) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) scales[i] = scale_for(scales[i]);
+}
+
+}  // namespace flashbook::quantiser

@@ -1,0 +1,116 @@
+//| # Softmax of what a warpgroup holds
+//|
+//| As in chapter 5: of 64 rows a thread has two, r and r + 8, and of their columns every fourth pair, so a row lies in the
+//| four lanes of a *quad*. Float i of an accumulator belongs to row i / 2 % 2 of the two. Three things are new.
+//|
+//| **Scales.** What the tensor cores multiply are encodings. A score is its sum times the scales of its query and its key,
+//| and since both are constant in a tile, one `factor` stands for them, for the softmax scale and for log2(e).
+//|
+//| **A range for P.** Probabilities lie between 0 and 1, and e4m3 between 2^-9 and 448: a third of its exponents lie
+//| above 1, unused, and what is below 2^-10 is lost. A factor of 2^kOffset on all of P costs nothing, since the row sum
+//| has it too and the division takes it out.
+//|
+//| | offset | smallest P that is kept | smallest with all 3 bits |
+//| | --- | --- | --- |
+//| | 0 | 2^-10 | 2^-6 |
+//| | 6, and rescaling from 2^2 on | 2^-16 | 2^-12 |
+//| | 8 | 2^-18 | 2^-14 |
+//|
+//| **The scale of V as a bias.** With block scales, V's scale changes from tile to tile, and the sums of several tiles are
+//| not of one unit. Rescaling the output for each tile would undo lazy rescaling. Instead the scale s goes into P: 2^x * s is
+//| 2^(x + log2 s), so log2 s is added to the tile's scores, where it is one addition a tile. The maximum sees it too, and no
+//| P overflows; only the row sum must be rid of it, one multiplication a tile.
+#pragma once
+#include "chapters/06_fp8/problem.cuh"
+#include "common/ptx/math.h"
+
+namespace flashbook::fp8 {
+
+/// Which of a thread's two rows float i of an accumulator belongs to.
+__host__ __device__ constexpr int row_of(int i) { return i / 2 % 2; }
+
+/// What a thread knows of its two rows.
+struct Rows {
+  float max[2];  ///< of the scores so far, times log2(e) and all scales; or of those before it last mattered
+  float sum[2];  ///< of this thread's own probabilities: the quad's four are added once, at the end
+
+  __device__ __forceinline__ static Rows none() { return {{-INFINITY, -INFINITY}, {0.0f, 0.0f}}; }
+};
+
+/// What the scales of a tile of keys do to its scores.
+struct TileScale {
+  float factor;   ///< from a sum of products to a power of two
+  float bias;     ///< log2 of the values' scale, with block scales
+  float inverse;  ///< of the values' scale, with block scales
+};
+
+/// The maximum over the four lanes of a quad, in each of them.
+__device__ __forceinline__ float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(kWholeWarp, x, 1));
+  return fmaxf(x, __shfl_xor_sync(kWholeWarp, x, 2));
+}
+
+/// The sum over the four lanes of a quad, in each of them.
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(kWholeWarp, x, 1);
+  return x + __shfl_xor_sync(kWholeWarp, x, 2);
+}
+
+//| **Lazy rescaling** is chapter 5's: a row keeps its old maximum until a score exceeds it by 2^kLazyLimit. There P could
+//| grow to 2^8. Here it shares the room above 1 with the offset: offset and limit together stay below log2(448) = 8.8.
+
+constexpr float kLazyLimit = 2;  ///< log2 of how far a probability may exceed 1 before rows are rescaled
+
+/// Turns scores into probabilities times 2^kOffset and takes them into `rows`. What was summed before must
+/// be multiplied by `correction`. Returns whether any row of the warp needs that: always, unless kLazy.
+template <bool kMasked, bool kLazy, int kOffset, bool kBlockScales, int kFloats>
+__device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, float (&correction)[2],
+                                        const TileScale& scale) {
+  static_assert(kOffset + (kLazy ? kLazyLimit : 0) <= 8, "P must not exceed 448");
+  float new_max[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float a = scores[2 * r], b = scores[2 * r + 1];  // two chains: each fmaxf waits only for every other one
+#pragma unroll
+    for (int i = 4 + 2 * r; i < kFloats; i += 4) {
+      a = fmaxf(a, scores[i]);
+      b = fmaxf(b, scores[i + 1]);
+    }
+    const float tile_max = quad_max(fmaxf(a, b)) * scale.factor;
+    new_max[r] = fmaxf(rows.max[r], kBlockScales ? tile_max + scale.bias : tile_max);
+  }
+
+  bool rescale = true;
+  if constexpr (kLazy) {
+    const float rise = fmaxf(new_max[0] - rows.max[0], new_max[1] - rows.max[1]);
+    rescale = __any_sync(kWholeWarp, rise > kLazyLimit);
+    if (!rescale) new_max[0] = rows.max[0], new_max[1] = rows.max[1];
+  }
+
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    // A row that has seen no key has the maximum -inf, and -inf - -inf is no number.
+    const float safe_max = kMasked && new_max[r] == -INFINITY ? 0.0f : new_max[r];
+    const float subtract = kBlockScales ? safe_max - scale.bias - kOffset : safe_max - kOffset;
+    correction[r] = exp2_approx(rows.max[r] - safe_max);
+    rows.max[r] = new_max[r];
+    float a = 0, b = 0;
+    if constexpr (!kBlockScales) a = rows.sum[r] * correction[r];
+#pragma unroll
+    for (int i = 2 * r; i < kFloats; i += 4) {
+      a += scores[i] = exp2_approx(scores[i] * scale.factor - subtract);
+      b += scores[i + 1] = exp2_approx(scores[i + 1] * scale.factor - subtract);
+    }
+    rows.sum[r] = kBlockScales ? rows.sum[r] * correction[r] + (a + b) * scale.inverse : a + b;
+  }
+  return rescale;
+}
+
+/// output *= correction, row by row.
+template <int kFloats>
+__device__ __forceinline__ void rescale_rows(float (&output)[kFloats], const float (&correction)[2]) {
+#pragma unroll
+  for (int i = 0; i < kFloats; ++i) output[i] *= correction[row_of(i)];
+}
+
+}  // namespace flashbook::fp8

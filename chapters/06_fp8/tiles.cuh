@@ -1,0 +1,149 @@
+//| # Tiles of bytes, and products of them
+//|
+//| Chapter 5's tiles again, with elements of one byte. Two things change, and both make work: `wgmma` takes e4m3 tiles
+//| only with the summed dimension along their rows, and it wants P in another order than it leaves S.
+#pragma once
+#include "chapters/06_fp8/problem.cuh"
+#include "common/ptx/convert.h"
+#include "common/ptx/ldmatrix.h"
+#include "common/ptx/tma.h"
+#include "common/ptx/wgmma.h"
+
+namespace flashbook::fp8 {
+
+using Element = __nv_fp8_e4m3;
+
+//| ## A tile
+//|
+//| A row of Q or K has 64, 128 or 256 bytes, a row of the transposed V as many as a tile has keys. As in chapter 5 a tile is
+//| cut into *panels*, whose rows are the span of the swizzle: 128 bytes, or 64 or 32 where 128 does not divide the row.
+
+/// kRows rows of kColumns bytes, as TMA lays them down.
+template <int kRows, int kColumns>
+struct alignas(1024) Tile {
+  static constexpr int kPanel = kColumns % 128 == 0 ? 128 : kColumns % 64 == 0 ? 64 : 32;
+  static constexpr Swizzle kSwizzle = kPanel == 128  ? Swizzle::b128
+                                      : kPanel == 64 ? Swizzle::b64
+                                                     : Swizzle::b32;
+  static constexpr uint32_t kBytes = kRows * kColumns;
+  unsigned char element[kColumns / kPanel][kRows][kPanel];  // [panel][row][column], pieces of a row exchanged
+
+  /// What the swizzle exchanges in every eighth row, from `row` on.
+  __host__ __device__ static constexpr uint32_t exchange(int row) {
+    return swizzled(kSwizzle, uint32_t(row % 8 * kPanel)) - row % 8 * kPanel;
+  }
+
+  /// From the first byte of a row to the 16 bytes that stand for those from `column` on.
+  __host__ __device__ static constexpr uint32_t column_bytes(int column, int row) {
+    return column / kPanel * (kRows * kPanel) + (column % kPanel ^ exchange(row));
+  }
+
+  /// Where the 16 bytes of `row` from `column` on lie.
+  __device__ __forceinline__ unsigned char* piece(int row, int column) {
+    return &element[0][row][0] + column_bytes(column, row);
+  }
+
+  /// The tile's descriptor: the summed dimension runs along the rows.
+  __device__ __forceinline__ uint64_t descriptor() const {
+    return wgmma_descriptor<kSwizzle>(element, 16, 8 * kPanel);  // 16: not used, but must be valid
+  }
+
+  /// From the descriptor of column 0 to that of `column`.
+  __host__ __device__ static constexpr uint32_t column_bytes(int column) {
+    return column / kPanel * (kRows * kPanel) + column % kPanel;
+  }
+};
+
+/// Brings rows `first_row` ... of `head` into `tile`. `full` must have been told of its bytes.
+template <int kRows, int kColumns>
+__device__ __forceinline__ void load(Tile<kRows, kColumns>& tile, const CUtensorMap& map, uint64_t* full,
+                                     int first_row, int head) {
+  tma_load(tile.element, map, full, {0, first_row, 0, head});
+}
+
+constexpr int kDepth = 32;  ///< of the summed dimension, what one wgmma takes
+
+/// A wgmma operand in registers: of every 32 columns, four registers of four elements.
+template <int kColumns>
+using Fragments = uint32_t[kColumns / kDepth][4];
+
+//| ## S = Q K^T
+//|
+//| Shared memory is what runs short in FP8: the tensor cores eat tiles twice as fast, and V passes through it twice more,
+//| to be transposed. So Q, which every tile of keys is multiplied by, is read once and stays in registers: 16 of them at
+//| d = 128. `ldmatrix` does not know that it moves bytes: of 8 rows of 16 bytes each lane gets four neighbours, which is
+//| what `wgmma` wants. At d = 256 there are no registers left, and Q stays where it is.
+
+/// A warp's 16 rows of Q, from `first_row` of the tile on.
+template <int kHeadDim>
+__device__ __forceinline__ void read_queries(Fragments<kHeadDim>& q, Tile<kRowsOfWarpgroup, kHeadDim>& tile,
+                                             int first_row) {
+  // Lanes 0-7 point at rows 0-7, lanes 8-15 at rows 8-15, lanes 16-31 at the same rows, 16 bytes on.
+  const int lane = threadIdx.x % 32, row = first_row + lane % 16, column = lane / 16 * 16;
+#pragma unroll
+  for (int step = 0; step < kHeadDim / kDepth; ++step)
+    ldmatrix_x4(q[step], tile.piece(row, step * kDepth + column));
+}
+
+/// Issues scores = Q K^T, as one group, with Q in registers.
+template <int kHeadDim, int kKeys>
+__device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2],
+                                             const uint32_t (&q)[kHeadDim / kDepth][4], uint64_t k) {
+#pragma unroll
+  for (int step = 0; step < kHeadDim / kDepth; ++step)
+    wgmma<Element, kKeys>(scores, q[step],
+                          wgmma_advance(k, Tile<kKeys, kHeadDim>::column_bytes(step * kDepth)), step > 0);
+  wgmma_commit();
+}
+
+/// Issues scores = Q K^T, as one group, with Q in shared memory.
+template <int kHeadDim, int kKeys>
+__device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint64_t q, uint64_t k) {
+#pragma unroll
+  for (int step = 0; step < kHeadDim / kDepth; ++step)
+    wgmma<Element, kKeys>(scores,
+                          wgmma_advance(q, Tile<kRowsOfWarpgroup, kHeadDim>::column_bytes(step * kDepth)),
+                          wgmma_advance(k, Tile<kKeys, kHeadDim>::column_bytes(step * kDepth)), step > 0);
+  wgmma_commit();
+}
+
+//| ## O = P V, and the order of the keys
+//|
+//| In 16 bits a thread's scores, rounded in pairs, were its part of P. In 8 bits they are not. Of 16 keys thread t of a quad
+//| holds scores 2t, 2t+1, 2t+8 and 2t+9, but its register of P must hold the four neighbours 4t to 4t+3:
+//|
+//| | key of a score | 0 1 | 2 3 | 4 5 | 6 7 | 8 9 | 10 11 | 12 13 | 14 15 |
+//| | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+//| | thread that holds it | 0 | 1 | 2 | 3 | 0 | 1 | 2 | 3 |
+//| | place of P where it goes | 0 1 | 4 5 | 8 9 | 12 13 | 2 3 | 6 7 | 10 11 | 14 15 |
+//|
+//| Nothing need be moved. A sum over keys does not care for their order, as long as P and V agree on it. So a thread packs
+//| what it has, and the transposed V has its keys in the order of the last line (`transpose.cuh`).
+
+/// P = scores, which are probabilities by now, rounded to e4m3.
+template <int kFloats>
+__device__ __forceinline__ void round_probabilities(uint32_t (&p)[kFloats / 16][4],
+                                                    const float (&scores)[kFloats]) {
+#pragma unroll
+  for (int i = 0; i < kFloats / 16; ++i)
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        const int at = 16 * i + 8 * half + 2 * row;
+        p[i][2 * half + row] = pack_e4m3(scores[at], scores[at + 1], scores[at + 4], scores[at + 5]);
+      }
+}
+
+/// Issues output += P V, as one group. `v` is transposed: its rows are columns of V.
+template <int kHeadDim, int kKeys>
+__device__ __forceinline__ void issue_values(float (&output)[kHeadDim / 2],
+                                             const uint32_t (&p)[kKeys / kDepth][4], uint64_t v) {
+#pragma unroll
+  for (int step = 0; step < kKeys / kDepth; ++step)
+    wgmma<Element, kHeadDim>(output, p[step],
+                             wgmma_advance(v, Tile<kHeadDim, kKeys>::column_bytes(step * kDepth)), true);
+  wgmma_commit();
+}
+
+}  // namespace flashbook::fp8

@@ -1,0 +1,114 @@
+//| # V, transposed
+//|
+//| V lies in memory with the head dimension along its rows, and `wgmma` sums along rows. In 16 bits a descriptor may say
+//| "the other way"; in 8 bits there is no such descriptor. So V is turned in shared memory, tile by tile, by two warps that
+//| do nothing else: TMA brings it as it is, they write it transposed into another ring, and consumers multiply from there.
+//|
+//| Row n of the transposed tile is a column of V. Which one is free to choose, as the order of the keys is:
+//|
+//| | | | |
+//| | --- | --- | --- |
+//| | along a row, of every 16 keys | 0 1 8 9  2 3 10 11  4 5 12 13  6 7 14 15 | the order in which P has them (`tiles.cuh`) |
+//| | down the rows, of every 16 columns | 0 2 4 6 8 10 12 14, then 1 3 5 7 9 11 13 15 | see step 2 |
+#pragma once
+#include "chapters/06_fp8/tiles.cuh"
+#include "common/ptx/fence.h"
+#include "common/ptx/math.h"
+#include "common/ptx/stmatrix.h"
+
+namespace flashbook::fp8 {
+
+constexpr int kTransposers = 2;  ///< warps
+
+/// Which of 16 keys stands at place `i` of a row of the transposed tile.
+__host__ __device__ constexpr int key_at(int i) { return i / 4 * 2 + i % 2 + i / 2 % 2 * 8; }
+
+/// Which of 16 columns of V is row `i` of the transposed tile.
+__host__ __device__ constexpr int column_at(int i) { return i % 8 * 2 + i / 8; }
+
+//| ## Step 1: byte by byte
+//|
+//| A thread gathers the 16 bytes of a row from 16 rows of V and writes them at once. 32 threads read 32 neighbouring bytes,
+//| which are 8 banks, so nobody waits; but each instruction moves one byte a thread, of the four it could.
+
+/// Writes v transposed to `transposed`. `warp` is one of kTransposers.
+template <int kKeys, int kHeadDim>
+__device__ __forceinline__ void transpose_bytes(Tile<kHeadDim, kKeys>& transposed, Tile<kKeys, kHeadDim>& v,
+                                                int warp) {
+  for (int i = warp * 32 + threadIdx.x % 32; i < kHeadDim * (kKeys / 16); i += kTransposers * 32) {
+    const int row = i % kHeadDim, first_key = i / kHeadDim * 16;
+    const int column = row / 16 * 16 + column_at(row % 16);
+    uint32_t word[4] = {};
+#pragma unroll
+    for (int j = 0; j < 16; ++j) {
+      const unsigned char* piece = v.piece(first_key + key_at(j), column / 16 * 16);
+      word[j / 4] |= uint32_t(piece[column % 16]) << j % 4 * 8;
+    }
+    *reinterpret_cast<uint4*>(transposed.piece(row, first_key)) =
+        make_uint4(word[0], word[1], word[2], word[3]);
+  }
+}
+
+//| ## Step 2: by matrices
+//|
+//| `ldmatrix` with `.trans` transposes 8 x 8 elements of 16 bits. To it, two neighbouring bytes of a row of V are one
+//| element: it transposes pairs, and inside a pair nothing. Lane 4c + t then holds, of columns 2c and 2c+1,
+//|
+//| | register | byte 0 | byte 1 | byte 2 | byte 3 |
+//| | --- | --- | --- | --- | --- |
+//| | of keys 0-7 | key 2t, column 2c | key 2t, column 2c+1 | key 2t+1, column 2c | key 2t+1, column 2c+1 |
+//| | of keys 8-15 | key 2t+8, column 2c | key 2t+8, column 2c+1 | key 2t+9, column 2c | key 2t+9, column 2c+1 |
+//|
+//| Two byte permutations set them right: bytes 0 and 2 of both registers are column 2c, bytes 1 and 3 are column 2c+1. Each
+//| result has keys 2t, 2t+1, 2t+8, 2t+9, which is the very order of P. `stmatrix` writes them: lanes of one t-quad are 16
+//| bytes of a row, and eight of them are eight rows.
+//|
+//| That is where the order of the columns comes from. One `stmatrix` matrix holds columns 0, 2, 4 to 14. If they were
+//| rows 0, 2, 4 to 14 of the tile, the swizzle, which goes by row modulo 8, would put every two of them in the same banks.
+//| So they become rows 0 to 7, and the odd columns rows 8 to 15. The output then has its columns in that order, and the
+//| epilogue likes it: a thread holds four neighbours (`epilogue.cuh`).
+//|
+//| A block of 32 keys and 16 columns takes one load, four permutations, one store. Two warps share the 32 blocks of a tile
+//| of 128 x 128: about 150 instructions each, while the consumers' softmax of that tile takes some 400 of every warp.
+
+//| `ldmatrix` answers after some 30 cycles, so a few loads are under way before the first result is permuted: as many as
+//| the producer has registers for. Addresses would cost more than the work: the swizzle is computed once, since it is the
+//| same for every eighth row, and what is left is additions of constants.
+
+/// How many blocks are loaded at a time: a divisor of `blocks`, at most `most`.
+__host__ __device__ constexpr int batch_of(int blocks, int most) {
+  return blocks % most == 0 ? most : batch_of(blocks, most - 1);
+}
+
+/// The same, 16 columns of a few times 32 keys at a time.
+template <int kKeys, int kHeadDim>
+__device__ __forceinline__ void transpose_matrices(Tile<kHeadDim, kKeys>& transposed,
+                                                   Tile<kKeys, kHeadDim>& v, int warp) {
+  using From = Tile<kKeys, kHeadDim>;
+  using To = Tile<kHeadDim, kKeys>;
+  constexpr int kBatch = batch_of(kKeys / 32, 5);
+  const int lane = threadIdx.x % 32, matrix = lane / 8, row = lane % 8;
+  const unsigned char* from = v.element[0][matrix * 8 + row];
+  unsigned char* to = transposed.element[0][matrix % 2 * 8 + row];
+#pragma unroll 1
+  for (int column = warp * 16; column < kHeadDim; column += kTransposers * 16) {
+    const unsigned char* from_column = from + From::column_bytes(column, row);
+#pragma unroll
+    for (int key = 0; key < kKeys; key += 32 * kBatch) {
+      uint32_t in[kBatch][4], out[4];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) ldmatrix_x4_trans(in[i], from_column + (key + 32 * i) * From::kPanel);
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; j += 2) {
+          out[j] = byte_permute<0x6420>(in[i][j], in[i][j + 1]);      // the even columns of 16 keys
+          out[j + 1] = byte_permute<0x7531>(in[i][j], in[i][j + 1]);  // the odd columns
+        }
+        stmatrix_x4(to + column * To::kPanel + To::column_bytes(key + 32 * i + matrix / 2 * 16, row), out);
+      }
+    }
+  }
+}
+
+}  // namespace flashbook::fp8

@@ -1,0 +1,49 @@
+//| # Whose turn it is
+//|
+//| With **pingpong** the consumers issue their products one after the other, always in the same order. While the tensor
+//| cores work for one, the others are at their softmax: without the order they drift into step, all wait for the tensor
+//| cores at once, and then all for the exponentials.
+//|
+//| Each consumer has a named barrier, which takes 256 arrivals: 128 of its own threads, who wait there (`take_turn`), and
+//| 128 of the consumer before it, who arrive and go on (`pass_turn`). The first turn nobody passes: the last consumer does
+//| it once, before its loop (`open_turns`). All consumers take equally many turns.
+#pragma once
+#include "chapters/06_fp8/problem.cuh"
+#include "common/ptx/barrier.h"
+
+namespace flashbook::fp8 {
+
+/// What the block's named barriers are for.
+enum NamedBarrier {
+  kWholeBlock,    ///< __syncthreads
+  kTurnOfFirst,   ///< consumer 0 may issue
+  kTurnOfSecond,  ///< consumer 1 may issue
+  kTurnOfThird    ///< consumer 2 may issue
+};
+
+constexpr int kTurnArrivals = 2 * kWarpgroup;  ///< one warpgroup waits, one arrives
+
+/// Waits until the consumer before has issued its products. A branch for each, since barriers are named at
+/// compile time.
+template <int kConsumers>
+__device__ __forceinline__ void take_turn(int consumer) {
+  if (consumer == 0) named_barrier_sync<kTurnOfFirst, kTurnArrivals>();
+  if (consumer == 1) named_barrier_sync<kTurnOfSecond, kTurnArrivals>();
+  if (kConsumers == 3 && consumer == 2) named_barrier_sync<kTurnOfThird, kTurnArrivals>();
+}
+
+/// Lets the next consumer issue; after the last it is the first one's turn.
+template <int kConsumers>
+__device__ __forceinline__ void pass_turn(int consumer) {
+  if (consumer == kConsumers - 1) named_barrier_arrive<kTurnOfFirst, kTurnArrivals>();
+  if (consumer == 0) named_barrier_arrive<kTurnOfSecond, kTurnArrivals>();
+  if (kConsumers == 3 && consumer == 1) named_barrier_arrive<kTurnOfThird, kTurnArrivals>();
+}
+
+/// Gives the first consumer its first turn. Called once by every consumer, before its first take_turn.
+template <int kConsumers>
+__device__ __forceinline__ void open_turns(int consumer) {
+  if (consumer == kConsumers - 1) named_barrier_arrive<kTurnOfFirst, kTurnArrivals>();
+}
+
+}  // namespace flashbook::fp8

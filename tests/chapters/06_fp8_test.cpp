@@ -1,0 +1,233 @@
+#include "chapters/05_flash_attention_3/chapter.h"
+#include "chapters/06_fp8/chapter.h"
+#include "tests/chapters/conformance.h"
+
+namespace flashbook::testing {
+
+const Chapter& chapter_under_test = kFp8;
+const Chapter* const chapter_before = &kFlashAttention3;
+
+namespace {
+
+using device::Buffer;
+using device::Place;
+
+Shape shape_with(Scaling scaling, int head_dim, bool causal) {
+  return {.batch = 2,
+          .heads = 4,
+          .kv_heads = 2,
+          .seqlen_q = 150,
+          .seqlen_k = 333,
+          .head_dim = head_dim,
+          .causal = causal,
+          .dtype = DType::e4m3,
+          .scale = default_scale(head_dim),
+          .scaling = scaling};
+}
+
+Buffer upload(std::span<const std::byte> bytes) {
+  Buffer buffer(Place::device, bytes.size());
+  buffer.upload(bytes);
+  return buffer;
+}
+
+std::vector<float> download_floats(const Buffer& buffer) {
+  std::vector<float> values(buffer.bytes() / sizeof(float));
+  buffer.download(std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+/// What the quantiser makes of inputs, and the attention of that.
+struct Pipeline {
+  Pipeline(const Shape& shape, DType from, const Inputs& inputs, bool incoherent)
+      : shape(shape),
+        q(Place::device, shape.q_elements()),
+        k(Place::device, shape.k_elements()),
+        v(Place::device, shape.k_elements()),
+        q_scale(Place::device, shape.q_scales() * sizeof(float)),
+        k_scale(Place::device, shape.k_scales() * sizeof(float)),
+        v_scale(Place::device, shape.k_scales() * sizeof(float)) {
+    const Buffer from_q = upload(encode(from, inputs.q)), from_k = upload(encode(from, inputs.k)),
+                 from_v = upload(encode(from, inputs.v));
+    quantise_fp8(shape, from, from_q.data(), from_k.data(), from_v.data(),
+                 {q.data(), k.data(), v.data(), static_cast<float*>(q_scale.data()),
+                  static_cast<float*>(k_scale.data()), static_cast<float*>(v_scale.data())},
+                 incoherent, 5, nullptr);
+    device::synchronize();
+  }
+
+  /// What the encodings stand for.
+  Inputs decoded() const {
+    const auto values = [&](const Buffer& buffer, const Buffer& scales, auto scale_of) {
+      std::vector<std::byte> bytes(buffer.bytes());
+      buffer.download(bytes);
+      std::vector<float> decoded = decode(DType::e4m3, bytes);
+      const std::vector<float> scale = download_floats(scales);
+      for (std::size_t i = 0; i < decoded.size(); ++i)
+        decoded[i] *= scale[scale_of(int64_t(i) / shape.head_dim)];
+      return decoded;
+    };
+    const auto of_query = [&](int64_t row) { return shape.q_scale_of(row); };
+    const auto of_key = [&](int64_t row) { return shape.k_scale_of(row); };
+    return {values(q, q_scale, of_query), values(k, k_scale, of_key), values(v, v_scale, of_key)};
+  }
+
+  Outputs attention(int step) const {
+    Buffer o(Place::device, shape.q_elements() * 2), lse(Place::device, shape.q_rows() * sizeof(float));
+    Buffer workspace(Place::device, kFp8.workspace_bytes(shape, step));
+    kFp8.attention(shape,
+                   {.q = q.data(),
+                    .k = k.data(),
+                    .v = v.data(),
+                    .o = o.data(),
+                    .lse = static_cast<float*>(lse.data()),
+                    .workspace = workspace.data(),
+                    .q_scale = static_cast<float*>(q_scale.data()),
+                    .k_scale = static_cast<float*>(k_scale.data()),
+                    .v_scale = static_cast<float*>(v_scale.data())},
+                   nullptr, step);
+    device::synchronize();
+    std::vector<std::byte> bytes(o.bytes());
+    o.download(bytes);
+    return {decode(DType::bf16, bytes), download_floats(lse)};
+  }
+
+  Shape shape;
+  Buffer q, k, v, q_scale, k_scale, v_scale;
+};
+
+/// Inputs as a model has them, in 16 bits.
+Inputs inputs_16(Shape shape, DType type, InputKind kind) {
+  shape.dtype = type;
+  return make_inputs(shape, kind, 21);
+}
+
+TEST(Fp8, SaysWhatItCannotRun) {
+  Shape shape = shape_with(Scaling::block, 64, false);
+  EXPECT_NE(kFp8.why_not(shape, 1).find("--scaling"), std::string::npos);
+  EXPECT_NE(kFp8.why_not(shape, 5).find("--scaling"), std::string::npos);
+  EXPECT_EQ(kFp8.why_not(shape, 3), "");
+  shape.dtype = DType::bf16;
+  EXPECT_NE(kFp8.why_not(shape, 3).find("--dtype"), std::string::npos);
+}
+
+// Scales that differ, and that are no powers of two: the quantiser's.
+TEST_F(ChapterTest, TakesEveryScaling) {
+  for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block})
+    for (int head_dim : {64, 128, 256})
+      for (bool causal : {false, true}) {
+        const Shape shape = shape_with(scaling, head_dim, causal);
+        Inputs inputs = inputs_16(shape, DType::bf16, InputKind::normal);
+        // Every block of every tensor has a size of its own.
+        for (int64_t i = 0; i < shape.q_elements(); ++i)
+          inputs.q[i] *= 1 + 0.5f * float(i / shape.head_dim / 64 % 5);
+        for (int64_t i = 0; i < shape.k_elements(); ++i) {
+          inputs.k[i] *= 1 + 0.5f * float(i / shape.head_dim / 128 % 3);
+          inputs.v[i] *= 1 + float((i / shape.head_dim / 128 + 1) % 3);
+        }
+        const Pipeline pipeline(shape, DType::bf16, inputs, false);
+        const Reference reference = make_reference(shape, pipeline.decoded(), all_rows(shape));
+        for (int step = 1; step <= int(kFp8.steps.size()); ++step) {
+          if (!kFp8.why_not(shape, step).empty()) continue;
+          const CheckResult result = check(shape, reference, pipeline.attention(step));
+          EXPECT_TRUE(result.o.ok) << describe(shape) << ", step " << step << ": " << result.o.worst;
+          EXPECT_TRUE(result.lse.ok) << describe(shape) << ", step " << step << ": " << result.lse.worst;
+        }
+      }
+}
+
+// An element is off by half a step of e4m3 at most: a 16th of itself, or half the smallest step.
+TEST_F(ChapterTest, TheQuantiserRoundsToTheNearest) {
+  for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block})
+    for (DType from : {DType::f16, DType::bf16})
+      for (int head_dim : {64, 128, 256}) {
+        const Shape shape = shape_with(scaling, head_dim, false);
+        const Inputs inputs = inputs_16(shape, from, InputKind::outliers);
+        const Pipeline pipeline(shape, from, inputs, false);
+        const Inputs decoded = pipeline.decoded();
+        const auto expect_near = [&](const auto& got, const auto& want, const Buffer& scales, auto scale_of) {
+          const std::vector<float> scale = download_floats(scales);
+          std::vector<float> largest(scale.size());
+          for (std::size_t i = 0; i < want.size(); ++i) {
+            const int64_t s = scale_of(int64_t(i) / head_dim);
+            largest[s] = std::max(largest[s], std::abs(want[i]));
+            ASSERT_LE(std::abs(got[i] - want[i]), std::max(std::abs(want[i]) / 15.9f, scale[s] * 0x1.01p-10f))
+                << i;
+          }
+          for (std::size_t s = 0; s < scale.size(); ++s) EXPECT_FLOAT_EQ(scale[s] * 448, largest[s]) << s;
+        };
+        const auto of_query = [&](int64_t row) { return shape.q_scale_of(row); };
+        const auto of_key = [&](int64_t row) { return shape.k_scale_of(row); };
+        expect_near(decoded.q, inputs.q, pipeline.q_scale, of_query);
+        expect_near(decoded.k, inputs.k, pipeline.k_scale, of_key);
+        expect_near(decoded.v, inputs.v, pipeline.v_scale, of_key);
+      }
+}
+
+TEST_F(ChapterTest, ZerosAreQuantisedToZeros) {
+  for (Scaling scaling : {Scaling::tensor, Scaling::block}) {
+    const Shape shape = shape_with(scaling, 64, false);
+    Inputs inputs = inputs_16(shape, DType::bf16, InputKind::normal);
+    std::ranges::fill(inputs.k, 0.0f);
+    std::ranges::fill(inputs.v, 0.0f);
+    const Outputs outputs = Pipeline(shape, DType::bf16, inputs, true).attention(3);
+    for (float value : outputs.o) ASSERT_EQ(value, 0.0f);
+    for (float value : outputs.lse) ASSERT_NEAR(value, std::log(333.0f), 1e-5f);
+  }
+}
+
+// A row times signs and a Hadamard matrix: its length stays, and so does its product with any other row.
+TEST_F(ChapterTest, IncoherentProcessingLeavesScores) {
+  for (int head_dim : {64, 128, 256}) {
+    const Shape shape = shape_with(Scaling::block, head_dim, false);
+    const Inputs inputs = inputs_16(shape, DType::bf16, InputKind::normal);
+    const Inputs rotated = Pipeline(shape, DType::bf16, inputs, true).decoded();
+    const auto product = [&](const Inputs& from, int64_t query, int64_t key) {
+      double sum = 0;
+      for (int c = 0; c < head_dim; ++c)
+        sum += double(from.q[query * head_dim + c]) * from.k[key * head_dim + c];
+      return sum;
+    };
+    double error = 0, size = 0;
+    for (int64_t query = 0; query < shape.q_rows(); query += 7)
+      for (int64_t key = 0; key < shape.k_rows(); key += 13) {
+        const double want = product(inputs, query, key);
+        error += std::pow(product(rotated, query, key) - want, 2), size += want * want;
+      }
+    // Both factors are off by some 2.6 %, the root mean square of e4m3's rounding.
+    EXPECT_LT(std::sqrt(error / size), 0.05) << head_dim;
+    EXPECT_NE(rotated.q, inputs.q);
+  }
+}
+
+// Outliers in a few channels, the same in all rows: what the rotation is for.
+TEST_F(ChapterTest, IncoherentProcessingSpreadsOutliers) {
+  const Shape shape = shape_with(Scaling::tensor, 128, false);
+  Inputs inputs = inputs_16(shape, DType::bf16, InputKind::normal);
+  for (auto* tensor : {&inputs.q, &inputs.k})
+    for (std::size_t i = 0; i < tensor->size(); i += 128) (*tensor)[i + 17] *= 64;
+  for (bool incoherent : {false, true}) {
+    const Inputs decoded = Pipeline(shape, DType::bf16, inputs, incoherent).decoded();
+    const auto [least, most] = std::ranges::minmax(decoded.q);
+    EXPECT_EQ(std::max(-least, most) < 40,
+              incoherent);  // the largest of 300 x 64 is about 200; spread, a tenth
+  }
+}
+
+// Tiles of queries and keys beyond what the other tests reach: several works a block, the long versions.
+TEST_F(ChapterTest, LongSequences) {
+  for (int head_dim : {64, 128, 256})
+    for (bool causal : {false, true}) {
+      Shape shape = shape_with(Scaling::tensor, head_dim, causal);
+      shape.batch = 1, shape.heads = shape.kv_heads = 3;
+      shape.seqlen_q = head_dim == 64 ? 1100 : 450, shape.seqlen_k = head_dim == 128 && !causal ? 2100 : 520;
+      expect_right(shape, make_inputs(shape, InputKind::normal, 4));
+    }
+  Shape shape = shape_with(Scaling::tensor, 128, true);
+  shape.batch = shape.heads = shape.kv_heads = 1;
+  shape.seqlen_q = 200, shape.seqlen_k = 8192;
+  expect_right(shape, make_inputs(shape, InputKind::normal, 4));
+}
+
+}  // namespace
+}  // namespace flashbook::testing
