@@ -8,7 +8,7 @@
 The card's power is limited, so what ran before changes what is measured. Therefore: in every round each contestant is timed once, in
 random order, after a nap of 60 ms; a time is the median of some launches between CUDA events, L2 flushed before each; a result is the
 median of the rounds. `vs_cudnn` is how many times as fast as cuDNN ours is, by the median of the rounds' ratios. Ours is checked against
-float64 attention first. Of an ablation `vs_as_it_is` is how many times as fast as the step itself a version is. Results go to
+float64 attention first. In e4m3 the peers run in BF16, on the same values, and the ratio is `vs_cudnn_bf16`. Of an ablation `vs_as_it_is` is how many times as fast as the step itself a version is. Results go to
 bench/results/<gpu>/, or to --out. Exit code 1 if ours is wrong, 77 without a GPU or PyTorch.
 """
 
@@ -32,7 +32,7 @@ import results
 
 NAP = 0.06  # seconds
 SEED = 1
-DTYPES = {"f16": 1, "bf16": 2}  # FlashbookType, as far as PyTorch's attention takes it
+DTYPES = {"f16": 1, "bf16": 2, "e4m3": 3}  # FlashbookType; PyTorch's attention takes the first two
 PEERS = ("cudnn", "flash", "eager")
 torch = None  # imported once the options are right
 
@@ -121,10 +121,12 @@ class Problem:
     q: object
     k: object
     v: object
+    encoded: tuple = ()  # what ours reads, if that is not q, k and v: their e4m3
 
     def name(self, contestant):
         mask = "causal" if self.shape.causal else "full"
-        return f"{contestant.kind}/{contestant.who}/{self.dtype}/d{self.shape.head_dim}/{mask}/n{self.shape.seqlen_q}"
+        dtype = "bf16" if self.encoded and not contestant.who.startswith("ch") else self.dtype
+        return f"{contestant.kind}/{contestant.who}/{dtype}/d{self.shape.head_dim}/{mask}/n{self.shape.seqlen_q}"
 
 
 def make_problem(dtype, head_dim, causal, seqlen):
@@ -132,9 +134,12 @@ def make_problem(dtype, head_dim, causal, seqlen):
     batch, heads = max(1, 16384 // seqlen), 2048 // head_dim
     shape = Shape(batch, heads, heads, seqlen, seqlen, head_dim, int(causal), DTYPES[dtype], 1 / math.sqrt(head_dim))
     torch.manual_seed(SEED)
-    kind = {"f16": torch.float16, "bf16": torch.bfloat16}[dtype]
+    kind = torch.float16 if dtype == "f16" else torch.bfloat16
     q, k, v = (torch.randn(batch, heads, seqlen, head_dim, device="cuda", dtype=kind) for _ in range(3))
-    return Problem(shape, dtype, q, k, v)
+    if dtype != "e4m3":
+        return Problem(shape, dtype, q, k, v)
+    encoded = tuple(tensor.to(torch.float8_e4m3fn) for tensor in (q, k, v))
+    return Problem(shape, dtype, *(tensor.to(kind) for tensor in encoded), encoded)
 
 
 # ---- contestants -------------------------------------------------------------------------------------------------------------------
@@ -147,8 +152,8 @@ def ours(library, chapter, step, problem, ablation):
     if size < 0:
         found.skipped = library.error()
         return found
-    q, k, v = problem.q, problem.k, problem.v
-    o = torch.full_like(q, float("nan"))
+    q, k, v = problem.encoded or (problem.q, problem.k, problem.v)
+    o = torch.full_like(problem.q, float("nan"))
     lse = torch.full(q.shape[:3], float("nan"), device="cuda", dtype=torch.float32)
     try:
         workspace = torch.empty(size, device="cuda", dtype=torch.uint8)
@@ -193,10 +198,13 @@ def peer(who, problem):
 # ---- right before fast -------------------------------------------------------------------------------------------------------------
 
 
-def plain(q, k, v, visible, scale):
-    """softmax(scale q k^T) v for some rows, in the type of the inputs. visible: [rows, keys]."""
-    scores = (q @ k.mT) * scale
-    return torch.softmax(scores.masked_fill(~visible, float("-inf")), -1) @ v
+def plain(q, k, v, visible, scale, rounded=False):
+    """softmax(scale q k^T) v for some rows, in the type of the inputs, P `rounded` to e4m3 or not. visible: [rows, keys]."""
+    scores = ((q @ k.mT) * scale).masked_fill(~visible, float("-inf"))
+    if not rounded:
+        return torch.softmax(scores, -1) @ v
+    p = torch.exp(scores - scores.amax(-1, keepdim=True))
+    return (p.to(torch.float8_e4m3fn).to(p.dtype) @ v) / p.sum(-1, keepdim=True)
 
 
 def largest_errors(problem, outputs):
@@ -215,7 +223,7 @@ def largest_errors(problem, outputs):
         q, k, v = problem.q[b, h, rows], problem.k[b, h], problem.v[b, h]
         exact = plain(q.double(), k.double(), v.double(), visible, problem.shape.scale)
         far = lambda o: (o.double() - exact).abs().max().item()
-        plain_error = max(plain_error, far(plain(q, k, v, visible, problem.shape.scale)))
+        plain_error = max(plain_error, far(plain(q, k, v, visible, problem.shape.scale, bool(problem.encoded))))
         largest = max(largest, exact.abs().max().item())
         for who, o in outputs.items():
             error = far(o[b, h, rows])
@@ -301,7 +309,7 @@ def entry(problem, contestant, contestants, flops):
         for other in contestants:
             against = "as_it_is" if other.who.endswith("/as_it_is") else other.who
             if not other.skipped and other is not contestant and not against.startswith("ch"):
-                values["vs_" + against] = statistics.median(b / a for a, b in zip(contestant.milliseconds, other.milliseconds))
+                values["vs_" + against + ("_bf16" if problem.encoded else "")] = statistics.median(b / a for a, b in zip(contestant.milliseconds, other.milliseconds))
     spread = (max(contestant.milliseconds) - min(contestant.milliseconds)) / median
     return found | {"real_time": median, "FLOPS": flops / (median * 1e-3), "rounds": len(contestant.milliseconds),
                     "launches": contestant.launches, "spread": spread} | values
