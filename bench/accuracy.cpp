@@ -241,7 +241,8 @@ int study(const Options& options) {
   validate(shape);
   const Cell cell{&kFp8, 1, shape};  // a kernel's: the context is that of the machine that runs kernels
   for (const auto& [key, value] : measuring_context({&cell, 1})) benchmark::AddCustomContext(key, value);
-  benchmark::AddCustomContext("exact", std::getenv("FLASHBOOK_SIM_EXACT"));
+  if (device::machine() == device::Machine::simulator)
+    benchmark::AddCustomContext("exact", std::getenv("FLASHBOOK_SIM_EXACT"));
 
   std::vector<std::optional<Problem>> problems(std::size(kInputs));  // made when first needed, freed after
   for (std::size_t i = 0; i < std::size(kInputs); ++i)
