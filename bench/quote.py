@@ -59,9 +59,14 @@ def three_digits(value):
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
 
 
+def against_cudnn(name):
+    """The counter of a name that holds it against cuDNN: PyTorch's attention has no FP8."""
+    return "vs_cudnn_bf16" if "/e4m3/" in name else "vs_cudnn"
+
+
 def raced(measured, name):
-    """The newest entry of that name that was timed in turn with cuDNN. Raises Unmeasured if there is none."""
-    entry = measured.raced(name, "vs_cudnn")
+    """The newest entry of that name that was timed in turn with cuDNN, FP8 with its BF16. Raises Unmeasured if there is none."""
+    entry = measured.raced(name, against_cudnn(name))
     if entry is None:
         raise Unmeasured(f"{name} was never timed in turn with cuDNN: bench/peers.py does it")
     return entry
@@ -204,16 +209,20 @@ def steps_table(measured, chapter, seqlen):
 
 
 def against_table(measured, chapter, step):
-    """How many times as fast a step is as cuDNN, in turn, and as FlashAttention-3, whose own ratio to cuDNN is carried over."""
+    """How many times as fast a step is as cuDNN, in turn, and as FlashAttention-3, whose own ratio to cuDNN is carried over.
+
+    In FP8 both are carried over, by their ratios to cuDNN's BF16, which was timed in turn.
+    """
     elsewhere = results.carried_over()
     found = {"cuDNN": {}, "FlashAttention-3": {}}  # peer -> {(head_dim, mask, seqlen): times as fast}
+    dtype = "e4m3" if f"forward/ch{chapter}/step{step}/e4m3/d128/full/n4096" in measured.newest else "bf16"
     for head_dim, mask in SHAPES:
         for seqlen in SEQLENS:
-            cell = f"bf16/d{head_dim}/{mask}/n{seqlen}"
-            faster = raced(measured, f"forward/ch{chapter}/step{step}/{cell}").values["vs_cudnn"]
-            found["cuDNN"][head_dim, mask, seqlen] = faster
-            found["FlashAttention-3"][head_dim, mask, seqlen] = (
-                faster * elsewhere[f"forward/cudnn/{cell}"] / elsewhere[f"forward/fa3/{cell}"])
+            cell = f"d{head_dim}/{mask}/n{seqlen}"
+            name = f"forward/ch{chapter}/step{step}/{dtype}/{cell}"
+            faster = raced(measured, name).values[against_cudnn(name)] * elsewhere[f"forward/cudnn/bf16/{cell}"]
+            found["cuDNN"][head_dim, mask, seqlen] = faster / elsewhere[f"forward/cudnn/{dtype}/{cell}"]
+            found["FlashAttention-3"][head_dim, mask, seqlen] = faster / elsewhere[f"forward/fa3/{dtype}/{cell}"]
     text = row("$d$, mask", "against", *map(short, SEQLENS)) + row("---", "---", *["--:"] * len(SEQLENS))
     for shape in SHAPES:
         for peer, ratios in found.items():
