@@ -49,5 +49,68 @@ TEST(Tensors, PoisonIsNaNInEveryType) {
   }
 }
 
+Shape scaled_shape(Scaling scaling) {
+  return {.batch = 2,
+          .heads = 4,
+          .kv_heads = 2,
+          .seqlen_q = 70,
+          .seqlen_k = 129,
+          .head_dim = 64,
+          .dtype = DType::e4m3,
+          .scaling = scaling};
+}
+
+TEST(Scales, AreAsManyAsTheShapeSays) {
+  EXPECT_EQ(scaled_shape(Scaling::tensor).q_scales(), 1);
+  EXPECT_EQ(scaled_shape(Scaling::tensor).k_scales(), 1);
+  EXPECT_EQ(scaled_shape(Scaling::head).q_scales(), 4);
+  EXPECT_EQ(scaled_shape(Scaling::head).k_scales(), 4);
+  EXPECT_EQ(scaled_shape(Scaling::block).q_scales(), 2 * 4 * 2);
+  EXPECT_EQ(scaled_shape(Scaling::block).k_scales(), 2 * 2 * 2);
+}
+
+TEST(Scales, OfARowAreThoseOfItsBlock) {
+  const Shape head = scaled_shape(Scaling::head), block = scaled_shape(Scaling::block);
+  EXPECT_EQ(head.q_scale_of(3 * 70), 1);  // query head 3 reads key head 1
+  EXPECT_EQ(head.k_scale_of(3 * 129), 3);
+  EXPECT_EQ(block.q_scale_of(70 + 63), 2);
+  EXPECT_EQ(block.q_scale_of(70 + 64), 3);
+  EXPECT_EQ(block.k_scale_of(129 + 127), 2);
+  EXPECT_EQ(block.k_scale_of(129 + 128), 3);
+}
+
+TEST(Scales, AreTheLeastPowersOfTwoThatFit) {
+  const Shape shape = scaled_shape(Scaling::tensor);
+  Inputs inputs{std::vector<float>(shape.q_elements()), std::vector<float>(shape.k_elements()),
+                std::vector<float>(shape.k_elements())};
+  inputs.q[5] = -448;
+  inputs.k[6] = 449;
+  const EncodedInputs encoded = encode_inputs(shape, inputs);
+  EXPECT_EQ(encoded.q.scales, (std::vector{1.0f}));
+  EXPECT_EQ(encoded.k.scales, (std::vector{2.0f}));
+  EXPECT_EQ(encoded.v.scales, (std::vector{1.0f}));  // of zeros
+  EXPECT_EQ(encoded.q.bytes[5], std::byte(0xfe));
+}
+
+// Quantised once, values stay: in e4m3 with their scales, and in bf16.
+TEST(Scales, QuantisedInputsEncodeToThemselves) {
+  for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block}) {
+    const Shape shape = scaled_shape(scaling);
+    Inputs inputs{std::vector<float>(shape.q_elements()), std::vector<float>(shape.k_elements()),
+                  std::vector<float>(shape.k_elements())};
+    float value = 0.001f;
+    for (auto* tensor : {&inputs.q, &inputs.k, &inputs.v})
+      for (float& element : *tensor) element = value = value > 3e4f ? 0.001f : -1.37f * value;
+    round_inputs(shape, inputs);
+    Inputs again = inputs;
+    round_inputs(shape, again);
+    EXPECT_EQ(again.q, inputs.q);
+    EXPECT_EQ(again.k, inputs.k);
+    EXPECT_EQ(again.v, inputs.v);
+    round_to(DType::bf16, again.q);
+    EXPECT_EQ(again.q, inputs.q);
+  }
+}
+
 }  // namespace
 }  // namespace flashbook
