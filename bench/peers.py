@@ -8,8 +8,9 @@
 The card's power is limited, so what ran before changes what is measured. Therefore: in every round each contestant is timed once, in
 random order, after a nap of 60 ms; a time is the median of some launches between CUDA events, L2 flushed before each; a result is the
 median of the rounds. `vs_cudnn` is how many times as fast as cuDNN ours is, by the median of the rounds' ratios. Ours is checked against
-float64 attention first. In e4m3 the peers run in BF16, on the same values, and the ratio is `vs_cudnn_bf16`. Of an ablation `vs_as_it_is` is how many times as fast as the step itself a version is. Results go to
-bench/results/<gpu>/, or to --out. Exit code 1 if ours is wrong, 77 without a GPU or PyTorch.
+float64 attention first. In e4m3 the peers run in BF16, on the same values, and the ratio is `vs_cudnn_bf16`. Of an ablation
+`vs_as_it_is` is how many times as fast as the step itself a version is. Results go to bench/results/<gpu>/, or to --out. Exit code 1
+if ours is wrong, 77 without a GPU or PyTorch.
 """
 
 import argparse
