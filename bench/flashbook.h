@@ -23,7 +23,7 @@ typedef enum FlashbookStatus {
   FLASHBOOK_HARDWARE_MISSING = 77, /**< there is no GPU, or not the one that is needed */
 } FlashbookStatus;
 
-/** Element type of Q, K, V and O; O of FLASHBOOK_E4M3 is BF16. */
+/** Element type of Q, K, V and O; O of FLASHBOOK_E4M3 is BF16, and its scales are 1. */
 typedef enum FlashbookType {
   FLASHBOOK_F32 = 0,
   FLASHBOOK_F16 = 1,

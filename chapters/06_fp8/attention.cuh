@@ -26,7 +26,8 @@
 //| | --- | --- | --- | --- | --- | --- | --- |
 //| | 64 | 3 x 64 | 128 | 12 KB | 4, 2, 4 slots of 8 KB | 24 KB | 32, 64, 16, 8 of 152 |
 //| | 128 | 2 x 64 | 128 | 16 KB | 3, 2, 3 slots of 16 KB | 32 KB | 64, 64, 16, 16 of 232 |
-//| | 256 | 2 x 64 | 96 | 32 KB | 2, 2, 3 slots of 24 KB | | 128, 48, 12, 0 of 232 |
+//| | 128, long | 3 x 64 | 96 | 24 KB | 3, 2, 3 slots of 12 KB | 48 KB | 64, 48, 12, 0 of 160 |
+//| | 256 | 2 x 64 | 96 | 32 KB | 3, 2, 2 slots of 24 KB | | 128, 48, 12, 0 of 232 |
 //|
 //| **Cycles** of a multiprocessor for a tile of 128 queries and 128 keys at d = 128, if each unit had nothing to wait for:
 //|
@@ -59,9 +60,9 @@ struct Fast {
   static constexpr int kConsumers = kConsumers_;  ///< warpgroups that multiply, 64 queries each: 2 or 3
   static constexpr int kKeys = kKeys_;            ///< of a tile
   static constexpr bool kCausal = kCausal_;
-  static constexpr int kKeySlots = kHeadDim == 64 ? 4 : kHeadDim == 128 ? 3 : 2;
+  static constexpr int kKeySlots = kHeadDim == 64 ? 4 : 3;
   static constexpr int kRawSlots = 2;
-  static constexpr int kTurnedSlots = kHeadDim == 64 ? 4 : 3;
+  static constexpr int kTurnedSlots = kHeadDim == 64 ? 4 : kHeadDim == 128 ? 3 : 2;
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
   // Of a thread, after setmaxnreg. As in chapter 5: 40 + 2 * 232 = 3 * 168. Three consumers can give the
   // transposers more than there: P takes 16 registers, not 32. 56 + 3 * 152 = 4 * 128.

@@ -30,7 +30,7 @@ constexpr int kFirstBlockScaled = 3, kLastBlockScaled = 4;
 std::string why_not(const Shape& shape, int step) {
   if (shape.dtype != DType::e4m3) return "chapter 6 takes e4m3: choose it with --dtype";
   if (shape.scaling == Scaling::block && (step < kFirstBlockScaled || step > kLastBlockScaled))
-    return "this step has one scale a head: steps 3 and 4 take --scaling block, others tensor and head";
+    return "this step has one scale a head: give --scaling tensor or head, or --step 3";
   if (query_tiles(shape, 2 * kRowsOfWarpgroup) > kMaxGridX)
     return "batch * heads * seqlen / 128 is at most 2^31 - 1, what a grid has in x: split the batch with "
            "--batch";
@@ -43,7 +43,7 @@ int64_t workspace_bytes(const Shape& shape, int step) { return step == 5 && shap
 double memory_bytes(const Shape& shape, int) { return compulsory_bytes(shape); }
 
 /// Lengths from which, or up to which, another version is faster (measured on an H200).
-constexpr int kLongD128 = 2048, kLongD128Causal = 8192, kShortD64 = 512, kShortD64Causal = 1024;
+constexpr int kLongD128 = 2048, kShortD64 = 512, kShortD64Causal = 1024;
 
 /// Step 5's version for a head dimension, a mask and a length.
 template <int kHeadDim, bool kCausal>
@@ -54,8 +54,7 @@ void run_tuned(const Shape& shape, const Tensors& t, device::Stream stream) {
       return run<ShortD64<kCausal ? 2 : 3, kCausal>>(shape, t, stream);
   }
   if constexpr (kHeadDim == 128) {
-    if (shape.seqlen_k >= (kCausal ? kLongD128Causal : kLongD128))
-      return run<LongD128<kCausal>>(shape, t, stream);
+    if (shape.seqlen_k >= kLongD128) return run<LongD128<kCausal>>(shape, t, stream);
   }
   run<Fastest<kHeadDim, kCausal>>(shape, t, stream);
 }

@@ -125,9 +125,14 @@ struct BlockScaled : Overlapped<kHeadDim> {
   static constexpr bool kBlockScales = true;
 };
 
-/// Step 5 for long sequences of head_dim 128: wider tiles, fewer waits and maxima.
+/// Step 5 for long sequences of head_dim 128. A third consumer fills waits of the other two, and shares their
+/// keys and values; so the transposers have a third less to do. Its registers come from narrower tiles, and
+/// from Q, which stays in shared memory. Of short sequences, 192 queries a block leave too few blocks.
 template <bool kCausal>
-using LongD128 = Fast<128, 2, 160, kCausal>;
+struct LongD128 : Fast<128, 3, 96, kCausal> {
+  static constexpr bool kQueriesInRegisters = false;
+  static constexpr int kProducerRegisters = 32, kConsumerRegisters = 160;  // 32 + 3 * 160 = 4 * 128
+};
 
 /// Step 5 for short ones of head_dim 64, without turns: there are too few tiles to fall into step.
 template <int kConsumers, bool kCausal>

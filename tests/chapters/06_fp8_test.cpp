@@ -214,19 +214,15 @@ TEST_F(ChapterTest, IncoherentProcessingSpreadsOutliers) {
   }
 }
 
-// Tiles of queries and keys beyond what the other tests reach: several works a block, the long versions.
+// Several tiles of queries a block, and the versions for long sequences.
 TEST_F(ChapterTest, LongSequences) {
   for (int head_dim : {64, 128, 256})
     for (bool causal : {false, true}) {
       Shape shape = shape_with(Scaling::tensor, head_dim, causal);
       shape.batch = 1, shape.heads = shape.kv_heads = 3;
-      shape.seqlen_q = head_dim == 64 ? 1100 : 450, shape.seqlen_k = head_dim == 128 && !causal ? 2100 : 520;
+      shape.seqlen_q = head_dim == 64 ? 1100 : 450, shape.seqlen_k = head_dim == 128 ? 2100 : 520;
       expect_right(shape, make_inputs(shape, InputKind::normal, 4));
     }
-  Shape shape = shape_with(Scaling::tensor, 128, true);
-  shape.batch = shape.heads = shape.kv_heads = 1;
-  shape.seqlen_q = 200, shape.seqlen_k = 8192;
-  expect_right(shape, make_inputs(shape, InputKind::normal, 4));
 }
 
 }  // namespace
