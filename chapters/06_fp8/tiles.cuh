@@ -134,8 +134,8 @@ __device__ __forceinline__ void round_probabilities(uint32_t (&p)[kFloats / 16][
         const int at = 16 * i + 8 * half + 2 * row;
         p[i][2 * half + row] = pack_e4m3(scores[at], scores[at + 1], scores[at + 4], scores[at + 5]);
       }
-  //~ for (auto& step : p)
-  //~   for (uint32_t& four : step) four = 0;  // four elements of P, the first in the lowest byte: pack_e4m3
+  //~ for (int i = 0; i < kFloats; i += 4)  // four neighbours: they are not one row's
+  //~   p[i / 16][i / 4 % 4] = pack_e4m3(scores[i], scores[i + 1], scores[i + 2], scores[i + 3]);
   // END SOLUTION ch06-order
 }
 
