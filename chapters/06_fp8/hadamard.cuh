@@ -46,6 +46,7 @@ template <int kHeadDim>
 __device__ __forceinline__ void rotate(float (&value)[kColumns], const Signs<kHeadDim>& signs) {
   constexpr int kLanes = kHeadDim / kColumns;  // of a row
   static_assert(kLanes <= 32, "a row lies in one warp");
+  // BEGIN SOLUTION ch06-rotation
   const int place = threadIdx.x % kLanes;
   const unsigned negative = signs.negative[place];
 #pragma unroll
@@ -66,6 +67,12 @@ __device__ __forceinline__ void rotate(float (&value)[kColumns], const Signs<kHe
       const float other = __shfl_xor_sync(kWholeWarp, value[i], bit);
       value[i] = place & bit ? other - value[i] : other + value[i];
     }
+  //~ const int place = threadIdx.x % kLanes;
+  //~ const unsigned negative = signs.negative[place];
+  //~ for (int i = 0; i < kColumns; ++i) value[i] = negative >> i & 1 ? -value[i] : value[i];
+  //~ // For each bit of the column's number: every two columns that differ in this bit alone become their sum and their
+  //~ // difference. Three bits are the thread's own.
+  // END SOLUTION ch06-rotation
   // Lengths stay as they were. A constant: 2^-3, 2^-4, or 2^-3.5 rounded.
   constexpr float kScale = kHeadDim == 64 ? 0.125f : kHeadDim == 128 ? 0.08838834764831845f : 0.0625f;
 #pragma unroll
