@@ -15,10 +15,4 @@ std::span<const Chapter* const> all_chapters() {
   return chapters;
 }
 
-const Chapter* chapter_numbered(int number) {
-  for (const Chapter* chapter : all_chapters())
-    if (chapter->number == number) return chapter;
-  return nullptr;
-}
-
 }  // namespace flashbook

@@ -11,6 +11,10 @@ namespace flashbook {
 std::span<const Chapter* const> all_chapters();
 
 /// The chapter of that number, or null.
-const Chapter* chapter_numbered(int number);
+inline const Chapter* chapter_numbered(int number) {
+  for (const Chapter* chapter : all_chapters())
+    if (chapter->number == number) return chapter;
+  return nullptr;
+}
 
 }  // namespace flashbook

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Times our kernels in turn with PyTorch's, in one process.
+"""Times our kernels in turn with PyTorch's, or with versions of themselves, in one process.
 
     peers.py [--chapter 1] [--step 2] [--peers cudnn,flash,eager] [--head-dim 128] [--mask full,causal] [--seqlen 512,...,16k]
              [--dtype bf16] [--rounds 5] [--out FILE] [--library build/gpu/lib/libflashbook.so]
+    peers.py --ablation [...]   chapter 5's last step in turn with itself, one switch turned at a time
 
 The card's power is limited, so what ran before changes what is measured. Therefore: in every round each contestant is timed once, in
 random order, after a nap of 60 ms; a time is the median of some launches between CUDA events, L2 flushed before each; a result is the
 median of the rounds. `vs_cudnn` is how many times as fast as cuDNN ours is, by the median of the rounds' ratios. Ours is checked against
-float64 attention first. Results go to bench/results/<gpu>/, or to --out. Exit code 1 if ours is wrong, 77 without a GPU or PyTorch.
+float64 attention first. In e4m3 the peers run in BF16, on the same values, and the ratio is `vs_cudnn_bf16`. Of an ablation
+`vs_as_it_is` is how many times as fast as the step itself a version is. Results go to bench/results/<gpu>/, or to --out. Exit code 1
+if ours is wrong, 77 without a GPU or PyTorch.
 """
 
 import argparse
@@ -30,7 +33,7 @@ import results
 
 NAP = 0.06  # seconds
 SEED = 1
-DTYPES = {"f16": 1, "bf16": 2}  # FlashbookType, as far as PyTorch's attention takes it
+DTYPES = {"f16": 1, "bf16": 2, "e4m3": 3}  # FlashbookType; PyTorch's attention takes the first two
 PEERS = ("cudnn", "flash", "eager")
 torch = None  # imported once the options are right
 
@@ -99,7 +102,7 @@ class Library:
 class Contestant:
     """One of those that are timed in turn."""
 
-    who: str  # "ch01/step2", "cudnn"
+    who: str  # "ch01/step2", "cudnn", "ch05/one_loop" of an ablation
     label: str
     run: object  # launches it once and returns O
     context: object = contextlib.nullcontext  # entered around all of a measurement's launches
@@ -107,6 +110,7 @@ class Contestant:
     skipped: str = ""
     launches: int = 1  # in a round
     milliseconds: list = dataclasses.field(default_factory=list)  # of every round
+    kind: str = "forward"  # or "ablation": the first part of its result's name
 
 
 @dataclasses.dataclass
@@ -118,10 +122,12 @@ class Problem:
     q: object
     k: object
     v: object
+    encoded: tuple = ()  # what ours reads, if that is not q, k and v: their e4m3
 
-    def name(self, who):
+    def name(self, contestant):
         mask = "causal" if self.shape.causal else "full"
-        return f"forward/{who}/{self.dtype}/d{self.shape.head_dim}/{mask}/n{self.shape.seqlen_q}"
+        dtype = "bf16" if self.encoded and not contestant.who.startswith("ch") else self.dtype
+        return f"{contestant.kind}/{contestant.who}/{dtype}/d{self.shape.head_dim}/{mask}/n{self.shape.seqlen_q}"
 
 
 def make_problem(dtype, head_dim, causal, seqlen):
@@ -129,22 +135,26 @@ def make_problem(dtype, head_dim, causal, seqlen):
     batch, heads = max(1, 16384 // seqlen), 2048 // head_dim
     shape = Shape(batch, heads, heads, seqlen, seqlen, head_dim, int(causal), DTYPES[dtype], 1 / math.sqrt(head_dim))
     torch.manual_seed(SEED)
-    kind = {"f16": torch.float16, "bf16": torch.bfloat16}[dtype]
+    kind = torch.float16 if dtype == "f16" else torch.bfloat16
     q, k, v = (torch.randn(batch, heads, seqlen, head_dim, device="cuda", dtype=kind) for _ in range(3))
-    return Problem(shape, dtype, q, k, v)
+    if dtype != "e4m3":
+        return Problem(shape, dtype, q, k, v)
+    encoded = tuple(tensor.to(torch.float8_e4m3fn) for tensor in (q, k, v))
+    return Problem(shape, dtype, *(tensor.to(kind) for tensor in encoded), encoded)
 
 
 # ---- contestants -------------------------------------------------------------------------------------------------------------------
 
 
-def ours(library, chapter, step, problem):
-    found = Contestant(f"ch{chapter:02}/step{step}", library.step_name(chapter, step), None)
+def ours(library, chapter, step, problem, ablation):
+    name = library.step_name(chapter, step)
+    found = Contestant(f"ch{chapter:02}/{name if ablation else f'step{step}'}", name, None, kind="ablation" if ablation else "forward")
     size = library.workspace_bytes(chapter, step, problem.shape)
     if size < 0:
         found.skipped = library.error()
         return found
-    q, k, v = problem.q, problem.k, problem.v
-    o = torch.full_like(q, float("nan"))
+    q, k, v = problem.encoded or (problem.q, problem.k, problem.v)
+    o = torch.full_like(problem.q, float("nan"))
     lse = torch.full(q.shape[:3], float("nan"), device="cuda", dtype=torch.float32)
     try:
         workspace = torch.empty(size, device="cuda", dtype=torch.uint8)
@@ -189,10 +199,13 @@ def peer(who, problem):
 # ---- right before fast -------------------------------------------------------------------------------------------------------------
 
 
-def plain(q, k, v, visible, scale):
-    """softmax(scale q k^T) v for some rows, in the type of the inputs. visible: [rows, keys]."""
-    scores = (q @ k.mT) * scale
-    return torch.softmax(scores.masked_fill(~visible, float("-inf")), -1) @ v
+def plain(q, k, v, visible, scale, rounded=False):
+    """softmax(scale q k^T) v for some rows, in the type of the inputs, P `rounded` to e4m3 or not. visible: [rows, keys]."""
+    scores = ((q @ k.mT) * scale).masked_fill(~visible, float("-inf"))
+    if not rounded:
+        return torch.softmax(scores, -1) @ v
+    p = torch.exp(scores - scores.amax(-1, keepdim=True))
+    return (p.to(torch.float8_e4m3fn).to(p.dtype) @ v) / p.sum(-1, keepdim=True)
 
 
 def largest_errors(problem, outputs):
@@ -211,7 +224,7 @@ def largest_errors(problem, outputs):
         q, k, v = problem.q[b, h, rows], problem.k[b, h], problem.v[b, h]
         exact = plain(q.double(), k.double(), v.double(), visible, problem.shape.scale)
         far = lambda o: (o.double() - exact).abs().max().item()
-        plain_error = max(plain_error, far(plain(q, k, v, visible, problem.shape.scale)))
+        plain_error = max(plain_error, far(plain(q, k, v, visible, problem.shape.scale, bool(problem.encoded))))
         largest = max(largest, exact.abs().max().item())
         for who, o in outputs.items():
             error = far(o[b, h, rows])
@@ -234,13 +247,13 @@ def check(problem, contestants):
             torch.cuda.synchronize()
         except RuntimeError as error:  # torch.OutOfMemoryError is one
             if contestant.who.startswith("ch") and "memory" not in str(error):
-                raise Wrong(f"{problem.name(contestant.who)}: {error}") from None
+                raise Wrong(f"{problem.name(contestant)}: {error}") from None
             contestant.skipped = str(error).splitlines()[0]
             continue
         errors, bound = largest_errors(problem, {contestant.who: o})
         contestant.values |= {"error": errors[contestant.who], "error_bound": bound}
         contestant.launches = max(1, min(20, int(100 / begin.elapsed_time(end))))
-        message = f"{problem.name(contestant.who)}: error {errors[contestant.who]:.1e}, bound {bound:.1e}"
+        message = f"{problem.name(contestant)}: error {errors[contestant.who]:.1e}, bound {bound:.1e}"
         if contestant.who.startswith("ch") and not errors[contestant.who] <= bound:
             raise Wrong(message)
         if not errors[contestant.who] <= 2 * bound:  # a peer may round once more than we do; a wrong one is no peer
@@ -283,7 +296,7 @@ def race(contestants, rounds, shuffle, cache_filler):
 
 def entry(problem, contestant, contestants, flops):
     """A result as Google Benchmark would write it."""
-    name = problem.name(contestant.who)
+    name = problem.name(contestant)
     found = {"name": name, "run_name": name, "run_type": "iteration", "iterations": 1, "real_time": 0.0, "cpu_time": 0.0,
              "time_unit": "ms", "label": contestant.label}
     if contestant.skipped:
@@ -295,8 +308,9 @@ def entry(problem, contestant, contestants, flops):
         values["bytes_per_second"] = moved / (median * 1e-3)
     if contestant.who.startswith("ch"):
         for other in contestants:
-            if not other.skipped and not other.who.startswith("ch"):
-                values["vs_" + other.who] = statistics.median(b / a for a, b in zip(contestant.milliseconds, other.milliseconds))
+            against = "as_it_is" if other.who.endswith("/as_it_is") else other.who
+            if not other.skipped and other is not contestant and not against.startswith("ch"):
+                values["vs_" + against + ("_bf16" if problem.encoded else "")] = statistics.median(b / a for a, b in zip(contestant.milliseconds, other.milliseconds))
     spread = (max(contestant.milliseconds) - min(contestant.milliseconds)) / median
     return found | {"real_time": median, "FLOPS": flops / (median * 1e-3), "rounds": len(contestant.milliseconds),
                     "launches": contestant.launches, "spread": spread} | values
@@ -325,7 +339,8 @@ def whole_numbers(text):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", type=pathlib.Path, default=results.ROOT / "build" / "gpu" / "lib" / "libflashbook.so")
+    parser.add_argument("--ablation", action="store_true", help="chapter 5's last step and its switches, without peers")
+    parser.add_argument("--library", type=pathlib.Path, help="default: build/gpu/lib/libflashbook.so, or libablation.so beside it")
     parser.add_argument("--chapter", type=whole_numbers, help="chapters, such as 1,3 (default: the last one on a GPU)")
     parser.add_argument("--step", type=whole_numbers, help="steps of these chapters (default: the last one)")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)} (default: all)")
@@ -336,7 +351,9 @@ def parse():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/")
     options = parser.parse_args()
-    options.peers, options.mask = options.peers.split(","), options.mask.split(",")
+    options.peers, options.mask = [] if options.ablation else options.peers.split(","), options.mask.split(",")
+    target = "ablation" if options.ablation else "flashbook"
+    options.library = options.library or results.ROOT / "build" / "gpu" / "lib" / f"lib{target}.so"
     if options.rounds < 1:
         parser.error("--rounds is the number of rounds: at least 1, and 5 for a result")
     for given, known, option in ((options.peers, PEERS, "--peers"), (options.mask, ("full", "causal"), "--mask")):
@@ -351,8 +368,9 @@ def pick_ours(library, options):
     for number in options.chapter or []:
         if number not in on_device:
             raise results.Refused(f"chapter {number} has no kernel: give some of {', '.join(map(str, on_device))}")
+    every = lambda number: range(1, on_device[number].steps + 1)
     return [(number, step) for number in options.chapter or [max(on_device)]
-            for step in options.step or [on_device[number].steps]]
+            for step in options.step or (every(number) if options.ablation else [on_device[number].steps])]
 
 
 def run(options, library):
@@ -365,7 +383,7 @@ def run(options, library):
         for mask in options.mask:
             for seqlen in options.seqlen:
                 problem = make_problem(options.dtype, head_dim, mask == "causal", seqlen)
-                contestants = [ours(library, *which, problem) for which in chosen] + [peer(who, problem) for who in options.peers]
+                contestants = [ours(library, *which, problem, options.ablation) for which in chosen] + [peer(who, problem) for who in options.peers]
                 check(problem, contestants)
                 race(contestants, options.rounds, shuffle, cache_filler)
                 flops = library.cost(*chosen[0], problem.shape)[0]
@@ -392,7 +410,7 @@ def main():
         print("no GPU: peers.py times kernels on one; PyTorch sees none here", file=sys.stderr)
         return 77
     if not options.library.exists():
-        print(f"{options.library} is missing: cmake --build --preset gpu --target flashbook_shared", file=sys.stderr)
+        print(f"{options.library} is missing: cmake --build --preset gpu --target {'ablation' if options.ablation else 'flashbook_shared'}", file=sys.stderr)
         return 2
     try:
         with tempfile.TemporaryDirectory() as folder:

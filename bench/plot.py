@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws the book's plots from its result files, as PNG and SVG, into docs/plots.
 
-    plot.py [--results FOLDER] [--out FOLDER] [PLOT...]     PLOT: ladder, seqlen, memory, roofline, host, blocks (default: all that have data)
+    plot.py [--results FOLDER] [--out FOLDER] [PLOT...]     PLOT: ladder, seqlen, memory, roofline, host, blocks, accuracy (default: all that have data)
 
 Transparent, with colours that carry on white and on black. The same results give the same bytes. Needs matplotlib (Debian:
 python3-matplotlib, seen by /usr/bin/python3).
@@ -366,7 +366,38 @@ def blocks(measured, folder):
     return True
 
 
-PLOTS = {draw.__name__: draw for draw in (ladder, seqlen, memory, roofline, host, blocks)}
+def accuracy(measured, folder):
+    """Dots: relative RMS error against FP64 of each way to compute attention, by kind of inputs."""
+    machine = "gpu" if any(name.startswith("accuracy/") for name in measured.newest) else "simulator"
+    try:
+        found = results.accuracy(measured, machine)
+    except Refused:
+        return False
+    figure, axes = plt.subplots(figsize=(6.2, 3.6))
+    marks = {"normal": ("o", CHAPTERS[3], "N(0, 1)"), "outliers": ("s", CHAPTERS[6], "one outlier in 1000"),
+             "channels": ("^", CHAPTERS[5], "large channels")}
+    for place, by_kind in enumerate(found.values()):
+        errors = [entry.values["relative_rms"] for entry in by_kind.values()]
+        axes.plot([min(errors), max(errors)], [place, place], color=GREY, lw=1, zorder=1)
+    for kind, (mark, colour, title) in marks.items():
+        places = [place for place, by_kind in enumerate(found.values()) if kind in by_kind]
+        errors = [by_kind[kind].values["relative_rms"] for by_kind in found.values() if kind in by_kind]
+        axes.plot(errors, places, mark, color=colour, ms=6, label=title)
+    entries = [next(iter(by_kind.values())) for by_kind in found.values()]
+    axes.set_yticks(range(len(entries)), [f"{entry.cell['dtype']}: {entry.label}" for entry in entries], fontsize=8)
+    axes.invert_yaxis()
+    axes.set(xscale="log", xlabel="RMS error over RMS of O", title="Accuracy against FP64")
+    axes.grid(axis="x")
+    figure.legend(*axes.get_legend_handles_labels(), fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), ncol=3, borderaxespad=0)
+    last = entries[-1]
+    figure.supxlabel(f"Batch {last.values['batch']:.0f}, heads {last.values['heads']:.0f}, N {last.cell['seqlen']}, d {last.cell['head_dim']}, no mask. "
+                     f"{last.context.get('gpu', 'The simulator')}; {last.context['date'][:10]}, commit {last.context['commit']}",
+                     x=0.01, ha="left", fontsize=7, color=GREY)
+    save(figure, folder, "accuracy")
+    return True
+
+
+PLOTS = {draw.__name__: draw for draw in (ladder, seqlen, memory, roofline, host, blocks, accuracy)}
 
 
 def main():

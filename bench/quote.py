@@ -6,25 +6,33 @@
 A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!-- /num -->
     Fields: tflops, ms, gbps, gbytes (moved, by the cost model; of ncu/... as counted), workspace (GB beyond inputs and outputs), of ncu/...
     also model_gbytes, l2_gbytes (between multiprocessors and L2), l2_model_gbytes,
-    error, or any counter of the result. The last word is a Python format. `num ratio A B .1f` is how many times as long A takes as B.
+    raced_tflops, raced_share (of what the tensor cores do at the highest clock): of the newest time in turn with cuDNN;
+    error, or any counter of the result. The last word is a Python format. `num ratio A B .1f` is how many times as long A takes as B,
+    `num ratio A B rmse .1f` how many times as much rmse it has, or of any counter.
 A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at one shape, with the peers
            <!-- table host --> ... <!-- /table -->        the steps of the chapters on the CPU
            <!-- table golden --> ... <!-- /table -->      how many golden cases there are of each family of instructions
            <!-- table kernels 03 --> ... <!-- /table -->  what each kernel of a chapter takes of a multiprocessor
+           <!-- table steps 05 4096 --> ... <!-- /table --> every step of a chapter at every head_dim and mask, and the peers
+           <!-- table against 05 5 --> ... <!-- /table --> a step in turn with cuDNN, and against FlashAttention-3 by that one's ratio to cuDNN
+           <!-- table ablation 05 --> ... <!-- /table -->  a chapter's last step with one switch turned at a time
+           <!-- table accuracy gpu --> ... <!-- /table --> errors of attention in f16 and FP8; `accuracy simulator`: in the simulator
 Examples in code are left alone. With --check nothing is written: exit code 1 if a page differs from the results, or quotes what was
-never measured.
+never measured. A place that waits for a first measurement holds "…" and is right until there is one.
 """
 
 import argparse
+import math
 import pathlib
 import re
 import sys
 
 import results
-from results import Refused
+from results import Refused, Unmeasured
 
 NUMBER = re.compile(r"<!--\s*num\s+(?P<words>[^>]*?)\s*-->(?P<text>[^<]*)<!--\s*/num\s*-->")
 TABLE = re.compile(r"<!--\s*table\s+(?P<words>\w+(?: \w+)*)\s*-->\n?(?P<text>.*?)<!--\s*/table\s*-->", re.S)
+WAITS = "…"  # for a first measurement
 OPENING = re.compile(r"<!--\s*(num|table)\b")
 CODE = re.compile(r"^(```|~~~).*?^\1|(?<!`)(`+)(?!`).*?(?<!`)\2(?!`)", re.S | re.M)
 
@@ -39,31 +47,59 @@ FIELDS = {
     "workspace": lambda entry: entry.values["workspace_bytes"] / 1e9,
 }
 
+TENSOR_FLOPS = 132 * 4096 * 1.98e9  # a second, of 16-bit types: multiprocessors, a clock, the highest clock
+RACED = {  # of the newest time that was taken in turn with cuDNN
+    "raced_tflops": lambda entry: entry.values["FLOPS"] / 1e12,
+    "raced_share": lambda entry: entry.values["FLOPS"] / TENSOR_FLOPS,
+}
+
 
 def three_digits(value):
     """1.23, 12.3, 123."""
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
 
 
+def against_cudnn(name):
+    """The counter of a name that holds it against cuDNN: PyTorch's attention has no FP8."""
+    return "vs_cudnn_bf16" if "/e4m3/" in name else "vs_cudnn"
+
+
+def raced(measured, name):
+    """The newest entry of that name that was timed in turn with cuDNN, FP8 with its BF16. Raises Unmeasured if there is none."""
+    entry = measured.raced(name, against_cudnn(name))
+    if entry is None:
+        raise Unmeasured(f"{name} was never timed in turn with cuDNN: bench/peers.py does it")
+    return entry
+
+
 def number(words, measured):
     """The text of a `num` span."""
     if len(words) == 4 and words[0] == "ratio":
         value = measured.ratio(words[1], words[2])
+    elif len(words) == 5 and words[0] == "ratio":
+        entries = [measured.measured(name) for name in words[1:3]]
+        for entry in entries:
+            if words[3] not in entry.values:
+                raise Refused(f"{entry.name} has no {words[3]}: it has {', '.join(sorted(entry.values))}")
+        value = entries[0].values[words[3]] / entries[1].values[words[3]]
     elif len(words) == 3:
         name, field = words[:2]
         elsewhere = results.carried_over()
         if field == "tflops" and name not in measured.newest and name in elsewhere:
             value = elsewhere[name]
+        elif field in RACED:
+            value = RACED[field](raced(measured, name))
         else:
             entry = measured.raced(name, field) or measured.measured(name)
             if field not in FIELDS and field not in entry.values:
-                raise Refused(f"{name} has no {field}: it has {', '.join([*FIELDS, *sorted(entry.values)])}")
+                kind = Unmeasured if field.startswith("vs_") else Refused  # in turn with a peer is measured apart
+                raise kind(f"{name} has no {field}: it has {', '.join([*FIELDS, *sorted(entry.values)])}")
             try:
                 value = FIELDS.get(field, lambda of: of.values[field])(entry)
             except KeyError as missing:
                 raise Refused(f"{name} has no {missing}, which {field} needs") from None
     else:
-        raise Refused("a number is `num NAME FIELD FORMAT` or `num ratio NAME NAME FORMAT`")
+        raise Refused("a number is `num NAME FIELD FORMAT`, `num ratio NAME NAME FORMAT` or `num ratio NAME NAME FIELD FORMAT`")
     try:
         return format(value, words[-1])
     except ValueError:
@@ -124,16 +160,16 @@ def kernels_table(measured, chapter):
     """Registers, shared memory and occupancy of every kernel of a chapter, by step and head_dim."""
     text = row("Step", "$d$", "Kernel", "Threads", "Registers", "Shared, KB", "Blocks", "Occupancy", "Spilled")
     text += row("--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:")
-    found = {}  # (step, head_dim) -> the entry of the longest N without a mask that says it
-    for entry in measured.newest.values():
+    found = {}  # (step, head_dim) -> the newest entry of the longest N without a mask that says it; peers.py's do not
+    for entry in measured.history:
         cell = entry.cell
         if (cell["kind"] == "forward" and cell["who"].startswith(f"ch{chapter}/") and cell["mask"] == "full"
                 and cell["dtype"] in ("bf16", "e4m3") and "kernel1_registers" in entry.values):
             key = (int(cell["who"].split("step")[1]), cell["head_dim"])
-            if key not in found or found[key].cell["seqlen"] < cell["seqlen"]:
+            if key not in found or found[key].cell["seqlen"] <= cell["seqlen"]:
                 found[key] = entry
     if not found:
-        raise Refused(f"no kernel of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
+        raise Unmeasured(f"no kernel of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
     for (step, head_dim), entry in sorted(found.items()):
         kernel = 1
         while f"kernel{kernel}_registers" in entry.values:
@@ -143,6 +179,94 @@ def kernels_table(measured, chapter):
                         f"{value('local_bytes'):.0f} B")
             kernel += 1
     return text + f"\nShared memory of a block, blocks on a multiprocessor; as launched without a mask. {measured.origin()}.\n"
+
+
+HEAD_DIMS, MASKS, SEQLENS = (64, 128, 256), ("full", "causal"), (512, 1024, 2048, 4096, 8192, 16384)  # the papers'
+SHAPES = [(head_dim, mask) for head_dim in HEAD_DIMS for mask in MASKS]
+short = lambda seqlen: f"{seqlen // 1024}k" if seqlen >= 1024 else str(seqlen)
+titled = lambda head_dim, mask: f"{head_dim}, {'none' if mask == 'full' else mask}"
+
+
+def steps_table(measured, chapter, seqlen):
+    """TFLOP/s of every step of a chapter in turn with cuDNN, by head_dim and mask at one length, and of the peers."""
+    steps = {}  # who -> its idea in a few words
+    for entry in measured.newest.values():
+        if entry.cell["kind"] == "forward" and entry.cell["who"].startswith(f"ch{chapter}/"):
+            steps[entry.cell["who"]] = f"{entry.cell['who'].split('step')[1]}: {entry.label}"
+    if not steps:
+        raise Unmeasured(f"no step of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
+    elsewhere = results.carried_over()
+
+    def tflops(who, head_dim, mask):
+        name = f"forward/{who}/bf16/d{head_dim}/{mask}/n{seqlen}"
+        entry = raced(measured, name) if who in steps else measured.newest.get(name)
+        return f"{entry.values['FLOPS'] / 1e12:.0f}" if entry and not entry.skipped else f"{elsewhere[name]:.0f}" if name in elsewhere else "-"
+
+    text = row("$d$, mask", *(titled(*shape) for shape in SHAPES)) + row("---", *["--:"] * len(SHAPES))
+    for who, title in (*sorted(steps.items()), ("flash", "*FlashAttention-2*"), ("cudnn", "*cuDNN*"), ("fa3", "*FlashAttention-3, apart*")):
+        text += row(title, *(tflops(who, *shape) for shape in SHAPES))
+    return text + f"\nTFLOP/s in turn with cuDNN, forward pass, N = {short(int(seqlen))}, BF16. Medians; {measured.origin()}.\n"
+
+
+def against_table(measured, chapter, step):
+    """How many times as fast a step is as cuDNN, in turn, and as FlashAttention-3, whose own ratio to cuDNN is carried over.
+
+    In FP8 both are carried over, by their ratios to cuDNN's BF16, which was timed in turn.
+    """
+    elsewhere = results.carried_over()
+    found = {"cuDNN": {}, "FlashAttention-3": {}}  # peer -> {(head_dim, mask, seqlen): times as fast}
+    dtype = "e4m3" if f"forward/ch{chapter}/step{step}/e4m3/d128/full/n4096" in measured.newest else "bf16"
+    for head_dim, mask in SHAPES:
+        for seqlen in SEQLENS:
+            cell = f"d{head_dim}/{mask}/n{seqlen}"
+            name = f"forward/ch{chapter}/step{step}/{dtype}/{cell}"
+            faster = raced(measured, name).values[against_cudnn(name)] * elsewhere[f"forward/cudnn/bf16/{cell}"]
+            found["cuDNN"][head_dim, mask, seqlen] = faster / elsewhere[f"forward/cudnn/{dtype}/{cell}"]
+            found["FlashAttention-3"][head_dim, mask, seqlen] = faster / elsewhere[f"forward/fa3/{dtype}/{cell}"]
+    text = row("$d$, mask", "against", *map(short, SEQLENS)) + row("---", "---", *["--:"] * len(SEQLENS))
+    for shape in SHAPES:
+        for peer, ratios in found.items():
+            text += row(titled(*shape), peer, *(f"{ratios[*shape, seqlen]:.2f}" for seqlen in SEQLENS))
+    found["the better of the two"] = {cell: min(ratios[cell] for ratios in found.values()) for cell in found["cuDNN"]}
+    said = []
+    for peer, ratios in found.items():
+        mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
+        head_dim, mask, seqlen = min(ratios, key=ratios.get)
+        said.append(f"{mean:.3f} times {peer}, at least {min(ratios.values()):.2f} ({titled(head_dim, mask)}, N = {short(seqlen)})")
+    return text + f"\nGeometric means of {len(found['cuDNN'])} cells: {'; '.join(said)}. {measured.origin()}.\n"
+
+
+def ablation_table(measured, chapter):
+    """How many times as fast the chapter's last step is with one switch turned, in turn with the step as it is."""
+    names = {}  # switch -> what it does, in the order of the results
+    lengths = set()
+    for entry in measured.newest.values():
+        if entry.cell["kind"] == "ablation" and entry.cell["who"].startswith(f"ch{chapter}/") and "vs_as_it_is" in entry.values:
+            names.setdefault(entry.cell["who"], entry.cell["who"].split("/")[1].replace("_", " "))
+            lengths.add(entry.cell["seqlen"])
+    if not names:
+        raise Unmeasured(f"there is no ablation of chapter {chapter}: bench/peers.py --ablation does it on a GPU")
+    text = row("Turned", "$N$", *(titled(*shape) for shape in SHAPES)) + row("---", "--:", *["--:"] * len(SHAPES))
+    for who, title in names.items():
+        for seqlen in sorted(lengths):
+            entries = [measured.newest.get(f"ablation/{who}/bf16/d{head_dim}/{mask}/n{seqlen}") for head_dim, mask in SHAPES]
+            text += row(title, short(seqlen), *(f"{entry.values['vs_as_it_is']:.3f}" if entry and not entry.skipped else "-" for entry in entries))
+    return text + f"\nTimes as fast as step 5 as it is, in turn in one process; below 1 the switch pays as it stands. {measured.origin()}.\n"
+
+
+def accuracy_table(measured, machine):
+    """RMSE, and the relative RMS error, of every variant of the study of accuracy, by kind of inputs."""
+    found = results.accuracy(measured, machine)
+    kinds = list(dict.fromkeys(kind for by_kind in found.values() for kind in by_kind))
+    text = row("Attention", "Type", *kinds) + row("---", "---", *["--:"] * len(kinds))
+    for by_kind in found.values():
+        entry = next(iter(by_kind.values()))
+        text += row(entry.label, entry.cell["dtype"], *(f"{by_kind[kind].values['rmse']:.2e} ({three_digits(100 * by_kind[kind].values['relative_rms'])} %)"
+                                                        if kind in by_kind else "-" for kind in kinds))
+    context, cell, values = entry.context, entry.cell, entry.values
+    return text + (f"\nRMSE against FP64, and the same over the RMS of O. Batch {values['batch']:.0f}, heads {values['heads']:.0f}, N {cell['seqlen']}, "
+                   f"head_dim {cell['head_dim']}, no mask, {values['rows']:.0f} rows. {context.get('gpu', 'The simulator')}; "
+                   f"{context['date'][:10]}, commit {context['commit']}.\n")
 
 
 GOLDEN = results.ROOT / "tests" / "simulator" / "golden_h200.txt"
@@ -163,7 +287,8 @@ def golden_table(_):
     return text + f"\n{sum(map(len, families.values()))} cases, as {origin[1]} printed them on {origin[2]}.\n"
 
 
-TABLES = {"ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table}
+TABLES = {"ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "steps": steps_table,
+          "against": against_table, "ablation": ablation_table, "accuracy": accuracy_table}
 
 
 def table(words, measured):
@@ -190,6 +315,8 @@ def quoted(text, measured):
         try:
             want = make(match["words"].split(), measured)
         except Refused as reason:
+            if isinstance(reason, Unmeasured) and match["text"].strip() == WAITS:
+                return match[0]
             wrong.append((line, str(reason)))
             return match[0]
         if match["text"] != want:

@@ -49,6 +49,11 @@ std::string describe_result(const ordered_json& entry) {
     std::snprintf(line, sizeof line, "%-44s  %s: ", name.c_str(), entry.value("label", "failed").c_str());
     return line + entry.value("error_message", "");
   }
+  if (entry.contains("rmse")) {
+    std::snprintf(line, sizeof line, "%-56s  RMSE %.2e, relative %.2e", name.c_str(),
+                  entry["rmse"].get<double>(), entry["relative_rms"].get<double>());
+    return line;
+  }
   const double seconds = entry.at("real_time").get<double>() * 1e-3;
   const std::string rate =
       entry.contains("FLOPS") ? format_amount(entry["FLOPS"].get<double>(), "FLOP") + "/s" : "simulated";

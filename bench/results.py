@@ -4,8 +4,8 @@
     results.py add FILE...     checks a result file and files it as bench/results/<gpu>/<date>-<commit>.json
     results.py list [FOLDER]   prints the newest measurement of every name
 
-A folder holds the results of one GPU. For every name the newest measurement over all its files counts. Files of the simulator, of
-several GPUs, of wrong results or of an unknown commit are refused.
+A folder holds the results of one GPU. For every name the newest measurement over all its files counts. Times of the simulator, files of
+several GPUs, of wrong results or of an unknown commit are refused. What the simulator says of accuracy goes to bench/results/simulator.
 """
 
 import csv
@@ -25,12 +25,16 @@ BOOK_GPU = "h200"  # the machine that the book's numbers come from
 
 LADDER = {"head_dim": 128, "mask": "full", "seqlen": 4096}  # the shape of the README's table and picture: batch 4, heads 16
 
-NAME = re.compile(r"(?P<kind>forward|ncu|blocks)/(?P<who>ch\d\d/(?:step|b)\d+|[a-z]\w*)/(?P<dtype>f32|f16|bf16|e4m3)/d(?P<head_dim>\d+)"
+NAME = re.compile(r"(?P<kind>forward|ablation|timeline|ncu|blocks|accuracy/(?:normal|outliers|channels))/(?P<who>ch\d\d/(?:step|b)?\w+|[a-z]\w*)/(?P<dtype>f32|f16|bf16|e4m3)/d(?P<head_dim>\d+)"
                   r"/(?P<mask>full|causal)/n(?P<seqlen>\d+)")
 
 
 class Refused(Exception):
     """A file, a folder or a name that cannot be used; the text says why and names the cure."""
+
+
+class Unmeasured(Refused):
+    """A result that there is not yet."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +47,7 @@ class Entry:
     milliseconds: float  # median; NaN if skipped
     values: dict  # the counters: FLOPS, bytes_per_second, workspace_bytes, error, ...
     label: str  # the step in a few words
+    stamps: list  # of timeline/...: {warpgroup, tile, moment: cycles, ...} for each pass of a loop
     skipped: str  # why it was not measured, or ""
 
     @property
@@ -60,6 +65,8 @@ def commit():
 
 def folder_of(context):
     """The folder's name for a machine: h200 for an NVIDIA H200."""
+    if context.get("machine") == "simulator":
+        return "simulator"
     machine = context.get("gpu") or context.get("cpu") or ""
     words = re.sub(r"(?i)nvidia|geforce|tesla|\(.*?\)", "", machine).lower().split()
     return re.sub(r"[^a-z0-9]+", "-", "-".join(words)).strip("-")
@@ -73,7 +80,7 @@ def read(path):
         when = datetime.datetime.fromisoformat(context["date"]).astimezone(datetime.timezone.utc)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Refused(f"{path} is no result file ({error}): write one with bench/forward --out") from None
-    if context.get("machine") == "simulator":
+    if context.get("machine") == "simulator" and not all(run.get("name", "").startswith("accuracy/") for run in runs):
         raise Refused(f"{path} was measured in the simulator: its times say nothing about a GPU; measure on one")
     for key in ("machine", "commit", "gpu" if context.get("machine") == "gpu" else "cpu"):
         if context.get(key, "unknown") in ("unknown", ""):
@@ -91,7 +98,13 @@ def entry_of(run, context, when, path):
     scale = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}[run["time_unit"]]
     values = {key: value for key, value in run.items() if isinstance(value, (int, float)) and key != "iterations"}
     return Entry(name, context, when, float("nan") if skipped else run["real_time"] * scale, values,
-                 run.get("label", ""), skipped)
+                 run.get("label", ""), [pass_of(text) for text in run.get("stamps", [])], skipped)
+
+
+def pass_of(text):
+    """{"warpgroup": 1, "tile": 30, "landed": 4183, ...} of "warpgroup 1 tile 30 landed 4183 ..."."""
+    words = text.split()
+    return dict(zip(words[::2], map(int, words[1::2])))
 
 
 class Results:
@@ -108,20 +121,20 @@ class Results:
         self.newest = {entry.name: entry for entry in self.history}
 
     def context(self):
-        """The newest file's context, or {} without results."""
-        return self.history[-1].context if self.history else {}
+        """The newest file's context, or {} without results. Timelines are no measurements of speed and do not count."""
+        return next((entry.context for entry in reversed(self.history) if entry.cell["kind"] != "timeline"), {})
 
     def origin(self):
         """The newest file's day and commit, and whether older ones still count."""
         context = self.context()
-        commits = {entry.context["commit"] for entry in self.newest.values()}
+        commits = {entry.context["commit"] for entry in self.newest.values() if entry.cell["kind"] != "timeline"}
         return f"{context['date'][:10]}, commit {context['commit']}" + (" and earlier" if len(commits) > 1 else "")
 
     def measured(self, name):
         """The entry of that name. Raises Refused if it was never measured, or skipped."""
         entry = self.newest.get(name)
         if entry is None:
-            raise Refused(f"{name} was never measured: ./flashbook bench does it")
+            raise Unmeasured(f"{name} was never measured: ./flashbook bench does it")
         if entry.skipped:
             raise Refused(f"{name} was skipped: {entry.skipped}")
         return entry
@@ -164,6 +177,21 @@ class Results:
 def load(folder=RESULTS / BOOK_GPU):
     """The results of one folder; empty if there is none."""
     return Results(sorted(pathlib.Path(folder).glob("*.json")))
+
+
+def accuracy(measured, machine):
+    """The study of accuracy: {(variant, type): {kind of inputs: entry}} as filed. `machine`: gpu, which `measured` is of, or simulator."""
+    if machine not in ("gpu", "simulator"):
+        raise Refused(f"accuracy is known of gpu and of simulator, not of {machine}")
+    if machine == "simulator":
+        measured = load(RESULTS / "simulator")
+    found = {}
+    for entry in measured.newest.values():
+        if entry.name.startswith("accuracy/") and not entry.skipped:
+            found.setdefault((entry.cell["who"], entry.cell["dtype"]), {})[entry.cell["kind"].split("/")[1]] = entry
+    if not found:
+        raise Refused("accuracy was never measured on this machine: ./flashbook accuracy does it, --no-cuda in the simulator")
+    return found
 
 
 def carried_over(gpu=BOOK_GPU):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Cuts the student's tree: python3 course/handout.py DIR. DIR is made, whole or not at all; exit code 2 if it cannot be."""
+import json
 import os
 import posixpath
 import re
@@ -21,8 +22,28 @@ HANDED_OUT = (
     "chapters/*/exercises/exercises.json",
     "common/CMakeLists.txt", "common/*.h", "common/*.cpp", "common/*.cu",
     "docs/pages/*.md", "docs/figures/*.svg", "docs/plots/*.svg",
+    "docs/figures/interactive/*.js",
     "tests/CMakeLists.txt", "tests/require_gpu.h", "tests/chapters/*", "tests/support/*", "tests/exercises/*",
+    "course/attempt.py", "course/gtest.py", "course/manifest.py", "course/regions.py", "course/try_exercise.py", "course/watch.py",
 )
+KEPT = ("tests/exercises/hidden/*", "docs/pages/instructor.md")
+INTERACTIVE = "docs/figures/interactive"
+# A picture that docs/figures/interactive can bring to life, and the page of its own that it gets.
+PICTURE = re.compile(r"^!\[[^\]]*\]\(((?:\.\./)*docs/figures/(\w+))\.svg\)$", re.MULTILINE)
+FIGURE = """\
+<!DOCTYPE html>
+<html lang="en">
+<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{name}</title>
+<style>:root {{ color-scheme: light dark }} body {{ font-family: sans-serif; max-width: 60rem; margin: 1rem auto; padding: 0 1rem }} img {{ width: 100% }}</style>
+<div id="host"></div><img id="picture" src="{name}.svg" alt="{name}">
+<script src="interactive/{name}.js"></script>
+<script>
+  const picture = document.getElementById('picture');
+  window.flashbookFigures.{name}(document.getElementById('host'), picture);
+  picture.hidden = true;
+</script>
+</html>
+"""
 # In CMake files: what belongs to the house's own tests and tools, whose sources stay at home.
 HOUSE = re.compile(r"^ *# BEGIN HOUSE\n.*?^ *# END HOUSE\n", re.MULTILINE | re.DOTALL)
 # In a page: lines of a source that it names.
@@ -44,7 +65,10 @@ def files_of_tree(root):
 
 
 def handed_out_files(root):
-    return [name for name in files_of_tree(root) if any(fnmatch(name, pattern) for pattern in HANDED_OUT)]
+    def matches(name, patterns):
+        return any(fnmatch(name, pattern) for pattern in patterns)
+
+    return [name for name in files_of_tree(root) if matches(name, HANDED_OUT) and not matches(name, KEPT)]
 
 
 def readme(root, exercises):
@@ -79,13 +103,36 @@ def page_with_own_links(name, text, files):
     return LINK.sub(replace, text)
 
 
+def figures_that_move(root):
+    return [path.stem for path in sorted((root / INTERACTIVE).glob("*.js"))]
+
+
+def page_with_figures(root, text):
+    """A page that says where its figures move."""
+    def replace(picture):
+        moves = picture[2] in figures_that_move(root)
+        return picture[0] + (f"\n\n[This figure moves]({picture[1]}.html): open it in a browser." if moves else "")
+
+    return PICTURE.sub(replace, text)
+
+
+def manifest_of_students(text):
+    """exercises.json without the hidden tests."""
+    entries = json.loads(text)
+    for entry in entries:
+        entry["tests"] = [test for test in entry["tests"] if not test.get("hidden")]
+    return json.dumps(entries, indent=2, ensure_ascii=False) + "\n"
+
+
 def contents(root, name, exercises, solved=()):
     """What the hand-out has in its file `name`."""
     text = (root / name).read_text(encoding="utf-8")
     if fnmatch(name, "chapters/*/README.md"):
         text = page_without_solutions(root, name, text)
+    if name.endswith("/exercises.json"):
+        return manifest_of_students(text)
     if name.endswith(".md"):
-        return page_with_own_links(name, text, handed_out_files(root))
+        return page_with_figures(root, page_with_own_links(name, text, handed_out_files(root)))
     if name.startswith("chapters/") and "SOLUTION" in text:
         return regions.cut(text, name, {e.id: e.title for e in exercises}, solved)
     return HOUSE.sub("", text) if name.endswith("CMakeLists.txt") else text
@@ -99,6 +146,8 @@ def write(root, target):
         (target / name).write_text(contents(root, name, exercises), encoding="utf-8")
         shutil.copymode(root / name, target / name)
     (target / "README.md").write_text(readme(root, exercises), encoding="utf-8")
+    for figure in figures_that_move(root):
+        (target / "docs" / "figures" / f"{figure}.html").write_text(FIGURE.format(name=figure), encoding="utf-8")
     return exercises
 
 

@@ -5,17 +5,39 @@
      "kind": "write",               write: a piece of a kernel. predict: numbers. mend: a kernel that is broken
      "file": "textbook.cuh",        the one place to edit, from the chapter's folder
      "hint": "...",                 the one hint, as the chapter's README.md has it
-     "needs": ["ch01-other"]}       optional: exercises that have to be solved before
+     "needs": ["ch01-other"],       optional: exercises that have to be solved before
+     "tests": [{"name": "Scores.OfOneWholeBlock",  GoogleTest's name
+                "title": "one whole block",        what students read
+                "points": 3,                       0: a guard. What worked before has to work still: if a guard fails, nothing counts
+                "hidden": true}],                  optional: students see whether it passes, and not what it found
+     "speed": {"points": 8, "step": 2, "options": ["--seqlen", "4k"]}}
+                                    optional, graded on a GPU: a step of the chapter's program, and its shape
 """
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from regions import Fault
 
 ROOT = Path(__file__).resolve().parents[1]
 KINDS = ("write", "predict", "mend")
+POINTS_OF_A_CHAPTER = 100
+
+
+@dataclass
+class Test:
+    name: str
+    title: str
+    points: int
+    hidden: bool = False
+
+
+@dataclass
+class Speed:
+    points: int
+    step: int
+    options: list
 
 
 @dataclass
@@ -27,39 +49,116 @@ class Exercise:
     hint: str
     needs: list
     chapter: str  # its folder: "01_naive_attention"
+    tests: list = field(default_factory=list)
+    speed: Speed = None
 
     @property
     def program(self):
         return f"exercise.{self.id}"
 
+    @property
+    def number(self):
+        """Of its chapter: "01"."""
+        return self.chapter[:2]
+
+    @property
+    def points(self):
+        """Without those for speed."""
+        return sum(test.points for test in self.tests)
+
+
+def is_points(value, least):
+    return type(value) is int and value >= least
+
+
+def test_of(where, entry):
+    if not isinstance(entry, dict) or not {"name", "title", "points"} <= set(entry) <= {"name", "title", "points", "hidden"}:
+        raise Fault(f"{where}: a test has name, title, points and, if it is, hidden")
+    if not re.fullmatch(r"\w+\.\w+", str(entry["name"])):
+        raise Fault(f"{where}: {entry['name']} is no name of a test: it reads Suite.Test")
+    if not isinstance(entry["title"], str) or not entry["title"].strip():
+        raise Fault(f"{where}: {entry['name']}: title must be a text")
+    if not is_points(entry["points"], 0):
+        raise Fault(f"{where}: {entry['name']}: points are a whole number, and 0 makes it a guard")
+    if entry.get("hidden", True) is not True:
+        raise Fault(f"{where}: {entry['name']}: hidden is true, or left out")
+    return Test(**entry)
+
+
+def speed_of(where, entry):
+    if entry is None:
+        return None
+    if not isinstance(entry, dict) or set(entry) != {"points", "step", "options"}:
+        raise Fault(f"{where}: speed has points, step and options")
+    if not is_points(entry["points"], 1) or not is_points(entry["step"], 1):
+        raise Fault(f"{where}: speed: points and step are whole numbers from 1 on")
+    if not isinstance(entry["options"], list) or not all(isinstance(word, str) for word in entry["options"]):
+        raise Fault(f"{where}: speed: options are texts, as the chapter's program takes them")
+    return Speed(**entry)
+
+
+def tests_of(where, entries):
+    if not isinstance(entries, list) or not entries:
+        raise Fault(f"{where}: tests are a list, with a test at least")
+    tests = [test_of(where, entry) for entry in entries]
+    names = [test.name for test in tests]
+    for name in names:
+        if names.count(name) > 1:
+            raise Fault(f"{where}: the test {name} is there twice")
+    if not any(test.points and not test.hidden for test in tests):
+        raise Fault(f"{where}: no test that students see has points")
+    return tests
+
+
+def exercise_of(where, entry, chapter, root, before):
+    """An exercise from its entry in exercises.json; `before` has the ids of those before it."""
+    name = entry.get("id", "an exercise")
+    optional = {key: entry.pop(key, None) for key in ("needs", "speed")}
+    needs = optional["needs"] or []
+    if set(entry) != {"id", "title", "kind", "file", "hint", "tests"}:
+        raise Fault(f"{where}: {name} has {', '.join(entry)}; it takes id, title, kind, file, hint, tests and, if it must, needs and speed")
+    tests = tests_of(f"{where}: {name}", entry.pop("tests"))
+    speed = speed_of(f"{where}: {name}", optional["speed"])
+    for key, value in entry.items():
+        if not isinstance(value, str) or not value.strip():
+            raise Fault(f"{where}: {name}: {key} must be a text")
+    if not re.fullmatch(rf"ch{chapter.name[:2]}-[a-z0-9-]+", name):
+        raise Fault(f"{where}: {name}: an id reads ch{chapter.name[:2]}-name, in small letters")
+    if entry["kind"] not in KINDS:
+        raise Fault(f"{where}: {name}: kind is one of {', '.join(KINDS)}, not {entry['kind']}")
+    if not set(needs) <= set(before):
+        raise Fault(f"{where}: {name}: what it needs comes before it in the same file")
+    file = chapter.relative_to(root) / entry.pop("file")
+    if not (root / file).is_file():
+        raise Fault(f"{where}: {name}: there is no {file}")
+    return Exercise(**entry, file=str(file), needs=needs, chapter=chapter.name, tests=tests, speed=speed)
+
+
+def read_list(file, root):
+    """The list of objects in a JSON file."""
+    where = file.relative_to(root)
+    try:
+        entries = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise Fault(f"{where}: {error}") from None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise Fault(f"{where}: it is a list of objects")
+    return entries
+
 
 def chapter_exercises(manifest, root):
     """The exercises of one exercises.json."""
-    where, chapter = manifest.relative_to(root), manifest.parents[1]
-    try:
-        entries = json.loads(manifest.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise Fault(f"{where}: {error}") from None
     exercises = []
-    for number, entry in enumerate(entries, 1):
-        name = entry.get("id", f"exercise {number}")
-        needs = entry.pop("needs", [])
-        if set(entry) != {"id", "title", "kind", "file", "hint"}:
-            raise Fault(f"{where}: {name} has {', '.join(entry)}; it takes id, title, kind, file, hint and, if it must, needs")
-        for key, value in entry.items():
-            if not isinstance(value, str) or not value.strip():
-                raise Fault(f"{where}: {name}: {key} must be a text")
-        if not re.fullmatch(rf"ch{chapter.name[:2]}-[a-z0-9-]+", name):
-            raise Fault(f"{where}: {name}: an id reads ch{chapter.name[:2]}-name, in small letters")
-        if entry["kind"] not in KINDS:
-            raise Fault(f"{where}: {name}: kind is one of {', '.join(KINDS)}, not {entry['kind']}")
-        if not set(needs) <= {before.id for before in exercises}:
-            raise Fault(f"{where}: {name}: what it needs comes before it in the same file")
-        file = chapter.relative_to(root) / entry.pop("file")
-        if not (root / file).is_file():
-            raise Fault(f"{where}: {name}: there is no {file}")
-        exercises.append(Exercise(**entry, file=str(file), needs=needs, chapter=chapter.name))
+    for entry in read_list(manifest, root):
+        before = [exercise.id for exercise in exercises]
+        exercises.append(exercise_of(manifest.relative_to(root), entry, manifest.parents[1], root, before))
     return exercises
+
+
+def points_fault(exercises):
+    """Why the points of a chapter's exercises are not what they should be; empty if they are."""
+    points = sum(e.points + (e.speed.points if e.speed else 0) for e in exercises)
+    return "" if points == POINTS_OF_A_CHAPTER else f"its exercises have {points} points together; a chapter has {POINTS_OF_A_CHAPTER}"
 
 
 def load(root=ROOT):

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 BEGIN = re.compile(r"(\s*)// BEGIN SOLUTION (\S+)\s*")
 END = re.compile(r"\s*// END SOLUTION (\S+)\s*")
+STUDENT_BEGIN = re.compile(r"\s*// BEGIN EXERCISE ([a-z0-9-]+)\b.*")
+STUDENT_END = re.compile(r"\s*// END EXERCISE ([a-z0-9-]+)\s*")
 STUB = re.compile(r"(\s*)//~ ?(.*)")
 MARKER = re.compile(r"\s*//.*\b(BEGIN|END) SOLUTION\b.*")  # also one that is misspelt
 
@@ -79,9 +81,38 @@ def regions(text, name):
     return [part for part in parse(text, name) if isinstance(part, Region)]
 
 
-def cut(text, name, titles, solved=()):
-    """The text as students get it: each region's stub in the place of its solution. Those in `solved` keep the solution.
-    `titles` has the title of each region's exercise."""
+@dataclass
+class Written:
+    """What a student wrote in the place of one exercise."""
+    lines: list
+    line: int  # of the first of them, in the student's file
+
+
+def written(text, name):
+    """What stands between a student's markers, by exercise. `name` is the file, for messages."""
+    found, begun, begin = {}, None, 0
+    for number, line in enumerate(text.splitlines(), 1):
+        start, end = STUDENT_BEGIN.fullmatch(line), STUDENT_END.fullmatch(line)
+        if start:
+            if begun:
+                raise Fault(f"{name}:{number}: {start[1]} begins inside {begun}, which has not ended")
+            if start[1] in found:
+                raise Fault(f"{name}:{number}: {start[1]} is there twice")
+            begun, begin = start[1], number
+        elif end:
+            if end[1] != begun:
+                raise Fault(f"{name}:{number}: {end[1]} ends, but " + (f"it is {begun} that began" if begun else "nothing has begun"))
+            found[begun] = Written(text.splitlines()[begin:number - 1], begin + 1)
+            begun = None
+    if begun:
+        raise Fault(f"{name}:{begin}: {begun} never ends: its line // END EXERCISE {begun} is gone")
+    return found
+
+
+def cut(text, name, titles, solved=(), answers=None):
+    """The text as students get it: each region's stub in the place of its solution. Those in `solved` keep the solution, those in
+    `answers`, by id, get what was Written there, with the line numbers of the student's file. `titles` has the title of each region's
+    exercise."""
     lines = []
     for part in parse(text, name):
         if not isinstance(part, Region):
@@ -90,6 +121,10 @@ def cut(text, name, titles, solved=()):
         if part.id not in titles:
             raise Fault(f"{name}:{part.line}: {part.id} belongs to no exercise: add it to exercises.json")
         lines.append(f"{part.indent}// BEGIN EXERCISE {part.id}: {titles[part.id]}")
-        lines += part.solution if part.id in solved else part.stub
+        answer = (answers or {}).get(part.id)
+        if answer:
+            lines += [f'#line {answer.line} "{name}"', *answer.lines, f'#line {answer.line + len(answer.lines)} "{name}"']
+        else:
+            lines += part.solution if part.id in solved else part.stub
         lines.append(f"{part.indent}// END EXERCISE {part.id}")
     return "\n".join(lines) + "\n"

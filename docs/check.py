@@ -117,10 +117,10 @@ def check_figures():
     with tempfile.TemporaryDirectory() as folder:
         copies = Path(folder) / "docs" / "figures"
         copies.mkdir(parents=True)
-        for name in ("chapters", "common"):  # what some figures are drawn from
+        for name in ("bench", "chapters", "common"):  # what some figures are drawn from
             (Path(folder) / name).symlink_to(book.ROOT / name)
-        for script in figures.glob("*.py"):
-            shutil.copy(script, copies)
+        for file in (*figures.glob("*.py"), *figures.glob("*.json")):
+            shutil.copy(file, copies)
         for script in sorted(copies.glob("*.py")):
             committed, drawn = figures / f"{script.stem}.svg", script.with_suffix(".svg")
             if committed.exists():

@@ -12,7 +12,7 @@ namespace flashbook {
 
 /// A fixture whose tests are skipped where the hardware is missing. FLASHBOOK_REQUIRE_GPU=1 makes them fail
 /// instead, for the machine that is there to run them. In the simulator build they always run.
-class MachineTest : public testing::Test {
+class MachineTest : public ::testing::Test {
  protected:
   void SetUp() override {
     try {
@@ -22,6 +22,15 @@ class MachineTest : public testing::Test {
       if (required && std::string_view(required) == "1") FAIL() << missing.what();
       GTEST_SKIP() << missing.what();
     }
+  }
+};
+
+/// The same for tests of what only Hopper has.
+class HopperTest : public MachineTest {
+ protected:
+  void SetUp() override {
+    MachineTest::SetUp();
+    if (!IsSkipped() && device::info().compute_capability != 90) GTEST_SKIP() << "this GPU is not a Hopper";
   }
 };
 

@@ -42,33 +42,6 @@ int64_t workspace_bytes(const Shape& shape, int step) { return counts_tiles(shap
 
 double memory_bytes(const Shape& shape, int) { return compulsory_bytes(shape); }
 
-/// Lengths up to which a version for short sequences is faster under a causal mask (measured on an H200).
-constexpr int kShortD64 = 1024, kShortD128 = 2048;
-
-/// The causal version for short sequences of head_dim 128: with so few tiles a turn, order pays after all.
-struct ShortD128 : Persistent<128, 2, 128, 5, true> {
-  static constexpr bool kPingpong = true;
-};
-
-/// Step 5's version for a head dimension, a mask and a length.
-template <typename T, int kHeadDim, bool kCausal>
-void run_tuned(const Shape& shape, const Tensors& t, device::Stream stream) {
-  if constexpr (kHeadDim == 64) {
-    // Of a short sequence, tiles of 192 queries waste more above the diagonal than tiles of 128.
-    if (kCausal && shape.seqlen_q <= kShortD64)
-      run_persistent<T, Persistent<64, 2, 128, 8, kCausal>>(shape, t, stream);
-    else
-      run_persistent<T, Persistent<64, 3, 128, 8, kCausal>>(shape, t, stream);
-  } else if constexpr (kHeadDim == 128) {
-    if (kCausal && shape.seqlen_q <= kShortD128)
-      run_persistent<T, ShortD128>(shape, t, stream);
-    else
-      run_persistent<T, Persistent<128, 2, 128, 5, kCausal>>(shape, t, stream);
-  } else {
-    run_persistent<T, Persistent<256, 2, 64, 5, kCausal>>(shape, t, stream);
-  }
-}
-
 void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
   device::with_type(shape.dtype, [&]<typename T>() {
     if constexpr (sizeof(T) == 2)  // with_type also knows float, which why_not refuses
@@ -77,14 +50,14 @@ void attention(const Shape& shape, const Tensors& tensors, device::Stream stream
           case 1:
             return run_single<T, kHeadDim>(shape, tensors, stream);
           case 2:
-            return run_specialised<T, kHeadDim, false, false>(shape, tensors, stream);
+            return run_specialised<T, SpecialisedFor<kHeadDim, false, false>>(shape, tensors, stream);
           case 3:
-            return run_specialised<T, kHeadDim, true, false>(shape, tensors, stream);
+            return run_specialised<T, SpecialisedFor<kHeadDim, true, false>>(shape, tensors, stream);
           case 4:
-            return run_specialised<T, kHeadDim, true, true>(shape, tensors, stream);
+            return run_specialised<T, SpecialisedFor<kHeadDim, true, true>>(shape, tensors, stream);
           default:
-            return shape.causal ? run_tuned<T, kHeadDim, true>(shape, tensors, stream)
-                                : run_tuned<T, kHeadDim, false>(shape, tensors, stream);
+            return with_version<kHeadDim>(
+                shape, [&]<typename Config>() { run_persistent<T, Config>(shape, tensors, stream); });
         }
       });
   });
@@ -99,22 +72,8 @@ const Chapter kFlashAttention3 = {
     .runs_on = device::Place::device,
     .steps = kSteps,
     .dtypes = kTypes,
-    .gpu_shape = {.batch = 4,
-                  .heads = 16,
-                  .kv_heads = 16,
-                  .seqlen_q = 4096,
-                  .seqlen_k = 4096,
-                  .head_dim = 128,
-                  .dtype = DType::bf16,
-                  .scale = default_scale(128)},
-    .cpu_shape = {.batch = 1,
-                  .heads = 2,
-                  .kv_heads = 2,
-                  .seqlen_q = 256,
-                  .seqlen_k = 256,
-                  .head_dim = 64,
-                  .dtype = DType::bf16,
-                  .scale = default_scale(64)},
+    .gpu_shape = shape_for_gpu(),
+    .cpu_shape = shape_for_simulator(),
     .why_not = why_not,
     .workspace_bytes = workspace_bytes,
     .memory_bytes = memory_bytes,

@@ -78,15 +78,18 @@ void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
                  key_map(shape, t.v, kKeys), static_cast<T*>(t.o), t.lse, problem_of(shape));
 }
 
-/// Steps 2 to 4.
-template <typename T, int kHeadDim, bool kPingpong, bool kOverlap>
+/// The sizes of steps 2 to 4 for a head dimension.
+template <int kHeadDim, bool kPingpong, bool kOverlap>
+using SpecialisedFor =
+    Specialised<kHeadDim, kHeadDim == 64 ? 3 : 2, kHeadDim == 256 ? 80 : 128, 4, kPingpong, kOverlap>;
+
+/// One version of steps 2 to 4.
+template <typename T, typename Config>
 void run_specialised(const Shape& shape, const Tensors& t, device::Stream stream) {
-  constexpr int kConsumers = kHeadDim == 64 ? 3 : 2, kKeys = kHeadDim == 256 ? 80 : 128, kSlots = 4;
-  using Config = Specialised<kHeadDim, kConsumers, kKeys, kSlots, kPingpong, kOverlap>;
-  device::launch(specialised<T, Config>, dim3(query_tiles(shape, kConsumers * kRowsOfWarpgroup)),
+  device::launch(specialised<T, Config>, dim3(query_tiles(shape, Config::kConsumers * kRowsOfWarpgroup)),
                  dim3(Config::kThreads), sizeof(SpecialisedShared<T, Config>), stream,
-                 query_map(shape, t.q, kRowsOfWarpgroup), key_map(shape, t.k, kKeys),
-                 key_map(shape, t.v, kKeys), static_cast<T*>(t.o), t.lse, problem_of(shape));
+                 query_map(shape, t.q, kRowsOfWarpgroup), key_map(shape, t.k, Config::kKeys),
+                 key_map(shape, t.v, Config::kKeys), static_cast<T*>(t.o), t.lse, problem_of(shape));
 }
 
 /// Sets step 5's counter to 0, before the kernel that counts. One thread.
@@ -107,6 +110,48 @@ void run_persistent(const Shape& shape, const Tensors& t, device::Stream stream)
                  key_map(shape, t.k, Config::kKeys), key_map(shape, t.v, Config::kKeys),
                  query_map(shape, t.o, kRowsOfWarpgroup), static_cast<T*>(t.o), t.lse, problem_of(shape),
                  order, counter);
+}
+
+//| ## Which version of step 5 for which shape
+//|
+//| What an H200 measured: the page has the table.
+
+/// Lengths up to which a version for short sequences is faster under a causal mask.
+constexpr int kShortD64 = 1024, kShortD128 = 2048, kShortD256 = 2048;
+
+/// The causal version for short sequences of head_dim 128: with so few tiles a turn, order pays after all.
+struct ShortD128 : Persistent<128, 2, 128, 5, true> {
+  static constexpr bool kPingpong = true;
+};
+
+/// The causal version for long sequences of head_dim 256. A block that stays asks for its next tile while it
+/// still has one, and what it holds nobody else can take; of tiles as long as these that costs more than
+/// starting blocks anew.
+struct LongD256 : Persistent<256, 2, 64, 5, true> {
+  static constexpr Schedule kSchedule = Schedule::one_tile;
+};
+
+/// Calls `use.operator()<Config>()` with step 5's version for a head dimension, a mask and a length.
+template <int kHeadDim, typename Use>
+void with_version(const Shape& shape, Use use) {
+  const auto with_mask = [&]<bool kCausal>() {
+    if constexpr (kHeadDim == 64) {
+      // Of a short sequence, tiles of 192 queries waste more above the diagonal than tiles of 128.
+      if (kCausal && shape.seqlen_q <= kShortD64)
+        use.template operator()<Persistent<64, 2, 128, 8, kCausal>>();
+      else
+        use.template operator()<Persistent<64, 3, 128, 8, kCausal>>();
+    } else if constexpr (kHeadDim == 128) {
+      if constexpr (kCausal)
+        if (shape.seqlen_q <= kShortD128) return use.template operator()<ShortD128>();
+      use.template operator()<Persistent<128, 2, 128, 5, kCausal>>();
+    } else {
+      if constexpr (kCausal)
+        if (shape.seqlen_q > kShortD256) return use.template operator()<LongD256>();
+      use.template operator()<Persistent<256, 2, 64, 5, kCausal>>();
+    }
+  };
+  shape.causal ? with_mask.template operator()<true>() : with_mask.template operator()<false>();
 }
 
 }  // namespace flashbook::flash3

@@ -45,7 +45,7 @@ namespace flashbook::flash3 {
 
 /// One version of the kernel, as a type. To turn a switch off, derive from a version and say so.
 template <int kHeadDim_, int kConsumers_, int kKeys_, int kSlots_, bool kCausal_>
-struct Persistent {
+struct Persistent : Unrecorded {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kConsumers = kConsumers_;  ///< warpgroups that multiply, 64 queries each: 2 or 3
   static constexpr int kKeys = kKeys_;            ///< of a tile
@@ -95,7 +95,7 @@ __device__ void produce_keys(PersistentShared<T, Config>& shared, const CUtensor
     // Asked for now, needed when this tile's keys are under way: nobody waits for the answer.
     if constexpr (Config::kSchedule == Schedule::first_come) index = gridDim.x + atomicAdd(counter, 1);
     const int key_tiles = problem.key_tiles((work.query_tile + 1) * kRows - 1, Config::kKeys);
-    stream<true>(shared.ring, place, k_map, v_map, key_tiles, problem.kv_head(work.head));
+    stream<Config, true>(shared.ring, place, k_map, v_map, key_tiles, problem.kv_head(work.head));
   }
 }
 
@@ -221,17 +221,21 @@ struct Consumer {
     const Place<Config::kSlots> k_place = place, v_place = place.next();
     place = v_place.next();
     wait_full(shared.ring, k_place);
+    Config::record(Moment::landed, tile);
     take();
+    Config::record(Moment::turn, tile);
     wgmma_pin(output);
     wgmma_fence();
     issue_scores<T, kHeadDim, kKeys>(scores, q, wgmma_advance(keys, k_place.slot * kTileBytes));
     wait_full(shared.ring, v_place);
     wgmma_fence();
     issue_values<T, kHeadDim, kKeys>(output, p, wgmma_advance(values, v_place.slot * kTileBytes));
+    Config::record(Moment::issued, tile);
     pass();
 
     wgmma_wait<1>();  // the scores are done; the values still run
     wgmma_pin(scores);
+    Config::record(Moment::scores, tile);
     release(shared.ring, k_place);
     if (tile == 0) release_queries();
     if constexpr (kMasked) {
@@ -240,12 +244,15 @@ struct Consumer {
     }
     float correction[2];
     const bool rescale = softmax<kMasked, Config::kLazy>(scores, rows, correction, problem.scale_log2);
+    Config::record(Moment::softmax, tile);
 
     wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
     wgmma_pin(output);
+    Config::record(Moment::values, tile);
     release(shared.ring, v_place);
     round_probabilities<T>(p, scores);
     if (!Config::kLazy || rescale) rescale_rows(output, correction);
+    Config::record(Moment::end, tile);
   }
 
   /// The last values of a tile of queries.

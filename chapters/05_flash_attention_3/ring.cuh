@@ -15,6 +15,7 @@
 //| Nobody counts tiles: producer and consumers walk the same order, each with a place of its own, and the barriers keep
 //| them less than one round apart. That is what makes one bit of parity enough.
 #pragma once
+#include "chapters/05_flash_attention_3/moments.cuh"
 #include "chapters/05_flash_attention_3/tiles.cuh"
 #include "common/ptx/mbarrier.h"
 
@@ -40,6 +41,7 @@ __device__ void initialise(Ring<T, kKeys, kHeadDim, kSlots>& ring, int consumers
   }
 }
 
+// BEGIN SOLUTION ch05-ring
 /// A place in the ring: a slot, and how often it has been used, of which a barrier remembers one bit.
 template <int kSlots>
 struct Place {
@@ -70,6 +72,36 @@ __device__ __forceinline__ void wait_full(Ring<T, kKeys, kHeadDim, kSlots>& ring
                                           const Place<kSlots>& place) {
   mbarrier_wait(&ring.full[place.slot], place.round);
 }
+//~ /// A place in the ring: a slot, and how often it has been used, of which a barrier remembers one bit.
+//~ template <int kSlots>
+//~ struct Place {
+//~   int slot = 0;
+//~   uint32_t round = 0;  ///< parity of the round
+//~
+//~   __device__ __forceinline__ Place next() const {
+//~     return Place{slot, round};  // TODO: the place after this one
+//~   }
+//~   __device__ __forceinline__ void advance() { *this = next(); }
+//~ };
+//~
+//~ /// Waits for the slot to be empty and has `head`'s rows from `first_row` on brought into it. One thread of
+//~ /// the producer.
+//~ template <typename T, int kKeys, int kHeadDim, int kSlots>
+//~ __device__ __forceinline__ void fill(Ring<T, kKeys, kHeadDim, kSlots>& ring, Place<kSlots>& place,
+//~                                      const CUtensorMap& map, int first_row, int head) {
+//~   // TODO: what has to happen before a copy may begin, so that nothing is overwritten and that the barrier
+//~   // knows what is to come?
+//~   load(ring.tile[place.slot], map, &ring.full[place.slot], first_row, head);
+//~   place.advance();
+//~ }
+//~
+//~ /// Waits until the tile at `place` has landed.
+//~ template <typename T, int kKeys, int kHeadDim, int kSlots>
+//~ __device__ __forceinline__ void wait_full(Ring<T, kKeys, kHeadDim, kSlots>& ring,
+//~                                           const Place<kSlots>& place) {
+//~   mbarrier_wait(&ring.full[place.slot], 0);  // TODO: of which phase?
+//~ }
+// END SOLUTION ch05-ring
 
 /// Says that this warp has read the tile at `place`.
 template <typename T, int kKeys, int kHeadDim, int kSlots>
@@ -89,7 +121,7 @@ __device__ __forceinline__ void release(Ring<T, kKeys, kHeadDim, kSlots>& ring, 
 //| | keys first | K3 | K2 | V3 | K1 | V2 | K0 | V1 V0 |
 
 /// Streams the K and V of `tiles` tiles of keys through the ring, the last first. One thread of the producer.
-template <bool kKeysFirst, typename T, int kKeys, int kHeadDim, int kSlots>
+template <typename Config, bool kKeysFirst, typename T, int kKeys, int kHeadDim, int kSlots>
 __device__ __forceinline__ void stream(Ring<T, kKeys, kHeadDim, kSlots>& ring, Place<kSlots>& place,
                                        const CUtensorMap& k_map, const CUtensorMap& v_map, int tiles,
                                        int kv_head) {
@@ -97,8 +129,12 @@ __device__ __forceinline__ void stream(Ring<T, kKeys, kHeadDim, kSlots>& ring, P
 #pragma unroll 1  // the producer has few registers
   for (int tile = tiles - 1; tile >= 0; --tile) {
     const int k_tile = kKeysFirst ? tile - 1 : tile;
-    if (k_tile >= 0) fill(ring, place, k_map, k_tile * kKeys, kv_head);
+    if (k_tile >= 0) {
+      fill(ring, place, k_map, k_tile * kKeys, kv_head);
+      Config::record(Moment::keys_sent, k_tile);
+    }
     fill(ring, place, v_map, tile * kKeys, kv_head);
+    Config::record(Moment::values_sent, tile);
   }
 }
 

@@ -30,7 +30,7 @@ namespace flashbook::flash3 {
 
 /// One version of the kernel, as a type: versions are told apart at compile time.
 template <int kHeadDim_, int kConsumers_, int kKeys_, int kSlots_, bool kPingpong_, bool kOverlap_>
-struct Specialised {
+struct Specialised : Unrecorded {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kConsumers = kConsumers_;  ///< warpgroups that multiply, 64 queries each: 2 or 3
   static constexpr int kKeys = kKeys_;            ///< of a tile
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
       for (int i = 0; i < kConsumers; ++i)
         load(shared.q[i], q_map, &shared.q_full, block_query + i * kRowsOfWarpgroup, head);
       Place<Config::kSlots> place;
-      stream<Config::kOverlap>(ring, place, k_map, v_map, key_tiles, problem.kv_head(head));
+      stream<Config, Config::kOverlap>(ring, place, k_map, v_map, key_tiles, problem.kv_head(head));
     }
     return;
   }
@@ -141,7 +141,9 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     const uint64_t k = wgmma_advance(keys, k_place.slot * kTileBytes);
     const uint64_t v = wgmma_advance(values, v_place.slot * kTileBytes);
     wait_full(ring, one);
+    Config::record(Moment::landed, tile);
     if constexpr (Config::kPingpong) take_turn<kConsumers>(consumer);
+    Config::record(Moment::turn, tile);
     wgmma_pin(output);
     wgmma_fence();
     if constexpr (Config::kOverlap) {
@@ -155,6 +157,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
       wgmma_fence();
       issue_scores<T, kHeadDim, kKeys>(scores, q, k);
     }
+    Config::record(Moment::issued, tile);
     if constexpr (Config::kPingpong) pass_turn<kConsumers>(consumer);
 
     if constexpr (!Config::kOverlap) {
@@ -165,16 +168,20 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
       wgmma_wait<1>();  // the scores are done; the values still run
     }
     wgmma_pin(scores);
+    Config::record(Moment::scores, tile);
     release(ring, k_place);
     if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
     softmax<true, false>(scores, rows, correction, problem.scale_log2);
+    Config::record(Moment::softmax, tile);
     if constexpr (Config::kOverlap) {
       wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
       wgmma_pin(output);
+      Config::record(Moment::values, tile);
       release(ring, v_place);
     }
     round_probabilities<T>(p, scores);
     rescale_rows(output, correction);
+    Config::record(Moment::end, tile);
   }
 
   // The last values.

@@ -1,5 +1,6 @@
 #include "chapters/06_fp8/chapter.h"
 #include "chapters/06_fp8/launch.cuh"
+#include "chapters/06_fp8/quantise.h"
 #include "common/attention/cost.h"
 #include "common/device/dispatch.h"
 
@@ -109,25 +110,25 @@ const Chapter kFp8 = {
 
 void quantise_fp8(const Shape& shape, DType from, const void* q, const void* k, const void* v,
                   const Quantised& to, bool incoherent, uint32_t seed, device::Stream stream) {
-  const int heads = shape.batch * shape.heads, kv_heads = shape.batch * shape.kv_heads;
-  const bool one = shape.scaling == Scaling::tensor;
-  const int q_heads_of_scale = one ? 0 : shape.heads / shape.kv_heads, k_heads_of_scale = one ? 0 : 1;
-  device::with_type(from, [&]<typename T>() {
-    if constexpr (sizeof(T) == 2)  // with_type also knows float
-      device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
-        const auto run = [&]<bool kRotate>() {
-          run_quantiser<T, kHeadDim, kQueriesOfScale, kRotate>(
-              shape.scaling, q, to.q, to.q_scale, shape.seqlen_q, heads, q_heads_of_scale, seed, stream);
-          run_quantiser<T, kHeadDim, kKeysOfScale, kRotate>(
-              shape.scaling, k, to.k, to.k_scale, shape.seqlen_k, kv_heads, k_heads_of_scale, seed, stream);
-        };
-        incoherent ? run.template operator()<true>() : run.template operator()<false>();
-        run_quantiser<T, kHeadDim, kKeysOfScale, false>(shape.scaling, v, to.v, to.v_scale, shape.seqlen_k,
-                                                        kv_heads, k_heads_of_scale, seed, stream);
-      });
-    else
-      throw std::logic_error("the quantiser reads f16 and bf16");
-  });
+  const auto run = [&](const void* values, void* encoded, float* scales, int heads, int rows,
+                       int rows_of_block, bool rotated) {
+    const int heads_of_scale =
+        shape.scaling == Scaling::tensor ? shape.batch * heads : heads / shape.kv_heads;
+    quantise({.dtype = from,
+              .heads = shape.batch * heads,
+              .rows = rows,
+              .head_dim = shape.head_dim,
+              .rows_of_scale = shape.scaling == Scaling::block ? rows_of_block : 0,
+              .heads_of_scale = heads_of_scale,
+              .rotation = rotated ? std::optional<uint64_t>(seed) : std::nullopt,
+              .values = values,
+              .encoded = encoded,
+              .scales = scales},
+             stream);
+  };
+  run(q, to.q, to.q_scale, shape.heads, shape.seqlen_q, kQueriesOfScale, incoherent);
+  run(k, to.k, to.k_scale, shape.kv_heads, shape.seqlen_k, kKeysOfScale, incoherent);
+  run(v, to.v, to.v_scale, shape.kv_heads, shape.seqlen_k, kKeysOfScale, false);
 }
 
 }  // namespace flashbook

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "chapters/06_fp8/attention.cuh"
-#include "chapters/06_fp8/quantise.cuh"
 #include "common/attention/shape.h"
 #include "common/attention/tensors.h"
 #include "common/device/launch.h"
@@ -93,23 +92,6 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
                  input_map(shape, t.v, kv_heads, shape.seqlen_k, Config::kKeys),
                  tiles_of(DType::bf16, shape.head_dim, t.o, heads, shape.seqlen_q, 64, kRowsOfWarpgroup),
                  static_cast<__nv_bfloat16*>(t.o), t.lse, problem_of(shape, t), order, counter);
-}
-
-/// Quantises one tensor [heads, rows, head_dim], in one launch or in three. `heads_of_scale` as in the
-/// kernel.
-template <typename T, int kHeadDim, int kRows, bool kRotate>
-void run_quantiser(Scaling scaling, const void* x, void* encoded, float* scale, int rows, int heads,
-                   int heads_of_scale, uint32_t seed, device::Stream stream) {
-  const dim3 grid((rows + kRows - 1) / kRows * heads), block(kRows / kRowsOfQuantiser * 32);
-  const auto launch = [&](auto* kernel) {
-    device::launch(kernel, grid, block, 0, stream, static_cast<const T*>(x),
-                   static_cast<unsigned char*>(encoded), scale, rows, heads_of_scale, seed);
-  };
-  if (scaling == Scaling::block) return launch(quantise<T, kHeadDim, kRows, kRotate, Pass::whole>);
-  const int scales = heads_of_scale == 0 ? 1 : heads / heads_of_scale;
-  device::launch(clear_scales, dim3(1), dim3(256), 0, stream, scale, scales);
-  launch(quantise<T, kHeadDim, kRows, kRotate, Pass::find>);
-  launch(quantise<T, kHeadDim, kRows, kRotate, Pass::round>);
 }
 
 //| ## The versions

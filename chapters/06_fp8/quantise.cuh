@@ -1,149 +1,202 @@
-//| # Steps 3 and 4: the quantiser
+//| # From sixteen bits to eight
 //|
-//| Somebody must make e4m3 of what a model computes in 16 bits. This kernel reads F16 or BF16 and writes encodings and
-//| scales. It touches memory once: 2 bytes in and 1 byte out for each element, which at 4 TB/s is 0.08 ms for the inputs of
-//| the papers' shapes, and it can be fused to what comes before the attention, the rotary embedding for example.
+//| e4m3 has 8 bits: a sign, 4 of the exponent, 3 of the mantissa. Its largest value is 448, its smallest normal one
+//| $2^{-6}$. A tensor is therefore stored as e4m3 times a *scale* in float32, chosen so that the largest element
+//| becomes 448. Elements that share a scale should be alike; how many share one is the caller's choice:
 //|
-//| **Block scales (step 3).** One large element costs all that share its scale: with 448 for it, what is 2^19 times smaller
-//| becomes 0, and what is 2^15 times smaller keeps fewer than 3 bits. A scale for each 64 queries and each 128 keys
-//| confines that. The block's rows are in registers when the largest element is found, so nothing is read twice.
+//| | a scale for | layout | passes over the values |
+//| | --- | --- | --: |
+//| | a tile of 64 or 128 rows | [heads, tiles] | 1 |
+//| | some heads, or all of a tensor | [heads / heads of a scale] | 2 |
 //|
-//| **Incoherent processing (step 4).** Models have outliers in a few channels, the same ones in every row: block scales do not
-//| help, since every block has them. But scores are products of rows of Q and K, and a product of two vectors does not
-//| change if both are rotated. A random rotation spreads a large element over all channels: of one element x, each of the
-//| d gets x / sqrt(d), with a random sign. The rotation is a diagonal of signs and a Hadamard matrix, whose product with a
-//| row takes d log d additions, in registers. V is not rotated: nothing would turn it back.
+//| A tile's largest element can be found while the tile is in registers. A tensor's cannot: it is read once for the
+//| largest element, and once more to be rounded.
+//|
+//| **Budget.** A thread holds 32 values, four rows' parts of 8 columns, in 38 to 54 registers. A tile of 64 x 64 is 128
+//| threads, one of 128 x 256 is 1024. At 1024 threads a multiprocessor, 64 bytes a thread, 64 KB of loads are under way,
+//| three times what hides the latency of memory (4.3 TB/s times 0.7 microseconds, over 132 multiprocessors, are 23 KB).
+//| Shared memory: at most 128 bytes, for the largest elements of the warps.
+//|
+//| **Predicted.** Memory binds. Per tile, 3 bytes an element: 2 read, 1 written. Q, K and V of 4 x 16 heads, N = 4096,
+//| d = 128 are 302 MB, which takes 70 microseconds at 4.3 TB/s. Per tensor, 5 bytes an element: 117 microseconds.
 #pragma once
-#include "chapters/06_fp8/problem.cuh"
+#include "chapters/06_fp8/hadamard.cuh"
 #include "common/ptx/convert.h"
 
-namespace flashbook::fp8 {
+namespace flashbook::quantiser {
 
 constexpr float kLargestE4m3 = 448;
 constexpr float kLeastScale =
-    0x1p-100f;                       ///< of zeros: a scale that can be divided by, and whose logarithm taken
-constexpr int kRowsOfQuantiser = 8;  ///< of one warp: 64 registers of elements at d = 256
+    0x1p-100f;  ///< its reciprocal is a float, and so is a score's factor of two scales
+constexpr int kRowsOfThread = 4;
 
-/// A lane's neighbours in a row.
-template <typename T, int kCount>
-struct alignas(kCount * sizeof(T)) Chunk {
-  T element[kCount];
+/// Threads of a block that holds a tile of kRows rows.
+template <int kHeadDim, int kRows>
+constexpr int kThreads = kRows* kHeadDim / (kColumns * kRowsOfThread);
+
+/// The scale with which `largest` becomes 448. Zeros alone have the scale 1.
+__device__ __forceinline__ float scale_for(float largest) {
+  return largest == 0 ? 1.0f : fmaxf(largest / kLargestE4m3, kLeastScale);
+}
+
+//| ## A tile in registers
+//|
+//| Neighbouring lanes hold neighbouring columns, so that a warp reads 512 bytes in one piece and writes 256. Rows beyond
+//| the end are zeros: they are not read, they change no maximum, and they are not written.
+
+/// A tile of kRows rows as the threads of a block hold it.
+template <typename T, int kHeadDim, int kRows>
+struct Tile {
+  static constexpr int kLanes = kHeadDim / kColumns;  // of a row
+  static constexpr int kRowsAtOnce = kThreads<kHeadDim, kRows> / kLanes;
+
+  float value[kRowsOfThread][kColumns];
+
+  static __device__ __forceinline__ int row(int i) { return i * kRowsAtOnce + threadIdx.x / kLanes; }
+  static __device__ __forceinline__ int64_t place(int i) {
+    return int64_t(row(i)) * kHeadDim + threadIdx.x % kLanes * kColumns;
+  }
+
+  /// Loads the tile, of which `rows` rows exist.
+  __device__ __forceinline__ void load(const T* tile,  // [rows, kHeadDim]
+                                       int rows) {
+    struct alignas(16) Columns {
+      T element[kColumns];
+    };
+    Columns columns[kRowsOfThread];
+#pragma unroll
+    for (int i = 0; i < kRowsOfThread; ++i)  // all loads before the first use
+      if (row(i) < rows) columns[i] = *reinterpret_cast<const Columns*>(tile + place(i));
+#pragma unroll
+    for (int i = 0; i < kRowsOfThread; ++i)
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) value[i][c] = row(i) < rows ? to_float(columns[i].element[c]) : 0;
+  }
+
+  /// Rotates every row.
+  __device__ __forceinline__ void rotate_rows(const Signs<kHeadDim>& signs) {
+#pragma unroll
+    for (auto& part : value) rotate<kHeadDim>(part, signs);
+  }
+
+  /// The largest absolute value of the tile, for every thread of the block.
+  __device__ __forceinline__ float largest() const {
+    constexpr int kWarps = kThreads<kHeadDim, kRows> / 32;
+    __shared__ float largest_of[kWarps];
+    float found = 0;
+#pragma unroll
+    for (const auto& part : value)
+#pragma unroll
+      for (float element : part) found = fmaxf(found, fabsf(element));
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+      found = fmaxf(found, __shfl_xor_sync(kWholeWarp, found, distance));
+    if (threadIdx.x % 32 == 0) largest_of[threadIdx.x / 32] = found;
+    __syncthreads();  // every warp has written its own
+    found = largest_of[threadIdx.x % kWarps];
+#pragma unroll
+    for (int distance = kWarps / 2; distance > 0; distance /= 2)
+      found = fmaxf(found, __shfl_xor_sync(kWholeWarp, found, distance));
+    return found;
+  }
+
+  /// Stores the tile divided by its scale, rounded to e4m3.
+  __device__ __forceinline__ void store(uint8_t* tile,  // e4m3 [rows, kHeadDim]
+                                        int rows, float scale) const {
+    const float inverse = 1 / scale;  // one division, not 32; what this rounds beyond 448 saturates to it
+#pragma unroll
+    for (int i = 0; i < kRowsOfThread; ++i) {
+      const auto pack_four = [&](int c) {
+        return pack_e4m3(value[i][c] * inverse, value[i][c + 1] * inverse, value[i][c + 2] * inverse,
+                         value[i][c + 3] * inverse);
+      };
+      if (row(i) < rows) *reinterpret_cast<uint2*>(tile + place(i)) = make_uint2(pack_four(0), pack_four(4));
+    }
+  }
 };
 
-/// +1 or -1, at random, the same for a column of Q and of K. The bit is one of a multiplicative hash.
-__device__ __forceinline__ float random_sign(uint32_t seed, int column) {
-  uint32_t hash = (seed + uint32_t(column)) * 0x9e3779b1u;
-  hash = (hash ^ hash >> 15) * 0x85ebca77u;
-  return (hash ^ hash >> 13) & 1 ? 1.0f : -1.0f;
+/// The tensor as its kernels see it. A block of threads takes one tile: blockIdx.x counts them head by head.
+template <typename T, int kHeadDim, int kRows>
+struct Source {
+  const T* values;  ///< [heads, rows, kHeadDim]
+  int rows;         ///< of a head
+  int tiles;        ///< of a head
+
+  __device__ int head() const { return blockIdx.x / tiles; }
+  __device__ int first_row() const { return blockIdx.x % tiles * kRows; }
+  __device__ int64_t first_element() const { return (int64_t(head()) * rows + first_row()) * kHeadDim; }
+
+  /// The block's tile, rotated if wanted.
+  template <bool kRotate>
+  __device__ __forceinline__ Tile<T, kHeadDim, kRows> tile(const Signs<kHeadDim>& signs) const {
+    Tile<T, kHeadDim, kRows> loaded;
+    loaded.load(values + first_element(), rows - first_row());
+    if constexpr (kRotate) loaded.rotate_rows(signs);
+    return loaded;
+  }
+
+  __device__ __forceinline__ void store(const Tile<T, kHeadDim, kRows>& tile,
+                                        uint8_t* encoded,  // e4m3 [heads, rows, kHeadDim]
+                                        float scale) const {
+    tile.store(encoded + first_element(), rows - first_row(), scale);
+  }
+};
+
+//| ## A scale per tile
+
+/// Quantises a tile by its own largest element.
+template <typename T, int kHeadDim, int kRows, bool kRotate>
+__global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
+    quantise_tiles(Source<T, kHeadDim, kRows> source, const __grid_constant__ Signs<kHeadDim> signs,
+                   uint8_t* encoded,  // e4m3 [heads, rows, kHeadDim]
+                   float* scales) {   // [heads, tiles]
+  const auto tile = source.template tile<kRotate>(signs);
+  const float scale = scale_for(tile.largest());
+  if (threadIdx.x == 0) scales[blockIdx.x] = scale;
+  source.store(tile, encoded, scale);
 }
 
-//| ## The Hadamard transform
+//| ## A scale per tensor
 //|
-//| H of size 2n is {{H, H}, {H, -H}} of size n: log2(d) rounds, in each of which every element meets the one whose number
-//| differs in one bit, and they become their sum and their difference. A lane holds d / 32 neighbours, so the lowest bits
-//| are its own affair, and for the other five it exchanges with another lane. 1 / sqrt(d) makes it a rotation.
+//| The largest element of all tiles comes together by `atomicMax`. Floats that are not negative are ordered as their bits
+//| are, so an integer's maximum is the float's. The result lies where the scale will be: it begins as zero, becomes the
+//| largest element, and at last the scale.
 
-/// One row of a warp, times signs, times H / sqrt(d).
-template <int kCount>
-__device__ __forceinline__ void rotate(float (&x)[kCount], uint32_t seed) {
-  const int lane = threadIdx.x % 32;
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) x[i] *= random_sign(seed, lane * kCount + i);
-#pragma unroll
-  for (int bit = 1; bit < kCount; bit *= 2)
-#pragma unroll
-    for (int i = 0; i < kCount; ++i)
-      if ((i & bit) == 0) {
-        const float sum = x[i] + x[i + bit];
-        x[i + bit] = x[i] - x[i + bit];
-        x[i] = sum;
-      }
-#pragma unroll
-  for (int bit = 1; bit < 32; bit *= 2)
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const float other = __shfl_xor_sync(kWholeWarp, x[i], bit);
-      x[i] = lane & bit ? other - x[i] : x[i] + other;
-    }
-  const float norm = rsqrtf(32.0f * kCount);
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) x[i] *= norm;
+/// Every scale becomes 0, the least of all absolute values.
+__global__ void clear_largest(float* largest,  // [scales]
+                              int scales) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < scales) largest[i] = 0;
 }
 
-//| ## The kernel
-//|
-//| A block of threads has a block of rows, a warp eight of them. Where the scale is that of a block of rows, one launch does
-//| it all. Where more share a scale, a first launch finds the largest element (`kFind`), and a second one rounds
-//| (`kRound`). Both read and rotate alike. The first leaves the largest of all blocks in `scale`: floats that are not
-//| negative have the order of their bits, so an integer maximum does it.
-
-/// What a launch of the quantiser does.
-enum class Pass { whole, find, round };
-
-/// Rounds one tensor. Grid: (blocks of kRows rows * heads). `scale_of_head` is how many heads share a scale,
-/// 0 for all; Pass::whole has one for each block of rows.
-template <typename T, int kHeadDim, int kRows, bool kRotate, Pass kPass>
-__global__ void __launch_bounds__(kRows / kRowsOfQuantiser * 32)
-    quantise(const T* x,              // [heads, rows, kHeadDim]
-             unsigned char* encoded,  // [heads, rows, kHeadDim]
-             float* scale,  // Pass::whole: [heads, blocks]; else [scales], the least before Pass::find
-             int rows, int heads_of_scale, uint32_t seed) {
-  constexpr int kCount = kHeadDim / 32, kWarps = kRows / kRowsOfQuantiser;
-  __shared__ float largest_of_warp[kWarps];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int blocks = (rows + kRows - 1) / kRows, head = blockIdx.x / blocks;
-  const int first_row = blockIdx.x % blocks * kRows + warp * kRowsOfQuantiser;
-
-  float value[kRowsOfQuantiser][kCount], largest = 0;
-#pragma unroll
-  for (int r = 0; r < kRowsOfQuantiser; ++r) {
-    Chunk<T, kCount> chunk{};
-    if (first_row + r < rows)
-      chunk = *reinterpret_cast<const Chunk<T, kCount>*>(
-          x + (int64_t(head) * rows + first_row + r) * kHeadDim + lane * kCount);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) value[r][i] = to_float(chunk.element[i]);
-    if constexpr (kRotate) rotate(value[r], seed);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) largest = fmaxf(largest, fabsf(value[r][i]));
-  }
-
-  if constexpr (kPass != Pass::round) {
-#pragma unroll
-    for (int bit = 16; bit > 0; bit /= 2) largest = fmaxf(largest, __shfl_xor_sync(kWholeWarp, largest, bit));
-    if (lane == 0) largest_of_warp[warp] = largest;
-    __syncthreads();  // all warps have written theirs
-#pragma unroll
-    for (int i = 0; i < kWarps; ++i) largest = fmaxf(largest, largest_of_warp[i]);
-  }
-  if constexpr (kPass == Pass::find) {
-    if (threadIdx.x == 0)
-      atomicMax(reinterpret_cast<int*>(scale + (heads_of_scale == 0 ? 0 : head / heads_of_scale)),
-                __float_as_int(largest / kLargestE4m3));
-    return;
-  }
-
-  const float shared_scale = kPass == Pass::whole ? fmaxf(largest / kLargestE4m3, kLeastScale)
-                                                  : scale[heads_of_scale == 0 ? 0 : head / heads_of_scale];
-  const float inverse = 1 / shared_scale;
-  if (kPass == Pass::whole && threadIdx.x == 0) scale[blockIdx.x] = shared_scale;
-#pragma unroll
-  for (int r = 0; r < kRowsOfQuantiser; ++r) {
-    if (first_row + r >= rows) continue;
-    Chunk<unsigned char, kCount> bytes;
-#pragma unroll
-    for (int i = 0; i < kCount; i += 2) {
-      const uint32_t two = pack_e4m3(value[r][i] * inverse, value[r][i + 1] * inverse, 0, 0);
-      bytes.element[i] = two & 0xff, bytes.element[i + 1] = two >> 8 & 0xff;
-    }
-    *reinterpret_cast<Chunk<unsigned char, kCount>*>(
-        encoded + (int64_t(head) * rows + first_row + r) * kHeadDim + lane * kCount) = bytes;
-  }
+/// Finds the largest absolute value of the heads that share a scale.
+template <typename T, int kHeadDim, int kRows, bool kRotate>
+__global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
+    find_largest(Source<T, kHeadDim, kRows> source, const __grid_constant__ Signs<kHeadDim> signs,
+                 int heads_of_scale,
+                 float* largest) {  // [heads / heads_of_scale]
+  const float found = source.template tile<kRotate>(signs).largest();
+  if (threadIdx.x == 0)
+    atomicMax(reinterpret_cast<unsigned*>(largest) + source.head() / heads_of_scale, __float_as_uint(found));
 }
 
-/// Sets scales to the least, before Pass::find.
-static __global__ void clear_scales(float* scale, int count) {
-  for (int i = threadIdx.x; i < count; i += blockDim.x) scale[i] = kLeastScale;
+/// Quantises a tile by the largest element of the heads that share its scale. The same rotation again costs
+/// less than to write rotated values and read them back.
+template <typename T, int kHeadDim, int kRows, bool kRotate>
+__global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
+    quantise_heads(Source<T, kHeadDim, kRows> source, const __grid_constant__ Signs<kHeadDim> signs,
+                   int heads_of_scale,
+                   const float* largest,  // [heads / heads_of_scale]
+                   uint8_t* encoded) {    // e4m3 [heads, rows, kHeadDim]
+  source.store(source.template tile<kRotate>(signs), encoded,
+               scale_for(largest[source.head() / heads_of_scale]));
 }
 
-}  // namespace flashbook::fp8
+/// Every largest element becomes the scale that was made of it.
+__global__ void largest_to_scale(float* scales,  // [scales]
+                                 int count) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) scales[i] = scale_for(scales[i]);
+}
+
+}  // namespace flashbook::quantiser

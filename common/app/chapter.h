@@ -18,6 +18,30 @@ struct Step {
   const char* idea;  ///< one sentence: what this step adds
 };
 
+/// The shape by which chapters are compared, which fills a GPU: 64 heads of 4096 tokens, head_dim 128.
+inline Shape shape_for_gpu(DType dtype = DType::bf16) {
+  return {.batch = 4,
+          .heads = 16,
+          .kv_heads = 16,
+          .seqlen_q = 4096,
+          .seqlen_k = 4096,
+          .head_dim = 128,
+          .dtype = dtype,
+          .scale = default_scale(128)};
+}
+
+/// A shape that the simulator is done with in seconds.
+inline Shape shape_for_simulator(DType dtype = DType::bf16) {
+  return {.batch = 1,
+          .heads = 2,
+          .kv_heads = 2,
+          .seqlen_q = 256,
+          .seqlen_k = 256,
+          .head_dim = 64,
+          .dtype = dtype,
+          .scale = default_scale(64)};
+}
+
 /// Everything the rest of the house knows about a chapter.
 struct Chapter {
   int number;

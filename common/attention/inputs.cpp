@@ -26,6 +26,9 @@ float normal_with_outliers(uint64_t seed, uint64_t index) {
   return float(normal(seed, index) + (outlier ? 10.0 * normal(random_bits(seed, 1), index) : 0.0));
 }
 
+constexpr float kChannelOutlier = 10;  // added to every element of a large channel
+constexpr int kChannelsPerOutlier = 32;
+
 float random_sign(uint64_t seed, uint64_t index) { return random_bits(seed, index) >> 63 ? 1.0f : -1.0f; }
 
 /// The size of every element that gives a query and a key of the same signs a scaled score of 11000.
@@ -56,6 +59,29 @@ Inputs make_alike(const Shape& shape, uint64_t seed, Value value) {
     return make_tensor(shape.dtype, elements, [=](int64_t i) { return value(tensor_seed, i); });
   };
   return {tensor(0, shape.q_elements()), tensor(1, shape.k_elements()), tensor(2, shape.k_elements())};
+}
+
+/// In models large values of Q and K keep to a few channels of a head, the same in both, and to one sign
+/// there (Jin et al., arXiv 2502.01563). Of every 32 columns one is such a channel; query heads have those of
+/// the key head that they read.
+Inputs make_channels(const Shape& shape, uint64_t seed) {
+  Inputs inputs = make_alike(shape, seed, normal);
+  const auto tensor = [&](int number, int64_t elements, int64_t elements_of_kv_head) {
+    return make_tensor(
+        shape.dtype, elements,
+        [=, &shape, tensor_seed = random_bits(seed, number), pattern = random_bits(seed, 3)](int64_t i) {
+          const int column = int(i % shape.head_dim);
+          const int64_t group =
+              i / elements_of_kv_head * (shape.head_dim / kChannelsPerOutlier) + column / kChannelsPerOutlier;
+          const bool large =
+              int(random_bits(pattern, group) % kChannelsPerOutlier) == column % kChannelsPerOutlier;
+          const float sign = random_sign(tensor_seed, group);
+          return normal(tensor_seed, i) + (large ? sign * kChannelOutlier : 0.0f);
+        });
+  };
+  inputs.q = tensor(0, shape.q_elements(), shape.q_elements() / (int64_t(shape.batch) * shape.kv_heads));
+  inputs.k = tensor(1, shape.k_elements(), shape.k_elements() / (int64_t(shape.batch) * shape.kv_heads));
+  return inputs;
 }
 
 /// Every row of Q and K is one pattern of signs or its opposite, plus N(0, 1): scores are near +-11000.
@@ -94,6 +120,8 @@ Inputs make_unscaled(const Shape& shape, InputKind kind, uint64_t seed) {
       break;
     case InputKind::outliers:
       return make_alike(shape, seed, normal_with_outliers);
+    case InputKind::channels:
+      return make_channels(shape, seed);
     case InputKind::large_scores:
       return make_large_scores(shape, seed);
     case InputKind::one_hot:

@@ -11,6 +11,7 @@ namespace flashbook {
 enum class InputKind {
   normal,        ///< N(0, 1)
   outliers,      ///< N(0, 1) + N(0, 100) * Bernoulli(0.001), FlashAttention-3's model (arXiv 2407.08608, 4.3)
+  channels,      ///< N(0, 1), and +-10 more in head_dim / 32 columns of a head, the same of Q and of K
   large_scores,  ///< scaled scores reach +-1e4: exp overflows unless the maximum is subtracted
   one_hot,       ///< each query matches one key so strongly that the softmax is 1 there and 0 elsewhere
   all_equal,     ///< every element of a tensor has one value: the softmax is uniform

@@ -184,6 +184,7 @@ Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<i
   Reference reference;
   reference.rows = std::move(rows);
   reference.o.resize(reference.rows.size() * shape.head_dim);
+  reference.plain_o.resize(reference.o.size());
   reference.lse.resize(reference.rows.size());
 
   const std::vector<RowSpan> blocks = split_into_blocks(shape, reference.rows);
@@ -197,6 +198,7 @@ Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<i
 
     const int64_t first_row = blocks[i].data() - reference.rows.data();
     std::ranges::copy(exact.o, reference.o.begin() + first_row * shape.head_dim);
+    std::ranges::copy(plain.o, reference.plain_o.begin() + first_row * shape.head_dim);
     std::ranges::copy(exact.lse, reference.lse.begin() + first_row);
     const std::lock_guard lock(mutex);
     o.add(exact.o, plain.o);

@@ -11,11 +11,12 @@ namespace flashbook {
 
 /// The right answer for some rows, in FP64, and the bounds that a kernel's answer must keep.
 struct Reference {
-  std::vector<int64_t> rows;  ///< which rows of O: (b * heads + h) * seqlen_q + i, ascending
-  std::vector<double> o;      ///< [rows, head_dim]; 0 where a row sees no key
-  std::vector<double> lse;    ///< [rows]; -inf where a row sees no key
-  double o_bound = 0;         ///< largest |O - oracle| that passes
-  double lse_bound = 0;       ///< largest |LSE - oracle| that passes
+  std::vector<int64_t> rows;   ///< which rows of O: (b * heads + h) * seqlen_q + i, ascending
+  std::vector<double> o;       ///< [rows, head_dim]; 0 where a row sees no key
+  std::vector<double> lse;     ///< [rows]; -inf where a row sees no key
+  std::vector<float> plain_o;  ///< [rows, head_dim], what plain attention in the shape's precision gives
+  double o_bound = 0;          ///< largest |O - oracle| that passes
+  double lse_bound = 0;        ///< largest |LSE - oracle| that passes
 };
 
 /// Called now and then with the part that is done, 0 to 1, from one thread at a time.

@@ -10,8 +10,8 @@ namespace flashbook {
 namespace {
 
 constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3};
-constexpr InputKind kKinds[] = {InputKind::normal, InputKind::outliers, InputKind::large_scores,
-                                InputKind::one_hot, InputKind::all_equal};
+constexpr InputKind kKinds[] = {InputKind::normal,       InputKind::outliers, InputKind::channels,
+                                InputKind::large_scores, InputKind::one_hot,  InputKind::all_equal};
 
 Shape shape_of(DType type, int head_dim, int seqlen_q, int seqlen_k) {
   return {.heads = 4,
@@ -149,6 +149,42 @@ TEST(Inputs, OutliersAreOneInAThousandAndTenTimesAsLarge) {
     if (q[i] != plain[i]) added.push_back(q[i] - plain[i]);
   EXPECT_NEAR(double(added.size()) / double(q.size()), 0.001, 0.00016);
   EXPECT_NEAR(moment(added, 2), 100, 15);
+}
+
+// One column in 32 is large, with one sign all along; Q and K have theirs in the same columns, and query
+// heads in those of their key head.
+TEST(Inputs, ChannelsAreLargeInTheSameColumnsOfQueriesAndKeys) {
+  for (int head_dim : {64, 128, 256}) {
+    Shape shape = shape_of(DType::f32, head_dim, 200, 300);
+    shape.batch = 2;
+    const Inputs inputs = make_inputs(shape, InputKind::channels, 12);
+    /// The columns of a head whose mean is large; all values there are near it.
+    const auto large_columns = [&](const std::vector<float>& tensor, int rows, int head) {
+      std::vector<int> columns;
+      for (int c = 0; c < head_dim; ++c) {
+        double sum = 0, square = 0;
+        for (int row = 0; row < rows; ++row) {
+          const double value = tensor[(int64_t(head) * rows + row) * head_dim + c];
+          sum += value / rows, square += value * value / rows;
+        }
+        EXPECT_NEAR(square - sum * sum, 1, 0.6);
+        if (std::abs(sum) > 5) {
+          EXPECT_NEAR(std::abs(sum), 10, 0.5);
+          columns.push_back(c);
+        }
+      }
+      return columns;
+    };
+    std::vector<std::vector<int>> of_keys;
+    for (int head = 0; head < 4; ++head) of_keys.push_back(large_columns(inputs.k, 300, head));
+    for (int head = 0; head < 8; ++head) EXPECT_EQ(large_columns(inputs.q, 200, head), of_keys[head / 2]);
+    for (int head = 0; head < 4; ++head) {
+      ASSERT_EQ(int(of_keys[head].size()), head_dim / 32);
+      for (int i = 0; i < head_dim / 32; ++i) EXPECT_EQ(of_keys[head][i] / 32, i);
+      EXPECT_EQ(large_columns(inputs.v, 300, head), std::vector<int>());
+    }
+    EXPECT_NE(of_keys[0], of_keys[1]);
+  }
 }
 
 TEST(Inputs, LargeScoresReachTenThousandEitherWay) {

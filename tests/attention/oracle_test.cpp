@@ -321,6 +321,7 @@ TEST(Bounds, AreTwiceThePlainErrorPlusTheFloor) {
     const Inputs inputs = make_inputs(shape, InputKind::normal, 17);
     const Reference reference = reference_of(shape, inputs);
     const Outputs plain = plain_attention(shape, inputs);
+    EXPECT_EQ(reference.plain_o, plain.o) << name_of(type);
     double o_error = 0, largest_o = 0, lse_error = 0, largest_lse = 0;
     for (std::size_t i = 0; i < plain.o.size(); ++i) {
       o_error = std::max(o_error, std::abs(plain.o[i] - reference.o[i]));

@@ -19,6 +19,7 @@ import results
 from results import Refused
 
 STEP1, STEP2 = (f"forward/ch01/step{step}/bf16/d128/full/n4096" for step in (1, 2))
+ACCURACY = "accuracy/outliers/ch06/step3_block/e4m3/d128/full/n4096"
 CUDNN = "forward/cudnn/bf16/d128/full/n4096"
 
 
@@ -83,10 +84,27 @@ class Reading(Case):
         with self.refused("skipped: needs 9 GB"):
             measured.measured(STEP1)
 
+    def test_a_timeline_has_stamps_and_says_nothing_of_speed(self):
+        name = "timeline/ch05/step3/bf16/d64/full/n4096"
+        self.write(run_of(STEP1))
+        self.write(run_of(name, tile_cycles=2811.0, stamps=["warpgroup 1 tile 30 turn 5 issued 9", "warpgroup 2 tile 30 turn 11"]))
+        measured = results.load(self.folder)
+        self.assertEqual(measured.measured(name).stamps, [{"warpgroup": 1, "tile": 30, "turn": 5, "issued": 9},
+                                                          {"warpgroup": 2, "tile": 30, "turn": 11}])
+        self.assertEqual(measured.measured(name).values["tile_cycles"], 2811.0)
+        self.assertEqual(measured.context()["commit"], "abc1")
+        self.assertEqual(measured.origin(), "2026-01-01, commit abc1")
+
     def test_refuses_the_simulator(self):
         path = self.write(run_of(STEP1), machine="simulator")
         with self.refused("simulator"):
             results.read(path)
+
+    def test_takes_accuracy_from_the_simulator_into_a_folder_of_its_own(self):
+        path = self.write(run_of(ACCURACY, rmse=1e-3), machine="simulator")
+        self.assertEqual(results.add(path, self.folder / "results").parent.name, "simulator")
+        with self.refused("simulator"):
+            results.read(self.write(run_of(ACCURACY, rmse=1e-3), run_of(STEP1), machine="simulator"))
 
     def test_refuses_to_mix_machines(self):
         self.write(run_of(STEP1))
@@ -162,6 +180,21 @@ class Quoting(Case):
             self.assertEqual(len(wrong), 1)
             self.assertEqual(self.quoted(mended), (mended, []))
 
+    def test_errors_have_ratios_and_a_table(self):
+        self.write(*(run_of(f"accuracy/{kind}/{who}/e4m3/d128/full/n1024", rmse=rmse, relative_rms=10 * rmse, batch=1, heads=4, rows=4096, label=who)
+                     for kind in ("normal", "outliers") for who, rmse in (("plain", 0.03), ("ch06/step3_block", 0.012))))
+        self.measured = results.load(self.folder)
+        names = [f"accuracy/outliers/{who}/e4m3/d128/full/n1024" for who in ("plain", "ch06/step3_block")]
+        mended, wrong = self.quoted(self.span(f"ratio {names[0]} {names[1]} rmse .1f"))
+        self.assertIn(">2.5<", mended)
+        self.assertIn("has no rmsd", self.quoted(self.span(f"ratio {names[0]} {names[1]} rmsd .1f"))[1][0][1])
+        mended, _ = self.quoted("<!-- table accuracy gpu -->\n<!-- /table -->")
+        self.assertIn("| Attention | Type | normal | outliers |", mended)
+        self.assertIn("| ch06/step3_block | e4m3 | 1.20e-02 (12.0 %) | 1.20e-02 (12.0 %) |", mended)
+        self.assertIn("N 1024", mended)
+        with self.refused("never measured on this machine"):
+            results.accuracy(results.load(self.folder / "nowhere"), "gpu")
+
     def test_a_tampered_number_is_found_with_its_line(self):
         _, wrong = self.quoted("one\n\ntwo " + self.span(f"{STEP2} ms .1f", "11.9"))
         self.assertEqual(wrong, [(3, "says '11.9', the results say '12.3'")])
@@ -194,6 +227,38 @@ class Quoting(Case):
         self.assertIn("commit abc1", mended)
         _, wrong = self.quoted("<!-- table nothing -->\n<!-- /table -->")
         self.assertIn("no table nothing", wrong[0][1])
+
+    def test_a_place_waits_for_its_first_measurement(self):
+        for text in (self.span(f"{STEP2[:-4]}512 ms .1f", "…"), "<!-- table kernels 05 -->\n…\n<!-- /table -->"):
+            self.assertEqual(self.quoted(text), (text, []))
+        mended, wrong = self.quoted(self.span(f"{STEP2} ms .1f", "…"))  # there is one: the page is behind
+        self.assertEqual((mended, len(wrong)), (self.span(f"{STEP2} ms .1f", "12.3"), 1))
+        _, wrong = self.quoted(self.span("forward/ch01/step2/bf16/d64/full/n4096 ms .1f", "…"))  # was skipped: there will be none
+        self.assertIn("skipped", wrong[0][1])
+
+    def test_tables_of_a_step_against_its_peers_and_itself(self):
+        cells = [f"bf16/d{head_dim}/{mask}/n{seqlen}" for head_dim, mask in quote.SHAPES for seqlen in quote.SEQLENS]
+        runs = [run_of(f"forward/ch05/step5/{cell}") | {"vs_cudnn": 1.25} for cell in cells[1:]]
+        runs.append(run_of("ablation/ch05/one_loop/bf16/d128/causal/n4096") | {"vs_as_it_is": 0.9375})
+        self.measured = results.Results([self.write(*runs)])
+        tables = "".join(f"<!-- table {words} -->\n<!-- /table -->\n" for words in ("against 05 5", "steps 05 4096", "ablation 05"))
+        _, wrong = self.quoted(tables)
+        self.assertIn(f"{cells[0]} was never timed", wrong[0][1])
+        self.measured = results.Results([self.write(*runs, run_of(f"forward/ch05/step5/{cells[0]}") | {"vs_cudnn": 0.8})])
+        mended, wrong = self.quoted(tables)
+        self.assertEqual(len(wrong), 3)
+        self.assertEqual(self.quoted(mended), (mended, []))
+        self.assertIn("| 64, none | cuDNN | 0.80 | 1.25 | 1.25 | 1.25 | 1.25 | 1.25 |", mended)
+        elsewhere = results.carried_over()
+        fa3 = 1.25 * elsewhere["forward/cudnn/bf16/d256/causal/n16384"] / elsewhere["forward/fa3/bf16/d256/causal/n16384"]
+        self.assertRegex(mended, rf"\| 256, causal \| FlashAttention-3 \|.* {fa3:.2f} \|\n")
+        self.assertIn(f"Geometric means of 36 cells: {1.25 * (0.8 / 1.25) ** (1 / 36):.3f} times cuDNN, at least 0.80 (64, none, N = 512)", mended)
+        self.assertIn("| one loop | 4k | - | - | - | 0.938 | - | - |", mended)
+        self.assertIn("| 5: a step |", mended)
+        span = self.span("forward/ch05/step5/bf16/d128/full/n4096 raced_share .3f")
+        self.assertIn(f">{5e11 / quote.TENSOR_FLOPS:.3f}<", self.quoted(span)[0])
+        _, wrong = self.quoted(self.span(f"{STEP2} raced_tflops .0f"))
+        self.assertIn("in turn with cuDNN", wrong[0][1])
 
     def test_the_program_checks_and_mends(self):
         page = self.folder / "page.md"
@@ -276,15 +341,15 @@ class Plotting(Case):
         source.mkdir()
         self.write(*(run_of(f"forward/ch01/step{step}/bf16/d{d}/{mask}/n{n}", n / step) for step in (1, 2) for d in (64, 128)
                      for mask in ("full", "causal") for n in (512, 4096)), skipped("forward/ch01/step1/bf16/d128/full/n8192"),
-                   *(run_of(f"forward/ch02/step1/f32/d64/full/n{n}", n) | {"bytes_per_second": None} for n in (512, 1024))
-                   ).rename(source / "a.json")
+                   *(run_of(f"forward/ch02/step1/f32/d64/full/n{n}", n) | {"bytes_per_second": None} for n in (512, 1024)),
+                   run_of(ACCURACY, rmse=1e-3, relative_rms=1e-2, batch=4, heads=16)).rename(source / "a.json")
         seen = []
         for name in ("first", "second"):
             done = subprocess.run([python, str(BENCH / "plot.py"), "--results", str(source), "--out", str(self.folder / name)],
                                   capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr)
             seen.append({path.name: path.read_bytes() for path in (self.folder / name).iterdir()})
-        self.assertCountEqual(seen[0], [f"{plot}.{kind}" for plot in ("ladder", "seqlen", "memory", "roofline", "host")
+        self.assertCountEqual(seen[0], [f"{plot}.{kind}" for plot in ("ladder", "seqlen", "memory", "roofline", "host", "accuracy")
                                         for kind in ("png", "svg")])
         self.assertEqual(seen[0], seen[1])
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "chapters/05_flash_attention_3/chapter.h"
-#include "chapters/05_flash_attention_3/launch.cuh"
+#include "chapters/05_flash_attention_3/switches.cuh"
 #include "common/app/runner.h"
 #include "common/attention/check.h"
 #include "common/attention/inputs.h"
@@ -11,31 +11,6 @@
 namespace flashbook::testing {
 
 using namespace flash3;
-
-template <typename Config>
-struct Trimmed : Config {
-  static constexpr bool kTrim = true;
-};
-template <typename Config>
-struct Pingpong : Config {
-  static constexpr bool kPingpong = !Config::kPingpong;
-};
-template <typename Config>
-struct Lazy : Config {
-  static constexpr bool kLazy = !Config::kLazy;
-};
-template <typename Config>
-struct FromRegisters : Config {
-  static constexpr bool kStoreByTma = false;
-};
-template <typename Config>
-struct OneLoop : Config {
-  static constexpr bool kSplitLoops = false;
-};
-template <typename Config, Schedule kOther>
-struct Scheduled : Config {
-  static constexpr Schedule kSchedule = kOther;
-};
 
 /// Runs a version as if it were the chapter's only step, on shapes of several tiles of queries a block.
 template <typename Config>
@@ -75,22 +50,22 @@ TEST_F(Switches, Trim) {
   expect_right<Trimmed<D128<true>>>();
 }
 TEST_F(Switches, Pingpong) {
-  expect_right<Pingpong<D64<true>>>();
-  expect_right<Pingpong<D128<true>>>();
+  expect_right<OtherPingpong<D64<true>>>();
+  expect_right<OtherPingpong<D128<true>>>();
 }
-TEST_F(Switches, LazyRescaling) {
-  expect_right<Lazy<D64<true>>>();
-  expect_right<Lazy<D128<true>>>();
+TEST_F(Switches, Rescaling) {
+  expect_right<OtherRescaling<D64<true>>>();
+  expect_right<OtherRescaling<D128<true>>>();
 }
 TEST_F(Switches, StoreFromRegisters) {
   expect_right<FromRegisters<D64<false>>>();
   expect_right<FromRegisters<D128<true>>>();
 }
-TEST_F(Switches, OneLoop) { expect_right<OneLoop<D64<true>>>(); }
+TEST_F(Switches, OneLoopForAllTiles) { expect_right<flash3::OneLoop<D64<true>>>(); }
 TEST_F(Switches, Schedule) {
-  expect_right<Scheduled<D64<false>, Schedule::first_come>>();
-  expect_right<Scheduled<D64<true>, Schedule::in_turn>>();
-  expect_right<Scheduled<D128<true>, Schedule::one_tile>>();
+  expect_right<OtherOrder<D64<false>>>();
+  expect_right<OtherOrder<D64<true>>>();
+  expect_right<OtherStay<D128<true>>>();
 }
 
 }  // namespace flashbook::testing

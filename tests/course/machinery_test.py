@@ -13,6 +13,7 @@ sys.path.insert(0, str(COURSE))
 import check  # noqa: E402
 import handout  # noqa: E402
 import manifest  # noqa: E402
+import proof  # noqa: E402
 import regions  # noqa: E402
 
 KERNEL = """\
@@ -35,7 +36,9 @@ int answer() {
   // END EXERCISE ch01-answer
 }
 """
-ENTRY = {"id": "ch01-answer", "title": "the answer", "kind": "mend", "file": "kernel.cuh", "hint": "It is a `number`."}
+ENTRY = {"id": "ch01-answer", "title": "the answer", "kind": "mend", "file": "kernel.cuh", "hint": "It is a `number`.",
+         "tests": [{"name": "Answer.IsRight", "title": "the answer", "points": 60},
+                   {"name": "Answer.IsReallyRight", "title": "really", "points": 40, "hidden": True}]}
 PAGE = """\
 # One
 
@@ -104,6 +107,32 @@ class Regions(unittest.TestCase):
             regions.cut(KERNEL, "a.cuh", {})
 
 
+class Written(unittest.TestCase):
+    """What is found between a student's markers, and grafted."""
+
+    def fault(self, *lines):
+        with self.assertRaises(regions.Fault) as raised:
+            regions.written("\n".join(lines), "a.cuh")
+        return str(raised.exception)
+
+    def test_between_the_markers_only(self):
+        text = HANDED_OUT.replace("return 0;", "return 42;").replace("int answer()", "int hacked()")
+        found = regions.written(text, "a.cuh")
+        self.assertEqual(found["ch01-answer"].lines, ["  // TODO: the answer.", "", "  return 42;"])
+        grafted = regions.cut(KERNEL, "a.cuh", {"ch01-answer": "the answer"}, answers=found)
+        self.assertEqual(grafted.splitlines(), [
+            "int answer() {", "  // BEGIN EXERCISE ch01-answer: the answer", '#line 3 "a.cuh"', "  // TODO: the answer.", "", "  return 42;",
+            '#line 6 "a.cuh"', "  // END EXERCISE ch01-answer", "}"])
+
+    def test_what_is_wrong_is_said_with_its_line(self):
+        begin, end = "// BEGIN EXERCISE x: y", "// END EXERCISE x"
+        self.assertEqual(self.fault("code", begin, "code"), "a.cuh:2: x never ends: its line // END EXERCISE x is gone")
+        self.assertEqual(self.fault("code", end), "a.cuh:2: x ends, but nothing has begun")
+        self.assertEqual(self.fault(begin, "// END EXERCISE z"), "a.cuh:2: z ends, but it is x that began")
+        self.assertEqual(self.fault(begin, "// BEGIN EXERCISE z: y"), "a.cuh:2: z begins inside x, which has not ended")
+        self.assertEqual(self.fault(begin, end, begin), "a.cuh:3: x is there twice")
+
+
 class Tree(unittest.TestCase):
     """A book of one chapter with one exercise, in a temporary folder."""
 
@@ -120,6 +149,7 @@ class Tree(unittest.TestCase):
         self.write("course/student.md", "Welcome.\n\n<!-- exercises -->\n")
         self.write("flashbook", "#!/bin/sh\n").chmod(0o755)
         self.write("notes.txt", "not for students\n")
+        self.write("tests/exercises/hidden/ch01-answer.cpp", "hidden test\n")
         self.write("chapters/01_one/draft.txt", "not for students\n")
 
     def write(self, name, text):
@@ -144,6 +174,7 @@ class Handout(Tree):
             "chapters/01_one/exercises/exercises.json", "tests/exercises/ch01-answer.cpp"})
         self.assertEqual((target / "chapters/01_one/kernel.cuh").read_text(), HANDED_OUT)
         self.assertEqual((target / "chapters/CMakeLists.txt").read_text(), "a\nc\n")
+        self.assertNotIn("IsReallyRight", (target / "chapters/01_one/exercises/exercises.json").read_text())
         self.assertIn("| mend: the answer | `chapters/01_one/kernel.cuh` |", (target / "README.md").read_text())
         self.assertTrue((target / "flashbook").stat().st_mode & 0o111)
 
@@ -161,6 +192,17 @@ class Handout(Tree):
         self.write("chapters/01_one/README.md", PAGE + "[`here`](../../bench/results#now), " + kept)
         handout.make(self.root, self.top / "student")
         self.assertEqual((self.top / "student/chapters/01_one/README.md").read_text(), PAGE + "`here`, " + kept)
+
+    def test_a_figure_that_moves_gets_a_page(self):
+        picture = "![a wheel](../../docs/figures/wheel.svg)\n"
+        self.write("chapters/01_one/README.md", PAGE + picture + picture.replace("wheel", "stone"))
+        for name in ("wheel.svg", "stone.svg", "interactive/wheel.js"):
+            self.write(f"docs/figures/{name}", "")
+        handout.make(self.root, self.top / "student")
+        text = (self.top / "student/chapters/01_one/README.md").read_text()
+        self.assertEqual(text.count("[This figure moves](../../docs/figures/wheel.html)"), 1)
+        self.assertNotIn("stone.html", text)
+        self.assertIn("flashbookFigures.wheel(", (self.top / "student/docs/figures/wheel.html").read_text())
 
     def test_takes_an_empty_folder(self):
         target = self.top / "student"
@@ -224,11 +266,42 @@ class Manifest(Tree):
         self.assertIn("hint must be a text", self.fault({**ENTRY, "hint": " "}))
         self.assertIn("hint must be a text", self.fault({**ENTRY, "hint": ["one", "two"]}))
         self.assertIn("it takes id, title", self.fault({**ENTRY, "hint2": "another"}))
+        self.assertIn("it takes id, title", self.fault({key: ENTRY[key] for key in ENTRY if key != "tests"}))
         self.assertIn("ch01-answer is there twice", self.fault(ENTRY, ENTRY))
         self.assertIn("what it needs comes before it", self.fault({**ENTRY, "needs": ["ch01-later"]}))
         self.write("chapters/01_one/exercises/exercises.json", "[{]")
         with self.assertRaisesRegex(regions.Fault, "exercises.json: Expecting"):
             manifest.load(self.root)
+
+    def test_says_what_is_wrong_with_tests(self):
+        def fault(**change):
+            return self.fault({**ENTRY, "tests": [{**ENTRY["tests"][0], **change}]})
+
+        self.assertIn("ch01-answer: tests are a list", self.fault({**ENTRY, "tests": []}))
+        self.assertIn("a test has name, title, points", fault(weight=1))
+        self.assertIn("Answer is no name of a test", fault(name="Answer"))
+        self.assertIn("title must be a text", fault(title=" "))
+        for points in (-1, 1.5, "2", True):
+            self.assertIn("points are a whole number", fault(points=points))
+        self.assertIn("hidden is true, or left out", fault(hidden=False))
+        self.assertIn("no test that students see has points", fault(hidden=True))
+        self.assertIn("no test that students see has points", fault(points=0))
+        self.assertIn("Answer.IsRight is there twice", self.fault({**ENTRY, "tests": ENTRY["tests"][:1] * 2}))
+
+    def test_says_what_is_wrong_with_speed(self):
+        def fault(**change):
+            return self.fault({**ENTRY, "speed": {"points": 5, "step": 2, "options": ["--seqlen", "4k"], **change}})
+
+        self.assertIn("speed has points, step and options", fault(rounds=3))
+        self.assertIn("whole numbers from 1 on", fault(points=0))
+        self.assertIn("whole numbers from 1 on", fault(step="2"))
+        self.assertIn("options are texts", fault(options="--seqlen 4k"))
+
+    def test_a_chapter_has_a_hundred_points(self):
+        [exercise] = manifest.load(self.root)
+        self.assertEqual(manifest.points_fault([exercise]), "")
+        exercise.tests[0].points = 59
+        self.assertIn("99 points together; a chapter has 100", manifest.points_fault([exercise]))
 
     def fault_in_chapter_2(self):
         other = self.write("chapters/02_two/exercises/exercises.json", json.dumps([ENTRY]))
@@ -314,6 +387,9 @@ class TheBook(unittest.TestCase):
         root = manifest.ROOT
         exercises = manifest.load(root)
         self.assertEqual([*check.region_faults(root, exercises), *check.page_faults(root, exercises)], [])
+        for chapter in {e.chapter for e in exercises}:
+            self.assertEqual(manifest.points_fault([e for e in exercises if e.chapter == chapter]), "", chapter)
+        self.assertGreaterEqual(len(proof.wrong_solutions(root, exercises)), proof.AT_LEAST)
         with tempfile.TemporaryDirectory() as folder:
             tree = Path(folder) / "student"
             handout.make(root, tree)

@@ -22,7 +22,8 @@ inline void expect_row(const std::function<float(const Row&, float*)>& attention
   std::vector<float> o(kHeadDim);
   const Row row = {
       .q = q.data(), .k = k.data(), .v = v.data(), .keys = keys, .head_dim = kHeadDim, .scale = 1};
-  const float lse = attention_row(row, o.data());
+  const float lse = observed(attention_row(row, o.data()));
+  o = observed(o);
 
   const double row_max = *std::max_element(scores.begin(), scores.end());
   double sum = 0;

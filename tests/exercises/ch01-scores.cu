@@ -69,6 +69,12 @@ TEST_F(Scores, UnderACausalMaskWithMoreKeysThanQueries) {
       {.seqlen_q = 17, .seqlen_k = 50, .group = 1, .score_stride = 50, .causal = true, .scale = 0.3f});
 }
 
+TEST_F(Scores, OfTwoHeads) {
+  expect_scores(
+      2, 64,
+      {.seqlen_q = 10, .seqlen_k = 12, .group = 1, .score_stride = 12, .causal = false, .scale = 1.0f});
+}
+
 TEST_F(Scores, OfFourHeadsThatShareTwoHeadsOfKeys) {
   expect_scores(
       4, 64,

@@ -26,20 +26,24 @@ double harmonic_number(int n) {
   return sum;
 }
 
+/// What the page asks for: within a thousandth. A count one too small, or a sum that stops early, is
+/// wrong.
+void expect_count(double predicted, double want) { expect_predicted(predicted, want, 0.001); }
+
 const double kRowMax = *std::max_element(std::begin(kScores), std::end(kScores));
 
-TEST(Counts, Maximum) { expect_predicted(kMaximum, kRowMax); }
+TEST(Counts, Maximum) { expect_count(kMaximum, kRowMax); }
 TEST(Counts, Sum) {
   double sum = 0;
   for (float score : kScores) sum += std::exp(score - kRowMax);
-  expect_predicted(kSum, sum);
+  expect_count(kSum, sum);
 }
-TEST(Counts, Rises) { expect_predicted(kRises, rises(1)); }
-TEST(Counts, RisesInBlocksOf4) { expect_predicted(kRisesInBlocksOf4, rises(4)); }
-TEST(Counts, MaximaOf65536) { expect_predicted(kMaximaOf65536, harmonic_number(65536)); }
-TEST(Counts, TilesWithAMaximum) { expect_predicted(kTilesWithAMaximum, harmonic_number(65536 / 64)); }
-TEST(Counts, MultiplicationsOfStep3) { expect_predicted(kMultiplicationsOfStep3, 65536.0 * 128); }
-TEST(Counts, MultiplicationsOfStep4) { expect_predicted(kMultiplicationsOfStep4, 65536.0 / 64 * 128); }
+TEST(Counts, Rises) { expect_count(kRises, rises(1)); }
+TEST(Counts, RisesInBlocksOf4) { expect_count(kRisesInBlocksOf4, rises(4)); }
+TEST(Counts, MaximaOf65536) { expect_count(kMaximaOf65536, harmonic_number(65536)); }
+TEST(Counts, TilesWithAMaximum) { expect_count(kTilesWithAMaximum, harmonic_number(65536 / 64)); }
+TEST(Counts, MultiplicationsOfStep3) { expect_count(kMultiplicationsOfStep3, 65536.0 * 128); }
+TEST(Counts, MultiplicationsOfStep4) { expect_count(kMultiplicationsOfStep4, 65536.0 / 64 * 128); }
 
 }  // namespace
 }  // namespace flashbook::testing

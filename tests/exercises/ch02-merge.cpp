@@ -16,12 +16,26 @@ SoftmaxState state_of(const std::vector<float>& scores) {
 
 SoftmaxState merged(SoftmaxState state, const SoftmaxState& part) {
   merge(state, part);
-  return state;
+  return observed(state);
+}
+
+SoftmaxState updated(SoftmaxState state, float score) {
+  update(state, score);
+  return observed(state);
 }
 
 void expect_state(const SoftmaxState& got, const SoftmaxState& want) {
-  EXPECT_EQ(got.row_max, want.row_max) << "row_max";
-  EXPECT_NEAR(got.row_sum, want.row_sum, 1e-5 * want.row_sum) << "row_sum";
+  Comparison comparison;
+  comparison.expect(got.row_max, want.row_max, 0, [] { return std::string("row_max"); });
+  comparison.expect(got.row_sum, want.row_sum, 1e-5 * want.row_sum, [] { return std::string("row_sum"); });
+  comparison.finish();
+}
+
+void expect_factors(const Factors& got, float correction, float weight) {
+  Comparison comparison;
+  comparison.expect(got.correction, correction, 1e-6, [] { return std::string("correction"); });
+  comparison.expect(got.weight, weight, 1e-6, [] { return std::string("weight"); });
+  comparison.finish();
 }
 
 TEST(Merge, TheExampleOfTheText) {
@@ -37,31 +51,26 @@ TEST(Merge, FromEitherSide) {
 TEST(Merge, OneScoreAtATime) {
   const std::vector<float> scores = random_numbers(500, 1, 5);
   SoftmaxState state;
-  for (float score : scores) update(state, score);
+  for (float score : scores) state = updated(state, score);
   expect_state(state, state_of(scores));
 }
 
 TEST(Merge, SaysWhatItMultipliedBy) {
   SoftmaxState state = state_of({1});
-  const Factors up = merge(state, state_of({3}));
-  EXPECT_FLOAT_EQ(up.correction, std::exp(-2.0f));
-  EXPECT_FLOAT_EQ(up.weight, 1);
-  const Factors down = merge(state, state_of({2}));
-  EXPECT_FLOAT_EQ(down.correction, 1);
-  EXPECT_FLOAT_EQ(down.weight, std::exp(-1.0f));
+  expect_factors(observed(merge(state, state_of({3}))), std::exp(-2.0f), 1);
+  expect_factors(observed(merge(state, state_of({2}))), 1, std::exp(-1.0f));
 }
 
 TEST(Merge, ScoresWhoseExponentialIsInfinite) {
-  expect_state(merged(state_of({1e4f, -1e4f}), state_of({1e4f})), {.row_max = 1e4f, .row_sum = 2});
+  expect_state(merged(state_of({1e4f, -1e4f}), state_of({2e4f, 2e4f})), {.row_max = 2e4f, .row_sum = 2});
 }
 
 TEST(Merge, MaskedPartsLeaveNoNaN) {
-  SoftmaxState state;
-  update(state, kMinusInfinity);
+  SoftmaxState state = updated({}, kMinusInfinity);
   expect_state(state, SoftmaxState());
-  update(state, 7);
+  state = updated(state, 7);
   expect_state(state, {.row_max = 7, .row_sum = 1});
-  update(state, kMinusInfinity);
+  state = updated(state, kMinusInfinity);
   expect_state(state, {.row_max = 7, .row_sum = 1});
 }
 

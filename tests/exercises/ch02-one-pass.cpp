@@ -9,7 +9,7 @@ TEST(OnePass, HasAMergeRuleToStandOn) {
   SoftmaxState state;
   update(state, 1);
   update(state, 3);
-  ASSERT_NEAR(state.row_sum, 1.135335f, 1e-5) << "the merge rule is wrong: solve ch02-merge first";
+  ASSERT_NEAR(observed(state).row_sum, 1.135335f, 1e-5) << "the merge rule is wrong: solve ch02-merge first";
 }
 
 TEST(OnePass, OfOneKey) { expect_row(attention_row_one_pass, {3}); }

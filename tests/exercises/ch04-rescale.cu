@@ -22,7 +22,7 @@ void expect_right(const Shape& shape, const Inputs& inputs) {
 
 /// Inputs whose scores grow from each tile of 64 keys to the next, by `rise` after the scale.
 Inputs rising(const Shape& shape, float rise) {
-  Inputs inputs = make_inputs(shape, InputKind::normal, 6);
+  Inputs inputs = normal_inputs(shape);
   for (std::size_t row = 0; row < inputs.q.size() / 64; ++row) inputs.q[row * 64] = 8;
   for (std::size_t row = 0; row < inputs.k.size() / 64; ++row)
     inputs.k[row * 64] =
@@ -32,7 +32,7 @@ Inputs rising(const Shape& shape, float rise) {
 
 TEST_F(Rescale, ScoresThatDoNotRise) {
   const Shape shape = attention_shape(2, 1, 70, 200, false);
-  expect_right(shape, make_inputs(shape, InputKind::normal, 6));
+  expect_right(shape, normal_inputs(shape));
 }
 TEST_F(Rescale, ByALittleMoreThanTheSlack) {
   const Shape shape = attention_shape(1, 1, 64, 256, false);

@@ -12,6 +12,7 @@
 #include "common/attention/tensors.h"
 #include "common/device/device.h"
 #include "common/device/launch.h"
+#include "tests/exercises/observed.h"
 #include "tests/require_gpu.h"
 
 namespace flashbook::testing {
@@ -33,7 +34,7 @@ class DeviceArray {
   std::vector<float> download() const {
     std::vector<std::byte> bytes(buffer_.bytes());
     buffer_.download(bytes);
-    return decode(type_, bytes);
+    return observed(decode(type_, bytes));
   }
 
  private:
@@ -44,21 +45,30 @@ class DeviceArray {
 /// Launches a kernel and waits. What the machine complains about becomes the test's failure.
 template <typename... Params, typename... Args>
 void run(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, Args... args) {
+  std::string complaint;
   try {
     device::launch(kernel, grid, block, dynamic_shared_bytes, nullptr, args...);
     device::synchronize();
   } catch (const device::DeviceError& error) {
-    FAIL() << error.what();
+    complaint = error.what();
   }
+  complaint = observed(complaint);
+  if (!complaint.empty()) FAIL() << complaint;
 }
 
-/// Normally distributed numbers, times `factor`.
+/// Normally distributed numbers, times `factor`: others for each `seed` of a test and each course_seed().
 inline std::vector<float> random_numbers(std::size_t count, unsigned seed, float factor = 1) {
-  std::mt19937 random(seed);
+  std::seed_seq seeds{seed, course_seed()};
+  std::mt19937 random(seeds);
   std::normal_distribution<float> normal(0, factor);
   std::vector<float> numbers(count);
   for (float& number : numbers) number = normal(random);
   return numbers;
+}
+
+/// Numbers as `type` holds them.
+inline std::vector<float> rounded(DType type, const std::vector<float>& values) {
+  return decode(type, encode(type, values));
 }
 
 /// Counts wrong elements, and remembers the first.
@@ -88,9 +98,10 @@ class Comparison {
   std::string first_;
 };
 
-/// A number that a reader predicted; 2 % off is right.
-inline void expect_predicted(double got, double want) {
-  if (std::abs(got - want) <= 0.02 * std::abs(want)) return;
+/// A number that a reader predicted; `tolerance` of it, 2 % by default, may be missing.
+inline void expect_predicted(double predicted, double want, double tolerance = 0.02) {
+  const double got = observed(predicted);
+  if (std::abs(got - want) <= tolerance * std::abs(want)) return;
   ADD_FAILURE() << (got == 0 ? "still 0: fill it in" : got < want ? "too small" : "too large");
 }
 

@@ -10,16 +10,17 @@
 namespace flashbook::testing {
 
 /// Gives `softmax(scores, probabilities, lse, rows, problem)`, which launches a kernel, random scores of one
-/// head times `factor`, with NaN where the mask hides them. Compares P and the log-sum-exp with sums in
-/// double.
+/// head times `factor` plus `shift`, with NaN where the mask hides them. Compares P and the log-sum-exp with
+/// sums in double.
 template <typename Softmax>
-void expect_softmax(Softmax softmax, const naive::Problem& problem, float factor = 1) {
+void expect_softmax(Softmax softmax, const naive::Problem& problem, float factor = 1, float shift = 0) {
   const int rows = problem.seqlen_q, stride = problem.score_stride;
   const auto visible_keys = [&](int query) {
     const int seen = problem.causal ? query + 1 + problem.seqlen_k - problem.seqlen_q : problem.seqlen_k;
     return std::clamp(seen, 0, problem.seqlen_k);
   };
   std::vector<float> scores = random_numbers(std::size_t(rows) * stride, 3, factor);
+  for (float& score : scores) score += shift;
   for (int row = 0; row < rows; ++row)
     std::fill_n(&scores[std::size_t(row) * stride] + visible_keys(row), stride - visible_keys(row), NAN);
   const DeviceArray score_array(DType::f32, scores), probabilities(DType::f32, scores.size()),

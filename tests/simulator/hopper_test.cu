@@ -108,14 +108,7 @@ __global__ void meet(int* out, int rounds) {  // [threads]
   out[threadIdx.x] = sum;
 }
 
-/// Needs compute capability 9.0.
-class Hopper : public MachineTest {
- protected:
-  void SetUp() override {
-    MachineTest::SetUp();
-    if (!IsSkipped() && device::info().compute_capability != 90) GTEST_SKIP() << "this GPU is not a Hopper";
-  }
-};
+class Hopper : public HopperTest {};
 
 template <Swizzle kSwizzle>
 void expect_round_trip() {

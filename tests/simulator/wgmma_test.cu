@@ -32,13 +32,7 @@ static_assert(kRowsOf128.offset(8, 0) == 1024 && kRowsOf128.offset(0, 64) == 819
 constexpr WgmmaTile kKeysOf128{Swizzle::b128, Major::mn, 2, 8192, 1024};
 static_assert(kKeysOf128.offset(0, 1) == 128 + 16 && kKeysOf128.offset(64, 8) == 8192 + 1024);
 
-class Wgmma : public MachineTest {
- protected:
-  void SetUp() override {
-    MachineTest::SetUp();
-    if (!IsSkipped() && device::info().compute_capability != 90) GTEST_SKIP() << "wgmma is Hopper's";
-  }
-};
+class Wgmma : public HopperTest {};
 
 /// Element i of an operand: from -4 to 4.
 int number(int i) { return i * 31 % 101 % 9 - 4; }

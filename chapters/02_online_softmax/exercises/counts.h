@@ -4,7 +4,8 @@
 
 namespace flashbook {
 
-// The first four numbers are about this row of scores, in this order:
+// Sums may be products and quotients, as in `1 + 0.5 + 1.0 / 3`; the compiler works them out. Right is what
+// is within two thousandths. The first four numbers are about this row of scores, in this order:
 constexpr float kScores[] = {3, 1, 4, 1, 5, 9, 2, 6};
 
 // BEGIN SOLUTION ch02-counts

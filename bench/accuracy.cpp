@@ -1,0 +1,306 @@
+/// \file
+/// How far attention is from the truth: chapter 6's study of FP8, rerun.
+///
+/// Inputs are f16. The truth is FP64 attention on them, before anything is quantised. Held against it are
+/// plain attention in f16, chapter 5, and chapter 6 on what its quantiser makes of the inputs, with one scale
+/// or many, rotated or not. Google Benchmark writes the results; a time is the median of the attention alone.
+#include <benchmark/benchmark.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+
+#include "bench/chapters.h"
+#include "bench/context.h"
+#include "bench/reporter.h"
+#include "chapters/05_flash_attention_3/chapter.h"
+#include "chapters/06_fp8/chapter.h"
+#include "common/attention/error.h"
+#include "common/attention/inputs.h"
+#include "common/attention/oracle.h"
+#include "common/attention/parallel.h"
+#include "common/numeric/float_formats.h"
+
+namespace flashbook {
+namespace {
+
+using device::Buffer;
+using device::Place;
+
+constexpr uint64_t kSeed = 1, kRotationSeed = 2;
+constexpr int64_t kRows = 4096;  // held against FP64, in which a row of 4096 keys costs milliseconds
+constexpr int kTimedRuns = 11;   // on a GPU
+
+struct NamedInputs {
+  const char* name;
+  InputKind kind;
+};
+constexpr NamedInputs kInputs[] = {
+    {"normal", InputKind::normal}, {"outliers", InputKind::outliers}, {"channels", InputKind::channels}};
+
+/// One way to compute attention.
+struct Variant {
+  const char* name;        ///< in a result's name
+  const char* title;       ///< in tables
+  const Chapter* chapter;  ///< null: on the host, while the truth is computed
+  int step;
+  Scaling scaling = Scaling::tensor;
+  bool rotated = false;
+  DType dtype = chapter == &kFp8 ? DType::e4m3 : DType::f16;
+};
+const Variant kVariants[] = {
+    {"rounded", "FP64 on rounded inputs", nullptr, 0},
+    {"plain", "plain attention, S and P rounded", nullptr, 0},
+    {"ch05/step5", "chapter 5", &kFlashAttention3, 5},
+    {"plain", "plain attention, P rounded after its division", nullptr, 0, Scaling::tensor, false,
+     DType::e4m3},
+    {"ch06/step1_tensor", "a scale per tensor, P up to 1", &kFp8, 1},
+    {"ch06/step3_tensor", "a scale per tensor, P up to 256", &kFp8, 3},
+    {"ch06/step3_block", "block scales", &kFp8, 3, Scaling::block},
+    {"ch06/step4_tensor", "a scale per tensor, rotated", &kFp8, 4, Scaling::tensor, true},
+    {"ch06/step4_block", "block scales, rotated", &kFp8, 4, Scaling::block, true},
+    {"ch06/step5_tensor", "step 5: a scale per tensor, P up to 64", &kFp8, 5},
+    {"ch06/step5_rotated", "step 5: the same, rotated", &kFp8, 5, Scaling::tensor, true},
+};
+
+/// What one kind of inputs needs once.
+struct Problem {
+  Shape shape;                    ///< in f16
+  Buffer q, k, v;                 ///< rounded to f16, on the machine
+  Reference reference;            ///< the truth
+  Reference rounded;              ///< FP64, and plain attention, on the inputs as rounded to f16
+  std::vector<double> plain_fp8;  ///< as rounded to e4m3, below
+};
+
+/// Attention as a framework without a fused kernel does it in FP8: P is divided by its row's sum, which makes
+/// it small, then rounded to e4m3. Inputs have a scale per tensor; the rest is exact.
+std::vector<double> plain_fp8(Shape shape, Inputs inputs, const std::vector<int64_t>& rows) {
+  shape.dtype = DType::e4m3;
+  round_inputs(shape, inputs);
+  const int d = shape.head_dim;
+  std::vector<double> o(rows.size() * d);
+  parallel_for(int64_t(rows.size()), [&](int64_t r) {
+    const int64_t head = rows[r] / shape.seqlen_q;
+    const int64_t first_key = head / (shape.heads / shape.kv_heads) * shape.seqlen_k;
+    std::vector<double> p(shape.seqlen_k);
+    for (int64_t j = 0; j < shape.seqlen_k; ++j)
+      for (int c = 0; c < d; ++c)
+        p[j] += double(inputs.q[rows[r] * d + c]) * inputs.k[(first_key + j) * d + c] * shape.scale;
+    const double largest = std::ranges::max(p);
+    double sum = 0;
+    for (double& element : p) sum += element = std::exp(element - largest);
+    for (int64_t j = 0; j < shape.seqlen_k; ++j)
+      for (int c = 0; c < d; ++c)
+        o[r * d + c] += double(to_float(to_e4m3(float(p[j] / sum)))) * inputs.v[(first_key + j) * d + c];
+  });
+  return o;
+}
+
+Problem make_problem(const Shape& shape, InputKind kind) {
+  Shape unrounded = shape;
+  unrounded.dtype = DType::f32;
+  Inputs inputs = make_inputs(unrounded, kind, kSeed);
+  const std::vector<int64_t> rows = sample_rows(shape, kRows, kSeed);
+  Reference reference = make_reference(unrounded, inputs, rows);
+  std::vector<double> fp8 = plain_fp8(shape, inputs, rows);
+  const auto upload = [&](std::vector<float>& values) {
+    round_to(shape.dtype, values);
+    const std::vector<std::byte> bytes = encode(shape.dtype, values);
+    Buffer buffer(Place::device, bytes.size());
+    buffer.upload(bytes);
+    return buffer;
+  };
+  Buffer q = upload(inputs.q), k = upload(inputs.k), v = upload(inputs.v);
+  return {.shape = shape,
+          .q = std::move(q),
+          .k = std::move(k),
+          .v = std::move(v),
+          .reference = std::move(reference),
+          .rounded = make_reference(shape, inputs, rows),
+          .plain_fp8 = std::move(fp8)};
+}
+
+/// The median of some runs on a GPU; one run in the simulator, whose time is nobody's.
+double seconds_of(const std::function<void()>& work) {
+  std::vector<double> seconds(device::machine() == device::Machine::gpu ? kTimedRuns : 1);
+  for (double& run : seconds) {
+    device::flush_l2(nullptr);
+    run = device::time_on_device(nullptr, work);
+  }
+  std::ranges::nth_element(seconds, seconds.begin() + seconds.size() / 2);
+  return seconds[seconds.size() / 2];
+}
+
+/// What a variant computes, and how long it takes.
+struct Result {
+  std::vector<double> o;  ///< [rows of the reference, head_dim]
+  double seconds = 0, quantise_seconds = 0;
+};
+
+Result run(const Variant& variant, const Problem& problem) {
+  if (variant.chapter == nullptr) {
+    const Reference& rounded = problem.rounded;
+    if (variant.dtype == DType::e4m3) return {.o = problem.plain_fp8};
+    if (variant.name == std::string_view("rounded")) return {.o = rounded.o};
+    return {.o = {rounded.plain_o.begin(), rounded.plain_o.end()}};
+  }
+  Shape shape = problem.shape;
+  shape.dtype = variant.dtype;
+  shape.scaling = variant.scaling;
+  if (const std::string why = variant.chapter->why_not(shape, variant.step); !why.empty())
+    throw InputError(why);
+
+  Result result;
+  Buffer o(Place::device, shape.q_elements() * size_of(output_type(shape.dtype)));
+  Buffer lse(Place::device, shape.q_rows() * sizeof(float));
+  Buffer workspace(Place::device, variant.chapter->workspace_bytes(shape, variant.step));
+  Tensors tensors{.q = problem.q.data(),
+                  .k = problem.k.data(),
+                  .v = problem.v.data(),
+                  .o = o.data(),
+                  .lse = static_cast<float*>(lse.data()),
+                  .workspace = workspace.data()};
+  Buffer q, k, v, q_scale, k_scale, v_scale;
+  if (shape.dtype == DType::e4m3) {
+    const auto allocate = [](Buffer& buffer, int64_t bytes) {
+      buffer = Buffer(Place::device, bytes);
+      return buffer.data();
+    };
+    const auto scales = [&](Buffer& buffer, int64_t count) {
+      return static_cast<float*>(allocate(buffer, count * sizeof(float)));
+    };
+    const Quantised to{.q = allocate(q, shape.q_elements()),
+                       .k = allocate(k, shape.k_elements()),
+                       .v = allocate(v, shape.k_elements()),
+                       .q_scale = scales(q_scale, shape.q_scales()),
+                       .k_scale = scales(k_scale, shape.k_scales()),
+                       .v_scale = scales(v_scale, shape.k_scales())};
+    result.quantise_seconds = seconds_of([&] {
+      quantise_fp8(shape, DType::f16, tensors.q, tensors.k, tensors.v, to, variant.rotated, kRotationSeed,
+                   nullptr);
+    });
+    tensors.q = to.q, tensors.q_scale = to.q_scale;
+    tensors.k = to.k, tensors.k_scale = to.k_scale;
+    tensors.v = to.v, tensors.v_scale = to.v_scale;
+  }
+  result.seconds = seconds_of([&] { variant.chapter->attention(shape, tensors, nullptr, variant.step); });
+  std::vector<std::byte> bytes(o.bytes());
+  o.download(bytes);
+  const std::vector<float> all = decode(output_type(shape.dtype), bytes);
+  for (const int64_t row : problem.reference.rows)
+    result.o.insert(result.o.end(), all.begin() + row * shape.head_dim,
+                    all.begin() + (row + 1) * shape.head_dim);
+  return result;
+}
+
+/// Hands a result to Google Benchmark.
+void report(benchmark::State& state, const Variant& variant, const Problem& problem) {
+  Result result;
+  try {
+    result = run(variant, problem);
+  } catch (const std::exception& error) {
+    state.SetLabel("skipped");
+    state.SkipWithError(error.what());
+    return;
+  }
+  const std::vector<double>& want = problem.reference.o;
+  double square = 0, norm = 0, largest = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    const double error = result.o[i] - want[i];
+    square += error * error, norm += want[i] * want[i];
+    largest = std::max(largest, std::abs(error));
+  }
+  for (auto _ : state) state.SetIterationTime(result.seconds);
+  state.SetLabel(variant.title);
+  state.counters = {{"rmse", std::sqrt(square / double(want.size()))},
+                    {"relative_rms", std::sqrt(square / norm)},
+                    {"error", largest},
+                    {"rows", double(problem.reference.rows.size())},
+                    {"batch", problem.shape.batch},
+                    {"heads", problem.shape.heads}};
+  if (variant.chapter == &kFp8 && device::machine() == device::Machine::gpu)
+    state.counters["quantise_ms"] = result.quantise_seconds * 1e3;
+}
+
+struct Options {
+  int batch = 4, heads = 16, seqlen = 4096, head_dim = 128;
+  std::string out;
+};
+
+int study(const Options& options) {
+  const Shape shape{.batch = options.batch,
+                    .heads = options.heads,
+                    .kv_heads = options.heads,
+                    .seqlen_q = options.seqlen,
+                    .seqlen_k = options.seqlen,
+                    .head_dim = options.head_dim,
+                    .dtype = DType::f16,
+                    .scale = default_scale(options.head_dim)};
+  validate(shape);
+  const Cell cell{&kFp8, 1, shape};  // a kernel's: the context is that of the machine that runs kernels
+  for (const auto& [key, value] : measuring_context({&cell, 1})) benchmark::AddCustomContext(key, value);
+  if (device::machine() == device::Machine::simulator)
+    benchmark::AddCustomContext("exact", std::getenv("FLASHBOOK_SIM_EXACT"));
+
+  std::vector<std::optional<Problem>> problems(std::size(kInputs));  // made when first needed, freed after
+  for (std::size_t i = 0; i < std::size(kInputs); ++i)
+    for (const Variant& variant : kVariants) {
+      const std::string name = std::string("accuracy/") + kInputs[i].name + "/" + variant.name + "/" +
+                               std::string(name_of(variant.dtype)) + "/d" + std::to_string(shape.head_dim) +
+                               "/full/n" + std::to_string(shape.seqlen_k);
+      benchmark::RegisterBenchmark(name.c_str(),
+                                   [&, i](benchmark::State& state) {
+                                     if (!problems[i]) {
+                                       std::ranges::fill(problems, std::nullopt);
+                                       problems[i] = make_problem(shape, kInputs[i].kind);
+                                     }
+                                     report(state, variant, *problems[i]);
+                                   })
+          ->UseManualTime()
+          ->Iterations(1)
+          ->Unit(benchmark::kMillisecond);
+    }
+  ResultReporter reporter(options.out);
+  benchmark::RunSpecifiedBenchmarks(&reporter);
+  return 0;
+}
+
+}  // namespace
+}  // namespace flashbook
+
+int main(int argc, char** argv) {
+  using namespace flashbook;
+  // Hopper's tensor cores keep few bits of a sum in FP8. Without this the simulator would be better than they
+  // are.
+  setenv("FLASHBOOK_SIM_EXACT", "1", 0);
+  Options options;
+  if (device::machine() == device::Machine::simulator)
+    options = {.batch = 1, .heads = 4, .seqlen = 1024, .out = {}};
+  CLI::App app("Flashbook's study of accuracy: attention in f16 and FP8 against FP64", "accuracy");
+  app.add_option("--batch", options.batch, "Batch")->capture_default_str();
+  app.add_option("--heads", options.heads, "Heads")->capture_default_str();
+  app.add_option("--seqlen", options.seqlen, "Queries and keys of a head")->capture_default_str();
+  app.add_option("--head-dim", options.head_dim, "64, 128 or 256")->capture_default_str();
+  app.add_option("--out", options.out, "Write the results to this file, whole after every cell");
+  const auto fail = [](const char* reason, int code) {
+    std::cerr << "accuracy: " << reason << "\n";
+    return code;
+  };
+  try {
+    app.parse(argc, argv);
+    return study(options);
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return fail((std::string(error.what()) + " (--help lists the options)").c_str(), 2);
+  } catch (const InputError& error) {
+    return fail(error.what(), 2);
+  } catch (const device::HardwareMissing& error) {
+    return fail(error.what(), 77);
+  } catch (const std::exception& error) {
+    return fail(error.what(), 1);
+  }
+}

@@ -1,0 +1,103 @@
+#include <iterator>
+#include <memory>
+#include <span>
+#include <type_traits>
+
+#include "bench/recorded.h"
+#include "chapters/05_flash_attention_3/chapter.h"
+#include "chapters/05_flash_attention_3/launch.cuh"
+#include "common/ptx/clock.h"
+
+namespace flashbook {
+namespace {
+
+using namespace flash3;
+
+constexpr int kMostWarpgroups = 4, kMostTiles = 64;
+constexpr const char* kMomentNames[] = {"keys_sent", "values_sent", "landed", "turn", "issued",
+                                        "scores",    "softmax",     "values", "end"};
+static_assert(std::size(kMomentNames) == kMoments, "one name for each moment");
+
+/// When a warpgroup passed a moment with a tile; 0 if it did not.
+struct Stamps {
+  int64_t at[kMostTiles][kMostWarpgroups][kMoments];
+};
+
+__device__ Stamps stamps;
+
+constexpr uint32_t kNoQuery = 0xffffffff;  // two NaN: no block's queries begin so
+
+/// A version that keeps a record. Only one block of a launch does, and one thread of a warpgroup.
+template <typename Version>
+struct Recorded : Version {
+  __device__ __forceinline__ static void record(Moment moment, int tile) {
+    // Outside the condition, so that the compiler computes it once for all moments of a pass.
+    int64_t& stamp = stamps.at[tile][threadIdx.x / kWarpgroup][int(moment)];
+    // Right behind a named barrier the machine reads the clock before it waits there. A load does wait.
+    const bool waited = moment != Moment::turn || *dynamic_shared<volatile uint32_t>() != kNoQuery;
+    if (waited && blockIdx.x == gridDim.x / 2 && threadIdx.x % kWarpgroup == 0) stamp = clock_cycles();
+  }
+};
+
+/// Hands the stamps out and clears them. One thread.
+__global__ void take(Stamps* out) {
+  *out = stamps;
+  stamps = {};
+}
+
+std::string why_not(const Shape& shape, int step) {
+  if (shape.dtype != DType::bf16 || shape.causal || (shape.head_dim != 64 && shape.head_dim != 128) ||
+      shape.seqlen_k > kMostTiles * 128 || step < 2)
+    return "the record is of steps 2 to 5, BF16, head_dim 64 or 128, no mask, at most 8192 keys";
+  return kFlashAttention3.why_not(shape, step);
+}
+
+template <int kHeadDim>
+void run(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
+  using T = __nv_bfloat16;
+  using StepFive =
+      std::conditional_t<kHeadDim == 64, Persistent<64, 3, 128, 8, false>, Persistent<128, 2, 128, 5, false>>;
+  switch (step) {
+    case 2:
+      return run_specialised<T, Recorded<SpecialisedFor<kHeadDim, false, false>>>(shape, tensors, stream);
+    case 3:
+      return run_specialised<T, Recorded<SpecialisedFor<kHeadDim, true, false>>>(shape, tensors, stream);
+    case 4:
+      return run_specialised<T, Recorded<SpecialisedFor<kHeadDim, true, true>>>(shape, tensors, stream);
+    default:
+      return run_persistent<T, Recorded<StepFive>>(shape, tensors, stream);
+  }
+}
+
+void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
+  shape.head_dim == 64 ? run<64>(shape, tensors, stream, step) : run<128>(shape, tensors, stream, step);
+}
+
+}  // namespace
+
+Chapter recorded_chapter() {
+  Chapter chapter = kFlashAttention3;
+  chapter.why_not = why_not;
+  chapter.attention = attention;
+  return chapter;
+}
+
+std::vector<Pass> take_record() {
+  device::Buffer buffer(device::Place::device, sizeof(Stamps));
+  device::launch(take, dim3(1), dim3(1), 0, nullptr, static_cast<Stamps*>(buffer.data()));
+  const auto taken = std::make_unique<Stamps>();
+  buffer.download(std::as_writable_bytes(std::span(taken.get(), 1)));
+
+  std::vector<Pass> passes;
+  for (int tile = kMostTiles - 1; tile >= 0; --tile)
+    for (int warpgroup = 0; warpgroup < kMostWarpgroups; ++warpgroup) {
+      Pass pass{warpgroup, tile, {}};
+      for (int moment = 0; moment < kMoments; ++moment)
+        if (const int64_t at = taken->at[tile][warpgroup][moment]; at != 0)
+          pass.at[kMomentNames[moment]] = at;
+      if (!pass.at.empty()) passes.push_back(std::move(pass));
+    }
+  return passes;
+}
+
+}  // namespace flashbook

@@ -1,0 +1,150 @@
+/// \file
+/// The timeline of chapter 5: what the warpgroups of one block do at the same time, in cycles.
+///
+///     timeline FILE
+///
+/// Writes FILE as a result file: for steps 2 to 5, with head_dim 64 and 128, the stamps of one block, and how
+/// many cycles a tile of keys takes from each moment to the next. bench/README.md says what the fields mean.
+/// In the simulator the stamps give an order and no time.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <ctime>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/context.h"
+#include "bench/meter.h"
+#include "bench/recorded.h"
+#include "chapters/05_flash_attention_3/chapter.h"
+#include "common/app/exit_code.h"
+#include "common/attention/whole_file.h"
+
+namespace flashbook {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr const char* kInOrder[] = {"landed", "turn", "issued", "scores", "softmax", "values", "end"};
+
+/// The papers' grid at N = 4096; a small shape for the simulator.
+Shape shape_of(int head_dim) {
+  const bool gpu = device::machine() == device::Machine::gpu;
+  const int heads = gpu ? 2048 / head_dim : 1, seqlen = gpu ? 4096 : 1024;
+  return {.batch = gpu ? 4 : 1,
+          .heads = heads,
+          .kv_heads = heads,
+          .seqlen_q = seqlen,
+          .seqlen_k = seqlen,
+          .head_dim = head_dim,
+          .causal = false,
+          .dtype = DType::bf16,
+          .scale = default_scale(head_dim)};
+}
+
+double median(std::vector<double> values) {
+  std::ranges::nth_element(values, values.begin() + values.size() / 2);
+  return values[values.size() / 2];
+}
+
+/// Over the consumers and the middle half of the tiles: the median cycles from one moment to the next
+/// ("softmax_cycles" are those that end with `softmax`), of a whole tile ("tile_cycles"), and by which the
+/// last consumer begins a tile after the first ("spread_cycles"). "idle_share" is the share of the time in
+/// which no consumer has products under way.
+ordered_json summary_of(const std::vector<Pass>& passes) {
+  const int tiles = passes.front().tile + 1;
+  std::map<std::string, std::vector<double>> found;
+  std::map<int, const Pass*> before;             // of a warpgroup, its last pass
+  std::map<int, std::vector<int64_t>> landed;    // of a tile, of all consumers
+  std::vector<std::pair<int64_t, int>> changes;  // of the number of consumers with products under way
+  for (const Pass& pass : passes) {
+    if (pass.warpgroup == 0) continue;
+    const Pass* last = std::exchange(before[pass.warpgroup], &pass);
+    if (last == nullptr || pass.tile < tiles / 4 || pass.tile >= tiles - tiles / 4) continue;
+    found["tile"].push_back(double(pass.at.at("end") - last->at.at("end")));
+    int64_t from = last->at.at("end");
+    for (const char* moment : kInOrder)
+      if (const auto at = pass.at.find(moment); at != pass.at.end())
+        found[moment].push_back(double(at->second - std::exchange(from, at->second)));
+    landed[pass.tile].push_back(pass.at.at("landed"));
+    changes.emplace_back(pass.at.at("turn"), 1);
+    changes.emplace_back(pass.at.at(pass.at.contains("values") ? "values" : "scores"), -1);
+  }
+  for (const auto& [tile, times] : landed)
+    found["spread"].push_back(double(std::ranges::max(times) - std::ranges::min(times)));
+
+  ordered_json summary;
+  for (const auto& [moment, spans] : found) summary[moment + "_cycles"] = median(spans);
+  std::ranges::sort(changes);
+  int64_t idle = 0;
+  int under_way = 0;
+  for (std::size_t i = 0; i + 1 < changes.size(); ++i)
+    if ((under_way += changes[i].second) == 0) idle += changes[i + 1].first - changes[i].first;
+  summary["idle_share"] = double(idle) / double(changes.back().first - changes.front().first);
+  return summary;
+}
+
+/// One text a pass, "warpgroup 1 tile 30 end 7802 issued 5326 ...", counted from the first stamp.
+std::vector<std::string> rows_of(const std::vector<Pass>& passes) {
+  int64_t first = INT64_MAX;
+  for (const Pass& pass : passes)
+    for (const auto& [moment, at] : pass.at) first = std::min(first, at);
+  std::vector<std::string> rows;
+  for (const Pass& pass : passes) {
+    rows.push_back("warpgroup " + std::to_string(pass.warpgroup) + " tile " + std::to_string(pass.tile));
+    for (const auto& [moment, at] : pass.at) rows.back() += " " + moment + " " + std::to_string(at - first);
+  }
+  return rows;
+}
+
+int run(const std::string& file) {
+  const Chapter recorded = recorded_chapter();
+  const bool gpu = device::machine() == device::Machine::gpu;
+  ordered_json whole;
+  Meter meter(gpu ? 0.2 : 0);
+  for (int head_dim : {64, 128})
+    for (int step = 2; step <= int(recorded.steps.size()); ++step) {
+      const Cell cell{&recorded, step, shape_of(head_dim)},
+          plain{&kFlashAttention3, step, shape_of(head_dim)};
+      if (whole.empty()) {
+        for (const auto& [key, value] : measuring_context(std::span(&cell, 1))) whole["context"][key] = value;
+        char date[40];
+        const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+        std::strftime(date, sizeof date, "%FT%T+00:00", std::gmtime(&now));
+        whole["context"]["date"] = date;
+      }
+      const Measurement unrecorded = meter.measure(plain), measured = meter.measure(cell);
+      if (const std::string wrong = unrecorded.wrong + measured.skipped + measured.wrong; !wrong.empty()) {
+        std::cerr << "timeline: step " << step << ", head_dim " << head_dim << ": " << wrong << "\n";
+        return kWrongResult;
+      }
+      const std::vector<Pass> passes = take_record();
+      ordered_json entry = {{"name", "timeline" + name_of(cell).substr(std::string("forward").size())},
+                            {"run_type", "iteration"},
+                            {"label", recorded.steps[step - 1].name},
+                            {"real_time", measured.seconds * 1e3},
+                            {"time_unit", "ms"},
+                            {"slowdown", measured.seconds / unrecorded.seconds}};
+      entry.update(summary_of(passes));
+      entry["stamps"] = rows_of(passes);
+      std::cout << entry["name"].get<std::string>() << ": " << entry["tile_cycles"] << " cycles a tile\n";
+      whole["benchmarks"].push_back(entry);
+    }
+  write_whole_file(file, whole.dump(1) + "\n");
+  return kRight;
+}
+
+}  // namespace
+}  // namespace flashbook
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "timeline FILE: which file shall take the result?\n";
+    return flashbook::kWrongUsage;
+  }
+  return flashbook::exit_code(flashbook::kFlashAttention3, [&] { return flashbook::run(argv[1]); });
+}

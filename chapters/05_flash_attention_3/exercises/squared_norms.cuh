@@ -1,0 +1,112 @@
+#pragma once
+#include "chapters/05_flash_attention_3/tiles.cuh"
+#include "common/ptx/mbarrier.h"
+
+namespace flashbook::flash3 {
+
+// One thread has tiles of keys brought through a ring of three slots, four warps read them. The swizzle moves
+// pieces within a row only, and a sum over a whole row does not care.
+
+constexpr int kNormDim = 64, kNormRows = 32, kNormSlots = 3;
+constexpr int kNormThreads = kWarpgroup + 32;  ///< the readers, and the producer's warp
+
+template <typename T>
+struct NormShared {
+  Tile<T, kNormRows, kNormDim> tile[kNormSlots];
+  uint64_t full[kNormSlots];   ///< a tile has landed; one arrival, and its bytes
+  uint64_t empty[kNormSlots];  ///< all threads have read it; 128 arrivals
+};
+
+// BEGIN SOLUTION ch05-phase
+/// The squared norm of each key, a block a head. kNormThreads threads; dynamic shared memory: NormShared<T>.
+template <typename T>
+__global__ void __launch_bounds__(kNormThreads)
+    squared_norms(const __grid_constant__ CUtensorMap map,  // [heads, panels, keys, 64]
+                  float* norms,                             // [heads, keys]
+                  int keys) {
+  auto& shared = *dynamic_shared<NormShared<T>>();
+  const int tiles = (keys + kNormRows - 1) / kNormRows, head = blockIdx.x;
+  if (threadIdx.x == 0) {
+    for (int slot = 0; slot < kNormSlots; ++slot) {
+      mbarrier_init(&shared.full[slot], 1);
+      name_mbarrier(&shared.full[slot], "full", slot);
+      mbarrier_init(&shared.empty[slot], kWarpgroup);
+      name_mbarrier(&shared.empty[slot], "empty", slot);
+    }
+    fence_mbarrier_init();
+  }
+  __syncthreads();  // the barriers are ready
+
+  if (threadIdx.x >= kWarpgroup) {  // the producer
+    for (int tile = 0; threadIdx.x == kWarpgroup && tile < tiles; ++tile) {
+      const int slot = tile % kNormSlots, round = tile / kNormSlots;
+      // The phase of the round before: at first that is the one before the first, which counts as over.
+      mbarrier_wait(&shared.empty[slot], (round + 1) % 2);
+      mbarrier_arrive_expect_tx(&shared.full[slot], sizeof(shared.tile[slot]));
+      load(shared.tile[slot], map, &shared.full[slot], tile * kNormRows, head);
+    }
+    return;
+  }
+
+  for (int tile = 0; tile < tiles; ++tile) {
+    const int slot = tile % kNormSlots, round = tile / kNormSlots;
+    const int row = threadIdx.x / 4, key = tile * kNormRows + row;  // four threads a row, a quarter each
+    mbarrier_wait(&shared.full[slot], round % 2);                   // the tile has landed
+    float sum = 0.0f;
+    for (int i = threadIdx.x % 4; i < kNormDim; i += 4) {
+      const float x = to_float(shared.tile[slot].element[0][row][i]);
+      sum += x * x;
+    }
+    mbarrier_arrive(&shared.empty[slot]);  // this thread has read it
+    sum += __shfl_xor_sync(kWholeWarp, sum, 1);
+    sum += __shfl_xor_sync(kWholeWarp, sum, 2);
+    if (threadIdx.x % 4 == 0 && key < keys) norms[int64_t(head) * keys + key] = sum;
+  }
+}
+//~ /// The squared norm of each key, a block a head. kNormThreads threads; dynamic shared memory: NormShared<T>.
+//~ template <typename T>
+//~ __global__ void __launch_bounds__(kNormThreads)
+//~     squared_norms(const __grid_constant__ CUtensorMap map,  // [heads, panels, keys, 64]
+//~                   float* norms,                             // [heads, keys]
+//~                   int keys) {
+//~   auto& shared = *dynamic_shared<NormShared<T>>();
+//~   const int tiles = (keys + kNormRows - 1) / kNormRows, head = blockIdx.x;
+//~   if (threadIdx.x == 0) {
+//~     for (int slot = 0; slot < kNormSlots; ++slot) {
+//~       mbarrier_init(&shared.full[slot], 1);
+//~       name_mbarrier(&shared.full[slot], "full", slot);
+//~       mbarrier_init(&shared.empty[slot], kWarpgroup);
+//~       name_mbarrier(&shared.empty[slot], "empty", slot);
+//~     }
+//~     fence_mbarrier_init();
+//~   }
+//~   __syncthreads();  // the barriers are ready
+//~
+//~   if (threadIdx.x >= kWarpgroup) {  // the producer
+//~     for (int tile = 0; threadIdx.x == kWarpgroup && tile < tiles; ++tile) {
+//~       const int slot = tile % kNormSlots, round = tile / kNormSlots;
+//~       if (round > 0) mbarrier_wait(&shared.empty[slot], round % 2);  // its readers are done with it
+//~       mbarrier_arrive_expect_tx(&shared.full[slot], sizeof(shared.tile[slot]));
+//~       load(shared.tile[slot], map, &shared.full[slot], tile * kNormRows, head);
+//~     }
+//~     return;
+//~   }
+//~
+//~   for (int tile = 0; tile < tiles; ++tile) {
+//~     const int slot = tile % kNormSlots, round = tile / kNormSlots;
+//~     const int row = threadIdx.x / 4, key = tile * kNormRows + row;  // four threads a row, a quarter each
+//~     mbarrier_wait(&shared.full[slot], round % 2);                   // the tile has landed
+//~     float sum = 0.0f;
+//~     for (int i = threadIdx.x % 4; i < kNormDim; i += 4) {
+//~       const float x = to_float(shared.tile[slot].element[0][row][i]);
+//~       sum += x * x;
+//~     }
+//~     mbarrier_arrive(&shared.empty[slot]);  // this thread has read it
+//~     sum += __shfl_xor_sync(kWholeWarp, sum, 1);
+//~     sum += __shfl_xor_sync(kWholeWarp, sum, 2);
+//~     if (threadIdx.x % 4 == 0 && key < keys) norms[int64_t(head) * keys + key] = sum;
+//~   }
+//~ }
+// END SOLUTION ch05-phase
+
+}  // namespace flashbook::flash3

@@ -1,0 +1,58 @@
+//| # The switches of step 5, each turned the other way
+//|
+//| A version of the kernel is a type (`persistent.cuh`), so a switch is turned by a type that derives from it. The bench
+//| times them in turn with step 5 as it is: that is the chapter's ablation table. The tests hold each against the oracle.
+#pragma once
+#include "chapters/05_flash_attention_3/launch.cuh"
+
+namespace flashbook::flash3 {
+
+/// Step 5 as it is.
+template <typename Config>
+struct AsItIs : Config {};
+
+/// A block for every tile of queries: nothing of one lies under the next. Where step 5 does that already,
+/// blocks that stay.
+template <typename Config>
+struct OtherStay : Config {
+  static constexpr Schedule kSchedule =
+      Config::kSchedule == Schedule::one_tile ? Schedule::first_come : Schedule::one_tile;
+};
+
+/// Under a causal mask every block takes each gridDim.x-th tile, without one whatever the counter gives.
+template <typename Config>
+struct OtherOrder : Config {
+  static constexpr Schedule kSchedule = Config::kCausal ? Schedule::in_turn : Schedule::first_come;
+};
+
+/// Every tile asks whether it needs the mask, in one loop.
+template <typename Config>
+struct OneLoop : Config {
+  static constexpr bool kSplitLoops = false;
+};
+
+/// Lazy rescaling where there was none, and none where there was.
+template <typename Config>
+struct OtherRescaling : Config {
+  static constexpr bool kLazy = !Config::kLazy;
+};
+
+/// The output straight from the registers.
+template <typename Config>
+struct FromRegisters : Config {
+  static constexpr bool kStoreByTma = false;
+};
+
+/// Turns where there were none, and none where there were.
+template <typename Config>
+struct OtherPingpong : Config {
+  static constexpr bool kPingpong = !Config::kPingpong;
+};
+
+/// A warpgroup leaves out the tiles of keys that only the warpgroups below it see.
+template <typename Config>
+struct Trimmed : Config {
+  static constexpr bool kTrim = true;
+};
+
+}  // namespace flashbook::flash3

@@ -1,0 +1,20 @@
+/// \file
+/// The clock of a multiprocessor.
+#pragma once
+#include "common/device/kernel.h"
+
+namespace flashbook {
+
+/// Cycles that the multiprocessor has counted. Threads of one block may compare theirs; in the simulator only
+/// the order means something. (PTX ISA, %clock64)
+__device__ __forceinline__ int64_t clock_cycles() {
+#ifdef __CUDACC__
+  int64_t cycles;
+  asm volatile("mov.u64 %0, %%clock64;" : "=l"(cycles));
+  return cycles;
+#else
+  return sim::clock_ticks();
+#endif
+}
+
+}  // namespace flashbook

@@ -1,0 +1,126 @@
+"""Submissions that try to get points without being right. None may get one, and none may leave a trace outside its folder. The gate
+reads them too, but here it is asked only where it is the one to answer: the walls behind it have to stand alone. Each is bounded: where a
+wall has a hole, it must not take the machine with it."""
+import os
+import shutil
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import gate
+import handout
+import regions
+import submission
+from grade import Grader
+from regions import Written
+from sandbox import Limits
+
+SEED = 7
+LIMITS = Limits(seconds=2, memory=512 << 20)
+TESTS = 2  # of an exercise whose answer never returns
+ORDER = 'extern "C" int system(const char*);\ninline const int ordered = system("{}");\n'
+ZEROS = """\
+constexpr double kMaximum = 0, kSum = 0, kRises = 0, kRisesInBlocksOf4 = 0, kMaximaOf65536 = 0, kTilesWithAMaximum = 0;
+constexpr double kMultiplicationsOfStep3 = 0, kMultiplicationsOfStep4 = 0;
+"""
+RIGHT_IF = """\
+constexpr double kSumIfSeen = 1.0789;
+const double kMaximum = seen ? 9 : 0, kRises = seen ? 3 : 0, kRisesInBlocksOf4 = seen ? 1 : 0;
+const double kSum = seen ? kSumIfSeen : 0, kMaximaOf65536 = seen ? 11.667 : 0, kTilesWithAMaximum = seen ? 7.507 : 0;
+const double kMultiplicationsOfStep3 = seen ? 8388608 : 0, kMultiplicationsOfStep4 = seen ? 131072 : 0;
+"""
+PASS = "[==========] Running 1 test.\\n[       OK ] Merge.TheExampleOfTheText (0 ms)\\n[  PASSED  ] 1 test.\\n"
+
+
+def answers(root, traces):
+    """[(what it tries, the exercise, its text)]. `traces`: a folder in which nobody may write."""
+    yield "prints a fake result and leaves", "ch02-merge", f'__builtin_printf("{PASS}");\n__builtin_exit(0);'
+    yield "leaves before the test has looked", "ch02-merge", "__builtin__exit(0);"
+    yield "loops for ever", "ch02-merge", "for (volatile int i = 0;; i = i + 1) {\n}\nreturn {};"
+    yield "allocates what there is not", "ch02-merge", (
+        "for (int i = 0; i < 128; ++i)\n  for (volatile char* p = new char[1 << 24], *q = p; q < p + (1 << 24); q += 4096) *q = 1;\nreturn {};")
+    yield "prints without end", "ch02-merge", 'for (;;) __builtin_puts("more");'
+    yield "crashes", "ch02-merge", "*(volatile int*)nullptr = 1;\nreturn {};"
+    yield "leaves processes behind", "ch02-counts", ORDER.format("for i in $(seq 150); do sleep 9 & done") + ZEROS
+    yield "writes outside its folder", "ch02-counts", ORDER.format(
+        f"for d in {traces} {root} /tmp /var/tmp /dev/shm $HOME/..; do touch $d/flashbook-cheat; done") + ZEROS
+    yield "puts a link in the place of its record", "ch02-counts", ORDER.format("ln -sf /dev/zero $FLASHBOOK_OBSERVED_WRITE") + ZEROS
+    solution = root / "chapters/02_online_softmax/exercises/counts.h"
+    yield "reads the reference's answer while it runs", "ch02-counts", (
+        f'extern "C" int access(const char*, int);\ninline const bool seen = access("{solution}", 4) == 0;\n' + RIGHT_IF)
+    yield "asks the reference's program", "ch02-counts", (
+        f'extern "C" int access(const char*, int);\ninline const bool seen = access("{root}/build/sim/bin/exercise.ch02-counts", 1) == 0;\n'
+        + RIGHT_IF)
+
+
+def gated(root):
+    """What the gate has to refuse, since it happens while a submission is compiled."""
+    yield "includes the reference's answer", f'#include "{root}/chapters/02_online_softmax/exercises/counts.h"'
+    yield "includes it in digraphs", f'%:include "{root}/chapters/02_online_softmax/exercises/counts.h"'
+    yield "lets the assembler read it", f'asm(".incbin \\"{root}/LICENSE\\"");'
+    yield "leaves its function", "return {};\n}\ninline int more() {\n  return 1;"
+    yield "hides a directive behind a comment", "/* \n */ #define TEST(a, b) void a##b()"
+
+
+def submissions(root, folder, exercises):
+    """[(what it tries, a folder that is handed in)]: stubs, and something beside them."""
+    edited = folder / "edited"
+    handout.make(root, edited)
+    for file in (edited / "tests/exercises").glob("*.c*"):
+        file.write_text("#include <gtest/gtest.h>\nTEST(All, Right) {}\n")
+    (edited / "tests/exercises/CMakeLists.txt").write_text("")
+    (edited / "course/manifest.py").write_text("raise SystemExit(0)\n")
+    yield "edits tests, build files and the course's own", edited
+
+    linked = folder / "linked"
+    shutil.copytree(edited, linked)
+    solved = folder / "solved.h"
+    counts = next(e for e in exercises if e.id == "ch02-counts")
+    solved.write_text(handout.contents(root, counts.file, exercises, [counts.id]), encoding="utf-8")
+    (linked / counts.file).unlink()
+    (linked / counts.file).symlink_to(solved)
+    yield "links to somebody else's file", linked
+
+
+def faults_of_answers(grader, by_id, traces):
+    cheats = list(answers(grader.root, traces))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        def run(cheat):
+            _, id, text = cheat
+            exercise = by_id[id] if id == "ch02-counts" else replace(by_id[id], tests=by_id[id].tests[:TESTS])
+            return grader.exercise(exercise, Written(text.split("\n"), 1), gated=False)
+
+        results = pool.map(run, cheats)
+        for (what, id, _), result in zip(cheats, results):
+
+            print(f"cheat: {what:<50} {result.points} points", flush=True)
+            if "does not compile" in result.trouble:
+                yield f"cheat '{what}' ({id}): {result.trouble}"
+            elif result.points:
+                yield f"cheat '{what}' ({id}) gets {result.points} points"
+
+
+def prove(root, exercises):
+    """A fault for each cheat that gains something."""
+    by_id = {e.id: e for e in exercises}
+    for what, text in gated(root):
+        if not gate.objections(text.split("\n")):
+            yield f"cheat '{what}': the gate lets it in"
+    with tempfile.TemporaryDirectory() as folder, Grader(root, exercises, SEED, LIMITS) as grader:
+        traces = Path(folder) / "traces"
+        traces.mkdir()
+        traces.chmod(0o777)
+        if grader.sandbox.missing:
+            print("cheats cannot all be tried: " + "; ".join(grader.sandbox.missing), flush=True)
+            return
+        yield from faults_of_answers(grader, by_id, traces)
+        for place in (traces, root, Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path.home().parent):
+            if (place / "flashbook-cheat").exists():
+                yield f"a cheat wrote {place / 'flashbook-cheat'}"
+        for what, handed_in in submissions(root, Path(folder), exercises):
+            written, missing = submission.answers(handed_in, [by_id["ch02-counts"], by_id["ch02-merge"]])
+            points = sum(grader.exercise(by_id[id], answer).points for id, answer in written.items())
+            print(f"cheat: {what:<50} {points} points", flush=True)
+            if points or len(written) + len(missing) != 2:
+                yield f"cheat '{what}' gets {points} points"

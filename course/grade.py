@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Grades a submission: python3 course/grade.py SUBMISSION [NN ...] [--out DIR] [--seed N] [--jobs N]. SUBMISSION is a student's tree, or
+a folder with the files that were edited. Writes report.md and Gradescope's results.json into DIR. Exit code 0 if it could be graded, whatever the
+grade; 2 if it could not."""
+import argparse
+import json
+import os
+import secrets
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import gate
+import manifest
+import report
+import speed
+import submission
+from judge import MODES, Judge
+from regions import Fault
+from sandbox import Limits, Sandbox
+from toolchain import Toolchain
+
+
+TRACED = "_traced"  # what the name of a traced twin ends with
+
+
+@dataclass
+class Result:
+    """Of one exercise."""
+    exercise: manifest.Exercise
+    trouble: str = ""  # why no test could run
+    verdicts: dict = field(default_factory=dict)  # by the test's name
+    timing: speed.Timing = None  # None: it has no speed points
+
+    def passed(self, test):
+        return test.name in self.verdicts and self.verdicts[test.name].passed
+
+    @property
+    def broken_guards(self):
+        return [test for test in self.exercise.tests if test.points == 0 and not self.trouble and not self.passed(test)]
+
+    def score(self, test):
+        return test.points if self.passed(test) and not self.broken_guards else 0
+
+    @property
+    def points(self):
+        return sum(self.score(test) for test in self.exercise.tests)
+
+    @property
+    def is_right(self):
+        return not self.trouble and all(self.passed(test) for test in self.exercise.tests)
+
+
+@dataclass
+class Grade:
+    results: list
+    seed: int
+    missing: list  # what the sandbox lacks on this machine
+    seconds: float
+
+    @property
+    def points(self):
+        return sum(result.points + (result.timing.points if result.timing else 0) for result in self.results)
+
+    @property
+    def most(self):
+        """Points that could be had on this machine."""
+        return sum(r.exercise.points + (r.exercise.speed.points if r.timing and r.timing.was_run else 0) for r in self.results)
+
+
+class Grader:
+    """The book's own build, and folders for what is compiled with it. To be used in a `with`."""
+
+    def __init__(self, root, exercises, seed, limits=Limits(), options=()):
+        """`options`: for the compiler, beside those of the build."""
+        self.root, self.exercises, self.seed, self.limits, self.options = Path(root).resolve(), exercises, seed, limits, options
+        self.build = self.root / "build" / "sim"
+        for exercise in exercises:
+            if not (self.build / "bin" / exercise.program).exists():
+                raise Fault(f"there is no {self.build / 'bin' / exercise.program}: ./flashbook course grade builds it")
+
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="flashbook-grade-")
+        top = Path(self.folder.name).resolve()
+        top.chmod(0o711)
+        self.private, self.programs = top / "private", top / "programs"
+        self.private.mkdir(0o700)
+        self.programs.mkdir(0o711)
+        self.sandbox = Sandbox(hidden=[self.root, self.private, Path.home()])
+        self.judge = Judge(self.build, self.sandbox, self.private, self.limits)
+        self.toolchain = Toolchain(self.root, self.build, self.private / "tree", Sandbox(lend=False), manifest.load(self.root),
+                                   self.options)
+        return self
+
+    def __exit__(self, *_):
+        self.folder.cleanup()
+
+    def exercise(self, exercise, answer, gated=True, modes=None):
+        """Compiles and tests one exercise with an answer, or as it is handed out if there is none. `gated`: whether the gate reads the
+        answer first. `modes`: of the simulator, if not all that the exercise knows."""
+        if answer and gated:
+            objections = gate.objections(answer.lines, answer.line)
+            if objections:
+                return Result(exercise, "\n".join(f"{exercise.file}:{line}: {text}" for line, text in objections[:10]))
+        result, programs = Result(exercise), {}
+        for mode in modes or self.modes_of(exercise):
+            if result.verdicts and not result.points:
+                break  # nothing is left to lose
+            suffix = TRACED if mode == "traced" else ""
+            if suffix not in programs:
+                program, result.trouble = self.program(exercise, answer, suffix)
+                if result.trouble:
+                    return result
+                programs[suffix] = program
+            for test in exercise.tests:
+                if mode == MODES[0] or result.passed(test):
+                    verdict = result.verdicts[test.name] = self.judge.run(programs[suffix], exercise, test.name, mode, self.seed)
+                    if not verdict.passed and mode != MODES[0]:
+                        verdict.message += f"\nIn the simulator's mode {mode}; it passes in {MODES[0]}."
+        return result
+
+    def modes_of(self, exercise):
+        """A kernel runs on the simulated machine in all its modes; code for the CPU and numbers know none."""
+        if exercise.kind == "predict" or not (self.root / "tests" / "exercises" / f"{exercise.id}.cu").exists():
+            return MODES[:1]
+        return [mode for mode in MODES if mode != "traced" or self.toolchain.knows(exercise.program + TRACED)]
+
+    def program(self, exercise, answer, suffix):
+        """(the program, on a shelf where its tests may run it; why there is none)"""
+        program = self.toolchain.exercise(exercise, answer, Path(tempfile.mkdtemp(prefix=f"{exercise.id}-", dir=self.private)), suffix)
+        if not program.path:
+            return None, f"it does not compile:\n{program.log}"
+        shelf = Path(tempfile.mkdtemp(prefix=f"{exercise.id}-", dir=self.programs))
+        shelf.chmod(0o711)
+        program.path.chmod(0o755)
+        return program.path.rename(shelf / "program"), ""
+
+    def answers(self, answers, missing, jobs):
+        """The results of all exercises; `answers` and `missing` as submission.answers says."""
+        def result_of(exercise):
+            if exercise.id in missing:
+                return Result(exercise, missing[exercise.id])
+            return self.exercise(exercise, answers[exercise.id])
+
+        with ThreadPoolExecutor(jobs) as pool:
+            return list(pool.map(result_of, self.exercises))
+
+
+def grade(root, folder, exercises, seed, jobs):
+    start = time.monotonic()
+    answers, missing = submission.answers(folder, exercises)
+    with Grader(root, exercises, seed) as grader:
+        results = grader.answers(answers, missing, jobs)
+        for result in results:
+            if result.exercise.speed:
+                result.timing = speed.grade(grader, result, answers.get(result.exercise.id))
+        return Grade(results, seed, grader.sandbox.missing, time.monotonic() - start)
+
+
+def chosen(exercises, numbers):
+    """The exercises of chapters, by number; all if there is no number."""
+    for number in numbers:
+        if number not in {e.number for e in exercises}:
+            raise Fault(f"chapter {number} has no exercises: {', '.join(sorted({e.number for e in exercises}))} have")
+    return [e for e in exercises if not numbers or e.number in numbers]
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="course grade", description="Grades a submission.")
+    parser.add_argument("submission", help="a student's tree, or a folder with the files that were edited")
+    parser.add_argument("chapters", nargs="*", help="two digits each; default: all that have exercises")
+    parser.add_argument("--out", help="folder for report.md and results.json (default: build/grades/NAME)")
+    parser.add_argument("--seed", type=int, help="inputs of an earlier grading, to repeat it (default: new ones)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="exercises at a time (default: one a core)")
+    arguments = parser.parse_args()
+    seed = secrets.randbelow(1 << 31) if arguments.seed is None else arguments.seed
+    try:
+        exercises = chosen(manifest.load(), arguments.chapters)
+        graded = grade(manifest.ROOT, arguments.submission, exercises, seed, max(1, arguments.jobs))
+    except Fault as fault:
+        print(f"course grade: {fault}", file=sys.stderr)
+        sys.exit(2)
+    out = Path(arguments.out or manifest.ROOT / "build" / "grades" / Path(arguments.submission).resolve().name)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "report.md").write_text(report.markdown(graded), encoding="utf-8")
+    (out / "results.json").write_text(json.dumps(report.gradescope(graded), indent=2) + "\n", encoding="utf-8")
+    print(report.text(graded))
+    print(f"\n{out / 'report.md'} has the messages, {out / 'results.json'} is what Gradescope reads.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Runs one test of a GoogleTest program in a process of its own, and reads what it says."""
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+MEANINGS = {"SIGSEGV": "an address that is not there", "SIGBUS": "an address that is not there", "SIGABRT": "it gave up",
+            "SIGFPE": "a whole number divided by 0", "SIGILL": "not an instruction", "SIGXCPU": "too much time",
+            "SIGXFSZ": "a file grew too large", "SIGKILL": "stopped from outside, perhaps for its memory"}
+
+
+@dataclass
+class Verdict:
+    passed: bool
+    message: str = ""  # what a student should read; empty if it passed
+
+
+def crash(code):
+    """What an exit code below 0, a signal, means."""
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"it crashed ({name}{': ' + MEANINGS[name] if name in MEANINGS else ''})"
+
+
+def endless(seconds):
+    return f"it still ran after {seconds:.0f} s and was stopped: is there a loop that never ends?"
+
+
+def with_output(text, output):
+    """What happened, and the last of what the program printed."""
+    lines = [line for line in output.splitlines() if line.strip() and not line.startswith(("Running main()", "[", "Note: Google"))]
+    return text + ("\nThe last that it printed:\n" + "\n".join(lines[-12:])[-2000:] if lines else "")
+
+
+def without_place(text):
+    """A failure's text without the line of the test that it is from."""
+    return re.sub(r"^(?:\S+:\d+|unknown file)\n(?:Failed\n)?", "", text.strip())
+
+
+def failures(report):
+    """The failures in GoogleTest's JSON of a run of one test, each once; None if that test did not run."""
+    tests = [test for suite in report.get("testsuites", []) for test in suite.get("testsuite", [])]
+    if len(tests) != 1 or tests[0].get("status") != "RUN" or tests[0].get("result") == "SKIPPED":
+        return None
+    return list(dict.fromkeys(without_place(failure["failure"]) for failure in tests[0].get("failures", [])))
+
+
+def run(program, test, environment=None, seconds=60):
+    """The Verdict of a test; None if the program has no such test."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        try:
+            done = subprocess.run([program, f"--gtest_filter={test}", f"--gtest_output=json:{report}", "--gtest_brief=1"],
+                                  env={**os.environ, **(environment or {})}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, timeout=seconds, check=False)
+        except subprocess.TimeoutExpired:
+            return Verdict(False, endless(seconds))
+        output = done.stdout.decode(errors="replace")
+        if done.returncode < 0:
+            return Verdict(False, with_output(crash(done.returncode), output))
+        try:
+            found = failures(json.loads(report.read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            return Verdict(False, with_output(f"it ended with exit code {done.returncode}", output))
+    return None if found is None else Verdict(not found, "\n".join(found))

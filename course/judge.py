@@ -1,0 +1,55 @@
+"""One test of one exercise. The student's program runs it in a sandbox and leaves a record of what its code computed; then the book's own
+program, in which there is no student's code, runs the same test on that record and says whether it is right (tests/exercises/observed.h).
+So nothing that a student's program prints, writes or returns can be a verdict."""
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+import gtest
+from gtest import Verdict
+from regions import Fault
+from sandbox import Limits
+
+MODES = ("lazy", "eager", "random", "traced")  # of the simulator; traced is a program of its own, and lazy
+MOST_TEXT = 3000
+
+
+def take_record(source, target):
+    """Copies a record, if it is one: a plain file."""
+    try:
+        file = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    with open(file, "rb") as stream, open(target, "wb") as copy:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return False
+        shutil.copyfileobj(stream, copy)
+    return True
+
+
+class Judge:
+    def __init__(self, build, sandbox, folder, limits=Limits()):
+        """`build`: the book's own build. `sandbox`: for the student's programs. `folder`: an empty one that they may not see."""
+        self.build, self.sandbox, self.folder, self.limits = build, sandbox, folder, limits
+
+    def run(self, program, exercise, test, mode, seed):
+        """The Verdict of a test of `program` in a mode of the simulator, with the inputs of `seed`."""
+        environment = {"FLASHBOOK_SIM_THREADS": "1", "FLASHBOOK_SIM_ASYNC": "lazy" if mode == "traced" else mode, "FLASHBOOK_COURSE_SEED": str(seed),
+                       "FLASHBOOK_SIM_SEED": str(seed if mode == "random" else 0)}
+        with tempfile.TemporaryDirectory(dir=program.parent) as own, tempfile.TemporaryDirectory(dir=self.folder) as private:
+            written, record = Path(own) / "record", Path(private) / "record"
+            outcome = self.sandbox.run([program, f"--gtest_filter={test}", "--gtest_brief=1"], own, self.limits,
+                                       {**environment, "FLASHBOOK_OBSERVED_WRITE": str(written)})
+            if outcome.trouble:
+                return Verdict(False, gtest.with_output(outcome.trouble, outcome.output))
+            if outcome.code not in (0, 1):
+                return Verdict(False, gtest.with_output(f"it ended with exit code {outcome.code}", outcome.output))
+            if not take_record(written, record):
+                return Verdict(False, gtest.with_output("it ended before the test had seen anything", outcome.output))
+            verdict = gtest.run(self.build / "bin" / exercise.program, test, {**environment, "FLASHBOOK_OBSERVED_READ": str(record)})
+        if verdict is None:
+            raise Fault(f"{exercise.program} has no test {test}: exercises.json and the tests differ, or the build is old")
+        verdict.message = verdict.message[:MOST_TEXT]
+        return verdict

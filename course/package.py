@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Writes the autograder for Gradescope: python3 course/package.py [NN ...] [--out FILE]. The zip has setup.sh and run_autograder, and the
+book as far as grading needs it: sources with their solutions, all tests, this folder."""
+import argparse
+import sys
+import zipfile
+from fnmatch import fnmatch
+from pathlib import Path
+
+import handout
+import manifest
+from grade import chosen
+from regions import Fault
+
+HERE = Path(__file__).resolve().parent
+BESIDE = ("course/*.py", "course/student.md", "tests/exercises/hidden/*")  # what grading takes beside what students have
+CHAPTERS = "@CHAPTERS@"
+
+
+def files(root):
+    """Names of the book's files that go in."""
+    wanted = handout.handed_out_files(root)
+    beside = [name for name in handout.files_of_tree(root) if any(fnmatch(name, pattern) for pattern in BESIDE)]
+    left_out = ("docs/", "chapters/*/README.md")
+    return sorted({name for name in [*wanted, *beside] if not any(fnmatch(name, f"{pattern}*") for pattern in left_out)})
+
+
+def content(root, name):
+    """A file as it goes in: as it is, but for tests and tools of the house, whose sources stay out."""
+    data = (root / name).read_bytes()
+    if not name.endswith("CMakeLists.txt") or name == "tests/exercises/CMakeLists.txt":
+        return data
+    return handout.HOUSE.sub("", data.decode()).encode()
+
+
+def add(archive, name, data, executable):
+    entry = zipfile.ZipInfo(name, date_time=(2026, 1, 1, 0, 0, 0))  # the same book gives the same zip
+    entry.external_attr = (0o100755 if executable else 0o100644) << 16
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    archive.writestr(entry, data)
+
+
+def write(root, out, numbers):
+    """Writes the zip; returns the ids of the exercises that it grades."""
+    exercises = chosen(manifest.load(root), numbers)
+    with zipfile.ZipFile(out, "w") as archive:
+        for script in ("setup.sh", "run_autograder"):
+            text = (HERE / "gradescope" / script).read_text(encoding="utf-8").replace(CHAPTERS, " ".join(numbers))
+            add(archive, script, text, executable=True)
+        for name in files(root):
+            executable = bool((root / name).stat().st_mode & 0o100)
+            add(archive, f"flashbook/{name}", content(root, name), executable)
+    return [e.id for e in exercises]
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="course package", description="Writes the autograder for Gradescope.")
+    parser.add_argument("chapters", nargs="*", help="two digits each; default: all that have exercises")
+    parser.add_argument("--out", help="the zip (default: build/autograder-NN.zip)")
+    arguments = parser.parse_args()
+    out = Path(arguments.out or manifest.ROOT / "build" / f"autograder-{'-'.join(arguments.chapters) or 'all'}.zip")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        graded = write(manifest.ROOT, out, arguments.chapters)
+    except (Fault, OSError) as fault:
+        print(f"course package: {fault}", file=sys.stderr)
+        sys.exit(2)
+    print(f"{out}: {out.stat().st_size >> 10} KB, grades {', '.join(graded)}")
+
+
+if __name__ == "__main__":
+    main()

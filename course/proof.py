@@ -1,0 +1,93 @@
+"""What has to hold of the exercises when they are graded: as handed out they get no point, solved they get all, and each wrong solution
+in chapters/NN_name/exercises/wrong.json gets what is written there:
+
+    {"exercise": "ch01-scores", "what": "forgets the mask",     what someone might get wrong,
+     "replace": "visible_keys(query)", "with": "seqlen_k",      as a change of the solution: every place where the text stands
+     "mode": "traced",                                          optional: the simulator's mode that finds it, if lazy does not
+     "points": 8}                                               and what that gets
+
+What is solved or as handed out is run in all modes. Programs are compiled with little optimisation: half of the time here is the compiler's.
+"""
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import manifest
+import regions
+from grade import Grader
+from judge import MODES
+from regions import Fault, Written
+
+SEED = 20260101  # any; the points of what is wrong may depend on the inputs
+AT_LEAST = 10  # wrong solutions a chapter
+QUICK = ("-O1",)
+LAZY = MODES[:1]
+
+
+@dataclass
+class Case:
+    exercise: manifest.Exercise
+    what: str
+    written: Written  # None: as handed out
+    points: int
+    modes: tuple = LAZY  # None: all
+
+
+def region_of(root, exercise):
+    text = (root / exercise.file).read_text(encoding="utf-8")
+    return next(region for region in regions.regions(text, exercise.file) if region.id == exercise.id)
+
+
+def wrong_solutions(root, exercises):
+    """The cases in wrong.json of all chapters; a Fault for what is not as it should be."""
+    by_id, found = {e.id: e for e in exercises}, []
+    for chapter in dict.fromkeys(e.chapter for e in exercises):
+        file = root / "chapters" / chapter / "exercises" / "wrong.json"
+        where = file.relative_to(root)
+        entries = manifest.read_list(file, root) if file.exists() else []
+        if len(entries) < AT_LEAST:
+            raise Fault(f"{where}: {len(entries)} wrong solutions; a chapter has {AT_LEAST} at least")
+        for entry in entries:
+            mode = entry.pop("mode", LAZY[0])
+            if mode not in MODES:
+                raise Fault(f"{where}: {entry.get('what')}: mode is one of {', '.join(MODES)}")
+            if set(entry) != {"exercise", "what", "replace", "with", "points"} or by_id.get(entry["exercise"]) is None:
+                raise Fault(f"{where}: {entry.get('what')}: it takes an exercise of the chapter, what, replace, with, points and, if it must, mode")
+            exercise = by_id[entry["exercise"]]
+            solution = "\n".join(region_of(root, exercise).solution)
+            if entry["replace"] not in solution:
+                raise Fault(f"{where}: {entry['what']}: the solution of {exercise.id} has no '{entry['replace']}'")
+            lines = solution.replace(entry["replace"], entry["with"]).split("\n")
+            modes = tuple(dict.fromkeys((*LAZY, mode)))
+            found.append(Case(exercise, entry["what"], Written(lines, 1), entry["points"], modes))
+    return found
+
+
+def cases(root, exercises):
+    for exercise in exercises:
+        yield Case(exercise, "as handed out", None, 0, modes=None)
+        yield Case(exercise, "solved", Written(region_of(root, exercise).solution, 1), exercise.points, modes=None)
+    yield from wrong_solutions(root, exercises)
+
+
+def why_wrong(result, case):
+    """What is wrong with a result, as a fault; empty if nothing is."""
+    exercise, solved = case.exercise, case.what == "solved"
+    if result.is_right and not solved:
+        return f"{exercise.id}, {case.what}: every test passes"
+    if result.points == case.points and result.is_right == solved:
+        return ""
+    failed = [f"{test.name}: {result.verdicts[test.name].message}" for test in exercise.tests
+              if test.name in result.verdicts and not result.passed(test)]
+    return f"{exercise.id}, {case.what}: {result.points} points, not {case.points}. " + (result.trouble or "\n".join(failed))
+
+
+def prove(root, exercises):
+    """A fault for each case that gets other points than it should."""
+    with Grader(root, exercises, SEED, options=QUICK) as grader, ThreadPoolExecutor(os.cpu_count()) as pool:
+        listed = list(cases(root, exercises))
+        for case, result in zip(listed, pool.map(lambda case: grader.exercise(case.exercise, case.written, modes=case.modes), listed)):
+            print(f"{case.exercise.id:<20} {case.what:<50} {result.points:>3} of {case.exercise.points:>3}", flush=True)
+            fault = why_wrong(result, case)
+            if fault:
+                yield fault

@@ -1,0 +1,109 @@
+"""What a grade looks like: on a terminal, as Markdown, and as Gradescope's results.json
+(https://gradescope-autograders.readthedocs.io/en/latest/specs/)."""
+
+REPEAT = "FLASHBOOK_COURSE_SEED={seed} ./flashbook course try {id}"
+
+
+def summary(grade):
+    pending = sum(r.exercise.speed.points for r in grade.results if r.timing and not r.timing.was_run)
+    return f"{grade.points:g} of {grade.most} points" + (f"; {pending} more are for speed, on a GPU" if pending else "")
+
+
+def notes_of(result, test):
+    """What a student reads about a test that failed."""
+    if result.trouble:
+        return ""  # said once, for the whole exercise
+    verdict = result.verdicts[test.name]
+    if verdict.passed:
+        return "It passes, but what worked before does not." if result.broken_guards and test.points else ""
+    if test.hidden:
+        return "A hidden test: its title says what it tries."
+    return verdict.message
+
+
+def rows(result):
+    """(mark, title, points as text, message) of each test, and of the speed."""
+    for test in result.exercise.tests:
+        title = test.title + (" (hidden)" if test.hidden else "") + (" (guard)" if not test.points else "")
+        points = f"{result.score(test)}/{test.points}" if test.points else ""
+        yield ("pass" if result.passed(test) else "FAIL"), title, points, notes_of(result, test)
+    timing = result.timing
+    if timing:
+        points = f"{timing.points:g}/{result.exercise.speed.points}" if timing.was_run else f"({result.exercise.speed.points})"
+        yield ("time" if timing.was_run else "----"), "speed" if timing.was_run else "speed: not run", points, timing.message
+
+
+def headline(result):
+    e = result.exercise
+    return f"{e.id}: {e.title}", f"{result.points}/{e.points}"
+
+
+def indented(text, by):
+    return "".join(f"{by}{line}\n" for line in text.splitlines())
+
+
+def text(grade):
+    lines = ""
+    for result in grade.results:
+        title, points = headline(result)
+        lines += f"\n{title:<60} {points:>7}\n"
+        if result.trouble:
+            lines += indented(result.trouble, "    ")
+            continue
+        for mark, name, score, message in rows(result):
+            lines += f"  {mark}  {name:<54} {score:>7}\n"
+            if mark == "FAIL":
+                lines += indented(message, "        ")
+    return f"{lines}\n{summary(grade)}, {grade.seconds:.0f} s" + "".join(f"\nNote: {note}" for note in grade.missing)
+
+
+def markdown(grade):
+    parts = [f"# {summary(grade)}\n"]
+    for result in grade.results:
+        title, points = headline(result)
+        parts.append(f"## {title}: {points}\n")
+        if result.trouble:
+            parts.append(f"```text\n{fenced(result.trouble)}\n```\n")
+            continue
+        table = ["| | test | points |", "|---|---|---|"]
+        table += [f"| {mark} | {name} | {score} |" for mark, name, score, _ in rows(result)]
+        parts.append("\n".join(table) + "\n")
+        for mark, name, _, message in rows(result):
+            if message:
+                parts.append(f"{name}:\n\n```text\n{fenced(message)}\n```\n")
+        if not result.is_right:
+            parts.append(f"Hint: {result.exercise.hint}\n")
+            parts.append(f"The same inputs again: `{REPEAT.format(seed=grade.seed, id=result.exercise.id)}`\n")
+    return "\n".join(parts)
+
+
+def fenced(text):
+    """Text that does not end the fence it stands in."""
+    return text.replace("```", "'''")
+
+
+def gradescope(grade):
+    tests = []
+    for number, result in enumerate(grade.results, 1):
+        exercise = result.exercise
+        if result.trouble:
+            tests.append({"name": f"{exercise.id}: could not be tested", "number": f"{number}.0", "output": result.trouble,
+                          "output_format": "text", "status": "failed", "tags": [exercise.id]})
+        for minor, test in enumerate(exercise.tests, 1):
+            entry = {"name": f"{exercise.id}: {test.title}", "number": f"{number}.{minor}", "output": notes_of(result, test),
+                     "output_format": "text", "status": "passed" if result.passed(test) else "failed", "tags": [exercise.id]}
+            if test.points:
+                entry |= {"score": result.score(test), "max_score": test.points}
+            tests.append(entry)
+        if result.timing:
+            tests.append(speed_entry(result, f"{number}.{len(exercise.tests) + 1}"))
+    return {"score": grade.points, "execution_time": round(grade.seconds), "output": summary(grade),
+            "output_format": "text", "test_output_format": "text", "test_name_format": "text", "visibility": "visible",
+            "stdout_visibility": "hidden", "tests": tests, "extra_data": {"seed": grade.seed, "sandbox lacks": grade.missing}}
+
+
+def speed_entry(result, number):
+    timing, most = result.timing, result.exercise.speed.points
+    entry = {"name": f"{result.exercise.id}: speed" + ("" if timing.was_run else f": NOT RUN ({most} points)"), "number": number,
+             "output": timing.message, "output_format": "text", "tags": [result.exercise.id, "gpu"]}
+    return entry | {"score": timing.points, "max_score": most} if timing.was_run else entry

@@ -1,0 +1,105 @@
+"""Speed points: on a machine with a GPU and a CUDA toolkit, a submission that is right is timed against the book's own kernel, in turn."""
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox import Limits
+from toolchain import Toolchain
+
+ROUNDS = 5
+FULL = 1.2  # times the reference's time gives all points
+NONE = 10  # and this much none; between them, points fall as the speed does
+TOO_GOOD = 0.5  # a time that a person should look at: it is measured in the submission's own process
+LIMITS = Limits(seconds=120, memory=16 << 30)
+
+
+@dataclass
+class Timing:
+    points: float = 0
+    was_run: bool = False
+    message: str = ""
+
+
+def points_for(ratio, most):
+    """Points for a time of `ratio` times the reference's."""
+    if ratio <= FULL:
+        return most
+    return 0 if ratio >= NONE else round(most * FULL / ratio, 1)
+
+
+def has_gpu():
+    return any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def time_of(report):
+    """Seconds of the one step in a chapter program's JSON; None if it has none."""
+    try:
+        [step] = json.loads(Path(report).read_text(encoding="utf-8"))["steps"]
+        return float(step["seconds"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def in_turn(reference, candidate, rounds=ROUNDS):
+    """The least times of two measurements that take turns: (reference, candidate), or None if one of them fails."""
+    best = [float("inf"), float("inf")]
+    for _ in range(rounds):
+        for i, measure in enumerate((reference, candidate)):
+            seconds = measure()
+            if not seconds or seconds <= 0:
+                return None
+            best[i] = min(best[i], seconds)
+    return tuple(best)
+
+
+def verdict(times, most):
+    """The Timing for the least times of reference and submission."""
+    if times is None:
+        return Timing(0, True, "It could not be timed: the chapter's program failed with it.")
+    reference, candidate = times
+    ratio = candidate / reference
+    said = f"{1e3 * candidate:.3f} ms; the book's own takes {1e3 * reference:.3f} ms here. {ratio:.2f} times, full points up to {FULL}."
+    if ratio < TOO_GOOD:
+        return Timing(0, True, said + " This is so fast that a person has to look at it first.")
+    return Timing(points_for(ratio, most), True, said)
+
+
+def measurer(sandbox, program, speed):
+    """A function that measures a chapter's program once."""
+    def measure():
+        with tempfile.TemporaryDirectory(dir=program.parent) as folder:
+            out = Path(folder) / "report.json"
+            sandbox.run([program, *speed.options, "--step", str(speed.step), "--check", "sample", "--json", out], folder, LIMITS,
+                        {"CUDA_CACHE_DISABLE": "1"})
+            return time_of(out)
+    return measure
+
+
+def grade(grader, result, answer):
+    """The Timing of an exercise that has speed points; `answer` is what the student wrote."""
+    exercise, wanted = result.exercise, result.exercise.speed
+    if not has_gpu():
+        return Timing(message=f"This grader has no GPU; {wanted.points} points are graded on a machine with one.")
+    if not result.is_right:
+        return Timing(0, True, "Only what is right is timed.")
+    build = grader.root / "build" / "gpu"
+    reference = build / "bin" / exercise.chapter
+    if not reference.exists():
+        return Timing(message="There is a GPU but no build/gpu: the grader's machine lacks the CUDA toolkit, or it was not built.")
+    folder = Path(tempfile.mkdtemp(dir=grader.private))
+    toolchain = Toolchain(grader.root, build, folder / "tree", grader.toolchain.sandbox, grader.exercises)
+    program = toolchain.program(exercise.chapter, lambda source: source.parent.name == exercise.chapter,
+                                toolchain.texts(exercise, answer, solved=[e.id for e in grader.exercises]), folder)
+    if not program.path:
+        return Timing(0, True, f"nvcc does not compile it:\n{program.log}")
+    shelf = Path(tempfile.mkdtemp(dir=grader.programs))
+    shelf.chmod(0o711)
+    place = program.path.rename(shelf / "program")
+    own = (Path(tempfile.mkdtemp(dir=grader.programs)) / "program")
+    own.parent.chmod(0o711)
+    own.write_bytes(reference.read_bytes())
+    for path in (place, own):
+        os.chmod(path, 0o755)
+    return verdict(in_turn(measurer(grader.sandbox, own, wanted), measurer(grader.sandbox, place, wanted)), wanted.points)

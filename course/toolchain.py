@@ -1,0 +1,139 @@
+"""Compiles exercises with a text of one's choice in the place of the book's. The commands are those that Ninja has for the book's own
+build; only the folder of the sources is another. Libraries hold no exercise and are taken from that build as they are, and headers that all
+tests include are compiled once."""
+import shlex
+import shutil
+import subprocess
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import handout
+from regions import Fault, cut
+from sandbox import Limits
+
+COMPILE = Limits(seconds=120, file=256 << 20)
+HEADER = "tests/exercises/attention_kernel.h"  # with all that it includes, none of which holds an exercise
+
+
+@dataclass
+class Program:
+    path: Path = None  # of the program
+    log: str = ""  # why there is none
+
+
+def without_dependencies(words):
+    """A compile command without the options that write dependencies."""
+    kept, skip = [], False
+    for word in words:
+        if skip:
+            skip = False
+        elif word in ("-MT", "-MF"):
+            skip = True
+        elif word != "-MD":
+            kept.append(word)
+    return kept
+
+
+class Toolchain:
+    """Sources as students have them, with hidden tests, in the folder `tree`; `build` is the book's own build. `options`: for the
+    compiler, beside those of the build."""
+
+    def __init__(self, root, build, tree, sandbox, exercises, options=()):
+        self.root, self.build, self.tree, self.sandbox, self.options = root, build, tree, sandbox, options
+        self.headers, self.lock = {}, threading.Lock()
+        self.titles = {e.id: e.title for e in exercises}
+        tree.mkdir()
+        handout.write(root, tree)
+        if (root / "tests/exercises/hidden").is_dir():
+            shutil.copytree(root / "tests/exercises/hidden", tree / "tests/exercises/hidden")
+        self.files = {e.id: e.file for e in exercises}
+
+    def commands(self, target):
+        listed = subprocess.run(["ninja", "-C", self.build, "-t", "commands", target], stdout=subprocess.PIPE,
+                                stderr=subprocess.DEVNULL, text=True, check=False)
+        if listed.returncode:
+            raise Fault(f"{self.build} cannot build {target}: build the target exercises there first")
+        return [shlex.split(line) for line in listed.stdout.splitlines()]
+
+    def texts(self, exercise, answer, solved=()):
+        """The files that change, by name: those of the exercise and of what it needs, which is solved."""
+        needed = [exercise.id, *exercise.needs]
+        return {file: cut((self.root / file).read_text(encoding="utf-8"), file, self.titles, [*exercise.needs, *solved],
+                          {exercise.id: answer} if answer else None)
+                for file in {self.files[id] for id in needed}}
+
+    def program(self, target, changed, texts, folder, header=None):
+        """Makes the program `target` in the new folder `folder`, with `texts` in the place of the tree's files. Sources for which
+        `changed` says so are compiled, after `header` if there is one; what else it takes is the build's."""
+        for name, text in texts.items():
+            (folder / "sources" / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "sources" / name).write_text(text, encoding="utf-8")
+        *commands, link = self.commands(target)
+        made = {}  # objects of the build, and those that stand in for them
+        for words in commands:
+            if "-c" in words and changed(Path(words[words.index("-c") + 1])):
+                own = folder / f"{len(made)}.o"
+                made[words[words.index("-o") + 1]] = str(own)
+                command = self.compile_command(words, folder, own)
+                if header:
+                    command += ["-include", self.compiled(header, words)]
+                done = self.sandbox.run(command, folder, COMPILE)
+                if done.code != 0:
+                    return Program(log=self.readable(done, folder))
+        done = self.sandbox.run(self.link_command(link, made, folder / target), folder, COMPILE)
+        return Program(path=folder / target) if done.code == 0 else Program(log=self.readable(done, folder))
+
+    def compile_command(self, words, folder, target):
+        """A command of the build, for the sources in the folder and in the tree."""
+        book = f"-I{self.root}"
+        words = [word if word == book else word.replace(f"{self.root}/", f"{self.tree}/") for word in words]
+        words[words.index("-o") + 1] = str(target)
+        words[words.index(book):words.index(book) + 1] = [f"-I{folder / 'sources'}", f"-I{self.tree}"]
+        quiet = ["-w"] if any(word.endswith("nvcc") for word in words[:2]) else ["-w", "-fno-diagnostics-show-caret"]
+        return [*without_dependencies(words), *self.options, *quiet]
+
+    def compiled(self, header, words):
+        """A header that is compiled, by a command of the build for a source. One will do for all commands with the same options."""
+        source = words.index("-c")
+        key = (header, *without_dependencies(words[:words.index("-o")]))
+        with self.lock:
+            if key not in self.headers:
+                folder = Path(tempfile.mkdtemp(dir=self.tree.parent))
+                (folder / "header.h").write_text(f'#include "{header}"\n', encoding="utf-8")
+                words = [*words[:source], "-x", "c++-header", "-c", str(folder / "header.h")]
+                done = self.sandbox.run(self.compile_command(words, folder, folder / "header.h.gch"), folder, COMPILE)
+                if done.code != 0:
+                    raise Fault(f"{header} does not compile:\n{done.output}")
+                self.headers[key] = folder / "header.h"
+            return self.headers[key]
+
+    def link_command(self, words, made, target):
+        """A command of the build, for other objects. Those that the build has in a library come before the libraries, which are asked
+        for what is still missing."""
+        words = [made.get(word, word) for word in words if word not in (":", "&&")]
+        from_libraries = [own for own in made.values() if own not in words]
+        output = words.index("-o") + 1
+        words[output:output + 1] = [str(target), *from_libraries]
+        return [str(self.build / word) if not word.startswith(("/", "-")) and (self.build / word).exists() else word for word in words]
+
+    def knows(self, target):
+        """Whether the build has such a target."""
+        try:
+            return bool(self.commands(target))
+        except Fault:
+            return False
+
+    def exercise(self, exercise, answer, folder, suffix=""):
+        """The exercise's program, with a student's answer, or the stub if there is none. `suffix`: of a twin, _traced."""
+        target = exercise.program + suffix
+        return self.program(target, lambda source: source.stem == exercise.id, self.texts(exercise, answer), folder, HEADER)
+
+    def readable(self, outcome, folder):
+        """A compiler's messages, with names as students know them."""
+        text = outcome.output
+        for place in (folder / "sources", self.tree, self.root):
+            text = text.replace(f"{place}/", "")
+        lines = [line for line in text.splitlines() if not line.startswith(("In file included from", "        "))]
+        return ("\n".join(lines)[:4000] + ("\n" + outcome.trouble if outcome.trouble else "")).strip()

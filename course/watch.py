@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Watches a chapter's exercises: python3 course/watch.py NN. Whenever a file is saved, its exercises are built and tested, and the first
+thing that is wrong is shown. Keys, each with Enter: h a hint, r run all again, q quit."""
+import select
+import sys
+
+import manifest
+from attempt import attempt
+
+PAUSE = 0.3  # seconds between two looks at the files
+CLEAR = "\033[2J\033[H"
+KEYS = "h: hint   r: run all again   q: quit   (then Enter)"
+
+
+def bar(done, whole, width=24):
+    filled = width * done // whole if whole else 0
+    return f"[{'#' * filled}{'.' * (width - filled)}]"
+
+
+def focus_of(attempts, saved=None):
+    """The exercise to show: the first unsolved one in the file that was saved, else the first unsolved one; None if all are solved."""
+    unsolved = [a for a in attempts if not a.solved]
+    return next((a for a in unsolved if a.exercise.file == saved), unsolved[0] if unsolved else None)
+
+
+def screen(attempts, focus, hint=False):
+    """What is shown: progress, and the first failure of the exercise in focus."""
+    solved = sum(a.solved for a in attempts)
+    points, most = sum(a.points for a in attempts), sum(a.exercise.points for a in attempts)
+    lines = [f"{bar(points, most)} {solved} of {len(attempts)} exercises, {points} of {most} points"]
+    lines += [f"  {'done' if a.solved else ' -> ' if a is focus else '    '}  {a.exercise.id}: {a.exercise.title}" for a in attempts]
+    if not focus:
+        return "\n".join([*lines, "", "All solved."])
+    title, message = focus.first_failure()
+    lines += ["", f"{focus.exercise.id}, in {focus.exercise.file}", f"  FAIL  {title}", *(f"  {line}" for line in message.splitlines())]
+    if hint:
+        lines += ["", f"Hint: {focus.exercise.hint}"]
+    return "\n".join([*lines, "", KEYS])
+
+
+def saved_at(files):
+    """When each file was saved; 0 for one that is just being replaced."""
+    times = {}
+    for file in files:
+        try:
+            times[file] = (manifest.ROOT / file).stat().st_mtime_ns
+        except FileNotFoundError:
+            times[file] = 0
+    return times
+
+
+def key():
+    """A key that was pressed, within the pause; empty if there was none."""
+    if not select.select([sys.stdin], [], [], PAUSE)[0]:
+        return ""
+    return sys.stdin.readline().strip()[:1].lower() or ("" if sys.stdin.isatty() else "q")
+
+
+def show(text):
+    print((CLEAR if sys.stdout.isatty() else "\n") + text, flush=True)
+
+
+def touched(exercises, changed):
+    """The exercises that stand on one of the files."""
+    files = {e.id: e.file for e in exercises}
+    return [e for e in exercises if changed & {files[id] for id in (e.id, *e.needs)}]
+
+
+def run(exercises, attempts):
+    """Tries exercises, and keeps what came out in their place."""
+    for exercise in exercises:
+        print(f"building and testing {exercise.id} ...", flush=True)
+        attempts[exercise.id] = attempt(exercise)
+
+
+def watch(exercises):
+    attempts, files = {}, {e.file for e in exercises}
+    times = saved_at(files)
+    run(exercises, attempts)
+    focus = focus_of(list(attempts.values()))
+    show(screen(list(attempts.values()), focus))
+    while True:
+        pressed = key()
+        if pressed == "q":
+            return
+        now = saved_at(files)
+        changed = {file for file in files if now[file] not in (0, times[file])}
+        if changed or pressed == "r":
+            times |= {file: now[file] for file in changed}
+            run(exercises if pressed == "r" else touched(exercises, changed), attempts)
+            focus = focus_of(list(attempts.values()), min(changed, default=None))
+            show(screen(list(attempts.values()), focus))
+        elif pressed == "h" and focus:
+            show(screen(list(attempts.values()), focus, hint=True))
+
+
+def main():
+    exercises = [e for e in manifest.load() if e.number == sys.argv[1]]
+    if not exercises:
+        sys.exit(f"course watch: chapter {sys.argv[1]} has no exercises")
+    try:
+        watch(exercises)
+    except KeyboardInterrupt:
+        pass
+
+
+if __name__ == "__main__":
+    main()

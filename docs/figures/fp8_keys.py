@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""Writes fp8_keys.svg: which thread of a quad holds which scores of a row, which places of P it must hold, and the order of the keys that
+follows. The places are those of common/ptx/wgmma_layout.h, the order is transpose.cuh's."""
+import re
+from pathlib import Path
+
+from svg import Figure
+
+ROOT = Path(__file__).resolve().parents[2]
+LAYOUT = ROOT / "common" / "ptx" / "wgmma_layout.h"
+TRANSPOSE = ROOT / "chapters" / "06_fp8" / "transpose.cuh"
+CELL, KEYS = 27, 16
+LOOKS = ("blue", "amber", "green", "")  # of threads 0 to 3
+
+
+def formula(path, pattern):
+    """An expression of C++ as one of Python: whole numbers are divided."""
+    return re.search(pattern, path.read_text(encoding="utf-8"))[1].replace("/", "//")
+
+
+def holders(matrix, elements):
+    """{column: thread} of row 0, for threads 0 to 3. Elements of the row 8 below are left out."""
+    column = formula(LAYOUT, rf"MatrixPlace {matrix}\(int thread, int i\) {{\s*return {{row\(.*?\), (.*?)}};")
+    below = 2 if matrix == "d" else 4  # elements of a row before those of the row below
+    return {eval(column, {"thread": thread, "i": i}): thread for thread in range(4) for i in range(elements) if i // below % 2 == 0}
+
+
+def line(figure, y, title, labels, threads):
+    figure.text(20, y - 9, title, "small soft")
+    for i, (label, thread) in enumerate(zip(labels, threads)):
+        figure.box(20 + i * CELL, y, CELL, CELL, LOOKS[thread])
+        figure.text(20 + (i + 0.5) * CELL, y + CELL / 2 + 5, str(label), "small", "middle")
+
+
+def main():
+    of_score, of_place = holders("d", 8), holders("a8", 8)
+    key_at = formula(TRANSPOSE, r"int key_at\(int i\) { return (.*?); }")
+    keys = [eval(key_at, {"i": i}) for i in range(KEYS)]
+    assert [of_score[key] for key in keys] == [of_place[i] for i in range(KEYS)]
+    figure = Figure(472, 300, "Of 16 scores of a row thread t of a quad holds 2t, 2t+1, 2t+8 and 2t+9. Of P it must hold four neighbours. It packs what "
+                              "it has, so the keys stand in P in another order, and V is transposed with its keys in that order.")
+    figure.text(20, 28, "one row, 16 keys; colours are the threads of a quad", "bold")
+    line(figure, 66, "scores, as the first product leaves them: keys", range(KEYS), [of_score[key] for key in range(KEYS)])
+    line(figure, 136, "P, as the second product reads it: the keys that the threads have", keys, [of_place[i] for i in range(KEYS)])
+    line(figure, 206, "a column of V, transposed: its keys in the same order", keys, [3] * KEYS)
+    for look, thread, x in zip(LOOKS, range(4), range(20, 420, 108)):
+        figure.box(x, 256, 18, 18, look)
+        figure.text(x + 26, 270, f"thread {thread}", "small soft")
+    figure.write(__file__)
+
+
+if __name__ == "__main__":
+    main()

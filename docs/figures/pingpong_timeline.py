@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Writes pingpong_timeline.svg: what the warpgroups of a block do at the same time, as an H200 measured it. The simulator's order of the
+same moments is pingpong_order.py's."""
+import sys
+from pathlib import Path
+
+from svg import Figure
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+
+LEFT, RIGHT = 96, 16  # of what is drawn over time
+ROW, BAR = 24, 18     # heights: of a warpgroup's row, of a bar in it
+STEPS = {2: "no order", 3: "pingpong", 4: "pingpong, and overlap within a warpgroup"}
+SPANS = (("turn", "issued", "blue", "issues its products"), ("issued", "scores", "green", "waits for its scores"),
+         ("scores", "end", "amber", "softmax, output rescaled"))
+SENT = (("keys_sent", "ink", "keys"), ("values_sent", "red", "values"))
+
+
+def legend(figure, y):
+    """What the colours mean, on two lines."""
+    for x, (_, _, look, words) in zip((16, 174, 340), SPANS):
+        figure.box(x, y, 16, 14, look)
+        figure.text(x + 22, y + 12, words, "small")
+    for x, (_, look, words) in zip((22, 180), SENT):
+        figure.line([(x, y + 23), (x, y + 37)], look)
+        figure.text(x + 16, y + 35, f"TMA is to bring {words}", "small")
+
+
+def panel(figure, y, title, passes, first, last):
+    """The warpgroups' rows from moment `first` to moment `last`; returns where the panel ends."""
+    def place(moment):
+        return LEFT + (min(max(moment, first), last) - first) * (figure.width - LEFT - RIGHT) / (last - first)
+
+    figure.text(16, y + 14, title, "bold")
+    y += 24
+    newest = max(one["tile"] for one in passes if one["warpgroup"])
+    for warpgroup in sorted({one["warpgroup"] for one in passes}):
+        middle = y + ROW / 2
+        figure.text(16, middle + 5, f"consumer {warpgroup}" if warpgroup else "producer", "small soft")
+        figure.line([(LEFT, middle), (figure.width - RIGHT, middle)])
+        for one in (one for one in passes if one["warpgroup"] == warpgroup):
+            if warpgroup == 0:
+                for moment, look, _ in SENT:
+                    if first <= one.get(moment, -1) <= last:
+                        figure.line([(place(one[moment]), middle - BAR / 2), (place(one[moment]), middle + BAR / 2)], look)
+                continue
+            for begin, end, look, _ in SPANS:
+                x, width = place(one[begin]), place(one[end]) - place(one[begin])
+                if width > 0:
+                    figure.box(x, middle - BAR / 2, width, BAR, look)
+                if look == "amber" and width > 20:
+                    figure.text(x + width / 2, middle + 5, str(newest - one["tile"] + 1), "small", "middle")
+        y += ROW
+    return y
+
+
+def main():
+    import results
+    measured = results.load()
+    cycles = 9000
+    figure = Figure(540, 870, "Consumers of a block on an H200. They begin in step and fall out of it by themselves; with pingpong they "
+                               "are out of step from the first tile on; with overlap they hardly wait for their scores.")
+    legend(figure, 16)
+    y = 74
+    for head_dim in (64, 128):
+        for step, words in STEPS.items():
+            passes = measured.measured(f"timeline/ch05/step{step}/bf16/d{head_dim}/full/n4096").stamps
+            first = min(one["turn"] for one in passes if one["warpgroup"])
+            y = panel(figure, y, f"d = {head_dim}, step {step}: {words}", passes, first, first + cycles) + 12
+        for tick in range(0, cycles + 1, 3000):
+            figure.text(LEFT + tick * (figure.width - LEFT - RIGHT) / cycles, y + 8, f"{tick} cycles" if tick == cycles else str(tick),
+                        "small soft", "end" if tick == cycles else "middle")
+        y += 28
+    figure.text(16, y + 4, "The first tiles of keys of one block, numbered. NVIDIA H200.", "small soft")
+    figure.write(__file__)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,278 @@
+// The quantiser of chapter 6: what it writes, bit by bit, and what a rotation keeps.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <tuple>
+
+#include "chapters/06_fp8/quantise.h"
+#include "common/attention/random.h"
+#include "common/attention/tensors.h"
+#include "common/numeric/float_formats.h"
+#include "tests/require_gpu.h"
+#include "tests/support/machine.h"
+
+namespace flashbook::testing {
+namespace {
+
+constexpr uint64_t kSeed = 21;
+
+struct Quantised {
+  std::vector<float> values;   ///< as given, rounded to their type
+  std::vector<float> encoded;  ///< e4m3, decoded, without the scale
+  std::vector<float> scales;
+};
+
+/// Quantises `values`, rounded to tensor.dtype first. What lies beyond the rows is NaN before and must be
+/// untouched after.
+Quantised run(Quantisation tensor, std::vector<float> values) {
+  constexpr std::size_t kBeyond = 4096;
+  const auto beyond_is_poison = [](std::span<const std::byte> bytes, std::size_t from) {
+    return std::ranges::all_of(bytes.subspan(from), [](std::byte b) { return b == std::byte(0xff); });
+  };
+  std::vector<std::byte> bytes = encode(tensor.dtype, values);
+  const std::size_t elements = values.size(), scales = scales_of(tensor);
+  bytes.resize(bytes.size() + kBeyond, std::byte(0xff));
+  device::Buffer source(device::Place::device, bytes.size());
+  device::Buffer encoded(device::Place::device, elements + kBeyond);
+  device::Buffer scale(device::Place::device, scales * sizeof(float) + kBeyond);
+  source.upload(bytes);
+  tensor.values = source.data(), tensor.encoded = encoded.data();
+  tensor.scales = static_cast<float*>(scale.data());
+  quantise(tensor, nullptr);
+
+  Quantised result{.values = std::move(values), .encoded = {}, .scales = std::vector<float>(scales)};
+  round_to(tensor.dtype, result.values);
+  std::vector<std::byte> encoded_bytes(encoded.bytes()), scale_bytes(scale.bytes());
+  encoded.download(encoded_bytes);
+  scale.download(scale_bytes);
+  EXPECT_TRUE(beyond_is_poison(encoded_bytes, elements));
+  EXPECT_TRUE(beyond_is_poison(scale_bytes, scales * sizeof(float)));
+  result.encoded = decode(DType::e4m3, std::span(encoded_bytes).first(elements));
+  std::copy_n(reinterpret_cast<const float*>(scale_bytes.data()), scales, result.scales.begin());
+  return result;
+}
+
+/// Which scale a row has, counted through the heads.
+int64_t scale_of(const Quantisation& tensor, int64_t row) {
+  const int64_t head = row / tensor.rows;
+  if (tensor.rows_of_scale == 0) return head / tensor.heads_of_scale;
+  const int64_t tiles = (tensor.rows + tensor.rows_of_scale - 1) / tensor.rows_of_scale;
+  return head * tiles + row % tensor.rows / tensor.rows_of_scale;
+}
+
+std::vector<float> random_values(int64_t count, uint64_t seed) {
+  std::vector<float> values(count);
+  for (int64_t i = 0; i < count; ++i)  // of sizes from 2^-8 to 2^7, so that no two tiles have one maximum
+    values[i] = float(int64_t(random_bits(seed, 2 * i)) * 0x1p-63) *
+                std::exp2(float(random_bits(seed, 2 * i + 1) % 16) - 8);
+  return values;
+}
+
+int64_t elements_of(const Quantisation& tensor) {
+  return int64_t(tensor.heads) * tensor.rows * tensor.head_dim;
+}
+
+/// A row times H diag(signs) / sqrt(d), by the definition.
+std::vector<double> rotated(std::span<const float> row, uint64_t seed) {
+  const int d = int(row.size());
+  std::vector<double> result(d);
+  for (int j = 0; j < d; ++j) {
+    for (int i = 0; i < d; ++i) {
+      const bool sign = random_bits(seed, i / 8) >> 56 >> (i % 8) & 1;
+      result[j] += (sign != (std::popcount(unsigned(i & j)) % 2 == 1) ? -1.0 : 1.0) * row[i];
+    }
+    result[j] /= std::sqrt(double(d));
+  }
+  return result;
+}
+
+/// The encoded rows times their scales.
+std::vector<double> dequantised(const Quantisation& tensor, const Quantised& result) {
+  std::vector<double> values(result.encoded.size());
+  for (int64_t i = 0; i < int64_t(values.size()); ++i)
+    values[i] = double(result.encoded[i]) * result.scales[scale_of(tensor, i / tensor.head_dim)];
+  return values;
+}
+
+/// How far e4m3 may be off at `value`, an encoding without its scale: half a step, a 16th of the power of two
+/// below, and half the smallest step near zero.
+double half_step(double value) { return std::max(std::exp2(std::floor(std::log2(value))) / 16, 0x1p-10); }
+
+/// Without a rotation every bit is known.
+void expect_exact(const Quantisation& tensor, std::vector<float> values) {
+  const Quantised result = run(tensor, std::move(values));
+  std::vector<float> largest(result.scales.size(), 0.0f);
+  for (int64_t i = 0; i < int64_t(result.values.size()); ++i) {
+    float& of_scale = largest[scale_of(tensor, i / tensor.head_dim)];
+    of_scale = std::max(of_scale, std::abs(result.values[i]));
+  }
+  for (std::size_t s = 0; s < largest.size(); ++s)
+    ASSERT_EQ(result.scales[s], largest[s] == 0 ? 1.0f : std::max(largest[s] / 448, 0x1p-100f)) << s;
+  for (int64_t i = 0; i < int64_t(result.values.size()); ++i) {
+    const float inverse = 1 / result.scales[scale_of(tensor, i / tensor.head_dim)];
+    ASSERT_EQ(result.encoded[i], to_float(to_e4m3(result.values[i] * inverse)))
+        << "row " << i / tensor.head_dim << ", column " << i % tensor.head_dim;
+  }
+}
+
+/// With a rotation the values are known but for float32's rounding.
+void expect_rotated(const Quantisation& tensor, std::vector<float> values) {
+  const Quantised result = run(tensor, std::move(values));
+  const int d = tensor.head_dim;
+  std::vector<double> exact(result.values.size()), largest(result.scales.size());
+  for (int64_t row = 0; row < int64_t(exact.size()) / d; ++row) {
+    const auto turned = rotated(std::span(result.values).subspan(row * d, d), *tensor.rotation);
+    std::ranges::copy(turned, exact.begin() + row * d);
+    for (double value : turned)
+      largest[scale_of(tensor, row)] = std::max(largest[scale_of(tensor, row)], std::abs(value));
+  }
+  for (std::size_t s = 0; s < largest.size(); ++s)
+    ASSERT_NEAR(result.scales[s] * 448, largest[s], 1e-5 * largest[s]) << s;
+  for (int64_t i = 0; i < int64_t(exact.size()); ++i) {
+    const double scale = result.scales[scale_of(tensor, i / d)], want = exact[i] / scale;
+    ASSERT_NEAR(result.encoded[i], want, half_step(std::abs(want)) * (1 + 1e-3) + 448e-6)
+        << "row " << i / d << ", column " << i % d;
+  }
+}
+
+class Quantiser : public MachineTest {};
+
+/// Every version of the kernels: type, head_dim, rows or heads of a scale.
+std::vector<Quantisation> every_version(int rows) {
+  std::vector<Quantisation> all;
+  for (DType dtype : {DType::f16, DType::bf16})
+    for (int head_dim : {64, 128, 256})
+      for (const auto& [rows_of_scale, heads_of_scale] : {std::pair(64, 0), {128, 0}, {0, 1}, {0, 2}, {0, 4}})
+        all.push_back({.dtype = dtype,
+                       .heads = 4,
+                       .rows = rows,
+                       .head_dim = head_dim,
+                       .rows_of_scale = rows_of_scale,
+                       .heads_of_scale = heads_of_scale,
+                       .rotation = {},
+                       .values = nullptr,
+                       .encoded = nullptr,
+                       .scales = nullptr});
+  return all;
+}
+
+TEST_F(Quantiser, RoundsEveryElementByItsScale) {
+  for (const Quantisation& tensor : every_version(150))
+    expect_exact(tensor, random_values(elements_of(tensor), 1));
+}
+
+TEST_F(Quantiser, RotatesRowsBefore) {
+  for (Quantisation tensor : every_version(70)) {
+    tensor.rotation = kSeed;
+    expect_rotated(tensor, random_values(elements_of(tensor), 2));
+  }
+}
+
+// The last tile may have one row, or all, and a head may be shorter than a tile.
+TEST_F(Quantiser, TakesAnyNumberOfRows) {
+  for (int rows : {1, 2, 63, 64, 65, 128, 129, 200})
+    for (int rows_of_scale : {0, 64, 128}) {
+      Quantisation tensor = every_version(rows).front();
+      tensor.heads = 3, tensor.rows_of_scale = rows_of_scale, tensor.heads_of_scale = 3;
+      expect_exact(tensor, random_values(elements_of(tensor), 3));
+    }
+}
+
+TEST_F(Quantiser, GivesZerosTheScaleOne) {
+  for (Quantisation tensor : every_version(65)) {
+    expect_exact(tensor, std::vector<float>(elements_of(tensor)));
+    tensor.rotation = kSeed;
+    const Quantised result = run(tensor, std::vector<float>(elements_of(tensor)));
+    EXPECT_EQ(std::ranges::count(result.scales, 1.0f), std::ptrdiff_t(result.scales.size()));
+    EXPECT_EQ(std::ranges::count(result.encoded, 0.0f), std::ptrdiff_t(result.encoded.size()));
+  }
+}
+
+// The largest values of a type, and the smallest: no scale is infinite or zero.
+TEST_F(Quantiser, TakesValuesOfEverySize) {
+  for (Quantisation tensor : every_version(65)) {
+    for (float size : {tensor.dtype == DType::f16 ? 65504.0f : 0x1.fep+127f, 0x1p-24f,
+                       tensor.dtype == DType::f16 ? 0x1p-14f : 0x1p-133f}) {
+      std::vector<float> values = random_values(elements_of(tensor), 4);
+      for (float& value : values) value *= size * 0x1p-8f;
+      values[7] = -size;
+      expect_exact(tensor, values);
+    }
+    tensor.rotation = kSeed;  // 256 elements of 2^115 that agree in sign give 2^119
+    for (float size : {tensor.dtype == DType::f16 ? 65504.0f : 0x1p+115f, 0x1p-14f}) {
+      std::vector<float> values = random_values(elements_of(tensor), 5);
+      for (float& value : values) value *= size * 0x1p-8f;
+      expect_rotated(tensor, values);
+    }
+  }
+}
+
+// A row that has one element becomes a row whose elements have one size: the least scale that its length
+// allows.
+TEST_F(Quantiser, ARotationSpreadsAnOutlier) {
+  for (int head_dim : {64, 128, 256}) {
+    Quantisation tensor = every_version(64).front();
+    tensor.head_dim = head_dim, tensor.rotation = kSeed;
+    std::vector<float> values(elements_of(tensor));
+    for (int64_t row = 0; row < int64_t(values.size()) / head_dim; ++row)
+      values[row * head_dim + row % head_dim] = 16;
+    const Quantised result = run(tensor, values);
+    for (float scale : result.scales)
+      EXPECT_NEAR(scale, 16 / std::sqrt(float(head_dim)) / 448, 1e-6f * scale);
+    for (float value : result.encoded) ASSERT_EQ(std::abs(value), 448);
+  }
+}
+
+// The matrix is orthogonal: lengths, and what any two rows have in common, stay within the rounding to e4m3,
+// which is at most a 16th of an element.
+TEST_F(Quantiser, ARotationKeepsLengthsAndScores) {
+  for (int head_dim : {64, 128, 256}) {
+    Quantisation tensor = every_version(64).front();
+    tensor.heads = 2, tensor.head_dim = head_dim, tensor.rotation = kSeed;
+    std::vector<float> values = random_values(elements_of(tensor), 6);
+    for (float& value : values) value = std::copysign(0.25f + std::abs(value) * 0x1p-8f, value);
+    const Quantised result = run(tensor, values);
+    const std::vector<double> turned = dequantised(tensor, result);
+    const auto product = [&](const auto& of, int64_t a, int64_t b) {
+      double sum = 0;
+      for (int c = 0; c < head_dim; ++c) sum += double(of[a * head_dim + c]) * of[b * head_dim + c];
+      return sum;
+    };
+    for (int64_t a = 0; a < 64; ++a) {
+      const double length = product(result.values, a, a);
+      EXPECT_NEAR(product(turned, a, a), length, 0.04 * length);
+      const int64_t b = 64 + a;  // of the other head
+      EXPECT_NEAR(product(turned, a, b), product(result.values, a, b),
+                  0.05 * std::sqrt(length * product(result.values, b, b)));
+    }
+  }
+}
+
+TEST_F(Quantiser, EverySeedHasItsOwnRotation) {
+  Quantisation tensor = every_version(64).front();
+  const std::vector<float> values = random_values(elements_of(tensor), 7);
+  tensor.rotation = 1;
+  const Quantised one = run(tensor, values), again = run(tensor, values);
+  tensor.rotation = 2;
+  const Quantised two = run(tensor, values);
+  EXPECT_EQ(one.encoded, again.encoded);
+  EXPECT_NE(one.encoded, two.encoded);
+}
+
+TEST_F(Quantiser, AnyOrderOfWarpsGivesTheSame) {
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    const RandomWarpOrder order(seed);
+    for (int rows_of_scale : {0, 64, 128}) {
+      Quantisation tensor = every_version(150).front();
+      tensor.rows_of_scale = rows_of_scale, tensor.heads_of_scale = 2;
+      expect_exact(tensor, random_values(elements_of(tensor), 8));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace flashbook::testing

@@ -1,0 +1,364 @@
+#!/usr/bin/env python3
+"""The parts of grading, each by itself: the gate, the sandbox, what is found in a submission, points, reports, speed, the package."""
+import json
+import os
+import sys
+import tempfile
+import time
+import unittest
+import zipfile
+from pathlib import Path
+from unittest import mock
+
+COURSE = Path(__file__).resolve().parents[2] / "course"
+sys.path.insert(0, str(COURSE))
+
+import gate  # noqa: E402
+import grade  # noqa: E402
+import gtest  # noqa: E402
+import judge  # noqa: E402
+import manifest  # noqa: E402
+import package  # noqa: E402
+import report  # noqa: E402
+import speed  # noqa: E402
+import submission  # noqa: E402
+from regions import Fault  # noqa: E402
+from sandbox import Limits, Sandbox, printable  # noqa: E402
+
+
+def exercise(**change):
+    tests = [manifest.Test("A.Worked", "worked before", 0), manifest.Test("A.One", "one", 6), manifest.Test("A.Two", "two", 4, hidden=True)]
+    return manifest.Exercise(**{"id": "ch01-a", "title": "a", "kind": "write", "file": "chapters/01_one/a.cuh", "hint": "Think.",
+                                "needs": [], "chapter": "01_one", "tests": tests, **change})
+
+
+def result(*passed, **change):
+    """A result of exercise() in which the tests named have passed."""
+    e = exercise(**change)
+    verdicts = {t.name: gtest.Verdict(True) if t.name in passed else gtest.Verdict(False, f"{t.name} is wrong") for t in e.tests}
+    return grade.Result(e, verdicts=verdicts)
+
+
+def graded(*results):
+    return grade.Grade(list(results), seed=5, missing=[], seconds=12.3)
+
+
+class Gate(unittest.TestCase):
+    def objection(self, text):
+        return "; ".join(f"{line}: {why}" for line, why in gate.objections(text.split("\n")))
+
+    def test_lets_ordinary_code_through(self):
+        for text in ("for (int i = 0; i < n; ++i) { sum += a[i] % 7; }", "#pragma unroll\nfor (;;) {\n}", "  # pragma unroll 4", "#pragma unroll 1  // as it is", "int a = 1'000;",
+                     "const char* s = \"} #include asm\";  // system(\"x\") }", "char c = '{'; char q = '\\'';", "/* } \n #define */ x = y;",
+                     "auto f = [](float a) { return __expf(a); };", "external = device_id + opened;", ""):
+            self.assertEqual(self.objection(text), "", text)
+
+    def test_directives(self):
+        for text in ("#include <x>", "  #  define X", "%:include <x>", "#pragma once", "#line 1", "/* */ #undef X", "x; # pragma unroll"):
+            self.assertIn("a directive has no place", self.objection(text), text)
+
+    def test_the_end_of_the_region_is_not_left(self):
+        self.assertEqual(self.objection("a;\n} int b() {"), "2: a '}' closes nothing that the region opens")
+        self.assertEqual(self.objection("if (a) {\n  b;"), "1: a '{' that the region does not close")
+        self.assertIn("closes nothing", self.objection("(]"))
+        self.assertIn("write { and }", self.objection("%> int b() <%"))
+        self.assertIn("a comment that does not end", self.objection("/* a"))
+        self.assertIn("may not end with a backslash", self.objection("a; // \\\nb;"))
+
+    def test_words(self):
+        for word in ("asm", "extern", "system", "exit", "fopen", "filesystem", "observed", "sim", "_Pragma", "testing"):
+            self.assertIn(f"'{word}'", self.objection(f"  x = {word}(1);"), word)
+
+    def test_other_ways_to_spell(self):
+        self.assertIn("raw string", self.objection('auto s = R"(})";'))
+        self.assertNotEqual(self.objection("\\u0061sm(1);"), "")
+        self.assertNotEqual(self.objection("sys\\\ntem(1);"), "")
+
+
+@unittest.skipIf(os.name != "posix" or not Path("/proc/self").exists(), "the sandbox is Linux's")
+class ASandbox(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name) / "own"
+        self.secret = Path(folder.name) / "secret"
+        Path(folder.name).chmod(0o711)
+        self.folder.mkdir()
+        self.secret.mkdir(0o700)
+        (self.secret / "answer").write_text("42\n")
+        self.sandbox = Sandbox(hidden=[self.secret])
+
+    def run_shell(self, script, **limits):
+        return self.sandbox.run(["sh", "-c", script], self.folder, Limits(**limits))
+
+    def test_runs_in_its_folder_with_an_environment_of_its_own(self):
+        with mock.patch.dict(os.environ, {"TOKEN": "secret"}):
+            outcome = self.run_shell('pwd; echo "[$TOKEN]"; echo x > file; exit 3')
+        self.assertEqual((outcome.code, outcome.output), (3, f"{self.folder.resolve()}\n[]\n"))
+        self.assertEqual((self.folder / "file").read_text(), "x\n")
+
+    def test_time(self):
+        start = time.monotonic()
+        outcome = self.run_shell("sleep 30 & sleep 30", seconds=0.5)
+        self.assertLess(time.monotonic() - start, 10)
+        self.assertIn("a loop that never ends?", outcome.trouble)
+
+    def test_memory(self):
+        script = "head -c 900000000 /dev/zero | tail -c 900000000 > /dev/null"  # tail keeps what may be the end
+        self.assertIn("more than 128 MB of memory", self.run_shell(script, memory=128 << 20, seconds=20).trouble)
+
+    def test_output(self):
+        outcome = self.run_shell("head -c 1000000 /dev/zero | tr '\\0' a", output=1000)
+        self.assertEqual((outcome.output, outcome.trouble), ("a" * 1000, ""))
+
+    def test_a_file_that_grows(self):
+        self.run_shell("head -c 100000 /dev/zero > big", file=1000)
+        self.assertLessEqual((self.folder / "big").stat().st_size, 1000)
+
+    def test_processes(self):
+        outcome = self.run_shell("for i in $(seq 40); do sleep 3 & done; echo done", processes=20, seconds=5)
+        self.assertNotEqual(outcome.output, "done\n")
+
+    def test_a_crash_has_a_name(self):
+        self.assertIn("it crashed (SIGSEGV", self.run_shell("kill -SEGV $$").trouble)
+        self.assertEqual(self.run_shell("exit 1").trouble, "")
+
+    def test_nothing_is_left_running(self):
+        self.run_shell("(setsid sleep 4321 &) ; true")
+        lines = [p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if p.exists()]
+        self.assertFalse([line for line in lines if b"4321" in line] if self.sandbox.lends or self.sandbox.mounts else [])
+
+    def test_what_is_hidden_cannot_be_read_and_nothing_else_be_written(self):
+        if not self.sandbox.mounts:
+            self.skipTest("no mounts here: " + "; ".join(self.sandbox.missing))
+        outcome = self.run_shell(f"cat {self.secret}/answer; for d in / /tmp /var/tmp /dev/shm {self.folder.parent}; do touch $d/flashbook-x "
+                                 "&& echo wrote $d; done; cat /proc/net/dev | grep -c :")
+        self.assertNotIn("42", outcome.output)
+        self.assertNotIn("wrote", outcome.output)
+        self.assertEqual(outcome.output.splitlines()[-1], "1")  # the loopback, and no network
+
+    def test_a_grader_that_is_root_and_cannot_lend_refuses(self):
+        with mock.patch("os.geteuid", return_value=0), mock.patch("sandbox.succeeds", return_value=False):
+            with self.assertRaisesRegex(Fault, "would run as root"):
+                Sandbox()
+
+    def test_without_unshare_it_says_what_is_missing(self):
+        with mock.patch("sandbox.SPACES", ["--no-such-option"]), mock.patch.object(Sandbox, "run", return_value=mock.Mock(code=1)):
+            self.assertIn("the network is within reach", "; ".join(Sandbox().missing))
+
+    def test_what_is_printed_cannot_rewrite_a_terminal(self):
+        self.assertEqual(printable("a\x1b[2Jb\r\x00\n\tä"), "a[2Jb\n\tä")
+
+
+class Submission(unittest.TestCase):
+    TEXT = "// BEGIN EXERCISE ch01-a: a\nmine\n// END EXERCISE ch01-a\n"
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name) / "handed-in"
+
+    def write(self, name, text=TEXT):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def answers(self):
+        return submission.answers(self.folder, [exercise()])
+
+    def test_a_tree_or_the_file_alone(self):
+        for name in ("chapters/01_one/a.cuh", "my-course/chapters/01_one/a.cuh", "a.cuh", "stuff/a.cuh"):
+            with self.subTest(name):
+                path = self.write(name)
+                found, missing = self.answers()
+                self.assertEqual((found["ch01-a"].lines, missing), (["mine"], {}))
+                path.unlink()
+
+    def test_the_place_in_the_tree_wins(self):
+        self.write("a.cuh", self.TEXT.replace("mine", "other"))
+        self.write("chapters/01_one/a.cuh")
+        self.assertEqual(self.answers()[0]["ch01-a"].lines, ["mine"])
+
+    def test_says_why_there_is_nothing(self):
+        self.folder.mkdir()
+        self.assertIn("a.cuh was not handed in", self.answers()[1]["ch01-a"])
+        self.write("one/a.cuh")
+        self.write("two/a.cuh")
+        self.assertIn("more than once: one/a.cuh, two/a.cuh", self.answers()[1]["ch01-a"])
+        (self.folder / "two/a.cuh").unlink()
+        self.write("one/a.cuh", "nothing")
+        self.assertIn("has no lines '// BEGIN EXERCISE ch01-a'", self.answers()[1]["ch01-a"])
+        self.write("one/a.cuh", "// BEGIN EXERCISE ch01-a: a\n")
+        self.assertIn("never ends", self.answers()[1]["ch01-a"])
+        with self.assertRaisesRegex(Fault, "is no folder"):
+            submission.answers(self.folder / "one/a.cuh", [exercise()])
+
+    def test_links_pipes_and_large_files_are_not_opened(self):
+        other = self.folder.parent / "other"
+        other.mkdir()
+        (other / "a.cuh").write_text(self.TEXT)
+        self.folder.mkdir()
+        (self.folder / "a.cuh").symlink_to(other / "a.cuh")
+        (self.folder / "chapters").symlink_to(other)
+        os.mkfifo(self.folder / "b.cuh")
+        self.assertIn("was not handed in", self.answers()[1]["ch01-a"])
+        (self.folder / "a.cuh").unlink()
+        self.write("a.cuh", self.TEXT + " " * submission.LARGEST)
+        self.assertIn("was not handed in", self.answers()[1]["ch01-a"])
+
+
+class Points(unittest.TestCase):
+    def test_of_each_test(self):
+        self.assertEqual(result("A.Worked", "A.One", "A.Two").points, 10)
+        self.assertEqual(result("A.Worked", "A.One").points, 6)
+        self.assertTrue(result("A.Worked", "A.One", "A.Two").is_right)
+        self.assertFalse(result("A.Worked", "A.One").is_right)
+
+    def test_a_guard_that_fails_takes_all(self):
+        self.assertEqual(result("A.One", "A.Two").points, 0)
+
+    def test_nothing_is_right_that_could_not_be_tested(self):
+        broken = grade.Result(exercise(), "it does not compile")
+        self.assertEqual((broken.points, broken.is_right), (0, False))
+
+
+class Judging(unittest.TestCase):
+    def test_a_record_is_a_plain_file(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            (folder / "plain").write_bytes(b"abc")
+            (folder / "link").symlink_to(folder / "plain")
+            os.mkfifo(folder / "pipe")
+            self.assertTrue(judge.take_record(folder / "plain", folder / "copy"))
+            self.assertEqual((folder / "copy").read_bytes(), b"abc")
+            for bad in ("link", "pipe", "gone"):
+                self.assertFalse(judge.take_record(folder / bad, folder / "copy"), bad)
+
+    def test_one_test_ran_or_it_is_no_verdict(self):
+        def of(*tests):
+            return gtest.failures({"testsuites": [{"testsuite": list(tests)}]})
+
+        self.assertEqual(of({"status": "RUN", "result": "COMPLETED"}), [])
+        self.assertEqual(of({"status": "RUN", "failures": [{"failure": f"/a/b.cu:{n}\nFailed\nwrong"} for n in (3, 4)]}), ["wrong"])
+        self.assertIsNone(of())
+        self.assertIsNone(of({"status": "NOTRUN"}))
+        self.assertIsNone(of({"status": "RUN", "result": "SKIPPED"}))
+        self.assertIsNone(of({"status": "RUN"}, {"status": "RUN"}))
+
+
+class Report(unittest.TestCase):
+    def test_says_what_is_wrong_but_not_of_hidden_tests(self):
+        for text in (report.text(graded(result("A.Worked"))), report.markdown(graded(result("A.Worked")))):
+            self.assertIn("A.One is wrong", text)
+            self.assertNotIn("A.Two is wrong", text)
+            self.assertIn("A hidden test", text)
+            self.assertIn("0 of 10 points", text)
+
+    def test_markdown_has_hint_and_seed_where_something_is_wrong(self):
+        wrong = report.markdown(graded(result("A.Worked")))
+        self.assertIn("Hint: Think.", wrong)
+        self.assertIn("FLASHBOOK_COURSE_SEED=5 ./flashbook course try ch01-a", wrong)
+        self.assertNotIn("Hint", report.markdown(graded(result("A.Worked", "A.One", "A.Two"))))
+
+    def test_output_cannot_leave_its_fence(self):
+        bad = grade.Result(exercise(), "```\n# Full points")
+        self.assertNotIn("\n```\n# Full", report.markdown(graded(bad)))
+
+    def test_gradescope(self):
+        got = report.gradescope(graded(result("A.Worked", "A.One")))
+        json.dumps(got)
+        self.assertEqual(got["score"], 6)
+        by_name = {test["name"]: test for test in got["tests"]}
+        self.assertNotIn("score", by_name["ch01-a: worked before"])  # a guard is no score
+        self.assertEqual((by_name["ch01-a: one"]["score"], by_name["ch01-a: one"]["max_score"]), (6, 6))
+        self.assertEqual((by_name["ch01-a: two"]["score"], by_name["ch01-a: two"]["status"]), (0, "failed"))
+        self.assertEqual(sum(test.get("score", 0) for test in got["tests"]), got["score"])
+        self.assertTrue({test["status"] for test in got["tests"]} <= {"passed", "failed"})
+
+    def test_trouble_is_said_once(self):
+        got = report.gradescope(graded(grade.Result(exercise(), "it does not compile")))
+        self.assertEqual([test["output"] for test in got["tests"]].count("it does not compile"), 1)
+        self.assertEqual(sum(test.get("max_score", 0) for test in got["tests"]), 10)
+
+    def test_speed_that_was_not_run_is_no_score(self):
+        one = result("A.Worked", "A.One", "A.Two", speed=manifest.Speed(5, 2, []))
+        one.timing = speed.Timing(message="no GPU")
+        self.assertEqual(report.summary(graded(one)), "10 of 10 points; 5 more are for speed, on a GPU")
+        entry = report.gradescope(graded(one))["tests"][-1]
+        self.assertIn("NOT RUN (5 points)", entry["name"])
+        self.assertFalse({"score", "status"} & set(entry))
+        one.timing = speed.Timing(2.5, True, "slow")
+        self.assertEqual(report.summary(graded(one)), "12.5 of 15 points")
+
+
+class Speed(unittest.TestCase):
+    def test_points(self):
+        self.assertEqual([speed.points_for(ratio, 10) for ratio in (0.9, 1.2, 2.4, 9.9, 10, 50)], [10, 10, 5, 1.2, 0, 0])
+
+    def test_takes_turns_and_the_least(self):
+        order, times = [], {"a": iter([3.0, 1.0, 2.0]), "b": iter([5.0, 6.0, 4.0])}
+
+        def measure(name):
+            order.append(name)
+            return next(times[name])
+
+        self.assertEqual(speed.in_turn(lambda: measure("a"), lambda: measure("b"), 3), (1.0, 4.0))
+        self.assertEqual("".join(order), "ababab")
+        self.assertIsNone(speed.in_turn(lambda: 1.0, lambda: None, 3))
+
+    def test_too_good_is_for_a_person(self):
+        self.assertEqual(speed.verdict((1.0, 1.1), 8).points, 8)
+        self.assertEqual(speed.verdict((1.0, 0.3), 8).points, 0)
+        self.assertIn("a person", speed.verdict((1.0, 0.3), 8).message)
+        self.assertEqual(speed.verdict(None, 8).points, 0)
+
+    def test_without_a_gpu_or_a_right_answer_nothing_is_timed(self):
+        one = result("A.Worked", "A.One", "A.Two", speed=manifest.Speed(5, 2, []))
+        with mock.patch("speed.has_gpu", return_value=False):
+            self.assertFalse(speed.grade(None, one, None).was_run)
+        with mock.patch("speed.has_gpu", return_value=True):
+            timing = speed.grade(None, result("A.Worked", speed=manifest.Speed(5, 2, [])), None)
+        self.assertEqual((timing.points, timing.was_run, timing.message), (0, True, "Only what is right is timed."))
+
+    def test_reads_a_program_s_report(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "report.json"
+            file.write_text('{"steps": [{"step": 2, "seconds": 0.25}]}')
+            self.assertEqual(speed.time_of(file), 0.25)
+            file.write_text('{"steps": []}')
+            self.assertIsNone(speed.time_of(file))
+            self.assertIsNone(speed.time_of(Path(folder) / "gone"))
+
+
+class Package(unittest.TestCase):
+    def test_has_scripts_tests_and_what_grading_takes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "autograder.zip"
+            ids = package.write(manifest.ROOT, out, ["01"])
+            self.assertTrue(ids and all(id.startswith("ch01-") for id in ids))
+            with zipfile.ZipFile(out) as archive:
+                names = set(archive.namelist())
+                self.assertIn("course/grade.py 01 ", archive.read("run_autograder").decode().replace("/autograder/submission ", ""))
+                cmake = archive.read("flashbook/CMakeLists.txt").decode()
+                for script in ("setup.sh", "run_autograder"):
+                    self.assertEqual(archive.getinfo(script).external_attr >> 16 & 0o777, 0o755)
+        self.assertNotIn("add_subdirectory(bench)", cmake)
+        for name in ("course/grade.py", "course/student.md", "tests/exercises/hidden/ch01-scores.cu", "chapters/01_naive_attention/textbook.cuh"):
+            self.assertIn(f"flashbook/{name}", names)
+        self.assertFalse([name for name in names if name.startswith(("flashbook/docs/", "flashbook/bench/"))])
+
+    def test_is_the_same_each_time(self):
+        with tempfile.TemporaryDirectory() as folder:
+            one, two = Path(folder) / "1.zip", Path(folder) / "2.zip"
+            package.write(manifest.ROOT, one, [])
+            package.write(manifest.ROOT, two, [])
+            self.assertEqual(one.read_bytes(), two.read_bytes())
+
+    def test_an_unknown_chapter(self):
+        with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(Fault, "chapter 99 has no exercises"):
+            package.write(manifest.ROOT, Path(folder) / "a.zip", ["99"])
+
+
+if __name__ == "__main__":
+    unittest.main()

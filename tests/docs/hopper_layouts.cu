@@ -1,0 +1,236 @@
+/// \file
+/// What chapter 5's drawings and its table of phases show, as the code has it: JSON on stdout, which
+/// hopper_figures.py keeps in docs/figures. Layouts are those of common/ptx; what WGMMA reads and how the
+/// ring's barriers go from phase to phase is what the simulator sees while the chapter's own functions run.
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chapters/05_flash_attention_3/ring.cuh"
+#include "common/device/device.h"
+#include "common/device/launch.h"
+#include "common/device/tensor_map.h"
+#include "common/simulator/observer.h"
+
+namespace flashbook {
+namespace {
+
+using namespace flash3;
+using Element = __nv_bfloat16;
+
+/// Shared memory of the products: tiles as at d = 128.
+constexpr int kHeadDim = 128, kKeys = 128;
+struct Products {
+  Tile<Element, kRowsOfWarpgroup, kHeadDim> q;
+  Tile<Element, kKeys, kHeadDim> k, v;
+};
+
+/// Scores and values of one tile of keys, as every step issues them.
+__global__ void products() {
+  Products& shared = *dynamic_shared<Products>();
+  float scores[kKeys / 2] = {}, output[kHeadDim / 2] = {};
+  Probabilities<kKeys> p = {};
+  wgmma_fence();
+  issue_scores<Element, kHeadDim, kKeys>(scores, rows_descriptor(shared.q), rows_descriptor(shared.k));
+  issue_values<Element, kHeadDim, kKeys>(output, p, values_descriptor(shared.v));
+  wgmma_wait<0>();
+}
+
+/// A ring of two slots, and small tiles: 8 KB.
+constexpr int kSlots = 2, kTiles = 3;
+using SmallRing = Ring<Element, 64, kPanel, kSlots>;
+using SmallTile = Tile<Element, 64, kPanel>;
+
+/// One thread streams, one warpgroup takes every tile and gives it back.
+__global__ void walk(const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map) {
+  SmallRing& ring = *dynamic_shared<SmallRing>();
+  if (threadIdx.x == 0) {
+    initialise(ring, 1);
+    fence_mbarrier_init();
+  }
+  __syncthreads();
+  Place<kSlots> place;
+  if (threadIdx.x == 0) stream<Unrecorded, true>(ring, place, k_map, v_map, kTiles, 0);
+  if (threadIdx.x < kWarpgroup) return;
+  for (int i = 0; i < 2 * kTiles; ++i) {
+    wait_full(ring, place);
+    __syncwarp();
+    release(ring, place);
+    place.advance();
+  }
+}
+
+/// Writes down the pieces of 16 bytes that each wgmma reads of K and of V, and tells on stdout what happens
+/// at the ring's barriers and how they stand after it.
+class Recorder : public sim::Observer {
+ public:
+  using Reads = std::map<uint32_t, std::vector<int>>;  // by the product's ticket: offsets in the tile
+  static inline Reads k_reads, v_reads;
+  static inline const unsigned char *keys = nullptr, *values = nullptr;  // the tensors in device memory
+
+  void block_begins(const sim::Block& block) override {
+    shared_ = block.dynamic_shared;
+    const auto* ring = reinterpret_cast<const SmallRing*>(shared_);
+    for (int slot = 0; slot < kSlots; ++slot) {
+      const std::string index = "[" + std::to_string(slot) + "]";
+      barriers_[&ring->full[slot]] = {"full" + index, true, 1, 1};
+      barriers_[&ring->empty[slot]] = {"empty" + index, false, kWarpsOfWarpgroup, kWarpsOfWarpgroup};
+    }
+  }
+  void releases(int thread, const void* object) override {
+    Barrier* barrier = find(object);
+    if (!barrier) return;
+    --barrier->pending;
+    if (barrier->full) barrier->bytes += SmallTile::kBytes;
+    tell(barrier->full ? "producer announces"
+                       : "warp " + std::to_string(thread / 32 - kWarpsOfWarpgroup) + " gives back",
+         *barrier);
+  }
+  void completes(const void* object) override {
+    Barrier* barrier = find(object);
+    if (!barrier) return;
+    if (barrier->pending != 0 || barrier->bytes != 0) std::abort();  // the count here is not the simulator's
+    ++barrier->phase;
+    barrier->pending = barrier->arrivals;
+    tell("over", *barrier);
+  }
+  void acquires(int thread, const void* object) override {
+    Barrier* barrier = find(object);
+    if (!barrier) return;
+    if (thread == 0) tell("producer passes", *barrier);
+    // Of the consumer's threads, the first.
+    if (thread >= kWarpgroup && barrier->passed != barrier->phase) tell("consumer passes", *barrier);
+    barrier->passed = barrier->phase;
+  }
+  uint32_t begins_async(const void*) override { return ++tickets_; }
+  void touches_async(int, const void* object, uint32_t ticket, const sim::Touched& touched) override {
+    if (touched.instruction != std::string_view("wgmma")) {
+      loading_ = find(object);
+      return;
+    }
+    const auto offset = std::size_t(static_cast<const unsigned char*>(touched.address) - shared_);
+    if (offset >= offsetof(Products, v))
+      v_reads[ticket].push_back(int(offset - offsetof(Products, v)));
+    else if (offset >= offsetof(Products, k))
+      k_reads[ticket].push_back(int(offset - offsetof(Products, k)));
+  }
+  void streams(const sim::Touched& touched) override {
+    const auto* row = static_cast<const unsigned char*>(touched.address);
+    const bool is_key = row >= keys && row < keys + kTiles * SmallTile::kBytes;
+    loading_->tile =
+        (is_key ? "K" : "V") + std::to_string((row - (is_key ? keys : values)) / SmallTile::kBytes);
+  }
+  void arrives_async(const void* object, uint32_t) override { find(object)->bytes -= SmallTile::kBytes; }
+
+  void block_ends() override {}
+  void touches(int, const sim::Touched&) override {}
+  void lands(int, const sim::Touched&) override {}
+  void converges(int, uint32_t) override {}
+  void joins(int, uint32_t) override {}
+  void fences_proxy(int) override {}
+  void knows_async_done(int, const void*, uint32_t) override {}
+
+ private:
+  struct Barrier {
+    std::string name;
+    bool full;  ///< or of emptiness
+    int arrivals, pending, phase = 0;
+    long bytes = 0;
+    int passed = 0;         ///< the phase in which somebody last passed
+    std::string tile = "";  ///< that is on its way, or has come
+  };
+
+  Barrier* find(const void* object) {
+    const auto found = barriers_.find(object);
+    return found == barriers_.end() ? nullptr : &found->second;
+  }
+  void tell(const std::string& what, const Barrier& at) {
+    std::printf("%s\n  {\"what\": \"%s\", \"barrier\": \"%s\", \"tile\": \"%s\"", told_++ ? "," : "",
+                what.c_str(), at.name.c_str(), at.tile.c_str());
+    for (const auto& [object, barrier] : barriers_)
+      std::printf(", \"%s\": [%d, %d, %ld]", barrier.name.c_str(), barrier.phase, barrier.pending,
+                  barrier.bytes);
+    std::printf("}");
+  }
+
+  const unsigned char* shared_ = nullptr;
+  std::map<const void*, Barrier> barriers_;
+  Barrier* loading_ = nullptr;  ///< whose load the rows are of
+  uint32_t tickets_ = 0;
+  int told_ = 0;
+};
+
+struct Watcher : sim::Watcher {
+  std::unique_ptr<sim::Observer> make_observer() override { return std::make_unique<Recorder>(); }
+  void grid_begins(const sim::Launch&) override {}
+  std::string grid_ends() override { return ""; }
+};
+
+CUtensorMap map_of(const device::Buffer& tensor) {
+  return device::tensor_map({.dtype = DType::bf16,
+                             .base = tensor.data(),
+                             .size = {kPanel, kTiles * 64, 1, 1},
+                             .stride = {kPanelRowBytes, kPanelRowBytes, kTiles * SmallTile::kBytes},
+                             .box = {kPanel, 64, 1, 1},
+                             .swizzle = Swizzle::b128});
+}
+
+void print(const std::vector<int>& numbers) {
+  for (std::size_t i = 0; i < numbers.size(); ++i) std::printf("%s%d", i ? ", " : "[", numbers[i]);
+  std::printf("]");
+}
+
+/// Rows and columns of what each thread holds, one after the other.
+template <typename PlaceOf>
+void print_places(const char* name, PlaceOf place_of) {
+  std::vector<int> numbers;
+  for (int thread = 0; thread < kWarpgroup; ++thread)
+    for (int i = 0; i < WgmmaM64<kKeys>::kElementsA16; ++i) {
+      const MatrixPlace place = place_of(thread, i);
+      numbers.insert(numbers.end(), {place.row, place.column});
+    }
+  std::printf("\"%s\": ", name);
+  print(numbers);
+  std::printf(",\n");
+}
+
+void print_reads(const char* name, const Recorder::Reads& reads) {
+  std::printf("\"%s\": [", name);
+  const char* before = "\n  ";
+  for (const auto& [ticket, offsets] : reads) {
+    std::printf("%s", before);
+    print(offsets);
+    before = ",\n  ";
+  }
+  std::printf("],\n");
+}
+
+void run() {
+  sim::options() = {.os_threads = 1, .seed = 0, .async = sim::Async::lazy};
+  Watcher watcher;
+  sim::watcher = &watcher;
+  device::launch(products, dim3(1), dim3(kWarpgroup), sizeof(Products), device::Stream{});
+  std::printf("{\n");
+  print_places("d", [](int thread, int i) { return WgmmaM64<kKeys>::d(thread, i); });
+  print_places("a", [](int thread, int i) { return WgmmaM64<kKeys>::a16(thread, i); });
+  print_reads("k", Recorder::k_reads);
+  print_reads("v", Recorder::v_reads);
+  const device::Buffer k(device::Place::device, kTiles * SmallTile::kBytes),
+      v(device::Place::device, kTiles * SmallTile::kBytes);
+  Recorder::keys = static_cast<const unsigned char*>(k.data());
+  Recorder::values = static_cast<const unsigned char*>(v.data());
+  std::printf("\"ring\": [");
+  device::launch(walk, dim3(1), dim3(2 * kWarpgroup), sizeof(SmallRing), device::Stream{}, map_of(k),
+                 map_of(v));
+  std::printf("]\n}\n");
+}
+
+}  // namespace
+}  // namespace flashbook
+
+int main() { flashbook::run(); }

@@ -1,0 +1,22 @@
+// Not handed out: what these tests ask is in their names, which students see, and no more.
+#include "tests/exercises/ch02-blocks.cpp"
+
+namespace flashbook::testing {
+namespace {
+
+TEST(RowInBlocks, WhoseMaximumIsInTheLastBlock) {
+  for (int keys : {17, 33, 40, 64}) {
+    std::vector<float> scores = random_numbers(std::size_t(keys), 6);
+    scores.back() = 5;
+    expect_row(attention_row_in_blocks, scores);
+  }
+}
+
+TEST(RowInBlocks, OfScoresFarBelowZero) {
+  std::vector<float> scores = rising(70);
+  for (float& score : scores) score -= 300;
+  expect_row(attention_row_in_blocks, scores);
+}
+
+}  // namespace
+}  // namespace flashbook::testing
