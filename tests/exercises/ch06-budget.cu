@@ -8,7 +8,7 @@ namespace {
 using namespace fp8;
 
 struct Cut : Fast<192, 2, 128, false> {
-  static constexpr int kKeySlots = 3;
+  static constexpr int kKeySlots = 3, kRawSlots = 2, kTurnedSlots = 3;
   static constexpr bool kStoreByTma = false;
 };
 using OurShared = Shared<Cut>;
