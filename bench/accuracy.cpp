@@ -47,20 +47,21 @@ struct Variant {
   const Chapter* chapter;  ///< null: on the host, while the truth is computed
   int step;
   Scaling scaling = Scaling::tensor;
-  bool rotated = false;
+  bool rotated = false, promoted = false;
   DType dtype = chapter == &kFp8 ? DType::e4m3 : DType::f16;
 };
 const Variant kVariants[] = {
     {"rounded", "FP64 on rounded inputs", nullptr, 0},
     {"plain", "plain attention, S and P rounded", nullptr, 0},
     {"ch05/step5", "chapter 5", &kFlashAttention3, 5},
-    {"plain", "plain attention, P rounded after its division", nullptr, 0, Scaling::tensor, false,
+    {"plain", "plain attention, P rounded after its division", nullptr, 0, Scaling::tensor, false, false,
      DType::e4m3},
     {"ch06/step1_tensor", "a scale per tensor, P up to 1", &kFp8, 1},
     {"ch06/step3_tensor", "a scale per tensor, P up to 256", &kFp8, 3},
     {"ch06/step3_block", "block scales", &kFp8, 3, Scaling::block},
     {"ch06/step4_tensor", "a scale per tensor, rotated", &kFp8, 4, Scaling::tensor, true},
     {"ch06/step4_block", "block scales, rotated", &kFp8, 4, Scaling::block, true},
+    {"ch06/promoted_block", "the same, sums promoted", &kFp8, 4, Scaling::block, true, true},
     {"ch06/step5_tensor", "step 5: a scale per tensor, P up to 64", &kFp8, 5},
     {"ch06/step5_rotated", "step 5: the same, rotated", &kFp8, 5, Scaling::tensor, true},
 };
@@ -185,7 +186,10 @@ Result run(const Variant& variant, const Problem& problem) {
     tensors.k = to.k, tensors.k_scale = to.k_scale;
     tensors.v = to.v, tensors.v_scale = to.v_scale;
   }
-  result.seconds = seconds_of([&] { variant.chapter->attention(shape, tensors, nullptr, variant.step); });
+  result.seconds = seconds_of([&] {
+    variant.promoted ? attention_promoted(shape, tensors, nullptr)
+                     : variant.chapter->attention(shape, tensors, nullptr, variant.step);
+  });
   std::vector<std::byte> bytes(o.bytes());
   o.download(bytes);
   const std::vector<float> all = decode(output_type(shape.dtype), bytes);

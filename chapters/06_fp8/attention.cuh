@@ -107,6 +107,13 @@ struct Consumer {
     return softmax<kMasked, kLazy, Config::kOffset, Config::kBlockScales>(scores, rows, correction, scale);
   }
 
+  /// Nothing is summed yet.
+  __device__ __forceinline__ void begin_rows() {
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
+    rows = Rows::none();
+  }
+
   /// The first scores of a tile of queries.
   __device__ __forceinline__ void begin(int tile) {
     const TileScale scale = scale_of(tile);
@@ -117,9 +124,7 @@ struct Consumer {
     wgmma_pin(scores);
     scores_done(tile);
     if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
-#pragma unroll
-    for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
-    rows = Rows::none();
+    begin_rows();
     float correction[2];
     to_probabilities<true, false>(correction, scale);
     round_probabilities(p, scores);
@@ -176,8 +181,43 @@ struct Consumer {
     values_done();
   }
 
+  // The tensor cores keep some 14 bits of a sum (arXiv 2411.10958). Promotion takes sums out of them before
+  // they have grown.
+
+  /// A tile of keys whose values are summed from 0 and then added to the output, in float32. Nothing
+  /// overlaps: the sums take the registers that the next scores would.
+  __device__ __forceinline__ void step_promoted(int tile) {
+    const TileScale scale = scale_of(tile);
+    wait_full(shared.keys, key);
+    wgmma_fence();
+    issue_next_scores();
+    wgmma_wait<0>();
+    wgmma_pin(scores);
+    scores_done(tile);
+    if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
+    float correction[2], sums[kHeadDim / 2];
+    to_probabilities<true, false>(correction, scale);
+    round_probabilities(p, scores);
+    rescale_rows(output, correction);
+    wait_full(shared.turned, value);
+    wgmma_fence();
+    issue_values<kHeadDim, kKeys, false>(sums, p,
+                                         wgmma_advance(values, value.slot * sizeof(shared.turned.tile[0])));
+    wgmma_wait<0>();
+    wgmma_pin(sums);
+    values_done();
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 2; ++i) output[i] += sums[i];
+  }
+
   /// One tile of queries, whose last one sees `key_tiles` tiles of keys.
   __device__ __forceinline__ void attend(int key_tiles) {
+    if constexpr (Config::kPromote) {
+      begin_rows();
+#pragma unroll 1
+      for (int tile = key_tiles - 1; tile >= 0; --tile) step_promoted(tile);
+      return;
+    }
     begin(key_tiles - 1);
     int tile = key_tiles - 2;
     if constexpr (Config::kCausal && Config::kSplitLoops) {

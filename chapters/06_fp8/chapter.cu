@@ -2,6 +2,7 @@
 #include "chapters/06_fp8/launch.cuh"
 #include "chapters/06_fp8/quantise.h"
 #include "common/attention/cost.h"
+#include "common/attention/error.h"
 #include "common/device/dispatch.h"
 
 namespace flashbook {
@@ -107,6 +108,13 @@ const Chapter kFp8 = {
     .attention = attention,
     .preface = nullptr,
 };
+
+void attention_promoted(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  if (shape.head_dim == 256)
+    throw InputError("promoted sums take registers that head_dim 256 does not leave: choose 64 or 128");
+  shape.head_dim == 64 ? run<Promoted<64>>(shape, tensors, stream)
+                       : run<Promoted<128>>(shape, tensors, stream);
+}
 
 void quantise_fp8(const Shape& shape, DType from, const void* q, const void* k, const void* v,
                   const Quantised& to, bool incoherent, uint32_t seed, device::Stream stream) {

@@ -19,4 +19,8 @@ struct Quantised {
 void quantise_fp8(const Shape& shape, DType from, const void* q, const void* k, const void* v,
                   const Quantised& to, bool incoherent, uint32_t seed, device::Stream stream);
 
+/// Step 4 with its sums promoted to float32 after each tile of keys: slower, for the study of accuracy.
+/// Throws InputError at head_dim 256, where a thread has no registers for it.
+void attention_promoted(const Shape& shape, const Tensors& tensors, device::Stream stream);
+
 }  // namespace flashbook

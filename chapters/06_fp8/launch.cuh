@@ -125,6 +125,12 @@ struct BlockScaled : Overlapped<kHeadDim> {
   static constexpr bool kBlockScales = true;
 };
 
+/// Step 4 with promoted sums. Not for d = 256, where O alone takes 128 registers and sums would take as many.
+template <int kHeadDim>
+struct Promoted : BlockScaled<kHeadDim> {
+  static constexpr bool kPromote = true, kPingpong = false;
+};
+
 /// Step 5 for long sequences of head_dim 128. A third consumer fills waits of the other two, and shares their
 /// keys and values; so the transposers have a third less to do. Its registers come from narrower tiles, and
 /// from Q, which stays in shared memory. Of short sequences, 192 queries a block leave too few blocks.

@@ -18,6 +18,7 @@
 //| | | `kOverlap` | the next tile's scores over this tile's values, chapter 5's step 4 |
 //| | | `kOffset` | P times 2^8, so that e4m3's range is used (`softmax.cuh`) |
 //| | 3, 4 | `kBlockScales` | a scale for each tile of Q, K and V |
+//| | | `kPromote` | sums leave the tensor cores after each tile of keys; for the study of accuracy only (`attention.cuh`) |
 //| | 5 | `kSchedule`, `kSplitLoops`, `kLazy`, `kStoreByTma`, `kPingpong` | chapter 5's step 5 |
 //|
 //| **Budget**, bytes and registers of a consumer's thread:
@@ -68,6 +69,7 @@ struct Fast {
   static constexpr bool kMatrices = true;
   static constexpr bool kOverlap = true;
   static constexpr bool kBlockScales = false;
+  static constexpr bool kPromote = false;
   static constexpr bool kSplitLoops = true;
   static constexpr bool kPingpong = kHeadDim != 128;  // measured; see the chapter's page
   static constexpr bool kLazy = true;

@@ -1,5 +1,6 @@
 #include "chapters/05_flash_attention_3/chapter.h"
 #include "chapters/06_fp8/chapter.h"
+#include "common/attention/error.h"
 #include "tests/chapters/conformance.h"
 
 namespace flashbook::testing {
@@ -223,6 +224,26 @@ TEST_F(ChapterTest, LongSequences) {
       shape.seqlen_q = head_dim == 64 ? 1100 : 450, shape.seqlen_k = head_dim == 128 ? 2100 : 520;
       expect_right(shape, make_inputs(shape, InputKind::normal, 4));
     }
+}
+
+// The study's version: sums leave the tensor cores after each tile of keys.
+TEST_F(ChapterTest, PromotedSumsAreRight) {
+  Chapter promoted = kFp8;
+  promoted.attention = [](const Shape& shape, const Tensors& tensors, device::Stream stream, int) {
+    attention_promoted(shape, tensors, stream);
+  };
+  for (Scaling scaling : {Scaling::tensor, Scaling::block})
+    for (int head_dim : {64, 128})
+      for (bool causal : {false, true}) {
+        const Shape shape = shape_with(scaling, head_dim, causal);
+        SCOPED_TRACE(describe(shape));
+        const Inputs inputs = make_inputs(shape, InputKind::normal, 23);
+        const CheckResult result = check(shape, make_reference(shape, inputs, all_rows(shape)),
+                                         run_once(promoted, shape, inputs, 4));
+        EXPECT_TRUE(result.o.ok) << result.o.worst;
+        EXPECT_TRUE(result.lse.ok) << result.lse.worst;
+      }
+  EXPECT_THROW(attention_promoted(shape_with(Scaling::block, 256, false), {}, nullptr), InputError);
 }
 
 }  // namespace
