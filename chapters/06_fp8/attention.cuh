@@ -195,14 +195,14 @@ struct Consumer {
     wgmma_pin(scores);
     scores_done(tile);
     if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
-    float correction[2], sums[kHeadDim / 2];
+    float correction[2], sums[kHeadDim / 2] = {};
     to_probabilities<true, false>(correction, scale);
     round_probabilities(p, scores);
     rescale_rows(output, correction);
     wait_full(shared.turned, value);
+    wgmma_pin(sums);
     wgmma_fence();
-    issue_values<kHeadDim, kKeys, false>(sums, p,
-                                         wgmma_advance(values, value.slot * sizeof(shared.turned.tile[0])));
+    issue_values<kHeadDim, kKeys>(sums, p, wgmma_advance(values, value.slot * sizeof(shared.turned.tile[0])));
     wgmma_wait<0>();
     wgmma_pin(sums);
     values_done();

@@ -139,15 +139,14 @@ __device__ __forceinline__ void round_probabilities(uint32_t (&p)[kFloats / 16][
   // END SOLUTION ch06-order
 }
 
-/// Issues output += P V, as one group, or output = P V. `v` is transposed: its rows are columns of V.
-template <int kHeadDim, int kKeys, bool kAccumulate = true>
+/// Issues output += P V, as one group. `v` is transposed: its rows are columns of V.
+template <int kHeadDim, int kKeys>
 __device__ __forceinline__ void issue_values(float (&output)[kHeadDim / 2],
                                              const uint32_t (&p)[kKeys / kDepth][4], uint64_t v) {
 #pragma unroll
   for (int step = 0; step < kKeys / kDepth; ++step)
     wgmma<Element, kHeadDim>(output, p[step],
-                             wgmma_advance(v, Tile<kHeadDim, kKeys>::column_bytes(step * kDepth)),
-                             kAccumulate || step > 0);
+                             wgmma_advance(v, Tile<kHeadDim, kKeys>::column_bytes(step * kDepth)), true);
   wgmma_commit();
 }
 
