@@ -246,5 +246,7 @@ TEST_F(ChapterTest, PromotedSumsAreRight) {
   EXPECT_THROW(attention_promoted(shape_with(Scaling::block, 256, false), {}, nullptr), InputError);
 }
 
+TEST_F(ChapterTest, EveryLaunchGivesTheSameBits) { expect_same_bits(DType::e4m3); }
+
 }  // namespace
 }  // namespace flashbook::testing

@@ -57,6 +57,56 @@ inline void expect_right(const Shape& shape, const Inputs& inputs) {
   }
 }
 
+/// The last step gives the same bits in every launch. For kernels whose blocks take tiles by a counter, whose
+/// warpgroups take turns and whose tiles land when they do: none of it may show. On a GPU 10,000 launches, of
+/// more tiles than it has multiprocessors.
+inline void expect_same_bits(DType dtype) {
+  const bool gpu = device::machine() == device::Machine::gpu;
+  const int launches = gpu ? 1667 : 2, step = int(chapter_under_test.steps.size());
+  for (int head_dim : {64, 128, 256})
+    for (bool causal : {false, true}) {
+      const int heads = gpu ? 48 : 2;
+      const Shape shape{.batch = 1,
+                        .heads = heads,
+                        .kv_heads = heads,
+                        .seqlen_q = 449,
+                        .seqlen_k = 333,
+                        .head_dim = head_dim,
+                        .causal = causal,
+                        .dtype = dtype,
+                        .scale = default_scale(head_dim)};
+      SCOPED_TRACE(describe(shape));
+      const Inputs inputs = make_inputs(shape, InputKind::normal, 5);
+      const auto upload = [&](const std::vector<float>& values) {
+        const std::vector<std::byte> bytes = encode(shape.dtype, values);
+        device::Buffer buffer(device::Place::device, bytes.size());
+        buffer.upload(bytes);
+        return buffer;
+      };
+      const device::Buffer q = upload(inputs.q), k = upload(inputs.k), v = upload(inputs.v);
+      device::Buffer o(device::Place::device, shape.q_elements() * size_of(output_type(dtype)));
+      device::Buffer lse(device::Place::device, shape.q_rows() * sizeof(float));
+      device::Buffer workspace(device::Place::device, chapter_under_test.workspace_bytes(shape, step));
+      std::vector<std::byte> first, now(o.bytes() + lse.bytes());
+      for (int launch = 0; launch < launches; ++launch) {
+        o.poison();
+        lse.poison();
+        chapter_under_test.attention(shape,
+                                     {.q = q.data(),
+                                      .k = k.data(),
+                                      .v = v.data(),
+                                      .o = o.data(),
+                                      .lse = static_cast<float*>(lse.data()),
+                                      .workspace = workspace.data()},
+                                     nullptr, step);
+        o.download(std::span(now).first(o.bytes()));
+        lse.download(std::span(now).subspan(o.bytes()));
+        if (launch == 0) first = now;
+        ASSERT_TRUE(now == first) << "launch " << launch + 1;
+      }
+    }
+}
+
 // ---- shapes
 // ---------------------------------------------------------------------------------------------------------------------------
 
