@@ -186,8 +186,8 @@ def accuracy(measured, machine):
     if machine == "simulator":
         measured = load(RESULTS / "simulator")
     found = {}
-    for entry in measured.newest.values():
-        if entry.name.startswith("accuracy/") and not entry.skipped:
+    for entry in measured.history:  # in the order of the newest file
+        if entry.name.startswith("accuracy/") and not entry.skipped and measured.newest[entry.name] is entry:
             found.setdefault((entry.cell["who"], entry.cell["dtype"]), {})[entry.cell["kind"].split("/")[1]] = entry
     if not found:
         raise Refused("accuracy was never measured on this machine: ./flashbook accuracy does it, --no-cuda in the simulator")
