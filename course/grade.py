@@ -154,9 +154,7 @@ def grade(root, folder, exercises, seed, jobs):
     answers, missing = submission.answers(folder, exercises)
     with Grader(root, exercises, seed) as grader:
         results = grader.answers(answers, missing, jobs)
-        for result in results:
-            if result.exercise.speed:
-                result.timing = speed.grade(grader, result, answers.get(result.exercise.id))
+        speed.grade(grader, results, answers, jobs)
         return Grade(results, seed, grader.sandbox.missing, time.monotonic() - start)
 
 

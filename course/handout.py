@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Cuts the student's tree: python3 course/handout.py DIR. DIR is made, whole or not at all; exit code 2 if it cannot be."""
+"""Cuts the student's tree: python3 course/handout.py DIR [--solved]. DIR is made, whole or not at all; exit code 2 if it cannot be. Solved it is
+what a student hands in who has everything right."""
+import argparse
 import json
 import os
 import posixpath
@@ -54,10 +56,12 @@ TABLE = "<!-- exercises -->\n"
 
 
 def files_of_tree(root):
-    """Every file that is under version control or could be; every file if there is no git."""
-    listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
-    if listed.returncode == 0 and (root / ".git").exists():
+    """Every file that is under version control or could be; every file where there is none."""
+    if (root / ".git").exists():
+        listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+        if listed.returncode:
+            raise Fault(f"git cannot list the files of {root}: {listed.stderr.decode().strip()}")
         names = listed.stdout.decode().split("\0")
     else:
         names = (str(path.relative_to(root)) for path in root.rglob("*"))
@@ -138,12 +142,13 @@ def contents(root, name, exercises, solved=()):
     return HOUSE.sub("", text) if name.endswith("CMakeLists.txt") else text
 
 
-def write(root, target):
+def write(root, target, solved=False):
     """Writes the hand-out into the empty folder `target`."""
     exercises = manifest.load(root)
+    ids = [e.id for e in exercises] if solved else []
     for name in handed_out_files(root):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
-        (target / name).write_text(contents(root, name, exercises), encoding="utf-8")
+        (target / name).write_text(contents(root, name, exercises, ids), encoding="utf-8")
         shutil.copymode(root / name, target / name)
     (target / "README.md").write_text(readme(root, exercises), encoding="utf-8")
     for figure in figures_that_move(root):
@@ -151,7 +156,7 @@ def write(root, target):
     return exercises
 
 
-def make(root, target):
+def make(root, target, solved=False):
     """Makes the folder `target`, whole or not at all, and returns the exercises in it."""
     target = Path(target).absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -163,7 +168,7 @@ def make(root, target):
     except OSError as error:
         raise Fault(f"cannot write in {target.parent}: {error.strerror}") from None
     try:
-        exercises = write(root, unfinished)
+        exercises = write(root, unfinished, solved)
         unfinished.chmod(0o755)
         os.replace(unfinished, target)  # an empty folder may stand there
     except BaseException:
@@ -173,14 +178,17 @@ def make(root, target):
 
 
 def main():
-    if len(sys.argv) != 2:
-        sys.exit("usage: python3 course/handout.py DIR")
+    parser = argparse.ArgumentParser(prog="course handout", description="Cuts the student's tree.")
+    parser.add_argument("folder", metavar="DIR", help="the folder to make: new, or empty")
+    parser.add_argument("--solved", action="store_true", help="with the solutions: to try the grader")
+    arguments = parser.parse_args()
     try:
-        exercises = make(manifest.ROOT, sys.argv[1])
+        exercises = make(manifest.ROOT, arguments.folder, arguments.solved)
     except Fault as fault:
         print(f"course handout: {fault}", file=sys.stderr)
         sys.exit(2)
-    print(f"{sys.argv[1]}: {len(exercises)} exercises. Its README.md says how to begin.")
+    print(f"{arguments.folder}: {len(exercises)} exercises" + (", solved: not for students." if arguments.solved else
+                                                               ". Its README.md says how to begin."))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Speed points: on a machine with a GPU and a CUDA toolkit, a submission that is right is timed against the book's own kernel, in turn."""
 import json
-import os
+import shutil
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ FULL = 1.2  # times the reference's time gives all points
 NONE = 10  # and this much none; between them, points fall as the speed does
 TOO_GOOD = 0.5  # a time that a person should look at: it is measured in the submission's own process
 LIMITS = Limits(seconds=120, memory=16 << 30)
+COMPILE = Limits(seconds=600, memory=16 << 30, file=256 << 20)  # all steps of a chapter
 
 
 @dataclass
@@ -77,29 +79,43 @@ def measurer(sandbox, program, speed):
     return measure
 
 
-def grade(grader, result, answer):
-    """The Timing of an exercise that has speed points; `answer` is what the student wrote."""
+def candidate(grader, result, answer):
+    """The chapter's program with what the student wrote, or a Timing that says why there is none."""
     exercise, wanted = result.exercise, result.exercise.speed
     if not has_gpu():
         return Timing(message=f"This grader has no GPU; {wanted.points} points are graded on a machine with one.")
     if not result.is_right:
         return Timing(0, True, "Only what is right is timed.")
     build = grader.root / "build" / "gpu"
-    reference = build / "bin" / exercise.chapter
-    if not reference.exists():
+    if not (build / "bin" / exercise.chapter).exists():
         return Timing(message="There is a GPU but no build/gpu: the grader's machine lacks the CUDA toolkit, or it was not built.")
     folder = Path(tempfile.mkdtemp(dir=grader.private))
     toolchain = Toolchain(grader.root, build, folder / "tree", grader.toolchain.sandbox, grader.exercises)
     program = toolchain.program(exercise.chapter, lambda source: source.parent.name == exercise.chapter,
-                                toolchain.texts(exercise, answer, solved=[e.id for e in grader.exercises]), folder)
-    if not program.path:
-        return Timing(0, True, f"nvcc does not compile it:\n{program.log}")
+                                toolchain.texts(exercise, answer, solved=[e.id for e in grader.exercises]), folder, limits=COMPILE)
+    return program.path or Timing(0, True, f"nvcc does not compile it:\n{program.log}")
+
+
+def shelved(grader, program):
+    """A program where it may be run, by anybody, and not be read from elsewhere."""
     shelf = Path(tempfile.mkdtemp(dir=grader.programs))
     shelf.chmod(0o711)
-    place = program.path.rename(shelf / "program")
-    own = (Path(tempfile.mkdtemp(dir=grader.programs)) / "program")
-    own.parent.chmod(0o711)
-    own.write_bytes(reference.read_bytes())
-    for path in (place, own):
-        os.chmod(path, 0o755)
-    return verdict(in_turn(measurer(grader.sandbox, own, wanted), measurer(grader.sandbox, place, wanted)), wanted.points)
+    place = shelf / "program"
+    shutil.copyfile(program, place)
+    place.chmod(0o755)
+    return place
+
+
+def grade(grader, results, answers, jobs):
+    """Gives a Timing to each result whose exercise has points for speed. `answers`: what the student wrote, by exercise. Programs are
+    compiled side by side, and measured when nothing else runs."""
+    wanted = [result for result in results if result.exercise.speed]
+    with ThreadPoolExecutor(jobs) as pool:
+        candidates = list(pool.map(lambda result: candidate(grader, result, answers.get(result.exercise.id)), wanted))
+    for result, made in zip(wanted, candidates):
+        if isinstance(made, Timing):
+            result.timing = made
+            continue
+        own = grader.root / "build" / "gpu" / "bin" / result.exercise.chapter
+        measures = [measurer(grader.sandbox, shelved(grader, program), result.exercise.speed) for program in (own, made)]
+        result.timing = verdict(in_turn(*measures), result.exercise.speed.points)

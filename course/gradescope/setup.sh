@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Gradescope runs this once, as root, when it makes the autograder's image: installs what the build needs, and builds the judge.
+# Gradescope runs this once, as root, when it makes the autograder's image: installs what the build needs, builds the judge, and has it
+# grade the solutions, so that a grader that does not work here says so now and not to students.
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
@@ -23,3 +24,12 @@ cd /autograder/source/flashbook
 cmake --preset sim -DCMAKE_CXX_COMPILER=g++
 cmake --build --preset sim --target exercises
 chmod -R go-rwx /autograder/source # submissions run as another user
+
+trial=$(mktemp -d)
+trap 'rm -rf "$trial"' EXIT
+python3 course/handout.py "$trial/solved" --solved
+python3 course/grade.py "$trial/solved" @CHAPTERS@ --out "$trial"
+if grep -q '"failed"' "$trial/results.json"; then
+  echo "setup.sh: this grader does not give the book's own solutions all points, see above" >&2
+  exit 1
+fi

@@ -22,6 +22,7 @@ import package  # noqa: E402
 import report  # noqa: E402
 import speed  # noqa: E402
 import submission  # noqa: E402
+import toolchain  # noqa: E402
 from regions import Fault  # noqa: E402
 from sandbox import Limits, Sandbox, printable  # noqa: E402
 
@@ -223,6 +224,12 @@ class Points(unittest.TestCase):
         self.assertEqual((broken.points, broken.is_right), (0, False))
 
 
+class ATool(unittest.TestCase):
+    def test_writes_no_dependencies(self):
+        for command in ("g++ -O3 -MD -MT a.o -MF a.o.d -c a.cpp -o a.o", "g++ -O3 -Wl,--dependency-file=link.d -c a.cpp -o a.o"):
+            self.assertEqual(toolchain.without_dependencies(command.split()), "g++ -O3 -c a.cpp -o a.o".split())
+
+
 class Judging(unittest.TestCase):
     def test_a_record_is_a_plain_file(self):
         with tempfile.TemporaryDirectory() as name:
@@ -314,12 +321,15 @@ class Speed(unittest.TestCase):
         self.assertEqual(speed.verdict(None, 8).points, 0)
 
     def test_without_a_gpu_or_a_right_answer_nothing_is_timed(self):
-        one = result("A.Worked", "A.One", "A.Two", speed=manifest.Speed(5, 2, []))
-        with mock.patch("speed.has_gpu", return_value=False):
-            self.assertFalse(speed.grade(None, one, None).was_run)
-        with mock.patch("speed.has_gpu", return_value=True):
-            timing = speed.grade(None, result("A.Worked", speed=manifest.Speed(5, 2, [])), None)
-        self.assertEqual((timing.points, timing.was_run, timing.message), (0, True, "Only what is right is timed."))
+        def timing_of(one, gpu):
+            with mock.patch("speed.has_gpu", return_value=gpu):
+                speed.grade(None, [one], {}, 1)
+            return one.timing
+
+        points = manifest.Speed(5, 2, [])
+        self.assertFalse(timing_of(result("A.Worked", "A.One", "A.Two", speed=points), False).was_run)
+        self.assertEqual(timing_of(result("A.Worked", speed=points), True), speed.Timing(0, True, "Only what is right is timed."))
+        self.assertIsNone(timing_of(result("A.Worked"), True))
 
     def test_reads_a_program_s_report(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -342,6 +352,7 @@ class Package(unittest.TestCase):
                 self.assertIn("course/grade.py 01 ", archive.read("run_autograder").decode().replace("/autograder/submission ", ""))
                 cmake = archive.read("flashbook/CMakeLists.txt").decode()
                 for script in ("setup.sh", "run_autograder"):
+                    self.assertNotIn("@", archive.read(script).decode().replace("$@", ""))
                     self.assertEqual(archive.getinfo(script).external_attr >> 16 & 0o777, 0o755)
         self.assertNotIn("add_subdirectory(bench)", cmake)
         for name in ("course/grade.py", "course/student.md", "tests/exercises/hidden/ch01-scores.cu", "chapters/01_naive_attention/textbook.cuh"):

@@ -6,6 +6,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 COURSE = Path(__file__).resolve().parents[2] / "course"
 sys.path.insert(0, str(COURSE))
@@ -227,6 +228,22 @@ class Handout(Tree):
             handout.make(self.root, self.top / "student")
         self.assertEqual(list(self.top.iterdir()), [self.root])
 
+    def test_solved_it_is_a_submission_that_has_everything_right(self):
+        handout.make(self.root, self.top / "solved", solved=True)
+        [region] = regions.regions((self.root / "chapters/01_one/kernel.cuh").read_text(), "kernel.cuh")
+        written = regions.written((self.top / "solved/chapters/01_one/kernel.cuh").read_text(), "kernel.cuh")
+        self.assertEqual(written[region.id].lines, region.solution)
+
+    def test_takes_no_git_where_there_is_no_repository(self):
+        with mock.patch("subprocess.run", side_effect=FileNotFoundError("git")):
+            handout.make(self.root, self.top / "student")
+        self.assertIn("chapters/01_one/kernel.cuh", self.files(self.top / "student"))
+
+    def test_says_that_git_cannot_list_the_files(self):
+        self.write(".git", "gitdir: nowhere\n")
+        with self.assertRaisesRegex(regions.Fault, "git cannot list the files"):
+            handout.make(self.root, self.top / "student")
+
     def test_does_not_take_what_git_ignores(self):
         self.write(".gitignore", "old.cuh\n")
         self.write("chapters/01_one/old.cuh", "old\n")
@@ -244,7 +261,7 @@ class Handout(Tree):
         self.assertEqual(refused.returncode, 2)
         self.assertIn("course handout:", refused.stderr)
         self.assertNotIn("Traceback", refused.stderr)
-        self.assertEqual(run().returncode, 1)
+        self.assertEqual(run().returncode, 2)
 
 
 class Manifest(Tree):

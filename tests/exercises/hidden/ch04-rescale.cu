@@ -6,7 +6,7 @@ namespace {
 
 TEST_F(Rescale, GroupsOfHeads) {
   const Shape shape = attention_shape(4, 2, 90, 333, true);
-  expect_right(shape, rising(shape, 12));
+  expect_right(shape, rising(shape, 8));
 }
 TEST_F(Rescale, OneQueryAndManyKeys) {
   const Shape shape = attention_shape(2, 2, 1, 500, false);
