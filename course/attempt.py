@@ -1,58 +1,225 @@
 """An exercise as its student sees it: built where it stands, its tests one by one."""
+import fcntl
+import os
+import re
 import subprocess
+import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import gate
 import gtest
 import manifest
+import modes
+import regions
 
 BUILD = manifest.ROOT / "build" / "sim"
+SECONDS = 20  # that a test may take
+ENDLESS = 8  # and more seconds, in vain, say that it never ends: the simulator itself stops a thread that runs for 10
+ERRORS = 3  # of the compiler that are shown
 
 
 @dataclass
 class Attempt:
     exercise: manifest.Exercise
-    errors: str = ""  # of the compiler
-    verdicts: list = field(default_factory=list)  # of its tests, in their order
+    errors: str = ""  # why no test could run
+    blocked_by: str = ""  # the other exercise in whose lines the compiler's first error is
+    warnings: list = field(default_factory=list)  # of the compiler, in the file to edit
+    verdicts: dict = field(default_factory=dict)  # of its tests, by name. A hidden test has none: the grader has it
+    mode: str = ""  # of the simulator, if not all were asked
+
+    @property
+    def tests(self):
+        return [test for test in self.exercise.tests if test.name in self.verdicts]
+
+    @property
+    def hidden(self):
+        return [test for test in self.exercise.tests if test.hidden and test.name not in self.verdicts]
+
+    @property
+    def passed(self):
+        return [test for test in self.tests if self.verdicts[test.name].passed]
 
     @property
     def solved(self):
-        return not self.errors and all(verdict.passed for verdict in self.verdicts)
+        return not self.errors and self.passed == self.tests
+
+    @property
+    def most(self):
+        """Points that can be had here: those of the hidden tests and for speed are the grader's to give."""
+        return sum(test.points for test in self.exercise.tests if test not in self.hidden)
 
     @property
     def points(self):
-        return sum(test.points for test, verdict in zip(self.exercise.tests, self.verdicts) if verdict.passed)
+        guards = [test for test in self.tests if not test.points]
+        return sum(test.points for test in self.passed) if all(guard in self.passed for guard in guards) else 0
 
     def first_failure(self):
         """(title, message) of what to look at first; None if there is nothing."""
         if self.errors:
-            return "it does not compile", self.errors
-        for test, verdict in zip(self.exercise.tests, self.verdicts):
-            if not verdict.passed:
-                return test.title, verdict.message
-        return None
+            return "it could not be tested", self.errors
+        return next(((test.title, self.verdicts[test.name].message) for test in self.tests if test not in self.passed), None)
+
+
+# ---- what the grader would refuse --------------------------------------------------------------------------------------------------
+
+
+def refusal(exercise):
+    """Why the grader would not take what stands in the exercise's region; empty if it would. In the book itself solutions stand there."""
+    text = (manifest.ROOT / exercise.file).read_text(encoding="utf-8", errors="replace")
+    if f"BEGIN SOLUTION {exercise.id}" in text:
+        return ""
+    try:
+        written = regions.written(text, exercise.file)
+    except regions.Fault as fault:
+        return f"{fault}\nPut the line back: what stands between the two is graded."
+    if exercise.id not in written:
+        return (f"{exercise.file} has no lines '// BEGIN EXERCISE {exercise.id}' and '// END EXERCISE {exercise.id}'.\n"
+                "Put them back: what stands between the two is graded.")
+    answer = written[exercise.id]
+    return "\n".join(f"{exercise.file}:{line}: {why}" for line, why in gate.objections(answer.lines, answer.line)[:ERRORS])
+
+
+def owner(file, line):
+    """The id of the exercise in whose region the line of a student's file is; empty if it is in none."""
+    begun = ""
+    for number, text in enumerate((manifest.ROOT / file).read_text(encoding="utf-8", errors="replace").splitlines()[:line], 1):
+        start = regions.STUDENT_BEGIN.fullmatch(text)
+        if start or (regions.STUDENT_END.fullmatch(text) and number < line):
+            begun = start[1] if start else ""
+    return begun
+
+
+# ---- building ----------------------------------------------------------------------------------------------------------------------
+
+
+def readable(log):
+    return [line.replace(f"{manifest.ROOT}/", "") for line in log.splitlines()]
 
 
 def errors_of(log):
-    """What a compiler's log says in the end: the errors, or all of it if none can be told."""
-    lines = [line.replace(f"{manifest.ROOT}/", "") for line in log.splitlines()]
-    errors = [i for i, line in enumerate(lines) if "error:" in line]
-    return "\n".join(lines[errors[0]:errors[0] + 6] if errors else lines[-20:])
+    """What a compiler's log says in the end: the first errors and what it shows of each, or all of it if none can be told."""
+    lines = [line for line in readable(log) if not line.startswith(("ninja:", "FAILED:", "["))]
+    starts = [i for i, line in enumerate(lines) if "error:" in line][:ERRORS]
+    if not starts:
+        return "\n".join(lines[-20:])
+    shown = []
+    for start in starts:
+        shown.append(lines[start])
+        for line in lines[start + 1:start + 4]:
+            if not line.startswith(" "):
+                break
+            shown.append(line)
+    return "\n".join(shown)
 
 
-def compiled(exercise):
-    """The errors of building the exercise; empty if there are none."""
-    done = subprocess.run(["cmake", "--build", BUILD, "--target", exercise.program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          check=False)
-    return errors_of(done.stdout.decode(errors="replace")) if done.returncode else ""
+def warnings_of(log, file):
+    return list(dict.fromkeys(line for line in readable(log) if line.startswith(f"{file}:") and "warning:" in line))
 
 
-def tested(exercise):
-    """The exercise's tests, run with the program that is there."""
-    program = BUILD / "bin" / exercise.program
-    missing = gtest.Verdict(False, "the program has no such test: build it again")
-    return Attempt(exercise, verdicts=[gtest.run(program, test.name) or missing for test in exercise.tests])
+@contextmanager
+def alone():
+    """One build or test at a time: another may be at work in the next window."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with open(BUILD / ".course.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
-def attempt(exercise):
-    errors = compiled(exercise)
-    return Attempt(exercise, errors) if errors else tested(exercise)
+def ninja(target, progress):
+    """(whether it could be built, the log). `progress`: called with each line of ninja's count."""
+    log = ""
+    with subprocess.Popen(["cmake", "--build", BUILD, "--target", target], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          errors="replace") as building:
+        for line in building.stdout:
+            log += line
+            if re.match(r"\[\d+/\d+\]", line):
+                progress(line.rstrip())
+    return building.returncode == 0, log
+
+
+def build(exercise, target, progress):
+    """As ninja(), of what the exercise's file holds when it is done: what is saved while it compiles is compiled, too."""
+    file = manifest.ROOT / exercise.file
+    while True:
+        before = file.stat().st_mtime_ns
+        built = ninja(target, progress)
+        if file.stat().st_mtime_ns == before:
+            return built
+        os.utime(file)
+
+
+def has_twin(exercise):
+    """Whether there is a program that finds the exercise's races."""
+    return f"build bin/{exercise.program}{modes.TWIN}:" in (BUILD / "build.ninja").read_text(encoding="utf-8")
+
+
+# ---- testing -----------------------------------------------------------------------------------------------------------------------
+
+
+def nothing(*_):
+    pass
+
+
+def run(tried, mode, show, tests):
+    """Runs tests in a mode; what follows a test that ran for long, in vain, does not run."""
+    exercise, endless = tried.exercise, False
+    program = BUILD / "bin" / (exercise.program + modes.suffix(mode))
+    environment = modes.environment(mode, int(os.environ.get("FLASHBOOK_COURSE_SEED") or 0))
+    for test in tests:
+        start = time.monotonic()
+        verdict = gtest.Verdict(False, "not run: a test before it did not end") if endless else gtest.run(program, test.name, environment, SECONDS)
+        if verdict is None and test.hidden:
+            continue
+        verdict = verdict or gtest.Verdict(False, "the program has no such test: build it again")
+        endless = endless or (not verdict.passed and time.monotonic() - start > ENDLESS)
+        tried.verdicts[test.name] = verdict if tried.mode else modes.told(verdict, mode)
+        if mode == modes.LAZY or tried.mode or not verdict.passed:
+            show(test, verdict)
+
+
+def race(tried, progress):
+    """What the exercise's twin has to say of the first test that failed, beyond what the test said: the first race, accesses out of
+    bounds."""
+    exercise = tried.exercise
+    failed = [test for test in tried.tests if test not in tried.passed]
+    if tried.errors or tried.mode or not failed or "traced" not in modes.of(exercise, manifest.ROOT, has_twin(exercise)):
+        return ""
+    with alone():
+        if not build(exercise, exercise.program + modes.TWIN, progress)[0]:
+            return ""
+        told = Attempt(exercise, mode="traced")
+        run(told, "traced", nothing, failed[:1])
+    known = tried.verdicts[failed[0].name].message.splitlines()
+    said = [line for line in told.verdicts[failed[0].name].message.splitlines() if line not in known]
+    races = [i for i, line in enumerate(said) if "data race" in line]
+    return "\n".join(said[:races[1]] if len(races) > 1 else said)
+
+
+def attempt(exercise, show=nothing, progress=nothing):
+    """Builds the exercise and runs its tests, kernels in all modes of the simulator, or in FLASHBOOK_SIM_ASYNC alone. `show`: called with each
+    test that has run, and its verdict, and again if it fails in another mode. `progress`: with what is being built."""
+    refused = refusal(exercise)
+    if refused:
+        return Attempt(exercise, f"The grader would refuse this:\n{refused}")
+    with alone():
+        built, log = build(exercise, exercise.program, progress)
+        tried = Attempt(exercise, warnings=warnings_of(log, exercise.file), mode=os.environ.get("FLASHBOOK_SIM_ASYNC", ""))
+        if not built:
+            tried.errors = errors_of(log)
+            place = re.match(re.escape(exercise.file) + r":(\d+):", tried.errors)
+            other = owner(exercise.file, int(place[1])) if place else ""
+            if other not in ("", exercise.id):
+                tried.blocked_by = other
+                tried.errors += f"\nThis is in the lines of {other}, which is in the same file."
+            return tried
+        for mode in [tried.mode] if tried.mode else modes.of(exercise, manifest.ROOT, has_twin(exercise)):
+            if modes.suffix(mode):
+                built, log = build(exercise, exercise.program + modes.TWIN, progress)
+                if not built:
+                    tried.errors = errors_of(log)
+                    break
+            run(tried, mode, show, exercise.tests)
+            if not tried.solved:
+                break
+    return tried

@@ -15,16 +15,15 @@ from pathlib import Path
 
 import gate
 import manifest
+import modes
 import report
 import speed
 import submission
-from judge import MODES, Judge
+from judge import Judge
 from regions import Fault
 from sandbox import Limits, Sandbox
 from toolchain import Toolchain
 
-
-TRACED = "_traced"  # what the name of a traced twin ends with
 
 
 @dataclass
@@ -98,35 +97,28 @@ class Grader:
     def __exit__(self, *_):
         self.folder.cleanup()
 
-    def exercise(self, exercise, answer, gated=True, modes=None):
+    def exercise(self, exercise, answer, gated=True, chosen_modes=None):
         """Compiles and tests one exercise with an answer, or as it is handed out if there is none. `gated`: whether the gate reads the
-        answer first. `modes`: of the simulator, if not all that the exercise knows."""
+        answer first. `chosen_modes`: of the simulator, if not all that the exercise knows."""
         if answer and gated:
             objections = gate.objections(answer.lines, answer.line)
             if objections:
                 return Result(exercise, "\n".join(f"{exercise.file}:{line}: {text}" for line, text in objections[:10]))
         result, programs = Result(exercise), {}
-        for mode in modes or self.modes_of(exercise):
+        for mode in chosen_modes or modes.of(exercise, self.root, self.toolchain.knows(exercise.program + modes.TWIN)):
             if result.verdicts and not result.points:
                 break  # nothing is left to lose
-            suffix = TRACED if mode == "traced" else ""
+            suffix = modes.suffix(mode)
             if suffix not in programs:
                 program, result.trouble = self.program(exercise, answer, suffix)
                 if result.trouble:
                     return result
                 programs[suffix] = program
             for test in exercise.tests:
-                if mode == MODES[0] or result.passed(test):
-                    verdict = result.verdicts[test.name] = self.judge.run(programs[suffix], exercise, test.name, mode, self.seed)
-                    if not verdict.passed and mode != MODES[0]:
-                        verdict.message += f"\nIn the simulator's mode {mode}; it passes in {MODES[0]}."
+                if mode == modes.LAZY or result.passed(test):
+                    verdict = self.judge.run(programs[suffix], exercise, test.name, mode, self.seed)
+                    result.verdicts[test.name] = modes.told(verdict, mode)
         return result
-
-    def modes_of(self, exercise):
-        """A kernel runs on the simulated machine in all its modes; code for the CPU and numbers know none."""
-        if exercise.kind == "predict" or not (self.root / "tests" / "exercises" / f"{exercise.id}.cu").exists():
-            return MODES[:1]
-        return [mode for mode in MODES if mode != "traced" or self.toolchain.knows(exercise.program + TRACED)]
 
     def program(self, exercise, answer, suffix):
         """(the program, on a shelf where its tests may run it; why there is none)"""

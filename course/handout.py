@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Cuts the student's tree: python3 course/handout.py DIR [--solved]. DIR is made, whole or not at all; exit code 2 if it cannot be. Solved it is
-what a student hands in who has everything right."""
+"""Cuts the student's tree: python3 course/handout.py DIR [NN] [--solved]. DIR is made, whole or not at all; exit code 2 if it cannot be. It has
+the chapters up to NN. Solved it is what a student hands in who has everything right."""
 import argparse
 import json
 import os
@@ -26,7 +26,8 @@ HANDED_OUT = (
     "docs/pages/*.md", "docs/figures/*.svg", "docs/plots/*.svg",
     "docs/figures/interactive/*.js",
     "tests/CMakeLists.txt", "tests/require_gpu.h", "tests/chapters/*", "tests/support/*", "tests/exercises/*",
-    "course/attempt.py", "course/gtest.py", "course/manifest.py", "course/regions.py", "course/try_exercise.py", "course/watch.py",
+    "course/attempt.py", "course/gate.py", "course/gtest.py", "course/manifest.py", "course/modes.py", "course/regions.py",
+    "course/try_exercise.py", "course/watch.py",
 )
 KEPT = ("tests/exercises/hidden/*", "docs/pages/instructor.md")
 INTERACTIVE = "docs/figures/interactive"
@@ -53,6 +54,10 @@ EXCERPT = re.compile(r"^<!-- from (\S+) -->\n```\w*\n(.*?)^```$", re.MULTILINE |
 # A link to a file, or, to step over it, code. Pictures are not looked at: each page keeps its own.
 LINK = re.compile(r"```.*?```|`[^`\n]*`|(?<!!)\[([^\]]*)\]\(([^)\s#]+)[^)]*\)", re.DOTALL)
 TABLE = "<!-- exercises -->\n"
+# The chapter that a file, or a name in a CMake file, belongs to.
+CHAPTER = re.compile(r"(?:^|[/ (_.])(?:ch(\d\d)-|(0\d)_[a-z])")
+STATEMENT = re.compile(r"^ *\w+\([^()]*\)\n", re.MULTILINE)
+ALL = "99"
 
 
 def files_of_tree(root):
@@ -68,19 +73,25 @@ def files_of_tree(root):
     return sorted(name for name in names if name and (root / name).is_file())
 
 
-def handed_out_files(root):
+def is_later(text, last):
+    """Whether a file's name, or a statement of CMake, names a chapter after `last`."""
+    return any("".join(found) > last for found in CHAPTER.findall(text))
+
+
+def handed_out_files(root, last=ALL):
     def matches(name, patterns):
         return any(fnmatch(name, pattern) for pattern in patterns)
 
-    return [name for name in files_of_tree(root) if matches(name, HANDED_OUT) and not matches(name, KEPT)]
+    return [name for name in files_of_tree(root) if matches(name, HANDED_OUT) and not matches(name, KEPT) and not is_later(name, last)]
 
 
 def readme(root, exercises):
-    """The hand-out's own README.md, with a table of all exercises."""
-    lines = ["| exercise | what | where |", "|---|---|---|"]
+    """The hand-out's own README.md, with a table of its exercises."""
+    lines = ["| exercise | what | where | points |", "|---|---|---|---|"]
     for e in exercises:
         page = f"chapters/{e.chapter}/README.md#exercises"
-        lines.append(f"| [`{e.id}`]({page}) | {e.kind}: {e.title} | `{e.file}` |")
+        speed = f" + {e.speed.points} for speed" if e.speed else ""
+        lines.append(f"| [`{e.id}`]({page}) | {e.kind}: {e.title} | `{e.file}` | {e.points}{speed} |")
     text = (root / "course" / "student.md").read_text(encoding="utf-8")
     return text.replace(TABLE, "\n".join(lines) + "\n")
 
@@ -120,35 +131,27 @@ def page_with_figures(root, text):
     return PICTURE.sub(replace, text)
 
 
-def manifest_of_students(text):
-    """exercises.json without the hidden tests."""
-    entries = json.loads(text)
-    for entry in entries:
-        entry["tests"] = [test for test in entry["tests"] if not test.get("hidden")]
-    return json.dumps(entries, indent=2, ensure_ascii=False) + "\n"
-
-
-def contents(root, name, exercises, solved=()):
-    """What the hand-out has in its file `name`."""
+def contents(root, name, exercises, solved=(), last=ALL):
+    """What the hand-out of the chapters up to `last` has in its file `name`."""
     text = (root / name).read_text(encoding="utf-8")
     if fnmatch(name, "chapters/*/README.md"):
         text = page_without_solutions(root, name, text)
-    if name.endswith("/exercises.json"):
-        return manifest_of_students(text)
     if name.endswith(".md"):
-        return page_with_figures(root, page_with_own_links(name, text, handed_out_files(root)))
+        return page_with_figures(root, page_with_own_links(name, text, handed_out_files(root, last)))
     if name.startswith("chapters/") and "SOLUTION" in text:
         return regions.cut(text, name, {e.id: e.title for e in exercises}, solved)
-    return HOUSE.sub("", text) if name.endswith("CMakeLists.txt") else text
+    if name.endswith("CMakeLists.txt"):
+        return STATEMENT.sub(lambda statement: "" if is_later(statement[0], last) else statement[0], HOUSE.sub("", text))
+    return text
 
 
-def write(root, target, solved=False):
-    """Writes the hand-out into the empty folder `target`."""
-    exercises = manifest.load(root)
+def write(root, target, solved=False, last=ALL):
+    """Writes the hand-out into the empty folder `target`; returns the exercises in it."""
+    exercises = [e for e in manifest.load(root) if e.number <= last]
     ids = [e.id for e in exercises] if solved else []
-    for name in handed_out_files(root):
+    for name in handed_out_files(root, last):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
-        (target / name).write_text(contents(root, name, exercises, ids), encoding="utf-8")
+        (target / name).write_text(contents(root, name, exercises, ids, last), encoding="utf-8")
         shutil.copymode(root / name, target / name)
     (target / "README.md").write_text(readme(root, exercises), encoding="utf-8")
     for figure in figures_that_move(root):
@@ -156,9 +159,12 @@ def write(root, target, solved=False):
     return exercises
 
 
-def make(root, target, solved=False):
+def make(root, target, solved=False, last=ALL):
     """Makes the folder `target`, whole or not at all, and returns the exercises in it."""
     target = Path(target).absolute()
+    numbers = sorted({e.number for e in manifest.load(root)})
+    if last not in (*numbers, ALL):
+        raise Fault(f"there is no chapter {last} with exercises: {', '.join(numbers)} have some")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise Fault(f"{target} is already there: name a folder that is new or empty")
     if not target.parent.is_dir():
@@ -168,7 +174,7 @@ def make(root, target, solved=False):
     except OSError as error:
         raise Fault(f"cannot write in {target.parent}: {error.strerror}") from None
     try:
-        exercises = write(root, unfinished, solved)
+        exercises = write(root, unfinished, solved, last)
         unfinished.chmod(0o755)
         os.replace(unfinished, target)  # an empty folder may stand there
     except BaseException:
@@ -180,10 +186,11 @@ def make(root, target, solved=False):
 def main():
     parser = argparse.ArgumentParser(prog="course handout", description="Cuts the student's tree.")
     parser.add_argument("folder", metavar="DIR", help="the folder to make: new, or empty")
+    parser.add_argument("last", metavar="NN", nargs="?", default=ALL, help="the last chapter, two digits (default: all)")
     parser.add_argument("--solved", action="store_true", help="with the solutions: to try the grader")
     arguments = parser.parse_args()
     try:
-        exercises = make(manifest.ROOT, arguments.folder, arguments.solved)
+        exercises = make(manifest.ROOT, arguments.folder, arguments.solved, arguments.last)
     except Fault as fault:
         print(f"course handout: {fault}", file=sys.stderr)
         sys.exit(2)

@@ -8,11 +8,11 @@ import tempfile
 from pathlib import Path
 
 import gtest
+import modes
 from gtest import Verdict
 from regions import Fault
 from sandbox import Limits
 
-MODES = ("lazy", "eager", "random", "traced")  # of the simulator; traced is a program of its own, and lazy
 MOST_TEXT = 3000
 
 
@@ -36,8 +36,7 @@ class Judge:
 
     def run(self, program, exercise, test, mode, seed):
         """The Verdict of a test of `program` in a mode of the simulator, with the inputs of `seed`."""
-        environment = {"FLASHBOOK_SIM_THREADS": "1", "FLASHBOOK_SIM_ASYNC": "lazy" if mode == "traced" else mode, "FLASHBOOK_COURSE_SEED": str(seed),
-                       "FLASHBOOK_SIM_SEED": str(seed if mode == "random" else 0)}
+        environment = modes.environment(mode, seed)
         with tempfile.TemporaryDirectory(dir=program.parent) as own, tempfile.TemporaryDirectory(dir=self.folder) as private:
             written, record = Path(own) / "record", Path(private) / "record"
             outcome = self.sandbox.run([program, f"--gtest_filter={test}", "--gtest_brief=1"], own, self.limits,

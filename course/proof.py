@@ -13,15 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import manifest
+import modes
 import regions
 from grade import Grader
-from judge import MODES
 from regions import Fault, Written
 
 SEED = 20260101  # any; the points of what is wrong may depend on the inputs
 AT_LEAST = 10  # wrong solutions a chapter
 QUICK = ("-O1",)
-LAZY = MODES[:1]
 
 
 @dataclass
@@ -30,7 +29,7 @@ class Case:
     what: str
     written: Written  # None: as handed out
     points: int
-    modes: tuple = LAZY  # None: all
+    modes: tuple = (modes.LAZY,)  # None: all
 
 
 def region_of(root, exercise):
@@ -48,9 +47,9 @@ def wrong_solutions(root, exercises):
         if len(entries) < AT_LEAST:
             raise Fault(f"{where}: {len(entries)} wrong solutions; a chapter has {AT_LEAST} at least")
         for entry in entries:
-            mode = entry.pop("mode", LAZY[0])
-            if mode not in MODES:
-                raise Fault(f"{where}: {entry.get('what')}: mode is one of {', '.join(MODES)}")
+            mode = entry.pop("mode", modes.LAZY)
+            if mode not in modes.MODES:
+                raise Fault(f"{where}: {entry.get('what')}: mode is one of {', '.join(modes.MODES)}")
             if set(entry) != {"exercise", "what", "replace", "with", "points"} or by_id.get(entry["exercise"]) is None:
                 raise Fault(f"{where}: {entry.get('what')}: it takes an exercise of the chapter, what, replace, with, points and, if it must, mode")
             exercise = by_id[entry["exercise"]]
@@ -58,8 +57,7 @@ def wrong_solutions(root, exercises):
             if entry["replace"] not in solution:
                 raise Fault(f"{where}: {entry['what']}: the solution of {exercise.id} has no '{entry['replace']}'")
             lines = solution.replace(entry["replace"], entry["with"]).split("\n")
-            modes = tuple(dict.fromkeys((*LAZY, mode)))
-            found.append(Case(exercise, entry["what"], Written(lines, 1), entry["points"], modes))
+            found.append(Case(exercise, entry["what"], Written(lines, 1), entry["points"], tuple(dict.fromkeys((modes.LAZY, mode)))))
     return found
 
 
@@ -86,7 +84,7 @@ def prove(root, exercises):
     """A fault for each case that gets other points than it should."""
     with Grader(root, exercises, SEED, options=QUICK) as grader, ThreadPoolExecutor(os.cpu_count()) as pool:
         listed = list(cases(root, exercises))
-        for case, result in zip(listed, pool.map(lambda case: grader.exercise(case.exercise, case.written, modes=case.modes), listed)):
+        for case, result in zip(listed, pool.map(lambda case: grader.exercise(case.exercise, case.written, chosen_modes=case.modes), listed)):
             print(f"{case.exercise.id:<20} {case.what:<50} {result.points:>3} of {case.exercise.points:>3}", flush=True)
             fault = why_wrong(result, case)
             if fault:

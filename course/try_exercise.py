@@ -1,27 +1,58 @@
 #!/usr/bin/env python3
-"""Runs the tests of an exercise that is built, and shows which pass and what the others say: python3 course/try_exercise.py ID. Exit
-code 0 if all pass."""
+"""Builds one exercise, runs its tests, and shows which pass and what the others say: python3 course/try_exercise.py ID. Exit code 0 if all
+pass."""
 import sys
 
-import attempt
 import manifest
+from attempt import attempt, race
 
 
-def text(tried):
-    exercise, lines = tried.exercise, [""]
-    for test, verdict in zip(exercise.tests, tried.verdicts):
-        lines.append(f"  {'pass' if verdict.passed else 'FAIL'}  {test.title}")
-        lines += [f"        {line}" for line in verdict.message.splitlines()]
-    passed = sum(verdict.passed for verdict in tried.verdicts)
-    lines.append(f"\n{exercise.id}: " + ("solved" if tried.solved else f"{passed} of {len(tried.verdicts)} tests pass"))
-    return "\n".join(lines)
+def line(mark, text):
+    return f"  {mark:<4}  {text}"
+
+
+def indented(text):
+    return "".join(f"\n        {part}" for part in text.splitlines())
+
+
+def shown(test, verdict):
+    return line("pass" if verdict.passed else "FAIL", test.title) + indented(verdict.message)
+
+
+def summary(tried, found=""):
+    """What is said in the end; `found`: what race() says."""
+    exercise, lines = tried.exercise, []
+    if found:
+        lines.append(line("why?", "the same test, traced:") + indented(found))
+    lines += [line("warn", warning) for warning in tried.warnings if not tried.solved]
+    lines += [line("----", f"{test.title} (hidden: the grader runs it)") for test in tried.hidden if not tried.errors]
+    if exercise.speed and not tried.errors:
+        lines.append(line("----", f"speed, on a GPU ({exercise.speed.points} points)"))
+    if tried.errors:
+        return "\n".join([*lines, line("FAIL", "it could not be tested") + indented(tried.errors), "", f"{exercise.id}: not tested"])
+    if tried.mode:
+        said = f"{len(tried.passed)} of {len(tried.tests)} tests pass in the mode of FLASHBOOK_SIM_ASYNC, {tried.mode}; without it all modes are tried"
+    else:
+        said = f"{'solved' if tried.solved else f'{len(tried.passed)} of {len(tried.tests)} tests pass'}, {tried.points} of {tried.most} points"
+    return "\n".join([*lines, "", f"{exercise.id}: {said}"])
+
+
+def progress(text):
+    """On a terminal what is being built stands in one line; elsewhere each has its own."""
+    print(f"\r\033[K{text[:100]}" if sys.stderr.isatty() else text, end="" if sys.stderr.isatty() else "\n", file=sys.stderr, flush=True)
 
 
 def main():
     [exercise] = [e for e in manifest.load() if e.id == sys.argv[1]]
-    tried = attempt.tested(exercise)
-    print(text(tried))
-    sys.exit(0 if tried.solved else 1)
+
+    def show(test, verdict):
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        print(shown(test, verdict), flush=True)
+
+    tried = attempt(exercise, show, progress)
+    print(summary(tried, race(tried, progress)))
+    sys.exit(0 if tried.solved and not tried.mode else 1)
 
 
 if __name__ == "__main__":

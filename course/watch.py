@@ -3,6 +3,7 @@
 thing that is wrong is shown. Keys, each with Enter: h a hint, r run all again, q quit."""
 import select
 import sys
+import textwrap
 
 import manifest
 from attempt import attempt
@@ -10,6 +11,7 @@ from attempt import attempt
 PAUSE = 0.3  # seconds between two looks at the files
 CLEAR = "\033[2J\033[H"
 KEYS = "h: hint   r: run all again   q: quit   (then Enter)"
+LINES = 14  # of a message, so that what stands above it stays on the screen
 
 
 def bar(done, whole, width=24):
@@ -20,21 +22,37 @@ def bar(done, whole, width=24):
 def focus_of(attempts, saved=None):
     """The exercise to show: the first unsolved one in the file that was saved, else the first unsolved one; None if all are solved."""
     unsolved = [a for a in attempts if not a.solved]
+    unsolved = [a for a in unsolved if not a.blocked_by] or unsolved  # an error in another's lines is the other's
     return next((a for a in unsolved if a.exercise.file == saved), unsolved[0] if unsolved else None)
+
+
+def cut(text):
+    lines = text.splitlines()
+    more = f"... and {len(lines) - LINES} lines more: ./flashbook course try shows them"
+    return lines if len(lines) <= LINES else [*lines[:LINES], more]
+
+
+def left_to_the_grader(attempts):
+    """What the points here lack."""
+    hidden = sum(test.points for a in attempts for test in a.hidden)
+    speed = sum(a.exercise.speed.points for a in attempts if a.exercise.speed)
+    parts = [f"{hidden} for hidden tests"] * (hidden > 0) + [f"{speed} for speed on a GPU"] * (speed > 0)
+    return f"The grader has more: {', '.join(parts)}." if parts else ""
 
 
 def screen(attempts, focus, hint=False):
     """What is shown: progress, and the first failure of the exercise in focus."""
     solved = sum(a.solved for a in attempts)
-    points, most = sum(a.points for a in attempts), sum(a.exercise.points for a in attempts)
+    points, most = sum(a.points for a in attempts), sum(a.most for a in attempts)
     lines = [f"{bar(points, most)} {solved} of {len(attempts)} exercises, {points} of {most} points"]
     lines += [f"  {'done' if a.solved else ' -> ' if a is focus else '    '}  {a.exercise.id}: {a.exercise.title}" for a in attempts]
     if not focus:
-        return "\n".join([*lines, "", "All solved."])
+        return "\n".join([*lines, "", f"All solved here. {left_to_the_grader(attempts)}".rstrip(), "", KEYS])
     title, message = focus.first_failure()
-    lines += ["", f"{focus.exercise.id}, in {focus.exercise.file}", f"  FAIL  {title}", *(f"  {line}" for line in message.splitlines())]
+    lines += ["", f"{focus.exercise.id}, in {focus.exercise.file}", f"  FAIL  {title}", *(f"  {line}" for line in cut(message))]
+    lines += [f"  warn  {warning}" for warning in focus.warnings]
     if hint:
-        lines += ["", f"Hint: {focus.exercise.hint}"]
+        lines += ["", *textwrap.wrap(f"Hint: {focus.exercise.hint}", 100)]
     return "\n".join([*lines, "", KEYS])
 
 
@@ -90,8 +108,8 @@ def watch(exercises):
             run(exercises if pressed == "r" else touched(exercises, changed), attempts)
             focus = focus_of(list(attempts.values()), min(changed, default=None))
             show(screen(list(attempts.values()), focus))
-        elif pressed == "h" and focus:
-            show(screen(list(attempts.values()), focus, hint=True))
+        elif pressed:
+            show(screen(list(attempts.values()), focus, hint=pressed == "h"))
 
 
 def main():

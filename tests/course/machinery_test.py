@@ -175,9 +175,26 @@ class Handout(Tree):
             "chapters/01_one/exercises/exercises.json", "tests/exercises/ch01-answer.cpp"})
         self.assertEqual((target / "chapters/01_one/kernel.cuh").read_text(), HANDED_OUT)
         self.assertEqual((target / "chapters/CMakeLists.txt").read_text(), "a\nc\n")
-        self.assertNotIn("IsReallyRight", (target / "chapters/01_one/exercises/exercises.json").read_text())
-        self.assertIn("| mend: the answer | `chapters/01_one/kernel.cuh` |", (target / "README.md").read_text())
+        self.assertIn('"title": "really"', (target / "chapters/01_one/exercises/exercises.json").read_text())  # the title, and no more
+        self.assertIn("| mend: the answer | `chapters/01_one/kernel.cuh` | 100 |", (target / "README.md").read_text())
         self.assertTrue((target / "flashbook").stat().st_mode & 0o111)
+
+    def test_up_to_a_chapter(self):
+        self.write("chapters/02_two/kernel.cuh", KERNEL.replace("ch01", "ch02"))
+        self.write("chapters/02_two/exercises/exercises.json", json.dumps([{**ENTRY, "id": "ch02-answer"}]))
+        self.write("chapters/CMakeLists.txt", "one(01_one)\ntwo(02_two\n  last)\nproperties(exercise.ch02-answer)\nall(32_bits)\n")
+        self.write("tests/exercises/ch02-answer.cpp", "test\n")
+        self.write("chapters/01_one/README.md", PAGE + "[next](../02_two/kernel.cuh)\n")
+        one, two, both = self.top / "one", self.top / "two", self.top / "both"
+        self.assertEqual([e.id for e in handout.make(self.root, one, last="01")], ["ch01-answer"])
+        self.assertFalse([name for name in self.files(one) if "02" in name])
+        self.assertEqual((one / "chapters/CMakeLists.txt").read_text(), "one(01_one)\nall(32_bits)\n")
+        self.assertEqual((one / "chapters/01_one/README.md").read_text(), PAGE + "next\n")
+        self.assertEqual([e.id for e in handout.make(self.root, two, last="02")], ["ch01-answer", "ch02-answer"])
+        handout.make(self.root, both)
+        self.assertEqual(self.files(two), self.files(both))
+        with self.assertRaisesRegex(regions.Fault, "there is no chapter 03 with exercises: 01, 02 have some"):
+            handout.make(self.root, self.top / "three", last="03")
 
     def test_excerpts_of_a_solution_are_left_out_of_pages(self):
         def excerpt(line):

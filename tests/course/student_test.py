@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 """What students run: what course try and course watch show, without building anything."""
+import os
 import sys
+import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 COURSE = Path(__file__).resolve().parents[2] / "course"
 sys.path.insert(0, str(COURSE))
@@ -14,24 +17,125 @@ import try_exercise  # noqa: E402
 import watch  # noqa: E402
 
 
-def tried(id, *passed, file="a.cuh", needs=(), errors=""):
-    tests = [manifest.Test(f"A.{i}", f"test {i}", 5) for i in range(len(passed) or 2)]
-    e = manifest.Exercise(id, f"about {id}", "write", file, "Think twice.", list(needs), "01_one", tests)
-    verdicts = [gtest.Verdict(ok, "" if ok else f"{test.name} is wrong\nvery") for ok, test in zip(passed, tests)]
-    return attempt.Attempt(e, errors, verdicts)
+def tried(id, *passed, file="a.cuh", needs=(), errors="", hidden=0, speed=None, **change):
+    """An attempt in whose first tests `passed` says which pass; `hidden` more only the grader has."""
+    shown = [manifest.Test(f"A.{i}", f"test {i}", 5) for i in range(len(passed) or 2)]
+    kept = [manifest.Test(f"A.Hidden{i}", f"hidden test {i}", 2, hidden=True) for i in range(hidden)]
+    e = manifest.Exercise(id, f"about {id}", "write", file, "Think twice.", list(needs), "01_one", [*shown, *kept], speed)
+    verdicts = {test.name: gtest.Verdict(ok, "" if ok else f"{test.name} is wrong\nvery") for ok, test in zip(passed, shown)}
+    return attempt.Attempt(e, errors, verdicts=verdicts, **change)
 
 
 class Try(unittest.TestCase):
     def test_shows_the_message_and_nothing_of_the_machinery(self):
-        text = try_exercise.text(tried("ch01-a", True, False))
-        self.assertEqual(text.splitlines(), ["", "  pass  test 0", "  FAIL  test 1", "        A.1 is wrong", "        very", "",
-                                             "ch01-a: 1 of 2 tests pass"])
-        self.assertTrue(try_exercise.text(tried("ch01-a", True)).endswith("ch01-a: solved"))
+        one = tried("ch01-a", False)
+        [test] = one.exercise.tests
+        self.assertEqual(try_exercise.shown(test, one.verdicts[test.name]), "  FAIL  test 0\n        A.0 is wrong\n        very")
+        self.assertEqual(try_exercise.shown(test, gtest.Verdict(True)), "  pass  test 0")
 
-    def test_of_a_log_only_the_errors(self):
-        log = f"[1/2] Building\n{manifest.ROOT}/a.cuh:3:1: error: expected ;\n  3 | x\nninja: stopped\n"
-        self.assertTrue(attempt.errors_of(log).startswith("a.cuh:3:1: error: expected ;"))
+    def test_counts_what_passes(self):
+        self.assertTrue(try_exercise.summary(tried("ch01-a", True, False)).endswith("ch01-a: 1 of 2 tests pass, 5 of 10 points"))
+        self.assertTrue(try_exercise.summary(tried("ch01-a", True)).endswith("ch01-a: solved, 5 of 5 points"))
+
+    def test_lists_what_only_the_grader_has(self):
+        text = try_exercise.summary(tried("ch01-a", True, hidden=1, speed=manifest.Speed(8, 2, [])))
+        self.assertIn("hidden test 0 (hidden: the grader runs it)", text)
+        self.assertIn("speed, on a GPU (8 points)", text)
+        self.assertTrue(text.endswith("solved, 5 of 5 points"))
+
+    def test_one_mode_alone_solves_nothing(self):
+        self.assertTrue(try_exercise.summary(tried("ch01-a", True, mode="eager")).endswith(
+            "1 of 1 tests pass in the mode of FLASHBOOK_SIM_ASYNC, eager; without it all modes are tried"))
+
+    def test_says_why_nothing_was_tested(self):
+        text = try_exercise.summary(tried("ch01-a", errors="a.cuh:3:1: error", hidden=1))
+        self.assertEqual(text.splitlines(), ["  FAIL  it could not be tested", "        a.cuh:3:1: error", "", "ch01-a: not tested"])
+
+    def test_says_what_the_traced_run_found(self):
+        self.assertIn("  why?  the same test, traced:\n        data race", try_exercise.summary(tried("ch01-a", False), "data race"))
+
+    def test_a_broken_guard_leaves_no_points(self):
+        one = tried("ch01-a", True, False)
+        one.exercise.tests[1].points = 0
+        self.assertEqual((one.points, one.most), (0, 5))
+
+    def test_of_a_log_the_first_errors_and_what_they_show(self):
+        root = manifest.ROOT
+        log = (f"[1/2] Building\nFAILED: a.o\n/usr/bin/g++ -I{root}\n{root}/a.cuh:3:1: error: expected ;\n  3 | x\n    | ^\n"
+               f"{root}/a.cuh:4:1: note: here\n{root}/b.h:9:1: error: no\nninja: build stopped\n")
+        self.assertEqual(attempt.errors_of(log), "a.cuh:3:1: error: expected ;\n  3 | x\n    | ^\nb.h:9:1: error: no")
         self.assertEqual(attempt.errors_of("cmake: gone"), "cmake: gone")
+
+    def test_of_a_log_the_warnings_about_the_file_to_edit(self):
+        log = f"{manifest.ROOT}/a.cuh:3:1: warning: unused\n{manifest.ROOT}/b.cuh:3:1: warning: unused\n"
+        self.assertEqual(attempt.warnings_of(log, "a.cuh"), ["a.cuh:3:1: warning: unused"])
+
+
+class Source(unittest.TestCase):
+    """What is looked at before anything is built."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        patched = mock.patch("manifest.ROOT", Path(folder.name))
+        patched.start()
+        self.addCleanup(patched.stop)
+
+    def write(self, *lines):
+        (manifest.ROOT / "a.cuh").write_text("\n".join(lines) + "\n")
+
+    def refusal(self, *lines):
+        self.write(*lines)
+        return attempt.refusal(tried("ch01-a", True).exercise)
+
+    def test_what_the_grader_takes(self):
+        self.assertEqual(self.refusal("// BEGIN EXERCISE ch01-a: a", "x = 1;", "// END EXERCISE ch01-a"), "")
+        self.assertEqual(self.refusal("// BEGIN SOLUTION ch01-a", "#define X", "// END SOLUTION ch01-a"), "")  # the book itself
+
+    def test_what_the_grader_refuses(self):
+        self.assertIn("a.cuh:2: a directive", self.refusal("// BEGIN EXERCISE ch01-a: a", "#define X", "// END EXERCISE ch01-a"))
+        self.assertIn("END EXERCISE ch01-a is gone\nPut the line back", self.refusal("// BEGIN EXERCISE ch01-a: a", "x = 1;"))
+        self.assertIn("a.cuh has no lines", self.refusal("x = 1;"))
+
+    def test_whose_line_it_is(self):
+        self.write("int a;", "// BEGIN EXERCISE ch01-a: a", "x", "// END EXERCISE ch01-a", "y", "// BEGIN EXERCISE ch01-b: b", "z")
+        self.assertEqual([attempt.owner("a.cuh", line) for line in (1, 3, 5, 7)], ["", "ch01-a", "", "ch01-b"])
+
+    def test_what_is_saved_while_it_compiles_is_compiled_too(self):
+        self.write("before")
+        seen = []
+
+        def ninja(*_):
+            if not seen:
+                self.write("after")
+                os.utime(manifest.ROOT / "a.cuh", (1, 1))
+            seen.append((manifest.ROOT / "a.cuh").read_text())
+            return True, ""
+
+        with mock.patch("attempt.ninja", ninja):
+            self.assertTrue(attempt.build(tried("ch01-a", True).exercise, "target", attempt.nothing)[0])
+        self.assertEqual(seen, ["after\n", "after\n"])
+
+
+class Run(unittest.TestCase):
+    def test_after_an_endless_test_no_other_runs(self):
+        one, clock = tried("ch01-a"), iter([0, 20, 20, 20])
+        with mock.patch("gtest.run", side_effect=[gtest.Verdict(False, "endless")]), mock.patch("time.monotonic", lambda: next(clock)):
+            attempt.run(one, "lazy", attempt.nothing, one.exercise.tests)
+        self.assertEqual([v.message for v in one.verdicts.values()], ["endless", "not run: a test before it did not end"])
+
+    def test_a_hidden_test_that_the_program_lacks_has_no_verdict(self):
+        one = tried("ch01-a", hidden=1)
+        with mock.patch("gtest.run", side_effect=[gtest.Verdict(True), gtest.Verdict(True), None]):
+            attempt.run(one, "random", attempt.nothing, one.exercise.tests)
+        self.assertTrue(one.solved)
+        self.assertEqual([test.title for test in one.hidden], ["hidden test 0"])
+
+    def test_says_in_which_mode_it_failed(self):
+        one = tried("ch01-a")
+        with mock.patch("gtest.run", side_effect=[gtest.Verdict(True), gtest.Verdict(False, "wrong")]):
+            attempt.run(one, "random", attempt.nothing, one.exercise.tests)
+        self.assertEqual(one.first_failure(), ("test 1", "wrong\nIn the simulator's mode random; it passes in lazy."))
 
 
 class Watch(unittest.TestCase):
@@ -50,11 +154,28 @@ class Watch(unittest.TestCase):
         self.assertEqual(watch.focus_of(attempts).exercise.id, "ch01-a")
         self.assertEqual(watch.focus_of(attempts, "c.cuh").exercise.id, "ch01-c")
         self.assertEqual(watch.focus_of(attempts, "d.cuh").exercise.id, "ch01-a")
-        self.assertIn("All solved.", watch.screen([tried("ch01-a", True)], watch.focus_of([tried("ch01-a", True)])))
+
+    def test_an_error_is_shown_where_it_is(self):
+        attempts = [tried("ch01-a", errors="a.cuh:9: error", blocked_by="ch01-b"), tried("ch01-b", errors="a.cuh:9: error")]
+        self.assertEqual(watch.focus_of(attempts, "a.cuh").exercise.id, "ch01-b")
+        self.assertEqual(watch.focus_of(attempts[:1]).exercise.id, "ch01-a")
+
+    def test_says_what_is_left_when_all_is_solved(self):
+        attempts = [tried("ch01-a", True, hidden=2, speed=manifest.Speed(8, 2, []))]
+        text = watch.screen(attempts, watch.focus_of(attempts))
+        self.assertIn("5 of 5 points", text)
+        self.assertIn("All solved here. The grader has more: 4 for hidden tests, 8 for speed on a GPU.", text)
+        self.assertTrue(text.endswith(watch.KEYS))
+        self.assertIn("All solved here.\n", watch.screen([tried("ch01-a", True)], None))
 
     def test_an_error_of_the_compiler_comes_first(self):
         broken = tried("ch01-a", errors="a.cuh:3:1: error")
-        self.assertIn("FAIL  it does not compile\n  a.cuh:3:1: error", watch.screen([broken], watch.focus_of([broken])))
+        self.assertIn("FAIL  it could not be tested\n  a.cuh:3:1: error", watch.screen([broken], watch.focus_of([broken])))
+
+    def test_a_long_message_is_cut(self):
+        lines = [f"line {i}" for i in range(50)]
+        self.assertEqual(watch.cut("\n".join(lines)), [*lines[:14], "... and 36 lines more: ./flashbook course try shows them"])
+        self.assertEqual(watch.cut("short"), ["short"])
 
     def test_what_stands_on_a_saved_file_is_run_again(self):
         exercises = [tried("ch01-a", True).exercise, tried("ch01-b", True, file="b.cuh", needs=["ch01-a"]).exercise,
