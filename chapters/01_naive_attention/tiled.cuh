@@ -10,9 +10,9 @@
 //|   between the passes, so S is read from device memory once.
 //|
 //| What no kernel of this shape can remove is S and P themselves. They are written whole and read whole: 12 bytes for every
-//| pair of a query and a key in bf16 (4 + 4 for S, 2 + 2 for P), N x N pairs a head, and memory for all of them. Q, K, V
-//| and O together are N x d. At N = 4096 and d = 128 that is 48 bytes of scores and probabilities for every byte of input and output. From chapter 3 on
-//| neither S nor P ever leaves the chip.
+//| pair of a query and a key in bf16 (4 + 4 for S, 2 + 2 for P), N x N pairs a head, and memory for all of them. Q, K, V and
+//| O are N x d each. At N = 4096 and d = 128 that is 48 bytes of scores and probabilities for every byte of input and
+//| output. From chapter 3 on neither S nor P ever leaves the chip.
 //|
 //| **Budget.** Products: 2 tiles of 32 x 132 floats, 33 KB of shared memory; 64 registers of sums a thread; two blocks a
 //| multiprocessor, so that one computes while the other loads. Softmax: a row of float32 scores a warp.

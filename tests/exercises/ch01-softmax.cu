@@ -29,6 +29,12 @@ TEST_F(Softmax, OfScoresWhoseExponentialIsInfinite) {
                  1000);
 }
 
+TEST_F(Softmax, OfScoresFarBelowZero) {
+  expect_softmax(softmax,
+                 {.seqlen_q = 7, .seqlen_k = 31, .group = 1, .score_stride = 32, .causal = false, .scale = 1},
+                 1, -1000);
+}
+
 TEST_F(Softmax, OfARowThatSeesNoKey) {
   expect_softmax(softmax,
                  {.seqlen_q = 9, .seqlen_k = 6, .group = 1, .score_stride = 8, .causal = true, .scale = 1});

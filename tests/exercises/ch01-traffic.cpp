@@ -15,20 +15,25 @@ const Shape kShape = {.batch = 1,
                       .dtype = DType::f16,
                       .scale = default_scale(64)};
 
-/// The model that the chapter reports: so many bytes a pair for S and P, beside what no kernel can avoid.
+/// The model that the chapter reports, without the log-sum-exp: so many bytes a pair for S and P, beside what
+/// no kernel can avoid.
 double bytes(double a_pair) {
-  return compulsory_bytes(kShape) + a_pair * visible_pairs(kShape) * kShape.heads;
+  const double lse = sizeof(float) * double(kShape.q_rows());
+  return compulsory_bytes(kShape) - lse + a_pair * visible_pairs(kShape) * kShape.heads;
 }
 
-TEST(Traffic, Pairs) { expect_predicted(naive::kPairs, visible_pairs(kShape)); }
-TEST(Traffic, Flops) { expect_predicted(naive::kFlops, flops(kShape)); }
-TEST(Traffic, InputOutputBytes) { expect_predicted(naive::kInputOutputBytes, bytes(0)); }
+/// A mistake in the least of the terms, K and V, is 0.9 % of what step 1 moves, and should be seen there.
+void expect_product(double predicted, double want) { expect_predicted(predicted, want, 0.005); }
+
+TEST(Traffic, Pairs) { expect_product(naive::kPairs, visible_pairs(kShape)); }
+TEST(Traffic, Flops) { expect_product(naive::kFlops, flops(kShape)); }
+TEST(Traffic, InputOutputBytes) { expect_product(naive::kInputOutputBytes, bytes(0)); }
 TEST(Traffic, ScoreBytes) {
-  expect_predicted(naive::kScoreBytes, (4.0 + 2) * kShape.seqlen_q * kShape.seqlen_k * kShape.heads);
+  expect_product(naive::kScoreBytes, (4.0 + 2) * kShape.seqlen_q * kShape.seqlen_k * kShape.heads);
 }
-TEST(Traffic, Step1Bytes) { expect_predicted(naive::kStep1Bytes, bytes(4 * 4 + 2 * 2)); }
-TEST(Traffic, Step2Bytes) { expect_predicted(naive::kStep2Bytes, bytes(2 * 4 + 2 * 2)); }
-TEST(Traffic, FlopsPerByte) { expect_predicted(naive::kFlopsPerByte, flops(kShape) / bytes(2 * 4 + 2 * 2)); }
+TEST(Traffic, Step1Bytes) { expect_product(naive::kStep1Bytes, bytes(4 * 4 + 2 * 2)); }
+TEST(Traffic, Step2Bytes) { expect_product(naive::kStep2Bytes, bytes(2 * 4 + 2 * 2)); }
+TEST(Traffic, FlopsPerByte) { expect_product(naive::kFlopsPerByte, flops(kShape) / bytes(2 * 4 + 2 * 2)); }
 
 }  // namespace
 }  // namespace flashbook::testing

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/attention/tensors.h"
@@ -71,9 +72,12 @@ inline std::vector<float> rounded(DType type, const std::vector<float>& values) 
   return decode(type, encode(type, values));
 }
 
-/// Counts wrong elements, and remembers the first.
+/// Counts wrong elements, and remembers the first. `if_stray` is what to say beside it if nothing should have
+/// been written there.
 class Comparison {
  public:
+  explicit Comparison(std::string if_stray = "") : if_stray_(std::move(if_stray)) {}
+
   /// One element; `where()` says which: "head 0, query 3, key 5". NaN is right only where NaN is wanted,
   /// since nothing should have been written there, and infinity where infinity is.
   template <typename Where>
@@ -83,8 +87,10 @@ class Comparison {
     ++elements_;
     if (right || wrong_++ > 0) return;
     first_ = where() + " is " +
-             (std::isnan(got) ? "NaN (never written, or inf - inf, or 0 / 0)" : std::to_string(got)) +
-             " and should " + (std::isnan(want) ? "not be written" : "be " + std::to_string(want));
+             (std::isnan(got) ? "NaN (never written, or made of what never was, or inf - inf, or 0 / 0)"
+                              : std::to_string(got)) +
+             " and should " +
+             (std::isnan(want) ? "not be written" + if_stray_ : "be " + std::to_string(want));
   }
 
   /// Fails the test if an element was wrong.
@@ -95,7 +101,7 @@ class Comparison {
 
  private:
   int elements_ = 0, wrong_ = 0;
-  std::string first_;
+  std::string if_stray_, first_;
 };
 
 /// A number that a reader predicted; `tolerance` of it, 2 % by default, may be missing.

@@ -32,6 +32,7 @@ void expect_softmax(Softmax softmax, const naive::Problem& problem, float factor
   for (int row = 0; row < rows; ++row) {
     const float* s = &scores[std::size_t(row) * stride];
     const int visible = visible_keys(row);
+    const std::string keys = std::to_string(visible) + (visible == 1 ? " key" : " keys");
     const double row_max = visible ? *std::max_element(s, s + visible) : 0;
     double sum = 0;
     for (int key = 0; key < visible; ++key) sum += std::exp(s[key] - row_max);
@@ -39,12 +40,11 @@ void expect_softmax(Softmax softmax, const naive::Problem& problem, float factor
       weights.expect(p[std::size_t(row) * stride + key],
                      key < visible ? std::exp(s[key] - row_max) / sum : NAN, 1e-5, [&] {
                        return "P of row " + std::to_string(row) + ", key " + std::to_string(key) + ", of " +
-                              std::to_string(visible) + " keys";
+                              keys;
                      });
     const double want = visible ? row_max + std::log(sum) : -std::numeric_limits<double>::infinity();
-    sums.expect(l[row], want, 1e-5 * std::max(1.0, std::abs(row_max)), [&] {
-      return "the log-sum-exp of row " + std::to_string(row) + ", of " + std::to_string(visible) + " keys";
-    });
+    sums.expect(l[row], want, 1e-5 * std::max(1.0, std::abs(row_max)),
+                [&] { return "the log-sum-exp of row " + std::to_string(row) + ", of " + keys; });
   }
   weights.finish();
   sums.finish();

@@ -12,8 +12,7 @@ constexpr int kBlockThreads = 256;
 // BEGIN SOLUTION ch01-block-softmax
 /// What `combine` makes of the values of all threads of the block, in every thread. All of them must call it.
 template <typename Combine>
-__device__ float block_reduce(float value, Combine combine) {
-  __shared__ float partial[kBlockThreads];
+__device__ float block_reduce(float (&partial)[kBlockThreads], float value, Combine combine) {
   const int thread = threadIdx.x;
   partial[thread] = value;
   __syncthreads();  // every value is there before anyone combines two
@@ -32,6 +31,7 @@ __global__ void block_softmax(const float* scores,  // [batch * heads, seqlen_q,
                               T* probabilities,     // [batch * heads, seqlen_q, score_stride]
                               float* lse,           // [batch * heads, seqlen_q]
                               Problem problem) {
+  __shared__ float partial[kBlockThreads];  // of the maximum, then of the sum
   const int thread = threadIdx.x;
   const int64_t row = blockIdx.x;
   const int visible = problem.visible_keys(int(row % problem.seqlen_q));
@@ -42,11 +42,11 @@ __global__ void block_softmax(const float* scores,  // [batch * heads, seqlen_q,
   // memory.
   float row_max = -INFINITY;
   for (int j = thread; j < visible; j += kBlockThreads) row_max = fmaxf(row_max, s[j]);
-  row_max = block_reduce(row_max, [](float a, float b) { return fmaxf(a, b); });
+  row_max = block_reduce(partial, row_max, [](float a, float b) { return fmaxf(a, b); });
 
   float row_sum = 0.0f;
   for (int j = thread; j < visible; j += kBlockThreads) row_sum += __expf(s[j] - row_max);
-  row_sum = block_reduce(row_sum, [](float a, float b) { return a + b; });
+  row_sum = block_reduce(partial, row_sum, [](float a, float b) { return a + b; });
 
   for (int j = thread; j < visible; j += kBlockThreads)
     p[j] = from_float<T>(__expf(s[j] - row_max) / row_sum);
@@ -54,8 +54,7 @@ __global__ void block_softmax(const float* scores,  // [batch * heads, seqlen_q,
 }
 //~ /// What `combine` makes of the values of all threads of the block, in every thread.
 //~ template <typename Combine>
-//~ __device__ float block_reduce(float value, Combine combine) {
-//~   __shared__ float partial[kBlockThreads];
+//~ __device__ float block_reduce(float (&partial)[kBlockThreads], float value, Combine combine) {
 //~   const int thread = threadIdx.x;
 //~   partial[thread] = value;
 //~   __syncthreads();  // every value is there before anyone combines two
@@ -74,6 +73,7 @@ __global__ void block_softmax(const float* scores,  // [batch * heads, seqlen_q,
 //~                               T* probabilities,     // [batch * heads, seqlen_q, score_stride]
 //~                               float* lse,           // [batch * heads, seqlen_q]
 //~                               Problem problem) {
+//~   __shared__ float partial[kBlockThreads];  // of the maximum, then of the sum
 //~   const int thread = threadIdx.x;
 //~   const int64_t row = blockIdx.x;
 //~   const int visible = problem.visible_keys(int(row % problem.seqlen_q));
@@ -83,11 +83,11 @@ __global__ void block_softmax(const float* scores,  // [batch * heads, seqlen_q,
 //~   if (thread >= visible) return;  // the row has no element for this thread
 //~   float row_max = -INFINITY;
 //~   for (int j = thread; j < visible; j += kBlockThreads) row_max = fmaxf(row_max, s[j]);
-//~   row_max = block_reduce(row_max, [](float a, float b) { return fmaxf(a, b); });
+//~   row_max = block_reduce(partial, row_max, [](float a, float b) { return fmaxf(a, b); });
 //~
 //~   float row_sum = 0.0f;
 //~   for (int j = thread; j < visible; j += kBlockThreads) row_sum += __expf(s[j] - row_max);
-//~   row_sum = block_reduce(row_sum, [](float a, float b) { return a + b; });
+//~   row_sum = block_reduce(partial, row_sum, [](float a, float b) { return a + b; });
 //~
 //~   for (int j = thread; j < visible; j += kBlockThreads) p[j] = from_float<T>(__expf(s[j] - row_max) / row_sum);
 //~   if (thread == 0) lse[row] = visible > 0 ? row_max + logf(row_sum) : -INFINITY;
