@@ -58,8 +58,8 @@ def page_faults(root, exercises):
         own = [e for e in exercises if e.chapter == chapter]
         if len(own) not in PER_CHAPTER:
             yield f"{chapter}: {len(own)} exercises; a chapter has {PER_CHAPTER[0]} to {PER_CHAPTER[-1]}"
-        if not any(e.kind == "mend" for e in own):
-            yield f"{chapter}: no exercise is a kernel to mend"
+        for kind in sorted(set(manifest.KINDS) - {e.kind for e in own}):
+            yield f"{chapter}: no exercise of the kind {kind}"
         page = f"chapters/{chapter}/README.md"
         text = (root / page).read_text(encoding="utf-8").partition("\n## Exercises\n")[2].partition("\n## ")[0]
         sections = {part.partition("\n")[0]: part for part in re.split(r"^### ", text, flags=re.MULTILINE)[1:]}
