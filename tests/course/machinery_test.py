@@ -379,7 +379,7 @@ class Check(Tree):
             self.write("chapters/01_one/README.md", PAGE.replace(old, new))
             self.assertIn(fault, "\n".join(self.faults(check.page_faults)), old)
         self.entries({**ENTRY, "kind": "write"})
-        self.assertIn("01_one: no exercise is a kernel to mend", self.faults(check.page_faults))
+        self.assertIn("01_one: no exercise of the kind mend", self.faults(check.page_faults))
 
     def test_strays(self):
         self.assertEqual(self.faults(check.stray_faults), [])
