@@ -285,18 +285,20 @@ __device__ void add_values(SplitKTiles<T, Size>& tiles) {
   const int warp = threadIdx.x / kWarp;
   Weights<T, Size> weights;
 #pragma unroll
-  for (int i = 0; i < Size::kRowsQ / kFragment; ++i)
+  for (int i = 0; i < Size::kRowsQ / kFragment; ++i) {
 #pragma unroll
     for (int j = 0; j < Size::kWarpKeys / kFragment; ++j)
       load_matrix_shared(weights[i][j], tiles.weights(kFragment * i) + warp * Size::kWarpKeys + kFragment * j,
                          SplitKTiles<T, Size>::kWeightStride);
-      // BEGIN SOLUTION ch03-turns
+  }
+  // BEGIN SOLUTION ch03-turns
 #pragma unroll 1  // the code of one round is long enough
   for (int round = 0; round < Size::kWarps; ++round) {
     add_to_piece(tiles, weights, (warp + round) % Size::kWarps * Size::kWarpDims);
     __syncthreads();  // this warp's part is in the piece before the next warp adds to it; at the end, all are
   }
-  //~ // TODO: So far each warp adds its part to one piece of O. The other pieces lack it.
+  //~ // TODO: So far each warp adds its part to one piece of O. The other pieces lack it. The barrier after the last
+  //~ // round is yours, too.
   //~ add_to_piece(tiles, weights, warp * Size::kWarpDims);
   //~ __syncthreads();
   // END SOLUTION ch03-turns

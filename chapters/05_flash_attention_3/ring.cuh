@@ -42,11 +42,11 @@ __device__ void initialise(Ring<T, kKeys, kHeadDim, kSlots>& ring, int consumers
 }
 
 // BEGIN SOLUTION ch05-ring
-/// A place in the ring: a slot, and how often it has been used, of which a barrier remembers one bit.
+/// A place in the ring: a slot, and the parity of the round.
 template <int kSlots>
 struct Place {
   int slot = 0;
-  uint32_t round = 0;  ///< parity of the round
+  uint32_t round = 0;  ///< 0 the first time round the ring, then 1, then 0
 
   __device__ __forceinline__ Place next() const {
     return slot + 1 == kSlots ? Place{0, round ^ 1} : Place{slot + 1, round};
@@ -72,11 +72,11 @@ __device__ __forceinline__ void wait_full(Ring<T, kKeys, kHeadDim, kSlots>& ring
                                           const Place<kSlots>& place) {
   mbarrier_wait(&ring.full[place.slot], place.round);
 }
-//~ /// A place in the ring: a slot, and how often it has been used, of which a barrier remembers one bit.
+//~ /// A place in the ring: a slot, and the parity of the round.
 //~ template <int kSlots>
 //~ struct Place {
 //~   int slot = 0;
-//~   uint32_t round = 0;  ///< parity of the round
+//~   uint32_t round = 0;  ///< 0 the first time round the ring, then 1, then 0
 //~
 //~   __device__ __forceinline__ Place next() const {
 //~     return Place{slot, round};  // TODO: the place after this one

@@ -37,11 +37,11 @@ __device__ void initialise(Ring& ring, int fillers, int readers, const char* ful
   }
 }
 
-/// A place in a ring: a slot, and how often it has been used, of which a barrier remembers one bit.
+/// A place in a ring: a slot, and the parity of the round.
 template <int kSlots>
 struct Place {
   int slot = 0;
-  uint32_t round = 0;  ///< parity of the round
+  uint32_t round = 0;  ///< 0 the first time round the ring, then 1, then 0
 
   __device__ __forceinline__ void advance() {
     if (++slot == kSlots) slot = 0, round ^= 1;

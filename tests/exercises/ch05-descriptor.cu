@@ -15,6 +15,8 @@ void expect_products() {
   run(flash3::weighted_values<__half, kHeadDim>, dim3(1), dim3(flash3::kWarpgroup),
       sizeof(flash3::MixShared<__half, kHeadDim>), tile_map(p, 1, kQueries, kKeys, kQueries, Swizzle::b128),
       tile_map(v, 1, kKeys, kHeadDim, kKeys, Swizzle::b64), output.as<float>());
+  if (::testing::Test::HasFatalFailure())
+    ADD_FAILURE() << "In what wgmma reports, a row of B is a column of V, and k is a key.";
   const std::vector<float> got = output.download();
   Comparison comparison;
   for (int column = 0; column < kHeadDim; ++column)  // column by column: the first that is wrong says most

@@ -56,8 +56,8 @@ TEST_F(Overflow, OneTile) { expect_encoded({5}); }
 TEST_F(Overflow, WhereTheMaximumFalls) { expect_encoded({5, 3, -2}); }
 TEST_F(Overflow, WhereTheMaximumLeaps) { expect_encoded({5, 12, 30}); }
 TEST_F(Overflow, WhereTheMaximumRisesALittle) { expect_encoded({5, 6, 4}); }
-TEST_F(Overflow, WhereTheMaximumRisesAgainAndAgain) { expect_encoded({-3, -2.5f, -2, -1.5f, -1.1f}); }
-TEST_F(Overflow, WhereTheMaximumRisesMore) { expect_encoded({5, 8.5f, 12}); }
+TEST_F(Overflow, WhereTheMaximumRisesAgainAndAgain) { expect_encoded({-3, -2.5f, -2, -1.5f, -1}); }
+TEST_F(Overflow, WhereTheMaximumRisesMore) { expect_encoded({5, 8, 11}); }
 
 }  // namespace
 }  // namespace flashbook::testing

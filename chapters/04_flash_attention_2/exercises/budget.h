@@ -8,8 +8,8 @@ namespace flashbook::fa2 {
 // tile has 64 keys. There are two stages of K and V, and Q stays in shared memory and is read again with
 // every tile.
 //
-// Write products, not results: they show how you think, and the compiler multiplies. Within two percent is
-// right.
+// Write products, not results: they show how you think, and the compiler multiplies. Whole numbers divide
+// downwards: 7 / 2 is 3, 7 / 2.0 is 3.5. Within two percent is right.
 
 // BEGIN SOLUTION ch04-budget
 // Q of 128 rows, and twice K and V of 64 rows, 384 bytes each.
@@ -36,7 +36,8 @@ constexpr double kReadBytesOf16 = (16 + 64 + 64) * 384.0;
 //~ // Registers of a thread for O, and for the scores of a tile, in float.
 //~ constexpr double kRegistersO = 0;
 //~ constexpr double kRegistersScores = 0;
-//~ // The most registers that a thread can have if so many blocks are to fit: a multiprocessor has 65536.
+//~ // The most registers that a thread can have with so many blocks: a multiprocessor has 65536, and no thread can
+//~ // have more than an instruction can name (the text says how many).
 //~ constexpr double kRegistersAtMost = 0;
 //~ // mma.sync (m16n8k16) that a warp executes for one tile of keys, for scores and values together.
 //~ constexpr double kProducts = 0;

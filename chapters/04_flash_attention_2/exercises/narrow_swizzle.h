@@ -16,7 +16,7 @@ __host__ __device__ constexpr int narrow_swizzled(int row, int piece) {
   // Rows of equal parity begin in the same bank, so what moves a piece must change from each pair of rows to
   // the next.
   return row * 64 + (piece ^ row / 2 % 4) * 16;
-  //~ return row * 64 + piece * 16;  // TODO: every other row begins in the same bank
+  //~ return row * 64 + piece * 16;  // TODO: so far the pieces lie as they come
   // END SOLUTION ch04-swizzle
 }
 

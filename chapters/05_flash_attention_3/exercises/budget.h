@@ -9,8 +9,8 @@ namespace flashbook::flash3 {
 // multiprocessor of an H200 has: 65536 registers; 227 KB of shared memory for a block (1 KB is 1024 bytes);
 // tensor cores that do 4096 FLOPs a cycle, a multiply-add counted as two; 16 exponentials a cycle.
 //
-// Write products, not results: they show how you think, and the compiler multiplies. Within one percent is
-// right.
+// Write products, not results: they show how you think, and the compiler multiplies. Whole numbers divide
+// downwards: 7 / 2 is 3, 7 / 2.0 is 3.5. Within one percent is right.
 
 // BEGIN SOLUTION ch05-budget
 // (227 * 1024 - 2 * 64 * 384) / (4 * 384) is 119; the multiple of 16 below it is 112.
@@ -58,7 +58,8 @@ constexpr double kExponentialCycles = 128 * 96 / 16.0;
 //~ constexpr double kRegistersP = 0;
 //~ // wgmma that a consumer issues for one tile of keys, for scores and values together.
 //~ constexpr double kProducts = 0;
-//~ // Cycles that one tile of keys takes for both consumers together: of the tensor cores, and for exponentials.
+//~ // Cycles that one tile of keys takes for both consumers together: of the tensor cores, and for the exponentials of
+//~ // its scores, without those of the corrections.
 //~ constexpr double kProductCycles = 0;
 //~ constexpr double kExponentialCycles = 0;
 // END SOLUTION ch05-budget
