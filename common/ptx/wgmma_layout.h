@@ -6,8 +6,10 @@
 /// g = l / 4, and holds of its warp's rows:
 ///
 ///     d          floats 4j .. 4j+3: rows g, g, g + 8, g + 8; columns 8j + 2t, 8j + 2t + 1, and these again
-///     a, 16 bit  registers 0 1 2 3: rows g, g + 8, g, g + 8; columns 2t, 2t + 1 in 0 and 1, 8 more in 2 and
-///     3 a, e4m3    registers 0 1 2 3: the same rows; columns 4t .. 4t + 3 in 0 and 1, 16 more in 2 and 3
+///     a, 16 bit  registers 0 1 2 3: rows g, g + 8, g, g + 8; columns 2t, 2t + 1 in registers 0 and 1,
+///                8 more in 2 and 3
+///     a, e4m3    registers 0 1 2 3: the same rows; columns 4t .. 4t + 3 in registers 0 and 1,
+///                16 more in 2 and 3
 ///
 /// So 16 columns of d, rounded to 16 bits, are a of the next product as they stand; rounded to e4m3 they are
 /// not. (PTX ISA, Register Fragments for wgmma.mma_async)
@@ -18,10 +20,10 @@
 /// 64 or 128 bytes, and the 16-byte pieces of a line change places with the line's number. A descriptor's two
 /// distances say where the next core matrix, or atom, begins:
 ///
-///     leading_bytes  K-major: along k (no swizzle only). MN-major: along rows; without swizzle along k
-///     stride_bytes   K-major: along rows, the next 8.    MN-major: along k, the next 8; without swizzle
-///     along
-///                                                        rows
+///     leading_bytes  K-major: along k (no swizzle only)
+///                    MN-major: along rows; without swizzle along k
+///     stride_bytes   K-major: along rows, the next 8
+///                    MN-major: along k, the next 8; without swizzle along rows
 ///
 /// (PTX ISA, Shared Memory Matrix Layout; CuTe's mma_traits_sm90_gmma.hpp)
 #pragma once

@@ -19,6 +19,7 @@ struct Mbarrier {
   int32_t bytes = 0;    ///< announced in the running phase and not landed; negative: landed first
   uint32_t phase = 0;   ///< number of the running phase: how many are over
   bool fenced = false;  ///< whether TMA knows of it
+  bool passed = false;  ///< whether a wait found its phase over already
   int initialiser;      ///< the thread, by number in the block
   Location where;       ///< of its initialisation
   const char* name = nullptr;

@@ -49,9 +49,12 @@ uint64_t word_at(const void* address) {
 }
 
 [[noreturn]] void too_many_arrivals(const char* what, const Mbarrier& barrier, Location where) {
-  throw Error(describe_call(what, where) + ": one arrival too many at " + describe(barrier) +
-              ". All the phase takes have come, " + describe_state(barrier) +
-              ". Compare who arrives with the count in mbarrier_init at " + to_string(barrier.where));
+  throw Error(
+      describe_call(what, where) + ": one arrival too many at " + describe(barrier) +
+      ". All the phase takes have come, " + describe_state(barrier) +
+      ". Either more threads arrive than mbarrier_init at " + to_string(barrier.where) +
+      " was told, or this one arrives for the next phase before this one is over: did its wait pass too "
+      "early?");
 }
 
 [[noreturn]] void too_many_bytes(const char* what, const Mbarrier& barrier, int64_t bytes, Location where) {
@@ -170,6 +173,7 @@ bool Worker::wait_at_mbarrier(const char* what, const void* address, uint32_t pa
                 ": it is 0 or 1, phase % 2");
   const uint32_t phase = mbarriers_[number].phase;
   if ((phase & 1) != parity) {
+    mbarriers_[number].passed = true;
     if (observer_) observer_->acquires(number_of(*current_), mbarriers_[number].address);
     return true;
   }

@@ -23,12 +23,17 @@ std::string hex(uint32_t mask) {
 }
 
 /// Where to look when a phase does not end and no load is on its way.
-const char* advice(const Mbarrier& barrier) {
+std::string advice(const Mbarrier& barrier) {
   if (barrier.bytes < 0) return ". Announce the bytes of all loads";
   if (barrier.pending == 0) return ". More bytes were announced than the loads' boxes have";
-  if (barrier.phase == 0 && barrier.pending == barrier.arrivals)
-    return ". Nobody has arrived yet; a wait that should pass the first time names parity 1";
-  return ". Look for who should arrive, and compare with the count of mbarrier_init";
+  if (barrier.phase == 0 && barrier.pending == barrier.arrivals && !barrier.passed)
+    return ". Nobody has arrived yet. Who waits here for a slot to be empty names parity 1 the first time; "
+           "who "
+           "waits for one to be full names parity 0, and another should arrive";
+  const std::string look = ". Look for who should arrive, and compare with the count of mbarrier_init";
+  return barrier.phase < 2 ? look
+                           : look + "; or did this wait come too late, for phase " +
+                                 std::to_string(barrier.phase - 2) + ", whose parity is the same?";
 }
 
 /// Whether two threads would be described in the same words.
@@ -123,31 +128,44 @@ std::string Worker::deadlock_report() const {
     report << "deadlock in block " << triple(blockIdx) << ": every thread waits or has exited";
   else
     report << "livelock in block " << triple(blockIdx) << ": threads poll, and nothing changes any more";
-  for (std::size_t warp = 0; warp < warps_.size(); ++warp) {
-    const std::size_t begin = warp * kWarpLanes;
-    const std::size_t end = std::min(begin + kWarpLanes, threads_.size());
-    uint32_t told = 0;
-    for (std::size_t i = begin; i < end; ++i) {
-      if (told >> (i - begin) & 1) continue;
-      uint32_t alike = 0;
-      for (std::size_t j = i; j < end; ++j)
-        if (wait_alike(threads_[i], threads_[j])) alike |= 1u << (j - begin);
-      told |= alike;
-      report << "\n  warp " << warp << ", " << describe_lanes(alike) << ": " << describe_wait(threads_[i]);
-    }
+  std::vector<std::vector<std::string>> said;  // of each warp
+  for (std::size_t warp = 0; warp < warps_.size(); ++warp) said.push_back(describe_waits(warp));
+  for (std::size_t first = 0; first < said.size();) {
+    std::size_t last = first;  // of neighbours of which the same can be said
+    while (last + 1 < said.size() && said[last + 1] == said[first]) ++last;
+    for (const std::string& line : said[first])
+      report << "\n  " << (last > first ? "warps " : "warp ") << first
+             << (last > first ? "-" + std::to_string(last) : "") << ", " << line;
+    first = last + 1;
   }
   return report.str();
+}
+
+/// Where the lanes of a warp are, a line for those that are at the same place.
+std::vector<std::string> Worker::describe_waits(std::size_t warp) const {
+  const std::size_t begin = warp * kWarpLanes;
+  const std::size_t end = std::min(begin + kWarpLanes, threads_.size());
+  std::vector<std::string> lines;
+  uint32_t told = 0;
+  for (std::size_t i = begin; i < end; ++i) {
+    if (told >> (i - begin) & 1) continue;
+    uint32_t alike = 0;
+    for (std::size_t j = i; j < end; ++j)
+      if (wait_alike(threads_[i], threads_[j])) alike |= 1u << (j - begin);
+    told |= alike;
+    lines.push_back(describe_lanes(alike) + ": " + describe_wait(threads_[i]));
+  }
+  return lines;
 }
 
 /// The current thread never handed over.
 std::string Worker::endless_report() const {
   const bool waited = current_->where.line > 0;
   return "a thread runs for " + std::to_string(options().timeout) +
-         " seconds (FLASHBOOK_SIM_TIMEOUT) and neither waits nor exits: an endless loop, or one that reads a "
-         "flag "
-         "in memory which another thread would have to set. Wait at a barrier or an mbarrier, or read the "
-         "flag by "
-         "an atomic operation, so that others get their turn\n  " +
+         " seconds (FLASHBOOK_SIM_TIMEOUT) and neither waits nor exits: most often a loop whose counter does "
+         "not move. If it reads a flag that another thread sets, wait at a barrier or an mbarrier instead, "
+         "or "
+         "read the flag by an atomic operation, so that others get their turn\n  " +
          describe_current(*current_) +
          (waited ? ", after " + describe_call(current_->what, current_->where)
                  : ", before it waited for anything");

@@ -175,6 +175,7 @@ class Worker {
   bool wake_pollers();
   void progress() { fruitless_polls_ = 0; }
   Thread* next_ready();
+  void shuffle_warps();
   Thread* next_thread();
   int number_of(const Thread& thread) const { return int(&thread - threads_.data()); }
   Fiber* idle_fiber();
@@ -200,6 +201,7 @@ class Worker {
   void require_stores_waited_for() const;
   std::string register_error() const;
   std::string deadlock_report() const;
+  std::vector<std::string> describe_waits(std::size_t warp) const;
   std::string end_report() const;
   std::string endless_report() const;
   std::string describe_wait(const Thread& thread) const;
@@ -233,6 +235,8 @@ class Worker {
   Thread* current_ = nullptr;
   std::string error_;
   bool random_order_ = false;
+  std::array<int, kMaxWarps> priority_{};  // in random order, the ready warp with the highest runs
+  int turns_a_priority_ = 1;               // on average, until another warp gets a new one
   Random random_{0};
 
   // A thread gets a fiber when it starts and leaves it to the next one when it exits: a kernel whose threads

@@ -166,8 +166,7 @@ TEST_F(Barriers, ABarrierThatWaitsForExitedThreadsIsADeadlock) {
             "\n  warp 0, lanes 0-31: named_barrier_sync at " +
                 line(kLineOfLoneSync) +
                 ", barrier 1: 32 of 64 threads arrived"
-                "\n  warp 1, lanes 0-31: exited"
-                "\n  warp 2, lanes 0-31: exited");
+                "\n  warps 1-2, lanes 0-31: exited");
 }
 
 TEST_F(Barriers, ThreadsMustAgreeOnTheCount) {

@@ -1,5 +1,6 @@
 #include "common/device/launch.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -27,6 +28,19 @@ __global__ void write_order(int* counter, int* order) {
     order[round * blockDim.x + threadIdx.x] = (*counter)++;
     __syncthreads();
   }
+}
+
+/// Four warps that never wait for one another: how many of 16 rounds the others have done when each is
+/// through.
+__global__ void race_to_the_end(int* rounds,     // [4], so far
+                                int* at_the_end  // [4, 4]
+) {
+  const int warp = int(threadIdx.x) / 32;
+  for (int round = 0; round < 16; ++round) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) ++rounds[warp];
+  }
+  if (threadIdx.x % 32 == 0) std::copy(rounds, rounds + 4, at_the_end + 4 * warp);
 }
 
 __global__ void fail_in_block(unsigned block) {
@@ -126,6 +140,28 @@ TEST_F(Launch, ResultsDoNotDependOnTheNumberOfOsThreads) {
     sim::options().os_threads = os_threads;
     run_grid(200, 64, 0, [&] { busy(other.data()); });
     EXPECT_EQ(one, other);
+  }
+}
+
+/// A race may need one warp far ahead of all others, or far behind.
+TEST_F(Launch, SomeSeedsLetAWarpRunAheadOrFallBehind) {
+  for (const int warp : {0, 3}) {
+    bool ahead = false, behind = false;
+    for (uint64_t seed = 1; seed <= 16; ++seed) {
+      sim::options().seed = seed;
+      std::vector<int> rounds(4), at_the_end(16);
+      run_grid(1, 128, 0, [&] { race_to_the_end(rounds.data(), at_the_end.data()); });
+      bool others_begin = true, others_are_through = true;
+      for (int other = 0; other < 4; ++other)
+        if (other != warp) {
+          others_begin &= at_the_end[std::size_t(4 * warp + other)] < 2;
+          others_are_through &= at_the_end[std::size_t(4 * other + warp)] < 2;
+        }
+      ahead |= others_begin;
+      behind |= others_are_through;
+    }
+    EXPECT_TRUE(ahead) << warp;
+    EXPECT_TRUE(behind) << warp;
   }
 }
 
