@@ -61,6 +61,14 @@ class Attempt:
         return next(((test.title, self.verdicts[test.name].message) for test in self.tests if test not in self.passed), None)
 
 
+def left_to_the_grader(attempts):
+    """What the points here lack; empty if nothing."""
+    hidden = sum(test.points for a in attempts for test in a.hidden)
+    speed = sum(a.exercise.speed.points for a in attempts if a.exercise.speed)
+    parts = [f"{hidden} for hidden tests"] * (hidden > 0) + [f"{speed} for speed on a GPU"] * (speed > 0)
+    return f"; the grader has {' and '.join(parts)}" if parts else ""
+
+
 # ---- what the grader would refuse --------------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ import sys
 import textwrap
 
 import manifest
-from attempt import attempt
+from attempt import attempt, left_to_the_grader
 
 PAUSE = 0.3  # seconds between two looks at the files
 CLEAR = "\033[2J\033[H"
@@ -32,14 +32,6 @@ def cut(text):
     return lines if len(lines) <= LINES else [*lines[:LINES], more]
 
 
-def left_to_the_grader(attempts):
-    """What the points here lack."""
-    hidden = sum(test.points for a in attempts for test in a.hidden)
-    speed = sum(a.exercise.speed.points for a in attempts if a.exercise.speed)
-    parts = [f"{hidden} for hidden tests"] * (hidden > 0) + [f"{speed} for speed on a GPU"] * (speed > 0)
-    return f"The grader has more: {', '.join(parts)}." if parts else ""
-
-
 def screen(attempts, focus, hint=False):
     """What is shown: progress, and the first failure of the exercise in focus."""
     solved = sum(a.solved for a in attempts)
@@ -47,7 +39,7 @@ def screen(attempts, focus, hint=False):
     lines = [f"{bar(points, most)} {solved} of {len(attempts)} exercises, {points} of {most} points"]
     lines += [f"  {'done' if a.solved else ' -> ' if a is focus else '    '}  {a.exercise.id}: {a.exercise.title}" for a in attempts]
     if not focus:
-        return "\n".join([*lines, "", f"All solved here. {left_to_the_grader(attempts)}".rstrip(), "", KEYS])
+        return "\n".join([*lines, "", f"All solved here{left_to_the_grader(attempts)}.", "", KEYS])
     title, message = focus.first_failure()
     lines += ["", f"{focus.exercise.id}, in {focus.exercise.file}", f"  FAIL  {title}", *(f"  {line}" for line in cut(message))]
     lines += [f"  warn  {warning}" for warning in focus.warnings]

@@ -40,8 +40,8 @@ class Try(unittest.TestCase):
     def test_lists_what_only_the_grader_has(self):
         text = try_exercise.summary(tried("ch01-a", True, hidden=1, speed=manifest.Speed(8, 2, [])))
         self.assertIn("hidden test 0 (hidden: the grader runs it)", text)
-        self.assertIn("speed, on a GPU (8 points)", text)
-        self.assertTrue(text.endswith("solved, 5 of 5 points"))
+        self.assertIn("speed (the grader runs it, on a GPU)", text)
+        self.assertTrue(text.endswith("solved, 5 of 5 points; the grader has 2 for hidden tests and 8 for speed on a GPU"))
 
     def test_one_mode_alone_solves_nothing(self):
         self.assertTrue(try_exercise.summary(tried("ch01-a", True, mode="eager")).endswith(
@@ -164,7 +164,7 @@ class Watch(unittest.TestCase):
         attempts = [tried("ch01-a", True, hidden=2, speed=manifest.Speed(8, 2, []))]
         text = watch.screen(attempts, watch.focus_of(attempts))
         self.assertIn("5 of 5 points", text)
-        self.assertIn("All solved here. The grader has more: 4 for hidden tests, 8 for speed on a GPU.", text)
+        self.assertIn("All solved here; the grader has 4 for hidden tests and 8 for speed on a GPU.", text)
         self.assertTrue(text.endswith(watch.KEYS))
         self.assertIn("All solved here.\n", watch.screen([tried("ch01-a", True)], None))
 
