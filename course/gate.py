@@ -44,8 +44,12 @@ def objections(lines, first_line=1):
         if value in "([{":
             open_brackets.append((value, line))
         elif value in PAIRS:
-            if not open_brackets or open_brackets.pop()[0] != PAIRS[value]:
+            if not open_brackets:
                 found.append((line, f"a '{value}' closes nothing that the region opens"))
+                break
+            bracket, begun = open_brackets.pop()
+            if bracket != PAIRS[value]:
+                found.append((line, f"a '{value}' comes before the '{bracket}' of line {begun} is closed"))
                 break
         elif text.startswith(("<%", "%>"), token.start()):
             found.append((line, "write { and }"))

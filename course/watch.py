@@ -39,7 +39,8 @@ def screen(attempts, focus, hint=False):
     lines = [f"{bar(points, most)} {solved} of {len(attempts)} exercises, {points} of {most} points"]
     lines += [f"  {'done' if a.solved else ' -> ' if a is focus else '    '}  {a.exercise.id}: {a.exercise.title}" for a in attempts]
     if not focus:
-        return "\n".join([*lines, "", f"All solved here{left_to_the_grader(attempts)}.", "", KEYS])
+        hidden = [f"  ----  {a.exercise.id}: {test.title} (hidden)" for a in attempts for test in a.hidden]
+        return "\n".join([*lines, "", f"All solved here{left_to_the_grader(attempts)}.", *hidden, "", KEYS])
     title, message = focus.first_failure()
     lines += ["", f"{focus.exercise.id}, in {focus.exercise.file}", f"  FAIL  {title}", *(f"  {line}" for line in cut(message))]
     lines += [f"  warn  {warning}" for warning in focus.warnings]

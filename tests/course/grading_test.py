@@ -61,7 +61,7 @@ class Gate(unittest.TestCase):
     def test_the_end_of_the_region_is_not_left(self):
         self.assertEqual(self.objection("a;\n} int b() {"), "2: a '}' closes nothing that the region opens")
         self.assertEqual(self.objection("if (a) {\n  b;"), "1: a '{' that the region does not close")
-        self.assertIn("closes nothing", self.objection("(]"))
+        self.assertEqual(self.objection("{\n  f(a;\n}"), "3: a '}' comes before the '(' of line 2 is closed")
         self.assertIn("write { and }", self.objection("%> int b() <%"))
         self.assertIn("a comment that does not end", self.objection("/* a"))
         self.assertIn("may not end with a backslash", self.objection("a; // \\\nb;"))

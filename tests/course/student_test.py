@@ -164,6 +164,7 @@ class Watch(unittest.TestCase):
         attempts = [tried("ch01-a", True, hidden=2, speed=manifest.Speed(8, 2, []))]
         text = watch.screen(attempts, watch.focus_of(attempts))
         self.assertIn("5 of 5 points", text)
+        self.assertIn("  ----  ch01-a: hidden test 1 (hidden)\n", text)
         self.assertIn("All solved here; the grader has 4 for hidden tests and 8 for speed on a GPU.", text)
         self.assertTrue(text.endswith(watch.KEYS))
         self.assertIn("All solved here.\n", watch.screen([tried("ch01-a", True)], None))
