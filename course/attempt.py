@@ -1,5 +1,7 @@
 """An exercise as its student sees it: built where it stands, its tests one by one."""
 import fcntl
+import hashlib
+import json
 import os
 import re
 import subprocess
@@ -17,6 +19,7 @@ BUILD = manifest.ROOT / "build" / "sim"
 SECONDS = 20  # that a test may take
 ENDLESS = 8  # and more seconds, in vain, say that it never ends: the simulator itself stops a thread that runs for 10
 ERRORS = 3  # of the compiler that are shown
+AS_HANDED_OUT = "course/as_handed_out.json"  # a digest of each file to edit, but for its exercises
 
 
 @dataclass
@@ -77,10 +80,9 @@ def refusal(exercise):
     text = (manifest.ROOT / exercise.file).read_text(encoding="utf-8", errors="replace")
     if f"BEGIN SOLUTION {exercise.id}" in text:
         return ""
-    try:
-        written = regions.written(text, exercise.file)
-    except regions.Fault as fault:
-        return f"{fault}\nPut the line back: what stands between the two is graded."
+    written, faults = regions.written(text, exercise.file)
+    if exercise.id in faults:
+        return f"{faults[exercise.id]}: what stands between the two is graded."
     if exercise.id not in written:
         return (f"{exercise.file} has no lines '// BEGIN EXERCISE {exercise.id}' and '// END EXERCISE {exercise.id}'.\n"
                 "Put them back: what stands between the two is graded.")
@@ -96,6 +98,20 @@ def owner(file, line):
         if start or (regions.STUDENT_END.fullmatch(text) and number < line):
             begun = start[1] if start else ""
     return begun
+
+
+def digest_outside(text):
+    """Of what the grader does not read of a file."""
+    return hashlib.sha256(regions.around(text).encode()).hexdigest()
+
+
+def strayed(exercise):
+    """A warning if the file was changed outside its exercises; the book itself does not know how it was handed out."""
+    known = manifest.ROOT / AS_HANDED_OUT
+    text = (manifest.ROOT / exercise.file).read_text(encoding="utf-8", errors="replace")
+    if not known.exists() or digest_outside(text) == json.loads(known.read_text(encoding="utf-8"))[exercise.file]:
+        return []
+    return [f"{exercise.file} was changed outside its exercises, which the grader does not read: what you add has to stand between the markers"]
 
 
 # ---- building ----------------------------------------------------------------------------------------------------------------------
@@ -212,7 +228,7 @@ def attempt(exercise, show=nothing, progress=nothing):
         return Attempt(exercise, f"The grader would refuse this:\n{refused}")
     with alone():
         built, log = build(exercise, exercise.program, progress)
-        tried = Attempt(exercise, warnings=warnings_of(log, exercise.file), mode=os.environ.get("FLASHBOOK_SIM_ASYNC", ""))
+        tried = Attempt(exercise, warnings=[*strayed(exercise), *warnings_of(log, exercise.file)], mode=os.environ.get("FLASHBOOK_SIM_ASYNC", ""))
         if not built:
             tried.errors = errors_of(log)
             place = re.match(re.escape(exercise.file) + r":(\d+):", tried.errors)

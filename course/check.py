@@ -102,7 +102,7 @@ def holds(lines, run):
 
 def handout_faults(root, tree, exercises, last=handout.ALL):
     """Nothing but what belongs there, no solution, and every link of its pages leads somewhere. `last`: its last chapter."""
-    wanted = {*handout.handed_out_files(root, last), "README.md", *(f"docs/figures/{name}.html" for name in handout.figures_that_move(root))}
+    wanted = {*handout.handed_out_files(root, last), "README.md", handout.AS_HANDED_OUT, *(f"docs/figures/{name}.html" for name in handout.figures_that_move(root))}
     texts = {}
     for path in sorted(tree.rglob("*")):
         name = str(path.relative_to(tree))
@@ -202,10 +202,10 @@ def check(root):
     exercises = manifest.load(root)
     if not exercises:
         raise Fault("there is no exercise: chapters/NN_name/exercises/exercises.json lists them")
-    yield from region_faults(root, exercises)
-    yield from page_faults(root, exercises)
-    yield from stray_faults(root, exercises)
-    yield from points_faults(root, exercises)
+    faults = [*region_faults(root, exercises), *page_faults(root, exercises), *stray_faults(root, exercises), *points_faults(root, exercises)]
+    if faults:  # all of which can be seen at once; what follows takes minutes
+        yield from faults
+        return
     with tempfile.TemporaryDirectory(prefix="flashbook-course-") as folder:
         tree = Path(folder).resolve() / "student"
         handout.make(root, tree)

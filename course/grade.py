@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Grades a submission: python3 course/grade.py SUBMISSION [NN ...] [--out DIR] [--seed N] [--jobs N]. SUBMISSION is a student's tree, or
-a folder with the files that were edited. Writes report.md and Gradescope's results.json into DIR. Exit code 0 if it could be graded, whatever the
-grade; 2 if it could not."""
+"""Grades submissions: python3 course/grade.py SUBMISSION... [NN|ID ...] [--out DIR] [--seed N] [--jobs N]. A submission is a student's tree, or
+a folder with the files that were edited. Writes report.md and Gradescope's results.json for each, and a table of all if there are several. Exit
+code 0 if they could be graded, whatever the grade; 2 if what is asked for makes no sense; 3 if the grader itself is at fault."""
 import argparse
 import json
 import os
+import re
 import secrets
 import sys
 import tempfile
@@ -14,16 +15,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import gate
+import gtest
 import manifest
 import modes
 import report
 import speed
 import submission
 from judge import Judge
-from regions import Fault
+from regions import Broken, Fault
 from sandbox import Limits, Sandbox
 from toolchain import Toolchain
 
+
+ENDLESS = 2  # tests of an exercise that run into the limit of time; no other runs after them
 
 
 @dataclass
@@ -55,6 +59,7 @@ class Result:
 
 @dataclass
 class Grade:
+    name: str  # of the submission
     results: list
     seed: int
     missing: list  # what the sandbox lacks on this machine
@@ -79,7 +84,7 @@ class Grader:
         self.build = self.root / "build" / "sim"
         for exercise in exercises:
             if not (self.build / "bin" / exercise.program).exists():
-                raise Fault(f"there is no {self.build / 'bin' / exercise.program}: ./flashbook course grade builds it")
+                raise Broken(f"there is no {self.build / 'bin' / exercise.program}: ./flashbook course grade builds it")
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="flashbook-grade-")
@@ -104,7 +109,7 @@ class Grader:
             objections = gate.objections(answer.lines, answer.line)
             if objections:
                 return Result(exercise, "\n".join(f"{exercise.file}:{line}: {text}" for line, text in objections[:10]))
-        result, programs = Result(exercise), {}
+        result, programs, endless = Result(exercise), {}, 0
         for mode in chosen_modes or modes.of(exercise, self.root, self.toolchain.knows(exercise.program + modes.TWIN)):
             if result.verdicts and not result.points:
                 break  # nothing is left to lose
@@ -115,9 +120,13 @@ class Grader:
                     return result
                 programs[suffix] = program
             for test in exercise.tests:
-                if mode == modes.LAZY or result.passed(test):
-                    verdict = self.judge.run(programs[suffix], exercise, test.name, mode, self.seed)
-                    result.verdicts[test.name] = modes.told(verdict, mode)
+                if mode != modes.LAZY and not result.passed(test):
+                    continue
+                start = time.monotonic()
+                verdict = self.judge.run(programs[suffix], exercise, test.name, mode, self.seed) if endless < ENDLESS else gtest.Verdict(
+                    False, f"not run: {ENDLESS} tests before it did not end")
+                endless += not verdict.passed and time.monotonic() - start >= self.limits.seconds
+                result.verdicts[test.name] = modes.told(verdict, mode)
         return result
 
     def program(self, exercise, answer, suffix):
@@ -141,44 +150,77 @@ class Grader:
             return list(pool.map(result_of, self.exercises))
 
 
-def grade(root, folder, exercises, seed, jobs):
+def grade(grader, folder, jobs):
+    """The Grade of a submission."""
     start = time.monotonic()
-    answers, missing = submission.answers(folder, exercises)
-    with Grader(root, exercises, seed) as grader:
-        results = grader.answers(answers, missing, jobs)
-        speed.grade(grader, results, answers, jobs)
-        return Grade(results, seed, grader.sandbox.missing, time.monotonic() - start)
+    answers, missing = submission.answers(folder, grader.exercises)
+    results = grader.answers(answers, missing, jobs)
+    speed.grade(grader, results, answers, jobs)
+    return Grade(Path(folder).resolve().name, results, grader.seed, grader.sandbox.missing, time.monotonic() - start)
 
 
-def chosen(exercises, numbers):
-    """The exercises of chapters, by number; all if there is no number."""
-    for number in numbers:
-        if number not in {e.number for e in exercises}:
-            raise Fault(f"chapter {number} has no exercises: {', '.join(sorted({e.number for e in exercises}))} have")
-    return [e for e in exercises if not numbers or e.number in numbers]
+NAMES = re.compile(r"\d\d|ch\d\d-[a-z0-9-]+")  # of chapters and exercises; all else is a submission
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="course grade", description="Grades a submission.")
-    parser.add_argument("submission", help="a student's tree, or a folder with the files that were edited")
-    parser.add_argument("chapters", nargs="*", help="two digits each; default: all that have exercises")
-    parser.add_argument("--out", help="folder for report.md and results.json (default: build/grades/NAME)")
-    parser.add_argument("--seed", type=int, help="inputs of an earlier grading, to repeat it (default: new ones)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="exercises at a time (default: one a core)")
-    arguments = parser.parse_args()
-    seed = secrets.randbelow(1 << 31) if arguments.seed is None else arguments.seed
-    try:
-        exercises = chosen(manifest.load(), arguments.chapters)
-        graded = grade(manifest.ROOT, arguments.submission, exercises, seed, max(1, arguments.jobs))
-    except Fault as fault:
-        print(f"course grade: {fault}", file=sys.stderr)
-        sys.exit(2)
-    out = Path(arguments.out or manifest.ROOT / "build" / "grades" / Path(arguments.submission).resolve().name)
+def chosen(exercises, names):
+    """The exercises of chapters and those named by their id; all if there is no name."""
+    for name in names:
+        if name not in {e.number for e in exercises} | {e.id for e in exercises}:
+            raise Fault(f"there is no {name}: chapters {', '.join(sorted({e.number for e in exercises}))} have exercises, and "
+                        "exercises.json has their names")
+    return [e for e in exercises if not names or e.number in names or e.id in names]
+
+
+def places(submissions, names, out):
+    """The folder for each submission's reports: below build/grades, by its name and what is graded; `out`, if there is one, for the only
+    submission, or else below it. A folder's own name may be that of the hand-out; then the one above it tells whose it is."""
+    folders = [Path(folder).resolve() for folder in submissions]
+    if out and len(folders) == 1:
+        return [Path(out)]
+    base = Path(out) if out else manifest.ROOT / "build" / "grades"
+    alike = len({folder.name for folder in folders}) < len(folders)
+    return [base / "-".join([*([folder.parent.name] if alike else []), folder.name, *names]) for folder in folders]
+
+
+def write(graded, out):
     out.mkdir(parents=True, exist_ok=True)
     (out / "report.md").write_text(report.markdown(graded), encoding="utf-8")
     (out / "results.json").write_text(json.dumps(report.gradescope(graded), indent=2) + "\n", encoding="utf-8")
-    print(report.text(graded))
-    print(f"\n{out / 'report.md'} has the messages, {out / 'results.json'} is what Gradescope reads.")
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="course grade", description="Grades submissions.")
+    parser.add_argument("what", nargs="+", help="submissions: students' trees, or folders with the files that were edited; and what to grade: "
+                        "chapters, two digits each, or exercises by their names (default: all)")
+    parser.add_argument("--out", help="folder for report.md and results.json (default: build/grades/NAME); of several submissions, for their folders")
+    parser.add_argument("--seed", type=int, help="inputs of an earlier grading, to repeat it (default: new ones)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="exercises at a time (default: one a core)")
+    arguments = parser.parse_args()
+    names = [word for word in arguments.what if NAMES.fullmatch(word)]
+    submissions = [word for word in arguments.what if word not in names]
+    seed = secrets.randbelow(1 << 31) if arguments.seed is None else arguments.seed
+    try:
+        exercises = chosen(manifest.load(), names)
+        for folder in submissions:
+            submission.answers(folder, [])  # says what is no submission before the first is graded
+        if not submissions:
+            raise Fault("name a submission: a student's tree, or a folder with the files that were edited")
+        places_of = places(submissions, names, arguments.out)
+        grades = []
+        with Grader(manifest.ROOT, exercises, seed) as grader:
+            for folder, out in zip(submissions, places_of):
+                grades.append(grade(grader, folder, max(1, arguments.jobs)))
+                write(grades[-1], out)
+                print(report.text(grades[-1]) if len(submissions) == 1 else f"{report.summary(grades[-1])}: {out}", flush=True)
+    except Fault as fault:
+        print(f"course grade: {fault}", file=sys.stderr)
+        sys.exit(3 if isinstance(fault, Broken) else 2)
+    if len(submissions) == 1:
+        print(f"\n{places_of[0] / 'report.md'} has the messages, {places_of[0] / 'results.json'} is what Gradescope reads.")
+    else:
+        table = places_of[0].parent / f"{'-'.join(['grades', *names])}.csv"
+        table.write_text(report.table(grades), encoding="utf-8")
+        print(f"\n{table} has the points of all.")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import manifest
 import regions
+from attempt import AS_HANDED_OUT, digest_outside
 from regions import Fault
 
 # What a student needs; * also crosses folders. What is not named here stays at home.
@@ -154,6 +155,9 @@ def write(root, target, solved=False, last=ALL):
         (target / name).write_text(contents(root, name, exercises, ids, last), encoding="utf-8")
         shutil.copymode(root / name, target / name)
     (target / "README.md").write_text(readme(root, exercises), encoding="utf-8")
+    outside = {e.file: digest_outside((target / e.file).read_text(encoding="utf-8")) for e in exercises}
+    (target / AS_HANDED_OUT).parent.mkdir(exist_ok=True)
+    (target / AS_HANDED_OUT).write_text(json.dumps(outside, indent=2) + "\n", encoding="utf-8")
     for figure in figures_that_move(root):
         (target / "docs" / "figures" / f"{figure}.html").write_text(FIGURE.format(name=figure), encoding="utf-8")
     return exercises

@@ -10,7 +10,7 @@ from pathlib import Path
 import gtest
 import modes
 from gtest import Verdict
-from regions import Fault
+from regions import Broken
 from sandbox import Limits
 
 MOST_TEXT = 3000
@@ -42,13 +42,14 @@ class Judge:
             outcome = self.sandbox.run([program, f"--gtest_filter={test}", "--gtest_brief=1"], own, self.limits,
                                        {**environment, "FLASHBOOK_OBSERVED_WRITE": str(written)})
             if outcome.trouble:
-                return Verdict(False, gtest.with_output(outcome.trouble, outcome.output))
+                where = f"\n./flashbook course try {exercise.id} may name the line." if outcome.code < 0 and not outcome.stopped else ""
+                return Verdict(False, gtest.with_output(outcome.trouble, outcome.output) + where)
             if outcome.code not in (0, 1):
                 return Verdict(False, gtest.with_output(f"it ended with exit code {outcome.code}", outcome.output))
             if not take_record(written, record):
                 return Verdict(False, gtest.with_output("it ended before the test had seen anything", outcome.output))
             verdict = gtest.run(self.build / "bin" / exercise.program, test, {**environment, "FLASHBOOK_OBSERVED_READ": str(record)})
         if verdict is None:
-            raise Fault(f"{exercise.program} has no test {test}: exercises.json and the tests differ, or the build is old")
+            raise Broken(f"{exercise.program} has no test {test}: exercises.json and the tests differ, or the build is old")
         verdict.message = verdict.message[:MOST_TEXT]
         return verdict

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the autograder for Gradescope: python3 course/package.py [NN ...] [--out FILE]. The zip has setup.sh and run_autograder, and the
+"""Writes the autograder for Gradescope: python3 course/package.py [NN|ID ...] [--out FILE]. The zip has setup.sh and run_autograder, and the
 book as far as grading needs it: sources with their solutions, all tests, this folder."""
 import argparse
 import sys
@@ -14,7 +14,7 @@ from regions import Fault
 
 HERE = Path(__file__).resolve().parent
 BESIDE = ("course/*.py", "course/student.md", "tests/exercises/hidden/*")  # what grading takes beside what students have
-CHAPTERS = "@CHAPTERS@"
+NAMES = "@NAMES@"
 
 
 def files(root):
@@ -40,12 +40,12 @@ def add(archive, name, data, executable):
     archive.writestr(entry, data)
 
 
-def write(root, out, numbers):
-    """Writes the zip; returns the ids of the exercises that it grades."""
-    exercises = chosen(manifest.load(root), numbers)
+def write(root, out, names):
+    """Writes the zip for chapters or exercises of these names; returns the ids of the exercises that it grades."""
+    exercises = chosen(manifest.load(root), names)
     with zipfile.ZipFile(out, "w") as archive:
         for script in ("setup.sh", "run_autograder"):
-            text = (HERE / "gradescope" / script).read_text(encoding="utf-8").replace(CHAPTERS, " ".join(numbers))
+            text = (HERE / "gradescope" / script).read_text(encoding="utf-8").replace(NAMES, " ".join(names))
             add(archive, script, text, executable=True)
         for name in files(root):
             executable = bool((root / name).stat().st_mode & 0o100)
@@ -55,13 +55,13 @@ def write(root, out, numbers):
 
 def main():
     parser = argparse.ArgumentParser(prog="course package", description="Writes the autograder for Gradescope.")
-    parser.add_argument("chapters", nargs="*", help="two digits each; default: all that have exercises")
-    parser.add_argument("--out", help="the zip (default: build/autograder-NN.zip)")
+    parser.add_argument("names", nargs="*", help="chapters, two digits each, or exercises; default: all")
+    parser.add_argument("--out", help="the zip (default: build/autograder-NAMES.zip)")
     arguments = parser.parse_args()
-    out = Path(arguments.out or manifest.ROOT / "build" / f"autograder-{'-'.join(arguments.chapters) or 'all'}.zip")
+    out = Path(arguments.out or manifest.ROOT / "build" / f"autograder-{'-'.join(arguments.names) or 'all'}.zip")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        graded = write(manifest.ROOT, out, arguments.chapters)
+        graded = write(manifest.ROOT, out, arguments.names)
     except (Fault, OSError) as fault:
         print(f"course package: {fault}", file=sys.stderr)
         sys.exit(2)

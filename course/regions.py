@@ -18,7 +18,11 @@ MARKER = re.compile(r"\s*//.*\b(BEGIN|END) SOLUTION\b.*")  # also one that is mi
 
 
 class Fault(Exception):
-    """What is wrong with the course, in one line that says where."""
+    """What is wrong with the course or with what is asked of it, in one line that says where."""
+
+
+class Broken(Fault):
+    """A grader that cannot grade, whatever is handed in."""
 
 
 def code(lines):
@@ -89,24 +93,39 @@ class Written:
 
 
 def written(text, name):
-    """What stands between a student's markers, by exercise. `name` is the file, for messages."""
-    found, begun, begin = {}, None, 0
-    for number, line in enumerate(text.splitlines(), 1):
+    """What stands between a student's markers, and why there is nothing for the markers that make no pair: ({id: Written}, {id: why}).
+    `name` is the file, for messages."""
+    lines, found, faults, begun, begin = text.splitlines(), {}, {}, None, 0
+    for number, line in enumerate(lines, 1):
         start, end = STUDENT_BEGIN.fullmatch(line), STUDENT_END.fullmatch(line)
-        if start:
-            if begun:
-                raise Fault(f"{name}:{number}: {start[1]} begins inside {begun}, which has not ended")
-            if start[1] in found:
-                raise Fault(f"{name}:{number}: {start[1]} is there twice")
-            begun, begin = start[1], number
-        elif end:
-            if end[1] != begun:
-                raise Fault(f"{name}:{number}: {end[1]} ends, but " + (f"it is {begun} that began" if begun else "nothing has begun"))
-            found[begun] = Written(text.splitlines()[begin:number - 1], begin + 1)
+        if begun and (start or (end and end[1] != begun)):
+            faults[begun] = f"{name}:{begin}: {begun} never ends: put its line '// END EXERCISE {begun}' back"
             begun = None
+        if start and (start[1] in found or start[1] in faults):
+            faults[start[1]] = f"{name}:{number}: {start[1]} is there twice: leave one of them"
+        if start:
+            begun, begin = start[1], number
+        elif end and begun:
+            found[begun] = Written(lines[begin:number - 1], begin + 1)
+            begun = None
+        elif end:
+            faults.setdefault(end[1], f"{name}:{number}: {end[1]} ends, but nothing has begun: put its line '// BEGIN EXERCISE {end[1]}' back")
     if begun:
-        raise Fault(f"{name}:{begin}: {begun} never ends: its line // END EXERCISE {begun} is gone")
-    return found
+        faults[begun] = f"{name}:{begin}: {begun} never ends: put its line '// END EXERCISE {begun}' back"
+    return {id: one for id, one in found.items() if id not in faults}, faults
+
+
+def around(text):
+    """A student's file without what stands between the markers: what the grader does not read."""
+    lines, inside = [], False
+    for line in text.splitlines():
+        if STUDENT_END.fullmatch(line):
+            inside = False
+        if not inside:
+            lines.append(line.rstrip())
+        if STUDENT_BEGIN.fullmatch(line):
+            inside = True
+    return "\n".join(lines)
 
 
 def cut(text, name, titles, solved=(), answers=None):

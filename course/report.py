@@ -1,12 +1,20 @@
 """What a grade looks like: on a terminal, as Markdown, and as Gradescope's results.json
 (https://gradescope-autograders.readthedocs.io/en/latest/specs/)."""
+import csv
+import io
 
 REPEAT = "FLASHBOOK_COURSE_SEED={seed} ./flashbook course try {id}"
 
 
-def summary(grade):
+def points_of(grade):
+    """How many of how many, and what is still to come."""
     pending = sum(r.exercise.speed.points for r in grade.results if r.timing and not r.timing.was_run)
     return f"{grade.points:g} of {grade.most} points" + (f"; {pending} more are for speed, on a GPU" if pending else "")
+
+
+def summary(grade):
+    """One line: whose it is, and the points."""
+    return f"{grade.name}: {points_of(grade)}"
 
 
 def notes_of(result, test):
@@ -54,11 +62,26 @@ def text(grade):
             lines += f"  {mark}  {name:<54} {score:>7}\n"
             if mark == "FAIL":
                 lines += indented(message, "        ")
-    return f"{lines}\n{summary(grade)}, {grade.seconds:.0f} s" + "".join(f"\nNote: {note}" for note in grade.missing)
+    if all(result.trouble.endswith("was not handed in") for result in grade.results):
+        lines += "\nNote: no file of these exercises is there. Is it the right folder?\n"
+    return (f"{lines}\n{summary(grade)}. Graded in {grade.seconds:.0f} s, seed {grade.seed}."
+            + "".join(f"\nNote: {note}" for note in grade.missing or ["what students wrote ran without a network, and could write nowhere else"]))
+
+
+def table(grades):
+    """Of several submissions: a line each, with the points of each exercise, those for speed, their sum, and the seed."""
+    ids = [result.exercise.id for result in grades[0].results]
+    lines = [["submission", *ids, "speed", "points", "of", "seed"]]
+    for grade in grades:
+        timed = sum(r.timing.points for r in grade.results if r.timing)
+        lines.append([grade.name, *(r.points for r in grade.results), f"{timed:g}", f"{grade.points:g}", grade.most, grade.seed])
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(lines)
+    return out.getvalue()
 
 
 def markdown(grade):
-    parts = [f"# {summary(grade)}\n"]
+    parts = [f"# {summary(grade)}\n", f"Inputs of seed {grade.seed}.\n"]
     for result in grade.results:
         title, points = headline(result)
         parts.append(f"## {title}: {points}\n")
@@ -83,6 +106,7 @@ def fenced(text):
 
 
 def gradescope(grade):
+    again = f"The tests of an exercise ID on the same inputs, on your machine: {REPEAT.format(seed=grade.seed, id='ID')}"
     tests = []
     for number, result in enumerate(grade.results, 1):
         exercise = result.exercise
@@ -97,7 +121,7 @@ def gradescope(grade):
             tests.append(entry)
         if result.timing:
             tests.append(speed_entry(result, f"{number}.{len(exercise.tests) + 1}"))
-    return {"score": grade.points, "execution_time": round(grade.seconds), "output": summary(grade),
+    return {"score": grade.points, "execution_time": round(grade.seconds), "output": f"{points_of(grade)}. {again}",
             "output_format": "text", "test_output_format": "text", "test_name_format": "text", "visibility": "visible",
             "stdout_visibility": "hidden", "tests": tests, "extra_data": {"seed": grade.seed, "sandbox lacks": grade.missing}}
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import gtest
-from regions import Fault
+from regions import Broken
 
 # Mounts: the folder of the program stays writable, everything else is read-only, and the hidden folders are empty. The program is no
 # init of its namespace, since an init ignores the signals by which a crash is told.
@@ -89,7 +89,7 @@ class Sandbox:
         self.others = 0 if self.root else processes_of_this_user()
         self.lends = lend and self.root and succeeds("setpriv", f"--reuid={NOBODIES[0]}", "--clear-groups", "true")
         if lend and self.root and not self.lends:
-            raise Fault("a submission would run as root, which no limit binds: setpriv (package util-linux) does not work here. "
+            raise Broken("a submission would run as root, which no limit binds: setpriv (package util-linux) does not work here. "
                         "Grade as another user")
         user = [] if self.root else ["--user", "--map-root-user"]
         for self.spaces, self.mounts in ((["unshare", *user, *SPACES], True), (["unshare", *user, "--net"], False), ([], False)):

@@ -1,5 +1,6 @@
 """What of a submission counts: the text between the markers of each exercise. Everything else in it is left alone, and nothing in it is
 followed: no links, nothing that is not a plain file."""
+import functools
 import os
 import stat
 from pathlib import Path
@@ -30,29 +31,35 @@ def text_of(folder, name):
         return file.read()
 
 
+def answer(written, names, exercise):
+    """(what was Written, why there is nothing) for one exercise. It is looked for in its own file: at its place in the tree, else wherever a
+    file has its name or its markers, since some hand in the files alone and some rename them. `written`: regions.written of a name."""
+    def holding(candidates):
+        return [(name, *written(name)) for name in candidates]
+
+    name, suffix = Path(exercise.file).name, Path(exercise.file).suffix
+    in_place = [file for file in names if file == exercise.file or file.endswith("/" + exercise.file)]
+    named = [file for file in names if Path(file).name == name]
+    files = holding(in_place) or [file for file in holding(named) if exercise.id in file[1] | file[2]]
+    files = files or [file for file in holding(file for file in names if Path(file).suffix == suffix) if exercise.id in file[1] | file[2]]
+    if len(files) > 1:
+        return None, f"{name} is there more than once: {', '.join(file for file, *_ in files[:3])}. Hand in one: the grader does not choose"
+    if not files:
+        lost = f", and {named[0]} has not the lines '// BEGIN EXERCISE {exercise.id}' and '// END EXERCISE {exercise.id}'" if named else ""
+        return None, f"{name} was not handed in{lost}"
+    [(file, found, faults)] = files
+    if exercise.id in found:
+        return found[exercise.id], ""
+    return None, faults.get(exercise.id, f"{file} has no lines '// BEGIN EXERCISE {exercise.id}' and '// END EXERCISE {exercise.id}': put them back")
+
+
 def answers(folder, exercises):
-    """({exercise's id: what was Written}, {id: why there is nothing}). An exercise is looked for in its own file, wherever the submission
-    has a file of that name: at its place in the tree, else anywhere, since some hand in the files alone."""
+    """({exercise's id: what was Written}, {id: why there is nothing})."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise Fault(f"{folder} is no folder: a submission is a student's tree, or a folder with the files that were edited")
+        unpack = ": unpack it, and name the folder" if folder.suffix in (".zip", ".gz", ".tar") else ""
+        raise Fault(f"{folder} is no folder{unpack}: a submission is a student's tree, or a folder with the files that were edited")
     names = list(plain_files(folder))
-    found, missing = {}, {}
-    for exercise in exercises:
-        in_place = [name for name in names if name == exercise.file or name.endswith("/" + exercise.file)]
-        alone = [name for name in names if Path(name).name == Path(exercise.file).name]
-        candidates = in_place or alone
-        if len(candidates) != 1:
-            missing[exercise.id] = (f"{Path(exercise.file).name} was not handed in" if not candidates else
-                                    f"{exercise.file} is there more than once: {', '.join(candidates[:3])}")
-            continue
-        try:
-            written = regions.written(text_of(folder, candidates[0]), candidates[0])
-        except Fault as fault:
-            missing[exercise.id] = str(fault)
-            continue
-        if exercise.id in written:
-            found[exercise.id] = written[exercise.id]
-        else:
-            missing[exercise.id] = f"{candidates[0]} has no lines '// BEGIN EXERCISE {exercise.id}' and '// END EXERCISE {exercise.id}'"
-    return found, missing
+    written = functools.cache(lambda name: regions.written(text_of(folder, name), name))
+    both = {exercise.id: answer(written, names, exercise) for exercise in exercises}
+    return {id: one for id, (one, _) in both.items() if one}, {id: why for id, (one, why) in both.items() if not one}

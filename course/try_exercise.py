@@ -25,7 +25,7 @@ def summary(tried, found=""):
     exercise, lines = tried.exercise, []
     if found:
         lines.append(line("why?", "the same test, traced:") + indented(found))
-    lines += [line("warn", warning) for warning in tried.warnings if not tried.solved]
+    lines += [line("warn", warning) for warning in tried.warnings]
     lines += [line("----", f"{test.title} (hidden: the grader runs it)") for test in tried.hidden if not tried.errors]
     if exercise.speed and not tried.errors:
         lines.append(line("----", "speed (the grader runs it, on a GPU)"))

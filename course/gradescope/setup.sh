@@ -28,7 +28,7 @@ chmod -R go-rwx /autograder/source # submissions run as another user
 trial=$(mktemp -d)
 trap 'rm -rf "$trial"' EXIT
 python3 course/handout.py "$trial/solved" --solved
-python3 course/grade.py "$trial/solved" @CHAPTERS@ --out "$trial"
+python3 course/grade.py "$trial/solved" @NAMES@ --out "$trial"
 if grep -q '"failed"' "$trial/results.json"; then
   echo "setup.sh: this grader does not give the book's own solutions all points, see above" >&2
   exit 1

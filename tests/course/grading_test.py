@@ -41,7 +41,7 @@ def result(*passed, **change):
 
 
 def graded(*results):
-    return grade.Grade(list(results), seed=5, missing=[], seconds=12.3)
+    return grade.Grade("ada", list(results), seed=5, missing=[], seconds=12.3)
 
 
 class Gate(unittest.TestCase):
@@ -189,11 +189,32 @@ class Submission(unittest.TestCase):
         self.assertIn("more than once: one/a.cuh, two/a.cuh", self.answers()[1]["ch01-a"])
         (self.folder / "two/a.cuh").unlink()
         self.write("one/a.cuh", "nothing")
+        self.assertIn("one/a.cuh has not the lines '// BEGIN EXERCISE ch01-a'", self.answers()[1]["ch01-a"])
+        self.write("chapters/01_one/a.cuh", "nothing")
         self.assertIn("has no lines '// BEGIN EXERCISE ch01-a'", self.answers()[1]["ch01-a"])
+        (self.folder / "chapters/01_one/a.cuh").unlink()
         self.write("one/a.cuh", "// BEGIN EXERCISE ch01-a: a\n")
         self.assertIn("never ends", self.answers()[1]["ch01-a"])
         with self.assertRaisesRegex(Fault, "is no folder"):
             submission.answers(self.folder / "one/a.cuh", [exercise()])
+
+    def test_a_zip_has_to_be_unpacked(self):
+        with self.assertRaisesRegex(Fault, "ada.zip is no folder: unpack it"):
+            submission.answers(self.folder / "ada.zip", [exercise()])
+
+    def test_a_file_of_another_name_or_of_the_same_name(self):
+        other = exercise(id="ch02-a", file="chapters/02_two/a.cuh")
+        self.write("a (1).cuh")
+        self.write("a.cuh", self.TEXT.replace("ch01", "ch02").replace("mine", "two"))
+        found, missing = submission.answers(self.folder, [exercise(), other])
+        self.assertEqual(({id: one.lines for id, one in found.items()}, missing), ({"ch01-a": ["mine"], "ch02-a": ["two"]}, {}))
+
+    def test_a_lost_marker_costs_its_own_exercise(self):
+        other = exercise(id="ch01-b")
+        self.write("a.cuh", "// BEGIN EXERCISE ch01-b: b\n" + self.TEXT)
+        found, missing = submission.answers(self.folder, [exercise(), other])
+        self.assertEqual(found["ch01-a"].lines, ["mine"])
+        self.assertEqual(missing["ch01-b"], "a.cuh:1: ch01-b never ends: put its line '// END EXERCISE ch01-b' back")
 
     def test_links_pipes_and_large_files_are_not_opened(self):
         other = self.folder.parent / "other"
@@ -228,6 +249,28 @@ class ATool(unittest.TestCase):
     def test_writes_no_dependencies(self):
         for command in ("g++ -O3 -MD -MT a.o -MF a.o.d -c a.cpp -o a.o", "g++ -O3 -Wl,--dependency-file=link.d -c a.cpp -o a.o"):
             self.assertEqual(toolchain.without_dependencies(command.split()), "g++ -O3 -c a.cpp -o a.o".split())
+
+
+class Several(unittest.TestCase):
+    def test_what_is_graded_is_chosen_by_chapter_or_name(self):
+        one, two, three = exercise(), exercise(id="ch01-b"), exercise(id="ch02-a", chapter="02_two")
+        self.assertEqual(grade.chosen([one, two, three], []), [one, two, three])
+        self.assertEqual(grade.chosen([one, two, three], ["02", "ch01-b"]), [two, three])
+        with self.assertRaisesRegex(Fault, "there is no ch03-a"):
+            grade.chosen([one, two, three], ["ch03-a"])
+
+    def test_each_submission_has_its_own_place(self):
+        def places(*submissions, names=(), out=None):
+            return [str(place).replace(f"{manifest.ROOT}/", "") for place in grade.places(submissions, names, out)]
+
+        self.assertEqual(places("/s/ada", names=["01", "ch02-a"]), ["build/grades/ada-01-ch02-a"])
+        self.assertEqual(places("/s/ada", out="/o"), ["/o"])
+        self.assertEqual(places("/s/ada", "/s/bob", out="/o"), ["/o/ada", "/o/bob"])
+        self.assertEqual(places("/s/ada/student", "/s/bob/student"), ["build/grades/ada-student", "build/grades/bob-student"])
+
+    def test_a_table_of_all(self):
+        grades = [graded(result("A.Worked", "A.One")), graded(result("A.Worked", "A.One", "A.Two"))]
+        self.assertEqual(report.table(grades), "submission,ch01-a,speed,points,of,seed\nada,6,0,6,10,5\nada,10,0,10,10,5\n")
 
 
 class Judging(unittest.TestCase):
@@ -291,12 +334,12 @@ class Report(unittest.TestCase):
     def test_speed_that_was_not_run_is_no_score(self):
         one = result("A.Worked", "A.One", "A.Two", speed=manifest.Speed(5, 2, []))
         one.timing = speed.Timing(message="no GPU")
-        self.assertEqual(report.summary(graded(one)), "10 of 10 points; 5 more are for speed, on a GPU")
+        self.assertEqual(report.summary(graded(one)), "ada: 10 of 10 points; 5 more are for speed, on a GPU")
         entry = report.gradescope(graded(one))["tests"][-1]
         self.assertIn("NOT RUN (5 points)", entry["name"])
         self.assertFalse({"score", "status"} & set(entry))
         one.timing = speed.Timing(2.5, True, "slow")
-        self.assertEqual(report.summary(graded(one)), "12.5 of 15 points")
+        self.assertEqual(report.summary(graded(one)), "ada: 12.5 of 15 points")
 
 
 class Speed(unittest.TestCase):
@@ -367,7 +410,7 @@ class Package(unittest.TestCase):
             self.assertEqual(one.read_bytes(), two.read_bytes())
 
     def test_an_unknown_chapter(self):
-        with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(Fault, "chapter 99 has no exercises"):
+        with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(Fault, "there is no 99: chapters 01, 02"):
             package.write(manifest.ROOT, Path(folder) / "a.zip", ["99"])
 
 

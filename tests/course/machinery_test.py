@@ -111,14 +111,13 @@ class Regions(unittest.TestCase):
 class Written(unittest.TestCase):
     """What is found between a student's markers, and grafted."""
 
-    def fault(self, *lines):
-        with self.assertRaises(regions.Fault) as raised:
-            regions.written("\n".join(lines), "a.cuh")
-        return str(raised.exception)
+    def faults(self, *lines):
+        return regions.written("\n".join(lines), "a.cuh")[1]
 
     def test_between_the_markers_only(self):
         text = HANDED_OUT.replace("return 0;", "return 42;").replace("int answer()", "int hacked()")
-        found = regions.written(text, "a.cuh")
+        found, faults = regions.written(text, "a.cuh")
+        self.assertEqual(faults, {})
         self.assertEqual(found["ch01-answer"].lines, ["  // TODO: the answer.", "", "  return 42;"])
         grafted = regions.cut(KERNEL, "a.cuh", {"ch01-answer": "the answer"}, answers=found)
         self.assertEqual(grafted.splitlines(), [
@@ -127,11 +126,17 @@ class Written(unittest.TestCase):
 
     def test_what_is_wrong_is_said_with_its_line(self):
         begin, end = "// BEGIN EXERCISE x: y", "// END EXERCISE x"
-        self.assertEqual(self.fault("code", begin, "code"), "a.cuh:2: x never ends: its line // END EXERCISE x is gone")
-        self.assertEqual(self.fault("code", end), "a.cuh:2: x ends, but nothing has begun")
-        self.assertEqual(self.fault(begin, "// END EXERCISE z"), "a.cuh:2: z ends, but it is x that began")
-        self.assertEqual(self.fault(begin, "// BEGIN EXERCISE z: y"), "a.cuh:2: z begins inside x, which has not ended")
-        self.assertEqual(self.fault(begin, end, begin), "a.cuh:3: x is there twice")
+        gone = "x never ends: put its line '// END EXERCISE x' back"
+        self.assertEqual(self.faults("code", begin, "code"), {"x": f"a.cuh:2: {gone}"})
+        self.assertEqual(self.faults("code", end), {"x": "a.cuh:2: x ends, but nothing has begun: put its line '// BEGIN EXERCISE x' back"})
+        self.assertEqual(self.faults(begin, "// BEGIN EXERCISE z: y", "// END EXERCISE z"), {"x": f"a.cuh:1: {gone}"})
+        self.assertEqual(set(self.faults(begin, "// END EXERCISE z")), {"x", "z"})
+        self.assertEqual(self.faults(begin, end, begin, end), {"x": "a.cuh:3: x is there twice: leave one of them"})
+        self.assertEqual(self.faults(begin, end), {})
+
+    def test_what_the_grader_does_not_read(self):
+        self.assertEqual(regions.around("a\n// BEGIN EXERCISE x: y\nb\n// END EXERCISE x\nc \n"),
+                         "a\n// BEGIN EXERCISE x: y\n// END EXERCISE x\nc")
 
 
 class Tree(unittest.TestCase):
@@ -171,7 +176,7 @@ class Handout(Tree):
         target = self.top / "student"
         handout.make(self.root, target)
         self.assertEqual(self.files(target), {
-            "README.md", "flashbook", "chapters/CMakeLists.txt", "chapters/01_one/README.md", "chapters/01_one/kernel.cuh",
+            "README.md", "course/as_handed_out.json", "flashbook", "chapters/CMakeLists.txt", "chapters/01_one/README.md", "chapters/01_one/kernel.cuh",
             "chapters/01_one/exercises/exercises.json", "tests/exercises/ch01-answer.cpp"})
         self.assertEqual((target / "chapters/01_one/kernel.cuh").read_text(), HANDED_OUT)
         self.assertEqual((target / "chapters/CMakeLists.txt").read_text(), "a\nc\n")
@@ -248,7 +253,7 @@ class Handout(Tree):
     def test_solved_it_is_a_submission_that_has_everything_right(self):
         handout.make(self.root, self.top / "solved", solved=True)
         [region] = regions.regions((self.root / "chapters/01_one/kernel.cuh").read_text(), "kernel.cuh")
-        written = regions.written((self.top / "solved/chapters/01_one/kernel.cuh").read_text(), "kernel.cuh")
+        written, _ = regions.written((self.top / "solved/chapters/01_one/kernel.cuh").read_text(), "kernel.cuh")
         self.assertEqual(written[region.id].lines, region.solution)
 
     def test_takes_no_git_where_there_is_no_repository(self):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What students run: what course try and course watch show, without building anything."""
+import json
 import os
 import sys
 import tempfile
@@ -94,8 +95,21 @@ class Source(unittest.TestCase):
 
     def test_what_the_grader_refuses(self):
         self.assertIn("a.cuh:2: a directive", self.refusal("// BEGIN EXERCISE ch01-a: a", "#define X", "// END EXERCISE ch01-a"))
-        self.assertIn("END EXERCISE ch01-a is gone\nPut the line back", self.refusal("// BEGIN EXERCISE ch01-a: a", "x = 1;"))
+        self.assertIn("put its line '// END EXERCISE ch01-a' back", self.refusal("// BEGIN EXERCISE ch01-a: a", "x = 1;"))
         self.assertIn("a.cuh has no lines", self.refusal("x = 1;"))
+
+    def test_what_is_changed_where_the_grader_does_not_look(self):
+        text = ["int a;", "// BEGIN EXERCISE ch01-a: a", "x", "// END EXERCISE ch01-a"]
+        self.write(*text)
+        one = tried("ch01-a", True).exercise
+        self.assertEqual(attempt.strayed(one), [])  # the book itself
+        (manifest.ROOT / "course").mkdir()
+        digest = attempt.digest_outside((manifest.ROOT / "a.cuh").read_text())
+        (manifest.ROOT / attempt.AS_HANDED_OUT).write_text(json.dumps({"a.cuh": digest}))
+        self.write(*[line.replace("x", "y;\nz") + "\r" for line in text])
+        self.assertEqual(attempt.strayed(one), [])
+        self.write("int helper();", *text)
+        self.assertIn("a.cuh was changed outside its exercises", attempt.strayed(one)[0])
 
     def test_whose_line_it_is(self):
         self.write("int a;", "// BEGIN EXERCISE ch01-a: a", "x", "// END EXERCISE ch01-a", "y", "// BEGIN EXERCISE ch01-b: b", "z")
