@@ -36,6 +36,8 @@ def summary(tried, found=""):
     else:
         said = "solved" if tried.solved else f"{len(tried.passed)} of {len(tried.tests)} tests pass"
         said += f", {tried.points} of {tried.most} points" + left_to_the_grader([tried])
+        if tried.broken_guards:
+            said += '. There are no points while a test "as before" fails'
     return "\n".join([*lines, "", f"{exercise.id}: {said}"])
 
 

@@ -8,7 +8,7 @@
 //| shared between threads; whatever a thread needs it reads from device memory. This is how a textbook writes it, and it
 //| is right. It is also slow, for three reasons that step 2 removes one by one:
 //|
-//| 1. neighbouring threads of `textbook_scores` read different rows of K, so a warp's 32 loads touch 32 places;
+//| 1. neighbouring threads of `textbook_scores` read different rows of K, so a warp's 32 loads touch 16 places;
 //| 2. `textbook_softmax` gives a whole row to one thread: 32 rows apart in memory again, and few threads in all;
 //| 3. every score reads its 2 d inputs anew: no number that is loaded is used twice.
 #pragma once

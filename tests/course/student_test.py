@@ -59,6 +59,8 @@ class Try(unittest.TestCase):
         one = tried("ch01-a", True, False)
         one.exercise.tests[1].points = 0
         self.assertEqual((one.points, one.most), (0, 5))
+        self.assertNotIn("no points while", try_exercise.summary(tried("ch01-a", False)))
+        self.assertIn('There are no points while a test "as before" fails', try_exercise.summary(one))
 
     def test_of_a_log_the_first_errors_and_what_they_show(self):
         root = manifest.ROOT

@@ -19,6 +19,7 @@ naive::Problem rows_of(int keys, bool causal) {
 TEST_F(BlockSoftmax, Of256Keys) { expect_softmax(softmax, rows_of(256, false)); }
 TEST_F(BlockSoftmax, Of1000Keys) { expect_softmax(softmax, rows_of(1000, false)); }
 TEST_F(BlockSoftmax, Of100Keys) { expect_softmax(softmax, rows_of(100, false)); }
+TEST_F(BlockSoftmax, Of100KeysFarBelowZero) { expect_softmax(softmax, rows_of(100, false), 1, -1000); }
 TEST_F(BlockSoftmax, OfOneKey) { expect_softmax(softmax, rows_of(1, false)); }
 TEST_F(BlockSoftmax, UnderACausalMask) { expect_softmax(softmax, rows_of(260, true)); }
 TEST_F(BlockSoftmax, OfRowsThatSeeNoKey) { expect_softmax(softmax, rows_of(3, true)); }
