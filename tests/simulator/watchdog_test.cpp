@@ -25,6 +25,7 @@ TEST_F(Watchdog, EndlessLoopNamesItsThread) {
     }
   });
   expect_contains(error, "a thread runs for 1 seconds (FLASHBOOK_SIM_TIMEOUT) and neither waits nor exits");
+  expect_contains(error, "most often a loop whose counter does not move. If it reads a flag that another");
   expect_contains(
       error, "in block (0,0,0), thread (37,0,0), warp 1, lane 5, after __syncthreads at " + sim::line(kLine));
 }
