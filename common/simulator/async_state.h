@@ -4,6 +4,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "common/simulator/location.h"
 #include "common/simulator/tensor_map.h"
@@ -19,12 +20,13 @@ struct Mbarrier {
   int32_t bytes = 0;    ///< announced in the running phase and not landed; negative: landed first
   uint32_t phase = 0;   ///< number of the running phase: how many are over
   bool fenced = false;  ///< whether TMA knows of it
-  bool passed = false;  ///< whether a wait found its phase over already
+  bool passed = false;  ///< whether a wait has found a phase over
   int initialiser;      ///< the thread, by number in the block
   Location where;       ///< of its initialisation
   const char* name = nullptr;
   int index = -1;                         ///< of the name, if not negative
   std::array<uint32_t, 32> waiting = {};  ///< lanes of each warp that wait for the end of the phase
+  std::vector<uint32_t> seen;             ///< of each thread: how many phases its waits have found over
 };
 
 /// Where a box begins, innermost dimension first.

@@ -49,12 +49,11 @@ uint64_t word_at(const void* address) {
 }
 
 [[noreturn]] void too_many_arrivals(const char* what, const Mbarrier& barrier, Location where) {
-  throw Error(
-      describe_call(what, where) + ": one arrival too many at " + describe(barrier) +
-      ". All the phase takes have come, " + describe_state(barrier) +
-      ". Either more threads arrive than mbarrier_init at " + to_string(barrier.where) +
-      " was told, or this one arrives for the next phase before this one is over: did its wait pass too "
-      "early?");
+  throw Error(describe_call(what, where) + ": one arrival too many at " + describe(barrier) +
+              ". All the phase takes have come, " + describe_state(barrier) +
+              ". Either more threads arrive than mbarrier_init at " + to_string(barrier.where) +
+              " was told, or this one arrives for the next phase before this one is over: did its wait pass "
+              "too early?");
 }
 
 [[noreturn]] void too_many_bytes(const char* what, const Mbarrier& barrier, int64_t bytes, Location where) {
@@ -111,7 +110,8 @@ void Worker::init_mbarrier(void* address, uint32_t arrivals, Location where) {
                         .arrivals = arrivals,
                         .pending = arrivals,
                         .initialiser = number_of(*current_),
-                        .where = where};
+                        .where = where,
+                        .seen = std::vector<uint32_t>(threads_.size())};
   const uint64_t word = kMark | number;
   std::memcpy(address, &word, sizeof word);
 }
@@ -163,6 +163,13 @@ void Worker::complete_if_over(Mbarrier& barrier) {
   barrier.waiting.fill(0);
 }
 
+/// A wait of the current thread has found that all phases before the running one are over.
+void Worker::pass(Mbarrier& barrier) {
+  barrier.passed = true;
+  barrier.seen[std::size_t(number_of(*current_))] = barrier.phase;
+  if (observer_) observer_->acquires(number_of(*current_), barrier.address);
+}
+
 /// Whether the phase of that parity is over. If not, waits for it: until it is, or, if the wait `may_fail`,
 /// until no other thread can run.
 bool Worker::wait_at_mbarrier(const char* what, const void* address, uint32_t parity, bool may_fail,
@@ -173,8 +180,7 @@ bool Worker::wait_at_mbarrier(const char* what, const void* address, uint32_t pa
                 ": it is 0 or 1, phase % 2");
   const uint32_t phase = mbarriers_[number].phase;
   if ((phase & 1) != parity) {
-    mbarriers_[number].passed = true;
-    if (observer_) observer_->acquires(number_of(*current_), mbarriers_[number].address);
+    pass(mbarriers_[number]);
     return true;
   }
   const uint32_t self = 1u << current_->lane;
@@ -188,12 +194,13 @@ bool Worker::wait_at_mbarrier(const char* what, const void* address, uint32_t pa
   else
     suspend(Wait::mbarrier, what, where);
   mbarriers_[number].waiting[warp] &= ~self;
-  const Mbarrier& barrier = mbarriers_[number];
+  Mbarrier& barrier = mbarriers_[number];
   // It was asleep when two phases ended, one of which it waited for: only chance, or an order that the kernel
   // does not enforce, could have shown it the first.
   if (barrier.phase > phase + 1) lapped(what, barrier, phase, where);
-  if (barrier.phase != phase && observer_) observer_->acquires(number_of(*current_), barrier.address);
-  return barrier.phase != phase;
+  if (barrier.phase == phase) return false;
+  pass(barrier);
+  return true;
 }
 
 void mbarrier_init(void* barrier, uint32_t arrivals, Location where) {

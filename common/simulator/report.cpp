@@ -1,5 +1,6 @@
 /// \file
 /// What went wrong, in words.
+#include <algorithm>
 #include <cstdio>
 #include <sstream>
 #include <string>
@@ -22,29 +23,19 @@ std::string hex(uint32_t mask) {
   return digits;
 }
 
-/// Where to look when a phase does not end and no load is on its way.
-std::string advice(const Mbarrier& barrier) {
-  if (barrier.bytes < 0) return ". Announce the bytes of all loads";
-  if (barrier.pending == 0) return ". More bytes were announced than the loads' boxes have";
+/// Where to look when a phase does not end and no load is on its way. `seen`: how many phases the waiting
+/// thread has found over.
+std::string advice(const Mbarrier& barrier, uint32_t seen) {
+  if (barrier.bytes < 0) return "Announce the bytes of all loads";
+  if (barrier.pending == 0) return "More bytes were announced than the loads' boxes have";
   if (barrier.phase == 0 && barrier.pending == barrier.arrivals && !barrier.passed)
-    return ". Nobody has arrived yet. Who waits here for a slot to be empty names parity 1 the first time; "
-           "who "
+    return "Nobody has arrived yet. Who waits here for a slot to be empty names parity 1 the first time; who "
            "waits for one to be full names parity 0, and another should arrive";
-  const std::string look = ". Look for who should arrive, and compare with the count of mbarrier_init";
-  return barrier.phase < 2 ? look
-                           : look + "; or did this wait come too late, for phase " +
-                                 std::to_string(barrier.phase - 2) + ", whose parity is the same?";
-}
-
-/// Whether two threads would be described in the same words.
-bool wait_alike(const Thread& a, const Thread& b) {
-  if (a.wait != b.wait) return false;
-  if (a.wait == Wait::exited || a.wait == Wait::nothing) return true;
-  const bool at_mbarrier = a.wait == Wait::mbarrier || a.wait == Wait::mbarrier_poll;
-  if (at_mbarrier && (a.mbarrier != b.mbarrier || a.parity != b.parity)) return false;
-  return std::string_view(a.what) == b.what && std::string_view(a.where.file) == b.where.file &&
-         a.where.line == b.where.line && (a.wait != Wait::barrier || a.barrier == b.barrier) &&
-         (a.wait != Wait::warp || a.mask == b.mask);
+  if (seen < barrier.phase && seen % 2 == barrier.phase % 2)
+    return "If it is for phase " + std::to_string(seen) +
+           ", the first that this thread has not found over, the barrier has "
+           "gone on without it (lapped): whoever lets it go on must wait for this thread first";
+  return "Look for who should arrive, and compare with the count of mbarrier_init";
 }
 
 }  // namespace
@@ -97,7 +88,7 @@ std::string Worker::describe_wait(const Thread& thread) const {
     case Wait::mbarrier_poll: {
       const Mbarrier& barrier = mbarriers_[thread.mbarrier];
       return call + ", " + describe(barrier) + " for parity " + std::to_string(thread.parity) + ": " +
-             describe_state(barrier) + advice(barrier);
+             describe_state(barrier) + ". " + advice(barrier, barrier.seen[std::size_t(number_of(thread))]);
     }
     case Wait::memory_poll:
       return call + ", again and again";
@@ -141,21 +132,20 @@ std::string Worker::deadlock_report() const {
   return report.str();
 }
 
-/// Where the lanes of a warp are, a line for those that are at the same place.
+/// Where the lanes of a warp are, a line for those of which the same can be said.
 std::vector<std::string> Worker::describe_waits(std::size_t warp) const {
   const std::size_t begin = warp * kWarpLanes;
   const std::size_t end = std::min(begin + kWarpLanes, threads_.size());
-  std::vector<std::string> lines;
-  uint32_t told = 0;
+  std::vector<std::string> waits;
+  std::vector<uint32_t> lanes;
   for (std::size_t i = begin; i < end; ++i) {
-    if (told >> (i - begin) & 1) continue;
-    uint32_t alike = 0;
-    for (std::size_t j = i; j < end; ++j)
-      if (wait_alike(threads_[i], threads_[j])) alike |= 1u << (j - begin);
-    told |= alike;
-    lines.push_back(describe_lanes(alike) + ": " + describe_wait(threads_[i]));
+    const std::string wait = describe_wait(threads_[i]);
+    const auto place = std::size_t(std::find(waits.begin(), waits.end(), wait) - waits.begin());
+    if (place == waits.size()) waits.push_back(wait), lanes.push_back(0);
+    lanes[place] |= 1u << (i - begin);
   }
-  return lines;
+  for (std::size_t i = 0; i < waits.size(); ++i) waits[i] = describe_lanes(lanes[i]) + ": " + waits[i];
+  return waits;
 }
 
 /// The current thread never handed over.
@@ -164,8 +154,7 @@ std::string Worker::endless_report() const {
   return "a thread runs for " + std::to_string(options().timeout) +
          " seconds (FLASHBOOK_SIM_TIMEOUT) and neither waits nor exits: most often a loop whose counter does "
          "not move. If it reads a flag that another thread sets, wait at a barrier or an mbarrier instead, "
-         "or "
-         "read the flag by an atomic operation, so that others get their turn\n  " +
+         "or read the flag by an atomic operation, so that others get their turn\n  " +
          describe_current(*current_) +
          (waited ? ", after " + describe_call(current_->what, current_->where)
                  : ", before it waited for anything");

@@ -192,6 +192,7 @@ class Worker {
   void leave_warpgroup();
   const Warpgroup* warpgroup_of(const Thread& thread) const;
   std::size_t mbarrier_at(const char* what, const void* address, Location where);
+  void pass(Mbarrier& barrier);
   void land_bytes(const char* what, Mbarrier& barrier, std::size_t bytes, Location where);
   void complete_if_over(Mbarrier& barrier);
   void land(const PendingCopy& copy);

@@ -156,6 +156,51 @@ TEST_F(MbarrierTest, DeadlockNamesBarrierParityAndWhatIsMissing) {
                    "warp 1, lanes 0-31: exited"});
 }
 
+TEST_F(MbarrierTest, DeadlockSaysWhichParityAFirstWaitNames) {
+  const std::string says = "Who waits here for a slot to be empty names parity 1 the first time";
+  const auto error_if = [](bool a_wait_passed, bool an_arrival_came) {
+    return error_of_block(64, [=] {
+      begin(2, "empty", 0);
+      if (a_wait_passed) mbarrier_wait(the_barrier(), 1);
+      if (an_arrival_came && threadIdx.x == 0) mbarrier_arrive(the_barrier());
+      mbarrier_wait(the_barrier(), 0);
+    });
+  };
+  const std::string error = error_if(false, false);
+  expect_contains(error, {says, "who waits for one to be full names parity 0", "warps 0-1, lanes 0-31: "});
+  EXPECT_EQ(error.find("warp 1"), std::string::npos) << "one line for what holds of both warps\n" << error;
+  // Once a wait has passed or an arrival has come, the first parity is not what is wrong.
+  for (const std::string& other : {error_if(true, false), error_if(false, true)}) {
+    EXPECT_EQ(other.find(says), std::string::npos) << other;
+    expect_contains(other, {"Look for who should arrive, and compare with the count of mbarrier_init"});
+  }
+}
+
+TEST_F(MbarrierTest, DeadlockAtABarrierThatHasGoneOnIsToldFromOneWhereNobodyCame) {
+  // Warp 0 ends phases 0 and 1 before warp 1 comes for phase 0, whose parity phase 2 has too.
+  const std::string lapped = error_of_block(64, [] {
+    begin(1);
+    if (threadIdx.x == 0)
+      for (int phase = 0; phase < 2; ++phase) mbarrier_arrive(the_barrier());
+    __syncthreads();
+    if (threadIdx.x >= 32) mbarrier_wait(the_barrier(), 0);
+  });
+  expect_contains(lapped, {"If it is for phase 0, the first that this thread has not found over, the barrier "
+                           "has gone on without it (lapped): "
+                           "whoever lets it go on must wait for this thread first"});
+  // Who has waited for both is not behind.
+  const std::string nobody_came = error_of_block(64, [] {
+    begin(1);
+    for (uint32_t phase = 0; phase < 3; ++phase) {
+      __syncthreads();
+      if (threadIdx.x == 0 && phase < 2) mbarrier_arrive(the_barrier());
+      if (threadIdx.x >= 32) mbarrier_wait(the_barrier(), phase % 2);
+    }
+  });
+  expect_contains(nobody_came, {"for parity 0: it is in phase 2", "Look for who should arrive"});
+  EXPECT_EQ(nobody_came.find("lapped"), std::string::npos) << nobody_came;
+}
+
 TEST_F(MbarrierTest, TryWaitLetsOthersRun) {
   for (sim::Async async : {sim::Async::eager, sim::Async::lazy, sim::Async::random}) {
     sim::options().async = async;

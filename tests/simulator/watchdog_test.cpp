@@ -25,6 +25,7 @@ TEST_F(Watchdog, EndlessLoopNamesItsThread) {
     }
   });
   expect_contains(error, "a thread runs for 1 seconds (FLASHBOOK_SIM_TIMEOUT) and neither waits nor exits");
+  expect_contains(error, "most often a loop whose counter does not move. If it reads a flag that another");
   expect_contains(
       error, "in block (0,0,0), thread (37,0,0), warp 1, lane 5, after __syncthreads at " + sim::line(kLine));
 }
@@ -44,24 +45,29 @@ TEST_F(Watchdog, TheNextGridRuns) {
 #endif
 
 TEST_F(Watchdog, PollingByAtomicsLetsTheOthersRun) {
-  // Warp 0 waits for a flag that warp 1 sets after it: on a GPU they run side by side.
-  EXPECT_EQ(sim::error_of(1, 64,
-                          [] {
-                            __shared__ int flags[3];
-                            if (threadIdx.x < 3) flags[threadIdx.x] = 0;
-                            __syncthreads();
-                            if (threadIdx.x < 32) {
-                              while (atomicAdd(&flags[0], 0) == 0) {
+  // Warp 0 waits for a flag that warp 1 sets after it, whichever of them goes first: on a GPU they run side
+  // by side.
+  for (uint64_t seed = 0; seed <= 16; ++seed) {
+    sim::options().seed = seed;
+    EXPECT_EQ(sim::error_of(1, 64,
+                            [] {
+                              __shared__ int flags[3];
+                              if (threadIdx.x < 3) flags[threadIdx.x] = 0;
+                              __syncthreads();
+                              if (threadIdx.x < 32) {
+                                while (atomicAdd(&flags[0], 0) == 0) {
+                                }
+                                while (atomicCAS(&flags[1], 1, 1) == 0) {
+                                }
+                                while (atomicExch(&flags[2], 0) == 0 && threadIdx.x == 0) {
+                                }
+                              } else {
+                                for (int& flag : flags) atomicExch(&flag, 1);
                               }
-                              while (atomicCAS(&flags[1], 1, 1) == 0) {
-                              }
-                              while (atomicExch(&flags[2], 0) == 0 && threadIdx.x == 0) {
-                              }
-                            } else {
-                              for (int& flag : flags) atomicExch(&flag, 1);
-                            }
-                          }),
-            "");
+                            }),
+              "")
+        << seed;
+  }
 }
 
 TEST_F(Watchdog, PollingByAtomicsForNothingIsALivelock) {
