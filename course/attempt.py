@@ -80,6 +80,8 @@ def left_to_the_grader(attempts):
 
 def refusal(exercise):
     """Why the grader would not take what stands in the exercise's region; empty if it would. In the book itself solutions stand there."""
+    if not (manifest.ROOT / exercise.file).is_file():
+        return f"{exercise.file} is gone: take it from the hand-out again"
     text = (manifest.ROOT / exercise.file).read_text(encoding="utf-8", errors="replace")
     if f"BEGIN SOLUTION {exercise.id}" in text:
         return ""

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import sys
 import tempfile
 import time
@@ -139,6 +140,11 @@ class Grader:
         program.path.chmod(0o755)
         return program.path.rename(shelf / "program"), ""
 
+    def clear(self):
+        """Removes what was compiled of a submission: a class fills a disk."""
+        for folder in (*self.private.glob("ch*-*"), *self.programs.iterdir()):
+            shutil.rmtree(folder)
+
     def answers(self, answers, missing, jobs):
         """The results of all exercises; `answers` and `missing` as submission.answers says."""
         def result_of(exercise):
@@ -150,13 +156,14 @@ class Grader:
             return list(pool.map(result_of, self.exercises))
 
 
-def grade(grader, folder, jobs):
+def grade(grader, folder, title, jobs):
     """The Grade of a submission."""
     start = time.monotonic()
     answers, missing = submission.answers(folder, grader.exercises)
     results = grader.answers(answers, missing, jobs)
     speed.grade(grader, results, answers, jobs)
-    return Grade(Path(folder).resolve().name, results, grader.seed, grader.sandbox.missing, time.monotonic() - start)
+    grader.clear()
+    return Grade(title, results, grader.seed, grader.sandbox.missing, time.monotonic() - start)
 
 
 NAMES = re.compile(r"\d\d|ch\d\d-[a-z0-9-]+")  # of chapters and exercises; all else is a submission
@@ -171,15 +178,20 @@ def chosen(exercises, names):
     return [e for e in exercises if not names or e.number in names or e.id in names]
 
 
-def places(submissions, names, out):
-    """The folder for each submission's reports: below build/grades, by its name and what is graded; `out`, if there is one, for the only
-    submission, or else below it. A folder's own name may be that of the hand-out; then the one above it tells whose it is."""
+def titles(submissions):
+    """What to call each. A folder's own name may be that of the hand-out; then the one above it tells whose it is."""
     folders = [Path(folder).resolve() for folder in submissions]
-    if out and len(folders) == 1:
+    alike = len({folder.name for folder in folders}) < len(folders)
+    return [f"{folder.parent.name}-{folder.name}" if alike else folder.name for folder in folders]
+
+
+def places(submissions, names, out):
+    """The folder for each submission's reports: below build/grades, by its title and what is graded; `out`, if there is one, for the only
+    submission, or else below it."""
+    if out and len(submissions) == 1:
         return [Path(out)]
     base = Path(out) if out else manifest.ROOT / "build" / "grades"
-    alike = len({folder.name for folder in folders}) < len(folders)
-    return [base / "-".join([*([folder.parent.name] if alike else []), folder.name, *names]) for folder in folders]
+    return [base / "-".join([title, *names]) for title in titles(submissions)]
 
 
 def write(graded, out):
@@ -208,8 +220,8 @@ def main():
         places_of = places(submissions, names, arguments.out)
         grades = []
         with Grader(manifest.ROOT, exercises, seed) as grader:
-            for folder, out in zip(submissions, places_of):
-                grades.append(grade(grader, folder, max(1, arguments.jobs)))
+            for folder, title, out in zip(submissions, titles(submissions), places_of):
+                grades.append(grade(grader, folder, title, max(1, arguments.jobs)))
                 write(grades[-1], out)
                 print(report.text(grades[-1]) if len(submissions) == 1 else f"{report.summary(grades[-1])}: {out}", flush=True)
     except Fault as fault:

@@ -89,7 +89,7 @@ def candidate(grader, result, answer):
     build = grader.root / "build" / "gpu"
     if not (build / "bin" / exercise.chapter).exists():
         return Timing(message="There is a GPU but no build/gpu: the grader's machine lacks the CUDA toolkit, or it was not built.")
-    folder = Path(tempfile.mkdtemp(dir=grader.private))
+    folder = Path(tempfile.mkdtemp(prefix=f"{exercise.id}-", dir=grader.private))
     toolchain = Toolchain(grader.root, build, folder / "tree", grader.toolchain.sandbox, grader.exercises)
     program = toolchain.program(exercise.chapter, lambda source: source.parent.name == exercise.chapter,
                                 toolchain.texts(exercise, answer, solved=[e.id for e in grader.exercises]), folder, limits=COMPILE)

@@ -99,6 +99,8 @@ class Source(unittest.TestCase):
         self.assertIn("a.cuh:2: a directive", self.refusal("// BEGIN EXERCISE ch01-a: a", "#define X", "// END EXERCISE ch01-a"))
         self.assertIn("put its line '// END EXERCISE ch01-a' back", self.refusal("// BEGIN EXERCISE ch01-a: a", "x = 1;"))
         self.assertIn("a.cuh has no lines", self.refusal("x = 1;"))
+        (manifest.ROOT / "a.cuh").unlink()
+        self.assertIn("a.cuh is gone", attempt.refusal(tried("ch01-a", True).exercise))
 
     def test_what_is_changed_where_the_grader_does_not_look(self):
         text = ["int a;", "// BEGIN EXERCISE ch01-a: a", "x", "// END EXERCISE ch01-a"]
