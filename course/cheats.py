@@ -10,7 +10,6 @@ from pathlib import Path
 
 import gate
 import handout
-import regions
 import submission
 from grade import Grader
 from regions import Written
