@@ -86,11 +86,9 @@ def refusal(exercise):
     if f"BEGIN SOLUTION {exercise.id}" in text:
         return ""
     written, faults = regions.written(text, exercise.file)
-    if exercise.id in faults:
-        return f"{faults[exercise.id]}: what stands between the two is graded."
     if exercise.id not in written:
-        return (f"{exercise.file} has no lines '// BEGIN EXERCISE {exercise.id}' and '// END EXERCISE {exercise.id}'.\n"
-                "Put them back: what stands between the two is graded.")
+        why = faults.get(exercise.id) or regions.absent(exercise.id, exercise.file)
+        return f"{why}: what stands between the two is graded."
     answer = written[exercise.id]
     return "\n".join(f"{exercise.file}:{line}: {why}" for line, why in gate.objections(answer.lines, answer.line)[:ERRORS])
 

@@ -115,6 +115,11 @@ def written(text, name):
     return {id: one for id, one in found.items() if id not in faults}, faults
 
 
+def absent(id, name):
+    """Why there is nothing if a file has neither of an exercise's markers."""
+    return f"{name} has no lines '// BEGIN EXERCISE {id}' and '// END EXERCISE {id}': put them back"
+
+
 def around(text):
     """A student's file without what stands between the markers: what the grader does not read."""
     lines, inside = [], False

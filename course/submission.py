@@ -50,7 +50,7 @@ def answer(written, names, exercise):
     [(file, found, faults)] = files
     if exercise.id in found:
         return found[exercise.id], ""
-    return None, faults.get(exercise.id, f"{file} has no lines '// BEGIN EXERCISE {exercise.id}' and '// END EXERCISE {exercise.id}': put them back")
+    return None, faults.get(exercise.id, regions.absent(exercise.id, file))
 
 
 def answers(folder, exercises):
