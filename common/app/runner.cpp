@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <optional>
 #include <thread>
 
@@ -10,6 +9,7 @@
 #include "common/attention/cost.h"
 #include "common/attention/error.h"
 #include "common/attention/inputs.h"
+#include "common/device/host_memory.h"
 
 namespace flashbook {
 namespace {
@@ -100,15 +100,6 @@ class Call {
   Buffer q_, k_, v_, q_scale_, k_scale_, v_scale_, o_, lse_, workspace_;
 };
 
-/// Bytes of memory this process can still take.
-double host_memory_free() {
-  std::ifstream file("/proc/meminfo");
-  std::string word;
-  while (file >> word)
-    if (word == "MemAvailable:" && file >> word) return 1024 * std::stod(word);
-  return 1e18;  // not Linux: allocation itself will tell
-}
-
 std::string gigabytes(double bytes) { return format_amount(bytes, "B"); }
 
 /// Throws InputError if the problem does not fit: better than the kernel's out-of-memory killer after minutes
@@ -123,7 +114,7 @@ void check_memory(const Chapter& chapter, const Shape& shape, const std::vector<
   const double machine = elements * double(size_of(shape.dtype)) + workspace;
   const double host = elements * (sizeof(float) + double(size_of(shape.dtype))) +
                       double(shape.q_elements()) * 2 * sizeof(float) + (shares_host_memory ? machine : 0);
-  if (const double free = host_memory_free(); host > free)
+  if (const double free = double(device::host_memory_available()); host > free)
     throw InputError("this shape needs " + gigabytes(host) + " of memory and " + gigabytes(free) +
                      " are free: make --batch, --heads or --seqlen smaller");
   if (shares_host_memory) return;
