@@ -36,7 +36,7 @@ int profile(const Options& options, const Chapter& chapter) {
     throw InputError("chapter " + std::to_string(chapter.number) +
                      " runs on the CPU: there is no kernel to trace");
   const Inputs inputs =
-      options.inputs ? *options.inputs : make_inputs(shape, InputKind::normal, options.seed);
+      options.inputs ? *options.inputs : make_inputs(shape, InputKind::drifting, options.seed);
   Profile result{chapter.number, chapter.name, chapter.title, describe(shape), {}};
   bool right = true;
   for (const int step : runnable_steps(options, chapter)) {

@@ -260,7 +260,7 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
   check_memory(chapter, shape, steps, !report.on_gpu);
 
   const Inputs inputs =
-      options.inputs ? *options.inputs : make_inputs(shape, InputKind::normal, options.seed);
+      options.inputs ? *options.inputs : make_inputs(shape, InputKind::drifting, options.seed);
   const std::vector<int64_t> rows = rows_to_check(options, report);
   Reference reference;
   std::optional<Before> earlier;
