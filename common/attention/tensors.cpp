@@ -82,7 +82,8 @@ auto& member(Of& of, TensorId id) {
 }
 
 template <typename T>
-void add_table(std::vector<Table>& tables, TableId id, std::string_view name, const std::vector<T>& values) {
+void add_table(std::vector<ShapeTable>& tables, TableId id, std::string_view name,
+               const std::vector<T>& values) {
   if (!values.empty()) tables.push_back({id, name, std::as_bytes(std::span(values))});
 }
 
@@ -125,9 +126,9 @@ void Tensors::set(TensorId id, void* address) {
   }
 }
 
-std::vector<Table> tables_of(const Shape& shape) {
+std::vector<ShapeTable> tables_of(const Shape& shape) {
   const Visibility& v = shape.visibility;
-  std::vector<Table> tables;
+  std::vector<ShapeTable> tables;
   add_table(tables, TableId::page_table, "page_table", shape.paging.table);
   add_table(tables, TableId::lengths, "lengths", v.lengths);
   add_table(tables, TableId::document_query, "document_query", v.documents.first_query);

@@ -73,14 +73,14 @@ struct Outputs {
 };
 
 /// A table of a shape as a machine is given it: 32-bit numbers.
-struct Table {
+struct ShapeTable {
   TableId id;
   std::string_view name;  ///< "page_table"
   std::span<const std::byte> bytes;
 };
 
 /// The tables that a shape has: pages, lengths, documents, intervals, blocks and slopes. They point into it.
-std::vector<Table> tables_of(const Shape& shape);
+std::vector<ShapeTable> tables_of(const Shape& shape);
 
 /// The values in the encoding of `type`, rounded to nearest even.
 std::vector<std::byte> encode(DType type, std::span<const float> values);
