@@ -26,9 +26,10 @@ bool on_gpu(const Cell& cell) {
 std::string missing_memory(const Cell& cell) {
   const Shape& shape = cell.shape;
   if (!on_gpu(cell)) return "";
-  const double needed = double(cell.chapter->workspace_bytes(shape, cell.step)) +
-                        double(shape.q_elements()) * double(size_of(output_type(shape.dtype))) +
-                        double(shape.q_rows()) * sizeof(float) + kMemoryMargin;
+  double needed = double(cell.chapter->workspace_bytes(shape, cell.step)) + kMemoryMargin;
+  for (const TensorSpec& tensor : tensors_of(cell.chapter->operation))
+    if (tensor.role == Role::output)
+      needed += double(elements_spanned(shape, tensor.id)) * double(size_of(type_of(shape, tensor.id)));
   const double free = double(device::info().memory_free);
   if (needed <= free) return "";
   return "needs " + format_amount(needed, "B") + " of GPU memory and " + format_amount(free, "B") +
@@ -43,15 +44,6 @@ bool can_share(const Shape& a, const Shape& b) {
   };
   return is_plain(a) && is_plain(b) && a.dtype == b.dtype && a.q_elements() == b.q_elements() &&
          a.k_elements() == b.k_elements();
-}
-
-/// What is wrong with the result, or nothing.
-std::string describe_failure(const CheckResult& result) {
-  if (result.ok()) return "";
-  const Verdict& verdict = result.o.ok ? result.lse : result.o;
-  char numbers[80];
-  std::snprintf(numbers, sizeof numbers, ": error %.1e, bound %.1e; ", verdict.max_error, verdict.bound);
-  return (result.o.ok ? "log-sum-exp" : "O") + std::string(numbers) + verdict.worst;
 }
 
 /// The value a share of the way up the sorted values, 0.5 for the median.
@@ -104,7 +96,7 @@ void Meter::measure_right(const Cell& cell, Measurement& result) {
   result.workspace_bytes = double(cell.chapter->workspace_bytes(shape, cell.step));
   if (on_gpu(cell)) result.workspace_measured = double(call.workspace_taken());
   result.check = check(shape, reference, call.download(reference.rows));
-  result.wrong = describe_failure(result.check);
+  result.wrong = describe_failure(by_tensor(result.check), "the oracle");
   if (!result.wrong.empty()) return;
 
   std::vector<double> seconds;

@@ -49,12 +49,17 @@ void check_memory(const Chapter& chapter, const Shape& shape, const std::vector<
                   bool shares_host_memory) {
   double workspace = 0;
   for (int step : steps) workspace = std::max(workspace, double(chapter.workspace_bytes(shape, step)));
-  const double elements = 2.0 * double(shape.q_elements()) + 2.0 * double(shape.k_elements());
   // On the machine: the encoded tensors. On the host: inputs as floats, their encodings, and two sets of
   // outputs.
-  const double machine = elements * double(size_of(shape.dtype)) + workspace;
-  const double host = elements * (sizeof(float) + double(size_of(shape.dtype))) +
-                      double(shape.q_elements()) * 2 * sizeof(float) + (shares_host_memory ? machine : 0);
+  double machine = workspace, host = 0;
+  for (const TensorSpec& tensor : tensors_of(chapter.operation)) {
+    const double encoded =
+        double(elements_spanned(shape, tensor.id)) * double(size_of(type_of(shape, tensor.id)));
+    const double decoded = double(elements_of(shape, tensor.id)) * sizeof(float);
+    machine += encoded;
+    host += tensor.role == Role::input ? encoded + decoded : 2 * decoded;
+  }
+  if (shares_host_memory) host += machine;
   if (const double free = double(device::host_memory_available()); host > free)
     throw InputError("this shape needs " + gigabytes(host) + " of memory and " + gigabytes(free) +
                      " are free: make --batch, --heads or --seqlen smaller");
@@ -116,13 +121,16 @@ Shape leading_groups(const Shape& shape, int groups) {
   return part;
 }
 
-std::optional<Before> run_before(const Shape& shape, const Inputs& inputs, const Chapter& before,
-                                 Report& report) {
+std::optional<Before> run_before(Operation operation, const Shape& shape, const Inputs& inputs,
+                                 const Chapter& before, Report& report) {
   const auto skip = [&](const std::string& reason) {
     report.before = "not compared with chapter " + std::to_string(before.number) + ": " + reason;
     return std::nullopt;
   };
   const Shape taken = as_taken_by(before, shape);
+  if (before.operation != operation)
+    return skip("its operation is " + std::string(name_of(before.operation)));
+  if (!why_not_dense(shape).empty()) return skip("its heads are compared as problems of their own");
   if (std::find(before.dtypes.begin(), before.dtypes.end(), taken.dtype) == before.dtypes.end())
     return skip("it does not take " + std::string(name_of(shape.dtype)));
   const int step = int(before.steps.size());
@@ -176,6 +184,7 @@ void name_machine(const Chapter& chapter, Report& report) {
 
 Shape as_taken_by(const Chapter& chapter, const Shape& shape) {
   Shape taken = shape;
+  taken.layout = {};
   if (std::find(chapter.dtypes.begin(), chapter.dtypes.end(), shape.dtype) == chapter.dtypes.end())
     taken.dtype = output_type(shape.dtype);
   return taken;
@@ -202,7 +211,8 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
     ProgressLine progress("computing the oracle");
     reference = make_reference(shape, inputs, rows, [&](double done) { progress.update(done); });
   }
-  if (!rows.empty() && before != nullptr) earlier = run_before(shape, inputs, *before, report);
+  if (!rows.empty() && before != nullptr)
+    earlier = run_before(chapter.operation, shape, inputs, *before, report);
 
   const UploadedInputs uploaded(chapter.operation, shape, inputs, chapter.runs_on);
   for (int step : steps) {
@@ -218,12 +228,8 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
     }
     result.outputs = call.download();
     if (!rows.empty()) {
-      entry.checked = true;
-      entry.oracle = check(shape, reference, result.outputs);
-      if (earlier) {
-        entry.compared = true;
-        entry.before = compare_with(*earlier, result.outputs, reference);
-      }
+      entry.oracle = by_tensor(check(shape, reference, result.outputs));
+      if (earlier) entry.before = by_tensor(compare_with(*earlier, result.outputs, reference));
     }
     if (entry.ok()) std::tie(entry.seconds, entry.reps) = time(call, step, options.reps);
     report.steps.push_back(std::move(entry));

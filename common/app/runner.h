@@ -18,7 +18,7 @@ struct RunResult {
 RunResult run(const Options& options, const Chapter& chapter, const Chapter* before);
 
 /// The shape in which `chapter` can be compared with one that takes e4m3: what is quantised is BF16 too, for
-/// a chapter that takes that. Else the shape as it is.
+/// a chapter that takes that. Else the shape as it is, but without gaps.
 Shape as_taken_by(const Chapter& chapter, const Shape& shape);
 
 }  // namespace flashbook
