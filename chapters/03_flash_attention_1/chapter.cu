@@ -58,7 +58,7 @@ std::string why_not(const Shape& shape, int step) {
   if (const int64_t most = step == 1 ? kMaxGridX : kMaxGridY; int64_t(shape.batch) * shape.heads > most)
     return "batch * heads is at most " + std::to_string(most) + " in step " + std::to_string(step) +
            ", what a grid has in " + (step == 1 ? "x" : "y") + ": split the batch with --batch";
-  return "";
+  return why_not_plain(shape);
 }
 
 /// Step 1 puts the unfinished O and two numbers a row away, in float32.
