@@ -65,6 +65,7 @@ class GroupGradient {
   }
 
   Rows<Sum> dq, dk, dv;  ///< dq of the group's query heads, one after another
+  Sum largest_lse = 1;   ///< of the group's log-sum-exps, and of 1
 
  private:
   std::span<const float> row(const std::vector<float>& tensor, int64_t index) const {
@@ -97,6 +98,7 @@ class GroupGradient {
     }
     Sum row_sum = 0;
     for (Sum& score : p) row_sum += score = std::exp(score - row_max);
+    if (!keys.empty()) largest_lse = std::max(largest_lse, std::abs(row_max + std::log(row_sum)));
     std::vector<Sum> o(shape_.head_dim);
     for (std::size_t j = 0; j < keys.size(); ++j) {
       p[j] = store_(p[j] / row_sum);
@@ -138,8 +140,8 @@ struct Gathered {
         type(type_of(shape, id)),
         dims(shape.head_dim) {}
 
-  /// Rows from `first` on.
-  void set(int64_t first, const Rows<double>& exact, Rows<float>& plain) {
+  /// Rows from `first` on. `floor_part` is the floor as a part of a row's scale.
+  void set(int64_t first, const Rows<double>& exact, Rows<float>& plain, double floor_part) {
     round_to(type, plain.values);
     std::ranges::copy(exact.values, reference.values.begin() + first * dims);
     for (int64_t i = 0; i < int64_t(exact.values.size()) / dims; ++i) {
@@ -147,7 +149,7 @@ struct Gathered {
       error[first + i] = largest_error(row(exact.values), row(plain.values));
       scale[first + i] =
           std::max(largest_value(row(exact.values)), std::sqrt(largest_value(row(exact.squares))));
-      floor[first + i] = floor_for(type) * scale[first + i];
+      floor[first + i] = floor_part * scale[first + i];
     }
   }
 
@@ -180,9 +182,11 @@ std::vector<TensorReference> make_gradient_reference(const Shape& shape, const I
     with_host_type(shape.dtype, [&]<typename T>(T) {
       GroupGradient<float, float (*)(float)> plain(
           shape, inputs, int(group), [](float value) { return to_float(from_float<T>(value)); });
-      dq.set(group * (shape.heads / shape.kv_heads) * shape.seqlen_q, exact.dq, plain.dq);
-      dk.set(group * shape.seqlen_k, exact.dk, plain.dk);
-      dv.set(group * shape.seqlen_k, exact.dv, plain.dv);
+      // P is exp(S - log-sum-exp), and the log-sum-exp may be off by the floor of its own bound.
+      const double floor = floor_for(type_of(shape, TensorId::dq)) + 0x1p-20 * exact.largest_lse;
+      dq.set(group * (shape.heads / shape.kv_heads) * shape.seqlen_q, exact.dq, plain.dq, floor);
+      dk.set(group * shape.seqlen_k, exact.dk, plain.dk, floor);
+      dv.set(group * shape.seqlen_k, exact.dv, plain.dv, floor);
     });
     const std::lock_guard lock(mutex);
     if (progress) progress(double(++groups_done) / groups);

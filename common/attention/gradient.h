@@ -24,10 +24,11 @@ struct TensorReference {
 /// see nothing and keys that nobody sees have zeros, and a bound of zero.
 ///
 /// Bounds are by row, as those of O are (see make_reference): twice the largest error of plain attention's
-/// gradient in 64 rows (S, P, O, dP and dS rounded to the type, float sums), plus a floor of 2^-10 for f16,
-/// 2^-7 for bf16 and 2^-18 for f32. Errors are parts of the larger of the row's largest value and of the root
-/// of the sum of its squared terms, with |dP| + |D| for dP - D: where that cancels, as in a row of one key,
-/// the rounding of both is left.
+/// gradient in 64 rows (S, P, O, dP and dS rounded to the type, float sums), plus a floor. The floor is that
+/// of O, and 2^-20 of the largest log-sum-exp of the group: a kernel's P is exp(S - log-sum-exp), and what
+/// forward gave it may be off by so much. Errors are parts of the larger of the row's largest value and of
+/// the root of the sum of its squared terms, with |dP| + |D| for dP - D: where that cancels, as in a row of
+/// one key, the rounding of both is left.
 ///
 /// Throws InputError for paged keys and for e4m3, of which there is no gradient.
 std::vector<TensorReference> make_gradient_reference(const Shape& shape, const Inputs& inputs,

@@ -233,6 +233,62 @@ TEST(Gradient, FailsOnTheFaultsOfKernels) {
     }
 }
 
+/// A backward kernel's arithmetic on one head: S and dP in float, P and dS rounded for the tensor cores, D
+/// from the O that forward has rounded.
+Outputs kernel_arithmetic(const Shape& shape, const Inputs& inputs, const Reference& forward) {
+  const int64_t dims = shape.head_dim;
+  Outputs gradients;
+  gradients.dq.resize(shape.q_elements());
+  gradients.dk.resize(shape.k_elements());
+  gradients.dv.resize(shape.k_elements());
+  const auto rounded = [&](float value) {
+    round_to(shape.dtype, {&value, 1});
+    return value;
+  };
+  for (int64_t i = 0; i < shape.seqlen_q; ++i) {
+    float d = 0;
+    for (int64_t c = 0; c < dims; ++c)
+      d += rounded(float(forward.o[i * dims + c])) * inputs.d_o[i * dims + c];
+    for (int64_t j = 0; j < shape.visible_keys(int(i)); ++j) {
+      float score = 0, dp = 0;
+      for (int64_t c = 0; c < dims; ++c) {
+        score += inputs.q[i * dims + c] * inputs.k[j * dims + c];
+        dp += inputs.d_o[i * dims + c] * inputs.v[j * dims + c];
+      }
+      const float p = std::exp(shape.scale * score - float(forward.lse[i]));
+      const float ds = rounded(p * (dp - d)), stored_p = rounded(p);
+      for (int64_t c = 0; c < dims; ++c) {
+        gradients.dq[i * dims + c] += shape.scale * ds * inputs.k[j * dims + c];
+        gradients.dk[j * dims + c] += shape.scale * ds * inputs.q[i * dims + c];
+        gradients.dv[j * dims + c] += stored_p * inputs.d_o[i * dims + c];
+      }
+    }
+  }
+  for (TensorId id : {TensorId::dq, TensorId::dk, TensorId::dv}) round_to(shape.dtype, gradients[id]);
+  return gradients;
+}
+
+TEST(Gradient, BoundsAdmitTheArithmeticOfKernels) {
+  for (DType type : {DType::f32, DType::f16, DType::bf16})
+    for (auto [seqlen_q, seqlen_k] : {std::pair{1, 1}, {2, 2}, {65, 65}, {17, 200}, {200, 17}, {1, 200}})
+      for (bool causal : {false, true})
+        for (InputKind kind : {InputKind::normal, InputKind::outliers, InputKind::channels,
+                               InputKind::one_hot, InputKind::all_equal}) {
+          Shape shape{.seqlen_q = seqlen_q, .seqlen_k = seqlen_k, .dtype = type};
+          shape.visibility = Visibility::causal_if(causal);
+          Inputs inputs = make_inputs(shape, kind, 10);
+          inputs.d_o = make_inputs(shape, InputKind::normal, 11).q;
+          const Outputs kernel =
+              kernel_arithmetic(shape, inputs, make_reference(shape, inputs, all_rows(shape)));
+          for (const TensorReference& reference : make_gradient_reference(shape, inputs)) {
+            const Verdict verdict = check(shape, reference, kernel[reference.id]);
+            EXPECT_TRUE(verdict.ok) << describe(shape) << ", inputs " << int(kind) << ", "
+                                    << name_of(reference.id) << ": error " << verdict.max_error << ", bound "
+                                    << verdict.bound << ", " << verdict.worst;
+          }
+        }
+}
+
 TEST(Gradient, RefusesPagesAndFp8) {
   Shape shape{.dtype = DType::e4m3};
   EXPECT_EQ(testing::input_error_of([&] { make_gradient_reference(shape, inputs_of(shape, 9)); }),
