@@ -173,7 +173,7 @@ int flashbook_cost(int chapter, int step, const FlashbookShape* shape, double* f
   return guarded([&] {
     const Chapter& found = find(chapter, step);
     const Shape problem = checked_shape(found, step, shape);
-    required(flops, "flops") = ::flashbook::flops(problem);
+    required(flops, "flops") = ::flashbook::flops(problem, found.operation);
     required(memory_bytes, "memory_bytes") = found.memory_bytes(problem, step);
   });
 }

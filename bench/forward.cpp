@@ -38,9 +38,9 @@ void report(benchmark::State& state, const Cell& cell, const Measurement& result
       {"over_limit", result.over_limit},
       {"tensor_bytes", result.tensor_bytes},
       {"workspace_bytes", result.workspace_bytes},
-      {"error", result.check.o.max_error},
-      {"error_bound", result.check.o.bound},
-      {"relative_rms", result.check.o.relative_rms},
+      {"error", result.verdicts.front().verdict.max_error},
+      {"error_bound", result.verdicts.front().verdict.bound},
+      {"relative_rms", result.verdicts.front().verdict.relative_rms},
   };
   for (std::size_t i = 0; i < result.kernels.size(); ++i) {
     const device::KernelResources& kernel = result.kernels[i];
@@ -56,7 +56,8 @@ void report(benchmark::State& state, const Cell& cell, const Measurement& result
   if (device::machine() == device::Machine::simulator && cell.chapter->runs_on == device::Place::device)
     return;
   // Rates are for machines: simulated time makes no FLOP/s.
-  state.counters["FLOPS"] = benchmark::Counter(flops(cell.shape), benchmark::Counter::kIsRate);
+  state.counters["FLOPS"] =
+      benchmark::Counter(flops(cell.shape, cell.chapter->operation), benchmark::Counter::kIsRate);
   if (const double bytes = cell.chapter->memory_bytes(cell.shape, cell.step); bytes > 0)
     state.SetBytesProcessed(int64_t(bytes));
   if (result.workspace_measured) state.counters["workspace_measured"] = *result.workspace_measured;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/app/report.h"
+#include "common/app/expected.h"
 #include "common/attention/cost.h"
 #include "common/attention/inputs.h"
 
@@ -38,7 +38,8 @@ std::string missing_memory(const Cell& cell) {
 
 /// Whether inputs of one shape serve the other: random numbers are random in any shape, as long as they lie
 /// without gaps and no table says something of them.
-bool can_share(const Shape& a, const Shape& b) {
+bool can_share(Operation operation, const Shape& a, const Shape& b) {
+  if (operation == Operation::backward) return a == b;  // O is that of this shape
   const auto is_plain = [](const Shape& shape) {
     return shape.is_default_layout() && shape.scaling == Scaling::tensor && tables_of(shape).empty();
   };
@@ -58,12 +59,14 @@ double quantile(const std::vector<double>& sorted, double share) {
 
 const Meter::StoredInputs& Meter::inputs_for(const Cell& cell) {
   const Shape& shape = cell.shape;
-  if (inputs_ && inputs_->uploaded.place() == cell.chapter->runs_on && can_share(inputs_->shape, shape))
+  if (inputs_ && inputs_->operation == cell.chapter->operation &&
+      inputs_->uploaded.place() == cell.chapter->runs_on &&
+      can_share(cell.chapter->operation, inputs_->shape, shape))
     return *inputs_;
   inputs_.reset();  // frees the memory before it is asked for again
-  Inputs host = make_inputs(shape, InputKind::normal, kSeed);
+  Inputs host = make_inputs(cell.chapter->operation, shape, InputKind::normal, kSeed);
   UploadedInputs uploaded(cell.chapter->operation, shape, host, cell.chapter->runs_on);
-  inputs_.emplace(shape, std::move(host), std::move(uploaded));
+  inputs_.emplace(cell.chapter->operation, shape, std::move(host), std::move(uploaded));
   return *inputs_;
 }
 
@@ -89,14 +92,15 @@ void Meter::measure_right(const Cell& cell, Measurement& result) {
   result.skipped = missing_memory(cell);
   if (!result.skipped.empty()) return;
 
-  const Reference reference = make_reference(shape, inputs.host, sample_rows(shape, kCheckedRows, kSeed));
+  const std::vector<int64_t> rows = sample_rows(shape, kCheckedRows, kSeed);
+  const Expected expected(cell.chapter->operation, shape, inputs.host, rows);
   const Call call(*cell.chapter, shape, inputs.uploaded, cell.step);
   result.kernels = device::resources_of_kernels([&] { call.run(); });
-  result.tensor_bytes = compulsory_bytes(shape);
+  result.tensor_bytes = compulsory_bytes(shape, cell.chapter->operation);
   result.workspace_bytes = double(cell.chapter->workspace_bytes(shape, cell.step));
   if (on_gpu(cell)) result.workspace_measured = double(call.workspace_taken());
-  result.check = check(shape, reference, call.download(reference.rows));
-  result.wrong = describe_failure(by_tensor(result.check), "the oracle");
+  result.verdicts = expected.judge(call.download(rows));
+  result.wrong = describe_failure(result.verdicts, "the oracle");
   if (!result.wrong.empty()) return;
 
   std::vector<double> seconds;

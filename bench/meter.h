@@ -7,7 +7,7 @@
 
 #include "bench/grid.h"
 #include "common/app/call.h"
-#include "common/attention/check.h"
+#include "common/app/report.h"
 #include "common/device/resources.h"
 
 namespace flashbook {
@@ -26,7 +26,7 @@ struct Measurement {
   std::optional<double>
       workspace_measured;  ///< on a GPU, the same as its free memory says; with the kernels' own code
   std::vector<device::KernelResources> kernels;  ///< on a GPU, what each kernel takes
-  CheckResult check;
+  std::vector<TensorVerdict> verdicts;           ///< on each output, the operation's first one first
 };
 
 /// Measures cell after cell. Keeps the inputs, which shapes of one size and type share.
@@ -41,6 +41,7 @@ class Meter {
 
  private:
   struct StoredInputs {
+    Operation operation;
     Shape shape;
     Inputs host;
     UploadedInputs uploaded;

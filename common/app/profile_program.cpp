@@ -6,11 +6,11 @@
 
 #include "common/app/call.h"
 #include "common/app/exit_code.h"
+#include "common/app/expected.h"
 #include "common/app/options.h"
 #include "common/app/profile.h"
 #include "common/app/program.h"
 #include "common/app/progress.h"
-#include "common/attention/check.h"
 #include "common/attention/cost.h"
 #include "common/attention/error.h"
 #include "common/attention/inputs.h"
@@ -38,13 +38,14 @@ int profile(const Options& options, const Chapter& chapter) {
   if (chapter.runs_on == device::Place::host)
     throw InputError("chapter " + std::to_string(chapter.number) +
                      " runs on the CPU: there is no kernel to trace");
-  const Inputs inputs =
-      options.inputs ? *options.inputs : make_inputs(shape, InputKind::drifting, options.seed);
+  const Inputs inputs = options.inputs
+                            ? *options.inputs
+                            : make_inputs(chapter.operation, shape, InputKind::drifting, options.seed);
   Profile result{chapter.number, chapter.name, chapter.title, describe(shape), {}};
   bool right = true;
   const UploadedInputs uploaded(chapter.operation, shape, inputs, chapter.runs_on);
-  std::optional<Reference> reference;
-  if (options.check != CheckMode::off) reference = make_reference(shape, inputs, all_rows(shape));
+  std::optional<Expected> expected;
+  if (options.check != CheckMode::off) expected.emplace(chapter.operation, shape, inputs, all_rows(shape));
   for (const int step : runnable_steps(options, chapter)) {
     const char* name = chapter.steps[std::size_t(step - 1)].name;
     const Call call(chapter, shape, uploaded, step);
@@ -53,11 +54,12 @@ int profile(const Options& options, const Chapter& chapter) {
       call.run();
     }
     result.steps.push_back({step, name, sim::take_trace(), chapter.memory_bytes(shape, step),
-                            compulsory_bytes(shape),
+                            compulsory_bytes(shape, chapter.operation),
                             chapter.requested_bytes != nullptr ? chapter.requested_bytes(shape, step) : 0.0});
-    if (!reference || check(shape, *reference, call.download()).ok()) continue;
-    std::cerr << chapter.name << ": step " << step
-              << " computes something wrong: run it untraced, its program says where\n";
+    if (!expected) continue;
+    const std::string failure = describe_failure(expected->judge(call.download()), "the oracle");
+    if (failure.empty()) continue;
+    std::cerr << chapter.name << ": step " << step << " is wrong: " << failure << "\n";
     right = false;
   }
   if (!options.json.empty()) write_profile(options.json, result);

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "common/app/call.h"
+#include "common/app/expected.h"
 #include "common/app/progress.h"
 #include "common/attention/cost.h"
 #include "common/attention/error.h"
@@ -87,7 +88,7 @@ std::vector<int> runnable_steps(const Options& options, const Chapter& chapter, 
   return steps;
 }
 
-std::vector<int64_t> rows_to_check(const Options& options, Report& report) {
+std::vector<int64_t> rows_to_check(const Options& options, Operation operation, Report& report) {
   const Shape& shape = options.shape;
   const double row_flops = 4.0 * shape.head_dim * shape.seqlen_k;
   const bool small = row_flops * double(shape.q_rows()) <= kFullCheck;
@@ -95,7 +96,9 @@ std::vector<int64_t> rows_to_check(const Options& options, Report& report) {
     report.checked_rows = "nothing (--check off)";
     return {};
   }
-  if (options.check == CheckMode::full || (options.check == CheckMode::automatic && small)) {
+  // A row of dK sums over all queries, so the gradient's oracle has no sample.
+  if (options.check == CheckMode::full || operation == Operation::backward ||
+      (options.check == CheckMode::automatic && small)) {
     report.checked_rows = "every row";
     return all_rows(shape);
   }
@@ -128,8 +131,8 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
     return std::nullopt;
   };
   const Shape taken = as_taken_by(before, shape);
-  if (before.operation != operation)
-    return skip("its operation is " + std::string(name_of(before.operation)));
+  if (operation == Operation::backward || before.operation != operation)
+    return skip("it computes something else");
   if (!why_not_dense(shape).empty()) return skip("its heads are compared as problems of their own");
   if (std::find(before.dtypes.begin(), before.dtypes.end(), taken.dtype) == before.dtypes.end())
     return skip("it does not take " + std::string(name_of(shape.dtype)));
@@ -202,14 +205,15 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
   const std::vector<int> steps = runnable_steps(options, chapter, report);
   check_memory(chapter, shape, steps, !report.on_gpu);
 
-  const Inputs inputs =
-      options.inputs ? *options.inputs : make_inputs(shape, InputKind::drifting, options.seed);
-  const std::vector<int64_t> rows = rows_to_check(options, report);
-  Reference reference;
+  const Inputs inputs = options.inputs
+                            ? *options.inputs
+                            : make_inputs(chapter.operation, shape, InputKind::drifting, options.seed);
+  const std::vector<int64_t> rows = rows_to_check(options, chapter.operation, report);
+  std::optional<Expected> expected;
   std::optional<Before> earlier;
   if (!rows.empty()) {
     ProgressLine progress("computing the oracle");
-    reference = make_reference(shape, inputs, rows, [&](double done) { progress.update(done); });
+    expected.emplace(chapter.operation, shape, inputs, rows, [&](double done) { progress.update(done); });
   }
   if (!rows.empty() && before != nullptr)
     earlier = run_before(chapter.operation, shape, inputs, *before, report);
@@ -217,7 +221,7 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
   const UploadedInputs uploaded(chapter.operation, shape, inputs, chapter.runs_on);
   for (int step : steps) {
     StepReport entry{.step = step, .name = chapter.steps[step - 1].name};
-    entry.flops = flops(shape);
+    entry.flops = flops(shape, chapter.operation);
     entry.memory_bytes = chapter.memory_bytes(shape, step);
     if (chapter.requested_bytes != nullptr) entry.requested_bytes = chapter.requested_bytes(shape, step);
     entry.workspace_bytes = double(chapter.workspace_bytes(shape, step));
@@ -227,10 +231,8 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
       call.run();
     }
     result.outputs = call.download();
-    if (!rows.empty()) {
-      entry.oracle = by_tensor(check(shape, reference, result.outputs));
-      if (earlier) entry.before = by_tensor(compare_with(*earlier, result.outputs, reference));
-    }
+    if (expected) entry.oracle = expected->judge(result.outputs);
+    if (earlier) entry.before = by_tensor(compare_with(*earlier, result.outputs, expected->forward()));
     if (entry.ok()) std::tie(entry.seconds, entry.reps) = time(call, step, options.reps);
     report.steps.push_back(std::move(entry));
   }

@@ -9,13 +9,13 @@
 #include <limits>
 #include <numeric>
 #include <random>
-#include <span>
 
 #include "common/app/call.h"
 #include "common/app/runner.h"
 #include "common/attention/inputs.h"
 #include "tests/require_gpu.h"
 #include "tests/support/cases.h"
+#include "tests/support/faults.h"
 #include "tests/support/machine.h"
 
 namespace flashbook::testing {
@@ -191,63 +191,31 @@ INSTANTIATE_TEST_SUITE_P(Inputs, Adversarial,
 // ---- faults that must show
 // --------------------------------------------------------------------------------------------------------------
 
-/// What is done to the inputs that a kernel is given, behind the reference's back.
-struct InputFault {
-  const char* name;
-  void (*plant)(const Shape& shape, Inputs& inputs);
-};
-
-inline std::span<float> row_of(std::vector<float>& tensor, const Shape& shape, int row) {
-  return std::span(tensor).subspan(std::size_t(row) * shape.head_dim, shape.head_dim);
-}
-
-/// One head, so that a row of K and V is a key. The last query sees every key.
-const InputFault kInputFaults[] = {
-    {"a row of V is zero",
-     [](const Shape& shape, Inputs& inputs) { std::ranges::fill(row_of(inputs.v, shape, 100), 0.0f); }},
-    {"two rows of K are swapped",
-     [](const Shape& shape, Inputs& inputs) {
-       std::ranges::swap_ranges(row_of(inputs.k, shape, 100), row_of(inputs.k, shape, 101));
-     }},
-    {"a probability is doubled",  // in P V, though not in the sum
-     [](const Shape& shape, Inputs& inputs) {
-       for (float& value : row_of(inputs.v, shape, 100)) value *= 2;
-     }},
-    {"the last key is dropped",  // for the last query: to the others it is another key
-     [](const Shape& shape, Inputs& inputs) {
-       const std::span<float> q = row_of(inputs.q, shape, shape.seqlen_q - 1);
-       double square = 0;
-       for (float value : q) square += value * value;
-       const double factor = -20 / (square * shape.scale);  // a score of -20
-       for (std::size_t c = 0; c < q.size(); ++c)
-         row_of(inputs.k, shape, shape.seqlen_k - 1)[c] = float(factor * q[c]);
-     }},
-};
-
 /// The bound must tell a wrong result from a right one, in every type and under every mask.
 class Faults : public ChapterTest, public ::testing::WithParamInterface<bool> {};
 
-TEST_P(Faults, InVAndKShow) {
+TEST_P(Faults, OfVAndKShow) {
   const int step = int(chapter_under_test.steps.size());
-  for (DType dtype : chapter_under_test.dtypes)
-    for (const InputFault& fault : kInputFaults) {
-      const Shape shape{.batch = 1,
-                        .heads = 1,
-                        .kv_heads = 1,
-                        .seqlen_q = 333,
-                        .seqlen_k = 333,
-                        .head_dim = 64,
-                        .visibility = Visibility::causal_if(GetParam()),
-                        .dtype = dtype,
-                        .scale = default_scale(64)};
-      SCOPED_TRACE(describe(shape) + ": " + fault.name);
-      const Inputs inputs = make_inputs(shape, InputKind::normal, 27);
-      Inputs altered = inputs;
-      fault.plant(shape, altered);
-      const Reference reference = make_reference(shape, inputs, all_rows(shape));
-      const CheckResult result = check(shape, reference, run_once(chapter_under_test, shape, altered, step));
-      EXPECT_FALSE(result.o.ok) << "error " << result.o.max_error << ", bound " << result.o.bound;
+  for (DType dtype : chapter_under_test.dtypes) {
+    const Shape shape{.batch = 1,
+                      .heads = 2,
+                      .kv_heads = 2,
+                      .seqlen_q = 200,
+                      .seqlen_k = 200,
+                      .head_dim = 64,
+                      .visibility = Visibility::causal_if(GetParam()),
+                      .dtype = dtype,
+                      .scale = default_scale(64)};
+    const Inputs inputs = make_inputs(shape, InputKind::normal, 27);
+    const Reference reference = make_reference(shape, inputs, all_rows(shape));
+    for (Fault fault : kFaults) {
+      const Problem faulty = with_fault(shape, inputs, fault, 100);
+      const CheckResult result =
+          check(shape, reference, run_once(chapter_under_test, faulty.shape, faulty.inputs, step));
+      EXPECT_FALSE(result.o.ok) << describe(shape) << ", " << name_of(fault) << ": error "
+                                << result.o.max_error << ", bound " << result.o.bound;
     }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Masks, Faults, ::testing::Bool(),

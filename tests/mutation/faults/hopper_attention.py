@@ -199,4 +199,9 @@ FAULTS = [
           "Rows beyond the last are written.",
           "    if (query >= seqlen_q) continue;\n", "",
           everywhere("out of bounds", "traced")),
+    Fault("v_shifted_by_a_row",
+          "V comes one row too far, as if each key had the next one's value.",
+          "tma_load(shared.v[stage][panel], v_map, &shared.full[stage], {panel * kPanel, tile * kKeys, head});",
+          "tma_load(shared.v[stage][panel], v_map, &shared.full[stage], {panel * kPanel, tile * kKeys + 1, head});",
+          everywhere("wrong result")),
 ]

@@ -85,4 +85,13 @@ FAULTS = [
           "Keys beyond the last one count as zeros instead of not at all.",
           "key < seqlen_k ? scores[j][i] * (scale * kLog2E) : -INFINITY", "scores[j][i] * (scale * kLog2E)",
           everywhere("wrong result")),
+    Fault("rows_of_v_exchanged",
+          "Two neighbouring rows of V, and not of K, are each other's.",
+          "swizzled<kHeadDim>(n * 16 + lane % 16, 2 * c + lane / 16));\n        mma_m16n8k16<T>(sums[2 * c]",
+          "swizzled<kHeadDim>(n * 16 + (lane % 16 < 2 ? 1 - lane % 16 : lane % 16), 2 * c + lane / 16));\n        mma_m16n8k16<T>(sums[2 * c]",
+          everywhere("wrong result")),
+    Fault("values_of_a_tiles_end_lost",
+          "The last 16 keys of a tile count in the sum, and their values are left out.",
+          "    for (int n = 0; n < kKeys / 16; ++n) {\n      // The sums", "    for (int n = 0; n < kKeys / 16 - 1; ++n) {\n      // The sums",
+          everywhere("wrong result")),
 ]
