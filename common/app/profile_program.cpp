@@ -64,7 +64,7 @@ int profile(const Options& options, const Chapter& chapter) {
 }  // namespace
 
 int run_chapter_program(int argc, char** argv, const Chapter& chapter, const Chapter*) {
-  return exit_code(chapter, [&] {
+  return exit_code(chapter.name, [&] {
     const CommandLine command = parse_command_line(argc, argv, chapter);
     if (command.options) return profile(*command.options, chapter);
     std::cout << command.text;
