@@ -29,7 +29,9 @@ import sys
 import tempfile
 import time
 
-import results
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/peers.py
+
+from bench import results
 
 NAP = 0.06  # seconds
 SEED = 1

@@ -11,8 +11,10 @@ import argparse
 import pathlib
 import sys
 
-import results
-from results import LADDER, Refused
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/plot.py
+
+from bench import results
+from bench.results import LADDER, Refused
 
 try:
     import matplotlib

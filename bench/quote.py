@@ -27,8 +27,10 @@ import pathlib
 import re
 import sys
 
-import results
-from results import Refused, Unmeasured
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/quote.py
+
+from bench import results
+from bench.results import Refused, Unmeasured
 
 NUMBER = re.compile(r"<!--\s*num\s+(?P<words>[^>]*?)\s*-->(?P<text>[^<]*)<!--\s*/num\s*-->")
 TABLE = re.compile(r"<!--\s*table\s+(?P<words>\w+(?: \w+)*)\s*-->\n?(?P<text>.*?)<!--\s*/table\s*-->", re.S)

@@ -9,11 +9,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import gate
-import gtest
-import manifest
-import modes
-import regions
+from course import gate, gtest, manifest, modes, regions
 
 BUILD = manifest.ROOT / "build" / "sim"
 SECONDS = 20  # that a test may take

@@ -15,18 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import gate
-import gtest
-import manifest
-import modes
-import report
-import speed
-import submission
-from judge import Judge
-from regions import Broken, Fault
-from sandbox import Limits, Sandbox
-from toolchain import Toolchain
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/grade.py
 
+from course import gate, gtest, manifest, modes, report, speed, submission
+from course.judge import Judge
+from course.regions import Broken, Fault
+from course.sandbox import Limits, Sandbox
+from course.toolchain import Toolchain
 
 ENDLESS = 2  # tests of an exercise that run into the limit of time; no other runs after them
 

@@ -12,11 +12,9 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import manifest
-import modes
-import regions
-from grade import Grader
-from regions import Fault, Written
+from course import manifest, modes, regions
+from course.grade import Grader
+from course.regions import Fault, Written
 
 SEED = 20260101  # any; the points of what is wrong may depend on the inputs
 AT_LEAST = 10  # wrong solutions a chapter

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox import Limits
-from toolchain import Toolchain
+from course.sandbox import Limits
+from course.toolchain import Toolchain
 
 ROUNDS = 5
 FULL = 1.2  # times the reference's time gives all points

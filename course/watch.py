@@ -4,9 +4,12 @@ thing that is wrong is shown. Keys, each with Enter: h a hint, r run all again, 
 import select
 import sys
 import textwrap
+from pathlib import Path
 
-import manifest
-from attempt import attempt, left_to_the_grader
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/watch.py
+
+from course import manifest
+from course.attempt import attempt, left_to_the_grader
 
 PAUSE = 0.3  # seconds between two looks at the files
 CLEAR = "\033[2J\033[H"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from svg import Figure
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 LEFT, RIGHT = 96, 16  # of what is drawn over time
 ROW, BAR = 24, 18     # heights: of a warpgroup's row, of a bar in it
@@ -55,7 +55,7 @@ def panel(figure, y, title, passes, first, last):
 
 
 def main():
-    import results
+    from bench import results
     measured = results.load()
     cycles = 9000
     figure = Figure(540, 870, "Consumers of a block on an H200. They begin in step and fall out of it by themselves; with pingpong they "

@@ -11,8 +11,8 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
-import results
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from bench import results
 
 PROGRAM = sys.argv.pop(1)
 HOST = ["--chapter", "2", "--seqlen", "16,17", "--head-dim", "64", "--max-seconds", "0.01"]

@@ -10,13 +10,9 @@ import tempfile
 import unittest
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
-sys.path.insert(0, str(BENCH))
-import ncu_bytes
-import ncu_profile
-import peers
-import quote
-import results
-from results import Refused
+sys.path.insert(0, str(BENCH.parent))
+from bench import ncu_bytes, ncu_profile, peers, quote, results
+from bench.results import Refused
 
 STEP1, STEP2 = (f"forward/ch01/step{step}/bf16/d128/full/n4096" for step in (1, 2))
 ACCURACY = "accuracy/outliers/ch06/step3_block/e4m3/d128/full/n4096"

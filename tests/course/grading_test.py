@@ -11,20 +11,11 @@ from pathlib import Path
 from unittest import mock
 
 COURSE = Path(__file__).resolve().parents[2] / "course"
-sys.path.insert(0, str(COURSE))
+sys.path.insert(0, str(COURSE.parent))
 
-import gate  # noqa: E402
-import grade  # noqa: E402
-import gtest  # noqa: E402
-import judge  # noqa: E402
-import manifest  # noqa: E402
-import package  # noqa: E402
-import report  # noqa: E402
-import speed  # noqa: E402
-import submission  # noqa: E402
-import toolchain  # noqa: E402
-from regions import Fault  # noqa: E402
-from sandbox import Limits, Sandbox, printable  # noqa: E402
+from course import gate, grade, gtest, judge, manifest, package, report, speed, submission, toolchain
+from course.regions import Fault
+from course.sandbox import Limits, Sandbox, printable
 
 
 def exercise(**change):
@@ -139,12 +130,12 @@ class ASandbox(unittest.TestCase):
         self.assertEqual(outcome.output.splitlines()[-1], "1")  # the loopback, and no network
 
     def test_a_grader_that_is_root_and_cannot_lend_refuses(self):
-        with mock.patch("os.geteuid", return_value=0), mock.patch("sandbox.succeeds", return_value=False):
+        with mock.patch("os.geteuid", return_value=0), mock.patch("course.sandbox.succeeds", return_value=False):
             with self.assertRaisesRegex(Fault, "would run as root"):
                 Sandbox()
 
     def test_without_unshare_it_says_what_is_missing(self):
-        with mock.patch("sandbox.SPACES", ["--no-such-option"]), mock.patch.object(Sandbox, "run", return_value=mock.Mock(code=1)):
+        with mock.patch("course.sandbox.SPACES", ["--no-such-option"]), mock.patch.object(Sandbox, "run", return_value=mock.Mock(code=1)):
             self.assertIn("the network is within reach", "; ".join(Sandbox().missing))
 
     def test_what_is_printed_cannot_rewrite_a_terminal(self):
@@ -365,7 +356,7 @@ class Speed(unittest.TestCase):
 
     def test_without_a_gpu_or_a_right_answer_nothing_is_timed(self):
         def timing_of(one, gpu):
-            with mock.patch("speed.has_gpu", return_value=gpu):
+            with mock.patch("course.speed.has_gpu", return_value=gpu):
                 speed.grade(None, [one], {}, 1)
             return one.timing
 

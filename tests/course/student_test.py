@@ -9,13 +9,9 @@ from pathlib import Path
 from unittest import mock
 
 COURSE = Path(__file__).resolve().parents[2] / "course"
-sys.path.insert(0, str(COURSE))
+sys.path.insert(0, str(COURSE.parent))
 
-import attempt  # noqa: E402
-import gtest  # noqa: E402
-import manifest  # noqa: E402
-import try_exercise  # noqa: E402
-import watch  # noqa: E402
+from course import attempt, gtest, manifest, try_exercise, watch
 
 
 def tried(id, *passed, file="a.cuh", needs=(), errors="", hidden=0, speed=None, **change):
@@ -80,7 +76,7 @@ class Source(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        patched = mock.patch("manifest.ROOT", Path(folder.name))
+        patched = mock.patch("course.manifest.ROOT", Path(folder.name))
         patched.start()
         self.addCleanup(patched.stop)
 
@@ -130,7 +126,7 @@ class Source(unittest.TestCase):
             seen.append((manifest.ROOT / "a.cuh").read_text())
             return True, ""
 
-        with mock.patch("attempt.ninja", ninja):
+        with mock.patch("course.attempt.ninja", ninja):
             self.assertTrue(attempt.build(tried("ch01-a", True).exercise, "target", attempt.nothing)[0])
         self.assertEqual(seen, ["after\n", "after\n"])
 
@@ -138,20 +134,20 @@ class Source(unittest.TestCase):
 class Run(unittest.TestCase):
     def test_after_an_endless_test_no_other_runs(self):
         one, clock = tried("ch01-a"), iter([0, 20, 20, 20])
-        with mock.patch("gtest.run", side_effect=[gtest.Verdict(False, "endless")]), mock.patch("time.monotonic", lambda: next(clock)):
+        with mock.patch("course.gtest.run", side_effect=[gtest.Verdict(False, "endless")]), mock.patch("time.monotonic", lambda: next(clock)):
             attempt.run(one, "lazy", attempt.nothing, one.exercise.tests)
         self.assertEqual([v.message for v in one.verdicts.values()], ["endless", "not run: a test before it did not end"])
 
     def test_a_hidden_test_that_the_program_lacks_has_no_verdict(self):
         one = tried("ch01-a", hidden=1)
-        with mock.patch("gtest.run", side_effect=[gtest.Verdict(True), gtest.Verdict(True), None]):
+        with mock.patch("course.gtest.run", side_effect=[gtest.Verdict(True), gtest.Verdict(True), None]):
             attempt.run(one, "random", attempt.nothing, one.exercise.tests)
         self.assertTrue(one.solved)
         self.assertEqual([test.title for test in one.hidden], ["hidden test 0"])
 
     def test_says_in_which_mode_it_failed(self):
         one = tried("ch01-a")
-        with mock.patch("gtest.run", side_effect=[gtest.Verdict(True), gtest.Verdict(False, "wrong")]):
+        with mock.patch("course.gtest.run", side_effect=[gtest.Verdict(True), gtest.Verdict(False, "wrong")]):
             attempt.run(one, "random", attempt.nothing, one.exercise.tests)
         self.assertEqual(one.first_failure(), ("test 1", "wrong\nIn the simulator's mode random; it passes in lazy."))
 
