@@ -31,12 +31,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the pack
 
 from bench import results
 from bench.results import Refused, Unmeasured
+from docs.tools import pages
+from docs.tools.pages import row
 
-NUMBER = re.compile(r"<!--\s*num\s+(?P<words>[^>]*?)\s*-->(?P<text>[^<]*)<!--\s*/num\s*-->")
-TABLE = re.compile(r"<!--\s*table\s+(?P<words>\w+(?: \w+)*)\s*-->\n?(?P<text>.*?)<!--\s*/table\s*-->", re.S)
 WAITS = "…"  # for a first measurement
-OPENING = re.compile(r"<!--\s*(num|table)\b")
-CODE = re.compile(r"^(```|~~~).*?^\1|(?<!`)(`+)(?!`).*?(?<!`)\2(?!`)", re.S | re.M)
 
 FIELDS = {
     "ms": lambda entry: entry.milliseconds,
@@ -106,10 +104,6 @@ def number(words, measured):
         return format(value, words[-1])
     except ValueError:
         raise Refused(f"{words[-1]!r} is no format: give one such as .1f") from None
-
-
-def row(*cells):
-    return "| " + " | ".join(cells) + " |\n"
 
 
 def table_row(title, entry):
@@ -302,45 +296,33 @@ def table(words, measured):
     return make(measured, *words[1:])
 
 
+def makers(measured):
+    """What gives the marked texts of a page, by their kinds."""
+    def maker(make):
+        def text_of(place):
+            try:
+                return make(place.words, measured)
+            except Refused as reason:
+                if isinstance(reason, Unmeasured) and place.text.strip() == WAITS:
+                    return place.text
+                raise pages.Refused(str(reason)) from None
+        return text_of
+
+    def plain_number(place):
+        if "<" in place.text:
+            raise pages.Refused("a num that is not closed, or holds more than its number")
+        return maker(number)(place)
+
+    return {"num": plain_number, "table": maker(table)}
+
+
 def quoted(text, measured):
     """The page as it should be, and what is wrong with it: [(line, message)]."""
-    wrong = []
-    code = [match.span() for match in CODE.finditer(text)]
-    is_code = lambda place: any(begin <= place < end for begin, end in code)
-    closed = set()
-
-    def mend(match, make):
-        if is_code(match.start()):
-            return match[0]
-        closed.add(match.start())
-        line = text.count("\n", 0, match.start()) + 1
-        try:
-            want = make(match["words"].split(), measured)
-        except Refused as reason:
-            if isinstance(reason, Unmeasured) and match["text"].strip() == WAITS:
-                return match[0]
-            wrong.append((line, str(reason)))
-            return match[0]
-        if match["text"] != want:
-            wrong.append((line, f"says {match['text'].strip()!r}, the results say {want.strip()!r}" if make is number
-                          else f"the table {match['words']} differs from the results"))
-        begin, end = match.span("text")
-        head = match[0][:begin - match.start()]
-        return (head if make is number or head.endswith("\n") else head + "\n") + want + match[0][end - match.start():]
-
-    for opening in OPENING.finditer(text):
-        if not is_code(opening.start()) and not any(p.match(text, opening.start()) for p in (NUMBER, TABLE)):
-            wrong.append((text.count("\n", 0, opening.start()) + 1, f"a {opening[1]} that is not closed or not well formed"))
-    pieces, place = [], 0  # both kinds are found in the text as it was, so that lines are counted right
-    for match in sorted([*NUMBER.finditer(text), *TABLE.finditer(text)], key=lambda found: found.start()):
-        if match.start() < place:
-            continue  # a number inside a table belongs to the table
-        pieces += [text[place:match.start()], mend(match, number if match.re is NUMBER else table)]
-        place = match.end()
-    return "".join(pieces) + text[place:], sorted(wrong)
+    page, stale, refused = pages.filled(text, makers(measured))
+    return page, sorted(stale + refused)
 
 
-def pages():
+def book_pages():
     """Every Markdown page of the book."""
     skip = lambda path: any(part.startswith(("build", ".")) for part in path.relative_to(results.ROOT).parts)
     return [path for path in sorted(results.ROOT.rglob("*.md")) if not skip(path)]
@@ -352,25 +334,15 @@ def main():
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is wrong")
     parser.add_argument("--results", type=pathlib.Path, default=results.RESULTS / results.BOOK_GPU, metavar="FOLDER")
     options = parser.parse_args()
-    failed = False
     try:
         measured = results.load(options.results)
-        for page in options.files or pages():
-            text = page.read_text()
-            mended, wrong = quoted(text, measured)
-            if not options.check and mended != text:
-                page.write_text(mended)
-                print(f"{page}: brought up to date")
-                _, wrong = quoted(mended, measured)
-            for line, message in wrong:
-                print(f"{page}:{line}: {message}", file=sys.stderr)
-            failed = failed or bool(wrong)
+        right = [pages.update(page, makers(measured), options.check) for page in options.files or book_pages()]
     except Refused as reason:
         print(f"quote.py: {reason}", file=sys.stderr)
         return 2
-    if failed and options.check:
+    if options.check and not all(right):
         print("python3 bench/quote.py brings the pages up to date", file=sys.stderr)
-    return int(failed)
+    return int(not all(right))
 
 
 if __name__ == "__main__":

@@ -193,7 +193,7 @@ class Quoting(Case):
 
     def test_a_tampered_number_is_found_with_its_line(self):
         _, wrong = self.quoted("one\n\ntwo " + self.span(f"{STEP2} ms .1f", "11.9"))
-        self.assertEqual(wrong, [(3, "says '11.9', the results say '12.3'")])
+        self.assertEqual(wrong, [(3, "says '11.9', and should say '12.3'")])
 
     def test_what_was_not_measured_stays_and_is_reported(self):
         for words, because in ((f"{STEP2[:-4]}512 ms .1f", "never measured"), ("forward/ch01/step2/bf16/d64/full/n4096 ms .1f", "skipped"),
