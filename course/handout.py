@@ -28,7 +28,7 @@ HANDED_OUT = (
     "docs/pages/*.md", "docs/figures/*.svg", "docs/plots/*.svg",
     "docs/figures/interactive/*.js",
     "tests/CMakeLists.txt", "tests/require_gpu.h", "tests/chapters/*", "tests/support/*", "tests/exercises/*",
-    "course/__init__.py", "course/attempt.py", "course/gate.py", "course/gtest.py", "course/manifest.py", "course/modes.py", "course/regions.py",
+    "course/__init__.py", "course/attempt.py", "course/gate.py", "course/gtest.py", "course/manifest.py", "course/modes.py", "course/regions.py", "course/score.py",
     "course/try_exercise.py", "course/watch.py",
 )
 KEPT = ("tests/exercises/hidden/*", "docs/pages/instructor.md")

@@ -69,9 +69,9 @@ def cases(root, exercises):
 def why_wrong(result, case):
     """What is wrong with a result, as a fault; empty if nothing is."""
     exercise, solved = case.exercise, case.what == "solved"
-    if result.is_right and not solved:
+    if result.solved and not solved:
         return f"{exercise.id}, {case.what}: every test passes"
-    if result.points == case.points and result.is_right == solved:
+    if result.points == case.points and result.solved == solved:
         return ""
     failed = [f"{test.name}: {result.verdicts[test.name].message}" for test in exercise.tests
               if test.name in result.verdicts and not result.passed(test)]

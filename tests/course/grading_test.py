@@ -14,7 +14,9 @@ COURSE = Path(__file__).resolve().parents[2] / "course"
 sys.path.insert(0, str(COURSE.parent))
 
 from course import gate, grade, gtest, judge, manifest, package, report, speed, submission, toolchain
+from course.attempt import Attempt
 from course.regions import Fault
+from course.score import Score, Timing, earned, possible
 from course.sandbox import Limits, Sandbox, printable
 
 
@@ -28,7 +30,7 @@ def result(*passed, **change):
     """A result of exercise() in which the tests named have passed."""
     e = exercise(**change)
     verdicts = {t.name: gtest.Verdict(True) if t.name in passed else gtest.Verdict(False, f"{t.name} is wrong") for t in e.tests}
-    return grade.Result(e, verdicts=verdicts)
+    return Score(e, verdicts=verdicts)
 
 
 def graded(*results):
@@ -225,15 +227,26 @@ class Points(unittest.TestCase):
     def test_of_each_test(self):
         self.assertEqual(result("A.Worked", "A.One", "A.Two").points, 10)
         self.assertEqual(result("A.Worked", "A.One").points, 6)
-        self.assertTrue(result("A.Worked", "A.One", "A.Two").is_right)
-        self.assertFalse(result("A.Worked", "A.One").is_right)
+        self.assertTrue(result("A.Worked", "A.One", "A.Two").solved)
+        self.assertFalse(result("A.Worked", "A.One").solved)
 
     def test_a_guard_that_fails_takes_all(self):
         self.assertEqual(result("A.One", "A.Two").points, 0)
 
     def test_nothing_is_right_that_could_not_be_tested(self):
-        broken = grade.Result(exercise(), "it does not compile")
-        self.assertEqual((broken.points, broken.is_right), (0, False))
+        broken = Score(exercise(), "it does not compile")
+        self.assertEqual((broken.points, broken.solved), (0, False))
+        half = result("A.Worked", "A.One", "A.Two")  # and then its traced twin did not compile
+        half.trouble = "it does not compile"
+        self.assertEqual((half.points, half.solved), (0, False))
+
+    def test_a_student_s_machine_counts_as_the_grader_does(self):
+        for passed in (("A.Worked", "A.One"), ("A.Worked",), ("A.One",)):
+            here, there = Attempt(exercise(), verdicts=result(*passed).verdicts), result(*passed)
+            self.assertEqual((here.points, here.solved), (there.points, there.solved))
+        del here.verdicts["A.Two"]  # the hidden one, which students do not have
+        here.verdicts["A.Worked"] = gtest.Verdict(True)
+        self.assertEqual((here.points, here.solved, possible([here]), earned([here])), (6, True, 6, 6))
 
 
 class ATool(unittest.TestCase):
@@ -303,7 +316,7 @@ class Report(unittest.TestCase):
         self.assertNotIn("Hint", report.markdown(graded(result("A.Worked", "A.One", "A.Two"))))
 
     def test_output_cannot_leave_its_fence(self):
-        bad = grade.Result(exercise(), "```\n# Full points")
+        bad = Score(exercise(), "```\n# Full points")
         self.assertNotIn("\n```\n# Full", report.markdown(graded(bad)))
 
     def test_gradescope(self):
@@ -318,18 +331,18 @@ class Report(unittest.TestCase):
         self.assertTrue({test["status"] for test in got["tests"]} <= {"passed", "failed"})
 
     def test_trouble_is_said_once(self):
-        got = report.gradescope(graded(grade.Result(exercise(), "it does not compile")))
+        got = report.gradescope(graded(Score(exercise(), "it does not compile")))
         self.assertEqual([test["output"] for test in got["tests"]].count("it does not compile"), 1)
         self.assertEqual(sum(test.get("max_score", 0) for test in got["tests"]), 10)
 
     def test_speed_that_was_not_run_is_no_score(self):
         one = result("A.Worked", "A.One", "A.Two", speed=manifest.Speed(5, 2, []))
-        one.timing = speed.Timing(message="no GPU")
+        one.timing = Timing(message="no GPU")
         self.assertEqual(report.summary(graded(one)), "ada: 10 of 10 points; 5 more are for speed, on a GPU")
         entry = report.gradescope(graded(one))["tests"][-1]
         self.assertIn("NOT RUN (5 points)", entry["name"])
         self.assertFalse({"score", "status"} & set(entry))
-        one.timing = speed.Timing(2.5, True, "slow")
+        one.timing = Timing(2.5, True, "slow")
         self.assertEqual(report.summary(graded(one)), "ada: 12.5 of 15 points")
 
 
@@ -362,7 +375,7 @@ class Speed(unittest.TestCase):
 
         points = manifest.Speed(5, 2, [])
         self.assertFalse(timing_of(result("A.Worked", "A.One", "A.Two", speed=points), False).was_run)
-        self.assertEqual(timing_of(result("A.Worked", speed=points), True), speed.Timing(0, True, "Only what is right is timed."))
+        self.assertEqual(timing_of(result("A.Worked", speed=points), True), Timing(0, True, "Only what is right is timed."))
         self.assertIsNone(timing_of(result("A.Worked"), True))
 
     def test_reads_a_program_s_report(self):

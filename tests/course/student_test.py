@@ -12,15 +12,16 @@ COURSE = Path(__file__).resolve().parents[2] / "course"
 sys.path.insert(0, str(COURSE.parent))
 
 from course import attempt, gtest, manifest, try_exercise, watch
+from course.score import possible
 
 
-def tried(id, *passed, file="a.cuh", needs=(), errors="", hidden=0, speed=None, **change):
+def tried(id, *passed, file="a.cuh", needs=(), trouble="", hidden=0, speed=None, **change):
     """An attempt in whose first tests `passed` says which pass; `hidden` more only the grader has."""
     shown = [manifest.Test(f"A.{i}", f"test {i}", 5) for i in range(len(passed) or 2)]
     kept = [manifest.Test(f"A.Hidden{i}", f"hidden test {i}", 2, hidden=True) for i in range(hidden)]
     e = manifest.Exercise(id, f"about {id}", "write", file, "Think twice.", list(needs), "01_one", [*shown, *kept], speed)
     verdicts = {test.name: gtest.Verdict(ok, "" if ok else f"{test.name} is wrong\nvery") for ok, test in zip(passed, shown)}
-    return attempt.Attempt(e, errors, verdicts=verdicts, **change)
+    return attempt.Attempt(e, trouble, verdicts=verdicts, **change)
 
 
 class Try(unittest.TestCase):
@@ -45,7 +46,7 @@ class Try(unittest.TestCase):
             "1 of 1 tests pass in the mode of FLASHBOOK_SIM_ASYNC, eager; without it all modes are tried"))
 
     def test_says_why_nothing_was_tested(self):
-        text = try_exercise.summary(tried("ch01-a", errors="a.cuh:3:1: error", hidden=1))
+        text = try_exercise.summary(tried("ch01-a", trouble="a.cuh:3:1: error", hidden=1))
         self.assertEqual(text.splitlines(), ["  FAIL  it could not be tested", "        a.cuh:3:1: error", "", "ch01-a: not tested"])
 
     def test_says_what_the_traced_run_found(self):
@@ -54,7 +55,7 @@ class Try(unittest.TestCase):
     def test_a_broken_guard_leaves_no_points(self):
         one = tried("ch01-a", True, False)
         one.exercise.tests[1].points = 0
-        self.assertEqual((one.points, one.most), (0, 5))
+        self.assertEqual((one.points, possible([one])), (0, 5))
         self.assertNotIn("no points while", try_exercise.summary(tried("ch01-a", False)))
         self.assertIn('There are no points while a test "as before" fails', try_exercise.summary(one))
 
@@ -143,7 +144,7 @@ class Run(unittest.TestCase):
         with mock.patch("course.gtest.run", side_effect=[gtest.Verdict(True), gtest.Verdict(True), None]):
             attempt.run(one, "random", attempt.nothing, one.exercise.tests)
         self.assertTrue(one.solved)
-        self.assertEqual([test.title for test in one.hidden], ["hidden test 0"])
+        self.assertEqual([test.title for test in one.left], ["hidden test 0"])
 
     def test_says_in_which_mode_it_failed(self):
         one = tried("ch01-a")
@@ -170,7 +171,7 @@ class Watch(unittest.TestCase):
         self.assertEqual(watch.focus_of(attempts, "d.cuh").exercise.id, "ch01-a")
 
     def test_an_error_is_shown_where_it_is(self):
-        attempts = [tried("ch01-a", errors="a.cuh:9: error", blocked_by="ch01-b"), tried("ch01-b", errors="a.cuh:9: error")]
+        attempts = [tried("ch01-a", trouble="a.cuh:9: error", blocked_by="ch01-b"), tried("ch01-b", trouble="a.cuh:9: error")]
         self.assertEqual(watch.focus_of(attempts, "a.cuh").exercise.id, "ch01-b")
         self.assertEqual(watch.focus_of(attempts[:1]).exercise.id, "ch01-a")
 
@@ -184,7 +185,7 @@ class Watch(unittest.TestCase):
         self.assertIn("All solved here.\n", watch.screen([tried("ch01-a", True)], None))
 
     def test_an_error_of_the_compiler_comes_first(self):
-        broken = tried("ch01-a", errors="a.cuh:3:1: error")
+        broken = tried("ch01-a", trouble="a.cuh:3:1: error")
         self.assertIn("FAIL  it could not be tested\n  a.cuh:3:1: error", watch.screen([broken], watch.focus_of([broken])))
 
     def test_a_long_message_is_cut(self):
