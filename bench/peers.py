@@ -29,7 +29,10 @@ import sys
 import tempfile
 import time
 
-import results
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/peers.py
+
+from bench import results
+from bench.names import Name
 
 NAP = 0.06  # seconds
 SEED = 1
@@ -127,7 +130,7 @@ class Problem:
     def name(self, contestant):
         mask = "causal" if self.shape.causal else "full"
         dtype = "bf16" if self.encoded and not contestant.who.startswith("ch") else self.dtype
-        return f"{contestant.kind}/{contestant.who}/{dtype}/d{self.shape.head_dim}/{mask}/n{self.shape.seqlen_q}"
+        return str(Name(contestant.kind, contestant.who, dtype, self.shape.head_dim, mask, self.shape.seqlen_q))
 
 
 def make_problem(dtype, head_dim, causal, seqlen):

@@ -9,11 +9,8 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import gate
-import gtest
-import manifest
-import modes
-import regions
+from course import gate, gtest, manifest, modes, regions
+from course.score import Score
 
 BUILD = manifest.ROOT / "build" / "sim"
 SECONDS = 20  # that a test may take
@@ -23,53 +20,26 @@ AS_HANDED_OUT = "course/as_handed_out.json"  # a digest of each file to edit, bu
 
 
 @dataclass
-class Attempt:
-    exercise: manifest.Exercise
-    errors: str = ""  # why no test could run
+class Attempt(Score):
     blocked_by: str = ""  # the other exercise in whose lines the compiler's first error is
-    warnings: list = field(default_factory=list)  # of the compiler, in the file to edit
-    verdicts: dict = field(default_factory=dict)  # of its tests, by name. A hidden test has none: the grader has it
+    warnings: list[str] = field(default_factory=list)  # of the compiler, in the file to edit
     mode: str = ""  # of the simulator, if not all were asked
 
     @property
-    def tests(self):
-        return [test for test in self.exercise.tests if test.name in self.verdicts]
-
-    @property
-    def hidden(self):
+    def left(self):
+        """Hidden tests, which students do not have."""
         return [test for test in self.exercise.tests if test.hidden and test.name not in self.verdicts]
-
-    @property
-    def passed(self):
-        return [test for test in self.tests if self.verdicts[test.name].passed]
-
-    @property
-    def solved(self):
-        return not self.errors and self.passed == self.tests
-
-    @property
-    def most(self):
-        """Points that can be had here: those of the hidden tests and for speed are the grader's to give."""
-        return sum(test.points for test in self.exercise.tests if test not in self.hidden)
-
-    @property
-    def broken_guards(self):
-        return [test for test in self.tests if not test.points and test not in self.passed]
-
-    @property
-    def points(self):
-        return 0 if self.broken_guards else sum(test.points for test in self.passed)
 
     def first_failure(self):
         """(title, message) of what to look at first; None if there is nothing."""
-        if self.errors:
-            return "it could not be tested", self.errors
-        return next(((test.title, self.verdicts[test.name].message) for test in self.tests if test not in self.passed), None)
+        if self.trouble:
+            return "it could not be tested", self.trouble
+        return next(((test.title, self.verdicts[test.name].message) for test in self.failed), None)
 
 
 def left_to_the_grader(attempts):
     """What the points here lack; empty if nothing."""
-    hidden = sum(test.points for a in attempts for test in a.hidden)
+    hidden = sum(test.points for a in attempts for test in a.left)
     speed = sum(a.exercise.speed.points for a in attempts if a.exercise.speed)
     parts = [f"{hidden} for hidden tests"] * (hidden > 0) + [f"{speed} for speed on a GPU"] * (speed > 0)
     return f"; the grader has {' and '.join(parts)}" if parts else ""
@@ -209,8 +179,8 @@ def race(tried, progress):
     """What the exercise's twin has to say of the first test that failed, beyond what the test said: the first race, accesses out of
     bounds."""
     exercise = tried.exercise
-    failed = [test for test in tried.tests if test not in tried.passed]
-    if tried.errors or tried.mode or not failed or "traced" not in modes.of(exercise, manifest.ROOT, has_twin(exercise)):
+    failed = tried.failed
+    if tried.trouble or tried.mode or not failed or "traced" not in modes.of(exercise, manifest.ROOT, has_twin(exercise)):
         return ""
     with alone():
         if not build(exercise, exercise.program + modes.TWIN, progress)[0]:
@@ -233,18 +203,18 @@ def attempt(exercise, show=nothing, progress=nothing):
         built, log = build(exercise, exercise.program, progress)
         tried = Attempt(exercise, warnings=[*strayed(exercise), *warnings_of(log, exercise.file)], mode=os.environ.get("FLASHBOOK_SIM_ASYNC", ""))
         if not built:
-            tried.errors = errors_of(log)
-            place = re.match(re.escape(exercise.file) + r":(\d+):", tried.errors)
+            tried.trouble = errors_of(log)
+            place = re.match(re.escape(exercise.file) + r":(\d+):", tried.trouble)
             other = owner(exercise.file, int(place[1])) if place else ""
             if other not in ("", exercise.id):
                 tried.blocked_by = other
-                tried.errors += f"\nThis is in the lines of {other}, which is in the same file."
+                tried.trouble += f"\nThis is in the lines of {other}, which is in the same file."
             return tried
         for mode in [tried.mode] if tried.mode else modes.of(exercise, manifest.ROOT, has_twin(exercise)):
             if modes.suffix(mode):
                 built, log = build(exercise, exercise.program + modes.TWIN, progress)
                 if not built:
-                    tried.errors = errors_of(log)
+                    tried.trouble = errors_of(log)
                     break
             run(tried, mode, show, exercise.tests)
             if not tried.solved:

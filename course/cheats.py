@@ -8,12 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-import gate
-import handout
-import submission
-from grade import Grader
-from regions import Written
-from sandbox import Limits
+from course import gate, handout, submission
+from course.grade import Grader
+from course.regions import Written
+from course.sandbox import Limits
 
 SEED = 7
 LIMITS = Limits(seconds=2, memory=512 << 20)

@@ -12,13 +12,10 @@ import tempfile
 import time
 from pathlib import Path
 
-import cheats
-import handout
-import manifest
-import modes
-import proof
-import regions
-from regions import Fault, code
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/check.py
+
+from course import cheats, handout, manifest, modes, proof, regions
+from course.regions import Fault, code
 
 PER_CHAPTER = range(3, 6)
 # The hand-out's sources, several at a time: what takes long are headers, which each source reads anew.

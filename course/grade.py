@@ -12,68 +12,36 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-import gate
-import gtest
-import manifest
-import modes
-import report
-import speed
-import submission
-from judge import Judge
-from regions import Broken, Fault
-from sandbox import Limits, Sandbox
-from toolchain import Toolchain
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/grade.py
 
+from course import gate, gtest, manifest, modes, report, speed, submission
+from course.judge import Judge
+from course.regions import Broken, Fault
+from course.score import Score, earned, possible
+from course.sandbox import Limits, Sandbox
+from course.toolchain import Toolchain
 
 ENDLESS = 2  # tests of an exercise that run into the limit of time; no other runs after them
 
 
 @dataclass
-class Result:
-    """Of one exercise."""
-    exercise: manifest.Exercise
-    trouble: str = ""  # why no test could run
-    verdicts: dict = field(default_factory=dict)  # by the test's name
-    timing: speed.Timing = None  # None: it has no speed points
-
-    def passed(self, test):
-        return test.name in self.verdicts and self.verdicts[test.name].passed
-
-    @property
-    def broken_guards(self):
-        return [test for test in self.exercise.tests if test.points == 0 and not self.trouble and not self.passed(test)]
-
-    def score(self, test):
-        return test.points if self.passed(test) and not self.broken_guards else 0
-
-    @property
-    def points(self):
-        return sum(self.score(test) for test in self.exercise.tests)
-
-    @property
-    def is_right(self):
-        return not self.trouble and all(self.passed(test) for test in self.exercise.tests)
-
-
-@dataclass
 class Grade:
     name: str  # of the submission
-    results: list
+    results: list[Score]
     seed: int
     missing: list  # what the sandbox lacks on this machine
     seconds: float
 
     @property
-    def points(self):
-        return sum(result.points + (result.timing.points if result.timing else 0) for result in self.results)
+    def points(self) -> float:
+        return earned(self.results)
 
     @property
-    def most(self):
-        """Points that could be had on this machine."""
-        return sum(r.exercise.points + (r.exercise.speed.points if r.timing and r.timing.was_run else 0) for r in self.results)
+    def most(self) -> int:
+        return possible(self.results)
 
 
 class Grader:
@@ -109,8 +77,8 @@ class Grader:
         if answer and gated:
             objections = gate.objections(answer.lines, answer.line)
             if objections:
-                return Result(exercise, "\n".join(f"{exercise.file}:{line}: {text}" for line, text in objections[:10]))
-        result, programs, endless = Result(exercise), {}, 0
+                return Score(exercise, "\n".join(f"{exercise.file}:{line}: {text}" for line, text in objections[:10]))
+        result, programs, endless = Score(exercise), {}, 0
         for mode in chosen_modes or modes.of(exercise, self.root, self.toolchain.knows(exercise.program + modes.TWIN)):
             if result.verdicts and not result.points:
                 break  # nothing is left to lose
@@ -149,7 +117,7 @@ class Grader:
         """The results of all exercises; `answers` and `missing` as submission.answers says."""
         def result_of(exercise):
             if exercise.id in missing:
-                return Result(exercise, missing[exercise.id])
+                return Score(exercise, missing[exercise.id])
             return self.exercise(exercise, answers[exercise.id])
 
         with ThreadPoolExecutor(jobs) as pool:

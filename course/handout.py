@@ -13,10 +13,11 @@ import tempfile
 from fnmatch import fnmatch
 from pathlib import Path
 
-import manifest
-import regions
-from attempt import AS_HANDED_OUT, digest_outside
-from regions import Fault
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/handout.py
+
+from course import manifest, regions
+from course.attempt import AS_HANDED_OUT, digest_outside
+from course.regions import Fault
 
 # What a student needs; * also crosses folders. What is not named here stays at home.
 HANDED_OUT = (
@@ -27,7 +28,7 @@ HANDED_OUT = (
     "docs/pages/*.md", "docs/figures/*.svg", "docs/plots/*.svg",
     "docs/figures/interactive/*.js",
     "tests/CMakeLists.txt", "tests/require_gpu.h", "tests/chapters/*", "tests/support/*", "tests/exercises/*",
-    "course/attempt.py", "course/gate.py", "course/gtest.py", "course/manifest.py", "course/modes.py", "course/regions.py",
+    "course/__init__.py", "course/attempt.py", "course/gate.py", "course/gtest.py", "course/manifest.py", "course/modes.py", "course/regions.py", "course/score.py",
     "course/try_exercise.py", "course/watch.py",
 )
 KEPT = ("tests/exercises/hidden/*", "docs/pages/instructor.md")

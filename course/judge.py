@@ -7,11 +7,10 @@ import stat
 import tempfile
 from pathlib import Path
 
-import gtest
-import modes
-from gtest import Verdict
-from regions import Broken
-from sandbox import Limits
+from course import gtest, modes
+from course.gtest import Verdict
+from course.regions import Broken
+from course.sandbox import Limits
 
 MOST_TEXT = 3000
 

@@ -18,7 +18,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from regions import Fault
+from course.regions import Fault
 
 ROOT = Path(__file__).resolve().parents[1]
 KINDS = ("write", "predict", "mend")

@@ -7,10 +7,11 @@ import zipfile
 from fnmatch import fnmatch
 from pathlib import Path
 
-import handout
-import manifest
-from grade import chosen
-from regions import Fault
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/package.py
+
+from course import handout, manifest
+from course.grade import chosen
+from course.regions import Fault
 
 HERE = Path(__file__).resolve().parent
 BESIDE = ("course/*.py", "course/student.md", "tests/exercises/hidden/*")  # what grading takes beside what students have

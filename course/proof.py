@@ -12,11 +12,9 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import manifest
-import modes
-import regions
-from grade import Grader
-from regions import Fault, Written
+from course import manifest, modes, regions
+from course.grade import Grader
+from course.regions import Fault, Written
 
 SEED = 20260101  # any; the points of what is wrong may depend on the inputs
 AT_LEAST = 10  # wrong solutions a chapter
@@ -71,9 +69,9 @@ def cases(root, exercises):
 def why_wrong(result, case):
     """What is wrong with a result, as a fault; empty if nothing is."""
     exercise, solved = case.exercise, case.what == "solved"
-    if result.is_right and not solved:
+    if result.solved and not solved:
         return f"{exercise.id}, {case.what}: every test passes"
-    if result.points == case.points and result.is_right == solved:
+    if result.points == case.points and result.solved == solved:
         return ""
     failed = [f"{test.name}: {result.verdicts[test.name].message}" for test in exercise.tests
               if test.name in result.verdicts and not result.passed(test)]

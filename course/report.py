@@ -33,7 +33,7 @@ def rows(result):
     """(mark, title, points as text, message) of each test, and of the speed."""
     for test in result.exercise.tests:
         title = test.title + (" (hidden)" if test.hidden else "") + (" (guard)" if not test.points else "")
-        points = f"{result.score(test)}/{test.points}" if test.points else ""
+        points = f"{result.points_of(test)}/{test.points}" if test.points else ""
         yield ("pass" if result.passed(test) else "FAIL"), title, points, notes_of(result, test)
     timing = result.timing
     if timing:
@@ -94,7 +94,7 @@ def markdown(grade):
         for mark, name, _, message in rows(result):
             if message:
                 parts.append(f"{name}:\n\n```text\n{fenced(message)}\n```\n")
-        if not result.is_right:
+        if not result.solved:
             parts.append(f"Hint: {result.exercise.hint}\n")
             parts.append(f"The same inputs again: `{REPEAT.format(seed=grade.seed, id=result.exercise.id)}`\n")
     return "\n".join(parts)
@@ -117,7 +117,7 @@ def gradescope(grade):
             entry = {"name": f"{exercise.id}: {test.title}", "number": f"{number}.{minor}", "output": notes_of(result, test),
                      "output_format": "text", "status": "passed" if result.passed(test) else "failed", "tags": [exercise.id]}
             if test.points:
-                entry |= {"score": result.score(test), "max_score": test.points}
+                entry |= {"score": result.points_of(test), "max_score": test.points}
             tests.append(entry)
         if result.timing:
             tests.append(speed_entry(result, f"{number}.{len(exercise.tests) + 1}"))

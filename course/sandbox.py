@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import gtest
-from regions import Broken
+from course import gtest
+from course.regions import Broken
 
 # Mounts: the folder of the program stays writable, everything else is read-only, and the hidden folders are empty. The program is no
 # init of its namespace, since an init ignores the signals by which a crash is told.

@@ -3,11 +3,11 @@ import json
 import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox import Limits
-from toolchain import Toolchain
+from course.sandbox import Limits
+from course.score import Timing
+from course.toolchain import Toolchain
 
 ROUNDS = 5
 FULL = 1.2  # times the reference's time gives all points
@@ -15,13 +15,6 @@ NONE = 10  # and this much none; between them, points fall as the speed does
 TOO_GOOD = 0.5  # a time that a person should look at: it is measured in the submission's own process
 LIMITS = Limits(seconds=120, memory=16 << 30)
 COMPILE = Limits(seconds=600, memory=16 << 30, file=256 << 20)  # all steps of a chapter
-
-
-@dataclass
-class Timing:
-    points: float = 0
-    was_run: bool = False
-    message: str = ""
 
 
 def points_for(ratio, most):
@@ -84,7 +77,7 @@ def candidate(grader, result, answer):
     exercise, wanted = result.exercise, result.exercise.speed
     if not has_gpu():
         return Timing(message=f"This grader has no GPU; {wanted.points} points are graded on a machine with one.")
-    if not result.is_right:
+    if not result.solved:
         return Timing(0, True, "Only what is right is timed.")
     build = grader.root / "build" / "gpu"
     if not (build / "bin" / exercise.chapter).exists():

@@ -5,8 +5,8 @@ import os
 import stat
 from pathlib import Path
 
-import regions
-from regions import Fault
+from course import regions
+from course.regions import Fault
 
 LARGEST = 1 << 20  # bytes of a file that is looked at
 MOST_FILES = 20000

@@ -9,9 +9,9 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-import handout
-from regions import Fault, cut
-from sandbox import Limits
+from course import handout
+from course.regions import Fault, cut
+from course.sandbox import Limits
 
 COMPILE = Limits(seconds=120, file=256 << 20)
 HEADER = "tests/exercises/attention_kernel.h"  # with all that it includes, none of which holds an exercise

@@ -3,9 +3,13 @@
 pass."""
 import re
 import sys
+from pathlib import Path
 
-import manifest
-from attempt import attempt, left_to_the_grader, race
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/try_exercise.py
+
+from course import manifest
+from course.attempt import attempt, left_to_the_grader, race
+from course.score import earned, possible
 
 
 def line(mark, text):
@@ -26,16 +30,17 @@ def summary(tried, found=""):
     if found:
         lines.append(line("why?", "the same test, traced:") + indented(found))
     lines += [line("warn", warning) for warning in tried.warnings]
-    lines += [line("----", f"{test.title} (hidden: the grader runs it)") for test in tried.hidden if not tried.errors]
-    if exercise.speed and not tried.errors:
+    lines += [line("----", f"{test.title} (hidden: the grader runs it)") for test in tried.left if not tried.trouble]
+    if exercise.speed and not tried.trouble:
         lines.append(line("----", "speed (the grader runs it, on a GPU)"))
-    if tried.errors:
-        return "\n".join([*lines, line("FAIL", "it could not be tested") + indented(tried.errors), "", f"{exercise.id}: not tested"])
+    if tried.trouble:
+        return "\n".join([*lines, line("FAIL", "it could not be tested") + indented(tried.trouble), "", f"{exercise.id}: not tested"])
+    passed = len(tried.tests) - len(tried.failed)
     if tried.mode:
-        said = f"{len(tried.passed)} of {len(tried.tests)} tests pass in the mode of FLASHBOOK_SIM_ASYNC, {tried.mode}; without it all modes are tried"
+        said = f"{passed} of {len(tried.tests)} tests pass in the mode of FLASHBOOK_SIM_ASYNC, {tried.mode}; without it all modes are tried"
     else:
-        said = "solved" if tried.solved else f"{len(tried.passed)} of {len(tried.tests)} tests pass"
-        said += f", {tried.points} of {tried.most} points" + left_to_the_grader([tried])
+        said = "solved" if tried.solved else f"{passed} of {len(tried.tests)} tests pass"
+        said += f", {earned([tried]):g} of {possible([tried])} points" + left_to_the_grader([tried])
         if tried.broken_guards:
             said += '. There are no points while a test "as before" fails'
     return "\n".join([*lines, "", f"{exercise.id}: {said}"])

@@ -4,9 +4,13 @@ thing that is wrong is shown. Keys, each with Enter: h a hint, r run all again, 
 import select
 import sys
 import textwrap
+from pathlib import Path
 
-import manifest
-from attempt import attempt, left_to_the_grader
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/watch.py
+
+from course import manifest
+from course.attempt import attempt, left_to_the_grader
+from course.score import earned, possible
 
 PAUSE = 0.3  # seconds between two looks at the files
 CLEAR = "\033[2J\033[H"
@@ -35,11 +39,11 @@ def cut(text):
 def screen(attempts, focus, hint=False):
     """What is shown: progress, and the first failure of the exercise in focus."""
     solved = sum(a.solved for a in attempts)
-    points, most = sum(a.points for a in attempts), sum(a.most for a in attempts)
-    lines = [f"{bar(points, most)} {solved} of {len(attempts)} exercises, {points} of {most} points"]
+    points, most = earned(attempts), possible(attempts)
+    lines = [f"{bar(points, most)} {solved} of {len(attempts)} exercises, {points:g} of {most} points"]
     lines += [f"  {'done' if a.solved else ' -> ' if a is focus else '    '}  {a.exercise.id}: {a.exercise.title}" for a in attempts]
     if not focus:
-        hidden = [f"  ----  {a.exercise.id}: {test.title} (hidden)" for a in attempts for test in a.hidden]
+        hidden = [f"  ----  {a.exercise.id}: {test.title} (hidden)" for a in attempts for test in a.left]
         return "\n".join([*lines, "", f"All solved here{left_to_the_grader(attempts)}.", *hidden, "", KEYS])
     title, message = focus.first_failure()
     lines += ["", f"{focus.exercise.id}, in {focus.exercise.file}", f"  FAIL  {title}", *(f"  {line}" for line in cut(message))]

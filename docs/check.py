@@ -12,8 +12,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
-from tools import book, kernel_source
-from tools.github_markdown import FENCE, SNIPPET
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 docs/check.py
+
+from docs.tools import book, kernel_source
+from docs.tools.github_markdown import FENCE, SNIPPET
 
 SITE = book.ROOT / "build" / "docs" / "html"
 

@@ -3,7 +3,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools import kernel_source
+from docs.tools import kernel_source
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -5,9 +5,9 @@ import re
 import shutil
 from pathlib import Path
 
-from tools import book, formulas, kernel_source
-from tools.github_markdown import MARK
-from tools.raw_page import RawPage
+from docs.tools import book, formulas, kernel_source
+from docs.tools.github_markdown import MARK
+from docs.tools.raw_page import RawPage
 
 THEME = Path("/usr/share/doxygen-awesome-css/doxygen-awesome.css")
 SITE = book.ROOT / "docs" / "site"

@@ -8,8 +8,8 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
-import results
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from bench import results
 
 PROGRAM = sys.argv.pop()
 KINDS = ("normal", "outliers", "channels")

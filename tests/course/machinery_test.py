@@ -9,13 +9,9 @@ from pathlib import Path
 from unittest import mock
 
 COURSE = Path(__file__).resolve().parents[2] / "course"
-sys.path.insert(0, str(COURSE))
+sys.path.insert(0, str(COURSE.parent))
 
-import check  # noqa: E402
-import handout  # noqa: E402
-import manifest  # noqa: E402
-import proof  # noqa: E402
-import regions  # noqa: E402
+from course import check, handout, manifest, proof, regions
 
 KERNEL = """\
 int answer() {
