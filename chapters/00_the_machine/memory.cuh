@@ -128,7 +128,8 @@ __global__ void load_strided(const float* in, int stride, int64_t count,
 /// to[i] = value.
 __global__ void fill(float* to, float value, int64_t count) {
   const int64_t threads = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += threads) to[i] = value;
+  const int64_t first = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (int64_t i = first; i < count; i += threads) to[i] = value;
 }
 
 //| ## Banks: lanes of shared memory

@@ -13,14 +13,25 @@
 
 namespace flashbook::machine {
 
+//| ## Two tiles of ones
+//|
+//| 64 columns of 16 bits are 128 bytes, the widest row that a swizzle knows. In full tiles of ones it does not matter where an element lies,
+//| so the threads fill them from end to end, and every element of a product grows by 16 with each instruction.
+
 constexpr int kColumns = 256, kDepth = 64;  ///< of the tiles: 64 x 64 and 64 x 256, both with 128-byte rows
 constexpr int kProductsOfGroup = 16;
 constexpr int kWgmmaFlops = 2 * 64 * kColumns * 16;
 
-/// Two tiles of ones, so that it does not matter where an element lies.
+/// What the tensor cores read.
 struct alignas(1024) OnesShared {
   __half a[64][kDepth], b[kColumns][kDepth];
 };
+
+//| ## The loop
+//|
+//| A **descriptor** is a tile's address and layout in 64 bits, which the instruction takes in place of the tile. The fence makes what threads
+//| wrote visible to the tensor cores. `wgmma_commit` closes a group of products and `wgmma_wait<0>` waits for all groups. Between the two
+//| nobody may touch `product`, whose 128 registers a thread the tensor cores are writing.
 
 /// Of each of the block's two warpgroups, `rounds` groups of kProductsOfGroup products.
 __global__ void __launch_bounds__(256) warpgroup_products(int rounds, float* sums, int64_t* clocks) {
@@ -36,6 +47,9 @@ __global__ void __launch_bounds__(256) warpgroup_products(int rounds, float* sum
 #pragma unroll
   for (int i = 0; i < kColumns / 2; ++i) product[i] = 0;
   wgmma_pin(product);
+
+  //| Four products go along the 64 columns of both tiles, 16 at a time, and then begin again. 16 in a group keep the tensor cores busy for some
+  //| two thousand clocks, so that a wait at the group's end costs little; and while one warpgroup waits, the other has a group under way.
 
   const int64_t begin = clock_cycles();
 #pragma unroll 1

@@ -18,16 +18,15 @@ WIDEST = 440
 
 
 def main():
-    figure = Figure(480, 372, "The memories of an H200 with their sizes and the clocks that a load waits: the farther away, the larger and the slower.")
     measured = results.load().newest
     clocks = {level: measured[name].values["clocks"] for *_, level in LEVELS if level and (name := f"machine/latency/{level}") in measured}
+    pitch = 70 if clocks else 34
+    figure = Figure(480, 22 + 5 * pitch, "The memories of an H200 with their sizes and the clocks that a load waits: the farther away, the larger and the slower.")
     for i, (name, whose, size, look, level) in enumerate(LEVELS):
-        y = 14 + 70 * i
+        y = 14 + pitch * i
         figure.text(20, y + 18, name, "bold")
         figure.text(158, y + 18, f"{whose}, {size}", "small soft")
-        if level is None:
-            figure.text(20, y + 44, "an operand: no wait", "small")
-        elif level in clocks:
+        if level in clocks:
             width = max(2, WIDEST * clocks[level] / max(clocks.values()))
             figure.box(20, y + 28, width, 22, look)
             inside = width > WIDEST / 2
