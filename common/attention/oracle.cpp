@@ -17,6 +17,7 @@ namespace flashbook {
 namespace {
 
 constexpr int kBlockRows = 16;  // rows of one head that share a pass over K and V
+constexpr int kBoundRows = 64;  // rows whose plain errors are taken together
 constexpr int kTileKeys = 64;  // keys at a time: of 256 dimensions in FP64 they fill 128 KB of a core's cache
 constexpr int kLanes = 64;     // divides head_dim; innermost loops of constant length vectorise
 
@@ -36,6 +37,7 @@ class RowBlock {
     tile_.resize(kTileKeys * dims_);
     o.resize(rows.size() * dims_);
     lse.resize(rows.size());
+    lse_scale.resize(rows.size());
   }
 
   /// `store_score(s)` is what lies in memory of a score, `store_probability(p, row_sum)` what of p / row_sum.
@@ -46,8 +48,9 @@ class RowBlock {
     multiply_by_values();
   }
 
-  std::vector<Sum> o;    ///< [rows, head_dim]
-  std::vector<Sum> lse;  ///< [rows]
+  std::vector<Sum> o;          ///< [rows, head_dim]
+  std::vector<Sum> lse;        ///< [rows]
+  std::vector<Sum> lse_scale;  ///< [rows], the root of the sum of (P * max(1, |S|))^2
 
  private:
   int64_t visible_keys(std::size_t r) const { return shape_.visible_keys(int(rows_[r] % shape_.seqlen_q)); }
@@ -77,9 +80,14 @@ class RowBlock {
       score = store_score(Sum(shape_.scale) * score);
       row_max = std::max(row_max, score);
     }
-    Sum row_sum = 0;
-    for (Sum& p : s) row_sum += p = std::exp(p - row_max);
+    Sum row_sum = 0, squares = 0;
+    for (Sum& p : s) {
+      const Sum size = std::max(Sum(1), std::abs(p));
+      row_sum += p = std::exp(p - row_max);
+      squares += p * size * p * size;
+    }
     for (Sum& p : s) p = store_probability(p, row_sum);
+    lse_scale[r] = s.empty() ? 0 : std::sqrt(squares) / row_sum;
     lse[r] = row_max + std::log(row_sum);  // -inf for a row that sees no key
   }
 
@@ -126,23 +134,43 @@ RowBlock<float> plain_attention(const Shape& shape, const Inputs& inputs, RowSpa
   return plain;
 }
 
-/// How far plain attention is off at worst, and how large the right values are.
-struct Deviation {
-  double error = 0, largest = 0;
-
-  void add(std::span<const double> exact, std::span<const float> plain) {
-    for (std::size_t i = 0; i < exact.size(); ++i) {
-      if (!std::isfinite(exact[i])) continue;                  // the log-sum-exp of a row that sees no key
-      error = std::max(error, std::abs(exact[i] - plain[i]));  // passes over NaN: an overflow widens no bound
-      largest = std::max(largest, std::abs(exact[i]));
-    }
-  }
-};
-
-/// What a good kernel may err even where plain attention is exact by chance, as a part of the largest |O|.
+/// What a good kernel may err even where plain attention is exact by chance, as a part of the row's largest
+/// |O|.
 double floor_for(DType output) {
   if (output == DType::f32) return 0x1p-18;        // its sums come out differently in every order
-  return output == DType::f16 ? 0x1p-10 : 0x1p-7;  // a unit in the last place
+  return output == DType::f16 ? 0x1p-10 : 0x1p-7;  // P and O, each rounded by half a unit in the last place
+}
+
+/// The largest error of a row. Passes over NaN, and over the log-sum-exp of a row that sees no key: an
+/// overflow of plain attention widens no bound.
+double largest_error(std::span<const double> exact, std::span<const float> plain) {
+  double largest = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i)
+    if (std::isfinite(exact[i])) largest = std::max(largest, std::abs(exact[i] - plain[i]));
+  return largest;
+}
+
+double largest_value(std::span<const double> values) {
+  double largest = 0;
+  for (double value : values) largest = std::max(largest, std::abs(value));
+  return largest;
+}
+
+/// Bounds of rows from the errors of plain attention there, as the header says. `scale` is what errors are
+/// parts of, by row.
+std::vector<double> bounds_of(std::span<const double> errors, std::span<const double> scale,
+                              std::span<const double> floor) {
+  std::vector<double> bounds(errors.size());
+  for (std::size_t begin = 0; begin < errors.size();) {
+    // What is left beyond the last 64 rows is too few to be a block.
+    const std::size_t end = errors.size() - begin < 2 * kBoundRows ? errors.size() : begin + kBoundRows;
+    double relative = 0;
+    for (std::size_t i = begin; i < end; ++i)
+      if (scale[i] > 0) relative = std::max(relative, errors[i] / scale[i]);
+    for (std::size_t i = begin; i < end; ++i) bounds[i] = 2 * relative * scale[i] + floor[i];
+    begin = end;
+  }
+  return bounds;
 }
 
 /// Cuts ascending rows into runs that belong to one head and are short.
@@ -187,10 +215,14 @@ Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<i
   reference.plain_o.resize(reference.o.size());
   reference.lse.resize(reference.rows.size());
 
+  const std::size_t count = reference.rows.size();
+  std::vector<double> o_error(count), o_scale(count), o_floor(count);
+  std::vector<double> lse_error(count), lse_scale(count), lse_floor(count);
+  const double floor = floor_for(output_type(shape.dtype));
+
   const std::vector<RowSpan> blocks = split_into_blocks(shape, reference.rows);
-  std::mutex mutex;  // of all that follows
+  std::mutex mutex;  // of blocks_done and progress
   int64_t blocks_done = 0;
-  Deviation o, lse;
   parallel_for(int64_t(blocks.size()), [&](int64_t i) {
     RowBlock<double> exact(shape, inputs, blocks[i]);
     exact.run([](double score) { return score; }, [](double p, double row_sum) { return p / row_sum; });
@@ -200,13 +232,23 @@ Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<i
     std::ranges::copy(exact.o, reference.o.begin() + first_row * shape.head_dim);
     std::ranges::copy(plain.o, reference.plain_o.begin() + first_row * shape.head_dim);
     std::ranges::copy(exact.lse, reference.lse.begin() + first_row);
+    for (std::size_t r = 0; r < blocks[i].size(); ++r) {
+      const auto row_of = [&](const auto& o) {
+        return std::span(o).subspan(r * shape.head_dim, shape.head_dim);
+      };
+      const std::size_t row = first_row + r;
+      o_error[row] = largest_error(row_of(exact.o), row_of(plain.o));
+      o_scale[row] = largest_value(row_of(exact.o));
+      o_floor[row] = floor * o_scale[row];
+      lse_error[row] = largest_error({&exact.lse[r], 1}, {&plain.lse[r], 1});
+      lse_scale[row] = exact.lse_scale[r];
+      lse_floor[row] = std::isinf(exact.lse[r]) ? 0 : 0x1p-20 * std::max(1.0, std::abs(exact.lse[r]));
+    }
     const std::lock_guard lock(mutex);
-    o.add(exact.o, plain.o);
-    lse.add(exact.lse, plain.lse);
     if (progress) progress(double(++blocks_done) / double(blocks.size()));
   });
-  reference.o_bound = 2 * o.error + floor_for(output_type(shape.dtype)) * o.largest;
-  reference.lse_bound = 2 * lse.error + 0x1p-20 * std::max(1.0, lse.largest);
+  reference.o_bound = bounds_of(o_error, o_scale, o_floor);
+  reference.lse_bound = bounds_of(lse_error, lse_scale, lse_floor);
   return reference;
 }
 
