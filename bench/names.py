@@ -33,7 +33,7 @@ class Name:
     def parse(text: str) -> "Name | None":
         """The parts of a name; None if it is none."""
         found = PATTERN.fullmatch(text)
-        if not found or found["kind"] != "masked" and found["mask"] not in MASKS:
+        if not found or (found["kind"] != "masked" and found["mask"] not in MASKS):
             return None
         return Name(found["kind"], found["who"], found["dtype"], int(found["head_dim"]), found["mask"], int(found["seqlen"]))
 

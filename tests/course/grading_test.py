@@ -16,8 +16,8 @@ sys.path.insert(0, str(COURSE.parent))
 from course import gate, grade, gtest, judge, manifest, package, report, speed, submission, toolchain
 from course.attempt import Attempt
 from course.regions import Fault
-from course.score import Score, Timing, earned, possible
 from course.sandbox import Limits, Sandbox, printable
+from course.score import Score, Timing, earned, possible
 
 
 def exercise(**change):
