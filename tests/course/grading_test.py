@@ -11,20 +11,13 @@ from pathlib import Path
 from unittest import mock
 
 COURSE = Path(__file__).resolve().parents[2] / "course"
-sys.path.insert(0, str(COURSE))
+sys.path.insert(0, str(COURSE.parent))
 
-import gate  # noqa: E402
-import grade  # noqa: E402
-import gtest  # noqa: E402
-import judge  # noqa: E402
-import manifest  # noqa: E402
-import package  # noqa: E402
-import report  # noqa: E402
-import speed  # noqa: E402
-import submission  # noqa: E402
-import toolchain  # noqa: E402
-from regions import Fault  # noqa: E402
-from sandbox import Limits, Sandbox, printable  # noqa: E402
+from course import gate, grade, gtest, judge, manifest, package, report, speed, submission, toolchain
+from course.attempt import Attempt
+from course.regions import Fault
+from course.sandbox import Limits, Sandbox, printable
+from course.score import Score, Timing, earned, possible
 
 
 def exercise(**change):
@@ -37,7 +30,7 @@ def result(*passed, **change):
     """A result of exercise() in which the tests named have passed."""
     e = exercise(**change)
     verdicts = {t.name: gtest.Verdict(True) if t.name in passed else gtest.Verdict(False, f"{t.name} is wrong") for t in e.tests}
-    return grade.Result(e, verdicts=verdicts)
+    return Score(e, verdicts=verdicts)
 
 
 def graded(*results):
@@ -139,12 +132,12 @@ class ASandbox(unittest.TestCase):
         self.assertEqual(outcome.output.splitlines()[-1], "1")  # the loopback, and no network
 
     def test_a_grader_that_is_root_and_cannot_lend_refuses(self):
-        with mock.patch("os.geteuid", return_value=0), mock.patch("sandbox.succeeds", return_value=False):
+        with mock.patch("os.geteuid", return_value=0), mock.patch("course.sandbox.succeeds", return_value=False):
             with self.assertRaisesRegex(Fault, "would run as root"):
                 Sandbox()
 
     def test_without_unshare_it_says_what_is_missing(self):
-        with mock.patch("sandbox.SPACES", ["--no-such-option"]), mock.patch.object(Sandbox, "run", return_value=mock.Mock(code=1)):
+        with mock.patch("course.sandbox.SPACES", ["--no-such-option"]), mock.patch.object(Sandbox, "run", return_value=mock.Mock(code=1)):
             self.assertIn("the network is within reach", "; ".join(Sandbox().missing))
 
     def test_what_is_printed_cannot_rewrite_a_terminal(self):
@@ -234,15 +227,26 @@ class Points(unittest.TestCase):
     def test_of_each_test(self):
         self.assertEqual(result("A.Worked", "A.One", "A.Two").points, 10)
         self.assertEqual(result("A.Worked", "A.One").points, 6)
-        self.assertTrue(result("A.Worked", "A.One", "A.Two").is_right)
-        self.assertFalse(result("A.Worked", "A.One").is_right)
+        self.assertTrue(result("A.Worked", "A.One", "A.Two").solved)
+        self.assertFalse(result("A.Worked", "A.One").solved)
 
     def test_a_guard_that_fails_takes_all(self):
         self.assertEqual(result("A.One", "A.Two").points, 0)
 
     def test_nothing_is_right_that_could_not_be_tested(self):
-        broken = grade.Result(exercise(), "it does not compile")
-        self.assertEqual((broken.points, broken.is_right), (0, False))
+        broken = Score(exercise(), "it does not compile")
+        self.assertEqual((broken.points, broken.solved), (0, False))
+        half = result("A.Worked", "A.One", "A.Two")  # and then its traced twin did not compile
+        half.trouble = "it does not compile"
+        self.assertEqual((half.points, half.solved), (0, False))
+
+    def test_a_student_s_machine_counts_as_the_grader_does(self):
+        for passed in (("A.Worked", "A.One"), ("A.Worked",), ("A.One",)):
+            here, there = Attempt(exercise(), verdicts=result(*passed).verdicts), result(*passed)
+            self.assertEqual((here.points, here.solved), (there.points, there.solved))
+        del here.verdicts["A.Two"]  # the hidden one, which students do not have
+        here.verdicts["A.Worked"] = gtest.Verdict(True)
+        self.assertEqual((here.points, here.solved, possible([here]), earned([here])), (6, True, 6, 6))
 
 
 class ATool(unittest.TestCase):
@@ -312,7 +316,7 @@ class Report(unittest.TestCase):
         self.assertNotIn("Hint", report.markdown(graded(result("A.Worked", "A.One", "A.Two"))))
 
     def test_output_cannot_leave_its_fence(self):
-        bad = grade.Result(exercise(), "```\n# Full points")
+        bad = Score(exercise(), "```\n# Full points")
         self.assertNotIn("\n```\n# Full", report.markdown(graded(bad)))
 
     def test_gradescope(self):
@@ -327,18 +331,18 @@ class Report(unittest.TestCase):
         self.assertTrue({test["status"] for test in got["tests"]} <= {"passed", "failed"})
 
     def test_trouble_is_said_once(self):
-        got = report.gradescope(graded(grade.Result(exercise(), "it does not compile")))
+        got = report.gradescope(graded(Score(exercise(), "it does not compile")))
         self.assertEqual([test["output"] for test in got["tests"]].count("it does not compile"), 1)
         self.assertEqual(sum(test.get("max_score", 0) for test in got["tests"]), 10)
 
     def test_speed_that_was_not_run_is_no_score(self):
         one = result("A.Worked", "A.One", "A.Two", speed=manifest.Speed(5, 2, []))
-        one.timing = speed.Timing(message="no GPU")
+        one.timing = Timing(message="no GPU")
         self.assertEqual(report.summary(graded(one)), "ada: 10 of 10 points; 5 more are for speed, on a GPU")
         entry = report.gradescope(graded(one))["tests"][-1]
         self.assertIn("NOT RUN (5 points)", entry["name"])
         self.assertFalse({"score", "status"} & set(entry))
-        one.timing = speed.Timing(2.5, True, "slow")
+        one.timing = Timing(2.5, True, "slow")
         self.assertEqual(report.summary(graded(one)), "ada: 12.5 of 15 points")
 
 
@@ -365,13 +369,13 @@ class Speed(unittest.TestCase):
 
     def test_without_a_gpu_or_a_right_answer_nothing_is_timed(self):
         def timing_of(one, gpu):
-            with mock.patch("speed.has_gpu", return_value=gpu):
+            with mock.patch("course.speed.has_gpu", return_value=gpu):
                 speed.grade(None, [one], {}, 1)
             return one.timing
 
         points = manifest.Speed(5, 2, [])
         self.assertFalse(timing_of(result("A.Worked", "A.One", "A.Two", speed=points), False).was_run)
-        self.assertEqual(timing_of(result("A.Worked", speed=points), True), speed.Timing(0, True, "Only what is right is timed."))
+        self.assertEqual(timing_of(result("A.Worked", speed=points), True), Timing(0, True, "Only what is right is timed."))
         self.assertIsNone(timing_of(result("A.Worked"), True))
 
     def test_reads_a_program_s_report(self):

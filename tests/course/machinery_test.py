@@ -6,16 +6,13 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 COURSE = Path(__file__).resolve().parents[2] / "course"
-sys.path.insert(0, str(COURSE))
+sys.path.insert(0, str(COURSE.parent))
 
-import check  # noqa: E402
-import handout  # noqa: E402
-import manifest  # noqa: E402
-import proof  # noqa: E402
-import regions  # noqa: E402
+from course import check, handout, manifest, proof, regions
 
 KERNEL = """\
 int answer() {
@@ -37,7 +34,7 @@ int answer() {
   // END EXERCISE ch01-answer
 }
 """
-ENTRY = {"id": "ch01-answer", "title": "the answer", "kind": "mend", "file": "kernel.cuh", "hint": "It is a `number`.",
+ENTRY: dict[str, Any] = {"id": "ch01-answer", "title": "the answer", "kind": "mend", "file": "kernel.cuh", "hint": "It is a `number`.",
          "tests": [{"name": "Answer.IsRight", "title": "the answer", "points": 60},
                    {"name": "Answer.IsReallyRight", "title": "really", "points": 40, "hidden": True}]}
 PAGE = """\
@@ -277,7 +274,7 @@ class Handout(Tree):
 
     def test_on_the_command_line(self):
         def run(*arguments):
-            return subprocess.run([sys.executable, COURSE / "handout.py", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            return subprocess.run([sys.executable, COURSE / "handout.py", *arguments], capture_output=True,
                                   text=True, check=False)
         refused = run(self.root)
         self.assertEqual(refused.returncode, 2)
