@@ -1,11 +1,13 @@
-#include "common/simulator/shared_matrix.h"
+#include "common/simulator/block/shared_matrix.h"
 
 #include <algorithm>
 #include <cstring>
 #include <string>
 
+#include "common/simulator/block/describe.h"
+#include "common/simulator/block/worker.h"
 #include "common/simulator/element_value.h"
-#include "common/simulator/scheduler.h"
+#include "common/simulator/launch.h"
 
 namespace flashbook::sim {
 namespace {

@@ -1,13 +1,15 @@
-#include "common/simulator/wgmma_queue.h"
+#include "common/simulator/block/wgmma_queue.h"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string>
 
-#include "common/simulator/scheduler.h"
+#include "common/simulator/block/describe.h"
+#include "common/simulator/block/wgmma_registers.h"
+#include "common/simulator/block/worker.h"
+#include "common/simulator/launch.h"
 #include "common/simulator/tensor_core.h"
-#include "common/simulator/wgmma_registers.h"
 
 namespace flashbook::sim {
 namespace {

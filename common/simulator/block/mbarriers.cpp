@@ -1,11 +1,12 @@
-#include "common/simulator/mbarrier.h"
+#include "common/simulator/block/mbarriers.h"
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 
-#include "common/simulator/addresses.h"
-#include "common/simulator/scheduler.h"
+#include "common/simulator/block/describe.h"
+#include "common/simulator/block/worker.h"
+#include "common/simulator/launch.h"
+#include "common/simulator/mbarrier.h"
 
 namespace flashbook::sim {
 namespace {
@@ -23,12 +24,12 @@ uint64_t word_at(const void* address) {
   return word;
 }
 
-// The reports are functions of their own that never return, as in collectives.cpp.
+// The reports are functions of their own that never return, as in barriers.cpp.
 
 [[noreturn]] void not_a_barrier(const char* what, const void* address, const std::vector<Mbarrier>& known,
                                 Location where) {
   const std::string call = describe_call(what, where) + ": ";
-  const std::string place = running_worker(what, where).describe_address(address);
+  const std::string place = running_worker(what, where).memory.describe(address);
   for (const Mbarrier& barrier : known)
     if (barrier.address == address)
       throw Error(call + "the mbarrier at " + place + ", initialised at " + to_string(barrier.where) +
@@ -69,10 +70,25 @@ uint64_t word_at(const void* address) {
               "another. Whoever lets the barrier go on must wait for this thread first");
 }
 
+/// Where to look when a phase does not end and no load is on its way. `seen`: how many phases the waiting
+/// thread has found over.
+std::string advice(const Mbarrier& barrier, uint32_t seen) {
+  if (barrier.bytes < 0) return "Announce the bytes of all loads";
+  if (barrier.pending == 0) return "More bytes were announced than the loads' boxes have";
+  if (barrier.phase == 0 && barrier.pending == barrier.arrivals && !barrier.passed)
+    return "Nobody has arrived yet. Who waits here for a slot to be empty names parity 1 the first time; who "
+           "waits for one to be full names parity 0, and another should arrive";
+  if (seen < barrier.phase && seen % 2 == barrier.phase % 2)
+    return "If it is for phase " + std::to_string(seen) +
+           ", the first that this thread has not found over, the barrier has "
+           "gone on without it (lapped): whoever lets it go on must wait for this thread first";
+  return "Look for who should arrive, and compare with the count of mbarrier_init";
+}
+
 }  // namespace
 
 std::string describe(const Mbarrier& barrier) {
-  if (!barrier.name) return "the mbarrier at " + current_worker->describe_address(barrier.address);
+  if (!barrier.name) return "the mbarrier at " + current_worker->memory.describe(barrier.address);
   return std::string("mbarrier ") + barrier.name +
          (barrier.index < 0 ? "" : "[" + std::to_string(barrier.index) + "]");
 }
@@ -86,62 +102,67 @@ std::string describe_state(const Mbarrier& barrier) {
          " arrivals pending, " + bytes;
 }
 
-std::size_t Worker::mbarrier_at(const char* what, const void* address, Location where) {
+void Mbarriers::begin_block() {
+  barriers_.clear();
+  waited_.resize(scheduler_.threads().size());
+}
+
+std::size_t Mbarriers::number_at(const char* what, const void* address, Location where) const {
   require_shared(what, address, sizeof(uint64_t), sizeof(uint64_t), where);
   const uint64_t number = word_at(address) ^ kMark;
-  if (number >= mbarriers_.size() || mbarriers_[number].address != address)
-    not_a_barrier(what, address, mbarriers_, where);
+  if (number >= barriers_.size() || barriers_[number].address != address)
+    not_a_barrier(what, address, barriers_, where);
   return number;
 }
 
-void Worker::init_mbarrier(void* address, uint32_t arrivals, Location where) {
+void Mbarriers::init(void* address, uint32_t arrivals, Location where) {
   require_shared("mbarrier_init", address, sizeof(uint64_t), sizeof(uint64_t), where);
   if (arrivals < 1 || arrivals > kMaxArrivals)
     throw Error(describe_call("mbarrier_init", where) + " names " + std::to_string(arrivals) +
                 " arrivals: give 1 to 1048575");
   const uint64_t known = word_at(address) ^ kMark;
-  if (known < mbarriers_.size() && mbarriers_[known].address == address)
-    twice_initialised(mbarriers_[known], where);
+  if (known < barriers_.size() && barriers_[known].address == address)
+    twice_initialised(barriers_[known], where);
   // Shared memory may have served as something else: an old record would lie about the new barrier.
   std::size_t number = 0;
-  while (number < mbarriers_.size() && mbarriers_[number].address != address) ++number;
-  if (number == mbarriers_.size()) mbarriers_.emplace_back();
-  mbarriers_[number] = {.address = address,
-                        .arrivals = arrivals,
-                        .pending = arrivals,
-                        .initialiser = number_of(*current_),
-                        .where = where,
-                        .seen = std::vector<uint32_t>(threads_.size())};
+  while (number < barriers_.size() && barriers_[number].address != address) ++number;
+  if (number == barriers_.size()) barriers_.emplace_back();
+  barriers_[number] = {.address = address,
+                       .arrivals = arrivals,
+                       .pending = arrivals,
+                       .initialiser = scheduler_.current().number,
+                       .where = where,
+                       .seen = std::vector<uint32_t>(scheduler_.threads().size())};
   const uint64_t word = kMark | number;
   std::memcpy(address, &word, sizeof word);
 }
 
-void Worker::name_mbarrier(const void* address, const char* name, int index, Location where) {
-  Mbarrier& barrier = mbarriers_[mbarrier_at("name_mbarrier", address, where)];
+void Mbarriers::name(const void* address, const char* name, int index, Location where) {
+  Mbarrier& barrier = barriers_[number_at("name_mbarrier", address, where)];
   barrier.name = name;
   barrier.index = index;
 }
 
-void Worker::fence_mbarriers() {
-  const int self = number_of(*current_);
-  for (Mbarrier& barrier : mbarriers_)
+void Mbarriers::fence() {
+  const int self = scheduler_.current().number;
+  for (Mbarrier& barrier : barriers_)
     if (barrier.initialiser == self) barrier.fenced = true;
 }
 
-/// A thread's arrival, for which `bytes` must land too.
-void Worker::arrive_at_mbarrier(const char* what, const void* address, uint32_t bytes, Location where) {
-  Mbarrier& barrier = mbarriers_[mbarrier_at(what, address, where)];
+void Mbarriers::arrive(const char* what, const void* address, uint32_t bytes, Location where) {
+  Mbarrier& barrier = barriers_[number_at(what, address, where)];
   const int64_t pending_bytes = int64_t(barrier.bytes) + bytes;
   if (pending_bytes > kMaxBytes) too_many_bytes(what, barrier, pending_bytes, where);
   if (barrier.pending == 0) too_many_arrivals(what, barrier, where);
   barrier.bytes = int32_t(pending_bytes);
   --barrier.pending;
-  if (observer_) observer_->releases(number_of(*current_), barrier.address);
+  if (Observer* observer = scheduler_.observer())
+    observer->releases(scheduler_.current().number, barrier.address);
   complete_if_over(barrier);
 }
 
-/// Bytes that TMA has brought.
-void Worker::land_bytes(const char* what, Mbarrier& barrier, std::size_t bytes, Location where) {
+void Mbarriers::land_bytes(const char* what, std::size_t number, std::size_t bytes, Location where) {
+  Mbarrier& barrier = barriers_[number];
   const int64_t pending_bytes = int64_t(barrier.bytes) - int64_t(bytes);
   if (pending_bytes < -kMaxBytes)
     throw Error(describe_call(what, where) + ": " + describe(barrier) + " counts " +
@@ -153,48 +174,47 @@ void Worker::land_bytes(const char* what, Mbarrier& barrier, std::size_t bytes, 
 }
 
 /// Ends the phase if nothing is missing. Whoever waited can run again.
-void Worker::complete_if_over(Mbarrier& barrier) {
+void Mbarriers::complete_if_over(Mbarrier& barrier) {
   if (barrier.pending > 0 || barrier.bytes != 0) return;
   ++barrier.phase;
-  if (observer_) observer_->completes(barrier.address);
+  if (Observer* observer = scheduler_.observer()) observer->completes(barrier.address);
   barrier.pending = barrier.arrivals;
-  progress();
-  for (int warp = 0; warp < int(warps_.size()); ++warp) make_ready(warp, barrier.waiting[std::size_t(warp)]);
+  scheduler_.progress();
+  for (int warp = 0; warp < scheduler_.warps(); ++warp)
+    scheduler_.make_ready(warp, barrier.waiting[std::size_t(warp)]);
   barrier.waiting.fill(0);
 }
 
 /// A wait of the current thread has found that all phases before the running one are over.
-void Worker::pass(Mbarrier& barrier) {
+void Mbarriers::pass(Mbarrier& barrier) {
   barrier.passed = true;
-  barrier.seen[std::size_t(number_of(*current_))] = barrier.phase;
-  if (observer_) observer_->acquires(number_of(*current_), barrier.address);
+  barrier.seen[std::size_t(scheduler_.current().number)] = barrier.phase;
+  if (Observer* observer = scheduler_.observer())
+    observer->acquires(scheduler_.current().number, barrier.address);
 }
 
-/// Whether the phase of that parity is over. If not, waits for it: until it is, or, if the wait `may_fail`,
-/// until no other thread can run.
-bool Worker::wait_at_mbarrier(const char* what, const void* address, uint32_t parity, bool may_fail,
-                              Location where) {
-  const std::size_t number = mbarrier_at(what, address, where);
+bool Mbarriers::wait(const char* what, const void* address, uint32_t parity, bool may_fail, Location where) {
+  const std::size_t number = number_at(what, address, where);
   if (parity > 1)
     throw Error(describe_call(what, where) + " names parity " + std::to_string(parity) +
                 ": it is 0 or 1, phase % 2");
-  const uint32_t phase = mbarriers_[number].phase;
+  const uint32_t phase = barriers_[number].phase;
   if ((phase & 1) != parity) {
-    pass(mbarriers_[number]);
+    pass(barriers_[number]);
     return true;
   }
-  const uint32_t self = 1u << current_->lane;
-  const auto warp = std::size_t(current_->warp);
-  current_->mbarrier = number;
-  current_->parity = parity;
-  if (may_fail && options().async == Async::random && random_.below(4) == 0) return false;
-  mbarriers_[number].waiting[warp] |= self;
+  const Thread& self = scheduler_.current();
+  const uint32_t own = 1u << self.lane;
+  const auto warp = std::size_t(self.warp);
+  waited_[std::size_t(self.number)] = {number, parity};
+  if (may_fail && options().async == Async::random && scheduler_.random().below(4) == 0) return false;
+  barriers_[number].waiting[warp] |= own;
   if (may_fail)
-    poll(Wait::mbarrier_poll, what, where);
+    scheduler_.poll(*this, what, where);
   else
-    suspend(Wait::mbarrier, what, where);
-  mbarriers_[number].waiting[warp] &= ~self;
-  Mbarrier& barrier = mbarriers_[number];
+    scheduler_.suspend(*this, what, where);
+  barriers_[number].waiting[warp] &= ~own;
+  Mbarrier& barrier = barriers_[number];
   // It was asleep when two phases ended, one of which it waited for: only chance, or an order that the kernel
   // does not enforce, could have shown it the first.
   if (barrier.phase > phase + 1) lapped(what, barrier, phase, where);
@@ -203,38 +223,55 @@ bool Worker::wait_at_mbarrier(const char* what, const void* address, uint32_t pa
   return true;
 }
 
-void mbarrier_init(void* barrier, uint32_t arrivals, Location where) {
-  running_worker("mbarrier_init", where).init_mbarrier(barrier, arrivals, where);
+std::string Mbarriers::describe_wait(const Thread& thread) const {
+  const Waited& waited = waited_[std::size_t(thread.number)];
+  const Mbarrier& barrier = barriers_[waited.barrier];
+  return ", " + describe(barrier) + " for parity " + std::to_string(waited.parity) + ": " +
+         describe_state(barrier) + ". " + advice(barrier, barrier.seen[std::size_t(thread.number)]);
 }
 
-void fence_mbarrier_init(Location where) { running_worker("fence_mbarrier_init", where).fence_mbarriers(); }
+std::string Mbarriers::end_error() const {
+  for (const Mbarrier& barrier : barriers_)
+    if (barrier.bytes != 0)
+      return " ends, and " + describe(barrier) +
+             (barrier.bytes > 0 ? " waits for bytes that nobody loads: "
+                                : " got bytes that nobody announced with mbarrier_arrive_expect_tx: ") +
+             describe_state(barrier);
+  return "";
+}
+
+void mbarrier_init(void* barrier, uint32_t arrivals, Location where) {
+  running_worker("mbarrier_init", where).mbarriers.init(barrier, arrivals, where);
+}
+
+void fence_mbarrier_init(Location where) { running_worker("fence_mbarrier_init", where).mbarriers.fence(); }
 
 void name_mbarrier(const void* barrier, const char* name, int index, Location where) {
-  running_worker("name_mbarrier", where).name_mbarrier(barrier, name, index, where);
+  running_worker("name_mbarrier", where).mbarriers.name(barrier, name, index, where);
 }
 
 void mbarrier_arrive(void* barrier, Location where) {
-  running_worker("mbarrier_arrive", where).arrive_at_mbarrier("mbarrier_arrive", barrier, 0, where);
+  running_worker("mbarrier_arrive", where).mbarriers.arrive("mbarrier_arrive", barrier, 0, where);
 }
 
 void mbarrier_arrive_expect_tx(void* barrier, uint32_t bytes, Location where) {
-  running_worker("mbarrier_arrive_expect_tx", where)
-      .arrive_at_mbarrier("mbarrier_arrive_expect_tx", barrier, bytes, where);
+  constexpr const char* kWhat = "mbarrier_arrive_expect_tx";
+  running_worker(kWhat, where).mbarriers.arrive(kWhat, barrier, bytes, where);
 }
 
 bool mbarrier_try_wait(const void* barrier, uint32_t parity, Location where) {
-  return running_worker("mbarrier_try_wait", where)
-      .wait_at_mbarrier("mbarrier_try_wait", barrier, parity, true, where);
+  constexpr const char* kWhat = "mbarrier_try_wait";
+  return running_worker(kWhat, where).mbarriers.wait(kWhat, barrier, parity, true, where);
 }
 
 void mbarrier_wait(const void* barrier, uint32_t parity, Location where) {
-  running_worker("mbarrier_wait", where).wait_at_mbarrier("mbarrier_wait", barrier, parity, false, where);
+  running_worker("mbarrier_wait", where).mbarriers.wait("mbarrier_wait", barrier, parity, false, where);
 }
 
 // It orders memory, which is always in order here, and tells TMA of barriers too.
 void fence_proxy_async(Location where) {
   Worker& worker = running_worker("fence_proxy_async", where);
-  worker.fence_mbarriers();
+  worker.mbarriers.fence();
   if (worker.observer()) worker.observer()->fences_proxy(worker.current_number());
 }
 

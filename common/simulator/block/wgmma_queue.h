@@ -7,8 +7,8 @@
 #include <map>
 #include <vector>
 
+#include "common/simulator/block/shared_matrix.h"
 #include "common/simulator/location.h"
-#include "common/simulator/shared_matrix.h"
 #include "common/simulator/wgmma.h"
 
 namespace flashbook::sim {

@@ -1,4 +1,4 @@
-#include "common/simulator/wgmma_registers.h"
+#include "common/simulator/block/wgmma_registers.h"
 
 #include <cstring>
 

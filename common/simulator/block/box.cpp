@@ -1,4 +1,4 @@
-#include "common/simulator/tensor_copy.h"
+#include "common/simulator/block/box.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,13 +1,17 @@
 /// \file
 /// What TMA moves where. Internal to the simulator.
 #pragma once
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <span>
 
-#include "common/simulator/async_state.h"
+#include "common/simulator/tensor_map.h"
 
 namespace flashbook::sim {
+
+/// Where a box begins, innermost dimension first.
+using BoxPlace = std::array<int, 5>;
 
 /// Bytes of a whole box in shared memory.
 std::size_t box_bytes(const CUtensorMap& map);

@@ -1,4 +1,4 @@
-#include "common/simulator/static_shared.h"
+#include "common/simulator/block/static_shared.h"
 
 #ifdef __linux__
 #include <elf.h>

@@ -1,4 +1,4 @@
-#include "common/simulator/watchdog.h"
+#include "common/simulator/block/watchdog.h"
 
 #include <cstdlib>  // any header of the library says whether it is glibc
 
@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/simulator/scheduler.h"
+#include "common/simulator/block/worker.h"
 
 namespace flashbook::sim {
 namespace {
@@ -16,7 +16,7 @@ namespace {
 constexpr int kSignal = SIGVTALRM;
 
 void tick(int) {
-  if (current_worker) current_worker->tick();
+  if (current_worker) current_worker->scheduler.tick();
 }
 
 /// The handler may leave its stack, so it is not to block the signal while it runs: nobody would unblock it.
