@@ -84,7 +84,6 @@ const Shape kDefaultShape = {.batch = 1,
                              .seqlen_q = 4096,
                              .seqlen_k = 4096,
                              .head_dim = 64,
-                             .causal = false,
                              .dtype = DType::f32,
                              .scale = default_scale(64)};
 

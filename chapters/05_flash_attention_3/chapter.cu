@@ -36,7 +36,7 @@ std::string why_not(const Shape& shape, int) {
 }
 
 /// Step 5 under a causal mask hands out tiles by a counter.
-bool counts_tiles(const Shape& shape, int step) { return step == 5 && shape.causal; }
+bool counts_tiles(const Shape& shape, int step) { return step == 5 && shape.causal(); }
 
 int64_t workspace_bytes(const Shape& shape, int step) { return counts_tiles(shape, step) ? sizeof(int) : 0; }
 

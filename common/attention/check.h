@@ -30,7 +30,4 @@ CheckResult check(const Shape& shape, const Reference& reference, const Outputs&
 CheckResult compare(const Shape& shape, const Outputs& outputs, const Outputs& before, double o_bound,
                     double lse_bound);
 
-/// What unwritten output looks like: every byte 0xff is NaN in f32, f16, bf16 and e4m3.
-constexpr unsigned char kPoison = 0xff;
-
 }  // namespace flashbook

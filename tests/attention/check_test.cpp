@@ -16,7 +16,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 /// A right answer of 2 x 2 heads with 6 queries, of which each head's first two see no key. Bounds are small.
 struct Check : ::testing::Test {
-  Shape shape{.batch = 2, .heads = 2, .seqlen_q = 6, .seqlen_k = 4, .causal = true};
+  Shape shape{.batch = 2, .heads = 2, .seqlen_q = 6, .seqlen_k = 4, .visibility = Visibility::causal()};
   Reference reference = make_reference(shape, make_inputs(shape, InputKind::normal, 1), all_rows(shape));
   Outputs right{{reference.o.begin(), reference.o.end()}, {reference.lse.begin(), reference.lse.end()}};
   Outputs outputs = right;

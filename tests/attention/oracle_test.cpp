@@ -39,7 +39,7 @@ struct DirectRow {
     };
     std::vector<long double> scores;
     for (int j = 0; j < s.seqlen_k; ++j) {
-      if (s.causal && j > i + s.seqlen_k - s.seqlen_q) continue;
+      if (s.causal() && j > i + s.seqlen_k - s.seqlen_q) continue;
       scores.push_back(0);
       for (int c = 0; c < s.head_dim; ++c) scores.back() += (long double)q(c) * kv(inputs.k, j, c);
       scores.back() *= s.scale;
@@ -98,7 +98,7 @@ TEST(Oracle, AgreesWithTheDefinition) {
       for (int head_dim : {64, 128, 256}) {
         Shape shape = shape_of(seqlen_q, seqlen_k);
         shape.batch = 2, shape.heads = 4, shape.kv_heads = 2;
-        shape.head_dim = head_dim, shape.causal = causal, shape.scale = 0.3f;
+        shape.head_dim = head_dim, shape.visibility = Visibility::causal_if(causal), shape.scale = 0.3f;
         const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
         const Reference reference = reference_of(shape, inputs);
         for (int64_t row : sample_rows(shape, 30, 2)) {
@@ -116,7 +116,7 @@ TEST(Oracle, AgreesWithTheDefinition) {
 
 TEST(Oracle, OfSomeRowsIsThatOfAllRows) {
   Shape shape = shape_of(150, 200, DType::bf16);
-  shape.heads = 4, shape.kv_heads = 2, shape.causal = true;
+  shape.heads = 4, shape.kv_heads = 2, shape.visibility = Visibility::causal();
   const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
   const Reference all = reference_of(shape, inputs);
   const Reference some = make_reference(shape, inputs, sample_rows(shape, 40, 4));
@@ -166,7 +166,7 @@ TEST(Oracle, EqualKeysGiveTheMean) {
 
 TEST(Oracle, ZeroQueriesGiveTheLogarithmOfTheCount) {
   Shape shape = shape_of(50, 50);
-  shape.causal = true;
+  shape.visibility = Visibility::causal();
   Inputs inputs = make_inputs(shape, InputKind::normal, 8);
   std::ranges::fill(inputs.q, 0.0f);
   const Reference reference = reference_of(shape, inputs);
@@ -175,7 +175,7 @@ TEST(Oracle, ZeroQueriesGiveTheLogarithmOfTheCount) {
 
 TEST(Oracle, CausalFirstRowIsTheFirstValue) {
   Shape shape = shape_of(40, 40);
-  shape.causal = true;
+  shape.visibility = Visibility::causal();
   const Inputs inputs = make_inputs(shape, InputKind::normal, 9);
   const Reference reference = reference_of(shape, inputs);
   for (int c = 0; c < 64; ++c) EXPECT_EQ(reference.o[c], inputs.v[c]);
@@ -183,7 +183,7 @@ TEST(Oracle, CausalFirstRowIsTheFirstValue) {
 
 TEST(Oracle, CausalRowsIgnoreWhatTheyMustNotSee) {
   Shape shape = shape_of(40, 50);
-  shape.causal = true;
+  shape.visibility = Visibility::causal();
   Inputs inputs = make_inputs(shape, InputKind::normal, 10);
   const Reference before = reference_of(shape, inputs);
   // Query 20 sees keys 0 to 30.
@@ -200,7 +200,7 @@ TEST(Oracle, CausalRowsIgnoreWhatTheyMustNotSee) {
 TEST(Oracle, RowsWithoutKeysAreZero) {
   for (DType type : kTypes) {
     Shape shape = shape_of(200, 20, type);
-    shape.causal = true;
+    shape.visibility = Visibility::causal();
     const Inputs inputs = make_inputs(shape, InputKind::normal, 11);
     const Reference reference = reference_of(shape, inputs);
     for (int i = 0; i < 180; ++i) {
@@ -245,7 +245,7 @@ TEST(Oracle, GroupedKeysAreRepeatedKeys) {
 TEST(Oracle, SurvivesLargeScores) {
   for (DType type : kTypes) {
     Shape shape = shape_of(70, 70, type);
-    shape.causal = true;
+    shape.visibility = Visibility::causal();
     const Reference reference = reference_of(shape, make_inputs(shape, InputKind::large_scores, 14));
     EXPECT_TRUE(std::ranges::all_of(reference.o, [](double o) { return std::isfinite(o); }));
     EXPECT_TRUE(std::ranges::all_of(reference.lse, [](double lse) { return std::abs(lse) > 1e4; }));
@@ -366,7 +366,7 @@ TEST(Bounds, RefuseTheFaultsThatKernelsHave) {
   for (DType type : kTypes)
     for (int seqlen : {65, 333}) {
       Shape shape = shape_of(seqlen, seqlen, type);
-      shape.causal = true;
+      shape.visibility = Visibility::causal();
       const Inputs inputs = make_inputs(shape, InputKind::normal, 19);
       const Reference reference = reference_of(shape, inputs);
       const auto refused = [&](const Shape& asked, const Inputs& given) {
@@ -376,7 +376,7 @@ TEST(Bounds, RefuseTheFaultsThatKernelsHave) {
       EXPECT_TRUE(check(shape, reference, faulty(shape, inputs)).ok()) << describe(shape);
 
       Shape no_mask = shape;
-      no_mask.causal = false;
+      no_mask.visibility = {};
       EXPECT_TRUE(refused(no_mask, inputs)) << describe(shape);
 
       Shape wrong_scale = shape;

@@ -72,7 +72,7 @@ inline void expect_same_bits(DType dtype) {
                         .seqlen_q = 449,
                         .seqlen_k = 333,
                         .head_dim = head_dim,
-                        .causal = causal,
+                        .visibility = Visibility::causal_if(causal),
                         .dtype = dtype,
                         .scale = default_scale(head_dim)};
       SCOPED_TRACE(describe(shape));
@@ -166,7 +166,7 @@ TEST_P(Adversarial, InputsStayWithinTheBounds) {
                         .seqlen_q = 100,
                         .seqlen_k = 131,
                         .head_dim = 64,
-                        .causal = causal,
+                        .visibility = Visibility::causal_if(causal),
                         .dtype = dtype,
                         .scale = default_scale(64)};
       expect_right(shape, make_inputs(shape, GetParam(), 3));
@@ -184,7 +184,6 @@ TEST_F(ChapterTest, ExactScoresOfTenThousandStayWithinTheBounds) {
                         .seqlen_q = seqlen,
                         .seqlen_k = seqlen,
                         .head_dim = head_dim,
-                        .causal = false,
                         .dtype = chapter_under_test.dtypes.front(),
                         .scale = default_scale(head_dim)};
       Inputs inputs = make_inputs(shape, InputKind::normal, 9);
@@ -212,7 +211,6 @@ class Properties : public ChapterTest, public ::testing::WithParamInterface<int>
             .seqlen_q = 70,
             .seqlen_k = 150,
             .head_dim = 64,
-            .causal = false,
             .dtype = chapter_under_test.dtypes.front(),
             .scale = default_scale(64)};
   }
@@ -248,7 +246,7 @@ TEST_P(Properties, KeysInAnotherOrderGiveTheSame) {
 
 TEST_P(Properties, RowsThatSeeNoKeyAreZero) {
   Shape blind = shape();
-  blind.causal = true;
+  blind.visibility = Visibility::causal();
   blind.seqlen_k = 30;  // queries 0 ... 39 of 70 see none of the 30 keys
   const Outputs outputs =
       run_once(chapter_under_test, blind, make_inputs(blind, InputKind::normal, 5), step());

@@ -22,8 +22,8 @@ std::string why_not(const Shape& shape, int) {
 }
 
 void attention(const Shape& shape, const Tensors& t, device::Stream stream, int) {
-  const flash1::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal,
-                                   shape.scale * std::numbers::log2e_v<float>};
+  const flash1::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads,
+                                   shape.causal(), shape.scale * std::numbers::log2e_v<float>};
   const auto run = [&]<typename T, int kHeadDim>() {
     using Size = flash1::SplitK<kHeadDim, kTile, kTile, kWarps>;
     device::launch(flash1::split_k<T, Size>,
