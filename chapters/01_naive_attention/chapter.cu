@@ -53,7 +53,7 @@ std::string why_not(const Shape& shape, int step) {
   if (step == 2 && shape.seqlen_k > kLongestRow)
     return "step 2 keeps a row of scores in shared memory, so --seqlen-k is at most " +
            std::to_string(kLongestRow) + ": use --step 1, or a later chapter";
-  return "";
+  return why_not_plain(shape);
 }
 
 int64_t workspace_bytes(const Shape& shape, int step) {

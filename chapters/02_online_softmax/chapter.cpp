@@ -28,7 +28,8 @@ constexpr Step kSteps[] = {
 constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
 
 std::string why_not(const Shape& shape, int) {
-  return shape.dtype == DType::e4m3 ? "chapter 2 takes f32, f16 and bf16: choose one with --dtype" : "";
+  if (shape.dtype == DType::e4m3) return "chapter 2 takes f32, f16 and bf16: choose one with --dtype";
+  return why_not_plain(shape);
 }
 
 template <typename T>

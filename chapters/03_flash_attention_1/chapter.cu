@@ -57,7 +57,7 @@ std::string why_not(const Shape& shape, int step) {
   if (step > 1 && int64_t(shape.batch) * shape.heads > kMaxGridY)
     return "batch * heads is at most 65535 in step " + std::to_string(step) +
            ", what a grid has in y: split the batch with --batch";
-  return "";
+  return why_not_plain(shape);
 }
 
 /// Step 1 puts the unfinished O and two numbers a row away, in float32.

@@ -131,7 +131,7 @@ std::string fa2::why_not_within(int64_t shared_bytes_of_block, const Shape& shap
     return "step " + std::to_string(step) + " at head_dim " + std::to_string(shape.head_dim) + " needs " +
            std::to_string(bytes / 1024) + " KB of shared memory a block, and this GPU grants " +
            std::to_string(shared_bytes_of_block / 1024) + " KB: choose another --step";
-  return "";
+  return why_not_plain(shape);
 }
 
 const Chapter kFlashAttention2 = {

@@ -35,7 +35,7 @@ std::string why_not(const Shape& shape, int step) {
   if (query_tiles(shape, 2 * kRowsOfWarpgroup) > kMaxGridX)
     return "batch * heads * seqlen / 128 is at most 2^31 - 1, what a grid has in x: split the batch with "
            "--batch";
-  return "";
+  return why_not_dense(shape);
 }
 
 /// Step 5 under a causal mask hands out tiles by a counter.

@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "common/attention/pages.h"
 #include "common/attention/parallel.h"
 #include "common/attention/random.h"
 #include "common/numeric/float_formats.h"
@@ -29,10 +30,9 @@ class RowBlock {
  public:
   RowBlock(const Shape& shape, const Inputs& inputs, RowSpan rows)
       : shape_(shape), inputs_(inputs), rows_(rows), dims_(shape.head_dim) {
-    keys_ = visible_keys(rows.size() - 1);  // the last row sees as many keys as any
+    look();
     stride_ = (keys_ + kTileKeys - 1) / kTileKeys * kTileKeys;
-    const int64_t head = rows[0] / shape.seqlen_q;  // counted through the batch, and so is the key head:
-    first_key_ = head / (shape.heads / shape.kv_heads) * shape.seqlen_k;
+    first_key_ = head_ / (shape.heads / shape.kv_heads) * shape.seqlen_k;
     scores_.resize(rows.size() * stride_);
     tile_.resize(kTileKeys * dims_);
     o.resize(rows.size() * dims_);
@@ -53,7 +53,34 @@ class RowBlock {
   std::vector<Sum> lse_scale;  ///< [rows], the root of the sum of (P * max(1, |S|))^2
 
  private:
-  int64_t visible_keys(std::size_t r) const { return shape_.visible_keys(int(rows_[r] % shape_.seqlen_q)); }
+  int query(std::size_t r) const { return int(rows_[r] % shape_.seqlen_q); }
+  int batch() const { return int(head_ / shape_.heads); }
+  int64_t visible_keys(std::size_t r) const {
+    return hidden_.empty() ? shape_.visible_keys(query(r)) : keys_;
+  }
+  bool is_hidden(std::size_t r, int64_t key) const { return !hidden_.empty() && hidden_[r * keys_ + key]; }
+
+  /// Finds out which keys the rows see.
+  void look() {
+    const std::size_t last = rows_.size() - 1;
+    if (shape_.visibility.is_full() || shape_.causal()) {
+      keys_ = visible_keys(last);  // the last row sees as many keys as any
+      return;
+    }
+    const int head = int(head_ % shape_.heads);
+    keys_ = keys_seen(shape_, batch(), head, query(0), query(last) - query(0) + 1).end;
+    hidden_.resize(rows_.size() * keys_);
+    for (std::size_t r = 0; r < rows_.size(); ++r)
+      for (int64_t key = 0; key < keys_; ++key)
+        hidden_[r * keys_ + key] = !sees(shape_, batch(), head, query(r), int(key));
+  }
+
+  /// What becomes of a scaled score.
+  Sum apply(const ScoreFunction& function, Sum score, int64_t distance) const {
+    if (function.softcap > 0) score = function.softcap * std::tanh(score / function.softcap);
+    if (!function.alibi.empty()) score -= function.alibi[head_ % shape_.heads] * Sum(std::abs(distance));
+    return score;
+  }
 
   /// S = Q K^T, unscaled. What lies beyond a row's visible keys is never looked at.
   void multiply_by_keys() {
@@ -75,20 +102,28 @@ class RowBlock {
   template <typename StoreScore, typename StoreProbability>
   void softmax(std::size_t r, StoreScore store_score, StoreProbability store_probability) {
     const std::span<Sum> s(scores_.data() + r * stride_, visible_keys(r));
-    Sum row_max = -std::numeric_limits<Sum>::infinity();
-    for (Sum& score : s) {
-      score = store_score(Sum(shape_.scale) * score);
-      row_max = std::max(row_max, score);
+    constexpr Sum kNothing = -std::numeric_limits<Sum>::infinity();
+    const int64_t own = own_key(shape_, batch(), query(r));
+    Sum row_max = kNothing;
+    for (std::size_t j = 0; j < s.size(); ++j) {
+      s[j] = is_hidden(r, j) ? kNothing
+                             : store_score(apply(shape_.score, Sum(shape_.scale) * s[j], own - int64_t(j)));
+      row_max = std::max(row_max, s[j]);
+    }
+    lse[r] = row_max;
+    if (row_max == kNothing) {
+      std::ranges::fill(s, Sum(0));
+      return;
     }
     Sum row_sum = 0, squares = 0;
     for (Sum& p : s) {
-      const Sum size = std::max(Sum(1), std::abs(p));
+      const Sum size = std::isinf(p) ? 0 : std::max(Sum(1), std::abs(p));
       row_sum += p = std::exp(p - row_max);
       squares += p * size * p * size;
     }
     for (Sum& p : s) p = store_probability(p, row_sum);
-    lse_scale[r] = s.empty() ? 0 : std::sqrt(squares) / row_sum;
-    lse[r] = row_max + std::log(row_sum);  // -inf for a row that sees no key
+    lse_scale[r] = std::sqrt(squares) / row_sum;
+    lse[r] += std::log(row_sum);
   }
 
   /// O = P V; 0 for a row that sees no key.
@@ -98,10 +133,12 @@ class RowBlock {
       std::copy_n(&inputs_.v[(first_key_ + first) * dims_], count * dims_, tile_.begin());
       for (std::size_t r = 0; r < rows_.size(); ++r) {
         const Sum* const p = &scores_[r * stride_ + first];
-        for (int64_t j = 0; j < std::min(count, visible_keys(r) - first); ++j)
+        for (int64_t j = 0; j < std::min(count, visible_keys(r) - first); ++j) {
+          if (is_hidden(r, first + j)) continue;  // its values may be NaN
           for (int64_t c = 0; c < dims_; c += kLanes)
             for (int lane = 0; lane < kLanes; ++lane)
               o[r * dims_ + c + lane] += p[j] * tile_[j * dims_ + c + lane];
+        }
       }
     }
   }
@@ -110,6 +147,9 @@ class RowBlock {
   const Inputs& inputs_;
   const RowSpan rows_;
   const int64_t dims_;
+  const int64_t head_ = rows_[0] / shape_.seqlen_q;  // counted through the batch, and so is the key head
+  std::vector<unsigned char> hidden_;  // [rows, keys_]: 1 where a row does not see a key. Empty: it sees the
+                                       // first visible_keys
   int64_t keys_;             // that the block sees
   int64_t stride_;           // keys, rounded up to whole tiles
   int64_t first_key_;        // row of K and V
@@ -209,6 +249,8 @@ std::vector<int64_t> sample_rows(const Shape& shape, int64_t count, uint64_t see
 Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<int64_t> rows,
                          const Progress& progress) {
   validate(shape);
+  if (shape.paging.rows > 0)
+    return make_reference(without_pages(shape), gather_pages(shape, inputs), std::move(rows), progress);
   Reference reference;
   reference.rows = std::move(rows);
   reference.o.resize(reference.rows.size() * shape.head_dim);

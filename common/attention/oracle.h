@@ -29,7 +29,9 @@ std::vector<int64_t> all_rows(const Shape& shape);
 /// then random ones. All rows if there are no more than `count`.
 std::vector<int64_t> sample_rows(const Shape& shape, int64_t count, uint64_t seed);
 
-/// FP64 attention softmax(scale * Q K^T) V on the inputs as rounded, for `rows` (ascending), on all cores.
+/// FP64 attention softmax(scale * Q K^T) V on the inputs as rounded, for `rows` (ascending), on all cores,
+/// under the shape's visibility and score function. Of a pair that is not visible nothing is read. Pages are
+/// gathered.
 ///
 /// The bounds come from plain attention in the same precision, computed beside it for the same rows: float
 /// sums, S and P rounded to shape.dtype, O rounded to its type. (For e4m3, O is BF16, S is rounded to BF16,

@@ -133,7 +133,8 @@ std::string why_not_dense(const Shape& shape) {
   return "";
 }
 
-std::string why_not_contiguous(const Shape& shape) {
+std::string why_not_plain(const Shape& shape) {
+  if (const std::string reason = why_not_dense(shape); !reason.empty()) return reason;
   if (shape.is_default_layout()) return "";
   return "this chapter takes [batch, heads, seqlen, head_dim] only: copy the tensors to that layout, or use "
          "chapter 5 or 6";

@@ -91,8 +91,8 @@ void validate(const Shape& shape);
 /// a function, or its keys lie in pages. Empty if it can.
 std::string why_not_dense(const Shape& shape);
 
-/// Why a kernel that knows the default layout only cannot run the shape. Empty if it can.
-std::string why_not_contiguous(const Shape& shape);
+/// Why a kernel of dense attention that knows the default layout only cannot run the shape. Empty if it can.
+std::string why_not_plain(const Shape& shape);
 
 /// "batch 1, heads 16 (4 key heads), N 4096 x 1000, d 128, causal, bf16": what a report prints.
 std::string describe(const Shape& shape);

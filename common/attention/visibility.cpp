@@ -165,6 +165,11 @@ bool sees(const Shape& shape, int batch, int head, int query, int key) {
   return classify(shape, batch, head, {query, 1, key, 1}) == TileClass::full;
 }
 
+int64_t own_key(const Shape& shape, int batch, int query) {
+  const Document doc = document(shape, batch, document_of(shape, query));
+  return doc.first_key + query - doc.first_query + doc.keys - doc.queries;
+}
+
 TileClass classify(const Shape& shape, int batch, int head, const Tile& given) {
   Tile tile = given;
   tile.queries = int(std::min<int64_t>(tile.queries, int64_t(shape.seqlen_q) - tile.first_query));

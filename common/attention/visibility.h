@@ -102,6 +102,10 @@ struct KeyRange {
 /// Whether `query` of `head` (a query head) sees `key`.
 bool sees(const Shape& shape, int batch, int head, int query, int key);
 
+/// The key at the query's own place, aligned to the bottom right of its document: query + seqlen_k - seqlen_q
+/// if there is one. Negative, or beyond the last key, if there is no such key.
+int64_t own_key(const Shape& shape, int batch, int query);
+
 /// The class of a tile. Exact for windows, prefixes, lengths and documents, and for any single pair.
 TileClass classify(const Shape& shape, int batch, int head, const Tile& tile);
 

@@ -369,8 +369,9 @@ TEST(Bounds, OfLongRowsAreSmallerThanThoseOfShortOnes) {
     const Reference reference =
         make_reference(shape, make_inputs(shape, InputKind::normal, 20), {0, 1, 2, 3, 997, 998, 999});
     EXPECT_GT(reference.o_bound[0], 8 * reference.o_bound[6]) << name_of(type);
-    if (type != DType::f32)  // whose floor is all there is
+    if (type != DType::f32) {  // whose floor is all there is
       EXPECT_GT(reference.lse_bound[0], 4 * reference.lse_bound[6]) << name_of(type);
+    }
   }
 }
 

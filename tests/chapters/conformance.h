@@ -287,4 +287,15 @@ TEST(Descriptor, SaysWhatTheContractAsksFor) {
   EXPECT_EQ(chapter_before == nullptr ? 0 : chapter_before->number, chapter.number - 1);
 }
 
+TEST(Descriptor, RefusesWhatItsKernelsDoNotKnow) {
+  const Chapter& chapter = chapter_under_test;
+  for (int step = 1; step <= int(chapter.steps.size()); ++step) {
+    Shape window = chapter.cpu_shape, capped = window, paged = window;
+    window.visibility.window.left = 8;
+    capped.score.softcap = 30;
+    paged.paging = {.rows = paged.seqlen_k, .pages = 1, .table = {0}};
+    for (const Shape& shape : {window, capped, paged}) EXPECT_NE(chapter.why_not(shape, step), "") << step;
+  }
+}
+
 }  // namespace flashbook::testing
