@@ -101,7 +101,7 @@ Options& options() {
                            kMaxOsThreads)),
       from_environment("FLASHBOOK_SIM_SEED", 0, 0, ~uint64_t(0)), async_from_environment(),
       from_environment("FLASHBOOK_SIM_EXACT", 0, 0, 1) == 1,
-      int(from_environment("FLASHBOOK_SIM_TIMEOUT", 10, 0, kMaxTimeout))};
+      int(from_environment("FLASHBOOK_SIM_TIMEOUT", 3, 0, kMaxTimeout))};
   return options;
 }
 

@@ -32,16 +32,15 @@ struct Options {
   /// Whether tensor cores round as an H100's and an H200's do (tensor_core.h), which takes longer, or add in
   /// plain float32.
   bool exact = false;
-  /// A thread that runs for so many seconds of processor time without waiting or exiting is reported; 0:
-  /// never.
-  int timeout = 10;
+  /// A thread that runs for so many seconds without waiting or exiting is reported; 0: never.
+  int timeout = 3;
   /// Whether a watcher that a launch names watches.
   bool trace = true;
 };
 
 /// The options of this process. They start as FLASHBOOK_SIM_THREADS (default: one OS thread a core),
 /// FLASHBOOK_SIM_SEED (default: 0), FLASHBOOK_SIM_ASYNC (eager, lazy or random; default: lazy),
-/// FLASHBOOK_SIM_EXACT (0 or 1; default: 0) and FLASHBOOK_SIM_TIMEOUT (seconds; default: 10; 0: never) say.
+/// FLASHBOOK_SIM_EXACT (0 or 1; default: 0) and FLASHBOOK_SIM_TIMEOUT (seconds; default: 3; 0: never) say.
 /// Not to be changed while a grid runs. Throws Error if a variable holds nothing that makes sense.
 Options& options();
 

@@ -23,10 +23,6 @@ constexpr std::size_t kStackBytes = 256 * 1024 + 4096 + 5 * 64;
 /// Rounds of nothing but polling after which a block is stuck: no kernel polls on purpose for so long.
 constexpr int kMaxFruitlessPolls = 1 << 20;
 
-/// Ticks of the watchdog, two in Options::timeout, without a new turn after which a thread is given up. The
-/// first of them may come just after the turn began.
-constexpr int kMaxQuietTicks = 3;
-
 /// Reads of memory that nobody changed, one after another, after which others get a turn.
 constexpr int kPollsBeforeOthersRun = 64;
 
@@ -90,7 +86,7 @@ void Scheduler::begin_block(Random random, bool random_order) {
   current_ = nullptr;
   error_.clear();
   pollers_.clear();
-  fruitless_polls_ = memory_polls_ = quiet_ticks_ = 0;
+  fruitless_polls_ = memory_polls_ = 0;
   given_up_ = false;
   used_fibers_ = 0;
   idle_fibers_.clear();
@@ -103,7 +99,10 @@ void Scheduler::run() {
   current_ = next_ready();
   current_->fiber = idle_fiber();
   threadIdx = current_->index;
+  ++turns_;
+  is_running_ = true;
   Fiber::switch_to(os_thread_, *current_->fiber);
+  is_running_ = false;
 }
 
 /// How the warps of this block take turns at random. A warp that is always chosen anew never gets far ahead
@@ -262,9 +261,8 @@ void poll_memory(const char* what, Location where) {
 }
 
 void Scheduler::tick() {
-  quiet_ticks_ = turns_ == seen_turns_ ? quiet_ticks_ + 1 : 0;
-  seen_turns_ = turns_;
-  given_up_ = quiet_ticks_ >= kMaxQuietTicks;
+  if (!is_running_) return;
+  given_up_ = long_turn_.tick(turns_, options().timeout);
   if (given_up_) Fiber::leave(*current_->fiber, os_thread_);
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/simulator/block/fiber.h"
+#include "common/simulator/block/watchdog.h"
 #include "common/simulator/location.h"
 #include "common/simulator/observer.h"
 #include "common/simulator/vector_types.h"
@@ -122,6 +123,7 @@ class Scheduler {
   [[noreturn]] void abandon(const std::string& error);
   /// What the watchdog's signal calls: leaves the current thread if it has had the same turn for long.
   void tick();
+  const LongTurn& long_turn() const { return long_turn_; }
 
  private:
   struct Warp {
@@ -162,8 +164,8 @@ class Scheduler {
   int memory_polls_ = 0;     // of the current thread, one after another
 
   uint64_t turns_ = 0;       // handed out
-  uint64_t seen_turns_ = 0;  // at the watchdog's last tick
-  int quiet_ticks_ = 0;      // since a turn was handed out
+  bool is_running_ = false;  // threads, and not what comes before and after
+  LongTurn long_turn_;
   bool given_up_ = false;
 
   // A thread gets a fiber when it starts and leaves it to the next one when it exits: a kernel whose threads

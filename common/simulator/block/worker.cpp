@@ -127,7 +127,7 @@ std::string Worker::endless_report() const {
          " seconds (FLASHBOOK_SIM_TIMEOUT) and neither waits nor exits: most often a loop whose counter does "
          "not move. If it reads a flag that another thread sets, wait at a barrier or an mbarrier instead, "
          "or read the flag by an atomic operation, so that others get their turn\n  " +
-         describe_current(thread) +
+         describe_current(thread) + scheduler.long_turn().describe_loop() +
          (thread.awaited ? ", after " + describe_call(thread.what, thread.where)
                          : ", before it waited for anything");
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/simulator/source_lines.h"
 #include "common/simulator/trace/tracer.h"
 
 namespace flashbook::sim {
