@@ -60,7 +60,7 @@ int profile(const Options& options, const Chapter& chapter) {
 }  // namespace
 
 int profile_chapter(int argc, char** argv, const Chapter& chapter) {
-  return exit_code(chapter, [&] {
+  return exit_code(chapter.name, [&] {
     const CommandLine command = parse_command_line(argc, argv, chapter);
     if (command.options) return profile(*command.options, chapter);
     std::cout << command.text;
