@@ -69,7 +69,7 @@ Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from
                        .seqlen_q = given.seqlen_q,
                        .seqlen_k = given.seqlen_k,
                        .head_dim = given.head_dim,
-                       .causal = given.causal != 0,
+                       .visibility = Visibility::causal_if(given.causal != 0),
                        .dtype = kTypes[given.dtype],
                        .scale = given.scale};
   validate(shape);

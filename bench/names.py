@@ -37,7 +37,7 @@ class Name:
         if machine := MACHINE.fullmatch(text):
             return Name("machine", machine["who"])
         found = PATTERN.fullmatch(text)
-        if not found or found["kind"] != "masked" and found["mask"] not in MASKS:
+        if not found or (found["kind"] != "masked" and found["mask"] not in MASKS):
             return None
         return Name(found["kind"], found["who"], found["dtype"], int(found["head_dim"]), found["mask"], int(found["seqlen"]))
 

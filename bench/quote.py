@@ -98,7 +98,7 @@ def number(words: Sequence[str], measured: Results) -> str:
                 kind = Unmeasured if field.startswith("vs_") else Refused  # in turn with a peer is measured apart
                 raise kind(f"{name} has no {field}: it has {', '.join([*FIELDS, *sorted(entry.values)])}")
             try:
-                value = FIELDS.get(field, lambda of: of.values[field])(entry)
+                value = FIELDS[field](entry) if field in FIELDS else entry.values[field]
             except KeyError as missing:
                 raise Refused(f"{name} has no {missing}, which {field} needs") from None
     else:
@@ -129,10 +129,10 @@ def ladder_table(measured: Results) -> str:
     elsewhere = results.carried_over()
     for peer, title in (("eager", "PyTorch, eager"), ("flash", "FlashAttention-2"), ("fa3", "FlashAttention-3"), ("cudnn", "cuDNN")):
         name = str(Name("forward", peer, "bf16", **results.LADDER))
-        entry = measured.newest.get(name)
-        if entry and not entry.skipped:
-            text += row(f"*{title}*", "in turn with ours", f"{three_digits(entry.milliseconds)} ms",
-                        three_digits(entry.values["FLOPS"] / 1e12), "-")
+        peers = measured.newest.get(name)
+        if peers and not peers.skipped:
+            text += row(f"*{title}*", "in turn with ours", f"{three_digits(peers.milliseconds)} ms",
+                        three_digits(peers.values["FLOPS"] / 1e12), "-")
         elif name in elsewhere:
             text += row(f"*{title}*", "measured apart", "-", three_digits(elsewhere[name]), "-")
     where = ", ".join(measured.context()[key] for key in ("gpu", "clocks") if key in measured.context())
@@ -231,7 +231,7 @@ def against_table(measured: Results, chapter: str, step: str) -> str:
     text = row("$d$, mask", "against", *map(short, SEQLENS)) + row("---", "---", *["--:"] * len(SEQLENS))
     for shape in SHAPES:
         for peer, ratios in found.items():
-            text += row(titled(*shape), peer, *(f"{ratios[(*shape, seqlen)]:.2f}" for seqlen in SEQLENS))
+            text += row(titled(*shape), peer, *(f"{ratios[shape[0], shape[1], seqlen]:.2f}" for seqlen in SEQLENS))
     found["the better of the two"] = {cell: min(ratios[cell] for ratios in found.values()) for cell in found["cuDNN"]}
     said = []
     for peer, ratios in found.items():
@@ -243,7 +243,7 @@ def against_table(measured: Results, chapter: str, step: str) -> str:
 
 def ablation_table(measured: Results, chapter: str) -> str:
     """How many times as fast the chapter's last step is with one switch turned, in turn with the step as it is."""
-    names = {}  # switch -> what it does, in the order of the results
+    names: dict[str, str] = {}  # switch -> what it does, in the order of the results
     lengths = set()
     for entry in measured.newest.values():
         if entry.cell.kind == "ablation" and entry.cell.chapter == int(chapter) and "vs_as_it_is" in entry.values:
@@ -254,7 +254,7 @@ def ablation_table(measured: Results, chapter: str) -> str:
     text = row("Turned", "$N$", *(titled(*shape) for shape in SHAPES)) + row("---", "--:", *["--:"] * len(SHAPES))
     for who, title in names.items():
         for seqlen in sorted(lengths):
-            entries = [measured.newest.get(str(Name("ablation", who, "bf16", *shape, seqlen))) for shape in SHAPES]
+            entries = [measured.newest.get(str(Name("ablation", who, "bf16", head_dim, mask, seqlen))) for head_dim, mask in SHAPES]
             text += row(title, short(seqlen), *(f"{entry.values['vs_as_it_is']:.3f}" if entry and not entry.skipped else "-" for entry in entries))
     return text + f"\nTimes as fast as step 5 as it is, in turn in one process; below 1 the switch pays as it stands. {measured.origin()}.\n"
 
@@ -284,17 +284,20 @@ def golden_table(_: Results) -> str:
     families: dict[str, list[str]] = {}
     for line in lines:
         if line and not line.startswith("#"):
-            families.setdefault(re.match(r"[A-Za-z]+(\.async)?", line)[0], []).append(line)
+            families.setdefault(re.sub(r"(?a)^([A-Za-z]+(?:\.async)?).*", r"\1", line), []).append(line)
     text = row("Family", "Cases", "of them real numbers", "A line") + row("---", "--:", "--:", "---")
     for family, cases in families.items():
         text += row(family, str(len(cases)), str(sum(" real" in case for case in cases)),
                     f"`{re.sub(' +', ' ', cases[-1])}`")
     origin = re.search(r"printed on (an? .*?), (\d{4}-\d\d-\d\d)", lines[0])
+    if not origin:
+        raise Refused(f"{GOLDEN} does not say where it was printed")
     return text + f"\n{sum(map(len, families.values()))} cases, as {origin[1]} printed them on {origin[2]}.\n"
 
 
-TABLES: dict[str, Callable[..., str]] = {"ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "steps": steps_table,
-          "against": against_table, "ablation": ablation_table, "accuracy": accuracy_table}
+TABLES: dict[str, Callable[..., str]] = {
+    "ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "steps": steps_table,
+    "against": against_table, "ablation": ablation_table, "accuracy": accuracy_table}
 
 
 def table(words: Sequence[str], measured: Results) -> str:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/requested.py
 
@@ -24,7 +25,7 @@ HEAD_DIMS = (64, 128)
 SHAPE = ("--batch", "1", "--heads", "1", "--seqlen", "512", "--dtype", "bf16")
 
 
-def profile(program, head_dim):
+def profile(program: Path, head_dim: int) -> Any:
     """The steps, as the traced program writes them."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "profile.json"
@@ -32,12 +33,11 @@ def profile(program, head_dim):
         return json.loads(file.read_text())["steps"]
 
 
-def requested(step):
+def requested(step: dict[str, Any]) -> Any:
     return sum(launch[f"bytes_requested_{way}"] for launch in step["launches"] for way in ("read", "written"))
 
 
-def main(write, program, page):
-    program, page = Path(program).resolve(), Path(page)
+def main(write: bool, program: Path, page: Path) -> int:
     table = row("step", "$d$", "model, MB", "counted, MB", "difference") + row(*["--:"] * 5)
     failed = False
     for head_dim in HEAD_DIMS:
@@ -59,4 +59,4 @@ if __name__ == "__main__":
     words = [word for word in sys.argv[1:] if word != "--write"]
     if len(words) != 2:
         sys.exit(__doc__)
-    sys.exit(main("--write" in sys.argv, *words))
+    sys.exit(main("--write" in sys.argv, Path(words[0]).resolve(), Path(words[1])))

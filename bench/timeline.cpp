@@ -40,7 +40,6 @@ Shape shape_of(int head_dim) {
           .seqlen_q = seqlen,
           .seqlen_k = seqlen,
           .head_dim = head_dim,
-          .causal = false,
           .dtype = DType::bf16,
           .scale = default_scale(head_dim)};
 }

@@ -23,11 +23,11 @@ TOKEN = re.compile(r"""(?P<raw>(?:u8|[uUL])?R"[^\n]*)|(?P<comment>//[^\n]*|/\*.*
 UNROLL = re.compile(r"[ \t]*#[ \t]*pragma[ \t]+unroll(?:[ \t]+\d+|[ \t]*\(\d+\))?[ \t]*(?://.*)?")
 
 
-def objections(lines, first_line=1):
+def objections(lines: list[str], first_line: int = 1) -> list[tuple[int, str]]:
     """What is wrong with the lines of a region, the first in line `first_line`: [(line, text)]."""
     found = []
-    for number, line in enumerate(lines, first_line):
-        if line.rstrip().endswith("\\"):
+    for number, content in enumerate(lines, first_line):
+        if content.rstrip().endswith("\\"):
             found.append((number, "a line may not end with a backslash"))
     text = "\n".join("" if UNROLL.fullmatch(line) else line for line in lines)
     open_brackets = []

@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +20,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, fo
 
 from course import gate, gtest, manifest, modes, report, speed, submission
 from course.judge import Judge
-from course.regions import Broken, Fault
-from course.score import Score, earned, possible
+from course.regions import Broken, Fault, Written
 from course.sandbox import Limits, Sandbox
+from course.score import Score, earned, possible
 from course.toolchain import Toolchain
 
 ENDLESS = 2  # tests of an exercise that run into the limit of time; no other runs after them
@@ -32,7 +33,7 @@ class Grade:
     name: str  # of the submission
     results: list[Score]
     seed: int
-    missing: list  # what the sandbox lacks on this machine
+    missing: list[str]  # what the sandbox lacks on this machine
     seconds: float
 
     @property
@@ -47,7 +48,7 @@ class Grade:
 class Grader:
     """The book's own build, and folders for what is compiled with it. To be used in a `with`."""
 
-    def __init__(self, root, exercises, seed, limits=Limits(), options=()):
+    def __init__(self, root: Path, exercises: Sequence[manifest.Exercise], seed: int, limits: Limits = Limits(), options: Sequence[str] = ()) -> None:
         """`options`: for the compiler, beside those of the build."""
         self.root, self.exercises, self.seed, self.limits, self.options = Path(root).resolve(), exercises, seed, limits, options
         self.build = self.root / "build" / "sim"
@@ -55,7 +56,7 @@ class Grader:
             if not (self.build / "bin" / exercise.program).exists():
                 raise Broken(f"there is no {self.build / 'bin' / exercise.program}: ./flashbook course grade builds it")
 
-    def __enter__(self):
+    def __enter__(self) -> "Grader":
         self.folder = tempfile.TemporaryDirectory(prefix="flashbook-grade-")
         top = Path(self.folder.name).resolve()
         top.chmod(0o711)
@@ -68,24 +69,25 @@ class Grader:
                                    self.options)
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.folder.cleanup()
 
-    def exercise(self, exercise, answer, gated=True, chosen_modes=None):
+    def exercise(self, exercise: manifest.Exercise, answer: Written | None, gated: bool = True, chosen_modes: Sequence[str] | None = None) -> Score:
         """Compiles and tests one exercise with an answer, or as it is handed out if there is none. `gated`: whether the gate reads the
         answer first. `chosen_modes`: of the simulator, if not all that the exercise knows."""
         if answer and gated:
             objections = gate.objections(answer.lines, answer.line)
             if objections:
                 return Score(exercise, "\n".join(f"{exercise.file}:{line}: {text}" for line, text in objections[:10]))
-        result, programs, endless = Score(exercise), {}, 0
+        result, endless = Score(exercise), 0
+        programs: dict[str, Path] = {}
         for mode in chosen_modes or modes.of(exercise, self.root, self.toolchain.knows(exercise.program + modes.TWIN)):
             if result.verdicts and not result.points:
                 break  # nothing is left to lose
             suffix = modes.suffix(mode)
             if suffix not in programs:
                 program, result.trouble = self.program(exercise, answer, suffix)
-                if result.trouble:
+                if not program:
                     return result
                 programs[suffix] = program
             for test in exercise.tests:
@@ -98,7 +100,7 @@ class Grader:
                 result.verdicts[test.name] = modes.told(verdict, mode)
         return result
 
-    def program(self, exercise, answer, suffix):
+    def program(self, exercise: manifest.Exercise, answer: Written | None, suffix: str) -> tuple[Path | None, str]:
         """(the program, on a shelf where its tests may run it; why there is none)"""
         program = self.toolchain.exercise(exercise, answer, Path(tempfile.mkdtemp(prefix=f"{exercise.id}-", dir=self.private)), suffix)
         if not program.path:
@@ -108,14 +110,14 @@ class Grader:
         program.path.chmod(0o755)
         return program.path.rename(shelf / "program"), ""
 
-    def clear(self):
+    def clear(self) -> None:
         """Removes what was compiled of a submission: a class fills a disk."""
         for folder in (*self.private.glob("ch*-*"), *self.programs.iterdir()):
             shutil.rmtree(folder)
 
-    def answers(self, answers, missing, jobs):
+    def answers(self, answers: Mapping[str, Written], missing: Mapping[str, str], jobs: int) -> list[Score]:
         """The results of all exercises; `answers` and `missing` as submission.answers says."""
-        def result_of(exercise):
+        def result_of(exercise: manifest.Exercise) -> Score:
             if exercise.id in missing:
                 return Score(exercise, missing[exercise.id])
             return self.exercise(exercise, answers[exercise.id])
@@ -124,7 +126,7 @@ class Grader:
             return list(pool.map(result_of, self.exercises))
 
 
-def grade(grader, folder, title, jobs):
+def grade(grader: Grader, folder: str, title: str, jobs: int) -> Grade:
     """The Grade of a submission."""
     start = time.monotonic()
     answers, missing = submission.answers(folder, grader.exercises)
@@ -137,7 +139,7 @@ def grade(grader, folder, title, jobs):
 NAMES = re.compile(r"\d\d|ch\d\d-[a-z0-9-]+")  # of chapters and exercises; all else is a submission
 
 
-def chosen(exercises, names):
+def chosen(exercises: Sequence[manifest.Exercise], names: Sequence[str]) -> list[manifest.Exercise]:
     """The exercises of chapters and those named by their id; all if there is no name."""
     for name in names:
         if name not in {e.number for e in exercises} | {e.id for e in exercises}:
@@ -146,14 +148,14 @@ def chosen(exercises, names):
     return [e for e in exercises if not names or e.number in names or e.id in names]
 
 
-def titles(submissions):
+def titles(submissions: Sequence[str]) -> list[str]:
     """What to call each. A folder's own name may be that of the hand-out; then the one above it tells whose it is."""
     folders = [Path(folder).resolve() for folder in submissions]
     alike = len({folder.name for folder in folders}) < len(folders)
     return [f"{folder.parent.name}-{folder.name}" if alike else folder.name for folder in folders]
 
 
-def places(submissions, names, out):
+def places(submissions: Sequence[str], names: Sequence[str], out: str | None) -> list[Path]:
     """The folder for each submission's reports: below build/grades, by its title and what is graded; `out`, if there is one, for the only
     submission, or else below it."""
     if out and len(submissions) == 1:
@@ -162,13 +164,13 @@ def places(submissions, names, out):
     return [base / "-".join([title, *names]) for title in titles(submissions)]
 
 
-def write(graded, out):
+def write(graded: Grade, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     (out / "report.md").write_text(report.markdown(graded), encoding="utf-8")
     (out / "results.json").write_text(json.dumps(report.gradescope(graded), indent=2) + "\n", encoding="utf-8")
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(prog="course grade", description="Grades submissions.")
     parser.add_argument("what", nargs="+", help="submissions: students' trees, or folders with the files that were edited; and what to grade: "
                         "chapters, two digits each, or exercises by their names (default: all)")

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from course import gtest, modes
 from course.gtest import Verdict
+from course.manifest import Exercise
 from course.regions import Broken
-from course.sandbox import Limits
+from course.sandbox import Limits, Sandbox
 
 MOST_TEXT = 3000
 
 
-def take_record(source, target):
+def take_record(source: Path, target: Path) -> bool:
     """Copies a record, if it is one: a plain file."""
     try:
         file = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -29,11 +30,11 @@ def take_record(source, target):
 
 
 class Judge:
-    def __init__(self, build, sandbox, folder, limits=Limits()):
+    def __init__(self, build: Path, sandbox: Sandbox, folder: Path, limits: Limits = Limits()) -> None:
         """`build`: the book's own build. `sandbox`: for the student's programs. `folder`: an empty one that they may not see."""
         self.build, self.sandbox, self.folder, self.limits = build, sandbox, folder, limits
 
-    def run(self, program, exercise, test, mode, seed):
+    def run(self, program: Path, exercise: Exercise, test: str, mode: str, seed: int) -> Verdict:
         """The Verdict of a test of `program` in a mode of the simulator, with the inputs of `seed`."""
         environment = modes.environment(mode, seed)
         with tempfile.TemporaryDirectory(dir=program.parent) as own, tempfile.TemporaryDirectory(dir=self.folder) as private:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,30 +51,30 @@ class Outcome:
     stopped: str = ""  # why it was ended, if it was
 
     @property
-    def trouble(self):
+    def trouble(self) -> str:
         """How the program ended, if it did not end by itself; empty if it did."""
         if self.stopped:
             return self.stopped
         return gtest.crash(self.code) if self.code < 0 else ""
 
 
-def printable(text):
+def printable(text: str) -> str:
     """Text without control characters, which could rewrite what stands before them on a terminal."""
     return "".join(c for c in text if c in "\n\t" or c.isprintable())
 
 
-def succeeds(*command):
+def succeeds(*command: str) -> bool:
     try:
         return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
     except OSError:
         return False
 
 
-def processes_of_this_user():
+def processes_of_this_user() -> int:
     return sum(1 for p in Path("/proc").glob("[0-9]*") if owner(p) == os.getuid())
 
 
-def owner(path):
+def owner(path: Path) -> int | None:
     try:
         return path.stat().st_uid
     except OSError:
@@ -81,7 +82,7 @@ def owner(path):
 
 
 class Sandbox:
-    def __init__(self, hidden=(), lend=True):
+    def __init__(self, hidden: Iterable[str | Path] = (), lend: bool = True) -> None:
         """`hidden`: folders that no program may see. `lend`: whether a grader that is root lends programs another user's id."""
         self.root = os.geteuid() == 0
         self.hidden = [str(Path(folder).resolve()) for folder in hidden]
@@ -102,7 +103,7 @@ class Sandbox:
             what = "what everybody may" if self.root else "what you may"
             self.missing.append(f"a submission may read and write {what}, also outside its folder")
 
-    def command(self, command, folder, user, limits):
+    def command(self, command: Sequence[object], folder: Path, user: int, limits: Limits) -> list[str]:
         """`command` behind the fence."""
         bounds = {"core": 0, "fsize": limits.file, "nofile": 256, "cpu": int(limits.seconds) + 2, "nproc": self.others + limits.processes}
         words = [str(word) for word in command]
@@ -115,7 +116,7 @@ class Sandbox:
             words = ["sh", "-c", FENCE, "sh", *inside, *words]
         return ["prlimit", *(f"--{name}={value}" for name, value in bounds.items()), *self.spaces, *words]
 
-    def run(self, command, folder, limits=Limits(), environment=None):
+    def run(self, command: Sequence[object], folder: str | Path, limits: Limits = Limits(), environment: Mapping[str, str] | None = None) -> Outcome:
         """Runs `command` in `folder`, which is all that it may write."""
         folder = Path(folder).resolve()
         user = random.choice(NOBODIES)
@@ -137,7 +138,7 @@ class Sandbox:
         return Outcome(128 - code if code > 128 else code, printable(output.decode(errors="replace")), time.monotonic() - start, stopped)
 
 
-def end_processes_of(user):
+def end_processes_of(user: int) -> None:
     """Ends all that a lent user still runs."""
     for process in Path("/proc").glob("[0-9]*"):
         if owner(process) == user:
@@ -147,7 +148,7 @@ def end_processes_of(user):
                 pass
 
 
-def resident(pid):
+def resident(pid: int | str) -> int:
     """Bytes of memory that a process and all that it started have in use."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
@@ -157,19 +158,20 @@ def resident(pid):
     return pages * PAGE + sum(resident(child) for child in children)
 
 
-def watch(process, start, limits):
+def watch(process: "subprocess.Popen[bytes]", start: float, limits: Limits) -> tuple[bytes, str]:
     """Reads what a process prints until it ends or breaks a limit. (the first bytes of it, why it was stopped)"""
-    output = b""
-    os.set_blocking(process.stdout.fileno(), False)
+    output, pipe = b"", process.stdout
+    assert pipe
+    os.set_blocking(pipe.fileno(), False)
     stopped = ""
     with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
+        selector.register(pipe, selectors.EVENT_READ)
         while not stopped and process.poll() is None:
             if selector.get_map() and selector.select(0.02):
-                chunk = process.stdout.read(1 << 16)
+                chunk = pipe.read(1 << 16)
                 output += chunk[:max(0, limits.output - len(output))]
                 if not chunk:
-                    selector.unregister(process.stdout)
+                    selector.unregister(pipe)
             elif not selector.get_map():
                 time.sleep(0.005)
             if time.monotonic() - start > limits.seconds:
@@ -181,5 +183,5 @@ def watch(process, start, limits):
     except ProcessLookupError:
         pass
     process.wait()
-    output += process.stdout.read(limits.output) or b""  # what was left in the pipe
+    output += pipe.read(limits.output) or b""  # what was left in the pipe
     return output[:limits.output], stopped

@@ -54,7 +54,7 @@ class Score:
     @property
     def points_for_speed(self) -> int:
         """Those that could be had on this machine."""
-        return self.exercise.speed.points if self.exercise.speed and self.timing and self.timing.was_run else 0
+        return self.exercise.points_for_speed if self.timing and self.timing.was_run else 0
 
     @property
     def solved(self) -> bool:

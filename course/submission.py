@@ -3,16 +3,20 @@ followed: no links, nothing that is not a plain file."""
 import functools
 import os
 import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from course import regions
-from course.regions import Fault
+from course.manifest import Exercise
+from course.regions import Fault, Written
+
+Reader = Callable[[str], tuple[dict[str, Written], dict[str, str]]]  # regions.written of a file, by its name
 
 LARGEST = 1 << 20  # bytes of a file that is looked at
 MOST_FILES = 20000
 
 
-def plain_files(folder):
+def plain_files(folder: Path) -> Iterator[str]:
     """Names of the plain files in a folder, from there; links are not followed."""
     count = 0
     for place, folders, names in os.walk(folder):
@@ -26,15 +30,15 @@ def plain_files(folder):
                 yield str((Path(place) / name).relative_to(folder))
 
 
-def text_of(folder, name):
+def text_of(folder: Path, name: str) -> str:
     with open(os.open(Path(folder) / name, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8", errors="replace", newline=None) as file:
         return file.read()
 
 
-def answer(written, names, exercise):
+def answer(written: Reader, names: Sequence[str], exercise: Exercise) -> tuple[Written | None, str]:
     """(what was Written, why there is nothing) for one exercise. It is looked for in its own file: at its place in the tree, else wherever a
     file has its name or its markers, since some hand in the files alone and some rename them. `written`: regions.written of a name."""
-    def holding(candidates):
+    def holding(candidates: Iterable[str]) -> list[tuple[str, dict[str, Written], dict[str, str]]]:
         return [(name, *written(name)) for name in candidates]
 
     name, suffix = Path(exercise.file).name, Path(exercise.file).suffix
@@ -53,7 +57,7 @@ def answer(written, names, exercise):
     return None, faults.get(exercise.id, regions.absent(exercise.id, file))
 
 
-def answers(folder, exercises):
+def answers(folder: str | Path, exercises: Sequence[Exercise]) -> tuple[dict[str, Written], dict[str, str]]:
     """({exercise's id: what was Written}, {id: why there is nothing})."""
     folder = Path(folder)
     if not folder.is_dir():

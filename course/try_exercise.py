@@ -8,23 +8,25 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/try_exercise.py
 
 from course import manifest
-from course.attempt import attempt, left_to_the_grader, race
+from course.attempt import Attempt, attempt, left_to_the_grader, race
+from course.gtest import Verdict
+from course.manifest import Test
 from course.score import earned, possible
 
 
-def line(mark, text):
+def line(mark: str, text: str) -> str:
     return f"  {mark:<4}  {text}"
 
 
-def indented(text):
+def indented(text: str) -> str:
     return "".join(f"\n        {part}" for part in text.splitlines())
 
 
-def shown(test, verdict):
+def shown(test: Test, verdict: Verdict) -> str:
     return line("pass" if verdict.passed else "FAIL", test.title) + indented(verdict.message)
 
 
-def summary(tried, found=""):
+def summary(tried: Attempt, found: str = "") -> str:
     """What is said in the end; `found`: what race() says."""
     exercise, lines = tried.exercise, []
     if found:
@@ -46,7 +48,7 @@ def summary(tried, found=""):
     return "\n".join([*lines, "", f"{exercise.id}: {said}"])
 
 
-def progress(text):
+def progress(text: str) -> None:
     """On a terminal what is being built stands in one line; elsewhere some of it is told."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text[:100]}", end="", file=sys.stderr, flush=True)
@@ -54,10 +56,10 @@ def progress(text):
         print(text, file=sys.stderr, flush=True)
 
 
-def main():
+def main() -> None:
     [exercise] = [e for e in manifest.load() if e.id == sys.argv[1]]
 
-    def show(test, verdict):
+    def show(test: Test, verdict: Verdict) -> None:
         if sys.stderr.isatty():
             print("\r\033[K", end="", file=sys.stderr, flush=True)
         print(shown(test, verdict), flush=True)

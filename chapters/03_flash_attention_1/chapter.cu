@@ -47,7 +47,7 @@ struct SizeOf<256> {
 };
 
 Problem problem_of(const Shape& shape) {
-  return {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal,
+  return {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal(),
           shape.scale * std::numbers::log2e_v<float>};
 }
 
@@ -57,7 +57,7 @@ std::string why_not(const Shape& shape, int step) {
   if (step > 1 && int64_t(shape.batch) * shape.heads > kMaxGridY)
     return "batch * heads is at most 65535 in step " + std::to_string(step) +
            ", what a grid has in y: split the batch with --batch";
-  return "";
+  return why_not_plain(shape);
 }
 
 /// Step 1 puts the unfinished O and two numbers a row away, in float32.

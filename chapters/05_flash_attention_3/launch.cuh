@@ -25,7 +25,7 @@ inline Problem problem_of(const Shape& shape) {
           shape.seqlen_k,
           shape.batch * shape.heads,
           shape.heads / shape.kv_heads,
-          shape.causal,
+          shape.causal(),
           float(shape.scale * kLog2E)};
 }
 
@@ -151,7 +151,7 @@ void with_version(const Shape& shape, Use use) {
       use.template operator()<Persistent<256, 2, 64, 5, kCausal>>();
     }
   };
-  shape.causal ? with_mask.template operator()<true>() : with_mask.template operator()<false>();
+  shape.causal() ? with_mask.template operator()<true>() : with_mask.template operator()<false>();
 }
 
 }  // namespace flashbook::flash3

@@ -35,11 +35,13 @@ std::string why_not(const Shape& shape, int step) {
   if (query_tiles(shape, 2 * kRowsOfWarpgroup) > kMaxGridX)
     return "batch * heads * seqlen / 128 is at most 2^31 - 1, what a grid has in x: split the batch with "
            "--batch";
-  return "";
+  return why_not_dense(shape);
 }
 
 /// Step 5 under a causal mask hands out tiles by a counter.
-int64_t workspace_bytes(const Shape& shape, int step) { return step == 5 && shape.causal ? sizeof(int) : 0; }
+int64_t workspace_bytes(const Shape& shape, int step) {
+  return step == 5 && shape.causal() ? sizeof(int) : 0;
+}
 
 double memory_bytes(const Shape& shape, int) { return compulsory_bytes(shape); }
 
@@ -71,8 +73,8 @@ void attention(const Shape& shape, const Tensors& tensors, device::Stream stream
       case 4:
         return run<BlockScaled<kHeadDim>>(shape, tensors, stream);
       default:
-        return shape.causal ? run_tuned<kHeadDim, true>(shape, tensors, stream)
-                            : run_tuned<kHeadDim, false>(shape, tensors, stream);
+        return shape.causal() ? run_tuned<kHeadDim, true>(shape, tensors, stream)
+                              : run_tuned<kHeadDim, false>(shape, tensors, stream);
     }
   });
 }

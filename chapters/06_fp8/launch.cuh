@@ -30,7 +30,7 @@ inline Problem problem_of(const Shape& shape, const Tensors& t) {
           .seqlen_k = shape.seqlen_k,
           .heads = shape.batch * shape.heads,
           .group = shape.heads / shape.kv_heads,
-          .causal = shape.causal,
+          .causal = shape.causal(),
           .scale_log2 = float(shape.scale * kLog2E),
           .q_scale = scales(t.q_scale, shape.seqlen_q, kQueriesOfScale),
           .q_by_kv_head = shape.scaling == Scaling::head,

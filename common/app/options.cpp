@@ -302,7 +302,7 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
   fill_shape(words, chapter, options);
   if (!words.q.empty() || !words.k.empty() || !words.v.empty()) read_inputs(words, chapter, options);
   Shape& shape = options.shape;
-  shape.causal = words.causal;
+  shape.visibility = Visibility::causal_if(words.causal);
   shape.scale = default_scale(shape.head_dim);
   if (!words.scale.empty()) shape.scale = real_number("--scale", words.scale);
   validate(shape);

@@ -1,22 +1,8 @@
 #include "common/attention/cost.h"
 
-#include <algorithm>
-
 namespace flashbook {
 
-double visible_pairs(const Shape& shape) {
-  const double queries = shape.seqlen_q, keys = shape.seqlen_k;
-  if (!shape.causal) return queries * keys;
-  if (queries == keys) return queries * keys / 2;
-  // The last query sees every key and each one before it sees one less, down to none.
-  const double seeing = std::min(queries, keys);
-  const double least = keys - seeing + 1;
-  return seeing * (least + keys) / 2;
-}
-
-double flops(const Shape& shape) {
-  return 4.0 * shape.head_dim * visible_pairs(shape) * shape.heads * shape.batch;
-}
+double flops(const Shape& shape) { return 4.0 * shape.head_dim * visible_pairs(shape); }
 
 double compulsory_bytes(const Shape& shape) {
   const double inputs = double(size_of(shape.dtype)) * double(shape.q_elements() + 2 * shape.k_elements());

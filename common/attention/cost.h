@@ -7,10 +7,6 @@
 
 namespace flashbook {
 
-/// Visible (query, key) pairs of one head. A square causal mask counts N * N / 2, as the papers do (the
-/// diagonal's other half is left out); every other shape counts exactly.
-double visible_pairs(const Shape& shape);
-
 /// Floating-point operations: 4 * head_dim * visible pairs * heads * batch, two for each
 /// multiply-add of Q K^T and of P V.
 double flops(const Shape& shape);

@@ -22,7 +22,7 @@ def told(events):
     only, and the last of them ends the phase."""
     for event in events:
         warp = event["what"].startswith("warp")
-        if not warp or event["barrier"] == "empty[0]" and event["empty[0]"][1] > 0:
+        if not warp or (event["barrier"] == "empty[0]" and event["empty[0]"][1] > 0):
             yield event
         if event["what"] == "consumer passes" and event["full[0]"][0] == 2:
             return

@@ -79,7 +79,7 @@ TEST(CommandLine, ReadsEveryOption) {
                             .seqlen_q = 4096,
                             .seqlen_k = 1000,
                             .head_dim = 256,
-                            .causal = true,
+                            .visibility = Visibility::causal(),
                             .dtype = DType::f16,
                             .scale = 0.5f}));
   EXPECT_EQ(o.steps, std::vector<int>{2});
@@ -172,7 +172,6 @@ TEST_F(CommandLineFiles, GiveTheShape) {
                             .seqlen_q = 10,
                             .seqlen_k = 30,
                             .head_dim = 64,
-                            .causal = false,
                             .dtype = DType::f32,
                             .scale = 0.125f}));
   ASSERT_TRUE(o.inputs);

@@ -215,7 +215,7 @@ TEST(Inputs, OneHotLeavesOneKeyInEveryType) {
       for (bool causal : {false, true}) {
         Shape shape = shape_of(type, head_dim, 40, 333);
         shape.batch = 2;
-        shape.causal = causal;
+        shape.visibility = Visibility::causal_if(causal);
         const Inputs inputs = make_inputs(shape, InputKind::one_hot, 8);
         for (int64_t row = 0; row < shape.q_rows(); ++row) {
           std::vector<double> s = scores(shape, inputs, row);
@@ -240,7 +240,7 @@ TEST(Inputs, OneHotUsesManyKeys) {
 
 TEST(Inputs, OneHotTakesRowsThatSeeNoKey) {
   Shape shape = shape_of(DType::bf16, 64, 9, 4);
-  shape.causal = true;
+  shape.visibility = Visibility::causal();
   const Inputs inputs = make_inputs(shape, InputKind::one_hot, 10);
   EXPECT_EQ(int64_t(inputs.q.size()), shape.q_elements());
 }

@@ -121,7 +121,7 @@ TEST_F(CInterfaceOnMachine, ComputesWhatTheChapterDoes) {
                        .seqlen_q = 33,
                        .seqlen_k = 40,
                        .head_dim = 64,
-                       .causal = true,
+                       .visibility = Visibility::causal(),
                        .dtype = DType::f32,
                        .scale = 0.125f};
   const Inputs inputs = make_inputs(shape, InputKind::normal, 1);

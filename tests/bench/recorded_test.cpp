@@ -25,7 +25,6 @@ class RecordedTest : public MachineTest {
                       .seqlen_q = 192,
                       .seqlen_k = kTiles * 128,
                       .head_dim = head_dim,
-                      .causal = false,
                       .dtype = DType::bf16,
                       .scale = default_scale(head_dim)};
     const RandomWarpOrder order(seed);

@@ -11,7 +11,7 @@ import unittest
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH.parent))
-from bench import ncu_bytes, ncu_profile, peers, quote, results
+from bench import ncu_bytes, peers, quote, results
 from bench.names import Name
 from bench.results import Refused
 
@@ -217,7 +217,7 @@ class Quoting(Case):
                      for kind in ("normal", "outliers") for who, rmse in (("plain", 0.03), ("ch06/step3_block", 0.012))))
         self.measured = results.load(self.folder)
         names = [f"accuracy/outliers/{who}/e4m3/d128/full/n1024" for who in ("plain", "ch06/step3_block")]
-        mended, wrong = self.quoted(self.span(f"ratio {names[0]} {names[1]} rmse .1f"))
+        mended, _ = self.quoted(self.span(f"ratio {names[0]} {names[1]} rmse .1f"))
         self.assertIn(">2.5<", mended)
         self.assertIn("has no rmsd", self.quoted(self.span(f"ratio {names[0]} {names[1]} rmsd .1f"))[1][0][1])
         mended, _ = self.quoted("<!-- table accuracy gpu -->\n<!-- /table -->")

@@ -16,7 +16,7 @@ Shape shape_with(int heads, int seqlen_q, int seqlen_k, int head_dim, bool causa
           .seqlen_q = seqlen_q,
           .seqlen_k = seqlen_k,
           .head_dim = head_dim,
-          .causal = causal,
+          .visibility = Visibility::causal_if(causal),
           .dtype = DType::bf16,
           .scale = default_scale(head_dim)};
 }

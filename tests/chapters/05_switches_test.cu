@@ -27,7 +27,7 @@ void expect_right() {
                       .seqlen_q = seqlen_q,
                       .seqlen_k = seqlen_k,
                       .head_dim = Config::kHeadDim,
-                      .causal = Config::kCausal,
+                      .visibility = Visibility::causal_if(Config::kCausal),
                       .dtype = DType::bf16,
                       .scale = default_scale(Config::kHeadDim)};
     SCOPED_TRACE(describe(shape));

@@ -20,7 +20,7 @@ Shape shape_with(Scaling scaling, int head_dim, bool causal) {
           .seqlen_q = 150,
           .seqlen_k = 333,
           .head_dim = head_dim,
-          .causal = causal,
+          .visibility = Visibility::causal_if(causal),
           .dtype = DType::e4m3,
           .scale = default_scale(head_dim),
           .scaling = scaling};

@@ -118,7 +118,7 @@ class Source(unittest.TestCase):
 
     def test_what_is_saved_while_it_compiles_is_compiled_too(self):
         self.write("before")
-        seen = []
+        seen: list[str] = []
 
         def ninja(*_):
             if not seen:

@@ -213,8 +213,7 @@ void print_reads(const char* name, const Recorder::Reads& reads) {
 void run() {
   sim::options() = {.os_threads = 1, .seed = 0, .async = sim::Async::lazy};
   Watcher watcher;
-  sim::watcher = &watcher;
-  device::launch(products, dim3(1), dim3(kWarpgroup), sizeof(Products), device::Stream{});
+  sim::run_grid(dim3(1), dim3(kWarpgroup), sizeof(Products), products, nullptr, &watcher);
   std::printf("{\n");
   print_places("d", [](int thread, int i) { return WgmmaM64<kKeys>::d(thread, i); });
   print_places("a", [](int thread, int i) { return WgmmaM64<kKeys>::a16(thread, i); });
@@ -225,8 +224,9 @@ void run() {
   Recorder::keys = static_cast<const unsigned char*>(k.data());
   Recorder::values = static_cast<const unsigned char*>(v.data());
   std::printf("\"ring\": [");
-  device::launch(walk, dim3(1), dim3(2 * kWarpgroup), sizeof(SmallRing), device::Stream{}, map_of(k),
-                 map_of(v));
+  sim::run_grid(
+      dim3(1), dim3(2 * kWarpgroup), sizeof(SmallRing), [&] { walk(map_of(k), map_of(v)); }, nullptr,
+      &watcher);
   std::printf("]\n}\n");
 }
 

@@ -99,7 +99,7 @@ def conflicts_table(_, chapter):
     for step in range(len(of_dim[256])):
         sums = by_purpose(of_dim[256][step], CONFLICT_ROWS)
 
-        def cell(name):
+        def cell(name, sums=sums):
             _, requests, wavefronts, ideal = sums[name]
             return f"{wavefronts / requests:g} ({ideal / requests:g})"
 

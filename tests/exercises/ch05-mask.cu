@@ -19,7 +19,7 @@ __global__ void mask_a_tile(float* scores,  // [64, kKeys]
   for (int i = 0; i < kKeys / 2; ++i) scores[place(i)] = own[i];
 }
 
-class Mask : public MachineTest {};
+class Mask : public HopperTest {};
 
 /// The tile of queries from `first_query` on and keys from `first_key` on.
 template <int kKeys>

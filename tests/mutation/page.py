@@ -31,7 +31,7 @@ def reports_of(kernel, fault, folder):
 
 def seen_by(reports):
     """Which modes said what is wrong, and which only came to a wrong result."""
-    kinds = {"report": [], "wrong": []}
+    kinds: dict[str, list[str]] = {"report": [], "wrong": []}
     for mode in MODES:
         if reports[mode]:
             kinds["wrong" if reports[mode].startswith(WRONG) else "report"].append(mode)
@@ -90,7 +90,7 @@ def main():
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page differs")
     options = parser.parse_args()
     def tables(place):
-        return table(*place.words, options.reports) if place.words else total(options.reports)
+        return table(place.words[0], options.reports) if place.words else total(options.reports)
 
     try:
         right = pages.update(PAGE, {"mutations": tables}, options.check, ["mutations", *(f"mutations {kernel}" for kernel in KERNELS)], comparable)
