@@ -10,11 +10,11 @@ def amount(number):
 
 
 def main():
-    figure = Figure(500, 368, "The scores of one head are N by N, its inputs and output N by 4 d. At 1024 tokens the scores are six times as many bytes, at "
+    figure = Figure(520, 368, "The scores of one head are N by N, its inputs and output N by 4 d. At 1024 tokens the scores are six times as many bytes, at "
                               "16384 a hundred times.")
     x, bottom = 20, 286
     figure.text(20, 30, "one head, d = 128, areas to scale", "small soft")
-    for n, width in ((1024, 100), (4096, 134), (16384, 250)):
+    for n, width in ((1024, 118), (4096, 134), (16384, 250)):
         side, thin = n * UNIT, 4 * HEAD_DIM * UNIT
         figure.box(x, bottom - side, side, side, "amber")
         figure.box(x + side + 5, bottom - side, thin, side, "green")
