@@ -10,7 +10,7 @@ def amount(number):
 
 
 def main():
-    figure = Figure(520, 368, "The scores of one head are N by N, its inputs and output N by 4 d. At 1024 tokens the scores are six times as many bytes, at "
+    figure = Figure(540, 368, "The scores of one head are N by N, its inputs and output N by 4 d. At 1024 tokens the scores are six times as many bytes, at "
                               "16384 a hundred times.")
     x, bottom = 20, 286
     figure.text(20, 30, "one head, d = 128, areas to scale", "small soft")
