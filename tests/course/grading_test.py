@@ -2,6 +2,8 @@
 """The parts of grading, each by itself: the gate, the sandbox, what is found in a submission, points, reports, speed, the package."""
 import json
 import os
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -13,7 +15,7 @@ from unittest import mock
 COURSE = Path(__file__).resolve().parents[2] / "course"
 sys.path.insert(0, str(COURSE.parent))
 
-from course import gate, grade, gtest, judge, manifest, package, report, speed, submission, toolchain
+from course import gate, grade, gtest, judge, manifest, package, proof, report, speed, submission, toolchain
 from course.attempt import Attempt
 from course.regions import Fault
 from course.sandbox import Limits, Sandbox, printable
@@ -62,6 +64,34 @@ class Gate(unittest.TestCase):
     def test_words(self):
         for word in ("asm", "extern", "system", "exit", "fopen", "filesystem", "observed", "sim", "_Pragma", "testing"):
             self.assertIn(f"'{word}'", self.objection(f"  x = {word}(1);"), word)
+
+    def test_what_only_looks_like_a_comment_or_a_text(self):
+        hidden = ("/*\n#pragma unroll // */ asm(1); /*\n*/", "/*\n#pragma unroll // */\n#include <x>\n/*\n*/",
+                  "u'a' \"'\" \"/*\";\n#include <x>\n// */", "1'0 \"'\" \"/*\";\n#include <x>\n// */", "*/ #pragma unroll", "/* */ #pragma unroll",
+                  "// \\\0\n#include <x>", "// ??/\n#include <x>", "a\u200bb;", "x = \"\r\";", "/* \x1b[2J */", "\ufeff#include <x>",
+                  "[[gnu::section(\".x\\n.incbin \\\"/etc/passwd\\\"\")]] int x;", "[ /* */ [gnu::section(\"x\")]] int x;",
+                  "[[maybe_unused, gnu::section(\"x\")]] int x;", "a$R\"(\" asm", "<:<:gnu::cold:>:>", "__builtin_exit(0);", "__has_include(<x>)")
+        for text in hidden:
+            self.assertNotEqual(self.objection(text), "", text)
+        for text in ("[[maybe_unused]] int a[2] = {u'a', 1'000};", "if (a <::b) {\n}", "/* Größe */ const char* s = \"µ\";", "x[y[0]] = '\"';"):
+            self.assertEqual(self.objection(text), "", text)
+
+    def test_takes_no_longer_than_the_text_is_long(self):
+        start = time.monotonic()
+        for text in (";\n" * 200000, "'\\''\n" * 9000, ";\n" * 30000, "{" * 60000, '"\\' * 30000):
+            self.objection(text)
+        self.assertLess(time.monotonic() - start, 5)
+        self.assertIn("a region has 65536 at most", self.objection(";\n" * 40000))
+
+    def test_takes_every_solution_of_the_book(self):
+        for e in manifest.load():
+            region = proof.region_of(manifest.ROOT, e)
+            self.assertEqual((gate.objections(region.solution), gate.objections(region.stub)), ([], []), e.id)
+
+    @unittest.skipUnless(shutil.which("g++"), "the fuzzer asks g++ what it reads")
+    def test_nothing_that_a_generator_makes_gets_through(self):
+        done = subprocess.run([sys.executable, Path(__file__).parent / "gate_fuzz.py"], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_other_ways_to_spell(self):
         self.assertIn("raw string", self.objection('auto s = R"(})";'))
