@@ -70,6 +70,8 @@ def objections(lines: list[str], first_line: int = 1) -> list[Objection]:
         if kind == "word" and (value in REASONS or value.startswith("__builtin")):
             reason = REASONS.get(value, "the compiler's own")
             found.append((line, f"'{value}' ({reason}) has no place in an exercise; if it is a name of yours, choose another"))
+        elif kind == "number" and text.startswith("'", token.end()):  # 1'é is one number to some compilers
+            found.append((line, "a ' that is in no number and belongs to no text"))
         elif kind == "digraph":
             found.append((line, DIRECTIVE if value == "%:" else f"write {DIGRAPHS[value]}"))
         elif value == "#":

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import sys
 import tempfile
 import time
@@ -21,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, fo
 from course import gate, gtest, manifest, modes, report, speed, submission
 from course.judge import Judge
 from course.regions import Broken, Fault, Written
-from course.sandbox import Limits, Sandbox
+from course.sandbox import Limits, Sandbox, remove
 from course.score import Score, earned, possible
 from course.toolchain import Toolchain
 
@@ -57,20 +56,21 @@ class Grader:
                 raise Broken(f"there is no {self.build / 'bin' / exercise.program}: ./flashbook course grade builds it")
 
     def __enter__(self) -> "Grader":
-        self.folder = tempfile.TemporaryDirectory(prefix="flashbook-grade-")
-        top = Path(self.folder.name).resolve()
+        self.folder = Path(tempfile.mkdtemp(prefix="flashbook-grade-")).resolve()
+        top = self.folder
         top.chmod(0o711)
         self.private, self.programs = top / "private", top / "programs"
-        self.private.mkdir(0o700)
+        self.private.mkdir(0o711)  # where there are no mounts, the compiler has to get to what it compiles
         self.programs.mkdir(0o711)
-        self.sandbox = Sandbox(hidden=[self.root, self.private, Path.home()])
+        self.sandbox = Sandbox()
+        self.sandbox.prove()
         self.judge = Judge(self.build, self.sandbox, self.private, self.limits)
-        self.toolchain = Toolchain(self.root, self.build, self.private / "tree", Sandbox(lend=False), manifest.load(self.root),
+        self.toolchain = Toolchain(self.root, self.build, self.private / "tree", self.sandbox, manifest.load(self.root),
                                    self.options)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.folder.cleanup()
+        remove(self.folder)
 
     def exercise(self, exercise: manifest.Exercise, answer: Written | None, gated: bool = True, chosen_modes: Sequence[str] | None = None) -> Score:
         """Compiles and tests one exercise with an answer, or as it is handed out if there is none. `gated`: whether the gate reads the
@@ -113,7 +113,7 @@ class Grader:
     def clear(self) -> None:
         """Removes what was compiled of a submission: a class fills a disk."""
         for folder in (*self.private.glob("ch*-*"), *self.programs.iterdir()):
-            shutil.rmtree(folder)
+            remove(folder)
 
     def answers(self, answers: Mapping[str, Written], missing: Mapping[str, str], jobs: int) -> list[Score]:
         """The results of all exercises; `answers` and `missing` as submission.answers says."""

@@ -2,7 +2,6 @@
 build; only the folder of the sources is another. Libraries hold no exercise and are taken from that build as they are, and headers that all
 tests include are compiled once."""
 import shlex
-import shutil
 import subprocess
 import tempfile
 import threading
@@ -38,8 +37,14 @@ def without_dependencies(words: Sequence[str]) -> list[str]:
     return kept
 
 
+def beside_the_system(tool: str) -> list[Path]:
+    """The folder of a compiler that is not where systems have theirs."""
+    place = Path(tool).resolve()
+    return [] if place.is_relative_to("/usr") else [place.parents[1]]
+
+
 class Toolchain:
-    """Sources as students have them, with hidden tests, in the folder `tree`; `build` is the book's own build. `options`: for the
+    """Sources as students have them in the folder `tree`; `build` is the book's own build. `options`: for the
     compiler, beside those of the build."""
 
     def __init__(self, root: Path, build: Path, tree: Path, sandbox: Sandbox, exercises: Sequence[Exercise], options: Sequence[str] = ()) -> None:
@@ -49,8 +54,6 @@ class Toolchain:
         self.titles = {e.id: e.title for e in exercises}
         tree.mkdir()
         handout.write(root, tree)
-        if (root / "tests/exercises/hidden").is_dir():
-            shutil.copytree(root / "tests/exercises/hidden", tree / "tests/exercises/hidden")
         self.files = {e.id: e.file for e in exercises}
 
     def commands(self, target: str) -> list[list[str]]:
@@ -61,9 +64,11 @@ class Toolchain:
         return [shlex.split(line) for line in listed.stdout.splitlines()]
 
     def texts(self, exercise: Exercise, answer: Written | None, solved: Sequence[str] = ()) -> dict[str, str]:
-        """The files that change, by name: those of the exercise and of what it needs, which is solved."""
+        """The files that change, by name: those of the exercise and of what it needs, which is solved; and its own hidden tests."""
         needed = [exercise.id, *exercise.needs]
-        return {file: cut((self.root / file).read_text(encoding="utf-8"), file, self.titles, [*exercise.needs, *solved],
+        hidden = (self.root / "tests/exercises/hidden").glob(f"{exercise.id}.*")
+        texts = {str(file.relative_to(self.root)): file.read_text(encoding="utf-8") for file in hidden}
+        return texts | {file: cut((self.root / file).read_text(encoding="utf-8"), file, self.titles, [*exercise.needs, *solved],
                           {exercise.id: answer} if answer else None)
                 for file in {self.files[id] for id in needed}}
 
@@ -81,12 +86,15 @@ class Toolchain:
                 own = folder / f"{len(made)}.o"
                 made[words[words.index("-o") + 1]] = str(own)
                 command = self.compile_command(words, folder, own)
+                readable = [self.tree]
                 if header:
-                    command += ["-include", str(self.compiled(header, words))]
-                done = self.sandbox.run(command, folder, limits)
+                    ready = self.compiled(header, words)
+                    command += ["-include", str(ready)]
+                    readable.append(ready.parent)
+                done = self.sandbox.run(command, folder, limits, visible=[*readable, *beside_the_system(words[0])])
                 if done.code != 0:
                     return Program(log=self.readable(done, folder))
-        done = self.sandbox.run(self.link_command(link, made, folder / target), folder, limits)
+        done = self.sandbox.run(self.link_command(link, made, folder / target), folder, limits, visible=[self.build])
         return Program(path=folder / target) if done.code == 0 else Program(log=self.readable(done, folder))
 
     def compile_command(self, words: Sequence[str], folder: Path, target: Path) -> list[str]:
@@ -95,6 +103,9 @@ class Toolchain:
         words = [word if word == book else word.replace(f"{self.root}/", f"{self.tree}/") for word in words
                  if not word.endswith("/ptxas_gate")]
         words[words.index("-o") + 1] = str(target)
+        source = words.index("-c") + 1
+        own = Path(words[source].replace(f"{self.tree}/", f"{folder / 'sources'}/"))
+        words[source] = str(own if own.is_file() else words[source])
         words[words.index(book):words.index(book) + 1] = [f"-I{folder / 'sources'}", f"-I{self.tree}"]
         quiet = ["-w"] if words[0].endswith("nvcc") else ["-w", "-fno-diagnostics-show-caret"]
         return [*without_dependencies(words), *self.options, *quiet]
@@ -108,9 +119,11 @@ class Toolchain:
                 folder = Path(tempfile.mkdtemp(dir=self.tree.parent))
                 (folder / "header.h").write_text(f'#include "{header}"\n', encoding="utf-8")
                 words = [*words[:source], "-x", "c++-header", "-c", str(folder / "header.h")]
-                done = self.sandbox.run(self.compile_command(words, folder, folder / "header.h.gch"), folder, COMPILE)
+                done = self.sandbox.run(self.compile_command(words, folder, folder / "header.h.gch"), folder, COMPILE,
+                                        visible=[self.tree, *beside_the_system(words[0])])
                 if done.code != 0:
                     raise Fault(f"{header} does not compile:\n{done.output}")
+                folder.chmod(0o755)  # it was lent to one user, and others include it
                 self.headers[key] = folder / "header.h"
             return self.headers[key]
 
