@@ -74,6 +74,11 @@ def printable(text: str) -> str:
     return "".join(c for c in text if c in "\n\t" or c.isprintable())
 
 
+def one_line(name: str) -> str:
+    """A name that somebody else gave, as it can be shown."""
+    return " ".join(printable(name).split())
+
+
 def succeeds(*command: str) -> bool:
     try:
         return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0

@@ -17,8 +17,8 @@ sys.path.insert(0, str(COURSE.parent))
 
 from course import gate, grade, gtest, judge, manifest, package, proof, report, speed, submission, toolchain
 from course.attempt import Attempt
-from course.regions import Fault
-from course.sandbox import Limits, Sandbox, own_folder, printable
+from course.regions import Broken, Fault
+from course.sandbox import Limits, Sandbox, own_folder, printable, remove
 from course.score import Score, Timing, earned, possible
 
 
@@ -313,6 +313,56 @@ class Submission(unittest.TestCase):
         (self.folder / "a.cuh").unlink()
         self.write("a.cuh", self.TEXT + " " * submission.LARGEST)
         self.assertIn("was not handed in", self.answers()[1]["ch01-a"])
+
+
+    def test_folders_in_each_other_and_names_that_are_no_text(self):
+        self.write("a.cuh")
+        deep = self.folder
+        for _ in range(1500):  # deeper than Python's own functions go
+            deep = deep / "d"
+            deep.mkdir()
+        self.addCleanup(remove, self.folder)
+        for name in (b"\xff\xfe.cuh", b"\x1b[2J.cuh", b"two\nlines.cuh"):
+            with open(os.path.join(os.fsencode(self.folder), name), "w") as file:
+                file.write(self.TEXT.replace("ch01-a", "ch01-b"))
+        found, missing = submission.answers(self.folder, [exercise(), exercise(id="ch01-b")])
+        self.assertEqual(found["ch01-a"].lines, ["mine"])
+        self.assertIn("was not handed in", missing["ch01-b"])
+
+    def test_what_is_read_has_an_end(self):
+        for i in range(40):
+            self.write(f"{i}.cuh", "\n" * submission.LARGEST)
+        with self.assertRaisesRegex(Fault, "more than 8 MB of sources"):
+            self.answers()
+
+
+class AClass(unittest.TestCase):
+    """Whatever one hands in, those after it are graded."""
+
+    def grade(self, error):
+        grader = mock.Mock(exercises=[exercise()], seed=5, sandbox=mock.Mock(missing=[]))
+        with mock.patch("course.grade.grade", side_effect=error), mock.patch("traceback.print_exc"):
+            return grade.grade_or_say_why(grader, "/s/ada", "ada", 1)
+
+    def test_a_submission_costs_its_own_points_only(self):
+        for error, why in ((Fault("ada is no folder"), "ada is no folder"), (RecursionError(), "the grader failed on it (RecursionError)"),
+                           (UnicodeEncodeError("utf-8", "\udcff", 0, 1, "no"), "UnicodeEncodeError")):
+            graded = self.grade(error)
+            self.assertEqual((graded.points, graded.most), (0, 10))
+            self.assertIn(why, graded.results[0].trouble)
+        with self.assertRaises(Broken):
+            self.grade(Broken("no build"))
+
+    def test_a_name_cannot_rewrite_the_screen_or_another_s_line(self):
+        names = grade.titles(["/s/\x1b[2Jada", "/s/bob\nada: 100 of 100 points", "/s/\udcffada", "/s/ada", "/s/\u202eada"])
+        self.assertEqual(names, ["[2Jada", "bob ada: 100 of 100 points", "ada", "ada-3", "ada-4"])
+
+    def test_a_message_cannot_rewrite_the_screen(self):
+        one = result("A.Worked")
+        one.verdicts["A.One"].message = "\x1b[2Jwrong\u202e"
+        for text in (report.text(graded(one)), report.markdown(graded(one)), json.dumps(report.gradescope(graded(one)), ensure_ascii=False)):
+            self.assertIn("[2Jwrong", text)
+            self.assertFalse([c for c in text if not c.isprintable() and c != "\n"])
 
 
 class Points(unittest.TestCase):
