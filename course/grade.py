@@ -61,8 +61,9 @@ class Grader:
         top = self.folder
         top.chmod(0o711)
         self.private, self.programs = top / "private", top / "programs"
-        self.private.mkdir(0o711)  # where there are no mounts, the compiler has to get to what it compiles
-        self.programs.mkdir(0o711)
+        for folder in (self.private, self.programs):  # where there are no mounts, the compiler has to get to what it compiles
+            folder.mkdir()
+            folder.chmod(0o711)
         self.sandbox = Sandbox()
         self.sandbox.prove()
         self.judge = Judge(self.build, self.sandbox, self.private, self.limits)

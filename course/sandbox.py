@@ -208,7 +208,8 @@ class Sandbox:
                 os.chown(folder, user, user)
             try:
                 process = subprocess.Popen(self.command(command, folder, user, limits, world, visible), cwd=folder, env=variables,
-                                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+                                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+                                           umask=0o022)
             except OSError as error:
                 return Outcome(127, f"{error.filename}: {error.strerror}", 0)
             with process:
@@ -226,13 +227,17 @@ def command_lines() -> Iterator[bytes]:
 
 
 def end_processes_of(user: int) -> None:
-    """Ends all that a lent user still runs."""
-    for process in Path("/proc").glob("[0-9]*"):
-        if owner(process) == user:
+    """Ends all that a lent user still runs, and what that starts meanwhile."""
+    for _ in range(500):
+        left = [process for process in Path("/proc").glob("[0-9]*") if owner(process) == user and pages_of(process)]  # no zombies
+        if not left:
+            return
+        for process in left:
             try:
                 os.kill(int(process.name), signal.SIGKILL)
             except ProcessLookupError:
                 pass
+        time.sleep(0.01)
 
 
 def pages_of(process: Path) -> int:

@@ -2,6 +2,7 @@
 build; only the folder of the sources is another. Libraries hold no exercise and are taken from that build as they are, and headers that all
 tests include are compiled once."""
 import shlex
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -37,6 +38,11 @@ def without_dependencies(words: Sequence[str]) -> list[str]:
     return kept
 
 
+def readable_by_all(folder: Path) -> None:
+    """Programs run as other users, and the book may be its owner's alone."""
+    subprocess.run(["chmod", "-R", "a+rX", "--", folder], check=True)
+
+
 def beside_the_system(tool: str) -> list[Path]:
     """The folder of a compiler that is not where systems have theirs."""
     place = Path(tool).resolve()
@@ -52,8 +58,11 @@ class Toolchain:
         self.headers: dict[tuple[str, ...], Path] = {}
         self.lock = threading.Lock()
         self.titles = {e.id: e.title for e in exercises}
+        self.libraries = tree.with_name("libraries")
         tree.mkdir()
+        self.libraries.mkdir()
         handout.write(root, tree)
+        readable_by_all(tree)
         self.files = {e.id: e.file for e in exercises}
 
     def commands(self, target: str) -> list[list[str]]:
@@ -79,6 +88,7 @@ class Toolchain:
         for name, text in texts.items():
             (folder / "sources" / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / "sources" / name).write_text(text, encoding="utf-8")
+        readable_by_all(folder / "sources")
         *commands, link = self.commands(target)
         made: dict[str, str] = {}  # objects of the build, and those that stand in for them
         for words in commands:
@@ -94,7 +104,7 @@ class Toolchain:
                 done = self.sandbox.run(command, folder, limits, visible=[*readable, *beside_the_system(words[0])])
                 if done.code != 0:
                     return Program(log=self.readable(done, folder))
-        done = self.sandbox.run(self.link_command(link, made, folder / target), folder, limits, visible=[self.build])
+        done = self.sandbox.run(self.link_command(link, made, folder / target), folder, limits, visible=[self.libraries])
         return Program(path=folder / target) if done.code == 0 else Program(log=self.readable(done, folder))
 
     def compile_command(self, words: Sequence[str], folder: Path, target: Path) -> list[str]:
@@ -118,12 +128,12 @@ class Toolchain:
             if key not in self.headers:
                 folder = Path(tempfile.mkdtemp(dir=self.tree.parent))
                 (folder / "header.h").write_text(f'#include "{header}"\n', encoding="utf-8")
+                readable_by_all(folder)
                 words = [*words[:source], "-x", "c++-header", "-c", str(folder / "header.h")]
                 done = self.sandbox.run(self.compile_command(words, folder, folder / "header.h.gch"), folder, COMPILE,
                                         visible=[self.tree, *beside_the_system(words[0])])
                 if done.code != 0:
                     raise Fault(f"{header} does not compile:\n{done.output}")
-                folder.chmod(0o755)  # it was lent to one user, and others include it
                 self.headers[key] = folder / "header.h"
             return self.headers[key]
 
@@ -134,7 +144,17 @@ class Toolchain:
         from_libraries = [own for own in made.values() if own not in words]
         output = words.index("-o") + 1
         words[output:output + 1] = [str(target), *from_libraries]
-        return [str(self.build / word) if not word.startswith(("/", "-")) and (self.build / word).exists() else word for word in words]
+        return [self.copied(word) if not word.startswith(("/", "-")) and (self.build / word).is_file() else word for word in words]
+
+    def copied(self, name: str) -> str:
+        """A library of the build, which is the book's alone, where every user may read it."""
+        copy = self.libraries / name
+        with self.lock:
+            if not copy.exists():
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(self.build / name, copy)
+                readable_by_all(self.libraries)
+        return str(copy)
 
     def knows(self, target: str) -> bool:
         """Whether the build has such a target."""
