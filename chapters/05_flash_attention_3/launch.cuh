@@ -63,11 +63,6 @@ inline TileOrder order_of(const Shape& shape, int rows, bool causal) {
           causal};
 }
 
-inline int multiprocessors() {
-  static const int count = device::info().multiprocessors;
-  return count;
-}
-
 /// Step 1.
 template <typename T, int kHeadDim>
 void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
@@ -103,8 +98,9 @@ void run_persistent(const Shape& shape, const Tensors& t, device::Stream stream)
   auto* counter = static_cast<int*>(t.workspace);
   if constexpr (Config::kSchedule == Schedule::first_come)
     device::launch(clear_counter, dim3(1), dim3(1), 0, stream, counter);
-  const int blocks =
-      Config::kSchedule == Schedule::one_tile ? order.tiles : std::min(order.tiles, multiprocessors());
+  const int blocks = Config::kSchedule == Schedule::one_tile
+                         ? order.tiles
+                         : std::min(order.tiles, device::multiprocessors());
   device::launch(persistent<T, Config>, dim3(blocks), dim3(Config::kThreads),
                  sizeof(PersistentShared<T, Config>), stream, query_map(shape, t.q, kRowsOfWarpgroup),
                  key_map(shape, t.k, Config::kKeys), key_map(shape, t.v, Config::kKeys),

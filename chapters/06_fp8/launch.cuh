@@ -67,11 +67,6 @@ inline TileOrder order_of(const Shape& shape, int rows, bool longest_first) {
           kv_heads * (shape.heads / shape.kv_heads), longest_first};
 }
 
-inline int multiprocessors() {
-  static const int count = device::info().multiprocessors;
-  return count;
-}
-
 /// Sets the counter to 0, before the kernel that counts. One thread.
 static __global__ void clear_counter(int* counter) { *counter = 0; }
 
@@ -84,8 +79,9 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   auto* counter = static_cast<int*>(t.workspace);
   if constexpr (Config::kSchedule == Schedule::first_come)
     device::launch(clear_counter, dim3(1), dim3(1), 0, stream, counter);
-  const int blocks =
-      Config::kSchedule == Schedule::one_tile ? order.tiles : std::min(order.tiles, multiprocessors());
+  const int blocks = Config::kSchedule == Schedule::one_tile
+                         ? order.tiles
+                         : std::min(order.tiles, device::multiprocessors());
   device::launch(attend<Config>, dim3(blocks), dim3(Config::kThreads), sizeof(Shared<Config>), stream,
                  input_map(shape, t.q, heads, shape.seqlen_q, kRowsOfWarpgroup),
                  input_map(shape, t.k, kv_heads, shape.seqlen_k, Config::kKeys),

@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "common/attention/bounds.h"
 #include "common/attention/pages.h"
 #include "common/attention/parallel.h"
 #include "common/attention/random.h"
@@ -18,7 +19,6 @@ namespace flashbook {
 namespace {
 
 constexpr int kBlockRows = 16;  // rows of one head that share a pass over K and V
-constexpr int kBoundRows = 64;  // rows whose plain errors are taken together
 constexpr int kTileKeys = 64;  // keys at a time: of 256 dimensions in FP64 they fill 128 KB of a core's cache
 constexpr int kLanes = 64;     // divides head_dim; innermost loops of constant length vectorise
 
@@ -150,11 +150,11 @@ class RowBlock {
   const int64_t head_ = rows_[0] / shape_.seqlen_q;  // counted through the batch, and so is the key head
   std::vector<unsigned char> hidden_;  // [rows, keys_]: 1 where a row does not see a key. Empty: it sees the
                                        // first visible_keys
-  int64_t keys_;             // that the block sees
-  int64_t stride_;           // keys, rounded up to whole tiles
-  int64_t first_key_;        // row of K and V
-  std::vector<Sum> scores_;  // [rows, stride]: S, then P
-  std::vector<Sum> tile_;    // keys [head_dim, kTileKeys], later values [kTileKeys, head_dim]
+  int64_t keys_;                       // that the block sees
+  int64_t stride_;                     // keys, rounded up to whole tiles
+  int64_t first_key_;                  // row of K and V
+  std::vector<Sum> scores_;            // [rows, stride]: S, then P
+  std::vector<Sum> tile_;              // keys [head_dim, kTileKeys], later values [kTileKeys, head_dim]
 };
 
 /// Attention without a fused kernel: S and P go through memory in the inputs' type, and O is rounded.
@@ -172,45 +172,6 @@ RowBlock<float> plain_attention(const Shape& shape, const Inputs& inputs, RowSpa
   }
   round_to(output_type(shape.dtype), plain.o);
   return plain;
-}
-
-/// What a good kernel may err even where plain attention is exact by chance, as a part of the row's largest
-/// |O|.
-double floor_for(DType output) {
-  if (output == DType::f32) return 0x1p-18;        // its sums come out differently in every order
-  return output == DType::f16 ? 0x1p-10 : 0x1p-7;  // P and O, each rounded by half a unit in the last place
-}
-
-/// The largest error of a row. Passes over NaN, and over the log-sum-exp of a row that sees no key: an
-/// overflow of plain attention widens no bound.
-double largest_error(std::span<const double> exact, std::span<const float> plain) {
-  double largest = 0;
-  for (std::size_t i = 0; i < exact.size(); ++i)
-    if (std::isfinite(exact[i])) largest = std::max(largest, std::abs(exact[i] - plain[i]));
-  return largest;
-}
-
-double largest_value(std::span<const double> values) {
-  double largest = 0;
-  for (double value : values) largest = std::max(largest, std::abs(value));
-  return largest;
-}
-
-/// Bounds of rows from the errors of plain attention there, as the header says. `scale` is what errors are
-/// parts of, by row.
-std::vector<double> bounds_of(std::span<const double> errors, std::span<const double> scale,
-                              std::span<const double> floor) {
-  std::vector<double> bounds(errors.size());
-  for (std::size_t begin = 0; begin < errors.size();) {
-    // What is left beyond the last 64 rows is too few to be a block.
-    const std::size_t end = errors.size() - begin < 2 * kBoundRows ? errors.size() : begin + kBoundRows;
-    double relative = 0;
-    for (std::size_t i = begin; i < end; ++i)
-      if (scale[i] > 0) relative = std::max(relative, errors[i] / scale[i]);
-    for (std::size_t i = begin; i < end; ++i) bounds[i] = 2 * relative * scale[i] + floor[i];
-    begin = end;
-  }
-  return bounds;
 }
 
 /// Cuts ascending rows into runs that belong to one head and are short.
