@@ -22,7 +22,8 @@ enum class InputKind {
 
 /// Inputs of `shape`, rounded to shape.dtype, as round_inputs does. The same seed gives the same values on
 /// every machine and with any number of threads; `seed` and the element's index determine a value. What is
-/// too large for a type becomes its largest value.
+/// too large for a type becomes its largest value. Paged keys and values are those without pages, each row in
+/// its page, and NaN in every row that no sequence uses.
 Inputs make_inputs(const Shape& shape, InputKind kind, uint64_t seed);
 
 }  // namespace flashbook

@@ -55,15 +55,13 @@ class RowBlock {
  private:
   int query(std::size_t r) const { return int(rows_[r] % shape_.seqlen_q); }
   int batch() const { return int(head_ / shape_.heads); }
-  int64_t visible_keys(std::size_t r) const {
-    return hidden_.empty() ? shape_.visible_keys(query(r)) : keys_;
-  }
-  bool is_hidden(std::size_t r, int64_t key) const { return !hidden_.empty() && hidden_[r * keys_ + key]; }
+  int64_t visible_keys(std::size_t r) const { return dense_ ? shape_.visible_keys(query(r)) : keys_; }
+  bool is_hidden(std::size_t r, int64_t key) const { return !dense_ && hidden_[r * keys_ + key]; }
 
   /// Finds out which keys the rows see.
   void look() {
     const std::size_t last = rows_.size() - 1;
-    if (shape_.visibility.is_full() || shape_.causal()) {
+    if (dense_) {
       keys_ = visible_keys(last);  // the last row sees as many keys as any
       return;
     }
@@ -105,13 +103,18 @@ class RowBlock {
     constexpr Sum kNothing = -std::numeric_limits<Sum>::infinity();
     const int64_t own = own_key(shape_, batch(), query(r));
     Sum row_max = kNothing;
+    bool sees_any = false;
     for (std::size_t j = 0; j < s.size(); ++j) {
-      s[j] = is_hidden(r, j) ? kNothing
-                             : store_score(apply(shape_.score, Sum(shape_.scale) * s[j], own - int64_t(j)));
+      if (is_hidden(r, j)) {
+        s[j] = kNothing;
+        continue;
+      }
+      sees_any = true;
+      s[j] = store_score(apply(shape_.score, Sum(shape_.scale) * s[j], own - int64_t(j)));
       row_max = std::max(row_max, s[j]);
     }
     lse[r] = row_max;
-    if (row_max == kNothing) {
+    if (!sees_any) {
       std::ranges::fill(s, Sum(0));
       return;
     }
@@ -148,8 +151,8 @@ class RowBlock {
   const RowSpan rows_;
   const int64_t dims_;
   const int64_t head_ = rows_[0] / shape_.seqlen_q;  // counted through the batch, and so is the key head
-  std::vector<unsigned char> hidden_;  // [rows, keys_]: 1 where a row does not see a key. Empty: it sees the
-                                       // first visible_keys
+  const bool dense_ = shape_.visibility.is_full() || shape_.causal();  // a row sees the first visible_keys
+  std::vector<unsigned char> hidden_;  // [rows, keys_], else: 1 where a row does not see a key
   int64_t keys_;                       // that the block sees
   int64_t stride_;                     // keys, rounded up to whole tiles
   int64_t first_key_;                  // row of K and V
