@@ -15,7 +15,7 @@ constexpr Step kSteps[] = {
      "Products of e4m3 tiles, V transposed byte by byte by the producer, keys permuted so that P needs no "
      "shuffle."},
     {"transposition overlapped",
-     "V turned by ldmatrix, byte permutations and stmatrix, chapter 5's overlap, and an offset that uses "
+     "V transposed by ldmatrix, byte permutations and stmatrix, chapter 5's overlap, and an offset that uses "
      "e4m3's "
      "range for P."},
     {"block scales", "A scale for each tile of Q, K and V, the values' as a bias of the scores."},

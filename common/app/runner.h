@@ -21,8 +21,4 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
 /// a chapter that takes that. Else the shape as it is.
 Shape as_taken_by(const Chapter& chapter, const Shape& shape);
 
-/// One untimed run of `step` from host memory to host memory, outputs and workspace poisoned before. For the
-/// checks and for tests.
-Outputs run_once(const Chapter& chapter, const Shape& shape, const Inputs& inputs, int step);
-
 }  // namespace flashbook

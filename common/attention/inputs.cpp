@@ -114,6 +114,31 @@ Inputs make_one_hot(const Shape& shape, uint64_t seed) {
   return inputs;
 }
 
+/// Rows of Q are N(0, 1) and a pattern of signs, in turn added and subtracted; of K it is added from -1 times
+/// to 1 times its size, growing along the keys.
+Inputs make_drifting(const Shape& shape, uint64_t seed) {
+  constexpr double kRise = 20;  // of the scores that rise, from the first key to the last
+  const uint64_t pattern = random_bits(seed, 3);
+  const double size = std::sqrt(kRise / 2 / std::sqrt(double(shape.head_dim)));
+  const auto tensor = [&](int number, int64_t elements, int64_t rows_of_kv_head, auto size_of_row) {
+    return make_tensor(
+        shape.dtype, elements, [=, &shape, tensor_seed = random_bits(seed, number)](int64_t i) {
+          const int64_t row = i / shape.head_dim, kv_head = row / rows_of_kv_head;
+          const float sign = random_sign(pattern, kv_head * shape.head_dim + i % shape.head_dim);
+          return normal(tensor_seed, i) + sign * float(size_of_row(row));
+        });
+  };
+  Inputs inputs;
+  inputs.q = tensor(0, shape.q_elements(), int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q,
+                    [=](int64_t row) { return row % 2 == 0 ? size : -size; });
+  inputs.k = tensor(1, shape.k_elements(), shape.seqlen_k, [=, &shape](int64_t row) {
+    const double last = std::max(1, shape.seqlen_k - 1);
+    return size * (2 * double(row % shape.seqlen_k) / last - 1);
+  });
+  inputs.v = tensor(2, shape.k_elements(), shape.seqlen_k, [](int64_t) { return 0; });
+  return inputs;
+}
+
 Inputs make_unscaled(const Shape& shape, InputKind kind, uint64_t seed) {
   switch (kind) {
     case InputKind::normal:
@@ -126,6 +151,8 @@ Inputs make_unscaled(const Shape& shape, InputKind kind, uint64_t seed) {
       return make_large_scores(shape, seed);
     case InputKind::one_hot:
       return make_one_hot(shape, seed);
+    case InputKind::drifting:
+      return make_drifting(shape, seed);
     case InputKind::all_equal:
       return make_alike(shape, seed, [](uint64_t tensor_seed, int64_t) { return normal(tensor_seed, 0); });
   }

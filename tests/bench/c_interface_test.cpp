@@ -5,7 +5,7 @@
 
 #include "bench/chapters.h"
 #include "bench/flashbook.h"
-#include "common/app/runner.h"
+#include "common/app/call.h"
 #include "common/attention/inputs.h"
 #include "tests/require_gpu.h"
 
@@ -125,26 +125,18 @@ TEST_F(CInterfaceOnMachine, ComputesWhatTheChapterDoes) {
                        .dtype = DType::f32,
                        .scale = 0.125f};
   const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
-  const auto on_device = [](std::size_t bytes, std::span<const float> values = {}) {
-    device::Buffer buffer(device::Place::device, bytes);
-    if (!values.empty()) buffer.upload(std::as_bytes(values));
-    return buffer;
-  };
-  const auto q = on_device(inputs.q.size() * 4, inputs.q), k = on_device(inputs.k.size() * 4, inputs.k),
-             v = on_device(inputs.v.size() * 4, inputs.v);
+  const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::device);
   for (int step = 1; step <= int(all_chapters()[0]->steps.size()); ++step) {
-    const auto o = on_device(shape.q_elements() * 4), lse = on_device(shape.q_rows() * 4),
-               workspace = on_device(flashbook_workspace_bytes(1, step, &given));
-    const FlashbookTensors tensors = {
-        q.data(), k.data(), v.data(), o.data(), static_cast<float*>(lse.data()), workspace.data()};
-    ASSERT_EQ(flashbook_attention(1, step, &given, &tensors, nullptr), FLASHBOOK_OK)
-        << flashbook_last_error();
-    const Outputs want = run_once(*all_chapters()[0], shape, inputs, step);
-    std::vector<float> got(shape.q_elements()), got_lse(shape.q_rows());
-    o.download(std::as_writable_bytes(std::span(got)));
-    lse.download(std::as_writable_bytes(std::span(got_lse)));
-    EXPECT_EQ(got, want.o) << "step " << step;
-    EXPECT_EQ(got_lse, want.lse) << "step " << step;
+    const Call call(Operation::forward, shape, uploaded, flashbook_workspace_bytes(1, step, &given),
+                    [&](const Tensors& t) {
+                      const FlashbookTensors tensors = {t.q, t.k, t.v, t.o, t.lse, t.workspace};
+                      ASSERT_EQ(flashbook_attention(1, step, &given, &tensors, nullptr), FLASHBOOK_OK)
+                          << flashbook_last_error();
+                    });
+    call.run();
+    const Outputs got = call.download(), want = run_once(*all_chapters()[0], shape, inputs, step);
+    EXPECT_EQ(got.o, want.o) << "step " << step;
+    EXPECT_EQ(got.lse, want.lse) << "step " << step;
   }
 }
 

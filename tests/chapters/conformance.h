@@ -10,6 +10,7 @@
 #include <numeric>
 #include <random>
 
+#include "common/app/call.h"
 #include "common/app/runner.h"
 #include "common/attention/inputs.h"
 #include "tests/require_gpu.h"
@@ -76,30 +77,13 @@ inline void expect_same_bits(DType dtype) {
                         .scale = default_scale(head_dim)};
       SCOPED_TRACE(describe(shape));
       const Inputs inputs = make_inputs(shape, InputKind::normal, 5);
-      const auto upload = [&](const std::vector<float>& values) {
-        const std::vector<std::byte> bytes = encode(shape.dtype, values);
-        device::Buffer buffer(device::Place::device, bytes.size());
-        buffer.upload(bytes);
-        return buffer;
-      };
-      const device::Buffer q = upload(inputs.q), k = upload(inputs.k), v = upload(inputs.v);
-      device::Buffer o(device::Place::device, shape.q_elements() * size_of(output_type(dtype)));
-      device::Buffer lse(device::Place::device, shape.q_rows() * sizeof(float));
-      device::Buffer workspace(device::Place::device, chapter_under_test.workspace_bytes(shape, step));
-      std::vector<std::byte> first, now(o.bytes() + lse.bytes());
+      const UploadedInputs uploaded(chapter_under_test.operation, shape, inputs, chapter_under_test.runs_on);
+      Call call(chapter_under_test, shape, uploaded, step);
+      std::vector<std::byte> first;
       for (int launch = 0; launch < launches; ++launch) {
-        o.poison();
-        lse.poison();
-        chapter_under_test.attention(shape,
-                                     {.q = q.data(),
-                                      .k = k.data(),
-                                      .v = v.data(),
-                                      .o = o.data(),
-                                      .lse = static_cast<float*>(lse.data()),
-                                      .workspace = workspace.data()},
-                                     nullptr, step);
-        o.download(std::span(now).first(o.bytes()));
-        lse.download(std::span(now).subspan(o.bytes()));
+        call.poison();
+        call.run();
+        std::vector<std::byte> now = call.download_bytes();
         if (launch == 0) first = now;
         ASSERT_TRUE(now == first) << "launch " << launch + 1;
       }
