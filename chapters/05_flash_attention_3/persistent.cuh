@@ -153,6 +153,7 @@ struct Consumer {
     take();
     Config::record(Moment::turn, tile);
     wgmma_pin(output);
+    wgmma_pin(p);
     wgmma_fence();
     issue_scores<T, kHeadDim, kKeys>(scores, q, wgmma_advance(keys, k_state.stage * kTileBytes));
     wait_full(shared.pipeline, v_state);
@@ -176,6 +177,7 @@ struct Consumer {
 
     wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
     wgmma_pin(output);
+    wgmma_pin(p);
     Config::record(Moment::values, tile);
     release(shared.pipeline, v_state);
     round_probabilities<T>(p, scores);
@@ -188,11 +190,13 @@ struct Consumer {
     wait_full(shared.pipeline, state);
     take();
     wgmma_pin(output);
+    wgmma_pin(p);
     wgmma_fence();
     issue_values<T, kHeadDim, kKeys>(output, p, wgmma_advance(values, state.stage * kTileBytes));
     pass();
     wgmma_wait<0>();
     wgmma_pin(output);
+    wgmma_pin(p);
     release(shared.pipeline, state);
     state.advance();
   }

@@ -91,10 +91,12 @@ __global__ void __launch_bounds__(kWarpgroup)
     rescale_rows(output, correction);
 
     wgmma_pin(output);
+    wgmma_pin(p);
     wgmma_fence();  // P and O were just written by ordinary instructions
     issue_values<T, kHeadDim, kKeys>(output, p, v);
     wgmma_wait<0>();  // O is complete up to this tile
     wgmma_pin(output);
+    wgmma_pin(p);
     __syncthreads();  // all warps have read K and V: thread 0 may have them overwritten
   }
 

@@ -148,6 +148,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     if constexpr (Config::kPingpong) take_turn<kConsumers>(consumer);
     Config::record(Moment::turn, tile);
     wgmma_pin(output);
+    wgmma_pin(p);
     wgmma_fence();
     if constexpr (Config::kOverlap) {
       issue_scores<T, kHeadDim, kKeys>(scores, q, k);
@@ -166,6 +167,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     if constexpr (!Config::kOverlap) {
       wgmma_wait<0>();  // both products are done
       wgmma_pin(output);
+      wgmma_pin(p);
       release(pipeline, v_state);
     } else {
       wgmma_wait<1>();  // the scores are done; the values still run
@@ -179,6 +181,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     if constexpr (Config::kOverlap) {
       wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
       wgmma_pin(output);
+      wgmma_pin(p);
       Config::record(Moment::values, tile);
       release(pipeline, v_state);
     }
@@ -191,11 +194,13 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   wait_full(pipeline, state);
   if constexpr (Config::kPingpong) take_turn<kConsumers>(consumer);
   wgmma_pin(output);
+  wgmma_pin(p);
   wgmma_fence();
   issue_values<T, kHeadDim, kKeys>(output, p, wgmma_advance(values, state.stage * kTileBytes));
   if constexpr (Config::kPingpong) pass_turn<kConsumers>(consumer);
   wgmma_wait<0>();
   wgmma_pin(output);
+  wgmma_pin(p);
 
   finish_rows(output, rows, problem, lse, head, query);
   store_from_registers<T, kHeadDim>(output, problem, o, head, query);

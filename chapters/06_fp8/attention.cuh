@@ -47,10 +47,10 @@ struct Consumer {
         query(query),
         keys(shared.keys.tile[0].descriptor()),
         values(shared.transposed.tile[0].descriptor()),
-        factor(problem.scale_log2 *
-               problem.q_scale.at(problem.q_by_kv_head ? scale_head : problem.number(head),
-                                  first_query / kRowsOfWarpgroup) *
-               (Config::kBlockScales ? 1.0f : problem.k_scale.at(scale_head, 0))) {}
+        factor(not_zero(problem.scale_log2 *
+                        problem.q_scale.at(problem.q_by_kv_head ? scale_head : problem.number(head),
+                                           min(first_query, problem.seqlen_q - 1) / kRowsOfWarpgroup) *
+                        (Config::kBlockScales ? 1.0f : problem.k_scale.at(scale_head, 0)))) {}
 
   __device__ __forceinline__ void take() {
     if constexpr (Config::kPingpong) take_turn<Config::kConsumers>(number);
@@ -65,7 +65,7 @@ struct Consumer {
     static_assert(!Config::kBlockScales || 128 % kKeys == 0, "a tile of keys has one scale");
     const int block = tile * kKeys / 128;
     const float v_scale = problem.v_scale.at(scale_head, block);
-    return {factor * problem.k_scale.at(scale_head, block), __log2f(v_scale), 1 / v_scale};
+    return {not_zero(factor * problem.k_scale.at(scale_head, block)), __log2f(v_scale), 1 / v_scale};
   }
 
   /// Waits for the queries. If they go to registers, the next ones may come at once.
@@ -89,6 +89,12 @@ struct Consumer {
   __device__ __forceinline__ void issue_next_values() {
     issue_values<kHeadDim, kKeys>(output, p,
                                   wgmma_advance(values, value.stage * sizeof(shared.transposed.tile[0])));
+  }
+
+  /// The scores are there, and their queries may be overwritten.
+  __device__ __forceinline__ void pin_scores() {
+    wgmma_pin(scores);
+    if constexpr (Config::kQueriesInRegisters) wgmma_pin(q);
   }
 
   /// The scores at `key` have been read from shared memory.
@@ -121,7 +127,7 @@ struct Consumer {
     wgmma_fence();
     issue_next_scores();
     wgmma_wait<0>();
-    wgmma_pin(scores);
+    pin_scores();
     scores_done(tile);
     if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
     begin_rows();
@@ -137,6 +143,7 @@ struct Consumer {
     wait_full(shared.keys, key);
     take();
     wgmma_pin(output);
+    wgmma_pin(p);
     wgmma_fence();
     issue_next_scores();
     wait_full(shared.transposed, value);
@@ -147,11 +154,12 @@ struct Consumer {
     if constexpr (!Config::kOverlap) {
       wgmma_wait<0>();  // both are done
       wgmma_pin(output);
+      wgmma_pin(p);
       values_done();
     } else {
       wgmma_wait<1>();  // the scores are done; the values still run
     }
-    wgmma_pin(scores);
+    pin_scores();
     scores_done(tile);
     if constexpr (kMasked) {
       if (Config::kSplitLoops || needs_mask(problem, first_query, tile * kKeys, kKeys))
@@ -162,6 +170,7 @@ struct Consumer {
     if constexpr (Config::kOverlap) {
       wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
       wgmma_pin(output);
+      wgmma_pin(p);
       values_done();
     }
     round_probabilities(p, scores);
@@ -173,11 +182,13 @@ struct Consumer {
     wait_full(shared.transposed, value);
     take();
     wgmma_pin(output);
+    wgmma_pin(p);
     wgmma_fence();
     issue_next_values();
     pass();
     wgmma_wait<0>();
     wgmma_pin(output);
+    wgmma_pin(p);
     values_done();
   }
 
@@ -192,7 +203,7 @@ struct Consumer {
     wgmma_fence();
     issue_next_scores();
     wgmma_wait<0>();
-    wgmma_pin(scores);
+    pin_scores();
     scores_done(tile);
     if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
     float correction[2], sums[kHeadDim / 2] = {};
@@ -201,11 +212,13 @@ struct Consumer {
     rescale_rows(output, correction);
     wait_full(shared.transposed, value);
     wgmma_pin(sums);
+    wgmma_pin(p);
     wgmma_fence();
     issue_values<kHeadDim, kKeys>(sums, p,
                                   wgmma_advance(values, value.stage * sizeof(shared.transposed.tile[0])));
     wgmma_wait<0>();
     wgmma_pin(sums);
+    wgmma_pin(p);
     values_done();
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; ++i) output[i] += sums[i];

@@ -20,13 +20,17 @@
 //| **The scale of V as a bias.** With block scales, V's scale changes from tile to tile, and the sums of several tiles are
 //| not of one unit. Rescaling the output for each tile would undo lazy rescaling. Instead the scale s goes into P: 2^x * s is
 //| 2^(x + log2 s), so log2 s is added to the tile's scores, where it is one addition a tile. The maximum sees it too, and no
-//| P overflows; only the row sum must be rid of it, one multiplication a tile.
+//| P overflows; only the row sum must be rid of it, one multiplication a tile. A tile of zeros has the least scale there is, so
+//| that it never sets the maximum: with the scale 1 it would take seven powers of two from the P of its neighbours.
 #pragma once
 #include "chapters/06_fp8/problem.cuh"
 #include "common/hopper/rows.h"
 #include "common/ptx/math.h"
 
 namespace flashbook::fp8 {
+
+/// The product of two small scales may be 0, and 0 times the -inf of a masked key is no number.
+__device__ __forceinline__ float not_zero(float factor) { return fmaxf(factor, 0x1p-126f); }
 
 /// What the scales of a tile of keys do to its scores.
 struct TileScale {
