@@ -61,6 +61,10 @@ def gated(root: Path) -> Iterator[tuple[str, str]]:
     yield "lets the assembler read it", f'asm(".incbin \\"{root}/LICENSE\\"");'
     yield "leaves its function", "return {};\n}\ninline int more() {\n  return 1;"
     yield "hides a directive behind a comment", "/* \n */ #define TEST(a, b) void a##b()"
+    solution = f'#include "{root}/chapters/02_online_softmax/exercises/counts.h"'
+    yield "hides it behind a comment in a pragma", f"/*\n#pragma unroll // */ int harmless;\n{solution}\n/*\n*/"
+    yield "hides it behind a text in a number", f"""int harmless = u'a' + *"'" + *"/*";\n{solution}\n// */"""
+    yield "includes hidden tests", f'#include "{root}/tests/exercises/hidden/ch01-scores.cu"'
 
 
 def submissions(root: Path, folder: Path, exercises: Sequence[Exercise]) -> Iterator[tuple[str, Path]]:
@@ -115,6 +119,11 @@ def prove(root: Path, exercises: Sequence[Exercise]) -> Iterator[str]:
             print("cheats cannot all be tried: " + "; ".join(grader.sandbox.missing), flush=True)
             return
         yield from faults_of_answers(grader, by_id, traces)
+        for what, text in gated(root):
+            result = grader.exercise(by_id["ch02-counts"], Written(text.split("\n"), 1), gated=False)
+            print(f"cheat: {what + ', past the gate':<50} {result.points} points", flush=True)
+            if result.points:
+                yield f"cheat '{what}' gets {result.points} points if the gate lets it in"
         for place in (traces, root, Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path.home().parent):
             if (place / "flashbook-cheat").exists():
                 yield f"a cheat wrote {place / 'flashbook-cheat'}"

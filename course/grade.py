@@ -7,10 +7,10 @@ import json
 import os
 import re
 import secrets
-import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, fo
 from course import gate, gtest, manifest, modes, report, speed, submission
 from course.judge import Judge
 from course.regions import Broken, Fault, Written
-from course.sandbox import Limits, Sandbox
+from course.sandbox import Limits, Sandbox, one_line, printable, remove
 from course.score import Score, earned, possible
 from course.toolchain import Toolchain
 
@@ -57,20 +57,22 @@ class Grader:
                 raise Broken(f"there is no {self.build / 'bin' / exercise.program}: ./flashbook course grade builds it")
 
     def __enter__(self) -> "Grader":
-        self.folder = tempfile.TemporaryDirectory(prefix="flashbook-grade-")
-        top = Path(self.folder.name).resolve()
+        self.folder = Path(tempfile.mkdtemp(prefix="flashbook-grade-")).resolve()
+        top = self.folder
         top.chmod(0o711)
         self.private, self.programs = top / "private", top / "programs"
-        self.private.mkdir(0o700)
-        self.programs.mkdir(0o711)
-        self.sandbox = Sandbox(hidden=[self.root, self.private, Path.home()])
+        for folder in (self.private, self.programs):  # where there are no mounts, the compiler has to get to what it compiles
+            folder.mkdir()
+            folder.chmod(0o711)
+        self.sandbox = Sandbox()
+        self.sandbox.prove()
         self.judge = Judge(self.build, self.sandbox, self.private, self.limits)
-        self.toolchain = Toolchain(self.root, self.build, self.private / "tree", Sandbox(lend=False), manifest.load(self.root),
+        self.toolchain = Toolchain(self.root, self.build, self.private / "tree", self.sandbox, manifest.load(self.root),
                                    self.options)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.folder.cleanup()
+        remove(self.folder)
 
     def exercise(self, exercise: manifest.Exercise, answer: Written | None, gated: bool = True, chosen_modes: Sequence[str] | None = None) -> Score:
         """Compiles and tests one exercise with an answer, or as it is handed out if there is none. `gated`: whether the gate reads the
@@ -113,7 +115,7 @@ class Grader:
     def clear(self) -> None:
         """Removes what was compiled of a submission: a class fills a disk."""
         for folder in (*self.private.glob("ch*-*"), *self.programs.iterdir()):
-            shutil.rmtree(folder)
+            remove(folder)
 
     def answers(self, answers: Mapping[str, Written], missing: Mapping[str, str], jobs: int) -> list[Score]:
         """The results of all exercises; `answers` and `missing` as submission.answers says."""
@@ -136,6 +138,20 @@ def grade(grader: Grader, folder: str, title: str, jobs: int) -> Grade:
     return Grade(title, results, grader.seed, grader.sandbox.missing, time.monotonic() - start)
 
 
+def grade_or_say_why(grader: Grader, folder: str, title: str, jobs: int) -> Grade:
+    """The Grade of one submission of many: whatever is wrong with it, those after it are graded."""
+    try:
+        return grade(grader, folder, title, jobs)
+    except Broken:
+        raise
+    except Exception as error:
+        if not isinstance(error, Fault):
+            traceback.print_exc()
+        why = str(error) if isinstance(error, Fault) else f"the grader failed on it ({type(error).__name__}): tell your teacher"
+        grader.clear()
+        return Grade(title, [Score(exercise, printable(why)) for exercise in grader.exercises], grader.seed, grader.sandbox.missing, 0)
+
+
 NAMES = re.compile(r"\d\d|ch\d\d-[a-z0-9-]+")  # of chapters and exercises; all else is a submission
 
 
@@ -152,7 +168,11 @@ def titles(submissions: Sequence[str]) -> list[str]:
     """What to call each. A folder's own name may be that of the hand-out; then the one above it tells whose it is."""
     folders = [Path(folder).resolve() for folder in submissions]
     alike = len({folder.name for folder in folders}) < len(folders)
-    return [f"{folder.parent.name}-{folder.name}" if alike else folder.name for folder in folders]
+    found: list[str] = []
+    for folder in folders:
+        title = one_line(f"{folder.parent.name}-{folder.name}" if alike else folder.name) or "unnamed"
+        found.append(title if title not in found else f"{title}-{len(found)}")  # names may differ in what is not printed
+    return found
 
 
 def places(submissions: Sequence[str], names: Sequence[str], out: str | None) -> list[Path]:
@@ -183,19 +203,19 @@ def main() -> None:
     seed = secrets.randbelow(1 << 31) if arguments.seed is None else arguments.seed
     try:
         exercises = chosen(manifest.load(), names)
-        for folder in submissions:
-            submission.answers(folder, [])  # says what is no submission before the first is graded
         if not submissions:
             raise Fault("name a submission: a student's tree, or a folder with the files that were edited")
+        if len(submissions) == 1:  # of several each is told why by itself
+            submission.answers(submissions[0], [])
         places_of = places(submissions, names, arguments.out)
         grades = []
         with Grader(manifest.ROOT, exercises, seed) as grader:
             for folder, title, out in zip(submissions, titles(submissions), places_of):
-                grades.append(grade(grader, folder, title, max(1, arguments.jobs)))
+                grades.append(grade_or_say_why(grader, folder, title, max(1, arguments.jobs)))
                 write(grades[-1], out)
-                print(report.text(grades[-1]) if len(submissions) == 1 else f"{report.summary(grades[-1])}: {out}", flush=True)
+                print(report.text(grades[-1]) if len(submissions) == 1 else f"{report.summary(grades[-1])}: {one_line(str(out))}", flush=True)
     except Fault as fault:
-        print(f"course grade: {fault}", file=sys.stderr)
+        print(f"course grade: {one_line(str(fault))}", file=sys.stderr)
         sys.exit(3 if isinstance(fault, Broken) else 2)
     if len(submissions) == 1:
         print(f"\n{places_of[0] / 'report.md'} has the messages, {places_of[0] / 'results.json'} is what Gradescope reads.")

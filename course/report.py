@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from course.manifest import Exercise, Test
+from course.sandbox import printable
 from course.score import Score, Timing
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def notes_of(result: Score, test: Test) -> str:
         return "It passes, but what worked before does not." if result.broken_guards and test.points else ""
     if test.hidden:
         return "A hidden test: its title says what it tries."
-    return verdict.message
+    return printable(verdict.message)
 
 
 def rows(result: Score) -> Iterator[tuple[str, str, str, str]]:
@@ -65,7 +66,7 @@ def text(grade: "Grade") -> str:
         title, points = headline(result)
         lines += f"\n{title:<60} {points:>7}\n"
         if result.trouble:
-            lines += indented(result.trouble, "    ")
+            lines += indented(printable(result.trouble), "    ")
             continue
         for mark, name, score, message in rows(result):
             lines += f"  {mark}  {name:<54} {score:>7}\n"
@@ -95,7 +96,7 @@ def markdown(grade: "Grade") -> str:
         title, points = headline(result)
         parts.append(f"## {title}: {points}\n")
         if result.trouble:
-            parts.append(f"```text\n{fenced(result.trouble)}\n```\n")
+            parts.append(f"```text\n{fenced(printable(result.trouble))}\n```\n")
             continue
         table = ["| | test | points |", "|---|---|---|"]
         table += [f"| {mark} | {name} | {score} |" for mark, name, score, _ in rows(result)]
@@ -120,7 +121,7 @@ def gradescope(grade: "Grade") -> dict[str, Any]:
     for number, result in enumerate(grade.results, 1):
         exercise = result.exercise
         if result.trouble:
-            tests.append({"name": f"{exercise.id}: could not be tested", "number": f"{number}.0", "output": result.trouble,
+            tests.append({"name": f"{exercise.id}: could not be tested", "number": f"{number}.0", "output": printable(result.trouble),
                           "output_format": "text", "status": "failed", "tags": [exercise.id]})
         for minor, test in enumerate(exercise.tests, 1):
             entry: dict[str, Any] = {"name": f"{exercise.id}: {test.title}", "number": f"{number}.{minor}", "output": notes_of(result, test),

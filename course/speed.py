@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from course.manifest import Speed
 from course.regions import Written
-from course.sandbox import Limits, Sandbox
+from course.sandbox import Limits, Sandbox, own_folder
 from course.score import Score, Timing
 from course.toolchain import Toolchain
 
@@ -73,10 +73,10 @@ def verdict(times: tuple[float, float] | None, most: int) -> Timing:
 def measurer(sandbox: Sandbox, program: Path, speed: Speed) -> Measure:
     """A function that measures a chapter's program once."""
     def measure() -> float | None:
-        with tempfile.TemporaryDirectory(dir=program.parent) as folder:
-            out = Path(folder) / "report.json"
+        with own_folder(program.parent) as folder:
+            out = folder / "report.json"
             sandbox.run([program, *speed.options, "--step", str(speed.step), "--check", "sample", "--json", out], folder, LIMITS,
-                        {"CUDA_CACHE_DISABLE": "1"})
+                        {"CUDA_CACHE_DISABLE": "1"}, visible=[program])
             return time_of(out)
     return measure
 

@@ -46,8 +46,19 @@ def without_extras(words: Sequence[str]) -> list[str]:
     return kept
 
 
+def readable_by_all(folder: Path) -> None:
+    """Programs run as other users, and the book may be its owner's alone."""
+    subprocess.run(["chmod", "-R", "a+rX", "--", folder], check=True)
+
+
+def beside_the_system(tool: str) -> list[Path]:
+    """The folder of a compiler that is not where systems have theirs."""
+    place = Path(tool).resolve()
+    return [] if place.is_relative_to("/usr") else [place.parents[1]]
+
+
 class Toolchain:
-    """Sources as students have them, with hidden tests, in the folder `tree`; `build` is the book's own build. `options`: for the
+    """Sources as students have them in the folder `tree`; `build` is the book's own build. `options`: for the
     compiler, beside those of the build."""
 
     def __init__(self, root: Path, build: Path, tree: Path, sandbox: Sandbox, exercises: Sequence[Exercise], options: Sequence[str] = ()) -> None:
@@ -55,10 +66,11 @@ class Toolchain:
         self.headers: dict[tuple[str, ...], Path] = {}
         self.lock = threading.Lock()
         self.titles = {e.id: e.title for e in exercises}
+        self.libraries = tree.with_name("libraries")
         tree.mkdir()
+        self.libraries.mkdir()
         handout.write(root, tree)
-        if (root / "tests/exercises/hidden").is_dir():
-            shutil.copytree(root / "tests/exercises/hidden", tree / "tests/exercises/hidden")
+        readable_by_all(tree)
         self.files = {e.id: e.file for e in exercises}
 
     def commands(self, target: str) -> list[list[str]]:
@@ -69,9 +81,11 @@ class Toolchain:
         return [shlex.split(line) for line in listed.stdout.splitlines()]
 
     def texts(self, exercise: Exercise, answer: Written | None, solved: Sequence[str] = ()) -> dict[str, str]:
-        """The files that change, by name: those of the exercise and of what it needs, which is solved."""
+        """The files that change, by name: those of the exercise and of what it needs, which is solved; and its own hidden tests."""
         needed = [exercise.id, *exercise.needs]
-        return {file: cut((self.root / file).read_text(encoding="utf-8"), file, self.titles, [*exercise.needs, *solved],
+        hidden = (self.root / "tests/exercises/hidden").glob(f"{exercise.id}.*")
+        texts = {str(file.relative_to(self.root)): file.read_text(encoding="utf-8") for file in hidden}
+        return texts | {file: cut((self.root / file).read_text(encoding="utf-8"), file, self.titles, [*exercise.needs, *solved],
                           {exercise.id: answer} if answer else None)
                 for file in {self.files[id] for id in needed}}
 
@@ -82,6 +96,7 @@ class Toolchain:
         for name, text in texts.items():
             (folder / "sources" / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / "sources" / name).write_text(text, encoding="utf-8")
+        readable_by_all(folder / "sources")
         *commands, link = self.commands(target)
         made: dict[str, str] = {}  # objects of the build, and those that stand in for them
         for words in commands:
@@ -89,12 +104,15 @@ class Toolchain:
                 own = folder / f"{len(made)}.o"
                 made[words[words.index("-o") + 1]] = str(own)
                 command = self.compile_command(words, folder, own)
+                readable = [self.tree]
                 if header:
-                    command += ["-include", str(self.compiled(header, words))]
-                done = self.sandbox.run(command, folder, limits)
+                    ready = self.compiled(header, words)
+                    command += ["-include", str(ready)]
+                    readable.append(ready.parent)
+                done = self.sandbox.run(command, folder, limits, visible=[*readable, *beside_the_system(words[0])])
                 if done.code != 0:
                     return Program(log=self.readable(done, folder))
-        done = self.sandbox.run(self.link_command(link, made, folder / target), folder, limits)
+        done = self.sandbox.run(self.link_command(link, made, folder / target), folder, limits, visible=[self.libraries])
         return Program(path=folder / target) if done.code == 0 else Program(log=self.readable(done, folder))
 
     def compile_command(self, words: Sequence[str], folder: Path, target: Path) -> list[str]:
@@ -103,6 +121,9 @@ class Toolchain:
         words = [word if word == book else word.replace(f"{self.root}/", f"{self.tree}/") for word in words
                  if not word.endswith("/ptxas_gate")]
         words[words.index("-o") + 1] = str(target)
+        source = words.index("-c") + 1
+        own = Path(words[source].replace(f"{self.tree}/", f"{folder / 'sources'}/"))
+        words[source] = str(own if own.is_file() else words[source])
         words[words.index(book):words.index(book) + 1] = [f"-I{folder / 'sources'}", f"-I{self.tree}"]
         quiet = ["-w"] if words[0].endswith("nvcc") else ["-w", "-fno-diagnostics-show-caret"]
         return [*without_extras(words), *self.options, *quiet]
@@ -115,8 +136,10 @@ class Toolchain:
             if key not in self.headers:
                 folder = Path(tempfile.mkdtemp(dir=self.tree.parent))
                 (folder / "header.h").write_text(f'#include "{header}"\n', encoding="utf-8")
+                readable_by_all(folder)
                 words = [*words[:source], "-x", "c++-header", "-c", str(folder / "header.h")]
-                done = self.sandbox.run(self.compile_command(words, folder, folder / "header.h.gch"), folder, COMPILE)
+                done = self.sandbox.run(self.compile_command(words, folder, folder / "header.h.gch"), folder, COMPILE,
+                                        visible=[self.tree, *beside_the_system(words[0])])
                 if done.code != 0:
                     raise Fault(f"{header} does not compile:\n{done.output}")
                 self.headers[key] = folder / "header.h"
@@ -129,7 +152,17 @@ class Toolchain:
         from_libraries = [own for own in made.values() if own not in words]
         output = words.index("-o") + 1
         words[output:output + 1] = [str(target), *from_libraries]
-        return [str(self.build / word) if not word.startswith(("/", "-")) and (self.build / word).exists() else word for word in words]
+        return [self.copied(word) if not word.startswith(("/", "-")) and (self.build / word).is_file() else word for word in words]
+
+    def copied(self, name: str) -> str:
+        """A library of the build, which is the book's alone, where every user may read it."""
+        copy = self.libraries / name
+        with self.lock:
+            if not copy.exists():
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(self.build / name, copy)
+                readable_by_all(self.libraries)
+        return str(copy)
 
     def knows(self, target: str) -> bool:
         """Whether the build has such a target."""

@@ -1,9 +1,12 @@
 #include <iostream>
+#include <optional>
 
+#include "common/app/call.h"
 #include "common/app/exit_code.h"
+#include "common/app/options.h"
 #include "common/app/profile.h"
 #include "common/app/progress.h"
-#include "common/app/runner.h"
+#include "common/attention/check.h"
 #include "common/attention/cost.h"
 #include "common/attention/error.h"
 #include "common/attention/inputs.h"
@@ -32,22 +35,23 @@ int profile(const Options& options, const Chapter& chapter) {
     throw InputError("chapter " + std::to_string(chapter.number) +
                      " runs on the CPU: there is no kernel to trace");
   const Inputs inputs =
-      options.inputs ? *options.inputs : make_inputs(shape, InputKind::normal, options.seed);
+      options.inputs ? *options.inputs : make_inputs(shape, InputKind::drifting, options.seed);
   Profile result{chapter.number, chapter.name, chapter.title, describe(shape), {}};
   bool right = true;
+  const UploadedInputs uploaded(chapter.operation, shape, inputs, chapter.runs_on);
+  std::optional<Reference> reference;
+  if (options.check != CheckMode::off) reference = make_reference(shape, inputs, all_rows(shape));
   for (const int step : runnable_steps(options, chapter)) {
     const char* name = chapter.steps[std::size_t(step - 1)].name;
-    Outputs outputs;
+    const Call call(chapter, shape, uploaded, step);
     {
       ProgressLine progress("tracing step " + std::to_string(step));
-      outputs = run_once(chapter, shape, inputs, step);
+      call.run();
     }
     result.steps.push_back({step, name, sim::take_trace(), chapter.memory_bytes(shape, step),
                             compulsory_bytes(shape),
                             chapter.requested_bytes != nullptr ? chapter.requested_bytes(shape, step) : 0.0});
-    if (options.check == CheckMode::off) continue;
-    const Reference reference = make_reference(shape, inputs, all_rows(shape));
-    if (check(shape, reference, outputs).ok()) continue;
+    if (!reference || check(shape, *reference, call.download()).ok()) continue;
     std::cerr << chapter.name << ": step " << step
               << " computes something wrong: run it untraced, its program says where\n";
     right = false;

@@ -8,13 +8,17 @@
 namespace flashbook {
 namespace {
 
-/// One tensor held against another: O, or the log-sum-exp.
+/// One tensor held against another.
 struct Comparison {
   const Shape& shape;
-  bool is_lse;
+  TensorId id;
 
-  const char* name() const { return is_lse ? "log-sum-exp" : "O"; }
-  int64_t width() const { return is_lse ? 1 : shape.head_dim; }  ///< elements a row
+  bool is_lse() const { return id == TensorId::lse; }
+  std::string name() const {
+    return id == TensorId::o ? "O" : is_lse() ? "log-sum-exp" : std::string(name_of(id));
+  }
+  int64_t width() const { return is_lse() ? 1 : shape.head_dim; }  ///< elements a row
+  int64_t rows() const { return elements_of(shape, id) / width(); }
 
   Verdict failed(const std::string& why) const {
     return {.ok = false, .max_error = NAN, .bound = NAN, .relative_rms = NAN, .worst = why};
@@ -29,17 +33,18 @@ struct Comparison {
 
   /// The absolute error. The log-sum-exp of a row that sees no key is -inf, which equals only -inf.
   double error(double got, double want) const {
-    if (is_lse && got == -INFINITY && want == -INFINITY) return 0;
+    if (is_lse() && got == -INFINITY && want == -INFINITY) return 0;
     return std::abs(got - want);
   }
 
   std::string place(int64_t row, int64_t dim, double got, double want) const {
-    const int64_t head = row / shape.seqlen_q;
+    const std::vector<int64_t> dims = dims_of(shape, id);  // [batch, heads, seqlen, ...]
+    const bool of_key = id == TensorId::dk || id == TensorId::dv;
     std::ostringstream text;
     text.precision(9);
-    text << "batch " << head / shape.heads << ", head " << head % shape.heads << ", query "
-         << row % shape.seqlen_q;
-    if (!is_lse) text << ", dim " << dim;
+    text << "batch " << row / dims[2] / dims[1] << ", head " << row / dims[2] % dims[1]
+         << (of_key ? ", key " : ", query ") << row % dims[2];
+    if (!is_lse()) text << ", dim " << dim;
     text << ": got " << got << ", want " << want;
     return text.str();
   }
@@ -48,7 +53,7 @@ struct Comparison {
   /// i-th of `count` rows.
   template <typename Row, typename Bound, typename Got, typename Want>
   Verdict judge(int64_t count, Row row, Bound bound, Got got, Want want) const {
-    if (count == 0) return failed(std::string("no row of ") + name() + " was compared");
+    if (count == 0) return failed("no row of " + name() + " was compared");
     bool ok = true;
     double worst = -1, squared_error = 0, squared_norm = 0;
     int64_t worst_i = 0, worst_dim = 0;
@@ -114,12 +119,12 @@ class RowBounds {
 
 Verdict against_reference(const Comparison& c, const Reference& reference, std::span<const double> want,
                           std::span<const double> bounds, std::span<const float> got) {
-  std::string why = c.wrong_size("", got.size(), c.shape.q_rows());
+  std::string why = c.wrong_size("", got.size(), c.rows());
   if (why.empty()) why = c.wrong_size("the reference's ", want.size(), int64_t(reference.rows.size()));
   if (why.empty() && bounds.size() != reference.rows.size())
     why = "the reference has " + std::to_string(bounds.size()) + " bounds of " + c.name() + ", not " +
           std::to_string(reference.rows.size());
-  if (why.empty() && !reference.rows.empty() && reference.rows.back() >= c.shape.q_rows())
+  if (why.empty() && !reference.rows.empty() && reference.rows.back() >= c.rows())
     why = "the reference has rows that O has not";
   if (!why.empty()) return c.failed(why);
   return c.judge(
@@ -129,24 +134,29 @@ Verdict against_reference(const Comparison& c, const Reference& reference, std::
       [&](int64_t i, int64_t dim) { return want[i * c.width() + dim]; });
 }
 
-/// `bound(row)` is what a row may differ by.
-template <typename Bound>
-Verdict against_other(const Comparison& c, std::span<const float> got, std::span<const float> before,
-                      Bound bound) {
-  std::string why = c.wrong_size("", got.size(), c.shape.q_rows());
-  if (why.empty()) why = c.wrong_size("the other ", before.size(), c.shape.q_rows());
+/// Every row. `bound(row)` is what a row may differ by.
+template <typename T, typename Bound>
+Verdict against_other(const Comparison& c, std::span<const float> got, std::span<const T> want, Bound bound) {
+  std::string why = c.wrong_size("", got.size(), c.rows());
+  if (why.empty()) why = c.wrong_size("the other ", want.size(), c.rows());
   if (!why.empty()) return c.failed(why);
   return c.judge(
-      c.shape.q_rows(), [](int64_t i) { return i; }, bound,
+      c.rows(), [](int64_t i) { return i; }, bound,
       [&](int64_t i, int64_t dim) { return double(got[i * c.width() + dim]); },
-      [&](int64_t i, int64_t dim) { return double(before[i * c.width() + dim]); });
+      [&](int64_t i, int64_t dim) { return double(want[i * c.width() + dim]); });
 }
 
 }  // namespace
 
 CheckResult check(const Shape& shape, const Reference& reference, const Outputs& outputs) {
-  return {against_reference({shape, false}, reference, reference.o, reference.o_bound, outputs.o),
-          against_reference({shape, true}, reference, reference.lse, reference.lse_bound, outputs.lse)};
+  return {
+      against_reference({shape, TensorId::o}, reference, reference.o, reference.o_bound, outputs.o),
+      against_reference({shape, TensorId::lse}, reference, reference.lse, reference.lse_bound, outputs.lse)};
+}
+
+Verdict check(const Shape& shape, const TensorReference& reference, std::span<const float> got) {
+  return against_other({shape, reference.id}, got, std::span(reference.values),
+                       [&](int64_t row) { return reference.bound[row]; });
 }
 
 CheckResult compare(const Shape& shape, const Outputs& outputs, const Outputs& before,
@@ -155,8 +165,8 @@ CheckResult compare(const Shape& shape, const Outputs& outputs, const Outputs& b
   const auto o_bound = [&](int64_t row) {
     return 2 * bounds.o(row, std::span(before.o).subspan(row * shape.head_dim, shape.head_dim));
   };
-  return {against_other({shape, false}, outputs.o, before.o, o_bound),
-          against_other({shape, true}, outputs.lse, before.lse,
+  return {against_other({shape, TensorId::o}, outputs.o, std::span(before.o), o_bound),
+          against_other({shape, TensorId::lse}, outputs.lse, std::span(before.lse),
                         [&](int64_t row) { return 2 * bounds.lse(row); })};
 }
 

@@ -1,8 +1,10 @@
 /// \file
 /// Is this output right? A checker that NaN, a stale buffer or one wrong element cannot fool.
 #pragma once
+#include <span>
 #include <string>
 
+#include "common/attention/gradient.h"
 #include "common/attention/oracle.h"
 
 namespace flashbook {
@@ -25,6 +27,9 @@ struct CheckResult {
 /// Holds every element of the reference's rows against its row's bounds. An error passes only if
 /// `error <= bound`, so NaN never passes; -inf equals -inf only. Sizes that differ from `shape` fail.
 CheckResult check(const Shape& shape, const Reference& reference, const Outputs& outputs);
+
+/// The same of a gradient, of which the reference has every row. `got` is in the default layout.
+Verdict check(const Shape& shape, const TensorReference& reference, std::span<const float> got);
 
 /// Compares every element of two chapters' outputs of one shape, each of which keeps the bounds of
 /// `reference`: so they differ by twice these at most. `reference` is of this shape, or of one whose first

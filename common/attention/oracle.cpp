@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "common/attention/bounds.h"
 #include "common/attention/pages.h"
 #include "common/attention/parallel.h"
 #include "common/attention/random.h"
@@ -18,7 +19,6 @@ namespace flashbook {
 namespace {
 
 constexpr int kBlockRows = 16;  // rows of one head that share a pass over K and V
-constexpr int kBoundRows = 64;  // rows whose plain errors are taken together
 constexpr int kTileKeys = 64;  // keys at a time: of 256 dimensions in FP64 they fill 128 KB of a core's cache
 constexpr int kLanes = 64;     // divides head_dim; innermost loops of constant length vectorise
 
@@ -55,15 +55,13 @@ class RowBlock {
  private:
   int query(std::size_t r) const { return int(rows_[r] % shape_.seqlen_q); }
   int batch() const { return int(head_ / shape_.heads); }
-  int64_t visible_keys(std::size_t r) const {
-    return hidden_.empty() ? shape_.visible_keys(query(r)) : keys_;
-  }
-  bool is_hidden(std::size_t r, int64_t key) const { return !hidden_.empty() && hidden_[r * keys_ + key]; }
+  int64_t visible_keys(std::size_t r) const { return dense_ ? shape_.visible_keys(query(r)) : keys_; }
+  bool is_hidden(std::size_t r, int64_t key) const { return !dense_ && hidden_[r * keys_ + key]; }
 
   /// Finds out which keys the rows see.
   void look() {
     const std::size_t last = rows_.size() - 1;
-    if (shape_.visibility.is_full() || shape_.causal()) {
+    if (dense_) {
       keys_ = visible_keys(last);  // the last row sees as many keys as any
       return;
     }
@@ -105,13 +103,18 @@ class RowBlock {
     constexpr Sum kNothing = -std::numeric_limits<Sum>::infinity();
     const int64_t own = own_key(shape_, batch(), query(r));
     Sum row_max = kNothing;
+    bool sees_any = false;
     for (std::size_t j = 0; j < s.size(); ++j) {
-      s[j] = is_hidden(r, j) ? kNothing
-                             : store_score(apply(shape_.score, Sum(shape_.scale) * s[j], own - int64_t(j)));
+      if (is_hidden(r, j)) {
+        s[j] = kNothing;
+        continue;
+      }
+      sees_any = true;
+      s[j] = store_score(apply(shape_.score, Sum(shape_.scale) * s[j], own - int64_t(j)));
       row_max = std::max(row_max, s[j]);
     }
     lse[r] = row_max;
-    if (row_max == kNothing) {
+    if (!sees_any) {
       std::ranges::fill(s, Sum(0));
       return;
     }
@@ -148,13 +151,13 @@ class RowBlock {
   const RowSpan rows_;
   const int64_t dims_;
   const int64_t head_ = rows_[0] / shape_.seqlen_q;  // counted through the batch, and so is the key head
-  std::vector<unsigned char> hidden_;  // [rows, keys_]: 1 where a row does not see a key. Empty: it sees the
-                                       // first visible_keys
-  int64_t keys_;             // that the block sees
-  int64_t stride_;           // keys, rounded up to whole tiles
-  int64_t first_key_;        // row of K and V
-  std::vector<Sum> scores_;  // [rows, stride]: S, then P
-  std::vector<Sum> tile_;    // keys [head_dim, kTileKeys], later values [kTileKeys, head_dim]
+  const bool dense_ = shape_.visibility.is_full() || shape_.causal();  // a row sees the first visible_keys
+  std::vector<unsigned char> hidden_;  // [rows, keys_], else: 1 where a row does not see a key
+  int64_t keys_;                       // that the block sees
+  int64_t stride_;                     // keys, rounded up to whole tiles
+  int64_t first_key_;                  // row of K and V
+  std::vector<Sum> scores_;            // [rows, stride]: S, then P
+  std::vector<Sum> tile_;              // keys [head_dim, kTileKeys], later values [kTileKeys, head_dim]
 };
 
 /// Attention without a fused kernel: S and P go through memory in the inputs' type, and O is rounded.
@@ -172,45 +175,6 @@ RowBlock<float> plain_attention(const Shape& shape, const Inputs& inputs, RowSpa
   }
   round_to(output_type(shape.dtype), plain.o);
   return plain;
-}
-
-/// What a good kernel may err even where plain attention is exact by chance, as a part of the row's largest
-/// |O|.
-double floor_for(DType output) {
-  if (output == DType::f32) return 0x1p-18;        // its sums come out differently in every order
-  return output == DType::f16 ? 0x1p-10 : 0x1p-7;  // P and O, each rounded by half a unit in the last place
-}
-
-/// The largest error of a row. Passes over NaN, and over the log-sum-exp of a row that sees no key: an
-/// overflow of plain attention widens no bound.
-double largest_error(std::span<const double> exact, std::span<const float> plain) {
-  double largest = 0;
-  for (std::size_t i = 0; i < exact.size(); ++i)
-    if (std::isfinite(exact[i])) largest = std::max(largest, std::abs(exact[i] - plain[i]));
-  return largest;
-}
-
-double largest_value(std::span<const double> values) {
-  double largest = 0;
-  for (double value : values) largest = std::max(largest, std::abs(value));
-  return largest;
-}
-
-/// Bounds of rows from the errors of plain attention there, as the header says. `scale` is what errors are
-/// parts of, by row.
-std::vector<double> bounds_of(std::span<const double> errors, std::span<const double> scale,
-                              std::span<const double> floor) {
-  std::vector<double> bounds(errors.size());
-  for (std::size_t begin = 0; begin < errors.size();) {
-    // What is left beyond the last 64 rows is too few to be a block.
-    const std::size_t end = errors.size() - begin < 2 * kBoundRows ? errors.size() : begin + kBoundRows;
-    double relative = 0;
-    for (std::size_t i = begin; i < end; ++i)
-      if (scale[i] > 0) relative = std::max(relative, errors[i] / scale[i]);
-    for (std::size_t i = begin; i < end; ++i) bounds[i] = 2 * relative * scale[i] + floor[i];
-    begin = end;
-  }
-  return bounds;
 }
 
 /// Cuts ascending rows into runs that belong to one head and are short.

@@ -48,6 +48,13 @@ std::vector<int64_t> sample_rows(const Shape& shape, int64_t count, uint64_t see
 ///   it is 2^-18.
 /// - Of the log-sum-exp, likewise, but as parts of what rounded scores can do to it, the root of the sum of
 ///   (P * max(1, |S|))^2 over the row. The floor is 2^-20 of the log-sum-exp, at least of 1.
+///
+/// What can be told: a lost key changes a row by P * |V|, and the bound is a part of |O|, which falls only
+/// with the root of the number of keys, n. With N(0, 1) inputs a probability of average size, 1 / n, hides
+/// from about 40,000 keys on in f16, 550 in bf16 and 45 in e4m3, and in f32 never. A key that many queries
+/// see is told for longer, by the query that weighs it most: of 4000 keys that 4000 queries see, each is told
+/// in bf16, and all but 4 % in e4m3, the first of which hides at 1000. The last keys under a causal mask,
+/// which few queries see, are the hardest.
 Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<int64_t> rows,
                          const Progress& progress = {});
 

@@ -203,7 +203,7 @@ TEST_F(Check, TheWorstElementIsTheOneFurthestBeyondItsBound) {
   reference.o_bound[15] = 1;
   outputs.o[15 * 64] += 0.5f;  // half of what is allowed
   outputs.o[16 * 64 + 2] += 0.125f;
-  EXPECT_EQ(checked().o.worst.substr(0, 37), "batch 1, head 0, query 4, dim 2: got");
+  EXPECT_EQ(checked().o.worst.substr(0, 36), "batch 1, head 0, query 4, dim 2: got");
   EXPECT_NEAR(checked().o.max_error, 0.125, 1e-6);
   EXPECT_EQ(checked().o.bound, 1e-3);
 }

@@ -9,6 +9,7 @@
 #include "common/attention/check.h"
 #include "common/attention/inputs.h"
 #include "common/numeric/float_formats.h"
+#include "tests/support/direct.h"
 #include "tests/support/input_error.h"
 
 namespace flashbook {
@@ -28,36 +29,6 @@ void expect_finite_bounds(const Reference& reference) {
   for (double bound : reference.o_bound) ASSERT_TRUE(std::isfinite(bound));
   for (double bound : reference.lse_bound) ASSERT_TRUE(std::isfinite(bound));
 }
-
-/// Attention straight from its definition, for one row: four-dimensional indices, long double, no blocks.
-struct DirectRow {
-  std::vector<long double> o;
-  long double lse = -INFINITY;
-
-  DirectRow(const Shape& s, const Inputs& inputs, int b, int h, int i) : o(s.head_dim) {
-    const int shared = h / (s.heads / s.kv_heads);
-    const auto q = [&](int c) {
-      return inputs.q[((int64_t(b) * s.heads + h) * s.seqlen_q + i) * s.head_dim + c];
-    };
-    const auto kv = [&](const std::vector<float>& t, int j, int c) {
-      return t[((int64_t(b) * s.kv_heads + shared) * s.seqlen_k + j) * s.head_dim + c];
-    };
-    std::vector<long double> scores;
-    for (int j = 0; j < s.seqlen_k; ++j) {
-      if (s.causal() && j > i + s.seqlen_k - s.seqlen_q) continue;
-      scores.push_back(0);
-      for (int c = 0; c < s.head_dim; ++c) scores.back() += (long double)q(c) * kv(inputs.k, j, c);
-      scores.back() *= s.scale;
-    }
-    if (scores.empty()) return;
-    const long double largest = std::ranges::max(scores);
-    long double sum = 0;
-    for (long double score : scores) sum += std::exp(score - largest);
-    lse = largest + std::log(sum);
-    for (int j = 0; j < int(scores.size()); ++j)
-      for (int c = 0; c < s.head_dim; ++c) o[c] += std::exp(scores[j] - largest) / sum * kv(inputs.v, j, c);
-  }
-};
 
 TEST(Rows, AllAreAll) {
   const Shape shape{.batch = 2, .heads = 3, .kv_heads = 1, .seqlen_q = 4};
@@ -108,7 +79,7 @@ TEST(Oracle, AgreesWithTheDefinition) {
         const Reference reference = reference_of(shape, inputs);
         for (int64_t row : sample_rows(shape, 30, 2)) {
           const int64_t head = row / seqlen_q;
-          const DirectRow direct(shape, inputs, int(head / 4), int(head % 4), int(row % seqlen_q));
+          const testing::DirectRow direct(shape, inputs, int(head / 4), int(head % 4), int(row % seqlen_q));
           for (int c = 0; c < head_dim; ++c)
             ASSERT_NEAR(reference.o[row * head_dim + c], double(direct.o[c]), 1e-13) << describe(shape);
           if (std::isinf(direct.lse))

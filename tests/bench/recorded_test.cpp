@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "common/app/runner.h"
+#include "common/app/call.h"
 #include "common/attention/inputs.h"
 #include "tests/require_gpu.h"
 #include "tests/support/machine.h"

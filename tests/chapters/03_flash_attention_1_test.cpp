@@ -36,6 +36,9 @@ TEST(FlashAttention1, SaysWhatItCannotRun) {
   EXPECT_EQ(why_not(shape, 1), "");
   EXPECT_NE(why_not(shape, 2).find("--batch"), std::string::npos);
   EXPECT_NE(why_not(shape, 3).find("--batch"), std::string::npos);
+  shape.batch = 1 << 16, shape.heads = shape.kv_heads = 1 << 15;  // 2^31, more than an int holds
+  EXPECT_NO_THROW(validate(shape));
+  EXPECT_NE(why_not(shape, 1).find("--batch"), std::string::npos);
 }
 
 TEST(FlashAttention1, NeedsMemoryForTheUnfinishedOInStep1Only) {

@@ -3,7 +3,7 @@
 
 #include "chapters/05_flash_attention_3/chapter.h"
 #include "chapters/05_flash_attention_3/switches.cuh"
-#include "common/app/runner.h"
+#include "common/app/call.h"
 #include "common/attention/check.h"
 #include "common/attention/inputs.h"
 #include "tests/require_gpu.h"

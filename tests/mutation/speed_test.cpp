@@ -29,11 +29,11 @@ double aim_of(bool traced, std::string_view kernel, int seqlen) {
 
 /// The shortest of several runs.
 double seconds_of(Attention attention, const Shape& shape) {
-  const Problem problem(shape);
+  const Trial trial(attention, shape);
   double shortest = 1e30;
   for (int i = 0; i < kRepetitions; ++i) {
     const std::clock_t begin = std::clock();
-    problem.solve(attention);
+    trial.run();
     shortest = std::min(shortest, double(std::clock() - begin) / CLOCKS_PER_SEC);
   }
   return shortest;

@@ -1,17 +1,11 @@
-//| # Whose turn it is
-//|
-//| With **pingpong** the consumers issue their products one after the other, always in the same order. While the tensor
-//| cores work for one, the others are at their softmax: without the order they drift into step, all wait for the tensor
-//| cores at once, and then all for the exponentials.
-//|
-//| Each consumer has a named barrier, which takes 256 arrivals: 128 of its own threads, who wait there (`take_turn`), and
-//| 128 of the consumer before it, who arrive and go on (`pass_turn`). The first turn nobody passes: the last consumer does
-//| it once, before its loop (`open_turns`). All consumers take equally many turns.
+/// \file
+/// Consumers issue their products in turn: take_turn, issue, pass_turn.
+/// chapters/05_flash_attention_3/pingpong.cuh explains it.
 #pragma once
-#include "chapters/06_fp8/problem.cuh"
+#include "common/hopper/problem.h"
 #include "common/ptx/barrier.h"
 
-namespace flashbook::fp8 {
+namespace flashbook::hopper {
 
 /// What the block's named barriers are for.
 enum NamedBarrier {
@@ -46,4 +40,4 @@ __device__ __forceinline__ void open_turns(int consumer) {
   if (consumer == kConsumers - 1) named_barrier_arrive<kTurnOfFirst, kTurnArrivals>();
 }
 
-}  // namespace flashbook::fp8
+}  // namespace flashbook::hopper
