@@ -45,14 +45,23 @@ torch: Any = None  # imported once the options are right
 class Shape(ctypes.Structure):
     """FlashbookShape of bench/flashbook.h."""
 
-    _fields_ = [(name, ctypes.c_int32) for name in ("batch", "heads", "kv_heads", "seqlen_q", "seqlen_k", "head_dim", "causal", "dtype")]
+    _fields_ = [("size", ctypes.c_size_t)]
+    _fields_ += [(name, ctypes.c_int32) for name in ("batch", "heads", "kv_heads", "seqlen_q", "seqlen_k", "head_dim", "causal", "dtype")]
     _fields_ += [("scale", ctypes.c_float)]
+    _fields_ += [(f"{tensor}_{stride}_stride", ctypes.c_int64) for tensor in "qkvo" for stride in ("batch", "head", "row")]
+
+    def __init__(self, *fields):
+        super().__init__(ctypes.sizeof(Shape), *fields)
 
 
 class Tensors(ctypes.Structure):
     """FlashbookTensors of bench/flashbook.h."""
 
-    _fields_ = [(name, ctypes.c_void_p) for name in ("q", "k", "v", "o", "lse", "workspace")]
+    _fields_ = [("size", ctypes.c_size_t)]
+    _fields_ += [(name, ctypes.c_void_p) for name in ("q", "k", "v", "o", "lse", "workspace")]
+
+    def __init__(self, *pointers):
+        super().__init__(ctypes.sizeof(Tensors), *pointers)
 
 
 class Chapter(ctypes.Structure):

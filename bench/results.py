@@ -123,13 +123,13 @@ class Results:
         self.newest = {entry.name: entry for entry in self.history}
 
     def context(self) -> dict[str, Any]:
-        """The newest file's context, or {} without results. Timelines are no measurements of speed and do not count."""
-        return next((entry.context for entry in reversed(self.history) if entry.cell.kind != "timeline"), {})
+        """The newest file's context, or {} without results. Timelines, and what is no attention, do not count."""
+        return next((entry.context for entry in reversed(self.history) if entry.cell.kind not in ("timeline", "machine")), {})
 
     def origin(self) -> str:
         """The newest file's day and commit, and whether older ones still count."""
         context = self.context()
-        commits = {entry.context["commit"] for entry in self.newest.values() if entry.cell.kind != "timeline"}
+        commits = {entry.context["commit"] for entry in self.newest.values() if entry.cell.kind not in ("timeline", "machine")}
         return f"{context['date'][:10]}, commit {context['commit']}" + (" and earlier" if len(commits) > 1 else "")
 
     def measured(self, name: str | Name) -> Entry:

@@ -23,7 +23,7 @@ from course.regions import Fault
 # What a student needs; * also crosses folders. What is not named here stays at home.
 HANDED_OUT = (
     ".clang-format", ".clangd", ".gitignore", "CMakeLists.txt", "CMakePresets.json", "LICENSE", "flashbook", "cmake/ptxas_gate",
-    "chapters/CMakeLists.txt", "chapters/*/README.md", "chapters/*.cuh", "chapters/*.cu", "chapters/*.h", "chapters/*.cpp",
+    "cmake/test_suites.cmake", "chapters/CMakeLists.txt", "chapters/*/CMakeLists.txt", "chapters/*/README.md", "chapters/*.cuh", "chapters/*.cu", "chapters/*.h", "chapters/*.cpp",
     "chapters/*/exercises/exercises.json",
     "common/CMakeLists.txt", "common/*.h", "common/*.cpp", "common/*.cu",
     "docs/pages/*.md", "docs/figures/*.svg", "docs/plots/*.svg",
@@ -53,16 +53,13 @@ FIGURE = """\
 </script>
 </html>
 """
-# In CMake files: what belongs to the house's own tests and tools, whose sources stay at home.
-HOUSE = re.compile(r"^ *# BEGIN HOUSE\n.*?^ *# END HOUSE\n", re.MULTILINE | re.DOTALL)
 # In a page: lines of a source that it names.
 EXCERPT = re.compile(r"^<!-- from (\S+) -->\n```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # A link to a file, or, to step over it, code. Pictures are not looked at: each page keeps its own.
 LINK = re.compile(r"```.*?```|`[^`\n]*`|(?<!!)\[([^\]]*)\]\(([^)\s#]+)[^)]*\)", re.DOTALL)
 TABLE = "<!-- exercises -->\n"
-# The chapter that a file, or a name in a CMake file, belongs to.
-CHAPTER = re.compile(r"(?:^|[/ (_.])(?:ch(\d\d)-|(0\d)_[a-z])")
-STATEMENT = re.compile(r"^ *\w+\([^()]*\)\n", re.MULTILINE)
+# The chapter that a file belongs to.
+CHAPTER = re.compile(r"(?:^|/)(?:ch(\d\d)-|(\d\d)_[a-z])")
 ALL = "99"
 
 
@@ -79,9 +76,9 @@ def files_of_tree(root: Path) -> list[str]:
     return sorted(name for name in names if name and (root / name).is_file())
 
 
-def is_later(text: str, last: str) -> bool:
-    """Whether a file's name, or a statement of CMake, names a chapter after `last`."""
-    return any("".join(found) > last for found in CHAPTER.findall(text))
+def is_later(name: str, last: str) -> bool:
+    """Whether a file belongs to a chapter after `last`."""
+    return any("".join(found) > last for found in CHAPTER.findall(name))
 
 
 def handed_out_files(root: Path, last: str = ALL) -> list[str]:
@@ -146,8 +143,6 @@ def contents(root: Path, name: str, exercises: Sequence[manifest.Exercise], solv
         return page_with_figures(root, page_with_own_links(name, text, handed_out_files(root, last)))
     if name.startswith("chapters/") and "SOLUTION" in text:
         return regions.cut(text, name, {e.id: e.title for e in exercises}, solved)
-    if name.endswith("CMakeLists.txt"):
-        return STATEMENT.sub(lambda statement: "" if is_later(statement[0], last) else statement[0], HOUSE.sub("", text))
     return text
 
 

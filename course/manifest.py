@@ -6,6 +6,7 @@
      "file": "textbook.cuh",        the one place to edit, from the chapter's folder
      "hint": "...",                 the one hint, as the chapter's README.md has it
      "needs": ["ch01-other"],       optional: exercises that have to be solved before
+     "counted": true,               optional: its tests count what kernels request of memory; tests/exercises/CMakeLists.txt reads it
      "tests": [{"name": "Scores.OfOneWholeBlock",  GoogleTest's name
                 "title": "one whole block",        what students read
                 "points": 3,                       0: a guard. What worked before has to work still: if a guard fails, nothing counts
@@ -119,10 +120,13 @@ def tests_of(where: str, entries: Any) -> list[Test]:
 def exercise_of(where: Path, entry: dict[str, Any], chapter: Path, root: Path, before: Sequence[str]) -> Exercise:
     """An exercise from its entry in exercises.json; `before` has the ids of those before it."""
     name = entry.get("id", "an exercise")
-    optional = {key: entry.pop(key, None) for key in ("needs", "speed")}
+    optional = {key: entry.pop(key, None) for key in ("needs", "speed", "counted")}
     needs = optional["needs"] or []
     if set(entry) != {"id", "title", "kind", "file", "hint", "tests"}:
-        raise Fault(f"{where}: {name} has {', '.join(entry)}; it takes id, title, kind, file, hint, tests and, if it must, needs and speed")
+        raise Fault(f"{where}: {name} has {', '.join(entry)}; it takes id, title, kind, file, hint, tests and, if it must, needs, "
+                    "counted and speed")
+    if optional["counted"] not in (None, True):
+        raise Fault(f"{where}: {name}: counted is true, or left out")
     tests = tests_of(f"{where}: {name}", entry.pop("tests"))
     speed = speed_of(f"{where}: {name}", optional["speed"])
     for key, value in entry.items():

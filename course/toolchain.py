@@ -25,8 +25,16 @@ class Program:
     log: str = ""  # why there is none
 
 
-def without_dependencies(words: Sequence[str]) -> list[str]:
-    """A command without the options that write dependencies, the compiler's or, as newer CMakes have it, the linker's."""
+def is_of_compiled_header(words: Sequence[str], index: int) -> bool:
+    """Whether a word belongs to the options by which CMake names a compiled header: to g++ two, to clang++ eight."""
+    return "cmake_pch" in words[index] or (words[index] in ("-Xclang", "-include", "-include-pch") and
+                                           any("cmake_pch" in word for word in words[index + 1:index + 4]))
+
+
+def without_extras(words: Sequence[str]) -> list[str]:
+    """A command without the options that write dependencies, the compiler's or, as newer CMakes have it, the linker's, and without the build's
+    compiled header: a compiler takes one, and Toolchain.compiled() makes one with more in it."""
+    words = [word for index, word in enumerate(words) if not is_of_compiled_header(words, index)]
     kept, skip = [], False
     for word in words:
         if skip:
@@ -118,12 +126,12 @@ class Toolchain:
         words[source] = str(own if own.is_file() else words[source])
         words[words.index(book):words.index(book) + 1] = [f"-I{folder / 'sources'}", f"-I{self.tree}"]
         quiet = ["-w"] if words[0].endswith("nvcc") else ["-w", "-fno-diagnostics-show-caret"]
-        return [*without_dependencies(words), *self.options, *quiet]
+        return [*without_extras(words), *self.options, *quiet]
 
     def compiled(self, header: str, words: Sequence[str]) -> Path:
         """A header that is compiled, by a command of the build for a source. One will do for all commands with the same options."""
         source = words.index("-c")
-        key = (header, *without_dependencies(words[:words.index("-o")]))
+        key = (header, *without_extras(words[:words.index("-o")]))
         with self.lock:
             if key not in self.headers:
                 folder = Path(tempfile.mkdtemp(dir=self.tree.parent))
@@ -140,7 +148,7 @@ class Toolchain:
     def link_command(self, words: Sequence[str], made: Mapping[str, str], target: Path) -> list[str]:
         """A command of the build, for other objects. Those that the build has in a library come before the libraries, which are asked
         for what is still missing."""
-        words = [made.get(word, word) for word in without_dependencies(words) if word not in (":", "&&")]
+        words = [made.get(word, word) for word in without_extras(words) if word not in (":", "&&")]
         from_libraries = [own for own in made.values() if own not in words]
         output = words.index("-o") + 1
         words[output:output + 1] = [str(target), *from_libraries]

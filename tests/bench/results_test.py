@@ -63,6 +63,12 @@ class Names(unittest.TestCase):
         self.assertEqual((Name.parse(STEP2).chapter, Name.parse(STEP2).step), (1, 2))
         self.assertEqual((Name.parse(CUDNN).chapter, Name.parse(CUDNN).step, Name.parse(CUDNN).variant), (None, None, ""))
 
+    def test_a_machine_has_no_shape(self):
+        name = Name.parse("machine/latency/l2")
+        self.assertEqual((name.kind, name.who, name.chapter, name.step, str(name)), ("machine", "latency/l2", None, None, "machine/latency/l2"))
+        for text in ("machine", "machine/latency", "machine/latency/", "machine/latency/L2 ", "machine//l2"):
+            self.assertIsNone(Name.parse(text), text)
+
     def test_what_is_no_name(self):
         for text in ("", "forward", STEP1 + "/", STEP1 + "\n", STEP1.replace("forward", "sideways"), STEP1.replace("ch01", "ch1"),
                      STEP1.replace("bf16", "fp8"), STEP1.replace("d128", "d0"), STEP1.replace("full", "window"), STEP1.replace("n4096", "n4k"),
@@ -111,6 +117,15 @@ class Reading(Case):
         self.assertEqual(measured.measured(name).values["tile_cycles"], 2811.0)
         self.assertEqual(measured.context()["commit"], "abc1")
         self.assertEqual(measured.origin(), "2026-01-01, commit abc1")
+
+    def test_a_machine_has_clocks_and_says_nothing_of_attention(self):
+        self.write(run_of(STEP1))
+        path = self.write(run_of("machine/latency/l2", clocks=273.4))
+        measured = results.load(self.folder)
+        self.assertEqual(measured.measured("machine/latency/l2").values["clocks"], 273.4)
+        self.assertEqual(measured.origin(), "2026-01-01, commit abc1")
+        self.assertEqual(measured.by_step(**results.LADDER).keys(), {(1, 1)})
+        self.assertEqual(results.add(path, self.folder / "results").parent.name, "h200")
 
     def test_refuses_the_simulator(self):
         path = self.write(run_of(STEP1), machine="simulator")

@@ -4,7 +4,7 @@
     hopper_figures.py [--check] HOPPER_LAYOUTS
 
 docs/figures/hopper_layouts.json                  what the program prints; wgmma_tiles.py, wgmma_fragments.py and ring_phases.py draw it
-<!-- simulated ring --> ... <!-- /simulated -->   in the chapter's page: the barriers of a ring of two slots, event by event
+<!-- simulated ring --> ... <!-- /simulated -->   in the chapter's page: the barriers of a ring of two stages, event by event
 With --check nothing is written: exit code 1 if something differs.
 """
 import argparse
@@ -33,7 +33,7 @@ def state(event, barrier):
 
 def words(event, events):
     """What happens, in a reader's words. `events` are this one and those after it."""
-    barrier, slot = event["barrier"], event["barrier"][-2]
+    barrier, stage = event["barrier"], event["barrier"][-2]
     parity = 1 - event[barrier][0] % 2  # of the phase that is over
     if event["what"].endswith("passes"):
         return f"{event['what']} {spelt(barrier)}, parity {parity}" + (f": {event['tile']}" if event["tile"] and barrier.startswith("full") else "")
@@ -41,8 +41,8 @@ def words(event, events):
         tile = next(later["tile"] for later in events if later["what"] == "over" and later["barrier"] == barrier)
         return f"producer announces {tile}"
     if event["what"] == "over":
-        return f"{event['tile']} has landed" if barrier.startswith("full") else f"all warps have: slot {slot} is empty"
-    return f"{event['what']} slot {slot}"
+        return f"{event['tile']} has landed" if barrier.startswith("full") else f"all warps have: stage {stage} is empty"
+    return f"{event['what']} stage {stage}"
 
 
 def ring_table(events):
