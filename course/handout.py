@@ -23,7 +23,8 @@ from course.regions import Fault
 # What a student needs; * also crosses folders. What is not named here stays at home.
 HANDED_OUT = (
     ".clang-format", ".clangd", ".gitignore", "CMakeLists.txt", "CMakePresets.json", "LICENSE", "flashbook", "cmake/ptxas_gate",
-    "cmake/test_suites.cmake", "chapters/CMakeLists.txt", "chapters/*/CMakeLists.txt", "chapters/*/README.md", "chapters/*.cuh", "chapters/*.cu", "chapters/*.h", "chapters/*.cpp",
+    "cmake/test_suites.cmake", "chapters/CMakeLists.txt", "chapters/*/CMakeLists.txt", "chapters/*/README.md",
+    "chapters/*.cuh", "chapters/*.cu", "chapters/*.h", "chapters/*.cpp",
     "chapters/*/exercises/exercises.json",
     "common/CMakeLists.txt", "common/*.h", "common/*.cpp", "common/*.cu",
     "docs/pages/*.md", "docs/figures/*.svg", "docs/plots/*.svg",
@@ -32,7 +33,7 @@ HANDED_OUT = (
     "course/__init__.py", "course/attempt.py", "course/gate.py", "course/gtest.py", "course/manifest.py", "course/modes.py", "course/regions.py",
     "course/score.py", "course/try_exercise.py", "course/watch.py",
 )
-KEPT = ("tests/exercises/hidden/*", "docs/pages/instructor.md")
+KEPT = ("tests/exercises/hidden/*", "docs/pages/hardening.md", "docs/pages/instructor.md")
 INTERACTIVE = "docs/figures/interactive"
 # A picture that docs/figures/interactive can bring to life, and the page of its own that it gets.
 PICTURE = re.compile(r"^!\[[^\]]*\]\(((?:\.\./)*docs/figures/(\w+))\.svg\)$", re.MULTILINE)

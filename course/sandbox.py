@@ -33,7 +33,7 @@ put() {
 mount -t tmpfs -o size=4m,mode=755 none "$world" || exit 125
 while [ "$1" != -- ]; do put "$1" ro || exit 125; shift; done; shift
 put "$own" rw,nosuid,nodev && mkdir "$world/proc" && mount -t proc proc "$world/proc" && mkdir -p "$world/tmp" || exit 125
-mount -o remount,ro "$world" || exit 125
+mount -o remount,bind,ro "$world" || exit 125
 chroot "$world" sh -c 'cd "$0" && exec "$@"' "$own" "$@"
 exit $?
 """
@@ -167,8 +167,8 @@ class Sandbox:
                 self.missing.append("a submission may start more processes than its limit")
             if not says("while :; do :; done", Limits(seconds=0.3)).stopped:
                 self.missing.append("a submission may run for longer than its limit")
-            says("(setsid sleep 4321 &) ; true")
-            if any(b"4321" in line.split(b"\0") for line in command_lines()):
+            says(f"(setsid sleep 4321.{os.getpid()} &) ; true")
+            if any(f"4321.{os.getpid()}".encode() in line.split(b"\0") for line in command_lines()):
                 self.missing.append("a submission may leave processes behind")
 
     def command(self, command: Sequence[object], folder: Path, user: int, limits: Limits, world: Path, visible: Iterable[object]) -> list[str]:

@@ -18,7 +18,7 @@ sys.path.insert(0, str(COURSE.parent))
 from course import gate, grade, gtest, judge, manifest, package, proof, report, speed, submission, toolchain
 from course.attempt import Attempt
 from course.regions import Broken, Fault
-from course.sandbox import Limits, Sandbox, own_folder, printable, remove
+from course.sandbox import Limits, Sandbox, command_lines, own_folder, printable, remove
 from course.score import Score, Timing, earned, possible
 
 
@@ -172,9 +172,9 @@ class ASandbox(unittest.TestCase):
         self.assertEqual(self.run_shell("exit 1").trouble, "")
 
     def test_nothing_is_left_running(self):
-        self.run_shell("(setsid sleep 4321 &) ; true")
-        lines = [p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if p.exists()]
-        self.assertFalse([line for line in lines if b"4321" in line] if self.sandbox.lends or self.sandbox.mounts else [])
+        self.run_shell(f"(setsid sleep 1234.{os.getpid()} &) ; true")
+        lines = list(command_lines())
+        self.assertFalse([line for line in lines if f"1234.{os.getpid()}".encode() in line] if self.sandbox.lends or self.sandbox.mounts else [])
 
     def need_mounts(self):
         if not self.sandbox.mounts:
