@@ -24,7 +24,7 @@ function(add_suites name program filter properties)
         string(APPEND test "/${shard}of${shards}")
       endif()
       math(EXPR index "${shard} - 1")
-      add_test(${test} ${program} --gtest_filter=${suite}*${excluded} --gtest_brief=1)
+      add_test(${test} ${program} --gtest_filter=${suite}*${excluded})
       # Skipped is what had nothing else to do; a suite in which something ran has passed or failed.
       set_tests_properties(${test} PROPERTIES COST ${count} ENVIRONMENT "GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${index}"
         SKIP_REGULAR_EXPRESSION "PASSED  . 0 tests\\.[\n](.  SKIPPED [^\n]*[\n]?)+$" TIMEOUT 300 ${properties})

@@ -302,6 +302,7 @@ class Manifest(Tree):
         self.assertIn("hint must be a text", self.fault({**ENTRY, "hint": " "}))
         self.assertIn("hint must be a text", self.fault({**ENTRY, "hint": ["one", "two"]}))
         self.assertIn("it takes id, title", self.fault({**ENTRY, "hint2": "another"}))
+        self.assertIn("ch01-answer: counted is true, or left out", self.fault({**ENTRY, "counted": "yes"}))
         self.assertIn("it takes id, title", self.fault({key: ENTRY[key] for key in ENTRY if key != "tests"}))
         self.assertIn("ch01-answer is there twice", self.fault(ENTRY, ENTRY))
         self.assertIn("what it needs comes before it", self.fault({**ENTRY, "needs": ["ch01-later"]}))
