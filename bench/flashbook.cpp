@@ -8,6 +8,7 @@
 #include <string>
 
 #include "bench/chapters.h"
+#include "common/app/machine_context.h"
 #include "common/attention/cost.h"
 #include "common/attention/error.h"
 
@@ -180,4 +181,4 @@ int flashbook_cost(int chapter, int step, const FlashbookShape* shape, double* f
 
 const char* flashbook_last_error(void) { return last_error.c_str(); }
 
-const char* flashbook_toolkit(void) { return FLASHBOOK_TOOLKIT; }
+const char* flashbook_toolkit(void) { return flashbook::toolkit(); }

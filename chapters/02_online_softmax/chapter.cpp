@@ -8,6 +8,7 @@
 #include "chapters/02_online_softmax/one_pass_attention.h"
 #include "chapters/02_online_softmax/online_softmax.h"
 #include "chapters/02_online_softmax/safe_softmax.h"
+#include "chapters/02_online_softmax/step5.h"
 
 namespace flashbook {
 namespace {
@@ -20,6 +21,9 @@ constexpr Step kSteps[] = {
     {"one pass over the keys", "O is summed and corrected online too: no row of scores is stored."},
     {"tiles, vectors, all cores",
      "A tile of keys at a time for a tile of queries, with an exp2 that vectorises."},
+    {"blocks of registers",
+     "Sums stay in registers while a product is taken, queries lie along the widest vectors, and no tile of "
+     "keys is transposed."},
 };
 constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
 
@@ -40,6 +44,8 @@ void run_step(const Shape& shape, const Tensors& t, int step) {
       return for_each_row(shape, q, k, v, o, t.lse, attention_row_two_passes);
     case 3:
       return for_each_row(shape, q, k, v, o, t.lse, attention_row_one_pass);
+    case 5:
+      return attention_in_registers<T>(shape, t);
   }
   switch (shape.head_dim) {
     case 64:

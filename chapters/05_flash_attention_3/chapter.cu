@@ -12,7 +12,7 @@ constexpr Step kSteps[] = {
     {"TMA and WGMMA",
      "One warpgroup, tiles that TMA brings and WGMMA multiplies where they lie, nothing overlapped."},
     {"warp specialisation",
-     "A producer keeps a ring of tiles filled, consumers multiply, and registers move from one to the "
+     "A producer keeps a pipeline of tiles filled, consumers multiply, and registers move from one to the "
      "others."},
     {"pingpong",
      "The consumers take turns at the tensor cores, so that one's softmax lies under the others' products."},

@@ -104,6 +104,8 @@ CheckMode check_mode(const std::string& text) {
   throw InputError("--check is '" + text + "': give full, sample, off or auto");
 }
 
+}  // namespace
+
 void check_device(const std::string& text) {
   const bool is_gpu = device::machine() == device::Machine::gpu;
   if (text == "auto" || text == (is_gpu ? "gpu" : "sim")) return;
@@ -120,7 +122,6 @@ void check_device(const std::string& text) {
   throw InputError("--device is '" + text + "': give auto, gpu or sim");
 }
 
-/// Fails now rather than after minutes of work.
 void check_writable(const std::string& option, const std::string& file) {
   if (file.empty()) return;
   const std::filesystem::path path(file);
@@ -134,6 +135,14 @@ void check_writable(const std::string& option, const std::string& file) {
     throw InputError(option + " " + file + ": the folder " + folder.string() +
                      " cannot be written to; choose another");
 }
+
+std::string one_line(std::string text) {
+  std::ranges::replace_if(
+      text, [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  return text;
+}
+
+namespace {
 
 std::string dims_text(const std::vector<int64_t>& dims) {
   std::string text = "[";
@@ -338,10 +347,7 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
   } catch (const CLI::CallForHelp&) {
     return {std::nullopt, app.help()};
   } catch (const CLI::ParseError& error) {
-    std::string reason = error.what();
-    for (char& c : reason)
-      if (c == '\n' || c == '\r') c = ' ';  // one line, whatever was typed
-    throw InputError(reason + " (--help lists the options)");
+    throw InputError(one_line(error.what()) + " (--help lists the options)");
   }
   // An empty value would pass for an option that was not given.
   for (const CLI::Option* option : app.get_options())

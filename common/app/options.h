@@ -45,4 +45,15 @@ struct CommandLine {
 /// --device asks for a machine that this build is not.
 CommandLine parse_command_line(int argc, const char* const* argv, const Chapter& chapter);
 
+/// Refuses a --device that this build is not: HardwareMissing for "gpu", InputError for "sim" and what is no
+/// machine.
+void check_device(const std::string& text);
+
+/// Throws InputError if `file` cannot be written, now rather than after minutes of work. Empty: none is
+/// wanted.
+void check_writable(const std::string& option, const std::string& file);
+
+/// `text` without line breaks, whatever was typed.
+std::string one_line(std::string text);
+
 }  // namespace flashbook

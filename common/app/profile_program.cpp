@@ -1,6 +1,3 @@
-/// \file
-/// The whole of a chapter's traced program: run_chapter_program for those that link it in the place of
-/// program.cpp's. It takes the same options. Every step runs once, is checked, and is told in tables.
 #include <iostream>
 #include <optional>
 
@@ -9,7 +6,6 @@
 #include "common/app/expected.h"
 #include "common/app/options.h"
 #include "common/app/profile.h"
-#include "common/app/program.h"
 #include "common/app/progress.h"
 #include "common/attention/cost.h"
 #include "common/attention/error.h"
@@ -69,8 +65,8 @@ int profile(const Options& options, const Chapter& chapter) {
 
 }  // namespace
 
-int run_chapter_program(int argc, char** argv, const Chapter& chapter, const Chapter*) {
-  return exit_code(chapter, [&] {
+int profile_chapter(int argc, char** argv, const Chapter& chapter) {
+  return exit_code(chapter.name, [&] {
     const CommandLine command = parse_command_line(argc, argv, chapter);
     if (command.options) return profile(*command.options, chapter);
     std::cout << command.text;

@@ -42,7 +42,7 @@ int run_program(int argc, char** argv, const Chapter& chapter, const Chapter* be
 }  // namespace
 
 int run_chapter_program(int argc, char** argv, const Chapter& chapter, const Chapter* before) {
-  return exit_code(chapter, [&] { return run_program(argc, argv, chapter, before); });
+  return exit_code(chapter.name, [&] { return run_program(argc, argv, chapter, before); });
 }
 
 }  // namespace flashbook

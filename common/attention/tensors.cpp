@@ -11,13 +11,12 @@
 namespace flashbook {
 namespace {
 
-/// The smallest power of two with which `largest` fits e4m3. 1 for a block of zeros; never so small that
-/// multiplications lose it.
+/// The smallest power of two with which `largest` fits e4m3, but at least 2^-100, whose reciprocal is a float
+/// and which a block of zeros has: of block scales of V the largest count.
 float power_of_two_scale(float largest) {
-  if (largest == 0) return 1;
   int exponent;
   const float mantissa = std::frexp(largest / 448, &exponent);
-  return std::ldexp(1.0f, std::max(mantissa == 0.5f ? exponent - 1 : exponent, -100));
+  return std::ldexp(1.0f, largest == 0 ? -100 : std::max(mantissa == 0.5f ? exponent - 1 : exponent, -100));
 }
 
 /// `scale_of(row)` is which of the `scales` scales a row has.

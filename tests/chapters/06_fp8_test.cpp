@@ -1,7 +1,7 @@
 #include "chapters/05_flash_attention_3/chapter.h"
 #include "chapters/06_fp8/chapter.h"
 #include "common/attention/error.h"
-#include "tests/chapters/conformance.h"
+#include "tests/chapters/layouts.h"
 
 namespace flashbook::testing {
 
@@ -223,6 +223,88 @@ TEST_F(ChapterTest, PromotedSumsAreRight) {
         EXPECT_TRUE(result.lse.ok) << result.lse.worst;
       }
   EXPECT_THROW(attention_promoted(shape_with(Scaling::block, 256, false), {}, nullptr), InputError);
+}
+
+// A block has more consumers than these sequences have tiles of queries with a scale.
+using TracedBlockScales = ChapterTest;
+TEST_F(TracedBlockScales, OfShortSequencesAreReadWithinTheirBounds) {
+  for (int head_dim : {64, 128}) {
+    Shape shape = shape_with(Scaling::block, head_dim, false);
+    shape.seqlen_q = 30, shape.seqlen_k = 40;
+    const Inputs inputs = make_inputs(shape, InputKind::normal, 8);
+    for (int step : {3, 4}) {
+      const Outputs outputs = run_once(kFp8, shape, inputs, step);
+      EXPECT_TRUE(check(shape, make_reference(shape, inputs, all_rows(shape)), outputs).ok());
+    }
+  }
+}
+
+// The product of two small scales is less than the least float, and the scores are 0.
+TEST_F(ChapterTest, SmallScalesHideNoKeysAndMakeNoNaN) {
+  for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block})
+    for (bool causal : {false, true}) {
+      const Shape shape = shape_with(scaling, 64, causal);
+      SCOPED_TRACE(describe(shape));
+      Inputs inputs = inputs_16(shape, DType::bf16, InputKind::normal);
+      for (auto* tensor : {&inputs.q, &inputs.k})
+        for (float& value : *tensor) value *= 0x1p-100f;
+      const Outputs outputs = Pipeline(shape, DType::bf16, inputs, false).attention(3);
+      const Outputs outputs_fast =
+          scaling == Scaling::block ? outputs : Pipeline(shape, DType::bf16, inputs, false).attention(5);
+      for (int64_t row = 0; row < shape.q_rows(); ++row) {
+        const float want = std::log(float(shape.visible_keys(int(row % shape.seqlen_q))));
+        ASSERT_NEAR(outputs.lse[row], want, 1e-4f) << row;
+        ASSERT_NEAR(outputs_fast.lse[row], want, 1e-4f) << row;
+      }
+      for (const Outputs* of : {&outputs, &outputs_fast})
+        ASSERT_TRUE(std::ranges::all_of(of->o, [](float value) { return std::isfinite(value); }));
+    }
+}
+
+// A block of zeros of V takes nothing of e4m3's range from the P of its neighbours: with the scale 1 it took
+// seven powers of two. Of these keys every tenth counts for much and the others for a 500th of that, which
+// must not be lost.
+TEST_F(ChapterTest, ZerosInVTakeNoRangeFromTheirNeighbours) {
+  Shape shape = shape_with(Scaling::block, 64, false);
+  shape.seqlen_k = 256, shape.scale = 1;
+  Inputs inputs = inputs_16(shape, DType::bf16, InputKind::normal);
+  const auto key_of = [&](std::size_t i) { return int(i) / shape.head_dim % shape.seqlen_k; };
+  std::ranges::fill(inputs.q, 0.0f);
+  for (std::size_t i = 0; i < inputs.q.size(); i += shape.head_dim) inputs.q[i] = 1;
+  std::ranges::fill(inputs.k, 0.0f);
+  for (std::size_t i = 0; i < inputs.k.size(); i += shape.head_dim)
+    inputs.k[i] = key_of(i) < 128 || key_of(i) % 10 == 0 ? 0.0f : -9.0f;
+  for (std::size_t i = 0; i < inputs.v.size(); ++i)
+    inputs.v[i] = key_of(i) < 128 ? 0.0f : key_of(i) % 10 == 0 ? 0.0f : 1.0f;
+  const Outputs outputs = Pipeline(shape, DType::bf16, inputs, false).attention(3);
+  // 128 keys of zeros and 13 others with the weight 1, 115 with e^-9 and the value 1.
+  const float want = 115 * std::exp(-9.0f) / (141 + 115 * std::exp(-9.0f));
+  for (float value : outputs.o) ASSERT_NEAR(value, want, want / 8);
+}
+
+// Values and encodings lie where the shape says, and nothing is written between them.
+TEST_F(ChapterTest, QuantisesTensorsWhereTheyLie) {
+  for (Scaling scaling : {Scaling::head, Scaling::block}) {
+    Shape shape = shape_with(scaling, 128, false);
+    shape.seqlen_k = shape.seqlen_q;
+    const Inputs inputs = inputs_16(shape, DType::bf16, InputKind::normal);
+    const auto bytes_of = [](const Buffer& buffer) {
+      std::vector<std::byte> bytes(buffer.bytes());
+      buffer.download(bytes);
+      return bytes;
+    };
+    const Pipeline dense(shape, DType::bf16, inputs, true);
+    for (const Layout& layout : {layout_bshd(shape), layout_packed_qkv(shape), layout_with_gaps(shape)}) {
+      shape.layout = layout;
+      const Pipeline strided(shape, DType::bf16, inputs, true);
+      for (TensorId id : {TensorId::q, TensorId::k, TensorId::v}) {
+        std::vector<std::byte> want(elements_spanned(shape, id), std::byte(0xff));
+        scatter(shape, id, bytes_of(dense.quantised.values(id)), want, 1);
+        EXPECT_TRUE(bytes_of(strided.quantised.values(id)) == want);
+        EXPECT_TRUE(strided.scales(id) == dense.scales(id));
+      }
+    }
+  }
 }
 
 TEST_F(ChapterTest, EveryLaunchGivesTheSameBits) { expect_same_bits(DType::e4m3); }

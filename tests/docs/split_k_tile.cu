@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "chapters/03_flash_attention_1/split_k.cuh"
-#include "common/app/program.h"
+#include "common/app/profile.h"
 #include "common/attention/cost.h"
 #include "common/device/dispatch.h"
 #include "common/device/launch.h"
@@ -70,5 +70,5 @@ const Chapter kSplitKTile = {
 }  // namespace flashbook
 
 int main(int argc, char** argv) {
-  return flashbook::run_chapter_program(argc, argv, flashbook::kSplitKTile, nullptr);
+  return flashbook::profile_chapter(argc, argv, flashbook::kSplitKTile);
 }

@@ -16,8 +16,12 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from docs.tools import pages
+from docs.tools.pages import row
+
 PAGE = ROOT / "chapters" / "04_flash_attention_2" / "README.md"
-TABLE = re.compile(r"(<!-- traced (\w+) -->\n).*?(<!-- /traced -->)", re.S)
 TILE, TILES = 64, 8
 
 # What an access is for, by what its line says. The first that is found.
@@ -66,10 +70,6 @@ def by_purpose(launch, rows):
     return sums
 
 
-def row(*cells):
-    return "| " + " | ".join(cells) + " |\n"
-
-
 def one_more_tile(program, head_dim, *options):
     """{name: bytes} and barriers that a tile costs, of the mean of TILES tiles: one long launch less one short."""
     shapes = [("--head-dim", head_dim, "--seqlen", TILE, "--seqlen-k", TILE * tiles) for tiles in (1, 1 + TILES)]
@@ -99,7 +99,7 @@ def conflicts_table(_, chapter):
     for step in range(len(of_dim[256])):
         sums = by_purpose(of_dim[256][step], CONFLICT_ROWS)
 
-        def cell(name):
+        def cell(name, sums=sums):
             _, requests, wavefronts, ideal = sums[name]
             return f"{wavefronts / requests:g} ({ideal / requests:g})"
 
@@ -117,20 +117,10 @@ def main():
     parser.add_argument("split_k", metavar="SPLIT_K_TILE_TRACED")
     parser.add_argument("chapter", metavar="04_FLASH_ATTENTION_2_TRACED")
     options = parser.parse_args()
-    page = PAGE.read_text(encoding="utf-8")
-    shown = [match[2] for match in TABLE.finditer(page)]
-    if sorted(shown) != sorted(TABLES):
-        sys.exit(f"{PAGE} should have the tables {', '.join(TABLES)}, each once, and has {', '.join(shown) or 'none'}")
-    wanted = TABLE.sub(lambda match: match[1] + TABLES[match[2]](options.split_k, options.chapter) + match[3], page)
-    if wanted == page:
-        return
-    if not options.check:
-        PAGE.write_text(wanted, encoding="utf-8")
-        return print(f"{PAGE}: brought up to date")
-    for number, (is_, should_be) in enumerate(zip(page.split("\n"), wanted.split("\n")), 1):
-        if is_ != should_be:
-            print(f"{PAGE}:{number}: says\n  {is_}\nbut the trace says\n  {should_be}", file=sys.stderr)
-    sys.exit(f"python3 tests/docs/split_tables.py {options.split_k} {options.chapter} brings the page up to date")
+    tables = {name: make(options.split_k, options.chapter) for name, make in TABLES.items()}
+    makers = {"traced": lambda place: tables[" ".join(place.words)]}
+    if not pages.update(PAGE, makers, options.check, expected=[f"traced {name}" for name in tables]):
+        sys.exit(f"python3 tests/docs/split_tables.py {options.split_k} {options.chapter} brings the page up to date")
 
 
 if __name__ == "__main__":

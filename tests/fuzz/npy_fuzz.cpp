@@ -1,10 +1,6 @@
 // Feeds arbitrary bytes to the .npy reader: they are an array or an InputError, never anything else.
-//
-//     clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -I. tests/fuzz/npy_fuzz.cpp
-//         common/attention/{npy,tensors,whole_file}.cpp -o npy_fuzz
-//     mkdir found && ./npy_fuzz -max_total_time=240 -dict=tests/fuzz/npy.dict found tests/fuzz/corpus/npy
-//
-// What crashes it belongs in corpus/npy, which npy_test.cpp replays.
+// The preset `fuzz` builds it, CMakeLists.txt here says how it runs. What crashes it belongs in corpus/npy,
+// which npy_test.cpp replays.
 #include <cstdint>
 #include <cstdlib>
 #include <span>

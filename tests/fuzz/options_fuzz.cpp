@@ -1,11 +1,7 @@
 /// \file
 /// Throws words at the command line: each line of the input is one. Anything but options, the help or an
-/// error that the program answers with an exit code is a fault. To fuzz for some minutes:
-///
-///     clang++ -std=c++20 -g -O1 -I. -fsanitize=fuzzer,address,undefined tests/fuzz/options_fuzz.cpp
-///     common/app/options.cpp
-///       common/attention/*.cpp ... -o options_fuzz && ./options_fuzz -max_total_time=240
-///       -dict=tests/fuzz/options.dict
+/// error that the program answers with an exit code is a fault.
+/// The preset `fuzz` builds it, and CMakeLists.txt here says how it runs.
 #include <cstdint>
 #include <string>
 #include <vector>

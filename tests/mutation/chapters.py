@@ -23,8 +23,8 @@ class Fault:
     file: str  # below chapters/
     old: str
     new: str
-    steps: tuple  # of its output, O
-    options: list = field(default_factory=list)  # what the program is run with: nothing, but for a mask
+    steps: tuple[int, ...]  # of its output, O
+    options: list[str] = field(default_factory=list)  # what the program is run with: nothing, but for a mask
 
 
 FAULTS = {

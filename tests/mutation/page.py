@@ -10,10 +10,14 @@ import re
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 from fault import HERE, MODES, Refused, faults_of
 
+from docs.tools import pages
+from docs.tools.pages import row
+
 PAGE = HERE.parents[1] / "docs" / "pages" / "mutations.md"
-TABLE = re.compile(r"(<!-- mutations ?(\w*) -->\n).*?(<!-- /mutations -->)", re.S)
 KERNELS = sorted(path.stem for path in (HERE / "faults").glob("*.py"))
 WRONG = "wrong result"
 
@@ -27,7 +31,7 @@ def reports_of(kernel, fault, folder):
 
 def seen_by(reports):
     """Which modes said what is wrong, and which only came to a wrong result."""
-    kinds = {"report": [], "wrong": []}
+    kinds: dict[str, list[str]] = {"report": [], "wrong": []}
     for mode in MODES:
         if reports[mode]:
             kinds["wrong" if reports[mode].startswith(WRONG) else "report"].append(mode)
@@ -61,10 +65,6 @@ def comparable(page):
     return re.sub(r"`[^`]* [^`]*` \|$", lambda report: re.sub(r"\d+", "N", report[0]), page, flags=re.M)
 
 
-def row(*cells):
-    return "| " + " | ".join(cells) + " |\n"
-
-
 def table(kernel, folder):
     text = row("Fault", "Seen by", "What is reported") + row("---", "---", "---")
     for fault in faults_of(kernel):
@@ -89,25 +89,15 @@ def main():
     parser.add_argument("reports", type=Path, metavar="REPORTS")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page differs")
     options = parser.parse_args()
+    def tables(place):
+        return table(place.words[0], options.reports) if place.words else total(options.reports)
+
     try:
-        page = PAGE.read_text(encoding="utf-8")
-        shown = [match[2] for match in TABLE.finditer(page)]
-        for kernel in KERNELS:
-            if shown.count(kernel) != 1:
-                raise Refused(f"{PAGE} should have one table <!-- mutations {kernel} -->, and has {shown.count(kernel)}")
-        wanted = TABLE.sub(lambda match: match[1] + (table(match[2], options.reports) if match[2] else total(options.reports)) + match[3],
-                           page)
+        right = pages.update(PAGE, {"mutations": tables}, options.check, ["mutations", *(f"mutations {kernel}" for kernel in KERNELS)], comparable)
     except Refused as reason:
         sys.exit(f"page.py: {reason}")
-    if wanted == page or options.check and comparable(wanted) == comparable(page):
-        return
-    if not options.check:
-        PAGE.write_text(wanted, encoding="utf-8")
-        return print(f"{PAGE}: brought up to date")
-    for line, (is_, should_be) in enumerate(zip(comparable(page).split("\n"), comparable(wanted).split("\n")), 1):
-        if is_ != should_be:
-            print(f"{PAGE}:{line}: says\n  {is_}\nbut the suite says\n  {should_be}", file=sys.stderr)
-    sys.exit(f"python3 tests/mutation/page.py {options.reports} brings the page up to date")
+    if not right:
+        sys.exit(f"python3 tests/mutation/page.py {options.reports} brings the page up to date")
 
 
 if __name__ == "__main__":
