@@ -135,7 +135,7 @@ def faults(code):
             groups = groups[max(len(groups) - int(match[1], 16), 0):]
         else:
             registers = written(bare)
-            for register, role, issued in in_flight:
+            for register, role, issued in sorted(in_flight, reverse=True):
                 if register in registers:
                     found[address] = f"{bare} writes R{register}, {role} of the wgmma at {issued:04x}, which nobody has waited for"
         todo.extend((target, groups, open_group) for target in onward[address])
