@@ -21,7 +21,7 @@ from regions import Fault
 # What a student needs; * also crosses folders. What is not named here stays at home.
 HANDED_OUT = (
     ".clang-format", ".clangd", ".gitignore", "CMakeLists.txt", "CMakePresets.json", "LICENSE", "flashbook", "cmake/ptxas_gate",
-    "chapters/CMakeLists.txt", "chapters/*/README.md", "chapters/*.cuh", "chapters/*.cu", "chapters/*.h", "chapters/*.cpp",
+    "chapters/CMakeLists.txt", "chapters/*/README.md", "chapters/*/appendix.md", "chapters/*.cuh", "chapters/*.cu", "chapters/*.h", "chapters/*.cpp",
     "chapters/*/exercises/exercises.json",
     "common/CMakeLists.txt", "common/*.h", "common/*.cpp", "common/*.cu",
     "docs/pages/*.md", "docs/figures/*.svg", "docs/plots/*.svg",

@@ -5,6 +5,7 @@
      "kind": "write",               write: a piece of a kernel. predict: numbers. mend: a kernel that is broken
      "file": "textbook.cuh",        the one place to edit, from the chapter's folder
      "hint": "...",                 the one hint, as the chapter's README.md has it
+     "minutes": 20,                 optional: how long it takes somebody who has read the chapter, about
      "needs": ["ch01-other"],       optional: exercises that have to be solved before
      "tests": [{"name": "Scores.OfOneWholeBlock",  GoogleTest's name
                 "title": "one whole block",        what students read
@@ -51,6 +52,7 @@ class Exercise:
     chapter: str  # its folder: "01_naive_attention"
     tests: list = field(default_factory=list)
     speed: Speed = None
+    minutes: int = None
 
     @property
     def program(self):
@@ -113,10 +115,12 @@ def tests_of(where, entries):
 def exercise_of(where, entry, chapter, root, before):
     """An exercise from its entry in exercises.json; `before` has the ids of those before it."""
     name = entry.get("id", "an exercise")
-    optional = {key: entry.pop(key, None) for key in ("needs", "speed")}
+    optional = {key: entry.pop(key, None) for key in ("needs", "speed", "minutes")}
     needs = optional["needs"] or []
     if set(entry) != {"id", "title", "kind", "file", "hint", "tests"}:
-        raise Fault(f"{where}: {name} has {', '.join(entry)}; it takes id, title, kind, file, hint, tests and, if it must, needs and speed")
+        raise Fault(f"{where}: {name} has {', '.join(entry)}; it takes id, title, kind, file, hint, tests and, if it must, needs, speed and minutes")
+    if optional["minutes"] is not None and not is_points(optional["minutes"], 1):
+        raise Fault(f"{where}: {name}: minutes are a whole number from 1 on")
     tests = tests_of(f"{where}: {name}", entry.pop("tests"))
     speed = speed_of(f"{where}: {name}", optional["speed"])
     for key, value in entry.items():
@@ -131,7 +135,7 @@ def exercise_of(where, entry, chapter, root, before):
     file = chapter.relative_to(root) / entry.pop("file")
     if not (root / file).is_file():
         raise Fault(f"{where}: {name}: there is no {file}")
-    return Exercise(**entry, file=str(file), needs=needs, chapter=chapter.name, tests=tests, speed=speed)
+    return Exercise(**entry, file=str(file), needs=needs, chapter=chapter.name, tests=tests, speed=speed, minutes=optional["minutes"])
 
 
 def read_list(file, root):

@@ -19,10 +19,10 @@ constexpr Step kSteps[] = {
     {"fewer other operations",
      "Scale and exponential in one multiply-add and one exp2, one normalisation, O rescaled only where it "
      "must be."},
-    {"cut to measure",
+    {"tuned tiles",
      "32 rows a warp, keys that nobody sees skipped, a mask only where it cuts, longest tiles first; tuned "
      "per head_dim."},
-    {"what binds decides",
+    {"per-size bottlenecks",
      "d = 64: the maximum is looked for only where a sum shows that it must be; d = 256: two warps share "
      "their rows."},
 };

@@ -132,7 +132,7 @@ class Site:
             return "".join(entry(p.url, p.path.name if p.kind == "kernel" else html.escape(p.title), p.kind) for p in shown)
 
         reference = "".join(entry(url, title, "reference") for url, title in REFERENCE.items())
-        parts = {"": entries("main"), "Chapters": entries("chapter", "kernel"), "Background": entries("page"),
+        parts = {"": entries("main"), "Chapters": entries("chapter", "appendix", "kernel"), "Background": entries("page"),
                  "The house": entries("house"), "Reference": reference}
         return "".join((f"<h2>{title}</h2>" if title else "") + f"<ul>{items}</ul>" for title, items in parts.items() if items)
 
@@ -144,8 +144,8 @@ class Site:
                        for p, rel, word in ((before, "prev", "Before"), (after, "next", "Next")) if p)
 
     def path_above(self, page):
-        """A kernel file's chapter and path."""
-        if page.kind != "kernel":
+        """The chapter and the path of what belongs to one."""
+        if page.kind not in ("kernel", "appendix"):
             return ""
         chapter = self.page_of[f"chapters/{page.chapter}/README.md"]
         return f'<p class="above"><a href="{chapter.url}">{html.escape(chapter.title)}</a> <code>{page.source}</code></p>'

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Chapter 4's tables of shared memory: traced programs count, this puts the counts into the chapter's page, or checks that they are there.
+"""Chapter 4's tables of shared memory: traced programs count, this puts the counts into its appendix, or checks that they are there.
 
     split_tables.py [--check] SPLIT_K_TILE_TRACED 04_FLASH_ATTENTION_2_TRACED
 
@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "chapters" / "04_flash_attention_2" / "README.md"
+PAGE = ROOT / "chapters" / "04_flash_attention_2" / "appendix.md"
 TABLE = re.compile(r"(<!-- traced (\w+) -->\n).*?(<!-- /traced -->)", re.S)
 TILE, TILES = 64, 8
 
