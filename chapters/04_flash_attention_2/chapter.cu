@@ -22,7 +22,7 @@ constexpr Step kSteps[] = {
     {"tuned tiles",
      "32 rows a warp, keys that nobody sees skipped, a mask only where it cuts, longest tiles first; tuned "
      "per head_dim."},
-    {"per-size bottlenecks",
+    {"late maximum, paired warps",
      "d = 64: the maximum is looked for only where a sum shows that it must be; d = 256: two warps share "
      "their rows."},
 };
