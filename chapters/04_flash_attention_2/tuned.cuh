@@ -28,8 +28,8 @@
 //|         p      = exp2(c * scores - c * new maximum)
 //|       O += p V
 //|
-//| Why 16 * 256: a lane has 16 scores of a row in a tile. If their sum is at most 16 * 256, no single one can be large enough to overflow or to
-//| drown the others. If it is more, at least one exceeds $2^8$. The test is on the safe side, and the sums are there anyway.
+//| Why 16 * 256: a lane has 16 scores of a row in a tile. If their sum is more, at least one exceeds $2^8$, the slack. If it is not, no single one
+//| exceeds $2^{12}$, which every type here holds with ease. The sums are there anyway.
 //|
 //| **Budget**: d = 64: Q 16 KB and two stages of K and V 32 KB; registers: O 64, Q 32, scores 64. d = 128: 32 + 64 KB; O 128,
 //| scores 64. Two blocks of four warps on a multiprocessor. d = 256, step 5: eight warps of 16 rows, 64 + 128 KB, one block.
