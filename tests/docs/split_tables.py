@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Chapter 4's tables of shared memory: traced programs count, this puts the counts into its appendix, or checks that they are there.
+"""Chapter 4's tables of shared memory: traced programs count, this puts the counts into its pages, or checks that they are there.
 
     split_tables.py [--check] SPLIT_K_TILE_TRACED 04_FLASH_ATTENTION_2_TRACED
 
 <!-- traced split --> ... <!-- /traced -->      what one more tile of keys costs, by split-K (split_k_tile.cu) and by split-Q (step 3)
 <!-- traced conflicts --> ... <!-- /traced -->  wavefronts a request in every step
-With --check nothing is written: exit code 1 if the page differs.
+With --check nothing is written: exit code 1 if a page differs.
 """
 import argparse
 import json
@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "chapters" / "04_flash_attention_2" / "appendix.md"
+PAGES = tuple(ROOT / "chapters" / "04_flash_attention_2" / name for name in ("README.md", "appendix.md"))
 TABLE = re.compile(r"(<!-- traced (\w+) -->\n).*?(<!-- /traced -->)", re.S)
 TILE, TILES = 64, 8
 
@@ -117,20 +117,25 @@ def main():
     parser.add_argument("split_k", metavar="SPLIT_K_TILE_TRACED")
     parser.add_argument("chapter", metavar="04_FLASH_ATTENTION_2_TRACED")
     options = parser.parse_args()
-    page = PAGE.read_text(encoding="utf-8")
-    shown = [match[2] for match in TABLE.finditer(page)]
+    pages = {path: path.read_text(encoding="utf-8") for path in PAGES}
+    shown = [match[2] for page in pages.values() for match in TABLE.finditer(page)]
     if sorted(shown) != sorted(TABLES):
-        sys.exit(f"{PAGE} should have the tables {', '.join(TABLES)}, each once, and has {', '.join(shown) or 'none'}")
-    wanted = TABLE.sub(lambda match: match[1] + TABLES[match[2]](options.split_k, options.chapter) + match[3], page)
-    if wanted == page:
-        return
-    if not options.check:
-        PAGE.write_text(wanted, encoding="utf-8")
-        return print(f"{PAGE}: brought up to date")
-    for number, (is_, should_be) in enumerate(zip(page.split("\n"), wanted.split("\n")), 1):
-        if is_ != should_be:
-            print(f"{PAGE}:{number}: says\n  {is_}\nbut the trace says\n  {should_be}", file=sys.stderr)
-    sys.exit(f"python3 tests/docs/split_tables.py {options.split_k} {options.chapter} brings the page up to date")
+        sys.exit(f"{PAGES[0].parent} should have the tables {', '.join(TABLES)}, each once, and has {', '.join(shown) or 'none'}")
+    differs = False
+    for path, page in pages.items():
+        wanted = TABLE.sub(lambda match: match[1] + TABLES[match[2]](options.split_k, options.chapter) + match[3], page)
+        if wanted == page:
+            continue
+        if not options.check:
+            path.write_text(wanted, encoding="utf-8")
+            print(f"{path}: brought up to date")
+            continue
+        differs = True
+        for number, (is_, should_be) in enumerate(zip(page.split("\n"), wanted.split("\n")), 1):
+            if is_ != should_be:
+                print(f"{path}:{number}: says\n  {is_}\nbut the trace says\n  {should_be}", file=sys.stderr)
+    if differs:
+        sys.exit(f"python3 tests/docs/split_tables.py {options.split_k} {options.chapter} brings the pages up to date")
 
 
 if __name__ == "__main__":
