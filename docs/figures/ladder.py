@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 import results  # noqa: E402
 
 LIT = (1, 3, 4)  # chapters whose page begins with this figure
-WIDTH, LEFT, RIGHT, ROW, BAR = 520, 16, 16, 34, 8
+WIDTH, LEFT, RIGHT, ROW, BAR = 420, 16, 16, 34, 8
 STEP = re.compile(r'\{\s*"([^"]+)",\s*"')  # of kSteps: {"title", "sentence"}
 
 
@@ -67,7 +67,7 @@ def draw(measured, lit):
         figure.box(LEFT, y + 19, max(rate * scale, 2), BAR, "blue" if is_lit else "")
     y = 44 + ROW * len(rows) + 16
     if marked:
-        figure.text(LEFT, y, "* what its page predicts was worked out after it was measured", "small soft")
+        figure.text(LEFT, y, "* predicted after it was measured", "small soft")
         y += 20
     figure.text(LEFT, y, "H200, batch 4, 16 heads, N 4096, d 128, no mask", "small soft")
     figure.text(LEFT, y + 20, "Of other chapters the fastest step", "small soft")

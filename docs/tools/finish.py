@@ -82,6 +82,14 @@ class Site:
 
         return re.sub(r"(<code[^>]*>(\w+)</code>)(?![^<]*</a>)", replace, body)
 
+    def explain_terms(self, body, terms):
+        """`body` with links into the glossary that say what the word means when one points at them."""
+        def replace(found):
+            said = terms.get(found[1])
+            return f'<a class="term" title="{html.escape(said)}" href="{found[1]}"' if said else found[0]
+
+        return re.sub(r'<a href="(glossary\.html#[^"]+)"', replace, body)
+
     # ---- annotated source ------------------------------------------------------------------------------------------
 
     def code_line(self, text):
@@ -175,12 +183,12 @@ class Site:
         page_at = {page.url: page for page in self.pages}
         bodies, complaints = formulas.render({name: page.body for name, page in self.raw.items() if name not in self.renamed})
         self.complaints += complaints
-        index = []
+        terms, index = glossary_terms(bodies["glossary.html"]), []
         for name, body in bodies.items():
             page = page_at.get(name)
             if page:
                 kind, title, above, steps = page.kind, page.title, self.path_above(page), self.steps(page)
-                body = self.link(tidy(body), page.source)
+                body = self.explain_terms(self.link(tidy(body), page.source), terms)
             else:
                 kind, title, above, steps = "reference", self.raw[name].title, "", ""
                 body = self.link(body, name)
@@ -194,6 +202,12 @@ class Site:
             index += search_entries(name, title, body)
         (self.out / "search_index.js").write_text(f"window.flashbookIndex = {json.dumps(index)};\n", encoding="utf-8")
         self.copy_files()
+
+
+def glossary_terms(body):
+    """{address: what the glossary says there, as plain text}."""
+    found = re.findall(r'<h3 id="([^"]+)">.*?</h3>\s*<p>(.*?)</p>', tidy(body), re.DOTALL)
+    return {f"glossary.html#{anchor}": " ".join(html.unescape(re.sub(r"<annotation.*?</annotation>|<[^>]*>", "", text)).split()) for anchor, text in found}
 
 
 def tidy(body):

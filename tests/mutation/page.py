@@ -68,6 +68,7 @@ def comparable(page):
     """The page without what another compiler may say otherwise: which of many races comes first, and numbers in reports."""
     page = re.sub(r"`data race [^`]*`", "`data race`", page)
     page = re.sub(r"```text\ndata race.*?```", "data race", page, flags=re.S)
+    page = re.sub(r"```text\n.*?```", lambda report: re.sub(r"\d+", "N", report[0]), page, flags=re.S)
     return re.sub(r"`[^`]* [^`]*` \|$", lambda report: re.sub(r"\d+", "N", report[0]), page, flags=re.M)
 
 
