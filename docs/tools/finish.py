@@ -207,7 +207,7 @@ class Site:
 def glossary_terms(body):
     """{address: what the glossary says there, as plain text}."""
     found = re.findall(r'<h3 id="([^"]+)">.*?</h3>\s*<p>(.*?)</p>', tidy(body), re.DOTALL)
-    return {f"glossary.html#{anchor}": " ".join(html.unescape(re.sub(r"<annotation.*?</annotation>|<[^>]*>", "", text)).split()) for anchor, text in found}
+    return {f"glossary.html#{anchor}": " ".join(html.unescape(re.sub(r"<math.*?</math>|<[^>]*>", "", text)).split()) for anchor, text in found}
 
 
 def tidy(body):
