@@ -193,7 +193,7 @@ __device__ void add_values(const Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDi
 }
 
 //| The three parts in order. Only half a warp writes and reads the weights of a row, so the two barriers between the parts are of the *warp*. The
-//| barrier of the block, which is dearer, stands in the kernel's loop, where K and V change.
+//| barrier of the block, which costs more, stands in the kernel's loop, where K and V change.
 /// Merges one tile of keys into a tile of queries. The tiles must be complete in shared memory, and stay
 /// until a barrier after it.
 template <typename T, int kHeadDim, int kBlock>

@@ -39,7 +39,7 @@ constexpr int64_t kMaxHeads = 65535;  // the machine's limit on blocks in y
 //| registers, so Q is read again with every tile; what step 6 adds at d = 64 gains nothing here, so step 6 is step 5. d = 256: 16
 //| rows a warp, eight warps, one block; step 6 has a kernel of its own there.
 
-/// How steps 5 and 6 cut.
+/// The sizes of steps 5 and 6.
 template <int kHeadDim, int kStep>
 struct CutFor;
 template <int kStep>

@@ -20,7 +20,7 @@
 
 namespace flashbook::fa2 {
 
-/// The cut of the paired kernel.
+/// The sizes of the paired kernel.
 struct PairedCut {
   static constexpr int kHeadDim = 256, kQueries = 64, kKeys = 64;  // of a block, of a tile
   static constexpr int kThreads = 128;                             // two pairs of warps

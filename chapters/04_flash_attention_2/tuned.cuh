@@ -12,7 +12,7 @@
 //| ![Causal tiles: skipped, masked, plain; and the order in which blocks take them](../../docs/figures/tile_classes.svg)
 //|
 //| **Step 6, d = 64.** With so few products a score, the non-matmul operations bind: the maximum, the multiply-add, `exp2`, the sum, the
-//| conversion. The maximum is the dearest. `fmaxf` runs at half rate, and all exponentials wait for it. Step 6 takes the exponentials first,
+//| conversion. The maximum costs the most: `fmaxf` runs at half rate, and all exponentials wait for it. Step 6 takes the exponentials first,
 //| relative to the old maximum, and looks at the sums afterwards. In pseudocode:
 //|
 //|     for each unmasked tile:
@@ -43,7 +43,7 @@ namespace flashbook::fa2 {
 //| ## The sizes
 //|
 //| All choices of a kernel are one type, so that the compiler knows them. The sweep that chose them is in the [appendix](appendix.md#what-was-tried).
-/// How a tuned kernel is cut, and what follows from it.
+/// The sizes of a tuned kernel, and what follows from them.
 template <int kHeadDim_, int kWarps_, int kRowBlocks_, bool kKeepQueries_, int kBlocksPerSm_, int kGroup_ = 0>
 struct Cut {
   static constexpr int kHeadDim = kHeadDim_;
