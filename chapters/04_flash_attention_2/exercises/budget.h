@@ -4,8 +4,8 @@
 
 namespace flashbook::fa2 {
 
-// Some models have a head_dim of 192. The sizes to judge, in bf16: a block has four warps of 32 queries each. A
-// tile has 64 keys. There are two stages of K and V, and Q stays in shared memory and is read again with
+// Some models have a head_dim of 192. The sizes to judge, in bf16: a block has four warps of 32 queries each.
+// A tile has 64 keys. There are two stages of K and V, and Q stays in shared memory and is read again with
 // every tile.
 //
 // Write products, not results: they show how you think, and the compiler multiplies. Whole numbers divide
