@@ -17,6 +17,7 @@
 #include "bench/reporter.h"
 #include "chapters/05_flash_attention_3/chapter.h"
 #include "chapters/06_fp8/chapter.h"
+#include "common/app/call.h"
 #include "common/attention/error.h"
 #include "common/attention/inputs.h"
 #include "common/attention/oracle.h"
@@ -26,7 +27,6 @@
 namespace flashbook {
 namespace {
 
-using device::Buffer;
 using device::Place;
 
 constexpr uint64_t kSeed = 1, kRotationSeed = 2;
@@ -69,7 +69,7 @@ const Variant kVariants[] = {
 /// What one kind of inputs needs once.
 struct Problem {
   Shape shape;                    ///< in f16
-  Buffer q, k, v;                 ///< rounded to f16, on the machine
+  UploadedInputs inputs;          ///< rounded to f16, on the machine
   Reference reference;            ///< the truth
   Reference rounded;              ///< FP64, and plain attention, on the inputs as rounded to f16
   std::vector<double> plain_fp8;  ///< as rounded to e4m3, below
@@ -106,32 +106,19 @@ Problem make_problem(const Shape& shape, InputKind kind) {
   const std::vector<int64_t> rows = sample_rows(shape, kRows, kSeed);
   Reference reference = make_reference(unrounded, inputs, rows);
   std::vector<double> fp8 = plain_fp8(shape, inputs, rows);
-  const auto upload = [&](std::vector<float>& values) {
-    round_to(shape.dtype, values);
-    const std::vector<std::byte> bytes = encode(shape.dtype, values);
-    Buffer buffer(Place::device, bytes.size());
-    buffer.upload(bytes);
-    return buffer;
-  };
-  Buffer q = upload(inputs.q), k = upload(inputs.k), v = upload(inputs.v);
+  for (auto* values : {&inputs.q, &inputs.k, &inputs.v}) round_to(shape.dtype, *values);
   return {.shape = shape,
-          .q = std::move(q),
-          .k = std::move(k),
-          .v = std::move(v),
+          .inputs = UploadedInputs(Operation::forward, shape, inputs, Place::device),
           .reference = std::move(reference),
           .rounded = make_reference(shape, inputs, rows),
           .plain_fp8 = std::move(fp8)};
 }
 
-/// The median of some runs on a GPU; one run in the simulator, whose time is nobody's.
-double seconds_of(const std::function<void()>& work) {
+/// The median of some runs' times on a GPU; of one run in the simulator, whose time is nobody's.
+double seconds_of(const std::function<double()>& time) {
   std::vector<double> seconds(device::machine() == device::Machine::gpu ? kTimedRuns : 1);
-  for (double& run : seconds) {
-    device::flush_l2(nullptr);
-    run = device::time_on_device(nullptr, work);
-  }
-  std::ranges::nth_element(seconds, seconds.begin() + seconds.size() / 2);
-  return seconds[seconds.size() / 2];
+  std::ranges::generate(seconds, time);
+  return median(seconds);
 }
 
 /// What a variant computes, and how long it takes.
@@ -139,6 +126,35 @@ struct Result {
   std::vector<double> o;  ///< [rows of the reference, head_dim]
   double seconds = 0, quantise_seconds = 0;
 };
+
+/// The problem's inputs as chapter 6's quantiser makes them e4m3. Adds what that takes to the result.
+UploadedInputs quantised(const Variant& variant, const Shape& shape, const Problem& problem, Result& result) {
+  UploadedInputs inputs(Operation::forward, shape, Place::device);
+  const auto scales = [&](TensorId id) { return static_cast<float*>(inputs.scales(id).data()); };
+  const Quantised to{.q = inputs.values(TensorId::q).data(),
+                     .k = inputs.values(TensorId::k).data(),
+                     .v = inputs.values(TensorId::v).data(),
+                     .q_scale = scales(TensorId::q),
+                     .k_scale = scales(TensorId::k),
+                     .v_scale = scales(TensorId::v)};
+  const Tensors& from = problem.inputs.tensors();
+  result.quantise_seconds = seconds_of([&] {
+    device::flush_l2(nullptr);
+    return device::time_on_device(nullptr, [&] {
+      quantise_fp8(shape, DType::f16, from.q, from.k, from.v, to, variant.rotated, kRotationSeed, nullptr);
+    });
+  });
+  return inputs;
+}
+
+/// Runs `call` and adds its time and its rows to the result.
+void finish(const Call& call, const Problem& problem, Result& result) {
+  result.seconds = seconds_of([&] { return call.time(); });
+  const int d = problem.shape.head_dim;
+  const std::vector<float> o = call.download(problem.reference.rows).o;
+  for (const int64_t row : problem.reference.rows)
+    result.o.insert(result.o.end(), o.begin() + row * d, o.begin() + (row + 1) * d);
+}
 
 Result run(const Variant& variant, const Problem& problem) {
   if (variant.chapter == nullptr) {
@@ -154,48 +170,17 @@ Result run(const Variant& variant, const Problem& problem) {
     throw InputError(why);
 
   Result result;
-  Buffer o(Place::device, shape.q_elements() * size_of(output_type(shape.dtype)));
-  Buffer lse(Place::device, shape.q_rows() * sizeof(float));
-  Buffer workspace(Place::device, variant.chapter->workspace_bytes(shape, variant.step));
-  Tensors tensors{.q = problem.q.data(),
-                  .k = problem.k.data(),
-                  .v = problem.v.data(),
-                  .o = o.data(),
-                  .lse = static_cast<float*>(lse.data()),
-                  .workspace = workspace.data()};
-  Buffer q, k, v, q_scale, k_scale, v_scale;
-  if (shape.dtype == DType::e4m3) {
-    const auto allocate = [](Buffer& buffer, int64_t bytes) {
-      buffer = Buffer(Place::device, bytes);
-      return buffer.data();
-    };
-    const auto scales = [&](Buffer& buffer, int64_t count) {
-      return static_cast<float*>(allocate(buffer, count * sizeof(float)));
-    };
-    const Quantised to{.q = allocate(q, shape.q_elements()),
-                       .k = allocate(k, shape.k_elements()),
-                       .v = allocate(v, shape.k_elements()),
-                       .q_scale = scales(q_scale, shape.q_scales()),
-                       .k_scale = scales(k_scale, shape.k_scales()),
-                       .v_scale = scales(v_scale, shape.k_scales())};
-    result.quantise_seconds = seconds_of([&] {
-      quantise_fp8(shape, DType::f16, tensors.q, tensors.k, tensors.v, to, variant.rotated, kRotationSeed,
-                   nullptr);
-    });
-    tensors.q = to.q, tensors.q_scale = to.q_scale;
-    tensors.k = to.k, tensors.k_scale = to.k_scale;
-    tensors.v = to.v, tensors.v_scale = to.v_scale;
+  if (shape.dtype != DType::e4m3) {
+    finish(Call(*variant.chapter, shape, problem.inputs, variant.step), problem, result);
+    return result;
   }
-  result.seconds = seconds_of([&] {
-    variant.promoted ? attention_promoted(shape, tensors, nullptr)
-                     : variant.chapter->attention(shape, tensors, nullptr, variant.step);
-  });
-  std::vector<std::byte> bytes(o.bytes());
-  o.download(bytes);
-  const std::vector<float> all = decode(output_type(shape.dtype), bytes);
-  for (const int64_t row : problem.reference.rows)
-    result.o.insert(result.o.end(), all.begin() + row * shape.head_dim,
-                    all.begin() + (row + 1) * shape.head_dim);
+  const UploadedInputs inputs = quantised(variant, shape, problem, result);
+  Chapter chapter = *variant.chapter;
+  if (variant.promoted)
+    chapter.attention = [](const Shape& shape, const Tensors& tensors, device::Stream stream, int) {
+      attention_promoted(shape, tensors, stream);
+    };
+  finish(Call(chapter, shape, inputs, variant.step), problem, result);
   return result;
 }
 

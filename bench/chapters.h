@@ -7,7 +7,7 @@
 
 namespace flashbook {
 
-/// The descriptors, by ascending number. A new chapter adds itself in chapters.cpp.
+/// The descriptors, by ascending number. The build makes the list (CMakeLists.txt here).
 std::span<const Chapter* const> all_chapters();
 
 /// The chapter of that number, or null.

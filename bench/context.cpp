@@ -1,79 +1,15 @@
 #include "bench/context.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
-#include <optional>
 
 #include "bench/chapters.h"
+#include "common/app/machine_context.h"
 
 namespace flashbook {
-namespace {
-
-using device::Place;
-
-/// The first line that a command prints, or nothing.
-std::string first_line(const char* command) {
-  std::string line;
-  if (std::FILE* pipe = popen(command, "r")) {
-    for (int c; (c = std::fgetc(pipe)) != EOF && c != '\n';) line += char(c);
-    pclose(pipe);
-  }
-  return line;
-}
-
-/// What the driver's own tool says of one property of the first GPU: "1980 MHz", "700 W".
-std::string ask_driver(const std::string& property) {
-  std::string answer =
-      first_line(("nvidia-smi -i 0 --query-gpu=" + property + " --format=csv,noheader 2>/dev/null").c_str());
-  if (const auto zeros = answer.find(".00 W"); zeros != answer.npos) answer.erase(zeros, 3);
-  return answer;
-}
-
-std::string cpu_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name") && line.find(": ") != line.npos)
-      return line.substr(line.find(": ") + 2);
-  return "unknown";
-}
-
-/// The GPU of this build, or nothing if there is none and no cell needs it.
-std::optional<device::Info> gpu(bool needed) {
-  if (device::machine() != device::Machine::gpu) return std::nullopt;
-  try {
-    return device::info();
-  } catch (const device::HardwareMissing&) {
-    if (needed) throw;
-    return std::nullopt;
-  }
-}
-
-}  // namespace
 
 std::vector<std::pair<std::string, std::string>> measuring_context(std::span<const Cell> cells) {
-  const bool kernels =
-      std::ranges::any_of(cells, [](const Cell& c) { return c.chapter->runs_on == Place::device; });
-  const std::optional<device::Info> card = gpu(kernels);
-  const char* commit = std::getenv("FLASHBOOK_COMMIT");
-
-  std::vector<std::pair<std::string, std::string>> context;
-  context.emplace_back("machine", card ? "gpu" : kernels ? "simulator" : "cpu");
-  if (card) {
-    const std::string driver = ask_driver("driver_version");
-    context.emplace_back("gpu", card->name);
-    context.emplace_back("driver", (driver.empty() ? "" : driver + ", ") + "CUDA " + card->driver);
-    context.emplace_back("runtime", "CUDA " + card->runtime);
-    if (!driver.empty())
-      context.emplace_back("clocks", "SM up to " + ask_driver("clocks.max.sm") + ", memory " +
-                                         ask_driver("clocks.max.mem") + ", power limit " +
-                                         ask_driver("power.limit"));
-  }
-  if (device::machine() == device::Machine::gpu) context.emplace_back("toolkit", FLASHBOOK_TOOLKIT);
-  context.emplace_back("cpu", cpu_name());
-  context.emplace_back("host_compiler", FLASHBOOK_HOST_COMPILER);
-  context.emplace_back("commit", commit != nullptr && *commit != '\0' ? commit : "unknown");
+  auto context = machine_context(
+      std::ranges::any_of(cells, [](const Cell& c) { return c.chapter->runs_on == device::Place::device; }));
   for (const Chapter* chapter : all_chapters())
     context.emplace_back("ch" + std::string(chapter->name).substr(0, 2), chapter->title);
   return context;

@@ -1,11 +1,14 @@
 #include "bench/flashbook.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <new>
 #include <stdexcept>
 #include <string>
 
 #include "bench/chapters.h"
+#include "common/app/machine_context.h"
 #include "common/attention/cost.h"
 #include "common/attention/error.h"
 
@@ -56,27 +59,54 @@ T& required(T* pointer, const char* name) {
   return *pointer;
 }
 
+/// A struct that a caller filled, whose header may be older than this one: what that lacks is 0.
+template <typename T>
+T completed(const T* from, const char* name) {
+  constexpr std::size_t kFirst = sizeof(T);  // when it grows: its size of today
+  const std::size_t size = required(from, name).size;
+  if (size < kFirst || size > sizeof(T))
+    throw InputError(std::string(name) + ".size is " + std::to_string(size) +
+                     ": set it to sizeof, which is " + std::to_string(sizeof(T)) +
+                     " in this library's flashbook.h");
+  T given = {};
+  std::memcpy(&given, from, size);
+  return given;
+}
+
 /// The shape as the house knows it, if the step can run it.
 Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from) {
-  const FlashbookShape& given = required(from, "shape");
+  const FlashbookShape given = completed(from, "shape");
   constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3};
   if (given.dtype < 0 || given.dtype >= int(std::size(kTypes)))
     throw InputError("dtype is " + std::to_string(given.dtype) + ": give a FlashbookType, 0 to 3");
-  const Shape shape = {.batch = given.batch,
-                       .heads = given.heads,
-                       .kv_heads = given.kv_heads,
-                       .seqlen_q = given.seqlen_q,
-                       .seqlen_k = given.seqlen_k,
-                       .head_dim = given.head_dim,
-                       .causal = given.causal != 0,
-                       .dtype = kTypes[given.dtype],
-                       .scale = given.scale};
+  const auto strides = [](const FlashbookStrides& of) { return Strides{of.batch, of.head, of.row}; };
+  const Shape shape = {
+      .batch = given.batch,
+      .heads = given.heads,
+      .kv_heads = given.kv_heads,
+      .seqlen_q = given.seqlen_q,
+      .seqlen_k = given.seqlen_k,
+      .head_dim = given.head_dim,
+      .visibility = Visibility::causal_if(given.causal != 0),
+      .dtype = kTypes[given.dtype],
+      .scale = given.scale,
+      .layout = {.q = strides(given.q), .k = strides(given.k), .v = strides(given.v), .o = strides(given.o)}};
   validate(shape);
   if (std::ranges::find(chapter.dtypes, shape.dtype) == chapter.dtypes.end())
     throw InputError("chapter " + std::to_string(chapter.number) + " does not take " +
                      std::string(name_of(shape.dtype)) + ": give another dtype");
   if (const std::string reason = chapter.why_not(shape, step); !reason.empty()) throw InputError(reason);
   return shape;
+}
+
+constexpr std::size_t kRowAlignment = 16;  // bytes: kernels load and store rows in pieces of 16
+constexpr std::size_t kWorkspaceAlignment = 256;
+
+void require_aligned(const void* pointer, const char* name, std::size_t alignment) {
+  if (pointer == nullptr) throw InputError(std::string(name) + " is null: q, k, v, o and lse are all needed");
+  if (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0)
+    throw InputError(std::string(name) + " is not aligned: give an address that is a multiple of " +
+                     std::to_string(alignment) + " bytes, or copy the tensor to one");
 }
 
 }  // namespace
@@ -110,12 +140,16 @@ int flashbook_attention(int chapter, int step, const FlashbookShape* shape, cons
     if (found.runs_on == device::Place::host)
       throw InputError("chapter " + std::to_string(chapter) + " is CPU code: run its program, " + found.name);
     const Shape problem = checked_shape(found, step, shape);
-    const FlashbookTensors& given = required(tensors, "tensors");
-    for (const void* pointer :
-         {given.q, given.k, given.v, static_cast<const void*>(given.o), static_cast<const void*>(given.lse)})
-      if (pointer == nullptr) throw InputError("a tensor is null: q, k, v, o and lse are all needed");
-    if (const int64_t bytes = found.workspace_bytes(problem, step); bytes > 0 && given.workspace == nullptr)
-      throw InputError("workspace is null: this step needs " + std::to_string(bytes) + " bytes");
+    const FlashbookTensors given = completed(tensors, "tensors");
+    const int64_t workspace = found.workspace_bytes(problem, step);
+    require_aligned(given.q, "q", kRowAlignment);
+    require_aligned(given.k, "k", kRowAlignment);
+    require_aligned(given.v, "v", kRowAlignment);
+    require_aligned(given.o, "o", kRowAlignment);
+    require_aligned(given.lse, "lse", alignof(float));
+    if (workspace > 0 && given.workspace == nullptr)
+      throw InputError("workspace is null: this step needs " + std::to_string(workspace) + " bytes");
+    if (workspace > 0) require_aligned(given.workspace, "workspace", kWorkspaceAlignment);
     found.attention(problem,
                     {.q = given.q,
                      .k = given.k,
@@ -147,4 +181,4 @@ int flashbook_cost(int chapter, int step, const FlashbookShape* shape, double* f
 
 const char* flashbook_last_error(void) { return last_error.c_str(); }
 
-const char* flashbook_toolkit(void) { return FLASHBOOK_TOOLKIT; }
+const char* flashbook_toolkit(void) { return flashbook::toolkit(); }

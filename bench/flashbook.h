@@ -2,13 +2,22 @@
  * \file
  * libflashbook.so: every chapter's kernels behind a C interface, for Python, PyTorch or any other program.
  *
- * All pointers in FlashbookTensors are device memory. A call returns when its kernels are launched; the
- * caller waits for the stream. No call throws; each returns a FlashbookStatus or says in its comment how it
- * fails, and flashbook_last_error() says why.
+ * All pointers in FlashbookTensors are memory of the calling thread's current device, and the stream is one
+ * of that device's. A call returns when its kernels are launched; the caller waits for the stream. No call
+ * throws; each returns a FlashbookStatus or says in its comment how it fails, and flashbook_last_error() says
+ * why.
+ *
+ * Any thread may call at any time. Two calls in flight, on two streams or two devices, may share q, k and v.
+ * They must not share o, lse or the workspace, where a call counts the tiles that it has handed out. On one
+ * stream a call begins when the one before is over, so there all of it may be used again.
+ *
+ * Structs that a caller fills begin with their size, and grow at their end: a program that was built with an
+ * older header goes on working. Set what you do not use to 0.
  */
 #ifndef FLASHBOOK_H
 #define FLASHBOOK_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -18,8 +27,9 @@ extern "C" {
 /** What a call came to. The numbers are also the exit codes of the book's programs. */
 typedef enum FlashbookStatus {
   FLASHBOOK_OK = 0,
-  FLASHBOOK_DEVICE_ERROR = 1,      /**< CUDA or the kernel failed */
-  FLASHBOOK_BAD_ARGUMENT = 2,      /**< no such chapter or step, a shape it cannot run, a null pointer */
+  FLASHBOOK_DEVICE_ERROR = 1, /**< CUDA or the kernel failed */
+  FLASHBOOK_BAD_ARGUMENT =
+      2, /**< no such chapter or step, a shape it cannot run, a pointer that is null or not aligned */
   FLASHBOOK_HARDWARE_MISSING = 77, /**< there is no GPU, or not the one that is needed */
 } FlashbookStatus;
 
@@ -31,21 +41,32 @@ typedef enum FlashbookType {
   FLASHBOOK_E4M3 = 3
 } FlashbookType;
 
+/** Elements from one batch entry, head and row of a tensor to the next; a row's elements lie side by side.
+ * Multiples of 16 bytes. All 0: [batch, heads, seqlen, head_dim] without gaps. */
+typedef struct FlashbookStrides {
+  int64_t batch;
+  int64_t head;
+  int64_t row;
+} FlashbookStrides;
+
 /** One attention problem, as chapters know it (common/attention/shape.h). */
 typedef struct FlashbookShape {
+  size_t size; /**< sizeof(FlashbookShape) */
   int32_t batch;
   int32_t heads;    /**< query heads */
   int32_t kv_heads; /**< divides heads */
   int32_t seqlen_q;
   int32_t seqlen_k;
-  int32_t head_dim; /**< 64, 128 or 256 */
-  int32_t causal;   /**< 0 or 1; bottom-right aligned */
-  int32_t dtype;    /**< a FlashbookType */
-  float scale;      /**< factor on the scores, > 0: 1 / sqrt(head_dim) */
+  int32_t head_dim;            /**< 64, 128 or 256 */
+  int32_t causal;              /**< 0 or 1; bottom-right aligned */
+  int32_t dtype;               /**< a FlashbookType */
+  float scale;                 /**< factor on the scores, > 0: 1 / sqrt(head_dim) */
+  FlashbookStrides q, k, v, o; /**< chapters 1 to 4 take 0 only */
 } FlashbookShape;
 
-/** Device pointers; rows are contiguous, tensors [batch, heads, seqlen, head_dim]. */
+/** Device pointers. Those of q, k, v and o are multiples of 16. */
 typedef struct FlashbookTensors {
+  size_t size; /**< sizeof(FlashbookTensors) */
   const void* q;
   const void* k;
   const void* v;

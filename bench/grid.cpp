@@ -53,7 +53,7 @@ Shape shape_of(const Grid& grid, DType dtype, int head_dim, bool causal, int seq
           .seqlen_q = seqlen,
           .seqlen_k = seqlen,
           .head_dim = head_dim,
-          .causal = causal,
+          .visibility = Visibility::causal_if(causal),
           .dtype = dtype,
           .scale = default_scale(head_dim)};
 }
@@ -91,7 +91,7 @@ std::string name_of(const Cell& cell) {
                               ? "blocks/ch" + chapter + "/b" + std::to_string(cell.block_size->rows)
                               : "forward/ch" + chapter + "/step" + std::to_string(cell.step);
   return who + "/" + std::string(name_of(shape.dtype)) + "/d" + std::to_string(shape.head_dim) +
-         (shape.causal ? "/causal" : "/full") + "/n" + std::to_string(shape.seqlen_q);
+         (shape.causal() ? "/causal" : "/full") + "/n" + std::to_string(shape.seqlen_q);
 }
 
 std::vector<Cell> make_grid(const Selection& selection) {

@@ -1,9 +1,7 @@
 #include "bench/meter.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <limits>
 
 #include "common/app/report.h"
 #include "common/attention/cost.h"
@@ -12,7 +10,6 @@
 namespace flashbook {
 namespace {
 
-using device::Buffer;
 using device::Place;
 
 constexpr int kCheckedRows =
@@ -20,70 +17,6 @@ constexpr int kCheckedRows =
 constexpr int kLeastRuns = 3, kMostRuns = 300;
 constexpr double kMemoryMargin = 512e6;  // left to the L2 flush's buffer and to the driver
 constexpr uint64_t kSeed = 1;
-
-/// Q, K, V and their scales are taken as given; the rest of a call's memory, and the call.
-class Call {
- public:
-  Call(const Cell& cell, const Tensors& inputs)
-      : cell_(cell),
-        o_(place(), cell.shape.q_elements() * size_of(output_type(cell.shape.dtype))),
-        lse_(place(), cell.shape.q_rows() * sizeof(float)),
-        free_before_(memory_free()),
-        workspace_(place(), cell.chapter->workspace_bytes(cell.shape, cell.step)),
-        tensors_(inputs) {
-    tensors_.o = o_.data();
-    tensors_.lse = static_cast<float*>(lse_.data());
-    tensors_.workspace = workspace_.data();
-  }
-
-  void run() const { cell_.chapter->attention(cell_.shape, tensors_, nullptr, cell_.step); }
-
-  void run_to_the_end() const {
-    run();
-    if (place() == Place::device) device::synchronize();
-  }
-
-  /// Bytes of the card's memory taken since before the workspace was.
-  int64_t memory_taken() const { return free_before_ - memory_free(); }
-
-  /// Seconds of one run, L2 flushed before it.
-  double time() const {
-    if (place() == Place::device) {
-      device::flush_l2(nullptr);
-      return device::time_on_device(nullptr, [&] { run(); });
-    }
-    const auto start = std::chrono::steady_clock::now();
-    run();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  }
-
-  /// The outputs; of O only `rows` are decoded, the others stay NaN.
-  Outputs download(const std::vector<int64_t>& rows) const {
-    const Shape& shape = cell_.shape;
-    Outputs outputs;
-    outputs.lse.resize(shape.q_rows());
-    lse_.download(std::as_writable_bytes(std::span(outputs.lse)));
-    std::vector<std::byte> bytes(o_.bytes());
-    o_.download(bytes);
-    outputs.o.assign(shape.q_elements(), std::numeric_limits<float>::quiet_NaN());
-    const DType type = output_type(shape.dtype);
-    const std::size_t row_bytes = shape.head_dim * size_of(type);
-    for (int64_t row : rows)
-      std::ranges::copy(decode(type, std::span(bytes).subspan(row * row_bytes, row_bytes)),
-                        outputs.o.begin() + row * shape.head_dim);
-    return outputs;
-  }
-
- private:
-  Place place() const { return cell_.chapter->runs_on; }
-  int64_t memory_free() const { return place() == Place::device ? device::info().memory_free : 0; }
-
-  const Cell& cell_;
-  Buffer o_, lse_;
-  int64_t free_before_;
-  Buffer workspace_;
-  Tensors tensors_;
-};
 
 bool on_gpu(const Cell& cell) {
   return cell.chapter->runs_on == Place::device && device::machine() == device::Machine::gpu;
@@ -93,22 +26,24 @@ bool on_gpu(const Cell& cell) {
 std::string missing_memory(const Cell& cell) {
   const Shape& shape = cell.shape;
   if (!on_gpu(cell)) return "";
-  const double needed = double(cell.chapter->workspace_bytes(shape, cell.step)) +
-                        double(shape.q_elements()) * double(size_of(output_type(shape.dtype))) +
-                        double(shape.q_rows()) * sizeof(float) + kMemoryMargin;
+  double needed = double(cell.chapter->workspace_bytes(shape, cell.step)) + kMemoryMargin;
+  for (const TensorSpec& tensor : tensors_of(cell.chapter->operation))
+    if (tensor.role == Role::output)
+      needed += double(elements_spanned(shape, tensor.id)) * double(size_of(type_of(shape, tensor.id)));
   const double free = double(device::info().memory_free);
   if (needed <= free) return "";
   return "needs " + format_amount(needed, "B") + " of GPU memory and " + format_amount(free, "B") +
          " are free";
 }
 
-/// What is wrong with the result, or nothing.
-std::string describe_failure(const CheckResult& result) {
-  if (result.ok()) return "";
-  const Verdict& verdict = result.o.ok ? result.lse : result.o;
-  char numbers[80];
-  std::snprintf(numbers, sizeof numbers, ": error %.1e, bound %.1e; ", verdict.max_error, verdict.bound);
-  return (result.o.ok ? "log-sum-exp" : "O") + std::string(numbers) + verdict.worst;
+/// Whether inputs of one shape serve the other: random numbers are random in any shape, as long as they lie
+/// without gaps and no table says something of them.
+bool can_share(const Shape& a, const Shape& b) {
+  const auto is_plain = [](const Shape& shape) {
+    return shape.is_default_layout() && shape.scaling == Scaling::tensor && tables_of(shape).empty();
+  };
+  return is_plain(a) && is_plain(b) && a.dtype == b.dtype && a.q_elements() == b.q_elements() &&
+         a.k_elements() == b.k_elements();
 }
 
 /// The value a share of the way up the sorted values, 0.5 for the median.
@@ -123,30 +58,12 @@ double quantile(const std::vector<double>& sorted, double share) {
 
 const Meter::StoredInputs& Meter::inputs_for(const Cell& cell) {
   const Shape& shape = cell.shape;
-  const Place place = cell.chapter->runs_on;
-  if (inputs_ && inputs_->place == place && inputs_->shape.dtype == shape.dtype &&
-      inputs_->shape.q_elements() == shape.q_elements() && inputs_->shape.k_elements() == shape.k_elements())
-    return *inputs_;  // random numbers are random in any shape
-  inputs_.reset();    // frees the memory before it is asked for again
+  if (inputs_ && inputs_->uploaded.place() == cell.chapter->runs_on && can_share(inputs_->shape, shape))
+    return *inputs_;
+  inputs_.reset();  // frees the memory before it is asked for again
   Inputs host = make_inputs(shape, InputKind::normal, kSeed);
-  const EncodedInputs encoded = encode_inputs(shape, host);
-  const auto upload = [&](std::span<const std::byte> bytes) {
-    Buffer buffer(place, bytes.size());
-    buffer.upload(bytes);
-    return buffer;
-  };
-  const auto upload_scales = [&](const Encoded& tensor) {
-    return upload(std::as_bytes(std::span(tensor.scales)));
-  };
-  inputs_ = StoredInputs{place,
-                         shape,
-                         std::move(host),
-                         upload(encoded.q.bytes),
-                         upload(encoded.k.bytes),
-                         upload(encoded.v.bytes),
-                         upload_scales(encoded.q),
-                         upload_scales(encoded.k),
-                         upload_scales(encoded.v)};
+  UploadedInputs uploaded(cell.chapter->operation, shape, host, cell.chapter->runs_on);
+  inputs_.emplace(shape, std::move(host), std::move(uploaded));
   return *inputs_;
 }
 
@@ -173,18 +90,13 @@ void Meter::measure_right(const Cell& cell, Measurement& result) {
   if (!result.skipped.empty()) return;
 
   const Reference reference = make_reference(shape, inputs.host, sample_rows(shape, kCheckedRows, kSeed));
-  const Call call(cell, {.q = inputs.q.data(),
-                         .k = inputs.k.data(),
-                         .v = inputs.v.data(),
-                         .q_scale = static_cast<const float*>(inputs.q_scale.data()),
-                         .k_scale = static_cast<const float*>(inputs.k_scale.data()),
-                         .v_scale = static_cast<const float*>(inputs.v_scale.data())});
-  result.kernels = device::resources_of_kernels([&] { call.run_to_the_end(); });
+  const Call call(*cell.chapter, shape, inputs.uploaded, cell.step);
+  result.kernels = device::resources_of_kernels([&] { call.run(); });
   result.tensor_bytes = compulsory_bytes(shape);
   result.workspace_bytes = double(cell.chapter->workspace_bytes(shape, cell.step));
-  if (on_gpu(cell)) result.workspace_measured = double(call.memory_taken());
+  if (on_gpu(cell)) result.workspace_measured = double(call.workspace_taken());
   result.check = check(shape, reference, call.download(reference.rows));
-  result.wrong = describe_failure(result.check);
+  result.wrong = describe_failure(by_tensor(result.check), "the oracle");
   if (!result.wrong.empty()) return;
 
   std::vector<double> seconds;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/grid.h"
+#include "common/app/call.h"
 #include "common/attention/check.h"
 #include "common/device/resources.h"
 
@@ -40,10 +41,9 @@ class Meter {
 
  private:
   struct StoredInputs {
-    device::Place place;
     Shape shape;
     Inputs host;
-    device::Buffer q, k, v, q_scale, k_scale, v_scale;
+    UploadedInputs uploaded;
   };
 
   const StoredInputs& inputs_for(const Cell& cell);

@@ -15,6 +15,7 @@ import csv
 import json
 import pathlib
 import sys
+from collections.abc import Mapping, Sequence
 
 TOLERANCE = 0.15
 UNITS = {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "sector": 32}
@@ -23,11 +24,12 @@ MEMORY = ("dram__bytes_read.sum", "dram__bytes_write.sum")
 L2 = ("l1tex__m_xbar2l1tex_read_sectors.sum", "l1tex__m_l1tex2xbar_write_sectors.sum")
 
 
-def counted_bytes(text, metrics=MEMORY):
+def counted_bytes(text: str, metrics: Sequence[str] = MEMORY) -> dict[str, float]:
     """{kernel: bytes by these metrics} of the first launch of every kernel. Lines before the table's head are ncu's own messages."""
     lines = text.splitlines()
     head = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
-    first, total = {}, {}
+    first: dict[str, str] = {}
+    total: dict[str, float] = {}
     for row in csv.DictReader(lines[head:]):
         kernel = row["Kernel Name"] + " " + row["Grid Size"]
         if first.setdefault(kernel, row["ID"]) == row["ID"] and row["Metric Name"] in metrics:
@@ -35,7 +37,7 @@ def counted_bytes(text, metrics=MEMORY):
     return total
 
 
-def compared(what, kernels, model):
+def compared(what: str, kernels: Mapping[str, float], model: float) -> float:
     """Prints bytes by kernel beside the model; returns the sum."""
     counted = sum(kernels.values())
     for kernel, moved in kernels.items():
@@ -44,14 +46,14 @@ def compared(what, kernels, model):
     return counted
 
 
-def main(counters, report, result, name):
+def main(counters: str, report: str, result: str, name: str) -> int:
     text = pathlib.Path(counters).read_text()
     if not counted_bytes(text):
         print(f"{counters} holds no counters: did ncu fail?", file=sys.stderr)
         return 2
     described = json.loads(pathlib.Path(report).read_text())
     (step,) = described["steps"]
-    values = {}
+    values: dict[str, float] = {}
     for what, prefix, metrics, model in (("device memory", "", MEMORY, step["memory_bytes"]), ("L2", "l2_", L2, step.get("requested_bytes", 0))):
         kernels = counted_bytes(text, metrics)
         if model and kernels:

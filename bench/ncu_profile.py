@@ -12,6 +12,8 @@ import csv
 import json
 import pathlib
 import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 # access: what a warp's instructions are counted by, and the sectors or wavefronts that they took
 COUNTERS = {
@@ -27,15 +29,15 @@ DRAM = ("dram__bytes_read.sum", "dram__bytes_write.sum")
 UNITS = {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9}
 
 
-def metrics():
+def metrics() -> list[str]:
     return [name for requests, units in COUNTERS.values() for name in (*requests, units)] + list(DRAM)
 
 
-def kernels(text):
+def kernels(text: str) -> list[dict[str, Any]]:
     """[{kernel, grid, values}] of the first launch of every kernel and grid. Lines before the table's head are ncu's own messages."""
     lines = text.splitlines()
     head = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
-    found = {}
+    found: dict[tuple[str, str], dict[str, Any]] = {}
     for row in csv.DictReader(lines[head:]):
         entry = found.setdefault((row["Kernel Name"], row["Grid Size"]), {"id": row["ID"], "values": {}})
         if entry["id"] == row["ID"] and row["Metric Value"] != "n/a":  # a counter that this GPU has not
@@ -43,7 +45,7 @@ def kernels(text):
     return [{"kernel": kernel, "grid": grid, "values": entry["values"]} for (kernel, grid), entry in found.items()]
 
 
-def rows(values):
+def rows(values: Mapping[str, float]) -> Iterator[tuple[str, int, str, str]]:
     """(access, requests, unit, units a request) of what the kernel does."""
     for access, (names, units) in COUNTERS.items():
         if requests := sum(values.get(name, 0) for name in names):
@@ -51,7 +53,7 @@ def rows(values):
             yield access, int(requests), unit, f"{values[units] / requests:.2f}" if units in values else "-"
 
 
-def main(counters, target=None):
+def main(counters: str, target: str | None = None) -> int:
     found = kernels(pathlib.Path(counters).read_text())
     if not found:
         print(f"{counters} holds no counters: did ncu fail? Its messages are there", file=sys.stderr)

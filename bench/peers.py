@@ -28,27 +28,40 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
 
-import results
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/peers.py
+
+from bench import results
+from bench.names import Name
 
 NAP = 0.06  # seconds
 SEED = 1
 DTYPES = {"f16": 1, "bf16": 2, "e4m3": 3}  # FlashbookType; PyTorch's attention takes the first two
 PEERS = ("cudnn", "flash", "eager")
-torch = None  # imported once the options are right
+torch: Any = None  # imported once the options are right
 
 
 class Shape(ctypes.Structure):
     """FlashbookShape of bench/flashbook.h."""
 
-    _fields_ = [(name, ctypes.c_int32) for name in ("batch", "heads", "kv_heads", "seqlen_q", "seqlen_k", "head_dim", "causal", "dtype")]
+    _fields_ = [("size", ctypes.c_size_t)]
+    _fields_ += [(name, ctypes.c_int32) for name in ("batch", "heads", "kv_heads", "seqlen_q", "seqlen_k", "head_dim", "causal", "dtype")]
     _fields_ += [("scale", ctypes.c_float)]
+    _fields_ += [(f"{tensor}_{stride}_stride", ctypes.c_int64) for tensor in "qkvo" for stride in ("batch", "head", "row")]
+
+    def __init__(self, *fields):
+        super().__init__(ctypes.sizeof(Shape), *fields)
 
 
 class Tensors(ctypes.Structure):
     """FlashbookTensors of bench/flashbook.h."""
 
-    _fields_ = [(name, ctypes.c_void_p) for name in ("q", "k", "v", "o", "lse", "workspace")]
+    _fields_ = [("size", ctypes.c_size_t)]
+    _fields_ += [(name, ctypes.c_void_p) for name in ("q", "k", "v", "o", "lse", "workspace")]
+
+    def __init__(self, *pointers):
+        super().__init__(ctypes.sizeof(Tensors), *pointers)
 
 
 class Chapter(ctypes.Structure):
@@ -104,12 +117,13 @@ class Contestant:
 
     who: str  # "ch01/step2", "cudnn", "ch05/one_loop" of an ablation
     label: str
-    run: object  # launches it once and returns O
+    run: Any  # launches it once and returns O
     context: object = contextlib.nullcontext  # entered around all of a measurement's launches
-    values: dict = dataclasses.field(default_factory=dict)  # counters for its result
+    values: dict[str, float] = dataclasses.field(default_factory=dict)  # counters for its result
     skipped: str = ""
     launches: int = 1  # in a round
-    milliseconds: list = dataclasses.field(default_factory=list)  # of every round
+    milliseconds: list[float] = dataclasses.field(default_factory=list)  # of every round
+    keeps: Any = ()  # tensors that live as long as their pointers are used
     kind: str = "forward"  # or "ablation": the first part of its result's name
 
 
@@ -119,15 +133,15 @@ class Problem:
 
     shape: Shape
     dtype: str
-    q: object
-    k: object
-    v: object
-    encoded: tuple = ()  # what ours reads, if that is not q, k and v: their e4m3
+    q: Any
+    k: Any
+    v: Any
+    encoded: Any = ()  # what ours reads, if that is not q, k and v: their e4m3
 
     def name(self, contestant):
         mask = "causal" if self.shape.causal else "full"
         dtype = "bf16" if self.encoded and not contestant.who.startswith("ch") else self.dtype
-        return f"{contestant.kind}/{contestant.who}/{dtype}/d{self.shape.head_dim}/{mask}/n{self.shape.seqlen_q}"
+        return str(Name(contestant.kind, contestant.who, dtype, self.shape.head_dim, mask, self.shape.seqlen_q))
 
 
 def make_problem(dtype, head_dim, causal, seqlen):
@@ -140,7 +154,8 @@ def make_problem(dtype, head_dim, causal, seqlen):
     if dtype != "e4m3":
         return Problem(shape, dtype, q, k, v)
     encoded = tuple(tensor.to(torch.float8_e4m3fn) for tensor in (q, k, v))
-    return Problem(shape, dtype, *(tensor.to(kind) for tensor in encoded), encoded)
+    q, k, v = (tensor.to(kind) for tensor in encoded)
+    return Problem(shape, dtype, q, k, v, encoded)
 
 
 # ---- contestants -------------------------------------------------------------------------------------------------------------------
@@ -169,8 +184,8 @@ def ours(library, chapter, step, problem, ablation):
         library.attention(chapter, step, problem.shape, tensors, torch.cuda.current_stream().cuda_stream)
         return o
 
-    run.keeps = (lse, workspace)  # they live as long as the pointers are used
     found.run = run
+    found.keeps = (lse, workspace)
     return found
 
 
@@ -223,7 +238,7 @@ def largest_errors(problem, outputs):
             visible = torch.arange(n, device="cuda")[None, :] <= rows[:, None]
         q, k, v = problem.q[b, h, rows], problem.k[b, h], problem.v[b, h]
         exact = plain(q.double(), k.double(), v.double(), visible, problem.shape.scale)
-        far = lambda o: (o.double() - exact).abs().max().item()
+        far = lambda o, exact=exact: (o.double() - exact).abs().max().item()
         plain_error = max(plain_error, far(plain(q, k, v, visible, problem.shape.scale, bool(problem.encoded))))
         largest = max(largest, exact.abs().max().item())
         for who, o in outputs.items():
@@ -310,7 +325,8 @@ def entry(problem, contestant, contestants, flops):
         for other in contestants:
             against = "as_it_is" if other.who.endswith("/as_it_is") else other.who
             if not other.skipped and other is not contestant and not against.startswith("ch"):
-                values["vs_" + against + ("_bf16" if problem.encoded else "")] = statistics.median(b / a for a, b in zip(contestant.milliseconds, other.milliseconds))
+                ratios = (b / a for a, b in zip(contestant.milliseconds, other.milliseconds))
+                values["vs_" + against + ("_bf16" if problem.encoded else "")] = statistics.median(ratios)
     spread = (max(contestant.milliseconds) - min(contestant.milliseconds)) / median
     return found | {"real_time": median, "FLOPS": flops / (median * 1e-3), "rounds": len(contestant.milliseconds),
                     "launches": contestant.launches, "spread": spread} | values
@@ -383,7 +399,8 @@ def run(options, library):
         for mask in options.mask:
             for seqlen in options.seqlen:
                 problem = make_problem(options.dtype, head_dim, mask == "causal", seqlen)
-                contestants = [ours(library, *which, problem, options.ablation) for which in chosen] + [peer(who, problem) for who in options.peers]
+                contestants = [ours(library, chapter, step, problem, options.ablation) for chapter, step in chosen]
+                contestants += [peer(who, problem) for who in options.peers]
                 check(problem, contestants)
                 race(contestants, options.rounds, shuffle, cache_filler)
                 flops = library.cost(*chosen[0], problem.shape)[0]
@@ -391,7 +408,7 @@ def run(options, library):
                     found = entry(problem, contestant, contestants, flops)
                     whole["benchmarks"].append(found)
                     ratios = "".join(f"  {key[3:]} x{value:.3f}" for key, value in found.items() if key.startswith("vs_"))
-                    print(f"{found['name']:44}", contestant.skipped and f"skipped: {contestant.skipped}" or
+                    print(f"{found['name']:44}", (contestant.skipped and f"skipped: {contestant.skipped}") or
                           f"{found['real_time']:9.3f} ms {found['FLOPS'] / 1e12:8.1f} TFLOP/s{ratios}", flush=True)
                 options.out.write_text(json.dumps(whole, indent=1) + "\n")
                 del problem, contestants
@@ -399,7 +416,7 @@ def run(options, library):
 
 
 def main():
-    global torch
+    global torch  # noqa: PLW0603
     options = parse()
     try:
         import torch
@@ -410,7 +427,8 @@ def main():
         print("no GPU: peers.py times kernels on one; PyTorch sees none here", file=sys.stderr)
         return 77
     if not options.library.exists():
-        print(f"{options.library} is missing: cmake --build --preset gpu --target {'ablation' if options.ablation else 'flashbook_shared'}", file=sys.stderr)
+        target = "ablation" if options.ablation else "flashbook_shared"
+        print(f"{options.library} is missing: cmake --build --preset gpu --target {target}", file=sys.stderr)
         return 2
     try:
         with tempfile.TemporaryDirectory() as folder:

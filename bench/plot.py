@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Draws the book's plots from its result files, as PNG and SVG, into docs/plots.
 
-    plot.py [--results FOLDER] [--out FOLDER] [PLOT...]     PLOT: ladder, seqlen, memory, roofline, host, blocks, accuracy (default: all that have data)
+    plot.py [--results FOLDER] [--out FOLDER] [PLOT...]
+
+PLOT: ladder, seqlen, memory, roofline, host, blocks, accuracy (default: all that have data)
 
 Transparent, with colours that carry on white and on black. The same results give the same bytes. Needs matplotlib (Debian:
 python3-matplotlib, seen by /usr/bin/python3).
@@ -10,9 +12,13 @@ python3-matplotlib, seen by /usr/bin/python3).
 import argparse
 import pathlib
 import sys
+from typing import Any
 
-import results
-from results import LADDER, Refused
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/plot.py
+
+from bench import results
+from bench.names import Name
+from bench.results import LADDER, Entry, Refused
 
 try:
     import matplotlib
@@ -76,7 +82,7 @@ def fastest_steps(measured):
 
 def label_of(measured, key):
     """How a series is called: "1 Naive attention", or "1.2 tiles and warps" while its chapter is alone."""
-    entry = next(e for e in reversed(measured.history) if e.name.startswith("forward/ch%02d/step%d/" % key) and not e.skipped)
+    entry = next(e for e in reversed(measured.history) if e.cell.kind == "forward" and (e.cell.chapter, e.cell.step) == key and not e.skipped)
     chapters = {chapter for chapter, _ in fastest_steps(measured)}
     return f"{key[0]}.{key[1]} {entry.label}" if len(chapters) < 2 else f"{key[0]} {entry.context.get(f'ch{key[0]:02}', '')}"
 
@@ -92,13 +98,13 @@ def shade(measured, key):
 def peer_tflops(measured, peer, dtype="bf16", **shape):
     """{N: TFLOP/s} of a peer, in turn with ours where that was measured, else carried over."""
     found = {}
-    prefix = f"forward/{peer}/{dtype}/d{shape['head_dim']}/{shape['mask']}/n"
-    for name, value in results.carried_over(results.folder_of(measured.context())).items():
-        if name.startswith(prefix):
-            found[int(name[len(prefix):])] = value
-    for name, entry in measured.newest.items():
-        if name.startswith(prefix) and not entry.skipped:
-            found[entry.cell["seqlen"]] = tflops(entry)
+    for text, value in results.carried_over(results.folder_of(measured.context())).items():
+        name = Name.parse(text)
+        if name and name == Name("forward", peer, dtype, seqlen=name.seqlen, **shape):
+            found[name.seqlen] = value
+    for entry in measured.newest.values():
+        if entry.cell == Name("forward", peer, dtype, seqlen=entry.cell.seqlen, **shape) and not entry.skipped:
+            found[entry.cell.seqlen] = tflops(entry)
     return found
 
 
@@ -141,7 +147,7 @@ def ladder(measured, folder):
             marks[PEERS[peer][0]] = rate
     card = CARDS.get(measured.context().get("gpu"), {})
     for kind, title in (("bf16", "BF16 data sheet"), ("e4m3", "FP8 data sheet")):
-        if kind in card and (kind == "bf16" or any(e.cell["dtype"] == kind for e in entries.values())):
+        if kind in card and (kind == "bf16" or any(e.cell.dtype == kind for e in entries.values())):
             marks[title] = card[kind] / 1e12
     place = 0
     for title, rate in sorted(marks.items(), key=lambda item: item[1]):
@@ -160,14 +166,15 @@ def ladder(measured, folder):
 def seqlen(measured, folder):
     """Bars in panels: TFLOP/s by N, for each head dimension and mask."""
     keys = fastest_steps(measured)
-    head_dims = sorted({e.cell["head_dim"] for e in measured.newest.values() if "bytes_per_second" in e.values})
+    head_dims = sorted({e.cell.head_dim for e in measured.newest.values() if "bytes_per_second" in e.values})
     if not keys:
         return False
-    panels, lacking = {}, {}
+    panels: dict[Any, Any] = {}
+    lacking: dict[Any, list[int]] = {}
     for mask in ("full", "causal"):
         for head_dim in head_dims:
-            series = {}
-            for n in sorted({e.cell["seqlen"] for e in measured.newest.values() if e.cell["who"].startswith("ch")}):
+            series: dict[Any, dict[int, float]] = {}
+            for n in sorted({e.cell.seqlen for e in measured.newest.values() if e.cell.chapter}):
                 entries = measured.by_step(head_dim=head_dim, mask=mask, seqlen=n)
                 for key in keys:
                     if key in entries and "bytes_per_second" in entries[key].values:
@@ -187,8 +194,8 @@ def seqlen(measured, folder):
 
     figure, grid = plt.subplots(2, len(head_dims), figsize=(1.2 + 3.1 * len(head_dims), 5.4), sharex=True, sharey=True, squeeze=False)
     for axes, ((mask, head_dim), series) in zip(grid.flat, panels.items()):
-        bars = [(label_of(measured, key), series.get(key, {}), dict(color=shade(measured, key))) for key in keys]
-        bars += [(PEERS[peer][0], by_panel[mask, head_dim], dict(facecolor="none", edgecolor=GREY, hatch=PEERS[peer][1], lw=0.7))
+        bars = [(label_of(measured, key), series.get(key, {}), {"color": shade(measured, key)}) for key in keys]
+        bars += [(PEERS[peer][0], by_panel[mask, head_dim], {"facecolor": "none", "edgecolor": GREY, "hatch": PEERS[peer][1], "lw": 0.7})
                  for peer, by_panel in rivals.items()]
         for i, (label, by_n, style) in enumerate(bars):
             places = [x + (i - (len(bars) - 1) / 2) * width for x, n in enumerate(lengths) if n in by_n]
@@ -221,8 +228,9 @@ def seqlen(measured, folder):
 def memory(measured, folder):
     """Lines: device memory that the forward pass needs, by N."""
     shape = {key: LADDER[key] for key in ("head_dim", "mask")}
-    lines, lacking = {}, {}
-    lengths = sorted({e.cell["seqlen"] for e in measured.newest.values() if e.cell["who"].startswith("ch")})
+    lines: dict[Any, dict[int, float]] = {}
+    lacking: dict[int, set[int]] = {}
+    lengths = sorted({e.cell.seqlen for e in measured.newest.values() if e.cell.chapter})
     for n in lengths:
         for (chapter, _), entry in measured.by_step(**shape, seqlen=n).items():
             if "memory" in entry.skipped:
@@ -233,7 +241,7 @@ def memory(measured, folder):
     if not lines:
         return False
     least = lines.pop("least")
-    groups = {}  # chapters that need the same
+    groups: dict[Any, list[int]] = {}  # chapters that need the same
     for chapter, by_n in lines.items():
         key = "least" if all(abs(by_n[n] / least[n] - 1) < 0.02 for n in by_n) else chapter
         groups.setdefault(key, []).append(chapter)
@@ -250,7 +258,7 @@ def memory(measured, folder):
         axes.axhline(limit / 1e9, color=ALARM, lw=1, ls="--")
         axes.annotate(f"the card has {limit / 1e9:.0f} GB", (lengths[0], limit / 1e9), (0, 3), textcoords="offset points", color=ALARM,
                       fontsize=7.5)
-        for chapter, where in lacking.items():
+        for where in lacking.values():
             axes.plot(sorted(where), [limit / 1e9] * len(where), "x", color=ALARM, ms=7, mew=1.6)
     axes.set(yscale="log", xlabel="sequence length N", ylabel="GB", title="Memory of the forward pass")
     axes.set_xscale("log", base=2)
@@ -302,8 +310,8 @@ def roofline(measured, folder):
 def host(measured, folder):
     """Lines: the steps of a chapter on the CPU, time by N."""
     shape = {"dtype": "f32", "head_dim": 64, "mask": "full"}
-    lines = {}
-    for n in sorted({e.cell["seqlen"] for e in measured.newest.values()}):
+    lines: dict[Any, dict[int, Entry]] = {}
+    for n in sorted({e.cell.seqlen for e in measured.newest.values()}):
         for key, entry in measured.by_step(**shape, seqlen=n).items():
             if not entry.skipped and "bytes_per_second" not in entry.values:
                 lines.setdefault((key, entry.label), {})[n] = entry
@@ -329,10 +337,10 @@ def host(measured, folder):
 
 def blocks(measured, folder):
     """Lines by block size, a panel each: time, bytes asked for, shared memory, warps at a time. Step 2 of chapter 3."""
-    found = {}
+    found: dict[int, dict[int, Entry]] = {}
     for entry in measured.newest.values():
-        if entry.cell["kind"] == "blocks" and entry.cell["seqlen"] == LADDER["seqlen"] and entry.cell["mask"] == LADDER["mask"]:
-            found.setdefault(entry.cell["head_dim"], {})[int(entry.cell["who"].split("/b")[1])] = entry
+        if entry.cell.kind == "blocks" and entry.cell.seqlen == LADDER["seqlen"] and entry.cell.mask == LADDER["mask"]:
+            found.setdefault(entry.cell.head_dim, {})[int(entry.cell.variant.removeprefix("b"))] = entry
     if not found:
         return False
     panels = {"time, ms": lambda e: e.milliseconds,
@@ -343,7 +351,7 @@ def blocks(measured, folder):
     figure, grid = plt.subplots(2, 2, figsize=(5.8, 4.8), sharex=True)
     for axes, (title, value) in zip(grid.flat, panels.items()):
         for head_dim, mark, colour in ((64, "o", CHAPTERS[2]), (128, "s", CHAPTERS[3]), (256, "^", CHAPTERS[5])):
-            by_rows = {rows: entry for rows, entry in sorted(found.get(head_dim, {}).items())}
+            by_rows = dict(sorted(found.get(head_dim, {}).items()))
             fitting = {rows: value(entry) for rows, entry in by_rows.items() if not entry.skipped}
             axes.plot(list(fitting), list(fitting.values()), mark + "-", ms=4.5, lw=1.6, color=colour, label=f"head_dim {head_dim}")
             lacking = [rows for rows, entry in by_rows.items() if "does not fit" in entry.skipped]
@@ -360,15 +368,15 @@ def blocks(measured, folder):
     for axes in grid[1]:
         axes.set_xlabel("queries and keys of a tile")
     figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="lower left", bbox_to_anchor=(0, 1), ncol=3, fontsize=8, borderaxespad=0)
-    lacking = "× marks what does not fit. " if any(e.skipped for by_rows in found.values() for e in by_rows.values()) else ""
-    foot(figure, measured, f"{lacking}Chapter 3 step 2, batch 4, heads x head_dim 2048, N {short(LADDER['seqlen'])}, no mask, BF16")
+    crosses = "× marks what does not fit. " if any(e.skipped for by_rows in found.values() for e in by_rows.values()) else ""
+    foot(figure, measured, f"{crosses}Chapter 3 step 2, batch 4, heads x head_dim 2048, N {short(LADDER['seqlen'])}, no mask, BF16")
     save(figure, folder, "blocks")
     return True
 
 
 def accuracy(measured, folder):
     """Dots: relative RMS error against FP64 of each way to compute attention, by kind of inputs."""
-    machine = "gpu" if any(name.startswith("accuracy/") for name in measured.newest) else "simulator"
+    machine = "gpu" if any(entry.cell.inputs for entry in measured.newest.values()) else "simulator"
     try:
         found = results.accuracy(measured, machine)
     except Refused:
@@ -384,13 +392,13 @@ def accuracy(measured, folder):
         errors = [by_kind[kind].values["relative_rms"] for by_kind in found.values() if kind in by_kind]
         axes.plot(errors, places, mark, color=colour, ms=6, label=title)
     entries = [next(iter(by_kind.values())) for by_kind in found.values()]
-    axes.set_yticks(range(len(entries)), [f"{entry.cell['dtype']}: {entry.label}" for entry in entries], fontsize=8)
+    axes.set_yticks(range(len(entries)), [f"{entry.cell.dtype}: {entry.label}" for entry in entries], fontsize=8)
     axes.invert_yaxis()
     axes.set(xscale="log", xlabel="RMS error over RMS of O", title="Accuracy against FP64")
     axes.grid(axis="x")
     figure.legend(*axes.get_legend_handles_labels(), fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), ncol=3, borderaxespad=0)
     last = entries[-1]
-    figure.supxlabel(f"Batch {last.values['batch']:.0f}, heads {last.values['heads']:.0f}, N {last.cell['seqlen']}, d {last.cell['head_dim']}, no mask. "
+    figure.supxlabel(f"Batch {last.values['batch']:.0f}, heads {last.values['heads']:.0f}, N {last.cell.seqlen}, d {last.cell.head_dim}, no mask. "
                      f"{last.context.get('gpu', 'The simulator')}; {last.context['date'][:10]}, commit {last.context['commit']}",
                      x=0.01, ha="left", fontsize=7, color=GREY)
     save(figure, folder, "accuracy")

@@ -28,17 +28,20 @@ import math
 import pathlib
 import re
 import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-import results
-from results import Refused, Unmeasured
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/quote.py
 
-NUMBER = re.compile(r"<!--\s*num\s+(?P<words>[^>]*?)\s*-->(?P<text>[^<]*)<!--\s*/num\s*-->")
-TABLE = re.compile(r"<!--\s*table\s+(?P<words>\w+(?: \w+)*)\s*-->\n?(?P<text>.*?)<!--\s*/table\s*-->", re.S)
+from bench import results
+from bench.names import Name
+from bench.results import Entry, Refused, Results, Unmeasured
+from docs.tools import pages
+from docs.tools.pages import row
+
 WAITS = "…"  # for a first measurement
-OPENING = re.compile(r"<!--\s*(num|table)\b")
-CODE = re.compile(r"^(```|~~~).*?^\1|(?<!`)(`+)(?!`).*?(?<!`)\2(?!`)", re.S | re.M)
 
-FIELDS = {
+FIELDS: dict[str, Callable[[Entry], float]] = {
     "ms": lambda entry: entry.milliseconds,
     "tflops": lambda entry: entry.values["FLOPS"] / 1e12,
     "gbps": lambda entry: entry.values["bytes_per_second"] / 1e9,
@@ -50,23 +53,23 @@ FIELDS = {
 }
 
 TENSOR_FLOPS = 132 * 4096 * 1.98e9  # a second, of 16-bit types: multiprocessors, a clock, the highest clock
-RACED = {  # of the newest time that was taken in turn with cuDNN
+RACED: dict[str, Callable[[Entry], float]] = {  # of the newest time that was taken in turn with cuDNN
     "raced_tflops": lambda entry: entry.values["FLOPS"] / 1e12,
     "raced_share": lambda entry: entry.values["FLOPS"] / TENSOR_FLOPS,
 }
 
 
-def three_digits(value):
+def three_digits(value: float) -> str:
     """1.23, 12.3, 123."""
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
 
 
-def against_cudnn(name):
+def against_cudnn(name: str | Name) -> str:
     """The counter of a name that holds it against cuDNN: PyTorch's attention has no FP8."""
-    return "vs_cudnn_bf16" if "/e4m3/" in name else "vs_cudnn"
+    return "vs_cudnn_bf16" if "/e4m3/" in str(name) else "vs_cudnn"
 
 
-def raced(measured, name):
+def raced(measured: Results, name: str | Name) -> Entry:
     """The newest entry of that name that was timed in turn with cuDNN, FP8 with its BF16. Raises Unmeasured if there is none."""
     entry = measured.raced(name, against_cudnn(name))
     if entry is None:
@@ -74,7 +77,7 @@ def raced(measured, name):
     return entry
 
 
-def number(words, measured):
+def number(words: Sequence[str], measured: Results) -> str:
     """The text of a `num` span."""
     if len(words) == 4 and words[0] == "ratio":
         value = measured.ratio(words[1], words[2])
@@ -97,7 +100,7 @@ def number(words, measured):
                 kind = Unmeasured if field.startswith("vs_") else Refused  # in turn with a peer is measured apart
                 raise kind(f"{name} has no {field}: it has {', '.join([*FIELDS, *sorted(entry.values)])}")
             try:
-                value = FIELDS.get(field, lambda of: of.values[field])(entry)
+                value = FIELDS[field](entry) if field in FIELDS else entry.values[field]
             except KeyError as missing:
                 raise Refused(f"{name} has no {missing}, which {field} needs") from None
     else:
@@ -108,19 +111,15 @@ def number(words, measured):
         raise Refused(f"{words[-1]!r} is no format: give one such as .1f") from None
 
 
-def row(*cells):
-    return "| " + " | ".join(cells) + " |\n"
-
-
-def table_row(title, entry):
+def table_row(title: str, entry: Entry) -> str:
     if entry.skipped:
-        return row(title, entry.cell["who"].split("/")[1], "-", "-", entry.skipped)
+        return row(title, entry.cell.variant, "-", "-", entry.skipped)
     beyond = entry.values["workspace_bytes"] / 1e9
     return row(title, entry.label, f"{three_digits(entry.milliseconds)} ms", three_digits(entry.values["FLOPS"] / 1e12),
                f"{three_digits(beyond)} GB" if beyond else "none")
 
 
-def ladder_table(measured):
+def ladder_table(measured: Results) -> str:
     """Every step on the GPU at the ladder's shape, then the peers."""
     entries = {key: entry for key, entry in measured.by_step(**results.LADDER).items()
                if "bytes_per_second" in entry.values or entry.skipped}
@@ -131,11 +130,11 @@ def ladder_table(measured):
         text += table_row(f"{chapter} {entry.context.get(f'ch{chapter:02}', '')}", entry)
     elsewhere = results.carried_over()
     for peer, title in (("eager", "PyTorch, eager"), ("flash", "FlashAttention-2"), ("fa3", "FlashAttention-3"), ("cudnn", "cuDNN")):
-        name = f"forward/{peer}/bf16/d{results.LADDER['head_dim']}/{results.LADDER['mask']}/n{results.LADDER['seqlen']}"
-        entry = measured.newest.get(name)
-        if entry and not entry.skipped:
-            text += row(f"*{title}*", "in turn with ours", f"{three_digits(entry.milliseconds)} ms",
-                        three_digits(entry.values["FLOPS"] / 1e12), "-")
+        name = str(Name("forward", peer, "bf16", **results.LADDER))
+        peers = measured.newest.get(name)
+        if peers and not peers.skipped:
+            text += row(f"*{title}*", "in turn with ours", f"{three_digits(peers.milliseconds)} ms",
+                        three_digits(peers.values["FLOPS"] / 1e12), "-")
         elif name in elsewhere:
             text += row(f"*{title}*", "measured apart", "-", three_digits(elsewhere[name]), "-")
     where = ", ".join(measured.context()[key] for key in ("gpu", "clocks") if key in measured.context())
@@ -143,7 +142,7 @@ def ladder_table(measured):
                    f"{where}. Medians; {measured.origin()}.\n")
 
 
-def host_table(measured):
+def host_table(measured: Results) -> str:
     """The steps of the chapters on the CPU, one head, N = 4096."""
     entries = {key: entry for key, entry in measured.by_step(dtype="f32", head_dim=64, mask="full", seqlen=4096).items()
                if not entry.skipped and "bytes_per_second" not in entry.values}
@@ -158,49 +157,55 @@ def host_table(measured):
                    f"Medians; {measured.origin()}.\n")
 
 
-def kernels_table(measured, chapter):
+def kernels_table(measured: Results, chapter: str) -> str:
     """Registers, shared memory and occupancy of every kernel of a chapter, by step and head_dim."""
     text = row("Step", "$d$", "Kernel", "Threads", "Registers", "Shared, KB", "Blocks", "Occupancy", "Spilled")
     text += row("--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:")
-    found = {}  # (step, head_dim) -> the newest entry of the longest N without a mask that says it; peers.py's do not
+    found: dict[tuple[int, int], Entry] = {}  # (step, head_dim) -> the newest entry of the longest N without a mask that says it; peers.py's do not
     for entry in measured.history:
         cell = entry.cell
-        if (cell["kind"] == "forward" and cell["who"].startswith(f"ch{chapter}/") and cell["mask"] == "full"
-                and cell["dtype"] in ("bf16", "e4m3") and "kernel1_registers" in entry.values):
-            key = (int(cell["who"].split("step")[1]), cell["head_dim"])
-            if key not in found or found[key].cell["seqlen"] <= cell["seqlen"]:
+        if (cell.kind == "forward" and cell.chapter == int(chapter) and cell.step and cell.mask == "full"
+                and cell.dtype in ("bf16", "e4m3") and "kernel1_registers" in entry.values):
+            key = (cell.step, cell.head_dim)
+            if key not in found or found[key].cell.seqlen <= cell.seqlen:
                 found[key] = entry
     if not found:
         raise Unmeasured(f"no kernel of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
     for (step, head_dim), entry in sorted(found.items()):
         kernel = 1
         while f"kernel{kernel}_registers" in entry.values:
-            value = lambda name: entry.values[f"kernel{kernel}_{name}"]
-            text += row(str(step), str(head_dim), str(kernel), f"{value('threads'):.0f}", f"{value('registers'):.0f}",
-                        f"{value('shared_bytes') / 1024:.1f}", f"{value('blocks'):.0f}", f"{value('occupancy'):.0%}",
-                        f"{value('local_bytes'):.0f} B")
+            of = {name: entry.values[f"kernel{kernel}_{name}"]
+                  for name in ("threads", "registers", "shared_bytes", "blocks", "occupancy", "local_bytes")}
+            text += row(str(step), str(head_dim), str(kernel), f"{of['threads']:.0f}", f"{of['registers']:.0f}", f"{of['shared_bytes'] / 1024:.1f}",
+                        f"{of['blocks']:.0f}", f"{of['occupancy']:.0%}", f"{of['local_bytes']:.0f} B")
             kernel += 1
     return text + f"\nShared memory of a block, blocks on a multiprocessor; as launched without a mask. {measured.origin()}.\n"
 
 
 HEAD_DIMS, MASKS, SEQLENS = (64, 128, 256), ("full", "causal"), (512, 1024, 2048, 4096, 8192, 16384)  # the papers'
 SHAPES = [(head_dim, mask) for head_dim in HEAD_DIMS for mask in MASKS]
-short = lambda seqlen: f"{seqlen // 1024}k" if seqlen >= 1024 else str(seqlen)
-titled = lambda head_dim, mask: f"{head_dim}, {'none' if mask == 'full' else mask}"
 
 
-def steps_table(measured, chapter, seqlen):
+def short(seqlen: int) -> str:
+    return f"{seqlen // 1024}k" if seqlen >= 1024 else str(seqlen)
+
+
+def titled(head_dim: int, mask: str) -> str:
+    return f"{head_dim}, {'none' if mask == 'full' else mask}"
+
+
+def steps_table(measured: Results, chapter: str, seqlen: str) -> str:
     """TFLOP/s of every step of a chapter in turn with cuDNN, by head_dim and mask at one length, and of the peers."""
     steps = {}  # who -> its idea in a few words
     for entry in measured.newest.values():
-        if entry.cell["kind"] == "forward" and entry.cell["who"].startswith(f"ch{chapter}/"):
-            steps[entry.cell["who"]] = f"{entry.cell['who'].split('step')[1]}: {entry.label}"
+        if entry.cell.kind == "forward" and entry.cell.chapter == int(chapter):
+            steps[entry.cell.who] = f"{entry.cell.step}: {entry.label}"
     if not steps:
         raise Unmeasured(f"no step of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
     elsewhere = results.carried_over()
 
-    def tflops(who, head_dim, mask):
-        name = f"forward/{who}/bf16/d{head_dim}/{mask}/n{seqlen}"
+    def tflops(who: str, head_dim: int, mask: str) -> str:
+        name = str(Name("forward", who, "bf16", head_dim, mask, int(seqlen)))
         entry = raced(measured, name) if who in steps else measured.newest.get(name)
         return f"{entry.values['FLOPS'] / 1e12:.0f}" if entry and not entry.skipped else f"{elsewhere[name]:.0f}" if name in elsewhere else "-"
 
@@ -210,86 +215,89 @@ def steps_table(measured, chapter, seqlen):
     return text + f"\nTFLOP/s in turn with cuDNN, forward pass, N = {short(int(seqlen))}, BF16. Medians; {measured.origin()}.\n"
 
 
-def against_table(measured, chapter, step):
+def against_table(measured: Results, chapter: str, step: str) -> str:
     """How many times as fast a step is as cuDNN, in turn, and as FlashAttention-3, whose own ratio to cuDNN is carried over.
 
     In FP8 both are carried over, by their ratios to cuDNN's BF16, which was timed in turn.
     """
     elsewhere = results.carried_over()
-    found = {"cuDNN": {}, "FlashAttention-3": {}}  # peer -> {(head_dim, mask, seqlen): times as fast}
-    dtype = "e4m3" if f"forward/ch{chapter}/step{step}/e4m3/d128/full/n4096" in measured.newest else "bf16"
+    found: dict[str, dict[tuple[int, str, int], float]] = {"cuDNN": {}, "FlashAttention-3": {}}  # peer -> {(head_dim, mask, seqlen): times as fast}
+    ours = f"ch{chapter}/step{step}"
+    dtype = "e4m3" if str(Name("forward", ours, "e4m3", 128, "full", 4096)) in measured.newest else "bf16"
     for head_dim, mask in SHAPES:
         for seqlen in SEQLENS:
-            cell = f"d{head_dim}/{mask}/n{seqlen}"
-            name = f"forward/ch{chapter}/step{step}/{dtype}/{cell}"
-            faster = raced(measured, name).values[against_cudnn(name)] * elsewhere[f"forward/cudnn/bf16/{cell}"]
-            found["cuDNN"][head_dim, mask, seqlen] = faster / elsewhere[f"forward/cudnn/{dtype}/{cell}"]
-            found["FlashAttention-3"][head_dim, mask, seqlen] = faster / elsewhere[f"forward/fa3/{dtype}/{cell}"]
+            name = Name("forward", ours, dtype, head_dim, mask, seqlen)
+            faster = raced(measured, name).values[against_cudnn(name)] * elsewhere[str(replace(name, who="cudnn", dtype="bf16"))]
+            found["cuDNN"][head_dim, mask, seqlen] = faster / elsewhere[str(replace(name, who="cudnn"))]
+            found["FlashAttention-3"][head_dim, mask, seqlen] = faster / elsewhere[str(replace(name, who="fa3"))]
     text = row("$d$, mask", "against", *map(short, SEQLENS)) + row("---", "---", *["--:"] * len(SEQLENS))
     for shape in SHAPES:
         for peer, ratios in found.items():
-            text += row(titled(*shape), peer, *(f"{ratios[*shape, seqlen]:.2f}" for seqlen in SEQLENS))
+            text += row(titled(*shape), peer, *(f"{ratios[shape[0], shape[1], seqlen]:.2f}" for seqlen in SEQLENS))
     found["the better of the two"] = {cell: min(ratios[cell] for ratios in found.values()) for cell in found["cuDNN"]}
     said = []
     for peer, ratios in found.items():
         mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
-        head_dim, mask, seqlen = min(ratios, key=ratios.get)
+        head_dim, mask, seqlen = min(ratios, key=lambda cell: ratios[cell])
         said.append(f"{mean:.3f} times {peer}, at least {min(ratios.values()):.2f} ({titled(head_dim, mask)}, N = {short(seqlen)})")
     return text + f"\nGeometric means of {len(found['cuDNN'])} cells: {'; '.join(said)}. {measured.origin()}.\n"
 
 
-def ablation_table(measured, chapter):
+def ablation_table(measured: Results, chapter: str) -> str:
     """How many times as fast the chapter's last step is with one switch turned, in turn with the step as it is."""
-    names = {}  # switch -> what it does, in the order of the results
+    names: dict[str, str] = {}  # switch -> what it does, in the order of the results
     lengths = set()
     for entry in measured.newest.values():
-        if entry.cell["kind"] == "ablation" and entry.cell["who"].startswith(f"ch{chapter}/") and "vs_as_it_is" in entry.values:
-            names.setdefault(entry.cell["who"], entry.cell["who"].split("/")[1].replace("_", " "))
-            lengths.add(entry.cell["seqlen"])
+        if entry.cell.kind == "ablation" and entry.cell.chapter == int(chapter) and "vs_as_it_is" in entry.values:
+            names.setdefault(entry.cell.who, entry.cell.variant.replace("_", " "))
+            lengths.add(entry.cell.seqlen)
     if not names:
         raise Unmeasured(f"there is no ablation of chapter {chapter}: bench/peers.py --ablation does it on a GPU")
     text = row("Turned", "$N$", *(titled(*shape) for shape in SHAPES)) + row("---", "--:", *["--:"] * len(SHAPES))
     for who, title in names.items():
         for seqlen in sorted(lengths):
-            entries = [measured.newest.get(f"ablation/{who}/bf16/d{head_dim}/{mask}/n{seqlen}") for head_dim, mask in SHAPES]
+            entries = [measured.newest.get(str(Name("ablation", who, "bf16", head_dim, mask, seqlen))) for head_dim, mask in SHAPES]
             text += row(title, short(seqlen), *(f"{entry.values['vs_as_it_is']:.3f}" if entry and not entry.skipped else "-" for entry in entries))
     return text + f"\nTimes as fast as step 5 as it is, in turn in one process; below 1 the switch pays as it stands. {measured.origin()}.\n"
 
 
-def accuracy_table(measured, machine):
+def accuracy_table(measured: Results, machine: str) -> str:
     """RMSE, and the relative RMS error, of every variant of the study of accuracy, by kind of inputs."""
     found = results.accuracy(measured, machine)
     kinds = list(dict.fromkeys(kind for by_kind in found.values() for kind in by_kind))
     text = row("Attention", "Type", *kinds) + row("---", "---", *["--:"] * len(kinds))
     for by_kind in found.values():
         entry = next(iter(by_kind.values()))
-        text += row(entry.label, entry.cell["dtype"], *(f"{by_kind[kind].values['rmse']:.2e} ({three_digits(100 * by_kind[kind].values['relative_rms'])} %)"
-                                                        if kind in by_kind else "-" for kind in kinds))
+        errors = (by_kind[kind].values if kind in by_kind else None for kind in kinds)
+        text += row(entry.label, entry.cell.dtype,
+                    *(f"{of['rmse']:.2e} ({three_digits(100 * of['relative_rms'])} %)" if of else "-" for of in errors))
     context, cell, values = entry.context, entry.cell, entry.values
-    return text + (f"\nRMSE against FP64, and the same over the RMS of O. Batch {values['batch']:.0f}, heads {values['heads']:.0f}, N {cell['seqlen']}, "
-                   f"head_dim {cell['head_dim']}, no mask, {values['rows']:.0f} rows. {context.get('gpu', 'The simulator')}; "
+    return text + (f"\nRMSE against FP64, and the same over the RMS of O. Batch {values['batch']:.0f}, heads {values['heads']:.0f}, N {cell.seqlen}, "
+                   f"head_dim {cell.head_dim}, no mask, {values['rows']:.0f} rows. {context.get('gpu', 'The simulator')}; "
                    f"{context['date'][:10]}, commit {context['commit']}.\n")
 
 
 GOLDEN = results.ROOT / "tests" / "simulator" / "golden_h200.txt"
 
 
-def golden_table(_):
+def golden_table(_: Results) -> str:
     """The families of instructions that the golden program covers, with the number of its cases."""
     lines = GOLDEN.read_text().splitlines()
-    families = {}
+    families: dict[str, list[str]] = {}
     for line in lines:
         if line and not line.startswith("#"):
-            families.setdefault(re.match(r"[A-Za-z]+(\.async)?", line)[0], []).append(line)
+            families.setdefault(re.sub(r"(?a)^([A-Za-z]+(?:\.async)?).*", r"\1", line), []).append(line)
     text = row("Family", "Cases", "of them real numbers", "A line") + row("---", "--:", "--:", "---")
     for family, cases in families.items():
         text += row(family, str(len(cases)), str(sum(" real" in case for case in cases)),
                     f"`{re.sub(' +', ' ', cases[-1])}`")
     origin = re.search(r"printed on (an? .*?), (\d{4}-\d\d-\d\d)", lines[0])
+    if not origin:
+        raise Refused(f"{GOLDEN} does not say where it was printed")
     return text + f"\n{sum(map(len, families.values()))} cases, as {origin[1]} printed them on {origin[2]}.\n"
 
 
-def exercises_table(_, chapter):
+def exercises_table(_: Results, chapter: str) -> str:
     """The exercises of a chapter: what is done, what they are worth, and about how long they take."""
     [path] = results.ROOT.glob(f"chapters/{chapter}_*/exercises/exercises.json")
     does = {"write": "write a piece of a kernel", "predict": "predict numbers on paper", "mend": "find the fault and mend it"}
@@ -302,11 +310,13 @@ def exercises_table(_, chapter):
     return text
 
 
-TABLES = {"ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "steps": steps_table,
-          "against": against_table, "ablation": ablation_table, "accuracy": accuracy_table, "exercises": exercises_table}
+TABLES: dict[str, Callable[..., str]] = {
+    "ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "steps": steps_table,
+    "against": against_table, "ablation": ablation_table, "accuracy": accuracy_table,
+    "exercises": exercises_table}
 
 
-def table(words, measured):
+def table(words: Sequence[str], measured: Results) -> str:
     if words[0] not in TABLES:
         raise Refused(f"there is no table {words[0]}: there are {', '.join(TABLES)}")
     make = TABLES[words[0]]
@@ -315,75 +325,55 @@ def table(words, measured):
     return make(measured, *words[1:])
 
 
-def quoted(text, measured):
+def makers(measured: Results) -> dict[str, pages.Maker]:
+    """What gives the marked texts of a page, by their kinds."""
+    def maker(make: Callable[[Sequence[str], Results], str]) -> pages.Maker:
+        def text_of(place: pages.Marked) -> str:
+            try:
+                return make(place.words, measured)
+            except Refused as reason:
+                if isinstance(reason, Unmeasured) and place.text.strip() == WAITS:
+                    return place.text
+                raise pages.Refused(str(reason)) from None
+        return text_of
+
+    def plain_number(place: pages.Marked) -> str:
+        if "<" in place.text:
+            raise pages.Refused("a num that is not closed, or holds more than its number")
+        return maker(number)(place)
+
+    return {"num": plain_number, "table": maker(table)}
+
+
+def quoted(text: str, measured: Results) -> tuple[str, list[pages.Fault]]:
     """The page as it should be, and what is wrong with it: [(line, message)]."""
-    wrong = []
-    code = [match.span() for match in CODE.finditer(text)]
-    is_code = lambda place: any(begin <= place < end for begin, end in code)
-    closed = set()
-
-    def mend(match, make):
-        if is_code(match.start()):
-            return match[0]
-        closed.add(match.start())
-        line = text.count("\n", 0, match.start()) + 1
-        try:
-            want = make(match["words"].split(), measured)
-        except Refused as reason:
-            if isinstance(reason, Unmeasured) and match["text"].strip() == WAITS:
-                return match[0]
-            wrong.append((line, str(reason)))
-            return match[0]
-        if match["text"] != want:
-            wrong.append((line, f"says {match['text'].strip()!r}, the results say {want.strip()!r}" if make is number
-                          else f"the table {match['words']} differs from the results"))
-        begin, end = match.span("text")
-        head = match[0][:begin - match.start()]
-        return (head if make is number or head.endswith("\n") else head + "\n") + want + match[0][end - match.start():]
-
-    for opening in OPENING.finditer(text):
-        if not is_code(opening.start()) and not any(p.match(text, opening.start()) for p in (NUMBER, TABLE)):
-            wrong.append((text.count("\n", 0, opening.start()) + 1, f"a {opening[1]} that is not closed or not well formed"))
-    pieces, place = [], 0  # both kinds are found in the text as it was, so that lines are counted right
-    for match in sorted([*NUMBER.finditer(text), *TABLE.finditer(text)], key=lambda found: found.start()):
-        if match.start() < place:
-            continue  # a number inside a table belongs to the table
-        pieces += [text[place:match.start()], mend(match, number if match.re is NUMBER else table)]
-        place = match.end()
-    return "".join(pieces) + text[place:], sorted(wrong)
+    page, stale, refused = pages.filled(text, makers(measured))
+    return page, sorted(stale + refused)
 
 
-def pages():
+def book_pages() -> list[pathlib.Path]:
     """Every Markdown page of the book."""
-    skip = lambda path: any(part.startswith(("build", ".")) for part in path.relative_to(results.ROOT).parts)
-    return [path for path in sorted(results.ROOT.rglob("*.md")) if not skip(path)]
+    def is_built(path: pathlib.Path) -> bool:
+        return any(part.startswith(("build", ".")) for part in path.relative_to(results.ROOT).parts)
+
+    return [path for path in sorted(results.ROOT.rglob("*.md")) if not is_built(path)]
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=pathlib.Path, metavar="FILE")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is wrong")
     parser.add_argument("--results", type=pathlib.Path, default=results.RESULTS / results.BOOK_GPU, metavar="FOLDER")
     options = parser.parse_args()
-    failed = False
     try:
         measured = results.load(options.results)
-        for page in options.files or pages():
-            text = page.read_text()
-            mended, wrong = quoted(text, measured)
-            if not options.check and mended != text:
-                page.write_text(mended)
-                print(f"{page}: brought up to date")
-                _, wrong = quoted(mended, measured)
-            for line, message in wrong:
-                print(f"{page}:{line}: {message}", file=sys.stderr)
-            failed = failed or bool(wrong)
+        right = [pages.update(page, makers(measured), options.check) for page in options.files or book_pages()]
     except Refused as reason:
         print(f"quote.py: {reason}", file=sys.stderr)
         return 2
-    if failed and options.check:
+    if options.check and not all(right):
         print("python3 bench/quote.py brings the pages up to date", file=sys.stderr)
-    return int(failed)
+    return int(not all(right))
 
 
 if __name__ == "__main__":

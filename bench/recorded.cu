@@ -46,7 +46,7 @@ __global__ void take(Stamps* out) {
 }
 
 std::string why_not(const Shape& shape, int step) {
-  if (shape.dtype != DType::bf16 || shape.causal || (shape.head_dim != 64 && shape.head_dim != 128) ||
+  if (shape.dtype != DType::bf16 || shape.causal() || (shape.head_dim != 64 && shape.head_dim != 128) ||
       shape.seqlen_k > kMostTiles * 128 || step < 2)
     return "the record is of steps 2 to 5, BF16, head_dim 64 or 128, no mask, at most 8192 keys";
   return kFlashAttention3.why_not(shape, step);

@@ -3,7 +3,7 @@
 #pragma once
 #include <benchmark/benchmark.h>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <sstream>
 #include <string>
 

@@ -9,52 +9,48 @@ or if the table differs from the page; --write mends the latter.
 """
 
 import json
-import pathlib
-import re
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/requested.py
+
+from docs.tools import pages
+from docs.tools.pages import row
 
 TOLERANCE = 0.02
 HEAD_DIMS = (64, 128)
 SHAPE = ("--batch", "1", "--heads", "1", "--seqlen", "512", "--dtype", "bf16")
-TABLE = re.compile(r"(?<=<!-- requested -->\n).*?(?=<!-- /requested -->)", re.S)
 
 
-def profile(program, head_dim):
+def profile(program: Path, head_dim: int) -> Any:
     """The steps, as the traced program writes them."""
     with tempfile.TemporaryDirectory() as folder:
-        file = pathlib.Path(folder) / "profile.json"
+        file = Path(folder) / "profile.json"
         subprocess.run([program, *SHAPE, "--head-dim", str(head_dim), "--check", "off", "--json", file], check=True, stdout=subprocess.DEVNULL)
         return json.loads(file.read_text())["steps"]
 
 
-def requested(step):
+def requested(step: dict[str, Any]) -> Any:
     return sum(launch[f"bytes_requested_{way}"] for launch in step["launches"] for way in ("read", "written"))
 
 
-def main(write, program, page):
-    program, page = pathlib.Path(program).resolve(), pathlib.Path(page)
-    table = "| step | $d$ | model, MB | counted, MB | difference |\n| --: | --: | --: | --: | --: |\n"
+def main(write: bool, program: Path, page: Path) -> int:
+    table = row("step", "$d$", "model, MB", "counted, MB", "difference") + row(*["--:"] * 5)
     failed = False
     for head_dim in HEAD_DIMS:
         for step in profile(program, head_dim):
             counted, model = requested(step), step["requested_model_bytes"]
             difference = counted / model - 1
-            table += f"| {step['step']} | {head_dim} | {model / 1e6:.2f} | {counted / 1e6:.2f} | {abs(difference):.1%} |\n"
+            table += row(str(step["step"]), str(head_dim), f"{model / 1e6:.2f}", f"{counted / 1e6:.2f}", f"{abs(difference):.1%}")
             if abs(difference) > TOLERANCE:
                 print(f"step {step['step']}, head_dim {head_dim}: {counted} bytes requested, {model:.0f} by the model: {difference:+.1%}",
                       file=sys.stderr)
                 failed = True
-    text = page.read_text()
-    if not TABLE.search(text):
-        sys.exit(f"{page} has no <!-- requested --> ... <!-- /requested -->")
-    mended = TABLE.sub(lambda _: table, text)
-    if mended != text and write:
-        page.write_text(mended)
-        print(f"{page}: brought up to date")
-    elif mended != text:
-        print(f"{page}: the table differs from what the simulator counts; bench/requested.py --write {program} {page} mends it", file=sys.stderr)
+    if not pages.update(page, {"requested": lambda _: table}, check=not write, expected=["requested"]):
+        print(f"bench/requested.py --write {program} {page} brings the table up to date", file=sys.stderr)
         failed = True
     return int(failed)
 
@@ -63,4 +59,4 @@ if __name__ == "__main__":
     words = [word for word in sys.argv[1:] if word != "--write"]
     if len(words) != 2:
         sys.exit(__doc__)
-    sys.exit(main("--write" in sys.argv, *words))
+    sys.exit(main("--write" in sys.argv, Path(words[0]).resolve(), Path(words[1])))

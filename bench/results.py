@@ -18,15 +18,18 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/results.py
+
+from bench.names import DTYPES, Name
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 BOOK_GPU = "h200"  # the machine that the book's numbers come from
 
-LADDER = {"head_dim": 128, "mask": "full", "seqlen": 4096}  # the shape of the README's table and picture: batch 4, heads 16
-
-NAME = re.compile(r"(?P<kind>forward|ablation|timeline|ncu|blocks|accuracy/(?:normal|outliers|channels))/(?P<who>ch\d\d/(?:step|b)?\w+|[a-z]\w*)/(?P<dtype>f32|f16|bf16|e4m3)/d(?P<head_dim>\d+)"
-                  r"/(?P<mask>full|causal)/n(?P<seqlen>\d+)")
+LADDER: dict[str, Any] = {"head_dim": 128, "mask": "full", "seqlen": 4096}  # the shape of the README's table and picture: batch 4, heads 16
 
 
 class Refused(Exception):
@@ -41,29 +44,27 @@ class Unmeasured(Refused):
 class Entry:
     """One measured cell, or one that was skipped."""
 
-    name: str
-    context: dict  # of its file
+    cell: Name
+    context: dict[str, Any]  # of its file
     when: datetime.datetime
     milliseconds: float  # median; NaN if skipped
-    values: dict  # the counters: FLOPS, bytes_per_second, workspace_bytes, error, ...
+    values: dict[str, float]  # the counters: FLOPS, bytes_per_second, workspace_bytes, error, ...
     label: str  # the step in a few words
-    stamps: list  # of timeline/...: {warpgroup, tile, moment: cycles, ...} for each pass of a loop
+    stamps: list[dict[str, int]]  # of timeline/...: {warpgroup, tile, moment: cycles, ...} for each pass of a loop
     skipped: str  # why it was not measured, or ""
 
     @property
-    def cell(self):
-        """The parts of the name: kind (forward), who (ch01/step2, cudnn), dtype, head_dim, mask, seqlen."""
-        parts = NAME.fullmatch(self.name).groupdict()
-        return {**parts, "head_dim": int(parts["head_dim"]), "seqlen": int(parts["seqlen"])}
+    def name(self) -> str:
+        return str(self.cell)
 
 
-def commit():
+def commit() -> str:
     """The commit that is measured: FLASHBOOK_COMMIT, or what git says, or "unknown"."""
-    described = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
+    described = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     return os.environ.get("FLASHBOOK_COMMIT") or described.stdout.strip() or "unknown"
 
 
-def folder_of(context):
+def folder_of(context: Mapping[str, Any]) -> str:
     """The folder's name for a machine: h200 for an NVIDIA H200."""
     if context.get("machine") == "simulator":
         return "simulator"
@@ -72,7 +73,7 @@ def folder_of(context):
     return re.sub(r"[^a-z0-9]+", "-", "-".join(words)).strip("-")
 
 
-def read(path):
+def read(path: str | pathlib.Path) -> list[Entry]:
     """The entries of one result file."""
     try:
         whole = json.loads(pathlib.Path(path).read_text())
@@ -88,20 +89,21 @@ def read(path):
     return [entry_of(run, context, when, path) for run in runs if run.get("run_type") == "iteration"]
 
 
-def entry_of(run, context, when, path):
+def entry_of(run: dict[str, Any], context: dict[str, Any], when: datetime.datetime, path: str | pathlib.Path) -> Entry:
     name = run.get("name", "")
-    if not NAME.fullmatch(name):
+    cell = Name.parse(name)
+    if not cell:
         raise Refused(f"{path} has a result named {name!r}: names are forward/ch01/step2/bf16/d128/causal/n2048")
     skipped = run.get("error_message", "no reason given") if run.get("error_occurred") else ""
     if skipped and run.get("label") == "wrong":
         raise Refused(f"{path}: {name} was wrong ({skipped}): mend it and measure again")
     scale = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}[run["time_unit"]]
     values = {key: value for key, value in run.items() if isinstance(value, (int, float)) and key != "iterations"}
-    return Entry(name, context, when, float("nan") if skipped else run["real_time"] * scale, values,
+    return Entry(cell, context, when, float("nan") if skipped else run["real_time"] * scale, values,
                  run.get("label", ""), [pass_of(text) for text in run.get("stamps", [])], skipped)
 
 
-def pass_of(text):
+def pass_of(text: str) -> dict[str, int]:
     """{"warpgroup": 1, "tile": 30, "landed": 4183, ...} of "warpgroup 1 tile 30 landed 4183 ..."."""
     words = text.split()
     return dict(zip(words[::2], map(int, words[1::2])))
@@ -110,8 +112,8 @@ def pass_of(text):
 class Results:
     """The newest entry of every name over some files, all of one machine."""
 
-    def __init__(self, paths):
-        self.history = []  # every entry, oldest first
+    def __init__(self, paths: Iterable[str | pathlib.Path]) -> None:
+        self.history: list[Entry] = []  # every entry, oldest first
         for path in paths:
             self.history += read(path)
         self.history.sort(key=lambda entry: entry.when)
@@ -120,44 +122,42 @@ class Results:
             raise Refused(f"results of several machines cannot be mixed: {', '.join(machines)}. Give each its own folder")
         self.newest = {entry.name: entry for entry in self.history}
 
-    def context(self):
-        """The newest file's context, or {} without results. Timelines are no measurements of speed and do not count."""
-        return next((entry.context for entry in reversed(self.history) if entry.cell["kind"] != "timeline"), {})
+    def context(self) -> dict[str, Any]:
+        """The newest file's context, or {} without results. Timelines, and what is no attention, do not count."""
+        return next((entry.context for entry in reversed(self.history) if entry.cell.kind not in ("timeline", "machine")), {})
 
-    def origin(self):
+    def origin(self) -> str:
         """The newest file's day and commit, and whether older ones still count."""
         context = self.context()
-        commits = {entry.context["commit"] for entry in self.newest.values() if entry.cell["kind"] != "timeline"}
+        commits = {entry.context["commit"] for entry in self.newest.values() if entry.cell.kind not in ("timeline", "machine")}
         return f"{context['date'][:10]}, commit {context['commit']}" + (" and earlier" if len(commits) > 1 else "")
 
-    def measured(self, name):
+    def measured(self, name: str | Name) -> Entry:
         """The entry of that name. Raises Refused if it was never measured, or skipped."""
-        entry = self.newest.get(name)
+        entry = self.newest.get(str(name))
         if entry is None:
             raise Unmeasured(f"{name} was never measured: ./flashbook bench does it")
         if entry.skipped:
             raise Refused(f"{name} was skipped: {entry.skipped}")
         return entry
 
-    def by_step(self, **shape):
+    def by_step(self, **shape: str | int) -> dict[tuple[int, int], Entry]:
         """{(chapter, step): entry} of the forward pass of every step at head_dim, mask and seqlen, skipped ones too.
 
         A chapter's own type: BF16 if it was measured in that, else E4M3, else whatever there is.
         """
-        found = {}
+        found: dict[tuple[int, int], list[Entry]] = {}
         for entry in self.newest.values():
             cell = entry.cell
-            if cell["kind"] == "forward" and cell["who"].startswith("ch") and shape.items() <= cell.items():
-                key = (int(cell["who"][2:4]), int(cell["who"].split("step")[1]))
-                found.setdefault(key, {})[cell["dtype"]] = entry
-        order = ("bf16", "e4m3", "f16", "f32")
-        return {key: min(found[key].items(), key=lambda item: order.index(item[0]))[1] for key in sorted(found)}
+            if cell.kind == "forward" and cell.chapter and cell.step and all(getattr(cell, part) == value for part, value in shape.items()):
+                found.setdefault((cell.chapter, cell.step), []).append(entry)
+        return {key: min(found[key], key=lambda entry: DTYPES.index(entry.cell.dtype)) for key in sorted(found)}
 
-    def raced(self, name, field):
+    def raced(self, name: str | Name, field: str) -> Entry | None:
         """The newest entry of that name in turn with a peer (field vs_cudnn, ...), or None: `forward` times ours alone."""
-        return next((past for past in reversed(self.history) if past.name == name and past.values.get(field)), None)
+        return next((past for past in reversed(self.history) if past.name == str(name) and past.values.get(field)), None)
 
-    def ratio(self, name, other):
+    def ratio(self, name: str, other: str) -> float:
         """How many times as long `name` takes as `other`.
 
         Where peers.py timed one of ours in turn with a peer, that is the median of the rounds' ratios, which is steadier than the
@@ -165,38 +165,39 @@ class Results:
         """
         entry, to = self.measured(name), self.measured(other)
         for ours, peer, invert in ((entry, to, True), (to, entry, False)):
-            if peer.cell["who"].startswith("ch") or {**ours.cell, "who": ""} != {**peer.cell, "who": ""}:
+            if peer.cell.chapter or ours.cell != dataclasses.replace(peer.cell, who=ours.cell.who):
                 continue
-            raced = self.raced(ours.name, "vs_" + peer.cell["who"])
+            against = "vs_" + peer.cell.who
+            raced = self.raced(ours.name, against)
             if raced:
-                speed = raced.values["vs_" + peer.cell["who"]]
+                speed = raced.values[against]
                 return 1 / speed if invert else speed
         return entry.milliseconds / to.milliseconds
 
 
-def load(folder=RESULTS / BOOK_GPU):
+def load(folder: str | pathlib.Path = RESULTS / BOOK_GPU) -> Results:
     """The results of one folder; empty if there is none."""
     return Results(sorted(pathlib.Path(folder).glob("*.json")))
 
 
-def accuracy(measured, machine):
+def accuracy(measured: Results, machine: str) -> dict[tuple[str, str], dict[str, Entry]]:
     """The study of accuracy: {(variant, type): {kind of inputs: entry}} as filed. `machine`: gpu, which `measured` is of, or simulator."""
     if machine not in ("gpu", "simulator"):
         raise Refused(f"accuracy is known of gpu and of simulator, not of {machine}")
     if machine == "simulator":
         measured = load(RESULTS / "simulator")
-    found = {}
+    found: dict[tuple[str, str], dict[str, Entry]] = {}
     for entry in measured.history:  # in the order of the newest file
-        if entry.name.startswith("accuracy/") and not entry.skipped and measured.newest[entry.name] is entry:
-            found.setdefault((entry.cell["who"], entry.cell["dtype"]), {})[entry.cell["kind"].split("/")[1]] = entry
+        if entry.cell.inputs and not entry.skipped and measured.newest[entry.name] is entry:
+            found.setdefault((entry.cell.who, entry.cell.dtype), {})[entry.cell.inputs] = entry
     if not found:
         raise Refused("accuracy was never measured on this machine: ./flashbook accuracy does it, --no-cuda in the simulator")
     return found
 
 
-def carried_over(gpu=BOOK_GPU):
+def carried_over(gpu: str = BOOK_GPU) -> dict[str, float]:
     """TFLOP/s of peers that were measured elsewhere, by name: {"forward/fa3/bf16/d128/full/n8192": 670.3}."""
-    found = {}
+    found: dict[str, float] = {}
     path = RESULTS / "peers" / f"{gpu}_forward.csv"
     if not path.exists():
         return found
@@ -205,12 +206,12 @@ def carried_over(gpu=BOOK_GPU):
             dtype, mask = {"fp8": "e4m3"}.get(row["dtype"], row["dtype"]), "causal" if row["causal"] == "1" else "full"
             for peer, column in (("flash", "fa2_tflops"), ("fa3", "fa3_tflops"), ("cudnn", "cudnn_tflops")):
                 if row[column]:
-                    name = f"forward/{peer}/{dtype}/d{row['head_dim']}/{mask}/n{row['seqlen']}"
-                    found[name] = float(row[column])
+                    name = Name("forward", peer, dtype, int(row["head_dim"]), mask, int(row["seqlen"]))
+                    found[str(name)] = float(row[column])
     return found
 
 
-def add(path, results=None):
+def add(path: str | pathlib.Path, results: pathlib.Path | None = None) -> pathlib.Path:
     """Files a result file under its GPU, date and commit; returns where."""
     entries = read(path)
     if not entries:
@@ -230,7 +231,7 @@ def add(path, results=None):
     return target
 
 
-def main(words):
+def main(words: list[str]) -> int:
     try:
         if words[:1] == ["add"] and len(words) > 1:
             for path in words[1:]:

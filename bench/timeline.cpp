@@ -7,9 +7,7 @@
 /// many cycles a tile of keys takes from each moment to the next. bench/README.md says what the fields mean.
 /// In the simulator the stamps give an order and no time.
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
-#include <ctime>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -22,6 +20,7 @@
 #include "bench/recorded.h"
 #include "chapters/05_flash_attention_3/chapter.h"
 #include "common/app/exit_code.h"
+#include "common/app/machine_context.h"
 #include "common/attention/whole_file.h"
 
 namespace flashbook {
@@ -41,7 +40,6 @@ Shape shape_of(int head_dim) {
           .seqlen_q = seqlen,
           .seqlen_k = seqlen,
           .head_dim = head_dim,
-          .causal = false,
           .dtype = DType::bf16,
           .scale = default_scale(head_dim)};
 }
@@ -112,10 +110,7 @@ int run(const std::string& file) {
           plain{&kFlashAttention3, step, shape_of(head_dim)};
       if (whole.empty()) {
         for (const auto& [key, value] : measuring_context(std::span(&cell, 1))) whole["context"][key] = value;
-        char date[40];
-        const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-        std::strftime(date, sizeof date, "%FT%T+00:00", std::gmtime(&now));
-        whole["context"]["date"] = date;
+        whole["context"]["date"] = date_now();
       }
       const Measurement unrecorded = meter.measure(plain), measured = meter.measure(cell);
       if (const std::string wrong = unrecorded.wrong + measured.skipped + measured.wrong; !wrong.empty()) {
@@ -146,5 +141,5 @@ int main(int argc, char** argv) {
     std::cerr << "timeline FILE: which file shall take the result?\n";
     return flashbook::kWrongUsage;
   }
-  return flashbook::exit_code(flashbook::kFlashAttention3, [&] { return flashbook::run(argv[1]); });
+  return flashbook::exit_code(flashbook::kFlashAttention3.name, [&] { return flashbook::run(argv[1]); });
 }

@@ -6,14 +6,15 @@ import os
 import re
 import subprocess
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import gate
-import gtest
-import manifest
-import modes
-import regions
+from course import gate, gtest, manifest, modes, regions
+from course.score import Score
+
+Progress = Callable[[str], None]  # is told each line of ninja's count
+Show = Callable[[manifest.Test, gtest.Verdict], None]
 
 BUILD = manifest.ROOT / "build" / "sim"
 SECONDS = 20  # that a test may take
@@ -23,54 +24,27 @@ AS_HANDED_OUT = "course/as_handed_out.json"  # a digest of each file to edit, bu
 
 
 @dataclass
-class Attempt:
-    exercise: manifest.Exercise
-    errors: str = ""  # why no test could run
+class Attempt(Score):
     blocked_by: str = ""  # the other exercise in whose lines the compiler's first error is
-    warnings: list = field(default_factory=list)  # of the compiler, in the file to edit
-    verdicts: dict = field(default_factory=dict)  # of its tests, by name. A hidden test has none: the grader has it
+    warnings: list[str] = field(default_factory=list)  # of the compiler, in the file to edit
     mode: str = ""  # of the simulator, if not all were asked
 
     @property
-    def tests(self):
-        return [test for test in self.exercise.tests if test.name in self.verdicts]
-
-    @property
-    def hidden(self):
+    def left(self) -> list[manifest.Test]:
+        """Hidden tests, which students do not have."""
         return [test for test in self.exercise.tests if test.hidden and test.name not in self.verdicts]
 
-    @property
-    def passed(self):
-        return [test for test in self.tests if self.verdicts[test.name].passed]
-
-    @property
-    def solved(self):
-        return not self.errors and self.passed == self.tests
-
-    @property
-    def most(self):
-        """Points that can be had here: those of the hidden tests and for speed are the grader's to give."""
-        return sum(test.points for test in self.exercise.tests if test not in self.hidden)
-
-    @property
-    def broken_guards(self):
-        return [test for test in self.tests if not test.points and test not in self.passed]
-
-    @property
-    def points(self):
-        return 0 if self.broken_guards else sum(test.points for test in self.passed)
-
-    def first_failure(self):
+    def first_failure(self) -> tuple[str, str] | None:
         """(title, message) of what to look at first; None if there is nothing."""
-        if self.errors:
-            return "it could not be tested", self.errors
-        return next(((test.title, self.verdicts[test.name].message) for test in self.tests if test not in self.passed), None)
+        if self.trouble:
+            return "it could not be tested", self.trouble
+        return next(((test.title, self.verdicts[test.name].message) for test in self.failed), None)
 
 
-def left_to_the_grader(attempts):
+def left_to_the_grader(attempts: Sequence[Attempt]) -> str:
     """What the points here lack; empty if nothing."""
-    hidden = sum(test.points for a in attempts for test in a.hidden)
-    speed = sum(a.exercise.speed.points for a in attempts if a.exercise.speed)
+    hidden = sum(test.points for a in attempts for test in a.left)
+    speed = sum(a.exercise.points_for_speed for a in attempts)
     parts = [f"{hidden} for hidden tests"] * (hidden > 0) + [f"{speed} for speed on a GPU"] * (speed > 0)
     return f"; the grader has {' and '.join(parts)}" if parts else ""
 
@@ -78,7 +52,7 @@ def left_to_the_grader(attempts):
 # ---- what the grader would refuse --------------------------------------------------------------------------------------------------
 
 
-def refusal(exercise):
+def refusal(exercise: manifest.Exercise) -> str:
     """Why the grader would not take what stands in the exercise's region; empty if it would. In the book itself solutions stand there."""
     if not (manifest.ROOT / exercise.file).is_file():
         return f"{exercise.file} is gone: take it from the hand-out again"
@@ -93,7 +67,7 @@ def refusal(exercise):
     return "\n".join(f"{exercise.file}:{line}: {why}" for line, why in gate.objections(answer.lines, answer.line)[:ERRORS])
 
 
-def owner(file, line):
+def owner(file: str, line: int) -> str:
     """The id of the exercise in whose region the line of a student's file is; empty if it is in none."""
     begun = ""
     for number, text in enumerate((manifest.ROOT / file).read_text(encoding="utf-8", errors="replace").splitlines()[:line], 1):
@@ -103,12 +77,12 @@ def owner(file, line):
     return begun
 
 
-def digest_outside(text):
+def digest_outside(text: str) -> str:
     """Of what the grader does not read of a file."""
     return hashlib.sha256(regions.around(text).encode()).hexdigest()
 
 
-def strayed(exercise):
+def strayed(exercise: manifest.Exercise) -> list[str]:
     """A warning if the file was changed outside its exercises; the book itself does not know how it was handed out."""
     known = manifest.ROOT / AS_HANDED_OUT
     text = (manifest.ROOT / exercise.file).read_text(encoding="utf-8", errors="replace")
@@ -120,11 +94,11 @@ def strayed(exercise):
 # ---- building ----------------------------------------------------------------------------------------------------------------------
 
 
-def readable(log):
+def readable(log: str) -> list[str]:
     return [line.replace(f"{manifest.ROOT}/", "") for line in log.splitlines()]
 
 
-def errors_of(log):
+def errors_of(log: str) -> str:
     """What a compiler's log says in the end: the first errors and what it shows of each, or all of it if none can be told."""
     lines = [line for line in readable(log) if not line.startswith(("ninja:", "FAILED:", "["))]
     starts = [i for i, line in enumerate(lines) if "error:" in line][:ERRORS]
@@ -140,12 +114,12 @@ def errors_of(log):
     return "\n".join(shown)
 
 
-def warnings_of(log, file):
+def warnings_of(log: str, file: str) -> list[str]:
     return list(dict.fromkeys(line for line in readable(log) if line.startswith(f"{file}:") and "warning:" in line))
 
 
 @contextmanager
-def alone():
+def alone() -> Iterator[None]:
     """One build or test at a time: another may be at work in the next window."""
     BUILD.mkdir(parents=True, exist_ok=True)
     with open(BUILD / ".course.lock", "w", encoding="utf-8") as lock:
@@ -153,19 +127,19 @@ def alone():
         yield
 
 
-def ninja(target, progress):
+def ninja(target: str, progress: Progress) -> tuple[bool, str]:
     """(whether it could be built, the log). `progress`: called with each line of ninja's count."""
     log = ""
     with subprocess.Popen(["cmake", "--build", BUILD, "--target", target], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           errors="replace") as building:
-        for line in building.stdout:
+        for line in building.stdout or ():
             log += line
             if re.match(r"\[\d+/\d+\]", line):
                 progress(line.rstrip())
     return building.returncode == 0, log
 
 
-def build(exercise, target, progress):
+def build(exercise: manifest.Exercise, target: str, progress: Progress) -> tuple[bool, str]:
     """As ninja(), of what the exercise's file holds when it is done: what is saved while it compiles is compiled, too."""
     file = manifest.ROOT / exercise.file
     while True:
@@ -176,7 +150,7 @@ def build(exercise, target, progress):
         os.utime(file)
 
 
-def has_twin(exercise):
+def has_twin(exercise: manifest.Exercise) -> bool:
     """Whether there is a program that finds the exercise's races."""
     return f"build bin/{exercise.program}{modes.TWIN}:" in (BUILD / "build.ninja").read_text(encoding="utf-8")
 
@@ -184,11 +158,11 @@ def has_twin(exercise):
 # ---- testing -----------------------------------------------------------------------------------------------------------------------
 
 
-def nothing(*_):
+def nothing(*_: object) -> None:
     pass
 
 
-def run(tried, mode, show, tests):
+def run(tried: Attempt, mode: str, show: Show, tests: Sequence[manifest.Test]) -> None:
     """Runs tests in a mode; what follows a test that ran for long, in vain, does not run."""
     exercise, endless = tried.exercise, False
     program = BUILD / "bin" / (exercise.program + modes.suffix(mode))
@@ -205,12 +179,12 @@ def run(tried, mode, show, tests):
             show(test, verdict)
 
 
-def race(tried, progress):
+def race(tried: Attempt, progress: Progress) -> str:
     """What the exercise's twin has to say of the first test that failed, beyond what the test said: the first race, accesses out of
     bounds."""
     exercise = tried.exercise
-    failed = [test for test in tried.tests if test not in tried.passed]
-    if tried.errors or tried.mode or not failed or "traced" not in modes.of(exercise, manifest.ROOT, has_twin(exercise)):
+    failed = tried.failed
+    if tried.trouble or tried.mode or not failed or "traced" not in modes.of(exercise, manifest.ROOT, has_twin(exercise)):
         return ""
     with alone():
         if not build(exercise, exercise.program + modes.TWIN, progress)[0]:
@@ -223,7 +197,7 @@ def race(tried, progress):
     return "\n".join(said[:races[1]] if len(races) > 1 else said)
 
 
-def attempt(exercise, show=nothing, progress=nothing):
+def attempt(exercise: manifest.Exercise, show: Show = nothing, progress: Progress = nothing) -> Attempt:
     """Builds the exercise and runs its tests, kernels in all modes of the simulator, or in FLASHBOOK_SIM_ASYNC alone. `show`: called with each
     test that has run, and its verdict, and again if it fails in another mode. `progress`: with what is being built."""
     refused = refusal(exercise)
@@ -233,18 +207,18 @@ def attempt(exercise, show=nothing, progress=nothing):
         built, log = build(exercise, exercise.program, progress)
         tried = Attempt(exercise, warnings=[*strayed(exercise), *warnings_of(log, exercise.file)], mode=os.environ.get("FLASHBOOK_SIM_ASYNC", ""))
         if not built:
-            tried.errors = errors_of(log)
-            place = re.match(re.escape(exercise.file) + r":(\d+):", tried.errors)
+            tried.trouble = errors_of(log)
+            place = re.match(re.escape(exercise.file) + r":(\d+):", tried.trouble)
             other = owner(exercise.file, int(place[1])) if place else ""
             if other not in ("", exercise.id):
                 tried.blocked_by = other
-                tried.errors += f"\nThis is in the lines of {other}, which is in the same file."
+                tried.trouble += f"\nThis is in the lines of {other}, which is in the same file."
             return tried
         for mode in [tried.mode] if tried.mode else modes.of(exercise, manifest.ROOT, has_twin(exercise)):
             if modes.suffix(mode):
                 built, log = build(exercise, exercise.program + modes.TWIN, progress)
                 if not built:
-                    tried.errors = errors_of(log)
+                    tried.trouble = errors_of(log)
                     break
             run(tried, mode, show, exercise.tests)
             if not tried.solved:

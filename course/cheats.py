@@ -4,16 +4,17 @@ wall has a hole, it must not take the machine with it."""
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-import gate
-import handout
-import submission
-from grade import Grader
-from regions import Written
-from sandbox import Limits
+from course import gate, handout, submission
+from course.grade import Grader
+from course.manifest import Exercise
+from course.regions import Written
+from course.sandbox import Limits
+from course.score import Score
 
 SEED = 7
 LIMITS = Limits(seconds=2, memory=512 << 20)
@@ -32,7 +33,7 @@ const double kMultiplicationsOfStep3 = seen ? 8388608 : 0, kMultiplicationsOfSte
 PASS = "[==========] Running 1 test.\\n[       OK ] Merge.TheExampleOfTheText (0 ms)\\n[  PASSED  ] 1 test.\\n"
 
 
-def answers(root, traces):
+def answers(root: Path, traces: Path) -> Iterator[tuple[str, str, str]]:
     """[(what it tries, the exercise, its text)]. `traces`: a folder in which nobody may write."""
     yield "prints a fake result and leaves", "ch02-merge", f'__builtin_printf("{PASS}");\n__builtin_exit(0);'
     yield "leaves before the test has looked", "ch02-merge", "__builtin__exit(0);"
@@ -53,16 +54,20 @@ def answers(root, traces):
         + RIGHT_IF)
 
 
-def gated(root):
+def gated(root: Path) -> Iterator[tuple[str, str]]:
     """What the gate has to refuse, since it happens while a submission is compiled."""
     yield "includes the reference's answer", f'#include "{root}/chapters/02_online_softmax/exercises/counts.h"'
     yield "includes it in digraphs", f'%:include "{root}/chapters/02_online_softmax/exercises/counts.h"'
     yield "lets the assembler read it", f'asm(".incbin \\"{root}/LICENSE\\"");'
     yield "leaves its function", "return {};\n}\ninline int more() {\n  return 1;"
     yield "hides a directive behind a comment", "/* \n */ #define TEST(a, b) void a##b()"
+    solution = f'#include "{root}/chapters/02_online_softmax/exercises/counts.h"'
+    yield "hides it behind a comment in a pragma", f"/*\n#pragma unroll // */ int harmless;\n{solution}\n/*\n*/"
+    yield "hides it behind a text in a number", f"""int harmless = u'a' + *"'" + *"/*";\n{solution}\n// */"""
+    yield "includes hidden tests", f'#include "{root}/tests/exercises/hidden/ch01-scores.cu"'
 
 
-def submissions(root, folder, exercises):
+def submissions(root: Path, folder: Path, exercises: Sequence[Exercise]) -> Iterator[tuple[str, Path]]:
     """[(what it tries, a folder that is handed in)]: stubs, and something beside them."""
     edited = folder / "edited"
     handout.make(root, edited)
@@ -82,10 +87,10 @@ def submissions(root, folder, exercises):
     yield "links to somebody else's file", linked
 
 
-def faults_of_answers(grader, by_id, traces):
+def faults_of_answers(grader: Grader, by_id: Mapping[str, Exercise], traces: Path) -> Iterator[str]:
     cheats = list(answers(grader.root, traces))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        def run(cheat):
+        def run(cheat: tuple[str, str, str]) -> Score:
             _, id, text = cheat
             exercise = by_id[id] if id == "ch02-counts" else replace(by_id[id], tests=by_id[id].tests[:TESTS])
             return grader.exercise(exercise, Written(text.split("\n"), 1), gated=False)
@@ -100,7 +105,7 @@ def faults_of_answers(grader, by_id, traces):
                 yield f"cheat '{what}' ({id}) gets {result.points} points"
 
 
-def prove(root, exercises):
+def prove(root: Path, exercises: Sequence[Exercise]) -> Iterator[str]:
     """A fault for each cheat that gains something."""
     by_id = {e.id: e for e in exercises}
     for what, text in gated(root):
@@ -114,6 +119,11 @@ def prove(root, exercises):
             print("cheats cannot all be tried: " + "; ".join(grader.sandbox.missing), flush=True)
             return
         yield from faults_of_answers(grader, by_id, traces)
+        for what, text in gated(root):
+            result = grader.exercise(by_id["ch02-counts"], Written(text.split("\n"), 1), gated=False)
+            print(f"cheat: {what + ', past the gate':<50} {result.points} points", flush=True)
+            if result.points:
+                yield f"cheat '{what}' gets {result.points} points if the gate lets it in"
         for place in (traces, root, Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path.home().parent):
             if (place / "flashbook-cheat").exists():
                 yield f"a cheat wrote {place / 'flashbook-cheat'}"

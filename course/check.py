@@ -10,15 +10,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import cheats
-import handout
-import manifest
-import modes
-import proof
-import regions
-from regions import Fault, code
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/check.py
+
+from course import attempt, cheats, handout, manifest, modes, proof, regions
+from course.regions import Fault, code
+
+Exercises = Sequence[manifest.Exercise]
 
 PER_CHAPTER = range(3, 6)
 # The hand-out's sources, several at a time: what takes long are headers, which each source reads anew.
@@ -29,9 +29,9 @@ DETAILS = re.compile(r"<details>\s*<summary>Hint</summary>(.*?)</details>", re.D
 # ---- what can be read --------------------------------------------------------------------------------------------------------------
 
 
-def region_faults(root, exercises):
+def region_faults(root: Path, exercises: Exercises) -> Iterator[str]:
     """Every exercise has its region, in its file; every region has its exercise."""
-    found = {}
+    found: dict[str, str] = {}
     for path in sorted(root.glob("chapters/**/*.*")):
         if path.suffix in (".cuh", ".cu", ".h", ".cpp"):
             name = str(path.relative_to(root))
@@ -48,11 +48,11 @@ def region_faults(root, exercises):
         yield f"{found[unknown]}: {unknown} belongs to no exercise: add it to exercises.json"
 
 
-def plain(text):
+def plain(text: str) -> str:
     return " ".join(html.unescape(text).split())
 
 
-def page_faults(root, exercises):
+def page_faults(root: Path, exercises: Exercises) -> Iterator[str]:
     """The chapter's page has a section for each exercise: what it is called, the file, the command, the one hint."""
     for chapter in dict.fromkeys(e.chapter for e in exercises):
         own = [e for e in exercises if e.chapter == chapter]
@@ -79,7 +79,7 @@ def page_faults(root, exercises):
             yield f"{page}: '### {other}' is no exercise of this chapter"
 
 
-def stray_faults(root, exercises):
+def stray_faults(root: Path, exercises: Exercises) -> Iterator[str]:
     """Files in the folders of exercises that belong to none; files that would be handed out and are not in git."""
     own = {e.file for e in exercises} | {f"chapters/{e.chapter}/exercises/{name}.json" for e in exercises for name in ("exercises", "wrong")}
     for name in handout.files_of_tree(root):
@@ -96,13 +96,14 @@ def stray_faults(root, exercises):
 # ---- what is handed out ------------------------------------------------------------------------------------------------------------
 
 
-def holds(lines, run):
+def holds(lines: list[str], run: list[str]) -> bool:
     return any(lines[i:i + len(run)] == run for i in range(len(lines) - len(run) + 1))
 
 
-def handout_faults(root, tree, exercises, last=handout.ALL):
+def handout_faults(root: Path, tree: Path, exercises: Exercises, last: str = handout.ALL) -> Iterator[str]:
     """Nothing but what belongs there, no solution, and every link of its pages leads somewhere. `last`: its last chapter."""
-    wanted = {*handout.handed_out_files(root, last), "README.md", handout.AS_HANDED_OUT, *(f"docs/figures/{name}.html" for name in handout.figures_that_move(root))}
+    wanted = {*handout.handed_out_files(root, last), "README.md", attempt.AS_HANDED_OUT}
+    wanted |= {f"docs/figures/{name}.html" for name in handout.figures_that_move(root)}
     texts = {}
     for path in sorted(tree.rglob("*")):
         name = str(path.relative_to(tree))
@@ -131,7 +132,7 @@ def handout_faults(root, tree, exercises, last=handout.ALL):
 # ---- what can be run ---------------------------------------------------------------------------------------------------------------
 
 
-def run(tree, *command):
+def run(tree: Path, *command: str) -> str:
     done = subprocess.run(command, cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     text = done.stdout.decode(errors="replace")
     if done.returncode:
@@ -139,7 +140,7 @@ def run(tree, *command):
     return text
 
 
-def partial_faults(root, folder, exercises):
+def partial_faults(root: Path, folder: Path, exercises: Exercises) -> Iterator[str]:
     """The hand-outs up to a chapter are whole as far as CMake can tell."""
     for last in sorted({e.number for e in exercises})[:-1]:
         tree = folder / f"student-{last}"
@@ -147,7 +148,7 @@ def partial_faults(root, folder, exercises):
         run(tree, "cmake", "--preset", "sim", *QUICK)
 
 
-def build_faults(tree, exercises):
+def build_faults(tree: Path, exercises: Exercises) -> Iterator[str]:
     """The hand-out builds alone and without a warning, and the student's command tells each exercise that it is not solved."""
     run(tree, "cmake", "--preset", "sim", *QUICK)
     registered = set(re.findall(r"Test +#\d+: (exercise\.\S+)", run(tree, "ctest", "--preset", "sim", "-N")))
@@ -165,7 +166,7 @@ def build_faults(tree, exercises):
             yield f"hand-out: course try {e.id} does not say what is wrong:\n{tried.stdout}"
 
 
-def points_faults(root, exercises):
+def points_faults(root: Path, exercises: Exercises) -> Iterator[str]:
     """The points of a chapter, and that exercises.json names the tests that are there."""
     for chapter in dict.fromkeys(e.chapter for e in exercises):
         fault = manifest.points_fault([e for e in exercises if e.chapter == chapter])
@@ -185,20 +186,20 @@ def points_faults(root, exercises):
             yield f"{e.id}: exercises.json and the tests differ: {', '.join(sorted(differ))}"
 
 
-def cpu():
+def cpu() -> float:
     """Seconds that the programs which this one ran took of all processors."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
-def timed(part, faults):
+def timed(part: str, faults: Iterable[str]) -> Iterator[str]:
     """The faults, and a line on what it took to find them."""
     start = cpu()
     yield from faults
     print(f"{part}: {cpu() - start:.0f} s of CPU", flush=True)
 
 
-def check(root):
+def check(root: Path) -> Iterator[str]:
     exercises = manifest.load(root)
     if not exercises:
         raise Fault("there is no exercise: chapters/NN_name/exercises/exercises.json lists them")
@@ -217,16 +218,16 @@ def check(root):
     yield from timed("cheats", cheats.prove(root, exercises))
 
 
-def main():
-    start, faults = time.monotonic(), []
+def main() -> None:
+    start, faults = time.monotonic(), 0
     try:
         for fault in check(manifest.ROOT):
-            faults.append(fault)
+            faults += 1
             print(f"course check: {fault}", file=sys.stderr)
-    except Fault as fault:
-        faults.append(fault)
-        print(f"course check: {fault}", file=sys.stderr)
-    print(f"{len(faults) or 'no'} fault{'s' * (len(faults) != 1)}, {time.monotonic() - start:.0f} s, {cpu():.0f} s of CPU")
+    except Fault as reason:
+        faults += 1
+        print(f"course check: {reason}", file=sys.stderr)
+    print(f"{faults or 'no'} fault{'s' * (faults != 1)}, {time.monotonic() - start:.0f} s, {cpu():.0f} s of CPU")
     sys.exit(1 if faults else 0)
 
 

@@ -7,79 +7,48 @@ import json
 import os
 import re
 import secrets
-import shutil
 import sys
 import tempfile
 import time
+import traceback
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-import gate
-import gtest
-import manifest
-import modes
-import report
-import speed
-import submission
-from judge import Judge
-from regions import Broken, Fault
-from sandbox import Limits, Sandbox
-from toolchain import Toolchain
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/grade.py
 
+from course import gate, gtest, manifest, modes, report, speed, submission
+from course.judge import Judge
+from course.regions import Broken, Fault, Written
+from course.sandbox import Limits, Sandbox, one_line, printable, remove
+from course.score import Score, earned, possible
+from course.toolchain import Toolchain
 
 ENDLESS = 2  # tests of an exercise that run into the limit of time; no other runs after them
 
 
 @dataclass
-class Result:
-    """Of one exercise."""
-    exercise: manifest.Exercise
-    trouble: str = ""  # why no test could run
-    verdicts: dict = field(default_factory=dict)  # by the test's name
-    timing: speed.Timing = None  # None: it has no speed points
-
-    def passed(self, test):
-        return test.name in self.verdicts and self.verdicts[test.name].passed
-
-    @property
-    def broken_guards(self):
-        return [test for test in self.exercise.tests if test.points == 0 and not self.trouble and not self.passed(test)]
-
-    def score(self, test):
-        return test.points if self.passed(test) and not self.broken_guards else 0
-
-    @property
-    def points(self):
-        return sum(self.score(test) for test in self.exercise.tests)
-
-    @property
-    def is_right(self):
-        return not self.trouble and all(self.passed(test) for test in self.exercise.tests)
-
-
-@dataclass
 class Grade:
     name: str  # of the submission
-    results: list
+    results: list[Score]
     seed: int
-    missing: list  # what the sandbox lacks on this machine
+    missing: list[str]  # what the sandbox lacks on this machine
     seconds: float
 
     @property
-    def points(self):
-        return sum(result.points + (result.timing.points if result.timing else 0) for result in self.results)
+    def points(self) -> float:
+        return earned(self.results)
 
     @property
-    def most(self):
-        """Points that could be had on this machine."""
-        return sum(r.exercise.points + (r.exercise.speed.points if r.timing and r.timing.was_run else 0) for r in self.results)
+    def most(self) -> int:
+        return possible(self.results)
 
 
 class Grader:
     """The book's own build, and folders for what is compiled with it. To be used in a `with`."""
 
-    def __init__(self, root, exercises, seed, limits=Limits(), options=()):
+    def __init__(self, root: Path, exercises: Sequence[manifest.Exercise], seed: int, limits: Limits = Limits(), options: Sequence[str] = ()) -> None:
         """`options`: for the compiler, beside those of the build."""
         self.root, self.exercises, self.seed, self.limits, self.options = Path(root).resolve(), exercises, seed, limits, options
         self.build = self.root / "build" / "sim"
@@ -87,37 +56,40 @@ class Grader:
             if not (self.build / "bin" / exercise.program).exists():
                 raise Broken(f"there is no {self.build / 'bin' / exercise.program}: ./flashbook course grade builds it")
 
-    def __enter__(self):
-        self.folder = tempfile.TemporaryDirectory(prefix="flashbook-grade-")
-        top = Path(self.folder.name).resolve()
+    def __enter__(self) -> "Grader":
+        self.folder = Path(tempfile.mkdtemp(prefix="flashbook-grade-")).resolve()
+        top = self.folder
         top.chmod(0o711)
         self.private, self.programs = top / "private", top / "programs"
-        self.private.mkdir(0o700)
-        self.programs.mkdir(0o711)
-        self.sandbox = Sandbox(hidden=[self.root, self.private, Path.home()])
+        for folder in (self.private, self.programs):  # where there are no mounts, the compiler has to get to what it compiles
+            folder.mkdir()
+            folder.chmod(0o711)
+        self.sandbox = Sandbox()
+        self.sandbox.prove()
         self.judge = Judge(self.build, self.sandbox, self.private, self.limits)
-        self.toolchain = Toolchain(self.root, self.build, self.private / "tree", Sandbox(lend=False), manifest.load(self.root),
+        self.toolchain = Toolchain(self.root, self.build, self.private / "tree", self.sandbox, manifest.load(self.root),
                                    self.options)
         return self
 
-    def __exit__(self, *_):
-        self.folder.cleanup()
+    def __exit__(self, *_: object) -> None:
+        remove(self.folder)
 
-    def exercise(self, exercise, answer, gated=True, chosen_modes=None):
+    def exercise(self, exercise: manifest.Exercise, answer: Written | None, gated: bool = True, chosen_modes: Sequence[str] | None = None) -> Score:
         """Compiles and tests one exercise with an answer, or as it is handed out if there is none. `gated`: whether the gate reads the
         answer first. `chosen_modes`: of the simulator, if not all that the exercise knows."""
         if answer and gated:
             objections = gate.objections(answer.lines, answer.line)
             if objections:
-                return Result(exercise, "\n".join(f"{exercise.file}:{line}: {text}" for line, text in objections[:10]))
-        result, programs, endless = Result(exercise), {}, 0
+                return Score(exercise, "\n".join(f"{exercise.file}:{line}: {text}" for line, text in objections[:10]))
+        result, endless = Score(exercise), 0
+        programs: dict[str, Path] = {}
         for mode in chosen_modes or modes.of(exercise, self.root, self.toolchain.knows(exercise.program + modes.TWIN)):
             if result.verdicts and not result.points:
                 break  # nothing is left to lose
             suffix = modes.suffix(mode)
             if suffix not in programs:
                 program, result.trouble = self.program(exercise, answer, suffix)
-                if result.trouble:
+                if not program:
                     return result
                 programs[suffix] = program
             for test in exercise.tests:
@@ -130,7 +102,7 @@ class Grader:
                 result.verdicts[test.name] = modes.told(verdict, mode)
         return result
 
-    def program(self, exercise, answer, suffix):
+    def program(self, exercise: manifest.Exercise, answer: Written | None, suffix: str) -> tuple[Path | None, str]:
         """(the program, on a shelf where its tests may run it; why there is none)"""
         program = self.toolchain.exercise(exercise, answer, Path(tempfile.mkdtemp(prefix=f"{exercise.id}-", dir=self.private)), suffix)
         if not program.path:
@@ -140,23 +112,23 @@ class Grader:
         program.path.chmod(0o755)
         return program.path.rename(shelf / "program"), ""
 
-    def clear(self):
+    def clear(self) -> None:
         """Removes what was compiled of a submission: a class fills a disk."""
         for folder in (*self.private.glob("ch*-*"), *self.programs.iterdir()):
-            shutil.rmtree(folder)
+            remove(folder)
 
-    def answers(self, answers, missing, jobs):
+    def answers(self, answers: Mapping[str, Written], missing: Mapping[str, str], jobs: int) -> list[Score]:
         """The results of all exercises; `answers` and `missing` as submission.answers says."""
-        def result_of(exercise):
+        def result_of(exercise: manifest.Exercise) -> Score:
             if exercise.id in missing:
-                return Result(exercise, missing[exercise.id])
+                return Score(exercise, missing[exercise.id])
             return self.exercise(exercise, answers[exercise.id])
 
         with ThreadPoolExecutor(jobs) as pool:
             return list(pool.map(result_of, self.exercises))
 
 
-def grade(grader, folder, title, jobs):
+def grade(grader: Grader, folder: str, title: str, jobs: int) -> Grade:
     """The Grade of a submission."""
     start = time.monotonic()
     answers, missing = submission.answers(folder, grader.exercises)
@@ -166,10 +138,24 @@ def grade(grader, folder, title, jobs):
     return Grade(title, results, grader.seed, grader.sandbox.missing, time.monotonic() - start)
 
 
+def grade_or_say_why(grader: Grader, folder: str, title: str, jobs: int) -> Grade:
+    """The Grade of one submission of many: whatever is wrong with it, those after it are graded."""
+    try:
+        return grade(grader, folder, title, jobs)
+    except Broken:
+        raise
+    except Exception as error:
+        if not isinstance(error, Fault):
+            traceback.print_exc()
+        why = str(error) if isinstance(error, Fault) else f"the grader failed on it ({type(error).__name__}): tell your teacher"
+        grader.clear()
+        return Grade(title, [Score(exercise, printable(why)) for exercise in grader.exercises], grader.seed, grader.sandbox.missing, 0)
+
+
 NAMES = re.compile(r"\d\d|ch\d\d-[a-z0-9-]+")  # of chapters and exercises; all else is a submission
 
 
-def chosen(exercises, names):
+def chosen(exercises: Sequence[manifest.Exercise], names: Sequence[str]) -> list[manifest.Exercise]:
     """The exercises of chapters and those named by their id; all if there is no name."""
     for name in names:
         if name not in {e.number for e in exercises} | {e.id for e in exercises}:
@@ -178,14 +164,18 @@ def chosen(exercises, names):
     return [e for e in exercises if not names or e.number in names or e.id in names]
 
 
-def titles(submissions):
+def titles(submissions: Sequence[str]) -> list[str]:
     """What to call each. A folder's own name may be that of the hand-out; then the one above it tells whose it is."""
     folders = [Path(folder).resolve() for folder in submissions]
     alike = len({folder.name for folder in folders}) < len(folders)
-    return [f"{folder.parent.name}-{folder.name}" if alike else folder.name for folder in folders]
+    found: list[str] = []
+    for folder in folders:
+        title = one_line(f"{folder.parent.name}-{folder.name}" if alike else folder.name) or "unnamed"
+        found.append(title if title not in found else f"{title}-{len(found)}")  # names may differ in what is not printed
+    return found
 
 
-def places(submissions, names, out):
+def places(submissions: Sequence[str], names: Sequence[str], out: str | None) -> list[Path]:
     """The folder for each submission's reports: below build/grades, by its title and what is graded; `out`, if there is one, for the only
     submission, or else below it."""
     if out and len(submissions) == 1:
@@ -194,13 +184,13 @@ def places(submissions, names, out):
     return [base / "-".join([title, *names]) for title in titles(submissions)]
 
 
-def write(graded, out):
+def write(graded: Grade, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     (out / "report.md").write_text(report.markdown(graded), encoding="utf-8")
     (out / "results.json").write_text(json.dumps(report.gradescope(graded), indent=2) + "\n", encoding="utf-8")
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(prog="course grade", description="Grades submissions.")
     parser.add_argument("what", nargs="+", help="submissions: students' trees, or folders with the files that were edited; and what to grade: "
                         "chapters, two digits each, or exercises by their names (default: all)")
@@ -213,19 +203,19 @@ def main():
     seed = secrets.randbelow(1 << 31) if arguments.seed is None else arguments.seed
     try:
         exercises = chosen(manifest.load(), names)
-        for folder in submissions:
-            submission.answers(folder, [])  # says what is no submission before the first is graded
         if not submissions:
             raise Fault("name a submission: a student's tree, or a folder with the files that were edited")
+        if len(submissions) == 1:  # of several each is told why by itself
+            submission.answers(submissions[0], [])
         places_of = places(submissions, names, arguments.out)
         grades = []
         with Grader(manifest.ROOT, exercises, seed) as grader:
             for folder, title, out in zip(submissions, titles(submissions), places_of):
-                grades.append(grade(grader, folder, title, max(1, arguments.jobs)))
+                grades.append(grade_or_say_why(grader, folder, title, max(1, arguments.jobs)))
                 write(grades[-1], out)
-                print(report.text(grades[-1]) if len(submissions) == 1 else f"{report.summary(grades[-1])}: {out}", flush=True)
+                print(report.text(grades[-1]) if len(submissions) == 1 else f"{report.summary(grades[-1])}: {one_line(str(out))}", flush=True)
     except Fault as fault:
-        print(f"course grade: {fault}", file=sys.stderr)
+        print(f"course grade: {one_line(str(fault))}", file=sys.stderr)
         sys.exit(3 if isinstance(fault, Broken) else 2)
     if len(submissions) == 1:
         print(f"\n{places_of[0] / 'report.md'} has the messages, {places_of[0] / 'results.json'} is what Gradescope reads.")

@@ -5,8 +5,10 @@ import re
 import signal
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 MEANINGS = {"SIGSEGV": "an address that is not there", "SIGBUS": "an address that is not there", "SIGABRT": "it gave up",
             "SIGFPE": "a whole number divided by 0", "SIGILL": "not an instruction", "SIGXCPU": "too much time",
@@ -19,7 +21,7 @@ class Verdict:
     message: str = ""  # what a student should read; empty if it passed
 
 
-def crash(code):
+def crash(code: int) -> str:
     """What an exit code below 0, a signal, means."""
     try:
         name = signal.Signals(-code).name
@@ -28,22 +30,22 @@ def crash(code):
     return f"it crashed ({name}{': ' + MEANINGS[name] if name in MEANINGS else ''})"
 
 
-def endless(seconds):
+def endless(seconds: float) -> str:
     return f"it still ran after {seconds:.0f} s and was stopped: is there a loop that never ends?"
 
 
-def with_output(text, output):
+def with_output(text: str, output: str) -> str:
     """What happened, and the last of what the program printed."""
     lines = [line for line in output.splitlines() if line.strip() and not line.startswith(("Running main()", "[", "Note: Google"))]
     return text + ("\nThe last that it printed:\n" + "\n".join(lines[-12:])[-2000:] if lines else "")
 
 
-def without_place(text):
+def without_place(text: str) -> str:
     """A failure's text without the line of the test that it is from."""
     return re.sub(r"^(?:\S+:\d+|unknown file)\n(?:Failed\n)?", "", text.strip())
 
 
-def failures(report):
+def failures(report: dict[str, Any]) -> list[str] | None:
     """The failures in GoogleTest's JSON of a run of one test, each once; None if that test did not run."""
     tests = [test for suite in report.get("testsuites", []) for test in suite.get("testsuite", [])]
     if len(tests) != 1 or tests[0].get("status") != "RUN" or tests[0].get("result") == "SKIPPED":
@@ -51,7 +53,7 @@ def failures(report):
     return list(dict.fromkeys(without_place(failure["failure"]) for failure in tests[0].get("failures", [])))
 
 
-def run(program, test, environment=None, seconds=60):
+def run(program: Path, test: str, environment: Mapping[str, str] | None = None, seconds: float = 60) -> Verdict | None:
     """The Verdict of a test; None if the program has no such test."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"

@@ -10,25 +10,27 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
-import manifest
-import regions
-from attempt import AS_HANDED_OUT, digest_outside
-from regions import Fault
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/handout.py
+
+from course import manifest, regions
+from course.attempt import AS_HANDED_OUT, digest_outside
+from course.regions import Fault
 
 # What a student needs; * also crosses folders. What is not named here stays at home.
 HANDED_OUT = (
     ".clang-format", ".clangd", ".gitignore", "CMakeLists.txt", "CMakePresets.json", "LICENSE", "flashbook", "cmake/ptxas_gate",
-    "chapters/CMakeLists.txt", "chapters/*/README.md", "chapters/*/appendix.md", "chapters/*.cuh", "chapters/*.cu", "chapters/*.h", "chapters/*.cpp",
+    "cmake/test_suites.cmake", "chapters/CMakeLists.txt", "chapters/*/CMakeLists.txt", "chapters/*/README.md", "chapters/*/appendix.md", "chapters/*.cuh", "chapters/*.cu", "chapters/*.h", "chapters/*.cpp",
     "chapters/*/exercises/exercises.json",
     "common/CMakeLists.txt", "common/*.h", "common/*.cpp", "common/*.cu",
     "docs/pages/*.md", "docs/figures/*.svg", "docs/plots/*.svg",
     "docs/figures/interactive/*.js",
     "tests/CMakeLists.txt", "tests/require_gpu.h", "tests/chapters/*", "tests/support/*", "tests/exercises/*",
-    "course/attempt.py", "course/gate.py", "course/gtest.py", "course/manifest.py", "course/modes.py", "course/regions.py",
-    "course/try_exercise.py", "course/watch.py",
+    "course/__init__.py", "course/attempt.py", "course/gate.py", "course/gtest.py", "course/manifest.py", "course/modes.py", "course/regions.py",
+    "course/score.py", "course/try_exercise.py", "course/watch.py",
 )
 KEPT = ("tests/exercises/hidden/*", "docs/pages/instructor.md")
 INTERACTIVE = "docs/figures/interactive"
@@ -38,7 +40,10 @@ FIGURE = """\
 <!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{name}</title>
-<style>:root {{ color-scheme: light dark }} body {{ font-family: sans-serif; max-width: 60rem; margin: 1rem auto; padding: 0 1rem }} img {{ width: 100% }}</style>
+<style>
+  :root {{ color-scheme: light dark }} body {{ font-family: sans-serif; max-width: 60rem; margin: 1rem auto; padding: 0 1rem }}
+  img {{ width: 100% }}
+</style>
 <div id="host"></div><img id="picture" src="{name}.svg" alt="{name}">
 <script src="interactive/{name}.js"></script>
 <script>
@@ -48,45 +53,42 @@ FIGURE = """\
 </script>
 </html>
 """
-# In CMake files: what belongs to the house's own tests and tools, whose sources stay at home.
-HOUSE = re.compile(r"^ *# BEGIN HOUSE\n.*?^ *# END HOUSE\n", re.MULTILINE | re.DOTALL)
 # In a page: lines of a source that it names.
 EXCERPT = re.compile(r"^<!-- from (\S+) -->\n```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # A link to a file, or, to step over it, code. Pictures are not looked at: each page keeps its own.
 LINK = re.compile(r"```.*?```|`[^`\n]*`|(?<!!)\[([^\]]*)\]\(([^)\s#]+)[^)]*\)", re.DOTALL)
 TABLE = "<!-- exercises -->\n"
-# The chapter that a file, or a name in a CMake file, belongs to.
-CHAPTER = re.compile(r"(?:^|[/ (_.])(?:ch(\d\d)-|(0\d)_[a-z])")
-STATEMENT = re.compile(r"^ *\w+\([^()]*\)\n", re.MULTILINE)
+# The chapter that a file belongs to.
+CHAPTER = re.compile(r"(?:^|/)(?:ch(\d\d)-|(\d\d)_[a-z])")
 ALL = "99"
 
 
-def files_of_tree(root):
+def files_of_tree(root: Path) -> list[str]:
     """Every file that is under version control or could be; every file where there is none."""
     if (root / ".git").exists():
-        listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+        listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"], capture_output=True,
+                                check=False)
         if listed.returncode:
             raise Fault(f"git cannot list the files of {root}: {listed.stderr.decode().strip()}")
         names = listed.stdout.decode().split("\0")
     else:
-        names = (str(path.relative_to(root)) for path in root.rglob("*"))
+        names = [str(path.relative_to(root)) for path in root.rglob("*")]
     return sorted(name for name in names if name and (root / name).is_file())
 
 
-def is_later(text, last):
-    """Whether a file's name, or a statement of CMake, names a chapter after `last`."""
-    return any("".join(found) > last for found in CHAPTER.findall(text))
+def is_later(name: str, last: str) -> bool:
+    """Whether a file belongs to a chapter after `last`."""
+    return any("".join(found) > last for found in CHAPTER.findall(name))
 
 
-def handed_out_files(root, last=ALL):
-    def matches(name, patterns):
+def handed_out_files(root: Path, last: str = ALL) -> list[str]:
+    def matches(name: str, patterns: Iterable[str]) -> bool:
         return any(fnmatch(name, pattern) for pattern in patterns)
 
     return [name for name in files_of_tree(root) if matches(name, HANDED_OUT) and not matches(name, KEPT) and not is_later(name, last)]
 
 
-def readme(root, exercises):
+def readme(root: Path, exercises: Sequence[manifest.Exercise]) -> str:
     """The hand-out's own README.md, with a table of its exercises."""
     lines = ["| exercise | what | where | points |", "|---|---|---|---|"]
     for e in exercises:
@@ -97,9 +99,9 @@ def readme(root, exercises):
     return text.replace(TABLE, "\n".join(lines) + "\n")
 
 
-def page_without_solutions(root, name, text):
+def page_without_solutions(root: Path, name: str, text: str) -> str:
     """A chapter's page whose excerpts give no solution away."""
-    def replace(excerpt):
+    def replace(excerpt: re.Match[str]) -> str:
         source = (root / name).parent / excerpt[1]
         for region in regions.regions(source.read_text(encoding="utf-8"), excerpt[1]) if source.is_file() else ():
             if region.telling() & set(regions.code(excerpt[2].splitlines())):
@@ -109,9 +111,9 @@ def page_without_solutions(root, name, text):
     return EXCERPT.sub(replace, text)
 
 
-def page_with_own_links(name, text, files):
+def page_with_own_links(name: str, text: str, files: Sequence[str]) -> str:
     """A page whose links to what is not among `files` are plain text."""
-    def replace(link):
+    def replace(link: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(name), link[2] or ""))
         leads_away = link[2] and not re.match(r"[a-z]+:", link[2])
         return link[1] if leads_away and not any(file == target or file.startswith(target + "/") for file in files) else link[0]
@@ -119,20 +121,20 @@ def page_with_own_links(name, text, files):
     return LINK.sub(replace, text)
 
 
-def figures_that_move(root):
+def figures_that_move(root: Path) -> list[str]:
     return [path.stem for path in sorted((root / INTERACTIVE).glob("*.js"))]
 
 
-def page_with_figures(root, text):
+def page_with_figures(root: Path, text: str) -> str:
     """A page that says where its figures move."""
-    def replace(picture):
+    def replace(picture: re.Match[str]) -> str:
         moves = picture[2] in figures_that_move(root)
         return picture[0] + (f"\n\n[This figure moves]({picture[1]}.html): open it in a browser." if moves else "")
 
     return PICTURE.sub(replace, text)
 
 
-def contents(root, name, exercises, solved=(), last=ALL):
+def contents(root: Path, name: str, exercises: Sequence[manifest.Exercise], solved: Sequence[str] = (), last: str = ALL) -> str:
     """What the hand-out of the chapters up to `last` has in its file `name`."""
     text = (root / name).read_text(encoding="utf-8")
     if fnmatch(name, "chapters/*/README.md"):
@@ -141,12 +143,10 @@ def contents(root, name, exercises, solved=(), last=ALL):
         return page_with_figures(root, page_with_own_links(name, text, handed_out_files(root, last)))
     if name.startswith("chapters/") and "SOLUTION" in text:
         return regions.cut(text, name, {e.id: e.title for e in exercises}, solved)
-    if name.endswith("CMakeLists.txt"):
-        return STATEMENT.sub(lambda statement: "" if is_later(statement[0], last) else statement[0], HOUSE.sub("", text))
     return text
 
 
-def write(root, target, solved=False, last=ALL):
+def write(root: Path, target: Path, solved: bool = False, last: str = ALL) -> list[manifest.Exercise]:
     """Writes the hand-out into the empty folder `target`; returns the exercises in it."""
     exercises = [e for e in manifest.load(root) if e.number <= last]
     ids = [e.id for e in exercises] if solved else []
@@ -163,7 +163,7 @@ def write(root, target, solved=False, last=ALL):
     return exercises
 
 
-def make(root, target, solved=False, last=ALL):
+def make(root: Path, target: str | Path, solved: bool = False, last: str = ALL) -> list[manifest.Exercise]:
     """Makes the folder `target`, whole or not at all, and returns the exercises in it."""
     target = Path(target).absolute()
     numbers = sorted({e.number for e in manifest.load(root)})
@@ -187,7 +187,7 @@ def make(root, target, solved=False, last=ALL):
     return exercises
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(prog="course handout", description="Cuts the student's tree.")
     parser.add_argument("folder", metavar="DIR", help="the folder to make: new, or empty")
     parser.add_argument("last", metavar="NN", nargs="?", default=ALL, help="the last chapter, two digits (default: all)")

@@ -7,16 +7,16 @@ import stat
 import tempfile
 from pathlib import Path
 
-import gtest
-import modes
-from gtest import Verdict
-from regions import Broken
-from sandbox import Limits
+from course import gtest, modes
+from course.gtest import Verdict
+from course.manifest import Exercise
+from course.regions import Broken
+from course.sandbox import Limits, Sandbox, own_folder, printable
 
 MOST_TEXT = 3000
 
 
-def take_record(source, target):
+def take_record(source: Path, target: Path) -> bool:
     """Copies a record, if it is one: a plain file."""
     try:
         file = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -30,17 +30,17 @@ def take_record(source, target):
 
 
 class Judge:
-    def __init__(self, build, sandbox, folder, limits=Limits()):
+    def __init__(self, build: Path, sandbox: Sandbox, folder: Path, limits: Limits = Limits()) -> None:
         """`build`: the book's own build. `sandbox`: for the student's programs. `folder`: an empty one that they may not see."""
         self.build, self.sandbox, self.folder, self.limits = build, sandbox, folder, limits
 
-    def run(self, program, exercise, test, mode, seed):
+    def run(self, program: Path, exercise: Exercise, test: str, mode: str, seed: int) -> Verdict:
         """The Verdict of a test of `program` in a mode of the simulator, with the inputs of `seed`."""
         environment = modes.environment(mode, seed)
-        with tempfile.TemporaryDirectory(dir=program.parent) as own, tempfile.TemporaryDirectory(dir=self.folder) as private:
-            written, record = Path(own) / "record", Path(private) / "record"
+        with own_folder(program.parent) as own, tempfile.TemporaryDirectory(dir=self.folder) as private:
+            written, record = own / "record", Path(private) / "record"
             outcome = self.sandbox.run([program, f"--gtest_filter={test}", "--gtest_brief=1"], own, self.limits,
-                                       {**environment, "FLASHBOOK_OBSERVED_WRITE": str(written)})
+                                       {**environment, "FLASHBOOK_OBSERVED_WRITE": str(written)}, visible=[program])
             if outcome.trouble:
                 where = f"\n./flashbook course try {exercise.id} may name the line." if outcome.code < 0 and not outcome.stopped else ""
                 return Verdict(False, gtest.with_output(outcome.trouble, outcome.output) + where)
@@ -51,5 +51,5 @@ class Judge:
             verdict = gtest.run(self.build / "bin" / exercise.program, test, {**environment, "FLASHBOOK_OBSERVED_READ": str(record)})
         if verdict is None:
             raise Broken(f"{exercise.program} has no test {test}: exercises.json and the tests differ, or the build is old")
-        verdict.message = verdict.message[:MOST_TEXT]
+        verdict.message = printable(verdict.message[:MOST_TEXT])  # a record may hold what it likes
         return verdict

@@ -7,6 +7,7 @@
      "hint": "...",                 the one hint, as the chapter's README.md has it
      "minutes": 20,                 optional: how long it takes somebody who has read the chapter, about
      "needs": ["ch01-other"],       optional: exercises that have to be solved before
+     "counted": true,               optional: its tests count what kernels request of memory; tests/exercises/CMakeLists.txt reads it
      "tests": [{"name": "Scores.OfOneWholeBlock",  GoogleTest's name
                 "title": "one whole block",        what students read
                 "points": 3,                       0: a guard. What worked before has to work still: if a guard fails, nothing counts
@@ -16,10 +17,12 @@
 """
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from regions import Fault
+from course.regions import Fault
 
 ROOT = Path(__file__).resolve().parents[1]
 KINDS = ("write", "predict", "mend")
@@ -38,7 +41,7 @@ class Test:
 class Speed:
     points: int
     step: int
-    options: list
+    options: list[str]
 
 
 @dataclass
@@ -48,32 +51,36 @@ class Exercise:
     kind: str
     file: str  # from the repository's root
     hint: str
-    needs: list
+    needs: list[str]
     chapter: str  # its folder: "01_naive_attention"
-    tests: list = field(default_factory=list)
-    speed: Speed = None
-    minutes: int = None
+    tests: list[Test] = field(default_factory=list)
+    speed: Speed | None = None
+    minutes: int | None = None
 
     @property
-    def program(self):
+    def program(self) -> str:
         return f"exercise.{self.id}"
 
     @property
-    def number(self):
+    def number(self) -> str:
         """Of its chapter: "01"."""
         return self.chapter[:2]
 
     @property
-    def points(self):
+    def points(self) -> int:
         """Without those for speed."""
         return sum(test.points for test in self.tests)
 
+    @property
+    def points_for_speed(self) -> int:
+        return self.speed.points if self.speed else 0
 
-def is_points(value, least):
+
+def is_points(value: object, least: int) -> bool:
     return type(value) is int and value >= least
 
 
-def test_of(where, entry):
+def test_of(where: str, entry: Any) -> Test:
     if not isinstance(entry, dict) or not {"name", "title", "points"} <= set(entry) <= {"name", "title", "points", "hidden"}:
         raise Fault(f"{where}: a test has name, title, points and, if it is, hidden")
     if not re.fullmatch(r"\w+\.\w+", str(entry["name"])):
@@ -87,7 +94,7 @@ def test_of(where, entry):
     return Test(**entry)
 
 
-def speed_of(where, entry):
+def speed_of(where: str, entry: Any) -> Speed | None:
     if entry is None:
         return None
     if not isinstance(entry, dict) or set(entry) != {"points", "step", "options"}:
@@ -99,7 +106,7 @@ def speed_of(where, entry):
     return Speed(**entry)
 
 
-def tests_of(where, entries):
+def tests_of(where: str, entries: Any) -> list[Test]:
     if not isinstance(entries, list) or not entries:
         raise Fault(f"{where}: tests are a list, with a test at least")
     tests = [test_of(where, entry) for entry in entries]
@@ -107,18 +114,21 @@ def tests_of(where, entries):
     for name in names:
         if names.count(name) > 1:
             raise Fault(f"{where}: the test {name} is there twice")
-    if not any(test.points and not test.hidden for test in tests):
+    if not any(test.points > 0 and not test.hidden for test in tests):
         raise Fault(f"{where}: no test that students see has points")
     return tests
 
 
-def exercise_of(where, entry, chapter, root, before):
+def exercise_of(where: Path, entry: dict[str, Any], chapter: Path, root: Path, before: Sequence[str]) -> Exercise:
     """An exercise from its entry in exercises.json; `before` has the ids of those before it."""
     name = entry.get("id", "an exercise")
-    optional = {key: entry.pop(key, None) for key in ("needs", "speed", "minutes")}
+    optional = {key: entry.pop(key, None) for key in ("needs", "speed", "counted", "minutes")}
     needs = optional["needs"] or []
     if set(entry) != {"id", "title", "kind", "file", "hint", "tests"}:
-        raise Fault(f"{where}: {name} has {', '.join(entry)}; it takes id, title, kind, file, hint, tests and, if it must, needs, speed and minutes")
+        raise Fault(f"{where}: {name} has {', '.join(entry)}; it takes id, title, kind, file, hint, tests and, if it must, needs, "
+                    "counted, speed and minutes")
+    if optional["counted"] not in (None, True):
+        raise Fault(f"{where}: {name}: counted is true, or left out")
     if optional["minutes"] is not None and not is_points(optional["minutes"], 1):
         raise Fault(f"{where}: {name}: minutes are a whole number from 1 on")
     tests = tests_of(f"{where}: {name}", entry.pop("tests"))
@@ -138,7 +148,7 @@ def exercise_of(where, entry, chapter, root, before):
     return Exercise(**entry, file=str(file), needs=needs, chapter=chapter.name, tests=tests, speed=speed, minutes=optional["minutes"])
 
 
-def read_list(file, root):
+def read_list(file: Path, root: Path) -> list[dict[str, Any]]:
     """The list of objects in a JSON file."""
     where = file.relative_to(root)
     try:
@@ -150,24 +160,24 @@ def read_list(file, root):
     return entries
 
 
-def chapter_exercises(manifest, root):
+def chapter_exercises(manifest: Path, root: Path) -> list[Exercise]:
     """The exercises of one exercises.json."""
-    exercises = []
+    exercises: list[Exercise] = []
     for entry in read_list(manifest, root):
         before = [exercise.id for exercise in exercises]
         exercises.append(exercise_of(manifest.relative_to(root), entry, manifest.parents[1], root, before))
     return exercises
 
 
-def points_fault(exercises):
+def points_fault(exercises: Sequence[Exercise]) -> str:
     """Why the points of a chapter's exercises are not what they should be; empty if they are."""
-    points = sum(e.points + (e.speed.points if e.speed else 0) for e in exercises)
+    points = sum(e.points + e.points_for_speed for e in exercises)
     return "" if points == POINTS_OF_A_CHAPTER else f"its exercises have {points} points together; a chapter has {POINTS_OF_A_CHAPTER}"
 
 
-def load(root=ROOT):
+def load(root: Path = ROOT) -> list[Exercise]:
     """All exercises in the order of the book."""
-    exercises = []
+    exercises: list[Exercise] = []
     for manifest in sorted(root.glob("chapters/*/exercises/exercises.json")):
         exercises += chapter_exercises(manifest, root)
     seen = set()

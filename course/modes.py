@@ -1,27 +1,32 @@
 """The modes of the simulator, in which the tests of a kernel run. What passes in the first runs in the others."""
+from pathlib import Path
+
+from course.gtest import Verdict
+from course.manifest import Exercise
+
 LAZY = "lazy"
 MODES = (LAZY, "eager", "random", "traced")
 TWIN = "_traced"  # what the name of a program ends with that finds races and accesses out of bounds; it is lazy
 
 
-def of(exercise, root, has_twin):
+def of(exercise: Exercise, root: Path, has_twin: bool) -> tuple[str, ...]:
     """A kernel runs on the simulated machine in all its modes; code for the CPU and numbers know none."""
     if exercise.kind == "predict" or not (root / "tests" / "exercises" / f"{exercise.id}.cu").exists():
         return MODES[:1]
     return tuple(mode for mode in MODES if mode != "traced" or has_twin)
 
 
-def suffix(mode):
+def suffix(mode: str) -> str:
     return TWIN if mode == "traced" else ""
 
 
-def environment(mode, seed):
+def environment(mode: str, seed: int) -> dict[str, str]:
     """What a test's program has to be told. `seed`: of its inputs and, in random mode, of its order."""
     return {"FLASHBOOK_SIM_THREADS": "1", "FLASHBOOK_SIM_ASYNC": LAZY if mode == "traced" else mode, "FLASHBOOK_COURSE_SEED": str(seed),
             "FLASHBOOK_SIM_SEED": str((seed or 1) if mode == "random" else 0)}
 
 
-def told(verdict, mode):
+def told(verdict: Verdict, mode: str) -> Verdict:
     """A verdict that says in which mode a test failed, where that is not the first."""
     if not verdict.passed and mode != LAZY:
         verdict.message += f"\nIn the simulator's mode {mode}; it passes in {LAZY}."

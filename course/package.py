@@ -4,20 +4,22 @@ book as far as grading needs it: sources with their solutions, all tests, this f
 import argparse
 import sys
 import zipfile
+from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
-import handout
-import manifest
-from grade import chosen
-from regions import Fault
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/package.py
+
+from course import handout, manifest
+from course.grade import chosen
+from course.regions import Fault
 
 HERE = Path(__file__).resolve().parent
 BESIDE = ("course/*.py", "course/student.md", "tests/exercises/hidden/*")  # what grading takes beside what students have
 NAMES = "@NAMES@"
 
 
-def files(root):
+def files(root: Path) -> list[str]:
     """Names of the book's files that go in."""
     wanted = handout.handed_out_files(root)
     beside = [name for name in handout.files_of_tree(root) if any(fnmatch(name, pattern) for pattern in BESIDE)]
@@ -25,22 +27,14 @@ def files(root):
     return sorted({name for name in [*wanted, *beside] if not any(fnmatch(name, f"{pattern}*") for pattern in left_out)})
 
 
-def content(root, name):
-    """A file as it goes in: as it is, but for tests and tools of the house, whose sources stay out."""
-    data = (root / name).read_bytes()
-    if not name.endswith("CMakeLists.txt") or name == "tests/exercises/CMakeLists.txt":
-        return data
-    return handout.HOUSE.sub("", data.decode()).encode()
-
-
-def add(archive, name, data, executable):
+def add(archive: zipfile.ZipFile, name: str, data: str | bytes, executable: bool) -> None:
     entry = zipfile.ZipInfo(name, date_time=(2026, 1, 1, 0, 0, 0))  # the same book gives the same zip
     entry.external_attr = (0o100755 if executable else 0o100644) << 16
     entry.compress_type = zipfile.ZIP_DEFLATED
     archive.writestr(entry, data)
 
 
-def write(root, out, names):
+def write(root: Path, out: Path, names: Sequence[str]) -> list[str]:
     """Writes the zip for chapters or exercises of these names; returns the ids of the exercises that it grades."""
     exercises = chosen(manifest.load(root), names)
     with zipfile.ZipFile(out, "w") as archive:
@@ -49,11 +43,11 @@ def write(root, out, names):
             add(archive, script, text, executable=True)
         for name in files(root):
             executable = bool((root / name).stat().st_mode & 0o100)
-            add(archive, f"flashbook/{name}", content(root, name), executable)
+            add(archive, f"flashbook/{name}", (root / name).read_bytes(), executable)
     return [e.id for e in exercises]
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(prog="course package", description="Writes the autograder for Gradescope.")
     parser.add_argument("names", nargs="*", help="chapters, two digits each, or exercises; default: all")
     parser.add_argument("--out", help="the zip (default: build/autograder-NAMES.zip)")

@@ -9,14 +9,15 @@ in chapters/NN_name/exercises/wrong.json gets what is written there:
 What is solved or as handed out is run in all modes. Programs are compiled with little optimisation: half of the time here is the compiler's.
 """
 import os
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
-import manifest
-import modes
-import regions
-from grade import Grader
-from regions import Fault, Written
+from course import manifest, modes, regions
+from course.grade import Grader
+from course.regions import Fault, Written
+from course.score import Score
 
 SEED = 20260101  # any; the points of what is wrong may depend on the inputs
 AT_LEAST = 10  # wrong solutions a chapter
@@ -27,17 +28,17 @@ QUICK = ("-O1",)
 class Case:
     exercise: manifest.Exercise
     what: str
-    written: Written  # None: as handed out
+    written: Written | None  # None: as handed out
     points: int
-    modes: tuple = (modes.LAZY,)  # None: all
+    modes: tuple[str, ...] | None = (modes.LAZY,)  # None: all
 
 
-def region_of(root, exercise):
+def region_of(root: Path, exercise: manifest.Exercise) -> regions.Region:
     text = (root / exercise.file).read_text(encoding="utf-8")
     return next(region for region in regions.regions(text, exercise.file) if region.id == exercise.id)
 
 
-def wrong_solutions(root, exercises):
+def wrong_solutions(root: Path, exercises: Sequence[manifest.Exercise]) -> list[Case]:
     """The cases in wrong.json of all chapters; a Fault for what is not as it should be."""
     by_id, found = {e.id: e for e in exercises}, []
     for chapter in dict.fromkeys(e.chapter for e in exercises):
@@ -61,26 +62,26 @@ def wrong_solutions(root, exercises):
     return found
 
 
-def cases(root, exercises):
+def cases(root: Path, exercises: Sequence[manifest.Exercise]) -> Iterator[Case]:
     for exercise in exercises:
         yield Case(exercise, "as handed out", None, 0, modes=None)
         yield Case(exercise, "solved", Written(region_of(root, exercise).solution, 1), exercise.points, modes=None)
     yield from wrong_solutions(root, exercises)
 
 
-def why_wrong(result, case):
+def why_wrong(result: Score, case: Case) -> str:
     """What is wrong with a result, as a fault; empty if nothing is."""
     exercise, solved = case.exercise, case.what == "solved"
-    if result.is_right and not solved:
+    if result.solved and not solved:
         return f"{exercise.id}, {case.what}: every test passes"
-    if result.points == case.points and result.is_right == solved:
+    if result.points == case.points and result.solved == solved:
         return ""
     failed = [f"{test.name}: {result.verdicts[test.name].message}" for test in exercise.tests
               if test.name in result.verdicts and not result.passed(test)]
     return f"{exercise.id}, {case.what}: {result.points} points, not {case.points}. " + (result.trouble or "\n".join(failed))
 
 
-def prove(root, exercises):
+def prove(root: Path, exercises: Sequence[manifest.Exercise]) -> Iterator[str]:
     """A fault for each case that gets other points than it should."""
     with Grader(root, exercises, SEED, options=QUICK) as grader, ThreadPoolExecutor(os.cpu_count()) as pool:
         listed = list(cases(root, exercises))

@@ -6,7 +6,11 @@
     // END SOLUTION ch01-scores
 
 In the hand-out the region stands between `// BEGIN EXERCISE ch01-scores: title` and `// END EXERCISE ch01-scores`."""
+
+from __future__ import annotations
+
 import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 BEGIN = re.compile(r"(\s*)// BEGIN SOLUTION (\S+)\s*")
@@ -25,7 +29,7 @@ class Broken(Fault):
     """A grader that cannot grade, whatever is handed in."""
 
 
-def code(lines):
+def code(lines: Iterable[str]) -> list[str]:
     """The lines that are code, without comments and spaces."""
     bare = ("".join(re.sub(r"//.*", "", line).split()) for line in lines)
     return [line for line in bare if line]
@@ -36,17 +40,19 @@ class Region:
     id: str
     line: int  # of BEGIN
     indent: str
-    solution: list = field(default_factory=list)
-    stub: list = field(default_factory=list)
+    solution: list[str] = field(default_factory=list)
+    stub: list[str] = field(default_factory=list)
 
-    def telling(self):
+    def telling(self) -> set[str]:
         """Lines of code that are in the solution alone, and long enough to give it away."""
         return {line for line in set(code(self.solution)) - set(code(self.stub)) if len(line) > 25}
 
 
-def parse(text, name):
+def parse(text: str, name: str) -> list[str | Region]:
     """The text as a list of lines and, where one stood, Regions. `name` is the file, for messages."""
-    parts, region, seen = [], None, {}
+    parts: list[str | Region] = []
+    region: Region | None = None
+    seen: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         where = f"{name}:{number}"
         begin, end, stub = BEGIN.fullmatch(line), END.fullmatch(line), STUB.fullmatch(line)
@@ -75,28 +81,33 @@ def parse(text, name):
                 raise Fault(f"{where}: a stub line outside a solution")
             region.stub.append((stub[1] + stub[2]).rstrip())
         else:
-            (region.solution if region else parts).append(line)
+            if region:
+                region.solution.append(line)
+            else:
+                parts.append(line)
     if region:
         raise Fault(f"{name}:{region.line}: {region.id} never ends")
     return parts
 
 
-def regions(text, name):
+def regions(text: str, name: str) -> list[Region]:
     return [part for part in parse(text, name) if isinstance(part, Region)]
 
 
 @dataclass
 class Written:
     """What a student wrote in the place of one exercise."""
-    lines: list
+    lines: list[str]
     line: int  # of the first of them, in the student's file
 
 
-def written(text, name):
+def written(text: str, name: str) -> tuple[dict[str, Written], dict[str, str]]:
     """What stands between a student's markers, and why there is nothing for the markers that make no pair: ({id: Written}, {id: why}).
     `name` is the file, for messages."""
     lines, found, faults, begun, begin = text.splitlines(), {}, {}, None, 0
     for number, line in enumerate(lines, 1):
+        if "EXERCISE" not in line:
+            continue  # quickly, since somebody may hand in a million lines
         start, end = STUDENT_BEGIN.fullmatch(line), STUDENT_END.fullmatch(line)
         if begun and (start or (end and end[1] != begun)):
             faults[begun] = f"{name}:{begin}: {begun} never ends: put its line '// END EXERCISE {begun}' back"
@@ -115,12 +126,12 @@ def written(text, name):
     return {id: one for id, one in found.items() if id not in faults}, faults
 
 
-def absent(id, name):
+def absent(id: str, name: str) -> str:
     """Why there is nothing if a file has neither of an exercise's markers."""
     return f"{name} has no lines '// BEGIN EXERCISE {id}' and '// END EXERCISE {id}': put them back"
 
 
-def around(text):
+def around(text: str) -> str:
     """A student's file without what stands between the markers: what the grader does not read."""
     lines, inside = [], False
     for line in text.splitlines():
@@ -133,7 +144,7 @@ def around(text):
     return "\n".join(lines)
 
 
-def cut(text, name, titles, solved=(), answers=None):
+def cut(text: str, name: str, titles: Mapping[str, str], solved: Collection[str] = (), answers: Mapping[str, Written] | None = None) -> str:
     """The text as students get it: each region's stub in the place of its solution. Those in `solved` keep the solution, those in
     `answers`, by id, get what was Written there, with the line numbers of the student's file. `titles` has the title of each region's
     exercise."""

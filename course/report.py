@@ -2,22 +2,31 @@
 (https://gradescope-autograders.readthedocs.io/en/latest/specs/)."""
 import csv
 import io
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from course.manifest import Exercise, Test
+from course.sandbox import printable
+from course.score import Score, Timing
+
+if TYPE_CHECKING:
+    from course.grade import Grade
 
 REPEAT = "FLASHBOOK_COURSE_SEED={seed} ./flashbook course try {id}"
 
 
-def points_of(grade):
+def points_of(grade: "Grade") -> str:
     """How many of how many, and what is still to come."""
-    pending = sum(r.exercise.speed.points for r in grade.results if r.timing and not r.timing.was_run)
+    pending = sum(r.exercise.points_for_speed for r in grade.results if r.timing and not r.timing.was_run)
     return f"{grade.points:g} of {grade.most} points" + (f"; {pending} more are for speed, on a GPU" if pending else "")
 
 
-def summary(grade):
+def summary(grade: "Grade") -> str:
     """One line: whose it is, and the points."""
     return f"{grade.name}: {points_of(grade)}"
 
 
-def notes_of(result, test):
+def notes_of(result: Score, test: Test) -> str:
     """What a student reads about a test that failed."""
     if result.trouble:
         return ""  # said once, for the whole exercise
@@ -26,37 +35,38 @@ def notes_of(result, test):
         return "It passes, but what worked before does not." if result.broken_guards and test.points else ""
     if test.hidden:
         return "A hidden test: its title says what it tries."
-    return verdict.message
+    return printable(verdict.message)
 
 
-def rows(result):
+def rows(result: Score) -> Iterator[tuple[str, str, str, str]]:
     """(mark, title, points as text, message) of each test, and of the speed."""
     for test in result.exercise.tests:
         title = test.title + (" (hidden)" if test.hidden else "") + (" (guard)" if not test.points else "")
-        points = f"{result.score(test)}/{test.points}" if test.points else ""
+        points = f"{result.points_of(test)}/{test.points}" if test.points else ""
         yield ("pass" if result.passed(test) else "FAIL"), title, points, notes_of(result, test)
     timing = result.timing
     if timing:
-        points = f"{timing.points:g}/{result.exercise.speed.points}" if timing.was_run else f"({result.exercise.speed.points})"
+        most = result.exercise.points_for_speed
+        points = f"{timing.points:g}/{most}" if timing.was_run else f"({most})"
         yield ("time" if timing.was_run else "----"), "speed" if timing.was_run else "speed: not run", points, timing.message
 
 
-def headline(result):
+def headline(result: Score) -> tuple[str, str]:
     e = result.exercise
     return f"{e.id}: {e.title}", f"{result.points}/{e.points}"
 
 
-def indented(text, by):
+def indented(text: str, by: str) -> str:
     return "".join(f"{by}{line}\n" for line in text.splitlines())
 
 
-def text(grade):
+def text(grade: "Grade") -> str:
     lines = ""
     for result in grade.results:
         title, points = headline(result)
         lines += f"\n{title:<60} {points:>7}\n"
         if result.trouble:
-            lines += indented(result.trouble, "    ")
+            lines += indented(printable(result.trouble), "    ")
             continue
         for mark, name, score, message in rows(result):
             lines += f"  {mark}  {name:<54} {score:>7}\n"
@@ -68,10 +78,10 @@ def text(grade):
             + "".join(f"\nNote: {note}" for note in grade.missing or ["what students wrote ran without a network, and could write nowhere else"]))
 
 
-def table(grades):
+def table(grades: "Sequence[Grade]") -> str:
     """Of several submissions: a line each, with the points of each exercise, those for speed, their sum, and the seed."""
     ids = [result.exercise.id for result in grades[0].results]
-    lines = [["submission", *ids, "speed", "points", "of", "seed"]]
+    lines: list[list[object]] = [["submission", *ids, "speed", "points", "of", "seed"]]
     for grade in grades:
         timed = sum(r.timing.points for r in grade.results if r.timing)
         lines.append([grade.name, *(r.points for r in grade.results), f"{timed:g}", f"{grade.points:g}", grade.most, grade.seed])
@@ -80,54 +90,54 @@ def table(grades):
     return out.getvalue()
 
 
-def markdown(grade):
+def markdown(grade: "Grade") -> str:
     parts = [f"# {summary(grade)}\n", f"Inputs of seed {grade.seed}.\n"]
     for result in grade.results:
         title, points = headline(result)
         parts.append(f"## {title}: {points}\n")
         if result.trouble:
-            parts.append(f"```text\n{fenced(result.trouble)}\n```\n")
+            parts.append(f"```text\n{fenced(printable(result.trouble))}\n```\n")
             continue
         table = ["| | test | points |", "|---|---|---|"]
         table += [f"| {mark} | {name} | {score} |" for mark, name, score, _ in rows(result)]
         parts.append("\n".join(table) + "\n")
-        for mark, name, _, message in rows(result):
+        for _, name, _, message in rows(result):
             if message:
                 parts.append(f"{name}:\n\n```text\n{fenced(message)}\n```\n")
-        if not result.is_right:
+        if not result.solved:
             parts.append(f"Hint: {result.exercise.hint}\n")
             parts.append(f"The same inputs again: `{REPEAT.format(seed=grade.seed, id=result.exercise.id)}`\n")
     return "\n".join(parts)
 
 
-def fenced(text):
+def fenced(text: str) -> str:
     """Text that does not end the fence it stands in."""
     return text.replace("```", "'''")
 
 
-def gradescope(grade):
+def gradescope(grade: "Grade") -> dict[str, Any]:
     again = f"The tests of an exercise ID on the same inputs, on your machine: {REPEAT.format(seed=grade.seed, id='ID')}"
-    tests = []
+    tests: list[dict[str, Any]] = []
     for number, result in enumerate(grade.results, 1):
         exercise = result.exercise
         if result.trouble:
-            tests.append({"name": f"{exercise.id}: could not be tested", "number": f"{number}.0", "output": result.trouble,
+            tests.append({"name": f"{exercise.id}: could not be tested", "number": f"{number}.0", "output": printable(result.trouble),
                           "output_format": "text", "status": "failed", "tags": [exercise.id]})
         for minor, test in enumerate(exercise.tests, 1):
-            entry = {"name": f"{exercise.id}: {test.title}", "number": f"{number}.{minor}", "output": notes_of(result, test),
+            entry: dict[str, Any] = {"name": f"{exercise.id}: {test.title}", "number": f"{number}.{minor}", "output": notes_of(result, test),
                      "output_format": "text", "status": "passed" if result.passed(test) else "failed", "tags": [exercise.id]}
             if test.points:
-                entry |= {"score": result.score(test), "max_score": test.points}
+                entry |= {"score": result.points_of(test), "max_score": test.points}
             tests.append(entry)
         if result.timing:
-            tests.append(speed_entry(result, f"{number}.{len(exercise.tests) + 1}"))
+            tests.append(speed_entry(exercise, result.timing, f"{number}.{len(exercise.tests) + 1}"))
     return {"score": grade.points, "execution_time": round(grade.seconds), "output": f"{points_of(grade)}. {again}",
             "output_format": "text", "test_output_format": "text", "test_name_format": "text", "visibility": "visible",
             "stdout_visibility": "hidden", "tests": tests, "extra_data": {"seed": grade.seed, "sandbox lacks": grade.missing}}
 
 
-def speed_entry(result, number):
-    timing, most = result.timing, result.exercise.speed.points
-    entry = {"name": f"{result.exercise.id}: speed" + ("" if timing.was_run else f": NOT RUN ({most} points)"), "number": number,
-             "output": timing.message, "output_format": "text", "tags": [result.exercise.id, "gpu"]}
+def speed_entry(exercise: Exercise, timing: Timing, number: str) -> dict[str, Any]:
+    most = exercise.points_for_speed
+    entry = {"name": f"{exercise.id}: speed" + ("" if timing.was_run else f": NOT RUN ({most} points)"), "number": number,
+             "output": timing.message, "output_format": "text", "tags": [exercise.id, "gpu"]}
     return entry | {"score": timing.points, "max_score": most} if timing.was_run else entry

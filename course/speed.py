@@ -2,12 +2,21 @@
 import json
 import shutil
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sandbox import Limits
-from toolchain import Toolchain
+from course.manifest import Speed
+from course.regions import Written
+from course.sandbox import Limits, Sandbox, own_folder
+from course.score import Score, Timing
+from course.toolchain import Toolchain
+
+if TYPE_CHECKING:
+    from course.grade import Grader
+
+Measure = Callable[[], float | None]  # gives seconds, or None if it failed
 
 ROUNDS = 5
 FULL = 1.2  # times the reference's time gives all points
@@ -17,25 +26,18 @@ LIMITS = Limits(seconds=120, memory=16 << 30)
 COMPILE = Limits(seconds=600, memory=16 << 30, file=256 << 20)  # all steps of a chapter
 
 
-@dataclass
-class Timing:
-    points: float = 0
-    was_run: bool = False
-    message: str = ""
-
-
-def points_for(ratio, most):
+def points_for(ratio: float, most: int) -> float:
     """Points for a time of `ratio` times the reference's."""
     if ratio <= FULL:
         return most
     return 0 if ratio >= NONE else round(most * FULL / ratio, 1)
 
 
-def has_gpu():
+def has_gpu() -> bool:
     return any(Path("/dev").glob("nvidia[0-9]*"))
 
 
-def time_of(report):
+def time_of(report: Path) -> float | None:
     """Seconds of the one step in a chapter program's JSON; None if it has none."""
     try:
         [step] = json.loads(Path(report).read_text(encoding="utf-8"))["steps"]
@@ -44,7 +46,7 @@ def time_of(report):
         return None
 
 
-def in_turn(reference, candidate, rounds=ROUNDS):
+def in_turn(reference: Measure, candidate: Measure, rounds: int = ROUNDS) -> tuple[float, float] | None:
     """The least times of two measurements that take turns: (reference, candidate), or None if one of them fails."""
     best = [float("inf"), float("inf")]
     for _ in range(rounds):
@@ -53,10 +55,10 @@ def in_turn(reference, candidate, rounds=ROUNDS):
             if not seconds or seconds <= 0:
                 return None
             best[i] = min(best[i], seconds)
-    return tuple(best)
+    return best[0], best[1]
 
 
-def verdict(times, most):
+def verdict(times: tuple[float, float] | None, most: int) -> Timing:
     """The Timing for the least times of reference and submission."""
     if times is None:
         return Timing(0, True, "It could not be timed: the chapter's program failed with it.")
@@ -68,23 +70,23 @@ def verdict(times, most):
     return Timing(points_for(ratio, most), True, said)
 
 
-def measurer(sandbox, program, speed):
+def measurer(sandbox: Sandbox, program: Path, speed: Speed) -> Measure:
     """A function that measures a chapter's program once."""
-    def measure():
-        with tempfile.TemporaryDirectory(dir=program.parent) as folder:
-            out = Path(folder) / "report.json"
+    def measure() -> float | None:
+        with own_folder(program.parent) as folder:
+            out = folder / "report.json"
             sandbox.run([program, *speed.options, "--step", str(speed.step), "--check", "sample", "--json", out], folder, LIMITS,
-                        {"CUDA_CACHE_DISABLE": "1"})
+                        {"CUDA_CACHE_DISABLE": "1"}, visible=[program])
             return time_of(out)
     return measure
 
 
-def candidate(grader, result, answer):
+def candidate(grader: "Grader", result: Score, wanted: Speed, answer: Written | None) -> Path | Timing:
     """The chapter's program with what the student wrote, or a Timing that says why there is none."""
-    exercise, wanted = result.exercise, result.exercise.speed
+    exercise = result.exercise
     if not has_gpu():
         return Timing(message=f"This grader has no GPU; {wanted.points} points are graded on a machine with one.")
-    if not result.is_right:
+    if not result.solved:
         return Timing(0, True, "Only what is right is timed.")
     build = grader.root / "build" / "gpu"
     if not (build / "bin" / exercise.chapter).exists():
@@ -96,7 +98,7 @@ def candidate(grader, result, answer):
     return program.path or Timing(0, True, f"nvcc does not compile it:\n{program.log}")
 
 
-def shelved(grader, program):
+def shelved(grader: "Grader", program: Path) -> Path:
     """A program where it may be run, by anybody, and not be read from elsewhere."""
     shelf = Path(tempfile.mkdtemp(dir=grader.programs))
     shelf.chmod(0o711)
@@ -106,16 +108,16 @@ def shelved(grader, program):
     return place
 
 
-def grade(grader, results, answers, jobs):
+def grade(grader: "Grader", results: Sequence[Score], answers: Mapping[str, Written], jobs: int) -> None:
     """Gives a Timing to each result whose exercise has points for speed. `answers`: what the student wrote, by exercise. Programs are
     compiled side by side, and measured when nothing else runs."""
-    wanted = [result for result in results if result.exercise.speed]
+    wanted = [(result, result.exercise.speed) for result in results if result.exercise.speed]
     with ThreadPoolExecutor(jobs) as pool:
-        candidates = list(pool.map(lambda result: candidate(grader, result, answers.get(result.exercise.id)), wanted))
-    for result, made in zip(wanted, candidates):
+        candidates = list(pool.map(lambda one: candidate(grader, one[0], one[1], answers.get(one[0].exercise.id)), wanted))
+    for (result, speed), made in zip(wanted, candidates):
         if isinstance(made, Timing):
             result.timing = made
             continue
         own = grader.root / "build" / "gpu" / "bin" / result.exercise.chapter
-        measures = [measurer(grader.sandbox, shelved(grader, program), result.exercise.speed) for program in (own, made)]
-        result.timing = verdict(in_turn(*measures), result.exercise.speed.points)
+        reference, submitted = (measurer(grader.sandbox, shelved(grader, program), speed) for program in (own, made))
+        result.timing = verdict(in_turn(reference, submitted), speed.points)

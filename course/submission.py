@@ -3,38 +3,68 @@ followed: no links, nothing that is not a plain file."""
 import functools
 import os
 import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-import regions
-from regions import Fault
+from course import regions
+from course.manifest import Exercise
+from course.regions import Fault, Written
+from course.sandbox import one_line
 
-LARGEST = 1 << 20  # bytes of a file that is looked at
-MOST_FILES = 20000
+LARGEST = 256 << 10  # bytes of a file that is looked at
+MOST = 8 << 20  # bytes of all files that are read
+MOST_FILES = 20000  # with folders
+DEEPEST = 16  # folders in each other
+
+Read = tuple[dict[str, Written], dict[str, str]]  # regions.written of a file
+Reader = Callable[[str], Read]  # gives it, by the file's name
 
 
-def plain_files(folder):
-    """Names of the plain files in a folder, from there; links are not followed."""
-    count = 0
-    for place, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name not in ("build", ".git") and not os.path.islink(Path(place) / name))
-        for name in sorted(names):
+def plain_files(folder: Path) -> Iterator[str]:
+    """Names of the plain files in a folder, from there; links are not followed. A name that cannot be printed is nobody's."""
+    count, folders = 0, [(folder, 0)]  # still to be looked into
+    while folders:
+        place, depth = folders.pop()
+        try:
+            entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+        except OSError:
+            continue  # it may not be read, or is gone
+        inside: list[tuple[Path, int]] = []
+        for entry in entries:
             count += 1
             if count > MOST_FILES:
-                raise Fault(f"{folder} has more than {MOST_FILES} files: hand in the files that you edited")
-            status = (Path(place) / name).lstat()
-            if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST:
-                yield str((Path(place) / name).relative_to(folder))
+                raise Fault(f"{one_line(str(folder))} has more than {MOST_FILES} files: hand in the files that you edited")
+            if not entry.name.isprintable():
+                continue
+            status = entry.stat(follow_symlinks=False)
+            if stat.S_ISDIR(status.st_mode) and depth < DEEPEST and entry.name not in ("build", ".git"):
+                inside.append((Path(entry.path), depth + 1))
+            elif stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST:
+                yield str(Path(entry.path).relative_to(folder))
+        folders += reversed(inside)
 
 
-def text_of(folder, name):
-    with open(os.open(Path(folder) / name, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8", errors="replace", newline=None) as file:
-        return file.read()
+def reader(folder: Path) -> Reader:
+    """Reads each file once, and no more than is right to hand in."""
+    left = MOST
+
+    @functools.cache
+    def read(name: str) -> Read:
+        nonlocal left
+        with open(os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), encoding="utf-8", errors="replace", newline=None) as file:
+            text = file.read(min(LARGEST, left + 1))
+        left -= len(text)
+        if left < 0:
+            raise Fault(f"{one_line(str(folder))} has more than {MOST >> 20} MB of sources: hand in the files that you edited")
+        return regions.written(text, name)
+
+    return read
 
 
-def answer(written, names, exercise):
+def answer(written: Reader, names: Sequence[str], exercise: Exercise) -> tuple[Written | None, str]:
     """(what was Written, why there is nothing) for one exercise. It is looked for in its own file: at its place in the tree, else wherever a
     file has its name or its markers, since some hand in the files alone and some rename them. `written`: regions.written of a name."""
-    def holding(candidates):
+    def holding(candidates: Iterable[str]) -> list[tuple[str, dict[str, Written], dict[str, str]]]:
         return [(name, *written(name)) for name in candidates]
 
     name, suffix = Path(exercise.file).name, Path(exercise.file).suffix
@@ -53,13 +83,12 @@ def answer(written, names, exercise):
     return None, faults.get(exercise.id, regions.absent(exercise.id, file))
 
 
-def answers(folder, exercises):
+def answers(folder: str | Path, exercises: Sequence[Exercise]) -> tuple[dict[str, Written], dict[str, str]]:
     """({exercise's id: what was Written}, {id: why there is nothing})."""
     folder = Path(folder)
     if not folder.is_dir():
         unpack = ": unpack it, and name the folder" if folder.suffix in (".zip", ".gz", ".tar") else ""
-        raise Fault(f"{folder} is no folder{unpack}: a submission is a student's tree, or a folder with the files that were edited")
-    names = list(plain_files(folder))
-    written = functools.cache(lambda name: regions.written(text_of(folder, name), name))
+        raise Fault(f"{one_line(str(folder))} is no folder{unpack}: a submission is a student's tree, or a folder with the files that were edited")
+    names, written = list(plain_files(folder)), reader(folder)
     both = {exercise.id: answer(written, names, exercise) for exercise in exercises}
     return {id: one for id, (one, _) in both.items() if one}, {id: why for id, (one, why) in both.items() if not one}

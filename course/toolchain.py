@@ -6,12 +6,14 @@ import shutil
 import subprocess
 import tempfile
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import handout
-from regions import Fault, cut
-from sandbox import Limits
+from course import handout
+from course.manifest import Exercise
+from course.regions import Fault, Written, cut
+from course.sandbox import Limits, Outcome, Sandbox
 
 COMPILE = Limits(seconds=120, file=256 << 20)
 HEADER = "tests/exercises/attention_kernel.h"  # with all that it includes, none of which holds an exercise
@@ -19,12 +21,20 @@ HEADER = "tests/exercises/attention_kernel.h"  # with all that it includes, none
 
 @dataclass
 class Program:
-    path: Path = None  # of the program
+    path: Path | None = None  # of the program
     log: str = ""  # why there is none
 
 
-def without_dependencies(words):
-    """A command without the options that write dependencies, the compiler's or, as newer CMakes have it, the linker's."""
+def is_of_compiled_header(words: Sequence[str], index: int) -> bool:
+    """Whether a word belongs to the options by which CMake names a compiled header: to g++ two, to clang++ eight."""
+    return "cmake_pch" in words[index] or (words[index] in ("-Xclang", "-include", "-include-pch") and
+                                           any("cmake_pch" in word for word in words[index + 1:index + 4]))
+
+
+def without_extras(words: Sequence[str]) -> list[str]:
+    """A command without the options that write dependencies, the compiler's or, as newer CMakes have it, the linker's, and without the build's
+    compiled header: a compiler takes one, and Toolchain.compiled() makes one with more in it."""
+    words = [word for index, word in enumerate(words) if not is_of_compiled_header(words, index)]
     kept, skip = [], False
     for word in words:
         if skip:
@@ -36,102 +46,137 @@ def without_dependencies(words):
     return kept
 
 
+def readable_by_all(folder: Path) -> None:
+    """Programs run as other users, and the book may be its owner's alone."""
+    subprocess.run(["chmod", "-R", "a+rX", "--", folder], check=True)
+
+
+def beside_the_system(tool: str) -> list[Path]:
+    """The folder of a compiler that is not where systems have theirs."""
+    place = Path(tool).resolve()
+    return [] if place.is_relative_to("/usr") else [place.parents[1]]
+
+
 class Toolchain:
-    """Sources as students have them, with hidden tests, in the folder `tree`; `build` is the book's own build. `options`: for the
+    """Sources as students have them in the folder `tree`; `build` is the book's own build. `options`: for the
     compiler, beside those of the build."""
 
-    def __init__(self, root, build, tree, sandbox, exercises, options=()):
+    def __init__(self, root: Path, build: Path, tree: Path, sandbox: Sandbox, exercises: Sequence[Exercise], options: Sequence[str] = ()) -> None:
         self.root, self.build, self.tree, self.sandbox, self.options = root, build, tree, sandbox, options
-        self.headers, self.lock = {}, threading.Lock()
+        self.headers: dict[tuple[str, ...], Path] = {}
+        self.lock = threading.Lock()
         self.titles = {e.id: e.title for e in exercises}
+        self.libraries = tree.with_name("libraries")
         tree.mkdir()
+        self.libraries.mkdir()
         handout.write(root, tree)
-        if (root / "tests/exercises/hidden").is_dir():
-            shutil.copytree(root / "tests/exercises/hidden", tree / "tests/exercises/hidden")
+        readable_by_all(tree)
         self.files = {e.id: e.file for e in exercises}
 
-    def commands(self, target):
+    def commands(self, target: str) -> list[list[str]]:
         listed = subprocess.run(["ninja", "-C", self.build, "-t", "commands", target], stdout=subprocess.PIPE,
                                 stderr=subprocess.DEVNULL, text=True, check=False)
         if listed.returncode:
             raise Fault(f"{self.build} cannot build {target}: build the target exercises there first")
         return [shlex.split(line) for line in listed.stdout.splitlines()]
 
-    def texts(self, exercise, answer, solved=()):
-        """The files that change, by name: those of the exercise and of what it needs, which is solved."""
+    def texts(self, exercise: Exercise, answer: Written | None, solved: Sequence[str] = ()) -> dict[str, str]:
+        """The files that change, by name: those of the exercise and of what it needs, which is solved; and its own hidden tests."""
         needed = [exercise.id, *exercise.needs]
-        return {file: cut((self.root / file).read_text(encoding="utf-8"), file, self.titles, [*exercise.needs, *solved],
+        hidden = (self.root / "tests/exercises/hidden").glob(f"{exercise.id}.*")
+        texts = {str(file.relative_to(self.root)): file.read_text(encoding="utf-8") for file in hidden}
+        return texts | {file: cut((self.root / file).read_text(encoding="utf-8"), file, self.titles, [*exercise.needs, *solved],
                           {exercise.id: answer} if answer else None)
                 for file in {self.files[id] for id in needed}}
 
-    def program(self, target, changed, texts, folder, header=None, limits=COMPILE):
+    def program(self, target: str, changed: Callable[[Path], bool], texts: Mapping[str, str], folder: Path, header: str = "",
+                limits: Limits = COMPILE) -> Program:
         """Makes the program `target` in the new folder `folder`, with `texts` in the place of the tree's files. Sources for which
         `changed` says so are compiled, after `header` if there is one; what else it takes is the build's. `limits`: for each command."""
         for name, text in texts.items():
             (folder / "sources" / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / "sources" / name).write_text(text, encoding="utf-8")
+        readable_by_all(folder / "sources")
         *commands, link = self.commands(target)
-        made = {}  # objects of the build, and those that stand in for them
+        made: dict[str, str] = {}  # objects of the build, and those that stand in for them
         for words in commands:
             if "-c" in words and changed(Path(words[words.index("-c") + 1])):
                 own = folder / f"{len(made)}.o"
                 made[words[words.index("-o") + 1]] = str(own)
                 command = self.compile_command(words, folder, own)
+                readable = [self.tree]
                 if header:
-                    command += ["-include", self.compiled(header, words)]
-                done = self.sandbox.run(command, folder, limits)
+                    ready = self.compiled(header, words)
+                    command += ["-include", str(ready)]
+                    readable.append(ready.parent)
+                done = self.sandbox.run(command, folder, limits, visible=[*readable, *beside_the_system(words[0])])
                 if done.code != 0:
                     return Program(log=self.readable(done, folder))
-        done = self.sandbox.run(self.link_command(link, made, folder / target), folder, limits)
+        done = self.sandbox.run(self.link_command(link, made, folder / target), folder, limits, visible=[self.libraries])
         return Program(path=folder / target) if done.code == 0 else Program(log=self.readable(done, folder))
 
-    def compile_command(self, words, folder, target):
+    def compile_command(self, words: Sequence[str], folder: Path, target: Path) -> list[str]:
         """A command of the build, for the sources in the folder and in the tree. It lets a kernel spill, which costs no more than time."""
         book = f"-I{self.root}"
         words = [word if word == book else word.replace(f"{self.root}/", f"{self.tree}/") for word in words
                  if not word.endswith("/ptxas_gate")]
         words[words.index("-o") + 1] = str(target)
+        source = words.index("-c") + 1
+        own = Path(words[source].replace(f"{self.tree}/", f"{folder / 'sources'}/"))
+        words[source] = str(own if own.is_file() else words[source])
         words[words.index(book):words.index(book) + 1] = [f"-I{folder / 'sources'}", f"-I{self.tree}"]
         quiet = ["-w"] if words[0].endswith("nvcc") else ["-w", "-fno-diagnostics-show-caret"]
-        return [*without_dependencies(words), *self.options, *quiet]
+        return [*without_extras(words), *self.options, *quiet]
 
-    def compiled(self, header, words):
+    def compiled(self, header: str, words: Sequence[str]) -> Path:
         """A header that is compiled, by a command of the build for a source. One will do for all commands with the same options."""
         source = words.index("-c")
-        key = (header, *without_dependencies(words[:words.index("-o")]))
+        key = (header, *without_extras(words[:words.index("-o")]))
         with self.lock:
             if key not in self.headers:
                 folder = Path(tempfile.mkdtemp(dir=self.tree.parent))
                 (folder / "header.h").write_text(f'#include "{header}"\n', encoding="utf-8")
+                readable_by_all(folder)
                 words = [*words[:source], "-x", "c++-header", "-c", str(folder / "header.h")]
-                done = self.sandbox.run(self.compile_command(words, folder, folder / "header.h.gch"), folder, COMPILE)
+                done = self.sandbox.run(self.compile_command(words, folder, folder / "header.h.gch"), folder, COMPILE,
+                                        visible=[self.tree, *beside_the_system(words[0])])
                 if done.code != 0:
                     raise Fault(f"{header} does not compile:\n{done.output}")
                 self.headers[key] = folder / "header.h"
             return self.headers[key]
 
-    def link_command(self, words, made, target):
+    def link_command(self, words: Sequence[str], made: Mapping[str, str], target: Path) -> list[str]:
         """A command of the build, for other objects. Those that the build has in a library come before the libraries, which are asked
         for what is still missing."""
-        words = [made.get(word, word) for word in without_dependencies(words) if word not in (":", "&&")]
+        words = [made.get(word, word) for word in without_extras(words) if word not in (":", "&&")]
         from_libraries = [own for own in made.values() if own not in words]
         output = words.index("-o") + 1
         words[output:output + 1] = [str(target), *from_libraries]
-        return [str(self.build / word) if not word.startswith(("/", "-")) and (self.build / word).exists() else word for word in words]
+        return [self.copied(word) if not word.startswith(("/", "-")) and (self.build / word).is_file() else word for word in words]
 
-    def knows(self, target):
+    def copied(self, name: str) -> str:
+        """A library of the build, which is the book's alone, where every user may read it."""
+        copy = self.libraries / name
+        with self.lock:
+            if not copy.exists():
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(self.build / name, copy)
+                readable_by_all(self.libraries)
+        return str(copy)
+
+    def knows(self, target: str) -> bool:
         """Whether the build has such a target."""
         try:
             return bool(self.commands(target))
         except Fault:
             return False
 
-    def exercise(self, exercise, answer, folder, suffix=""):
+    def exercise(self, exercise: Exercise, answer: Written | None, folder: Path, suffix: str = "") -> Program:
         """The exercise's program, with a student's answer, or the stub if there is none. `suffix`: of a twin, _traced."""
         target = exercise.program + suffix
         return self.program(target, lambda source: source.stem == exercise.id, self.texts(exercise, answer), folder, HEADER)
 
-    def readable(self, outcome, folder):
+    def readable(self, outcome: Outcome, folder: Path) -> str:
         """A compiler's messages, with names as students know them."""
         text = outcome.output
         for place in (folder / "sources", self.tree, self.root):

@@ -3,45 +3,52 @@
 pass."""
 import re
 import sys
+from pathlib import Path
 
-import manifest
-from attempt import attempt, left_to_the_grader, race
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/try_exercise.py
+
+from course import manifest
+from course.attempt import Attempt, attempt, left_to_the_grader, race
+from course.gtest import Verdict
+from course.manifest import Test
+from course.score import earned, possible
 
 
-def line(mark, text):
+def line(mark: str, text: str) -> str:
     return f"  {mark:<4}  {text}"
 
 
-def indented(text):
+def indented(text: str) -> str:
     return "".join(f"\n        {part}" for part in text.splitlines())
 
 
-def shown(test, verdict):
+def shown(test: Test, verdict: Verdict) -> str:
     return line("pass" if verdict.passed else "FAIL", test.title) + indented(verdict.message)
 
 
-def summary(tried, found=""):
+def summary(tried: Attempt, found: str = "") -> str:
     """What is said in the end; `found`: what race() says."""
     exercise, lines = tried.exercise, []
     if found:
         lines.append(line("why?", "the same test, traced:") + indented(found))
     lines += [line("warn", warning) for warning in tried.warnings]
-    lines += [line("----", f"{test.title} (hidden: the grader runs it)") for test in tried.hidden if not tried.errors]
-    if exercise.speed and not tried.errors:
+    lines += [line("----", f"{test.title} (hidden: the grader runs it)") for test in tried.left if not tried.trouble]
+    if exercise.speed and not tried.trouble:
         lines.append(line("----", "speed (the grader runs it, on a GPU)"))
-    if tried.errors:
-        return "\n".join([*lines, line("FAIL", "it could not be tested") + indented(tried.errors), "", f"{exercise.id}: not tested"])
+    if tried.trouble:
+        return "\n".join([*lines, line("FAIL", "it could not be tested") + indented(tried.trouble), "", f"{exercise.id}: not tested"])
+    passed = len(tried.tests) - len(tried.failed)
     if tried.mode:
-        said = f"{len(tried.passed)} of {len(tried.tests)} tests pass in the mode of FLASHBOOK_SIM_ASYNC, {tried.mode}; without it all modes are tried"
+        said = f"{passed} of {len(tried.tests)} tests pass in the mode of FLASHBOOK_SIM_ASYNC, {tried.mode}; without it all modes are tried"
     else:
-        said = "solved" if tried.solved else f"{len(tried.passed)} of {len(tried.tests)} tests pass"
-        said += f", {tried.points} of {tried.most} points" + left_to_the_grader([tried])
+        said = "solved" if tried.solved else f"{passed} of {len(tried.tests)} tests pass"
+        said += f", {earned([tried]):g} of {possible([tried])} points" + left_to_the_grader([tried])
         if tried.broken_guards:
             said += '. There are no points while a test "as before" fails'
     return "\n".join([*lines, "", f"{exercise.id}: {said}"])
 
 
-def progress(text):
+def progress(text: str) -> None:
     """On a terminal what is being built stands in one line; elsewhere some of it is told."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text[:100]}", end="", file=sys.stderr, flush=True)
@@ -49,10 +56,10 @@ def progress(text):
         print(text, file=sys.stderr, flush=True)
 
 
-def main():
+def main() -> None:
     [exercise] = [e for e in manifest.load() if e.id == sys.argv[1]]
 
-    def show(test, verdict):
+    def show(test: Test, verdict: Verdict) -> None:
         if sys.stderr.isatty():
             print("\r\033[K", end="", file=sys.stderr, flush=True)
         print(shown(test, verdict), flush=True)

@@ -4,9 +4,15 @@ thing that is wrong is shown. Keys, each with Enter: h a hint, r run all again, 
 import select
 import sys
 import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-import manifest
-from attempt import attempt, left_to_the_grader
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/watch.py
+
+from course import manifest
+from course.attempt import Attempt, attempt, left_to_the_grader
+from course.manifest import Exercise
+from course.score import earned, possible
 
 PAUSE = 0.3  # seconds between two looks at the files
 CLEAR = "\033[2J\033[H"
@@ -14,34 +20,34 @@ KEYS = "h: hint   r: run all again   q: quit   (then Enter)"
 LINES = 14  # of a message, so that what stands above it stays on the screen
 
 
-def bar(done, whole, width=24):
-    filled = width * done // whole if whole else 0
+def bar(done: float, whole: int, width: int = 24) -> str:
+    filled = int(width * done / whole) if whole else 0
     return f"[{'#' * filled}{'.' * (width - filled)}]"
 
 
-def focus_of(attempts, saved=None):
+def focus_of(attempts: Sequence[Attempt], saved: str | None = None) -> Attempt | None:
     """The exercise to show: the first unsolved one in the file that was saved, else the first unsolved one; None if all are solved."""
     unsolved = [a for a in attempts if not a.solved]
     unsolved = [a for a in unsolved if not a.blocked_by] or unsolved  # an error in another's lines is the other's
     return next((a for a in unsolved if a.exercise.file == saved), unsolved[0] if unsolved else None)
 
 
-def cut(text):
+def cut(text: str) -> list[str]:
     lines = text.splitlines()
     more = f"... and {len(lines) - LINES} lines more: ./flashbook course try shows them"
     return lines if len(lines) <= LINES else [*lines[:LINES], more]
 
 
-def screen(attempts, focus, hint=False):
+def screen(attempts: Sequence[Attempt], focus: Attempt | None, hint: bool = False) -> str:
     """What is shown: progress, and the first failure of the exercise in focus."""
     solved = sum(a.solved for a in attempts)
-    points, most = sum(a.points for a in attempts), sum(a.most for a in attempts)
-    lines = [f"{bar(points, most)} {solved} of {len(attempts)} exercises, {points} of {most} points"]
+    points, most = earned(attempts), possible(attempts)
+    lines = [f"{bar(points, most)} {solved} of {len(attempts)} exercises, {points:g} of {most} points"]
     lines += [f"  {'done' if a.solved else ' -> ' if a is focus else '    '}  {a.exercise.id}: {a.exercise.title}" for a in attempts]
     if not focus:
-        hidden = [f"  ----  {a.exercise.id}: {test.title} (hidden)" for a in attempts for test in a.hidden]
+        hidden = [f"  ----  {a.exercise.id}: {test.title} (hidden)" for a in attempts for test in a.left]
         return "\n".join([*lines, "", f"All solved here{left_to_the_grader(attempts)}.", *hidden, "", KEYS])
-    title, message = focus.first_failure()
+    title, message = focus.first_failure() or ("", "")
     lines += ["", f"{focus.exercise.id}, in {focus.exercise.file}", f"  FAIL  {title}", *(f"  {line}" for line in cut(message))]
     lines += [f"  warn  {warning}" for warning in focus.warnings]
     if hint:
@@ -49,7 +55,7 @@ def screen(attempts, focus, hint=False):
     return "\n".join([*lines, "", KEYS])
 
 
-def saved_at(files):
+def saved_at(files: Iterable[str]) -> dict[str, int]:
     """When each file was saved; 0 for one that is just being replaced."""
     times = {}
     for file in files:
@@ -60,32 +66,33 @@ def saved_at(files):
     return times
 
 
-def key():
+def key() -> str:
     """A key that was pressed, within the pause; empty if there was none."""
     if not select.select([sys.stdin], [], [], PAUSE)[0]:
         return ""
     return sys.stdin.readline().strip()[:1].lower() or ("" if sys.stdin.isatty() else "q")
 
 
-def show(text):
+def show(text: str) -> None:
     print((CLEAR if sys.stdout.isatty() else "\n") + text, flush=True)
 
 
-def touched(exercises, changed):
+def touched(exercises: Sequence[Exercise], changed: set[str]) -> list[Exercise]:
     """The exercises that stand on one of the files."""
     files = {e.id: e.file for e in exercises}
     return [e for e in exercises if changed & {files[id] for id in (e.id, *e.needs)}]
 
 
-def run(exercises, attempts):
+def run(exercises: Sequence[Exercise], attempts: dict[str, Attempt]) -> None:
     """Tries exercises, and keeps what came out in their place."""
     for exercise in exercises:
         print(f"building and testing {exercise.id} ...", flush=True)
         attempts[exercise.id] = attempt(exercise)
 
 
-def watch(exercises):
-    attempts, files = {}, {e.file for e in exercises}
+def watch(exercises: Sequence[Exercise]) -> None:
+    attempts: dict[str, Attempt] = {}
+    files = {e.file for e in exercises}
     times = saved_at(files)
     run(exercises, attempts)
     focus = focus_of(list(attempts.values()))
@@ -105,7 +112,7 @@ def watch(exercises):
             show(screen(list(attempts.values()), focus, hint=pressed == "h"))
 
 
-def main():
+def main() -> None:
     exercises = [e for e in manifest.load() if e.number == sys.argv[1]]
     if not exercises:
         sys.exit(f"course watch: chapter {sys.argv[1]} has no exercises")

@@ -8,12 +8,15 @@ import sys
 import tempfile
 import textwrap
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
-from tools import book, kernel_source
-from tools.github_markdown import FENCE, SNIPPET
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 docs/check.py
+
+from docs.tools import book, kernel_source
+from docs.tools.github_markdown import FENCE, SNIPPET
 
 SITE = book.ROOT / "build" / "docs" / "html"
 
@@ -25,20 +28,21 @@ WORDS_A_LINE, LINES_WITHOUT_PROSE = 2, 25
 class Addresses(HTMLParser):
     """What a page links to, and the anchors it has."""
 
-    def __init__(self, text):
+    def __init__(self, text: str) -> None:
         super().__init__()
-        self.links, self.anchors = [], Counter()
+        self.links: list[str] = []
+        self.anchors: Counter[str] = Counter()
         self.feed(text)
 
-    def handle_starttag(self, tag, attributes):
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         for name, value in attributes:
             if name in ("href", "src", "srcset") and value:
                 self.links.append(value)
-            elif name == "id":
+            elif name == "id" and value:
                 self.anchors[value] += 1
 
 
-def check_pages(pages):
+def check_pages(pages: Iterable[book.Page]) -> Iterator[str]:
     """Every chapter has its text, and everything has its page."""
     for page in pages:
         if not page.path.exists():
@@ -47,7 +51,7 @@ def check_pages(pages):
             yield f"{page.source} has no page: {page.url}"
 
 
-def check_lines(page):
+def check_lines(page: book.Page) -> Iterator[str]:
     """The page shows every line that is code, with its number and text, once and in order."""
     text = (SITE / page.url).read_text(encoding="utf-8")
     found = re.findall(r'<span class="line" id="l(\d+)">.*?<span class="text">(.*?)</span></span>(?=<span class="line"|</pre>)', text)
@@ -66,7 +70,7 @@ def check_lines(page):
             yield f"{page.url}: line {number} is not in {page.source}: {line}"
 
 
-def check_links():
+def check_links() -> Iterator[str]:
     """Every address leads to a file of the site and every #anchor to a place in it; nothing is fetched from the network."""
     pages = {file.name: Addresses(file.read_text(encoding="utf-8")) for file in SITE.glob("*.html")}
     for name, page in pages.items():
@@ -87,11 +91,11 @@ def check_links():
             yield f"{name}: {source} needs a network"
 
 
-def code_only(path):
+def code_only(path: Path) -> list[str]:
     return [line for line in kernel_source.lines_of(path) if kernel_source.prose_of(line) is None and not kernel_source.HIDDEN.match(line)]
 
 
-def excerpts(lines):
+def excerpts(lines: Sequence[str]) -> Iterator[tuple[int, str, str]]:
     """(line number, named source, text) of every code block whose source is named above it."""
     i = 0
     while i < len(lines):
@@ -104,7 +108,7 @@ def excerpts(lines):
         i = end + 1
 
 
-def check_snippets(page):
+def check_snippets(page: book.Page) -> Iterator[str]:
     """Every excerpt that names its source is in it, line by line, whatever its indentation."""
     for number, source, text in excerpts(page.path.read_text(encoding="utf-8").splitlines()):
         path = page.path.parent / source
@@ -115,7 +119,7 @@ def check_snippets(page):
             yield f"{page.source}:{number}: {source} has no such lines"
 
 
-def check_prose(page):
+def check_prose(page: book.Page) -> Iterator[str]:
     """A kernel page says enough, and says it where the code is."""
     lines = kernel_source.lines_of(page.path)
     rows = [(prose, [number for number in code if lines[number - 1].strip()]) for prose, code in kernel_source.rows_of(page.path)]
@@ -130,13 +134,13 @@ def check_prose(page):
         yield f"{page.source}: there is no figure"
 
 
-def has_prose_to_check(page):
+def has_prose_to_check(page: book.Page) -> bool:
     """A file with device code of a chapter whose kernel pages are finished."""
     return (page.kind == "kernel" and page.path.suffix == ".cuh" and page.chapter[:2] not in PROSE_TO_COME
-            and re.search("__global__|__device__", page.path.read_text(encoding="utf-8")))
+            and re.search("__global__|__device__", page.path.read_text(encoding="utf-8")) is not None)
 
 
-def check_figures():
+def check_figures() -> Iterator[str]:
     """Every figure is what its script draws."""
     figures = book.ROOT / "docs" / "figures"
     with tempfile.TemporaryDirectory() as folder:
@@ -155,7 +159,7 @@ def check_figures():
                 yield f"docs/figures/{committed.name} is not what its script draws: run it"
 
 
-def main():
+def main() -> None:
     if not (SITE / "index.html").exists():
         sys.exit("docs/check.py: there is no site: run docs/build first")
     pages = book.pages()

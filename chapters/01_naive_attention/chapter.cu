@@ -34,7 +34,7 @@ Problem problem_of(const Shape& shape, int step) {
   // Step 2 loads rows of S 16 bytes at a time, so each row starts at a multiple of 8 elements.
   const int align = step == 1 ? 1 : naive::kScoreAlign;
   const int stride = int(divide_up(shape.seqlen_k, align)) * align;
-  return {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, stride, shape.causal, shape.scale};
+  return {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, stride, shape.causal(), shape.scale};
 }
 
 /// Bytes of S, rounded up so that P behind it starts at a multiple of 256 bytes, as memory from cudaMalloc
@@ -61,7 +61,7 @@ std::string why_not(const Shape& shape, int step) {
   if (step == 2 && shape.seqlen_k > kLongestRow)
     return "step 2 keeps a row of scores in shared memory, so --seqlen-k is at most " +
            std::to_string(kLongestRow) + ": use --step 1, or a later chapter";
-  return "";
+  return why_not_plain(shape);
 }
 
 //| ## Bytes
@@ -73,7 +73,7 @@ int64_t workspace_bytes(const Shape& shape, int step) {
 }
 
 double memory_bytes(const Shape& shape, int step) {
-  const double pairs = visible_pairs(shape) * shape.batch * shape.heads;
+  const double pairs = visible_pairs(shape);
   // S is written once, and read once by step 2; step 1 reads it for the maximum, the sum and the quotient. P:
   // written, read.
   const double s_passes = step == 1 ? 4 : 2, p_passes = 2;

@@ -13,7 +13,7 @@
 //| 2. `textbook_softmax` gives a whole row to one thread: again each thread of a warp reads another row, and there are few threads in all.
 //| 3. Every score reads its $2d$ inputs anew: no number that is loaded is used twice.
 //|
-//| ![The sectors that one load of a warp touches: 16 in step 1, 2 in step 2](../../docs/figures/sectors.svg)
+//| ![The sectors that one load of a warp touches: 16 in step 1, 2 in step 2](../../docs/figures/sectors_ch01.svg)
 #pragma once
 #include "chapters/01_naive_attention/problem.cuh"
 #include "common/ptx/convert.h"

@@ -8,6 +8,7 @@
 #include "chapters/02_online_softmax/one_pass_attention.h"
 #include "chapters/02_online_softmax/online_softmax.h"
 #include "chapters/02_online_softmax/safe_softmax.h"
+#include "chapters/02_online_softmax/step5.h"
 
 namespace flashbook {
 namespace {
@@ -20,11 +21,15 @@ constexpr Step kSteps[] = {
     {"one pass over the keys", "O is summed and corrected online too: no row of scores is stored."},
     {"tiles, vectors, all cores",
      "A tile of keys at a time for a tile of queries, with an exp2 that vectorises."},
+    {"blocks of registers",
+     "Sums stay in registers while a product is taken, queries lie along the widest vectors, and no tile of "
+     "keys is transposed."},
 };
 constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
 
 std::string why_not(const Shape& shape, int) {
-  return shape.dtype == DType::e4m3 ? "chapter 2 takes f32, f16 and bf16: choose one with --dtype" : "";
+  if (shape.dtype == DType::e4m3) return "chapter 2 takes f32, f16 and bf16: choose one with --dtype";
+  return why_not_plain(shape);
 }
 
 template <typename T>
@@ -39,6 +44,8 @@ void run_step(const Shape& shape, const Tensors& t, int step) {
       return for_each_row(shape, q, k, v, o, t.lse, attention_row_two_passes);
     case 3:
       return for_each_row(shape, q, k, v, o, t.lse, attention_row_one_pass);
+    case 5:
+      return attention_in_registers<T>(shape, t);
   }
   switch (shape.head_dim) {
     case 64:
@@ -84,7 +91,6 @@ const Shape kDefaultShape = {.batch = 1,
                              .seqlen_q = 4096,
                              .seqlen_k = 4096,
                              .head_dim = 64,
-                             .causal = false,
                              .dtype = DType::f32,
                              .scale = default_scale(64)};
 

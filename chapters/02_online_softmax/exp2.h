@@ -26,19 +26,19 @@ namespace flashbook {
 //| The coefficients were rounded to float one after the other, each followed by a new fit of the rest; with them the
 //| polynomial errs by $3 \cdot 10^{-9}$, a twentieth of what a float can tell apart.
 
+/// Of the polynomial for 2^f, highest power first.
+constexpr float kExp2Coefficients[] = {1.5326471e-4f, 1.3390806e-3f, 9.618506e-3f, 5.55036e-2f,
+                                       2.4022648e-1f, 6.931472e-1f,  1.0f};
+constexpr int kExp2Degree = 6;
+
 /// 2^x for x <= 0. Relative error at most 9.1e-8 for every float in [-126, 0] (half a unit in the last place
 /// is 6e-8); 0 for every x < -126 and for -inf.
 inline float exp2_fast(float x) {
   constexpr float kRound = 0x1.8p23f;
   const float shifted = x + kRound;
   const float f = x - (shifted - kRound);
-  float p = 1.5326471e-4f;  // Horner: the highest coefficient first
-  p = p * f + 1.3390806e-3f;
-  p = p * f + 9.618506e-3f;
-  p = p * f + 5.55036e-2f;
-  p = p * f + 2.4022648e-1f;
-  p = p * f + 6.931472e-1f;
-  p = p * f + 1.0f;
+  float p = kExp2Coefficients[0];
+  for (int i = 1; i <= kExp2Degree; ++i) p = p * f + kExp2Coefficients[i];  // Horner
   const float two_to_n = std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) + 127) << 23);
   // Below -126 the exponent's bits have run out, and at -inf f is NaN: whatever stands there, all bits off is
   // 0. The sign bit of x + 126, spread over the word, does it without a branch.

@@ -21,8 +21,8 @@ namespace flashbook {
 
 /// Rows `rows` of `source` as floats; the tile's other rows become 0.
 template <int kRows, int kHeadDim, typename T>
-void load_tile(const T* source,  // [rows, kHeadDim]
-               int rows, float (&tile)[kRows][kHeadDim]) {
+[[gnu::always_inline]] inline void load_tile(const T* source,  // [rows, kHeadDim]
+                                             int rows, float (&tile)[kRows][kHeadDim]) {
   for (int row = 0; row < rows; ++row)
     for (int d = 0; d < kHeadDim; ++d) tile[row][d] = to_float(source[row * kHeadDim + d]);
   // Beyond the last row the tile before is still there. Its weights will be 0, but 0 times infinity is NaN.

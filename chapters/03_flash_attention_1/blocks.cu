@@ -46,8 +46,8 @@ void with_fitting_head_dim(int head_dim, Body body) {
 
 template <int kBlock>
 void attention(const Shape& shape, const Tensors& t, device::Stream stream, int) {
-  const flash1::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal,
-                                   shape.scale * std::numbers::log2e_v<float>};
+  const flash1::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads,
+                                   shape.causal(), shape.scale * std::numbers::log2e_v<float>};
   const dim3 grid(flash1::tiles_of(shape.seqlen_q, kBlock), shape.batch * shape.heads);
   with_fitting_head_dim<kBlock>(shape.head_dim, [&]<int kHeadDim>() {
     device::launch(flash1::queries_outside<Element, kHeadDim, kBlock>, grid, dim3(flash1::kThreads),

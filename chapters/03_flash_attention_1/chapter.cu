@@ -30,8 +30,9 @@ constexpr Step kSteps[] = {
 };
 constexpr DType kTypes[] = {DType::f16, DType::bf16};
 
-constexpr int kMaxGridY = 65535;  // the machine's limit on blocks in y
-constexpr int kBlock = 64;        // queries and keys of a tile in steps 1 and 2
+constexpr int64_t kMaxGridX = 2147483647;  // the machine's limit on blocks in x
+constexpr int64_t kMaxGridY = 65535;       // and in y
+constexpr int kBlock = 64;                 // queries and keys of a tile in steps 1 and 2
 
 //| ## The sizes
 //|
@@ -54,17 +55,17 @@ struct SizeOf<256> {
 };
 
 Problem problem_of(const Shape& shape) {
-  return {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal,
+  return {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal(),
           shape.scale * std::numbers::log2e_v<float>};
 }
 
 std::string why_not(const Shape& shape, int step) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
     return "chapter 3 takes f16 and bf16: choose one with --dtype";
-  if (step > 1 && int64_t(shape.batch) * shape.heads > kMaxGridY)
-    return "batch * heads is at most 65535 in step " + std::to_string(step) +
-           ", what a grid has in y: split the batch with --batch";
-  return "";
+  if (const int64_t most = step == 1 ? kMaxGridX : kMaxGridY; int64_t(shape.batch) * shape.heads > most)
+    return "batch * heads is at most " + std::to_string(most) + " in step " + std::to_string(step) +
+           ", what a grid has in " + (step == 1 ? "x" : "y") + ": split the batch with --batch";
+  return why_not_plain(shape);
 }
 
 /// Step 1 puts the unfinished O and two numbers a row away, in float32.

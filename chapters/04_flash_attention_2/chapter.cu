@@ -110,7 +110,7 @@ template <typename T, int kHeadDim>
 void run(const Shape& shape, const Tensors& t, device::Stream stream, int step) {
   constexpr float kLog2e = 1.44269504f;
   const Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads,
-                           shape.causal,   shape.scale,    shape.scale * kLog2e};
+                           shape.causal(), shape.scale,    shape.scale * kLog2e};
   const Launch<T> how = launch_of<T, kHeadDim>(step);
   const dim3 grid((shape.seqlen_q + int64_t(how.queries) - 1) / how.queries, shape.batch * shape.heads);
   device::launch(how.kernel, grid, dim3(how.threads), how.shared_bytes, stream, static_cast<const T*>(t.q),
@@ -138,7 +138,7 @@ std::string fa2::why_not_within(int64_t shared_bytes_of_block, const Shape& shap
     return "step " + std::to_string(step) + " at head_dim " + std::to_string(shape.head_dim) + " needs " +
            std::to_string(bytes / 1024) + " KB of shared memory a block, and this GPU grants " +
            std::to_string(shared_bytes_of_block / 1024) + " KB: choose another --step";
-  return "";
+  return why_not_plain(shape);
 }
 
 const Chapter kFlashAttention2 = {

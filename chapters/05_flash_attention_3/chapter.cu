@@ -12,7 +12,7 @@ constexpr Step kSteps[] = {
     {"TMA and WGMMA",
      "One warpgroup, tiles that TMA brings and WGMMA multiplies where they lie, nothing overlapped."},
     {"warp specialisation",
-     "A producer keeps a ring of tiles filled, consumers multiply, and registers move from one to the "
+     "A producer keeps a pipeline of tiles filled, consumers multiply, and registers move from one to the "
      "others."},
     {"pingpong",
      "The consumers take turns at the tensor cores, so that one's softmax lies under the others' products."},
@@ -32,11 +32,11 @@ std::string why_not(const Shape& shape, int) {
   if (query_tiles(shape, kRowsOfWarpgroup) > kMaxGridX)
     return "batch * heads * seqlen / 64 is at most 2^31 - 1, what a grid has in x: split the batch with "
            "--batch";
-  return "";
+  return why_not_dense(shape);
 }
 
 /// Step 5 under a causal mask hands out tiles by a counter.
-bool counts_tiles(const Shape& shape, int step) { return step == 5 && shape.causal; }
+bool counts_tiles(const Shape& shape, int step) { return step == 5 && shape.causal(); }
 
 int64_t workspace_bytes(const Shape& shape, int step) { return counts_tiles(shape, step) ? sizeof(int) : 0; }
 

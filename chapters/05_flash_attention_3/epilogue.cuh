@@ -17,7 +17,7 @@ template <int kFloats>
 __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows& rows,
                                             const Problem& problem,
                                             float* lse,  // [heads, seqlen_q]
-                                            int head, int query) {
+                                            Head head, int query) {
   constexpr float kLn2 = 0.6931471805599453f;
   float inverse[2];
 #pragma unroll
@@ -26,7 +26,7 @@ __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows
     inverse[r] = sum > 0 ? 1 / sum : 0;  // a row that sees no key: O = 0
     const int row = query + 8 * r;
     if (threadIdx.x % 4 == 0 && row < problem.seqlen_q)
-      lse[int64_t(head) * problem.seqlen_q + row] =
+      lse[int64_t(problem.number(head)) * problem.seqlen_q + row] =
           sum > 0 ? (rows.max[r] * problem.scale_log2 + __log2f(sum)) * kLn2 : -INFINITY;
   }
   rescale_rows(output, inverse);
@@ -58,12 +58,12 @@ __device__ __forceinline__ void transpose_in_quad(uint32_t (&word)[4]) {
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void store_from_registers(const float (&output)[kHeadDim / 2],
                                                      const Problem& problem,
-                                                     T* o,  // [heads, seqlen_q, kHeadDim]
-                                                     int head, int query) {
+                                                     T* o,  // [batch, heads, seqlen_q, kHeadDim], strided
+                                                     Head head, int query) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = query + 8 * r;
-    T* target = o + (int64_t(head) * problem.seqlen_q + row) * kHeadDim + threadIdx.x % 4 * 8;
+    T* target = o + problem.o_offset(head, row) + threadIdx.x % 4 * 8;
 #pragma unroll
     for (int column = 0; column < kHeadDim; column += 32) {
       uint32_t word[4];

@@ -23,49 +23,56 @@ inline Problem problem_of(const Shape& shape) {
   constexpr double kLog2E = 1.4426950408889634;
   return {shape.seqlen_q,
           shape.seqlen_k,
-          shape.batch * shape.heads,
+          shape.heads,
           shape.heads / shape.kv_heads,
-          shape.causal,
-          float(shape.scale * kLog2E)};
+          shape.causal(),
+          float(shape.scale * kLog2E),
+          shape.strides(TensorId::o)};
 }
 
-/// The map of a tensor [heads, rows, head_dim] whose boxes are tiles of `box_rows` rows: {column, row, panel,
-/// head}.
-inline CUtensorMap tiles_of(const Shape& shape, const void* base, int heads, int rows, int box_rows) {
-  const uint64_t row_bytes = shape.head_dim * size_of(shape.dtype);
+//| A tensor's map has five dimensions: {column, row, panel, head, batch}. Rows, heads and batch entries lie as far apart as
+//| the caller says, so `[batch, heads, seqlen, head_dim]`, `[batch, seqlen, heads, head_dim]` and a slice of one tensor with
+//| all of Q, K and V are the same to the kernels.
+
+/// The map of a tensor whose boxes are tiles of `box_rows` rows.
+inline CUtensorMap tile_map(const Shape& shape, TensorId tensor, const void* base, int rows, int heads,
+                            int box_rows) {
+  const uint64_t bytes = size_of(shape.dtype);
   const uint32_t panels = shape.head_dim / kPanel;
-  return device::tensor_map({.dtype = shape.dtype,
-                             .base = base,
-                             .size = {kPanel, uint64_t(rows), panels, uint64_t(heads)},
-                             .stride = {row_bytes, kPanelRowBytes, row_bytes * rows},
-                             .box = {kPanel, uint32_t(box_rows), panels, 1},
-                             .swizzle = Swizzle::b128});
+  const Strides strides = shape.strides(tensor);
+  return device::tensor_map(
+      {.dtype = shape.dtype,
+       .base = base,
+       .size = {kPanel, uint64_t(rows), panels, uint64_t(heads), uint64_t(shape.batch)},
+       .stride = {strides.row * bytes, kPanelRowBytes, strides.head * bytes, strides.batch * bytes},
+       .box = {kPanel, uint32_t(box_rows), panels, 1, 1},
+       .swizzle = Swizzle::b128});
 }
 
-inline CUtensorMap query_map(const Shape& shape, const void* base, int box_rows) {
-  return tiles_of(shape, base, shape.batch * shape.heads, shape.seqlen_q, box_rows);
+/// Of Q or O.
+inline CUtensorMap query_map(const Shape& shape, TensorId tensor, const void* base) {
+  return tile_map(shape, tensor, base, shape.seqlen_q, shape.heads, kRowsOfWarpgroup);
 }
 
-inline CUtensorMap key_map(const Shape& shape, const void* base, int box_rows) {
-  return tiles_of(shape, base, shape.batch * shape.kv_heads, shape.seqlen_k, box_rows);
+/// Of K or V.
+inline CUtensorMap key_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
+  return tile_map(shape, tensor, base, shape.seqlen_k, shape.kv_heads, box_rows);
 }
 
 /// The order of step 5's tiles. Under a causal mask the longest go first, in sections of heads whose keys and
 /// values fit the L2 cache, beside what else is in it.
-inline TileOrder order_of(const Shape& shape, int rows, bool causal) {
+inline TileOrder tile_order(const Shape& shape, int rows, bool longest_first) {
   constexpr int64_t kSectionBytes = int64_t(32) << 20;
   const int64_t bytes_of_kv_head =
       2 * int64_t(shape.seqlen_k) * shape.head_dim * int64_t(size_of(shape.dtype));
   const int kv_heads =
       int(std::clamp<int64_t>(kSectionBytes / bytes_of_kv_head, 1, int64_t(shape.batch) * shape.kv_heads));
-  const Problem problem = problem_of(shape);
-  return {int(query_tiles(shape, rows)), problem.query_tiles(rows), problem.heads, kv_heads * problem.group,
-          causal};
-}
-
-inline int multiprocessors() {
-  static const int count = device::info().multiprocessors;
-  return count;
+  return {int(query_tiles(shape, rows)),
+          (shape.seqlen_q + rows - 1) / rows,
+          shape.batch,
+          shape.heads,
+          kv_heads * (shape.heads / shape.kv_heads),
+          longest_first};
 }
 
 /// Step 1.
@@ -74,8 +81,8 @@ void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
   constexpr int kKeys = kHeadDim == 256 ? 64 : 128;
   device::launch(single_warpgroup<T, kHeadDim, kKeys>, dim3(query_tiles(shape, kRowsOfWarpgroup)),
                  dim3(kWarpgroup), sizeof(SingleShared<T, kHeadDim, kKeys>), stream,
-                 query_map(shape, t.q, kRowsOfWarpgroup), key_map(shape, t.k, kKeys),
-                 key_map(shape, t.v, kKeys), static_cast<T*>(t.o), t.lse, problem_of(shape));
+                 query_map(shape, TensorId::q, t.q), key_map(shape, TensorId::k, t.k, kKeys),
+                 key_map(shape, TensorId::v, t.v, kKeys), static_cast<T*>(t.o), t.lse, problem_of(shape));
 }
 
 /// The sizes of steps 2 to 4 for a head dimension.
@@ -88,28 +95,31 @@ template <typename T, typename Config>
 void run_specialised(const Shape& shape, const Tensors& t, device::Stream stream) {
   device::launch(specialised<T, Config>, dim3(query_tiles(shape, Config::kConsumers * kRowsOfWarpgroup)),
                  dim3(Config::kThreads), sizeof(SpecialisedShared<T, Config>), stream,
-                 query_map(shape, t.q, kRowsOfWarpgroup), key_map(shape, t.k, Config::kKeys),
-                 key_map(shape, t.v, Config::kKeys), static_cast<T*>(t.o), t.lse, problem_of(shape));
+                 query_map(shape, TensorId::q, t.q), key_map(shape, TensorId::k, t.k, Config::kKeys),
+                 key_map(shape, TensorId::v, t.v, Config::kKeys), static_cast<T*>(t.o), t.lse,
+                 problem_of(shape));
 }
 
-/// Sets step 5's counter to 0, before the kernel that counts. One thread.
+/// Sets step 5's counter to 0, before the kernel that counts. One thread. The counter lies in the call's
+/// workspace: two calls that may run at the same time need a workspace each.
 static __global__ void clear_counter(int* counter) { *counter = 0; }
 
 /// One version of step 5. The workspace holds the counter, if the version counts.
 template <typename T, typename Config>
 void run_persistent(const Shape& shape, const Tensors& t, device::Stream stream) {
   constexpr int kRows = Config::kConsumers * kRowsOfWarpgroup;
-  const TileOrder order = order_of(shape, kRows, Config::kCausal);
+  const TileOrder order = tile_order(shape, kRows, Config::kCausal);
   auto* counter = static_cast<int*>(t.workspace);
-  if constexpr (Config::kSchedule == Schedule::first_come)
+  if constexpr (Config::kSchedule == Schedule::dynamic_persistent)
     device::launch(clear_counter, dim3(1), dim3(1), 0, stream, counter);
-  const int blocks =
-      Config::kSchedule == Schedule::one_tile ? order.tiles : std::min(order.tiles, multiprocessors());
+  const int blocks = Config::kSchedule == Schedule::single_tile
+                         ? order.tiles
+                         : std::min(order.tiles, device::multiprocessors());
   device::launch(persistent<T, Config>, dim3(blocks), dim3(Config::kThreads),
-                 sizeof(PersistentShared<T, Config>), stream, query_map(shape, t.q, kRowsOfWarpgroup),
-                 key_map(shape, t.k, Config::kKeys), key_map(shape, t.v, Config::kKeys),
-                 query_map(shape, t.o, kRowsOfWarpgroup), static_cast<T*>(t.o), t.lse, problem_of(shape),
-                 order, counter);
+                 sizeof(PersistentShared<T, Config>), stream, query_map(shape, TensorId::q, t.q),
+                 key_map(shape, TensorId::k, t.k, Config::kKeys),
+                 key_map(shape, TensorId::v, t.v, Config::kKeys), query_map(shape, TensorId::o, t.o),
+                 static_cast<T*>(t.o), t.lse, problem_of(shape), order, counter);
 }
 
 //| ## Which version of step 5 for which shape
@@ -128,7 +138,7 @@ struct ShortD128 : Persistent<128, 2, 128, 5, true> {
 /// still has one, and what it holds nobody else can take; of tiles as long as these that costs more than
 /// starting blocks anew.
 struct LongD256 : Persistent<256, 2, 64, 5, true> {
-  static constexpr Schedule kSchedule = Schedule::one_tile;
+  static constexpr Schedule kSchedule = Schedule::single_tile;
 };
 
 /// Calls `use.operator()<Config>()` with step 5's version for a head dimension, a mask and a length.
@@ -151,7 +161,7 @@ void with_version(const Shape& shape, Use use) {
       use.template operator()<Persistent<256, 2, 64, 5, kCausal>>();
     }
   };
-  shape.causal ? with_mask.template operator()<true>() : with_mask.template operator()<false>();
+  shape.causal() ? with_mask.template operator()<true>() : with_mask.template operator()<false>();
 }
 
 }  // namespace flashbook::flash3

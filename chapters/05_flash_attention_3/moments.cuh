@@ -11,7 +11,7 @@ namespace flashbook::flash3 {
 
 /// Points in the loop over tiles of keys.
 enum class Moment {
-  keys_sent,    ///< producer: a slot was empty, and TMA has been told to bring the tile's keys there
+  keys_sent,    ///< producer: a stage was empty, and TMA has been told to bring the tile's keys there
   values_sent,  ///< the same of values
   landed,       ///< consumer: the tile that its first product reads is in
   turn,         ///< it may issue

@@ -1,4 +1,5 @@
 #pragma once
+#include "common/attention/layout.h"
 #include "common/device/kernel.h"
 
 namespace flashbook::flash3 {
@@ -8,17 +9,34 @@ namespace flashbook::flash3 {
 //| Tensors reach these kernels as tensor maps, which know sizes and strides, so a kernel asks for rows and never computes
 //| an address. What is left are the numbers that decide which query sees which key.
 
-/// The shape of one launch. `head` counts over batch and heads together: head = b * heads + h.
-struct Problem {
-  int seqlen_q;      ///< query rows of a head
-  int seqlen_k;      ///< keys of a head
-  int heads;         ///< batch * heads
-  int group;         ///< query heads that share one key head (1 unless grouped-query)
-  bool causal;       ///< aligned to the bottom right: the last query sees every key
-  float scale_log2;  ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s), and 2^x is one instruction
+/// A query head, and the entry of the batch that it belongs to.
+struct Head {
+  int head, batch;
+};
 
-  /// Which key head serves query head `head`.
-  __device__ int kv_head(int head) const { return head / group; }
+/// The shape of one launch.
+struct Problem {
+  int seqlen_q;       ///< query rows of a head
+  int seqlen_k;       ///< keys of a head
+  int heads;          ///< query heads of a batch entry
+  int group;          ///< query heads that share one key head (1 unless grouped-query)
+  bool causal;        ///< aligned to the bottom right: the last query sees every key
+  float scale_log2;   ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s), and 2^x is one instruction
+  Strides o_strides;  ///< of O, for stores that do not go by a tensor map
+
+  /// Its number over batch and heads together: which part of the log-sum-exp is its own.
+  __device__ int number(Head q) const { return q.batch * heads + q.head; }
+
+  /// The query head of that number.
+  __device__ Head head_of(int number) const { return {number % heads, number / heads}; }
+
+  /// The key head that serves a query head.
+  __device__ Head kv_head(Head q) const { return {q.head / group, q.batch}; }
+
+  /// How many elements lie between the first of O and the first of row `query` of a head.
+  __device__ int64_t o_offset(Head q, int query) const {
+    return q.batch * o_strides.batch + q.head * o_strides.head + query * o_strides.row;
+  }
 
   /// How many tiles of `rows` queries a head has.
   __host__ __device__ int query_tiles(int rows) const { return (seqlen_q + rows - 1) / rows; }
@@ -37,5 +55,6 @@ struct Problem {
 constexpr int kWarpgroup = 128;       ///< threads: four warps, that multiply together
 constexpr int kRowsOfWarpgroup = 64;  ///< query rows that a warpgroup owns: m of wgmma
 constexpr unsigned kWholeWarp = 0xffffffff;
+constexpr int kMostSharedBytes = 227 * 1024;  ///< of a block, on sm_90
 
 }  // namespace flashbook::flash3

@@ -38,16 +38,17 @@ struct SingleShared {
 /// Attention for 64 queries of one head. Grid: (tiles of queries * heads).
 template <typename T, int kHeadDim, int kKeys>
 __global__ void __launch_bounds__(kWarpgroup)
-    single_warpgroup(const __grid_constant__ CUtensorMap q_map,  // [heads, panels, seqlen_q, 64]
-                     const __grid_constant__ CUtensorMap k_map,  // [kv heads, panels, seqlen_k, 64]
-                     const __grid_constant__ CUtensorMap v_map,  // [kv heads, panels, seqlen_k, 64]
-                     T* o,                                       // [heads, seqlen_q, kHeadDim]
-                     float* lse,                                 // [heads, seqlen_q]
+    single_warpgroup(const __grid_constant__ CUtensorMap q_map,  // [batch, heads, panels, seqlen_q, 64]
+                     const __grid_constant__ CUtensorMap k_map,  // [batch, kv heads, panels, seqlen_k, 64]
+                     const __grid_constant__ CUtensorMap v_map,  // [batch, kv heads, panels, seqlen_k, 64]
+                     T* o,        // [batch, heads, seqlen_q, kHeadDim], strided
+                     float* lse,  // [batch, heads, seqlen_q]
                      Problem problem) {
   using Shared = SingleShared<T, kHeadDim, kKeys>;
+  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   Shared& shared = *dynamic_shared<Shared>();
   const int tiles_of_head = problem.query_tiles(kRowsOfWarpgroup);
-  const int head = blockIdx.x / tiles_of_head;
+  const Head head = problem.head_of(blockIdx.x / tiles_of_head), kv_head = problem.kv_head(head);
   const int first_query = blockIdx.x % tiles_of_head * kRowsOfWarpgroup;
   const int key_tiles = problem.key_tiles(first_query + kRowsOfWarpgroup - 1, kKeys);
   // wgmma deals row 16 * warp + lane / 4, and the one 8 below, to this thread.
@@ -75,8 +76,8 @@ __global__ void __launch_bounds__(kWarpgroup)
       mbarrier_arrive_expect_tx(&shared.landed, decltype(shared.k)::kBytes + decltype(shared.v)::kBytes +
                                                     (first ? decltype(shared.q)::kBytes : 0));
       if (first) load(shared.q, q_map, &shared.landed, first_query, head);
-      load(shared.k, k_map, &shared.landed, tile * kKeys, problem.kv_head(head));
-      load(shared.v, v_map, &shared.landed, tile * kKeys, problem.kv_head(head));
+      load(shared.k, k_map, &shared.landed, tile * kKeys, kv_head);
+      load(shared.v, v_map, &shared.landed, tile * kKeys, kv_head);
     }
     mbarrier_wait(&shared.landed, phase);  // K, V and Q are in
 
@@ -90,10 +91,12 @@ __global__ void __launch_bounds__(kWarpgroup)
     rescale_rows(output, correction);
 
     wgmma_pin(output);
+    wgmma_pin(p);
     wgmma_fence();  // P and O were just written by ordinary instructions
     issue_values<T, kHeadDim, kKeys>(output, p, v);
     wgmma_wait<0>();  // O is complete up to this tile
     wgmma_pin(output);
+    wgmma_pin(p);
     __syncthreads();  // all warps have read K and V: thread 0 may have them overwritten
   }
 

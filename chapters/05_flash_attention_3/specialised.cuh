@@ -2,12 +2,12 @@
 //|
 //| In step 1 everybody does everything, so everything waits. Here the work is divided.
 //|
-//| **Step 2: roles.** Warpgroup 0 is the *producer*: one thread of it keeps the ring filled. Two more warpgroups, three at
+//| **Step 2: roles.** Warpgroup 0 is the *producer*: one thread of it keeps the pipeline filled. Two more warpgroups, three at
 //| d = 64, are *consumers*: each owns 64 queries, and all read the same keys. Tiles travel while others are multiplied. And
 //| since the producer needs hardly a register, `setmaxnreg` gives its share to the consumers, who hold S, P and O.
 //|
 //| **Step 3: pingpong.** The consumers take turns at issuing products, so that one's softmax lies under the other's
-//| products (`turns.cuh`).
+//| products (`pingpong.cuh`).
 //|
 //| **Step 4: overlap within a warpgroup.** The scores of the next tile are issued *before* the values of this one. While
 //| the softmax of the new scores runs, the tensor cores still have the values to do, from the same warpgroup. The price is
@@ -15,26 +15,26 @@
 //|
 //| The three differ in two switches, and in nothing else: who may issue, and in which order.
 //|
-//| **Budget.** d = 128: Q 32 KB, four slots of 32 KB, 160 KB; registers 64 of O, 64 of S, 32 of P, of 232. d = 64: three
+//| **Budget.** d = 128: Q 32 KB, four stages of 32 KB, 160 KB; registers 64 of O, 64 of S, 32 of P, of 232. d = 64: three
 //| consumers of 160 registers, 88 KB. d = 256: O takes 128 registers and a tile of 80 keys 40 KB: 224 of the 227 KB that a
 //| block may have.
 #pragma once
 #include "chapters/05_flash_attention_3/epilogue.cuh"
 #include "chapters/05_flash_attention_3/mask.cuh"
-#include "chapters/05_flash_attention_3/ring.cuh"
+#include "chapters/05_flash_attention_3/pingpong.cuh"
+#include "chapters/05_flash_attention_3/pipeline.cuh"
 #include "chapters/05_flash_attention_3/softmax.cuh"
-#include "chapters/05_flash_attention_3/turns.cuh"
 #include "common/ptx/setmaxnreg.h"
 
 namespace flashbook::flash3 {
 
 /// One version of the kernel, as a type: versions are told apart at compile time.
-template <int kHeadDim_, int kConsumers_, int kKeys_, int kSlots_, bool kPingpong_, bool kOverlap_>
+template <int kHeadDim_, int kConsumers_, int kKeys_, int kStages_, bool kPingpong_, bool kOverlap_>
 struct Specialised : Unrecorded {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kConsumers = kConsumers_;  ///< warpgroups that multiply, 64 queries each: 2 or 3
   static constexpr int kKeys = kKeys_;            ///< of a tile
-  static constexpr int kSlots = kSlots_;          ///< of the ring
+  static constexpr int kStages = kStages_;        ///< of the pipeline
   static constexpr bool kPingpong = kPingpong_;   ///< step 3
   static constexpr bool kOverlap = kOverlap_;     ///< step 4
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
@@ -55,30 +55,33 @@ constexpr int kConsumerRegisters = kConsumers == 3 ? 160 : 232;
 template <typename T, typename Config>
 struct SpecialisedShared {
   Tile<T, kRowsOfWarpgroup, Config::kHeadDim> q[Config::kConsumers];
-  Ring<T, Config::kKeys, Config::kHeadDim, Config::kSlots> ring;
+  Pipeline<T, Config::kKeys, Config::kHeadDim, Config::kStages> pipeline;
   uint64_t q_full;  ///< the queries of all consumers have landed; one phase
 };
 
 /// Attention for 64 queries a consumer, of one head. Grid: (tiles of queries * heads).
 template <typename T, typename Config>
 __global__ void __launch_bounds__(Config::kThreads, 1)
-    specialised(const __grid_constant__ CUtensorMap q_map,  // [heads, panels, seqlen_q, 64]
-                const __grid_constant__ CUtensorMap k_map,  // [kv heads, panels, seqlen_k, 64]
-                const __grid_constant__ CUtensorMap v_map,  // [kv heads, panels, seqlen_k, 64]
-                T* o,                                       // [heads, seqlen_q, head_dim]
-                float* lse,                                 // [heads, seqlen_q]
+    specialised(const __grid_constant__ CUtensorMap q_map,  // [batch, heads, panels, seqlen_q, 64]
+                const __grid_constant__ CUtensorMap k_map,  // [batch, kv heads, panels, seqlen_k, 64]
+                const __grid_constant__ CUtensorMap v_map,  // [batch, kv heads, panels, seqlen_k, 64]
+                T* o,                                       // [batch, heads, seqlen_q, head_dim], strided
+                float* lse,                                 // [batch, heads, seqlen_q]
                 Problem problem) {
   constexpr int kHeadDim = Config::kHeadDim, kKeys = Config::kKeys, kConsumers = Config::kConsumers;
   constexpr int kRows = kConsumers * kRowsOfWarpgroup;
-  auto& shared = *dynamic_shared<SpecialisedShared<T, Config>>();
-  auto& ring = shared.ring;
+  using Shared = SpecialisedShared<T, Config>;
+  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
+  auto& shared = *dynamic_shared<Shared>();
+  auto& pipeline = shared.pipeline;
 
   const int tiles_of_head = problem.query_tiles(kRows);
-  const int head = blockIdx.x / tiles_of_head, block_query = blockIdx.x % tiles_of_head * kRows;
+  const Head head = problem.head_of(blockIdx.x / tiles_of_head);
+  const int block_query = blockIdx.x % tiles_of_head * kRows;
   const int key_tiles = problem.key_tiles(block_query + kRows - 1, kKeys);
 
   if (threadIdx.x == 0) {
-    initialise(ring, kConsumers);
+    initialise(pipeline, kConsumers);
     mbarrier_init(&shared.q_full, 1);
     name_mbarrier(&shared.q_full, "q_full");
     fence_mbarrier_init();
@@ -94,8 +97,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
       mbarrier_arrive_expect_tx(&shared.q_full, kConsumers * Tile<T, kRowsOfWarpgroup, kHeadDim>::kBytes);
       for (int i = 0; i < kConsumers; ++i)
         load(shared.q[i], q_map, &shared.q_full, block_query + i * kRowsOfWarpgroup, head);
-      Place<Config::kSlots> place;
-      stream<Config, Config::kOverlap>(ring, place, k_map, v_map, key_tiles, problem.kv_head(head));
+      PipelineState<Config::kStages> state;
+      stream<Config, Config::kOverlap>(pipeline, state, k_map, v_map, key_tiles, problem.kv_head(head));
     }
     return;
   }
@@ -106,26 +109,26 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   const int query = first_query + thread / 32 * 16 + thread % 32 / 4;  // the first of this thread's two rows
 
   const uint64_t q = rows_descriptor(shared.q[consumer]);
-  const uint64_t keys = rows_descriptor(ring.tile[0]), values = values_descriptor(ring.tile[0]);
-  constexpr uint32_t kTileBytes = sizeof(ring.tile[0]);
+  const uint64_t keys = rows_descriptor(pipeline.tile[0]), values = values_descriptor(pipeline.tile[0]);
+  constexpr uint32_t kTileBytes = sizeof(pipeline.tile[0]);
   float output[kHeadDim / 2], scores[kKeys / 2], correction[2];
   Probabilities<kKeys> p;
 #pragma unroll
   for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
   Rows rows = Rows::none();
-  Place<Config::kSlots> place;
+  PipelineState<Config::kStages> state;
 
   if constexpr (Config::kPingpong) open_turns<kConsumers>(consumer);
 
   // The first scores: there are no values to multiply yet.
   mbarrier_wait(&shared.q_full, 0);
-  wait_full(ring, place);
+  wait_full(pipeline, state);
   wgmma_fence();
-  issue_scores<T, kHeadDim, kKeys>(scores, q, wgmma_advance(keys, place.slot * kTileBytes));
+  issue_scores<T, kHeadDim, kKeys>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
   wgmma_wait<0>();
   wgmma_pin(scores);
-  release(ring, place);
-  place.advance();
+  release(pipeline, state);
+  state.advance();
   if (const int first_key = (key_tiles - 1) * kKeys; needs_mask(problem, first_query, first_key, kKeys))
     mask(scores, problem, query, first_key);
   softmax<true, false>(scores, rows, correction, problem.scale_log2);
@@ -133,27 +136,28 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
 
 #pragma unroll 1
   for (int tile = key_tiles - 2; tile >= 0; --tile) {
-    // The two tiles of this turn: the scores' keys first, or the values.
-    const Place<Config::kSlots> one = place, two = place.next();
-    const Place<Config::kSlots> k_place = Config::kOverlap ? one : two,
-                                v_place = Config::kOverlap ? two : one;
-    place = two.next();
-    const uint64_t k = wgmma_advance(keys, k_place.slot * kTileBytes);
-    const uint64_t v = wgmma_advance(values, v_place.slot * kTileBytes);
-    wait_full(ring, one);
+    // The two tiles of this iteration: the scores' keys first, or the values.
+    const PipelineState<Config::kStages> one = state, two = state.next();
+    const PipelineState<Config::kStages> k_state = Config::kOverlap ? one : two,
+                                         v_state = Config::kOverlap ? two : one;
+    state = two.next();
+    const uint64_t k = wgmma_advance(keys, k_state.stage * kTileBytes);
+    const uint64_t v = wgmma_advance(values, v_state.stage * kTileBytes);
+    wait_full(pipeline, one);
     Config::record(Moment::landed, tile);
     if constexpr (Config::kPingpong) take_turn<kConsumers>(consumer);
     Config::record(Moment::turn, tile);
     wgmma_pin(output);
+    wgmma_pin(p);
     wgmma_fence();
     if constexpr (Config::kOverlap) {
       issue_scores<T, kHeadDim, kKeys>(scores, q, k);
-      wait_full(ring, two);
+      wait_full(pipeline, two);
       wgmma_fence();
       issue_values<T, kHeadDim, kKeys>(output, p, v);
     } else {
       issue_values<T, kHeadDim, kKeys>(output, p, v);
-      wait_full(ring, two);
+      wait_full(pipeline, two);
       wgmma_fence();
       issue_scores<T, kHeadDim, kKeys>(scores, q, k);
     }
@@ -163,21 +167,23 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     if constexpr (!Config::kOverlap) {
       wgmma_wait<0>();  // both products are done
       wgmma_pin(output);
-      release(ring, v_place);
+      wgmma_pin(p);
+      release(pipeline, v_state);
     } else {
       wgmma_wait<1>();  // the scores are done; the values still run
     }
     wgmma_pin(scores);
     Config::record(Moment::scores, tile);
-    release(ring, k_place);
+    release(pipeline, k_state);
     if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
     softmax<true, false>(scores, rows, correction, problem.scale_log2);
     Config::record(Moment::softmax, tile);
     if constexpr (Config::kOverlap) {
       wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
       wgmma_pin(output);
+      wgmma_pin(p);
       Config::record(Moment::values, tile);
-      release(ring, v_place);
+      release(pipeline, v_state);
     }
     round_probabilities<T>(p, scores);
     rescale_rows(output, correction);
@@ -185,14 +191,16 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   }
 
   // The last values.
-  wait_full(ring, place);
+  wait_full(pipeline, state);
   if constexpr (Config::kPingpong) take_turn<kConsumers>(consumer);
   wgmma_pin(output);
+  wgmma_pin(p);
   wgmma_fence();
-  issue_values<T, kHeadDim, kKeys>(output, p, wgmma_advance(values, place.slot * kTileBytes));
+  issue_values<T, kHeadDim, kKeys>(output, p, wgmma_advance(values, state.stage * kTileBytes));
   if constexpr (Config::kPingpong) pass_turn<kConsumers>(consumer);
   wgmma_wait<0>();
   wgmma_pin(output);
+  wgmma_pin(p);
 
   finish_rows(output, rows, problem, lse, head, query);
   store_from_registers<T, kHeadDim>(output, problem, o, head, query);

@@ -16,13 +16,14 @@ struct AsItIs : Config {};
 template <typename Config>
 struct OtherStay : Config {
   static constexpr Schedule kSchedule =
-      Config::kSchedule == Schedule::one_tile ? Schedule::first_come : Schedule::one_tile;
+      Config::kSchedule == Schedule::single_tile ? Schedule::dynamic_persistent : Schedule::single_tile;
 };
 
 /// Under a causal mask every block takes each gridDim.x-th tile, without one whatever the counter gives.
 template <typename Config>
 struct OtherOrder : Config {
-  static constexpr Schedule kSchedule = Config::kCausal ? Schedule::in_turn : Schedule::first_come;
+  static constexpr Schedule kSchedule =
+      Config::kCausal ? Schedule::static_persistent : Schedule::dynamic_persistent;
 };
 
 /// Every tile asks whether it needs the mask, in one loop.

@@ -16,8 +16,8 @@ namespace flashbook::flash3 {
 //| bytes, so a tile is cut into *panels* of 64 columns. A panel's row is exactly 128 bytes, its pieces change places with
 //| the row's number, and eight rows of one column lie in eight different groups of banks.
 //|
-//| The tensor map has a dimension for panels (`chapter.cu`): {64 columns, rows, panels, heads}. So one instruction brings a
-//| whole tile, and rows beyond the end of a head come as zeros.
+//| The tensor map has a dimension for panels (`launch.cuh`): {64 columns, rows, panels, heads, batch}. So one instruction
+//| brings a whole tile, and rows beyond the end of a head come as zeros.
 
 constexpr int kPanel = 64;                      ///< columns of a panel
 constexpr int kPanelRowBytes = kPanel * 2;      ///< of 16-bit elements: the span of the swizzle
@@ -34,8 +34,8 @@ struct alignas(kAtomBytes) Tile {
 /// Brings rows `first_row` ... of `head` into `tile`. `full` must have been told of its bytes.
 template <typename T, int kRows, int kHeadDim>
 __device__ __forceinline__ void load(Tile<T, kRows, kHeadDim>& tile, const CUtensorMap& map, uint64_t* full,
-                                     int first_row, int head) {
-  tma_load(tile.element, map, full, {0, first_row, 0, head});
+                                     int first_row, Head head) {
+  tma_load(tile.element, map, full, {0, first_row, 0, head.head, head.batch});
 }
 
 //| ## Two descriptors

@@ -4,9 +4,8 @@
 //| runs while the tensor cores have those to do. What FP8 adds lies elsewhere: in the producer, in what a tile is, in what
 //| the softmax does with scales.
 #pragma once
-#include "chapters/06_fp8/mask.cuh"
 #include "chapters/06_fp8/producer.cuh"
-#include "chapters/06_fp8/turns.cuh"
+#include "common/hopper/pingpong.h"
 #include "common/ptx/setmaxnreg.h"
 
 namespace flashbook::fp8 {
@@ -22,12 +21,12 @@ struct Consumer {
 
   Shared<Config>& shared;
   const Problem& problem;
-  Place<Config::kKeySlots>& key;       ///< in the ring of keys; goes on from tile to tile
-  Place<Config::kTurnedSlots>& value;  ///< in that of values
-  const int number;                    ///< which consumer this is
-  const int head, kv_head;
+  PipelineState<Config::kKeyStages>& key;           ///< in the pipeline of keys; goes on from tile to tile
+  PipelineState<Config::kTransposedStages>& value;  ///< in that of values
+  const int number;                                 ///< which consumer this is
+  const int scale_head;
   const int first_query, query;  ///< the warpgroup's first row; the first of this thread's two
-  const uint64_t keys, values;   ///< descriptors: slot 0
+  const uint64_t keys, values;   ///< descriptors: stage 0
   const float factor;            ///< of all scores, without the keys' scales if those change
   std::conditional_t<Config::kQueriesInRegisters, Fragments<kHeadDim>, uint64_t> q;
   float output[kHeadDim / 2], scores[kKeys / 2];
@@ -35,22 +34,23 @@ struct Consumer {
   Rows rows;
 
   __device__ __forceinline__ Consumer(Shared<Config>& shared, const Problem& problem,
-                                      Place<Config::kKeySlots>& key, Place<Config::kTurnedSlots>& value,
-                                      int number, int head, int first_query, int query)
+                                      PipelineState<Config::kKeyStages>& key,
+                                      PipelineState<Config::kTransposedStages>& value, int number, Head head,
+                                      int first_query, int query)
       : shared(shared),
         problem(problem),
         key(key),
         value(value),
         number(number),
-        head(head),
-        kv_head(problem.kv_head(head)),
+        scale_head(problem.scale_head(head)),
         first_query(first_query),
         query(query),
         keys(shared.keys.tile[0].descriptor()),
-        values(shared.turned.tile[0].descriptor()),
-        factor(problem.scale_log2 *
-               problem.q_scale.at(problem.q_by_kv_head ? kv_head : head, first_query / kRowsOfWarpgroup) *
-               (Config::kBlockScales ? 1.0f : problem.k_scale.at(kv_head, 0))) {}
+        values(shared.transposed.tile[0].descriptor()),
+        factor(not_zero(problem.scale_log2 *
+                        problem.q_scale.at(problem.q_by_kv_head ? scale_head : problem.number(head),
+                                           min(first_query, problem.seqlen_q - 1) / kRowsOfWarpgroup) *
+                        (Config::kBlockScales ? 1.0f : problem.k_scale.at(scale_head, 0)))) {}
 
   __device__ __forceinline__ void take() {
     if constexpr (Config::kPingpong) take_turn<Config::kConsumers>(number);
@@ -64,8 +64,8 @@ struct Consumer {
     if constexpr (!Config::kBlockScales) return {factor, 0.0f, 1.0f};
     static_assert(!Config::kBlockScales || 128 % kKeys == 0, "a tile of keys has one scale");
     const int block = tile * kKeys / 128;
-    const float v_scale = problem.v_scale.at(kv_head, block);
-    return {factor * problem.k_scale.at(kv_head, block), __log2f(v_scale), 1 / v_scale};
+    const float v_scale = problem.v_scale.at(scale_head, block);
+    return {not_zero(factor * problem.k_scale.at(scale_head, block)), __log2f(v_scale), 1 / v_scale};
   }
 
   /// Waits for the queries. If they go to registers, the next ones may come at once.
@@ -84,11 +84,17 @@ struct Consumer {
   }
 
   __device__ __forceinline__ void issue_next_scores() {
-    issue_scores<kHeadDim, kKeys>(scores, q, wgmma_advance(keys, key.slot * sizeof(shared.keys.tile[0])));
+    issue_scores<kHeadDim, kKeys>(scores, q, wgmma_advance(keys, key.stage * sizeof(shared.keys.tile[0])));
   }
   __device__ __forceinline__ void issue_next_values() {
     issue_values<kHeadDim, kKeys>(output, p,
-                                  wgmma_advance(values, value.slot * sizeof(shared.turned.tile[0])));
+                                  wgmma_advance(values, value.stage * sizeof(shared.transposed.tile[0])));
+  }
+
+  /// The scores are there, and their queries may be overwritten.
+  __device__ __forceinline__ void pin_scores() {
+    wgmma_pin(scores);
+    if constexpr (Config::kQueriesInRegisters) wgmma_pin(q);
   }
 
   /// The scores at `key` have been read from shared memory.
@@ -98,7 +104,7 @@ struct Consumer {
     if (!Config::kQueriesInRegisters && tile == 0) release_queries();
   }
   __device__ __forceinline__ void values_done() {
-    release(shared.turned, value);
+    release(shared.transposed, value);
     value.advance();
   }
 
@@ -121,7 +127,7 @@ struct Consumer {
     wgmma_fence();
     issue_next_scores();
     wgmma_wait<0>();
-    wgmma_pin(scores);
+    pin_scores();
     scores_done(tile);
     if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
     begin_rows();
@@ -137,9 +143,10 @@ struct Consumer {
     wait_full(shared.keys, key);
     take();
     wgmma_pin(output);
+    wgmma_pin(p);
     wgmma_fence();
     issue_next_scores();
-    wait_full(shared.turned, value);
+    wait_full(shared.transposed, value);
     wgmma_fence();
     issue_next_values();
     pass();
@@ -147,11 +154,12 @@ struct Consumer {
     if constexpr (!Config::kOverlap) {
       wgmma_wait<0>();  // both are done
       wgmma_pin(output);
+      wgmma_pin(p);
       values_done();
     } else {
       wgmma_wait<1>();  // the scores are done; the values still run
     }
-    wgmma_pin(scores);
+    pin_scores();
     scores_done(tile);
     if constexpr (kMasked) {
       if (Config::kSplitLoops || needs_mask(problem, first_query, tile * kKeys, kKeys))
@@ -162,6 +170,7 @@ struct Consumer {
     if constexpr (Config::kOverlap) {
       wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
       wgmma_pin(output);
+      wgmma_pin(p);
       values_done();
     }
     round_probabilities(p, scores);
@@ -170,14 +179,16 @@ struct Consumer {
 
   /// The last values of a tile of queries.
   __device__ __forceinline__ void end() {
-    wait_full(shared.turned, value);
+    wait_full(shared.transposed, value);
     take();
     wgmma_pin(output);
+    wgmma_pin(p);
     wgmma_fence();
     issue_next_values();
     pass();
     wgmma_wait<0>();
     wgmma_pin(output);
+    wgmma_pin(p);
     values_done();
   }
 
@@ -192,19 +203,22 @@ struct Consumer {
     wgmma_fence();
     issue_next_scores();
     wgmma_wait<0>();
-    wgmma_pin(scores);
+    pin_scores();
     scores_done(tile);
     if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
     float correction[2], sums[kHeadDim / 2] = {};
     to_probabilities<true, false>(correction, scale);
     round_probabilities(p, scores);
     rescale_rows(output, correction);
-    wait_full(shared.turned, value);
+    wait_full(shared.transposed, value);
     wgmma_pin(sums);
+    wgmma_pin(p);
     wgmma_fence();
-    issue_values<kHeadDim, kKeys>(sums, p, wgmma_advance(values, value.slot * sizeof(shared.turned.tile[0])));
+    issue_values<kHeadDim, kKeys>(sums, p,
+                                  wgmma_advance(values, value.stage * sizeof(shared.transposed.tile[0])));
     wgmma_wait<0>();
     wgmma_pin(sums);
+    wgmma_pin(p);
     values_done();
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; ++i) output[i] += sums[i];
@@ -235,22 +249,25 @@ struct Consumer {
 
 /// Attention for the tiles of `order` that this block takes.
 template <typename Config>
-__global__ void __launch_bounds__(Config::kThreads, 1)
-    attend(const __grid_constant__ CUtensorMap q_map,       // [heads, panels, seqlen_q, panel]
-           const __grid_constant__ CUtensorMap k_map,       // [kv heads, panels, seqlen_k, panel]
-           const __grid_constant__ CUtensorMap v_map,       // [kv heads, panels, seqlen_k, panel]
-           const __grid_constant__ CUtensorMap output_map,  // [heads, panels, seqlen_q, 64], for kStoreByTma
-           __nv_bfloat16* o,                                // [heads, seqlen_q, head_dim]
-           float* lse,                                      // [heads, seqlen_q]
-           Problem problem, TileOrder order,
-           int* counter) {  // Schedule::first_come: 0 at the start
+__global__ void __launch_bounds__(Config::kThreads, 1) attend(
+    const __grid_constant__ CUtensorMap q_map,       // [batch, heads, panels, seqlen_q, panel]
+    const __grid_constant__ CUtensorMap k_map,       // [batch, kv heads, panels, seqlen_k, panel]
+    const __grid_constant__ CUtensorMap v_map,       // [batch, kv heads, panels, seqlen_k, panel]
+    const __grid_constant__ CUtensorMap output_map,  // [batch, heads, panels, seqlen_q, 64], for kStoreByTma
+    __nv_bfloat16* o,                                // [batch, heads, seqlen_q, head_dim], strided
+    float* lse,                                      // [batch, heads, seqlen_q]
+    Problem problem, TileOrder order,
+    int* counter) {  // Schedule::dynamic_persistent: 0 at the start
   constexpr int kConsumers = Config::kConsumers, kRows = kConsumers * kRowsOfWarpgroup;
+  static_assert(sizeof(Shared<Config>) <= kMostSharedBytes,
+                "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared<Config>>();
   if (threadIdx.x == 0) {
     initialise(shared.keys, 1, kConsumers * kWarpsOfWarpgroup, "keys full", "keys empty");
     initialise(shared.raw, 1, kTransposers, "raw full", "raw empty");
-    initialise(shared.turned, kTransposers, kConsumers * kWarpsOfWarpgroup, "turned full", "turned empty");
-    initialise(shared.board, kConsumers * kWarpsOfWarpgroup + kTransposers + 1);
+    initialise(shared.transposed, kTransposers, kConsumers * kWarpsOfWarpgroup, "transposed full",
+               "transposed empty");
+    initialise(shared.broadcast, kConsumers * kWarpsOfWarpgroup + kTransposers + 1);
     for (int i = 0; i < kConsumers; ++i) {
       mbarrier_init(&shared.q_full[i], 1);
       name_mbarrier(&shared.q_full[i], "q_full", i);
@@ -273,7 +290,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     if (threadIdx.x == 0) load_tiles(shared, k_map, v_map, problem, order, counter);
     if (threadIdx.x == 32) load_queries(shared, q_map, output_map);
     if (warp >= kWarpsOfWarpgroup - kTransposers)
-      turn_values(shared, problem, warp - (kWarpsOfWarpgroup - kTransposers));
+      transpose_values(shared, problem, warp - (kWarpsOfWarpgroup - kTransposers));
     return;
   }
 
@@ -282,15 +299,15 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   const int row = warp % kWarpsOfWarpgroup * kRowsOfWarp + threadIdx.x % 32 / 4;  // of the warpgroup's
   if constexpr (Config::kPingpong) open_turns<kConsumers>(number);
 
-  Place<kSheets> sheet;
-  Place<Config::kKeySlots> key;
-  Place<Config::kTurnedSlots> value;
+  PipelineState<kBroadcastStages> next;
+  PipelineState<Config::kKeyStages> key;
+  PipelineState<Config::kTransposedStages> value;
   for (uint32_t parity = 0;; parity ^= 1) {
-    const Work work = next_work<true>(shared.board, sheet);
+    const WorkTile work = next_tile<true>(shared.broadcast, next);
     if (work.query_tile < 0) return;
     const int first_query = work.query_tile * kRows + number * kRowsOfWarpgroup;
     Consumer<Config> consumer(shared, problem, key, value, number, work.head, first_query, first_query + row);
-    const float v_scale = Config::kBlockScales ? 1.0f : problem.v_scale.at(consumer.kv_head, 0);
+    const float v_scale = Config::kBlockScales ? 1.0f : problem.v_scale.at(consumer.scale_head, 0);
     consumer.take_queries(parity);
     consumer.attend(key_tiles_of<Config>(problem, work));
     finish_rows<Config::kOffset>(consumer.output, consumer.rows, problem, lse, work.head, consumer.query,

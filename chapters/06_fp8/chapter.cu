@@ -15,7 +15,7 @@ constexpr Step kSteps[] = {
      "Products of e4m3 tiles, V transposed byte by byte by the producer, keys permuted so that P needs no "
      "shuffle."},
     {"transposition overlapped",
-     "V turned by ldmatrix, byte permutations and stmatrix, chapter 5's overlap, and an offset that uses "
+     "V transposed by ldmatrix, byte permutations and stmatrix, chapter 5's overlap, and an offset that uses "
      "e4m3's "
      "range for P."},
     {"block scales", "A scale for each tile of Q, K and V, the values' as a bias of the scores."},
@@ -35,11 +35,13 @@ std::string why_not(const Shape& shape, int step) {
   if (query_tiles(shape, 2 * kRowsOfWarpgroup) > kMaxGridX)
     return "batch * heads * seqlen / 128 is at most 2^31 - 1, what a grid has in x: split the batch with "
            "--batch";
-  return "";
+  return why_not_dense(shape);
 }
 
 /// Step 5 under a causal mask hands out tiles by a counter.
-int64_t workspace_bytes(const Shape& shape, int step) { return step == 5 && shape.causal ? sizeof(int) : 0; }
+int64_t workspace_bytes(const Shape& shape, int step) {
+  return step == 5 && shape.causal() ? sizeof(int) : 0;
+}
 
 double memory_bytes(const Shape& shape, int) { return compulsory_bytes(shape); }
 
@@ -71,8 +73,8 @@ void attention(const Shape& shape, const Tensors& tensors, device::Stream stream
       case 4:
         return run<BlockScaled<kHeadDim>>(shape, tensors, stream);
       default:
-        return shape.causal ? run_tuned<kHeadDim, true>(shape, tensors, stream)
-                            : run_tuned<kHeadDim, false>(shape, tensors, stream);
+        return shape.causal() ? run_tuned<kHeadDim, true>(shape, tensors, stream)
+                              : run_tuned<kHeadDim, false>(shape, tensors, stream);
     }
   });
 }
@@ -104,25 +106,27 @@ void attention_promoted(const Shape& shape, const Tensors& tensors, device::Stre
 
 void quantise_fp8(const Shape& shape, DType from, const void* q, const void* k, const void* v,
                   const Quantised& to, bool incoherent, uint32_t seed, device::Stream stream) {
-  const auto run = [&](const void* values, void* encoded, float* scales, int heads, int rows,
+  const auto run = [&](TensorId tensor, const void* values, void* encoded, float* scales, int heads, int rows,
                        int rows_of_block, bool rotated) {
     const int heads_of_scale =
         shape.scaling == Scaling::tensor ? shape.batch * heads : heads / shape.kv_heads;
     quantise({.dtype = from,
-              .heads = shape.batch * heads,
+              .batch = shape.batch,
+              .heads = heads,
               .rows = rows,
               .head_dim = shape.head_dim,
               .rows_of_scale = shape.scaling == Scaling::block ? rows_of_block : 0,
               .heads_of_scale = heads_of_scale,
               .rotation = rotated ? std::optional<uint64_t>(seed) : std::nullopt,
+              .strides = shape.strides(tensor),
               .values = values,
               .encoded = encoded,
               .scales = scales},
              stream);
   };
-  run(q, to.q, to.q_scale, shape.heads, shape.seqlen_q, kQueriesOfScale, incoherent);
-  run(k, to.k, to.k_scale, shape.kv_heads, shape.seqlen_k, kKeysOfScale, incoherent);
-  run(v, to.v, to.v_scale, shape.kv_heads, shape.seqlen_k, kKeysOfScale, false);
+  run(TensorId::q, q, to.q, to.q_scale, shape.heads, shape.seqlen_q, kQueriesOfScale, incoherent);
+  run(TensorId::k, k, to.k, to.k_scale, shape.kv_heads, shape.seqlen_k, kKeysOfScale, incoherent);
+  run(TensorId::v, v, to.v, to.v_scale, shape.kv_heads, shape.seqlen_k, kKeysOfScale, false);
 }
 
 }  // namespace flashbook

@@ -14,8 +14,8 @@ struct Quantised {
 };
 
 /// The quantiser of steps 3 and 4: reads Q, K and V of type `from`, f16 or bf16, and writes them as e4m3 with
-/// scales as shape.scaling says. `incoherent`: Q and K times a random rotation, which leaves the scores as
-/// they are. The output of attention does not depend on `seed`.
+/// scales as shape.scaling says; both lie as shape.layout says. `incoherent`: Q and K times a random
+/// rotation, which leaves the scores as they are. The output of attention does not depend on `seed`.
 void quantise_fp8(const Shape& shape, DType from, const void* q, const void* k, const void* v,
                   const Quantised& to, bool incoherent, uint32_t seed, device::Stream stream);
 

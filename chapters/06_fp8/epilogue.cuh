@@ -20,7 +20,7 @@ template <int kOffset, int kFloats>
 __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows& rows,
                                             const Problem& problem,
                                             float* lse,  // [heads, seqlen_q]
-                                            int head, int query, float v_scale) {
+                                            Head head, int query, float v_scale) {
   constexpr float kLn2 = 0.6931471805599453f;
   float inverse[2];
 #pragma unroll
@@ -29,7 +29,7 @@ __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows
     inverse[r] = sum > 0 ? v_scale / sum : 0;  // a row that sees no key: O = 0
     const int row = query + 8 * r;
     if (threadIdx.x % 4 == 0 && row < problem.seqlen_q)
-      lse[int64_t(head) * problem.seqlen_q + row] =
+      lse[int64_t(problem.number(head)) * problem.seqlen_q + row] =
           sum > 0 ? (rows.max[r] + __log2f(sum) - kOffset) * kLn2 : -INFINITY;
   }
   rescale_rows(output, inverse);
@@ -46,15 +46,15 @@ __device__ __forceinline__ uint2 four_columns(const float (&output)[kFloats], in
 
 /// Stores a thread's part of the finished output.
 template <int kHeadDim>
-__device__ __forceinline__ void store_from_registers(const float (&output)[kHeadDim / 2],
-                                                     const Problem& problem,
-                                                     __nv_bfloat16* o,  // [heads, seqlen_q, kHeadDim]
-                                                     int head, int query) {
+__device__ __forceinline__ void store_from_registers(
+    const float (&output)[kHeadDim / 2], const Problem& problem,
+    __nv_bfloat16* o,  // [batch, heads, seqlen_q, kHeadDim], strided
+    Head head, int query) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = query + 8 * r;
     if (row >= problem.seqlen_q) continue;
-    __nv_bfloat16* target = o + (int64_t(head) * problem.seqlen_q + row) * kHeadDim + threadIdx.x % 4 * 4;
+    __nv_bfloat16* target = o + problem.o_offset(head, row) + threadIdx.x % 4 * 4;
 #pragma unroll
     for (int block = 0; block < kHeadDim / 16; ++block)
       *reinterpret_cast<uint2*>(target + 16 * block) = four_columns(output, block, r);

@@ -9,7 +9,7 @@ namespace flashbook::fp8 {
 
 /// How many tiles of keys a tile of queries is multiplied by.
 template <typename Config>
-__device__ __forceinline__ int key_tiles_of(const Problem& problem, Work work) {
+__device__ __forceinline__ int key_tiles_of(const Problem& problem, WorkTile work) {
   constexpr int kRows = Config::kConsumers * kRowsOfWarpgroup;
   return problem.key_tiles((work.query_tile + 1) * kRows - 1, Config::kKeys);
 }
@@ -18,24 +18,26 @@ __device__ __forceinline__ int key_tiles_of(const Problem& problem, Work work) {
 template <typename Config>
 __device__ void load_tiles(Shared<Config>& shared, const CUtensorMap& k_map, const CUtensorMap& v_map,
                            const Problem& problem, const TileOrder& order, int* counter) {
-  Place<Config::kKeySlots> key;
-  Place<Config::kRawSlots> value;
-  Place<kSheets> sheet;
+  PipelineState<Config::kKeyStages> key;
+  PipelineState<Config::kRawStages> value;
+  PipelineState<kBroadcastStages> next;
   int index = blockIdx.x;
   for (;;) {
-    const Work work = work_at(order, index);
-    post(shared.board, sheet, work);
+    const WorkTile work = tile_at(order, index);
+    publish(shared.broadcast, next, work);
     if (work.query_tile < 0) return;
-    if constexpr (Config::kSchedule == Schedule::one_tile) index = order.tiles;
-    if constexpr (Config::kSchedule == Schedule::in_turn) index += gridDim.x;
+    if constexpr (Config::kSchedule == Schedule::single_tile) index = order.tiles;
+    if constexpr (Config::kSchedule == Schedule::static_persistent) index += gridDim.x;
     // Asked for now, needed when this tile's keys are under way: nobody waits for the answer.
-    if constexpr (Config::kSchedule == Schedule::first_come) index = gridDim.x + atomicAdd(counter, 1);
-    const int head = problem.kv_head(work.head), tiles = key_tiles_of<Config>(problem, work);
-    fill(shared.keys, key, k_map, (tiles - 1) * Config::kKeys, head);
+    if constexpr (Config::kSchedule == Schedule::dynamic_persistent)
+      index = gridDim.x + atomicAdd(counter, 1);
+    shared.kv_head = problem.kv_head(work.head);
+    const int tiles = key_tiles_of<Config>(problem, work);
+    fill(shared.keys, key, k_map, (tiles - 1) * Config::kKeys, shared.kv_head);
 #pragma unroll 1  // the producer has few registers
     for (int tile = tiles - 1; tile >= 0; --tile) {
-      if (tile > 0) fill(shared.keys, key, k_map, (tile - 1) * Config::kKeys, head);
-      fill(shared.raw, value, v_map, tile * Config::kKeys, head);
+      if (tile > 0) fill(shared.keys, key, k_map, (tile - 1) * Config::kKeys, shared.kv_head);
+      fill(shared.raw, value, v_map, tile * Config::kKeys, shared.kv_head);
     }
   }
 }
@@ -46,10 +48,10 @@ template <typename Config>
 __device__ void load_queries(Shared<Config>& shared, const CUtensorMap& q_map,
                              const CUtensorMap& output_map) {
   constexpr int kRows = Config::kConsumers * kRowsOfWarpgroup;
-  Place<kSheets> sheet;
-  Work before{0, -1};
+  PipelineState<kBroadcastStages> next;
+  WorkTile before{{0, 0}, -1};
   for (uint32_t parity = 0;; parity ^= 1) {  // of the tiles of queries that this block has had
-    const Work work = next_work<false>(shared.board, sheet);
+    const WorkTile work = next_tile<false>(shared.broadcast, next);
     if (work.query_tile >= 0)
       for (int i = 0; i < Config::kConsumers; ++i) {
         mbarrier_wait(&shared.q_empty[i], parity ^ 1);  // the consumer has read its queries
@@ -61,8 +63,9 @@ __device__ void load_queries(Shared<Config>& shared, const CUtensorMap& q_map,
       if (before.query_tile >= 0)
         for (int i = 0; i < Config::kConsumers; ++i) {
           mbarrier_wait(&shared.output_full[i], parity ^ 1);  // all four warps have written their rows
-          tma_store(output_map, &shared.output[i],
-                    {0, before.query_tile * kRows + i * kRowsOfWarpgroup, 0, before.head});
+          tma_store(
+              output_map, &shared.output[i],
+              {0, before.query_tile * kRows + i * kRowsOfWarpgroup, 0, before.head.head, before.head.batch});
           tma_store_commit();
           tma_store_wait_read<0>();
           mbarrier_arrive(&shared.output_empty[i]);  // the consumer may write its next output
@@ -74,25 +77,25 @@ __device__ void load_queries(Shared<Config>& shared, const CUtensorMap& q_map,
 
 /// A transposer. `warp` counts them.
 template <typename Config>
-__device__ void turn_values(Shared<Config>& shared, const Problem& problem, int warp) {
-  Place<Config::kRawSlots> from;
-  Place<Config::kTurnedSlots> to;
-  Place<kSheets> sheet;
+__device__ void transpose_values(Shared<Config>& shared, const Problem& problem, int warp) {
+  PipelineState<Config::kRawStages> from;
+  PipelineState<Config::kTransposedStages> to;
+  PipelineState<kBroadcastStages> next;
   for (;;) {
-    const Work work = next_work<true>(shared.board, sheet);
+    const WorkTile work = next_tile<true>(shared.broadcast, next);
     if (work.query_tile < 0) return;
 #pragma unroll 1
     for (int tiles = key_tiles_of<Config>(problem, work); tiles > 0; --tiles) {
       wait_full(shared.raw, from);
-      mbarrier_wait(&shared.turned.empty[to.slot], to.round ^ 1);  // consumers have read what it held before
+      wait_empty(shared.transposed, to);  // consumers have read what it held before
       if constexpr (Config::kMatrices)
-        transpose_matrices(shared.turned.tile[to.slot], shared.raw.tile[from.slot], warp);
+        transpose_matrices(shared.transposed.tile[to.stage], shared.raw.tile[from.stage], warp);
       else
-        transpose_bytes(shared.turned.tile[to.slot], shared.raw.tile[from.slot], warp);
+        transpose_bytes(shared.transposed.tile[to.stage], shared.raw.tile[from.stage], warp);
       fence_proxy_async();  // this lane's writes become visible to wgmma
       __syncwarp();         // all lanes have read and written
       release(shared.raw, from);
-      if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.turned.full[to.slot]);
+      if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.transposed.full[to.stage]);
       from.advance();
       to.advance();
     }

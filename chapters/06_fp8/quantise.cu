@@ -24,11 +24,11 @@ Signs<kHeadDim> signs_of(uint64_t seed) {
 
 template <typename T, int kHeadDim, int kRows, bool kRotate>
 void launch_all(const Quantisation& tensor, device::Stream stream) {
-  const Source<T, kHeadDim, kRows> source{static_cast<const T*>(tensor.values), tensor.rows,
-                                          tiles_of(tensor, kRows)};
+  const Source<T, kHeadDim, kRows> source{static_cast<const T*>(tensor.values), tensor.strides, tensor.heads,
+                                          tensor.rows, tiles_of(tensor, kRows)};
   const auto signs = signs_of<kHeadDim>(tensor.rotation.value_or(0));
   auto* const encoded = static_cast<uint8_t*>(tensor.encoded);
-  const dim3 grid(tensor.heads * source.tiles), block(kThreads<kHeadDim, kRows>);
+  const dim3 grid(tensor.batch * tensor.heads * source.tiles), block(kThreads<kHeadDim, kRows>);
   if (tensor.rows_of_scale != 0) {
     device::launch(quantise_tiles<T, kHeadDim, kRows, kRotate>, grid, block, 0, stream, source, signs,
                    encoded, tensor.scales);
@@ -47,8 +47,8 @@ void launch_all(const Quantisation& tensor, device::Stream stream) {
 }  // namespace
 
 int64_t scales_of(const Quantisation& tensor) {
-  if (tensor.rows_of_scale == 0) return tensor.heads / tensor.heads_of_scale;
-  return int64_t(tensor.heads) * tiles_of(tensor, tensor.rows_of_scale);
+  if (tensor.rows_of_scale == 0) return int64_t(tensor.batch) * tensor.heads / tensor.heads_of_scale;
+  return int64_t(tensor.batch) * tensor.heads * tiles_of(tensor, tensor.rows_of_scale);
 }
 
 void quantise(const Quantisation& tensor, device::Stream stream) {

@@ -21,22 +21,23 @@
 //| d = 128 are 302 MB, which takes 70 microseconds at 4.3 TB/s. Per tensor, 5 bytes an element: 117 microseconds.
 #pragma once
 #include "chapters/06_fp8/hadamard.cuh"
+#include "common/attention/layout.h"
 #include "common/ptx/convert.h"
 
 namespace flashbook::quantiser {
 
 constexpr float kLargestE4m3 = 448;
-constexpr float kLeastScale =
-    0x1p-100f;  ///< its reciprocal is a float, and so is a score's factor of two scales
+constexpr float kLeastScale = 0x1p-100f;  ///< its reciprocal is a float
 constexpr int kRowsOfThread = 4;
 
 /// Threads of a block that holds a tile of kRows rows.
 template <int kHeadDim, int kRows>
 constexpr int kThreads = kRows* kHeadDim / (kColumns * kRowsOfThread);
 
-/// The scale with which `largest` becomes 448. Zeros alone have the scale 1.
+/// The scale with which `largest` becomes 448. Zeros alone have the least: a tile of V may then have any
+/// share of a row's sum and takes nothing of e4m3's range from the tiles beside it (softmax.cuh).
 __device__ __forceinline__ float scale_for(float largest) {
-  return largest == 0 ? 1.0f : fmaxf(largest / kLargestE4m3, kLeastScale);
+  return fmaxf(largest / kLargestE4m3, kLeastScale);
 }
 
 //| ## A tile in registers
@@ -53,20 +54,20 @@ struct Tile {
   float value[kRowsOfThread][kColumns];
 
   static __device__ __forceinline__ int row(int i) { return i * kRowsAtOnce + threadIdx.x / kLanes; }
-  static __device__ __forceinline__ int64_t place(int i) {
-    return int64_t(row(i)) * kHeadDim + threadIdx.x % kLanes * kColumns;
+  static __device__ __forceinline__ int64_t place(int i, int64_t row_stride) {
+    return row(i) * row_stride + threadIdx.x % kLanes * kColumns;
   }
 
   /// Loads the tile, of which `rows` rows exist.
-  __device__ __forceinline__ void load(const T* tile,  // [rows, kHeadDim]
-                                       int rows) {
+  __device__ __forceinline__ void load(const T* tile,  // [rows, kHeadDim], strided
+                                       int64_t row_stride, int rows) {
     struct alignas(16) Columns {
       T element[kColumns];
     };
     Columns columns[kRowsOfThread];
 #pragma unroll
     for (int i = 0; i < kRowsOfThread; ++i)  // all loads before the first use
-      if (row(i) < rows) columns[i] = *reinterpret_cast<const Columns*>(tile + place(i));
+      if (row(i) < rows) columns[i] = *reinterpret_cast<const Columns*>(tile + place(i, row_stride));
 #pragma unroll
     for (int i = 0; i < kRowsOfThread; ++i)
 #pragma unroll
@@ -101,8 +102,8 @@ struct Tile {
   }
 
   /// Stores the tile divided by its scale, rounded to e4m3.
-  __device__ __forceinline__ void store(uint8_t* tile,  // e4m3 [rows, kHeadDim]
-                                        int rows, float scale) const {
+  __device__ __forceinline__ void store(uint8_t* tile,  // e4m3 [rows, kHeadDim], strided
+                                        int64_t row_stride, int rows, float scale) const {
     const float inverse = 1 / scale;  // one division, not 32; what this rounds beyond 448 saturates to it
 #pragma unroll
     for (int i = 0; i < kRowsOfThread; ++i) {
@@ -110,7 +111,8 @@ struct Tile {
         return pack_e4m3(value[i][c] * inverse, value[i][c + 1] * inverse, value[i][c + 2] * inverse,
                          value[i][c + 3] * inverse);
       };
-      if (row(i) < rows) *reinterpret_cast<uint2*>(tile + place(i)) = make_uint2(pack_four(0), pack_four(4));
+      if (row(i) < rows)
+        *reinterpret_cast<uint2*>(tile + place(i, row_stride)) = make_uint2(pack_four(0), pack_four(4));
     }
   }
 };
@@ -118,27 +120,31 @@ struct Tile {
 /// The tensor as its kernels see it. A block of threads takes one tile: blockIdx.x counts them head by head.
 template <typename T, int kHeadDim, int kRows>
 struct Source {
-  const T* values;  ///< [heads, rows, kHeadDim]
+  const T* values;  ///< [batch, heads, rows, kHeadDim], strided
+  Strides strides;  ///< of the values, and of their encoding
+  int heads;        ///< of a batch entry
   int rows;         ///< of a head
   int tiles;        ///< of a head
 
-  __device__ int head() const { return blockIdx.x / tiles; }
+  __device__ int head() const { return blockIdx.x / tiles; }  ///< over batch and heads together
   __device__ int first_row() const { return blockIdx.x % tiles * kRows; }
-  __device__ int64_t first_element() const { return (int64_t(head()) * rows + first_row()) * kHeadDim; }
+  __device__ int64_t first_element() const {
+    return head() / heads * strides.batch + head() % heads * strides.head + first_row() * strides.row;
+  }
 
   /// The block's tile, rotated if wanted.
   template <bool kRotate>
   __device__ __forceinline__ Tile<T, kHeadDim, kRows> tile(const Signs<kHeadDim>& signs) const {
     Tile<T, kHeadDim, kRows> loaded;
-    loaded.load(values + first_element(), rows - first_row());
+    loaded.load(values + first_element(), strides.row, rows - first_row());
     if constexpr (kRotate) loaded.rotate_rows(signs);
     return loaded;
   }
 
   __device__ __forceinline__ void store(const Tile<T, kHeadDim, kRows>& tile,
-                                        uint8_t* encoded,  // e4m3 [heads, rows, kHeadDim]
+                                        uint8_t* encoded,  // e4m3 [batch, heads, rows, kHeadDim], strided
                                         float scale) const {
-    tile.store(encoded + first_element(), rows - first_row(), scale);
+    tile.store(encoded + first_element(), strides.row, rows - first_row(), scale);
   }
 };
 
@@ -148,7 +154,7 @@ struct Source {
 template <typename T, int kHeadDim, int kRows, bool kRotate>
 __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
     quantise_tiles(Source<T, kHeadDim, kRows> source, const __grid_constant__ Signs<kHeadDim> signs,
-                   uint8_t* encoded,  // e4m3 [heads, rows, kHeadDim]
+                   uint8_t* encoded,  // e4m3 [batch, heads, rows, kHeadDim], strided
                    float* scales) {   // [heads, tiles]
   const auto tile = source.template tile<kRotate>(signs);
   const float scale = scale_for(tile.largest());
@@ -187,7 +193,7 @@ __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
     quantise_heads(Source<T, kHeadDim, kRows> source, const __grid_constant__ Signs<kHeadDim> signs,
                    int heads_of_scale,
                    const float* largest,  // [heads / heads_of_scale]
-                   uint8_t* encoded) {    // e4m3 [heads, rows, kHeadDim]
+                   uint8_t* encoded) {    // e4m3 [batch, heads, rows, kHeadDim], strided
   source.store(source.template tile<kRotate>(signs), encoded,
                scale_for(largest[source.head() / heads_of_scale]));
 }

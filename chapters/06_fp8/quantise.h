@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "common/attention/layout.h"
 #include "common/device/device.h"
 #include "common/numeric/dtype.h"
 
@@ -12,16 +13,17 @@ namespace flashbook {
 /// One tensor, and where its encoding goes. Pointers are to the memory of the machine.
 struct Quantisation {
   DType dtype;         ///< f16 or bf16
-  int heads;           ///< batch * heads
+  int batch, heads;    ///< of the tensor
   int rows;            ///< of a head
   int head_dim;        ///< 64, 128 or 256
   int rows_of_scale;   ///< 64 or 128: a scale per tile of so many rows; 0: a scale per `heads_of_scale` heads
-  int heads_of_scale;  ///< divides `heads`; `heads` itself for one scale of the tensor. Unused for tiles
+  int heads_of_scale;  ///< divides batch * heads, which is one scale for the tensor. Unused for tiles
   std::optional<uint64_t> rotation;  ///< rows are rotated by the matrix of this seed before; tensors of one
                                      ///< seed by the same
-  const void* values;                ///< [heads, rows, head_dim], finite
-  void* encoded;                     ///< e4m3 [heads, rows, head_dim]; times its scale it is the value
-  float* scales;                     ///< [heads, tiles] or [heads / heads_of_scale]; > 0
+  Strides strides;                   ///< of `values` and of `encoded`, multiples of 8
+  const void* values;                ///< [batch, heads, rows, head_dim], finite
+  void* encoded;                     ///< e4m3 [batch, heads, rows, head_dim]; times its scale it is the value
+  float* scales;                     ///< [batch * heads, tiles] or [batch * heads / heads_of_scale]; > 0
 };
 
 /// How many scales there will be.

@@ -1,7 +1,8 @@
 //| # Softmax of what a warpgroup holds
 //|
 //| As in chapter 5: of 64 rows a thread has two, r and r + 8, and of their columns every fourth pair, so a row lies in the
-//| four lanes of a *quad*. Float i of an accumulator belongs to row i / 2 % 2 of the two. Three things are new.
+//| four lanes of a *quad* (`common/hopper/rows.h`). `Rows::max` is that of the scores times log2(e) and all scales. Three
+//| things are new.
 //|
 //| **Scales.** What the tensor cores multiply are encodings. A score is its sum times the scales of its query and its key,
 //| and since both are constant in a tile, one `factor` stands for them, for the softmax scale and for log2(e).
@@ -19,23 +20,17 @@
 //| **The scale of V as a bias.** With block scales, V's scale changes from tile to tile, and the sums of several tiles are
 //| not of one unit. Rescaling the output for each tile would undo lazy rescaling. Instead the scale s goes into P: 2^x * s is
 //| 2^(x + log2 s), so log2 s is added to the tile's scores, where it is one addition a tile. The maximum sees it too, and no
-//| P overflows; only the row sum must be rid of it, one multiplication a tile.
+//| P overflows; only the row sum must be rid of it, one multiplication a tile. A tile of zeros has the least scale there is, so
+//| that it never sets the maximum: with the scale 1 it would take seven powers of two from the P of its neighbours.
 #pragma once
 #include "chapters/06_fp8/problem.cuh"
+#include "common/hopper/rows.h"
 #include "common/ptx/math.h"
 
 namespace flashbook::fp8 {
 
-/// Which of a thread's two rows float i of an accumulator belongs to.
-__host__ __device__ constexpr int row_of(int i) { return i / 2 % 2; }
-
-/// What a thread knows of its two rows.
-struct Rows {
-  float max[2];  ///< of the scores so far, times log2(e) and all scales; or of those before it last mattered
-  float sum[2];  ///< of this thread's own probabilities: the quad's four are added once, at the end
-
-  __device__ __forceinline__ static Rows none() { return {{-INFINITY, -INFINITY}, {0.0f, 0.0f}}; }
-};
+/// The product of two small scales may be 0, and 0 times the -inf of a masked key is no number.
+__device__ __forceinline__ float not_zero(float factor) { return fmaxf(factor, 0x1p-126f); }
 
 /// What the scales of a tile of keys do to its scores.
 struct TileScale {
@@ -43,18 +38,6 @@ struct TileScale {
   float bias;     ///< log2 of the values' scale, with block scales
   float inverse;  ///< of the values' scale, with block scales
 };
-
-/// The maximum over the four lanes of a quad, in each of them.
-__device__ __forceinline__ float quad_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(kWholeWarp, x, 1));
-  return fmaxf(x, __shfl_xor_sync(kWholeWarp, x, 2));
-}
-
-/// The sum over the four lanes of a quad, in each of them.
-__device__ __forceinline__ float quad_sum(float x) {
-  x += __shfl_xor_sync(kWholeWarp, x, 1);
-  return x + __shfl_xor_sync(kWholeWarp, x, 2);
-}
 
 //| **Lazy rescaling** is chapter 5's: a row keeps its old maximum until a score exceeds it by 2^kLazyLimit. There P could
 //| grow to 2^8. Here it shares the room above 1 with the offset: offset and limit together stay below log2(448) = 8.8.
@@ -104,13 +87,6 @@ __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, fl
     rows.sum[r] = kBlockScales ? rows.sum[r] * correction[r] + (a + b) * scale.inverse : a + b;
   }
   return rescale;
-}
-
-/// output *= correction, row by row.
-template <int kFloats>
-__device__ __forceinline__ void rescale_rows(float (&output)[kFloats], const float (&correction)[2]) {
-#pragma unroll
-  for (int i = 0; i < kFloats; ++i) output[i] *= correction[row_of(i)];
 }
 
 }  // namespace flashbook::fp8

@@ -57,8 +57,8 @@ struct alignas(1024) Tile {
 /// Brings rows `first_row` ... of `head` into `tile`. `full` must have been told of its bytes.
 template <int kRows, int kColumns>
 __device__ __forceinline__ void load(Tile<kRows, kColumns>& tile, const CUtensorMap& map, uint64_t* full,
-                                     int first_row, int head) {
-  tma_load(tile.element, map, full, {0, first_row, 0, head});
+                                     int first_row, const Head& head) {
+  tma_load(tile.element, map, full, {0, first_row, 0, head.head, head.batch});
 }
 
 constexpr int kDepth = 32;  ///< of the summed dimension, what one wgmma takes

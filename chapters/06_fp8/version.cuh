@@ -5,16 +5,25 @@
 //|
 //| | warp | what it does |
 //| | --- | --- |
-//| | 0 | one thread, the *loader*, takes the next tile of queries, posts it, and has TMA bring its keys and values |
+//| | 0 | one thread, the *loader*, takes the next tile of queries, broadcasts it, and has TMA bring its keys and values |
 //| | 1 | one thread brings each consumer its queries, and has its output stored |
-//| | 2, 3 | the *transposers* turn each tile of values (`transpose.cuh`) |
+//| | 2, 3 | the *transposers* transpose each tile of values (`transpose.cuh`) |
+//|
+//| Keys come through a pipeline as in chapter 5. Values come through two: `raw`, where TMA lays them, and `transposed`, where
+//| the transposers write them:
+//|
+//| | pipeline | who fills it | `full`: arrivals of a phase | who empties it | `empty`: arrivals of a phase |
+//| | --- | --- | --- | --- | --- |
+//| | `keys` | TMA, for the loader | 1, and the bytes | the consumers | 4 a warpgroup: lane 0 of each warp, when its products are done |
+//| | `raw` | TMA, for the loader | 1, and the bytes | the transposers | 2: lane 0 of each warp, when it has read its part |
+//| | `transposed` | the transposers | 2: lane 0 of each warp, when all lanes have written | the consumers | 4 a warpgroup |
 //|
 //| The steps differ in switches, and in nothing else:
 //|
 //| | step | switch | what it does |
 //| | --- | --- | --- |
-//| | 1 | | V turned byte by byte, P between 0 and 1, both products of a tile waited for together |
-//| | 2 | `kMatrices` | V turned by `ldmatrix`, byte permutations and `stmatrix` |
+//| | 1 | | V transposed byte by byte, P between 0 and 1, both products of a tile waited for together |
+//| | 2 | `kMatrices` | V transposed by `ldmatrix`, byte permutations and `stmatrix` |
 //| | | `kOverlap` | the next tile's scores over this tile's values, chapter 5's step 4 |
 //| | | `kOffset` | P times 2^8, so that e4m3's range is used (`softmax.cuh`) |
 //| | 3, 4 | `kBlockScales` | a scale for each tile of Q, K and V |
@@ -23,12 +32,12 @@
 //|
 //| **Budget**, bytes and registers of a consumer's thread:
 //|
-//| | d | queries | keys of a tile | Q | keys, raw, turned | output | registers: O, S, P, Q |
+//| | d | queries | keys of a tile | Q | keys, raw, transposed | output | registers: O, S, P, Q |
 //| | --- | --- | --- | --- | --- | --- | --- |
-//| | 64 | 3 x 64 | 128 | 12 KB | 4, 2, 4 slots of 8 KB | 24 KB | 32, 64, 16, 8 of 152 |
-//| | 128 | 2 x 64 | 128 | 16 KB | 3, 2, 3 slots of 16 KB | 32 KB | 64, 64, 16, 16 of 232 |
-//| | 128, long | 3 x 64 | 96 | 24 KB | 3, 2, 3 slots of 12 KB | 48 KB | 64, 48, 12, 0 of 160 |
-//| | 256 | 2 x 64 | 96 | 32 KB | 3, 2, 2 slots of 24 KB | | 128, 48, 12, 0 of 232 |
+//| | 64 | 3 x 64 | 128 | 12 KB | 4, 2, 4 stages of 8 KB | 24 KB | 32, 64, 16, 8 of 152 |
+//| | 128 | 2 x 64 | 128 | 16 KB | 3, 2, 3 stages of 16 KB | 32 KB | 64, 64, 16, 16 of 232 |
+//| | 128, long | 3 x 64 | 96 | 24 KB | 3, 2, 3 stages of 12 KB | 48 KB | 64, 48, 12, 0 of 160 |
+//| | 256 | 2 x 64 | 96 | 32 KB | 3, 2, 2 stages of 24 KB | | 128, 48, 12, 0 of 232 |
 //|
 //| **Cycles** of a multiprocessor for a tile of 128 queries and 128 keys at d = 128, if each unit had nothing to wait for:
 //|
@@ -46,7 +55,8 @@
 #include <type_traits>
 
 #include "chapters/06_fp8/epilogue.cuh"
-#include "chapters/06_fp8/schedule.cuh"
+#include "chapters/06_fp8/tiles.cuh"
+#include "common/hopper/tile_scheduler.h"
 
 namespace flashbook::fp8 {
 
@@ -57,9 +67,9 @@ struct Fast {
   static constexpr int kConsumers = kConsumers_;  ///< warpgroups that multiply, 64 queries each: 2 or 3
   static constexpr int kKeys = kKeys_;            ///< of a tile
   static constexpr bool kCausal = kCausal_;
-  static constexpr int kKeySlots = kHeadDim == 64 ? 4 : 3;
-  static constexpr int kRawSlots = 2;
-  static constexpr int kTurnedSlots = kHeadDim == 64 ? 4 : kHeadDim == 128 ? 3 : 2;
+  static constexpr int kKeyStages = kHeadDim == 64 ? 4 : 3;
+  static constexpr int kRawStages = 2;
+  static constexpr int kTransposedStages = kHeadDim == 64 ? 4 : kHeadDim == 128 ? 3 : 2;
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
   // Of a thread, after setmaxnreg. As in chapter 5: 40 + 2 * 232 = 3 * 168. Three consumers can give the
   // transposers more than there: P takes 16 registers, not 32. 56 + 3 * 152 = 4 * 128.
@@ -75,7 +85,7 @@ struct Fast {
   static constexpr bool kLazy = true;
   static constexpr int kOffset = 6;
   static constexpr bool kStoreByTma = kHeadDim != 256;  // no room for the output
-  static constexpr Schedule kSchedule = kCausal ? Schedule::first_come : Schedule::in_turn;
+  static constexpr Schedule kSchedule = kCausal ? Schedule::dynamic_persistent : Schedule::static_persistent;
 };
 
 /// Stands for output tiles where there are none.
@@ -86,11 +96,12 @@ template <typename Config>
 struct Shared {
   static constexpr int kConsumers = Config::kConsumers;
   Tile<kRowsOfWarpgroup, Config::kHeadDim> q[kConsumers];
-  Ring<Tile<Config::kKeys, Config::kHeadDim>, Config::kKeySlots> keys;
-  Ring<Tile<Config::kKeys, Config::kHeadDim>, Config::kRawSlots> raw;
-  Ring<Tile<Config::kHeadDim, Config::kKeys>, Config::kTurnedSlots> turned;
+  Pipeline<Tile<Config::kKeys, Config::kHeadDim>, Config::kKeyStages> keys;
+  Pipeline<Tile<Config::kKeys, Config::kHeadDim>, Config::kRawStages> raw;
+  Pipeline<Tile<Config::kHeadDim, Config::kKeys>, Config::kTransposedStages> transposed;
   std::conditional_t<Config::kStoreByTma, OutputTile<Config::kHeadDim>, Nothing> output[kConsumers];
-  Board board;
+  TileBroadcast broadcast;
+  Head kv_head;  ///< the loader's, which has no register left for it
   uint64_t q_full[kConsumers], q_empty[kConsumers];
   uint64_t output_full[kConsumers], output_empty[kConsumers];
 };

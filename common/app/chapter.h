@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "common/attention/operation.h"
 #include "common/attention/shape.h"
 #include "common/attention/tensors.h"
 #include "common/device/device.h"
@@ -52,6 +53,7 @@ struct Chapter {
   std::span<const DType> dtypes;  ///< the types it takes; the default is that of the default shape
   Shape gpu_shape;                ///< default shape on a GPU: fills the card
   Shape cpu_shape;                ///< default shape in the simulator, or on the host: done in seconds
+  Operation operation = Operation::forward;
 
   /// Why `step` cannot run `shape` (already validated), naming the cure; empty if it can.
   std::string (*why_not)(const Shape& shape, int step);
@@ -60,8 +62,8 @@ struct Chapter {
   /// The chapter's cost model: bytes that `step` moves between its processor and device memory. 0 if the
   /// chapter runs on the host.
   double (*memory_bytes)(const Shape& shape, int step);
-  /// Launches `step` on `stream`. `shape` is valid, why_not is empty, the workspace has its size. Returns
-  /// before the work is done.
+  /// Launches `step`, which computes `operation`, on `stream`. `shape` is valid, why_not is empty, the
+  /// workspace has its size. Returns before the work is done.
   void (*attention)(const Shape& shape, const Tensors& tensors, device::Stream stream, int step);
   /// Prints what the chapter shows before its results (chapter 2: a worked example), or null.
   void (*preface)(std::ostream& out);

@@ -4,12 +4,13 @@
 #include <new>
 
 #include "common/attention/error.h"
+#include "common/device/device.h"
 
 namespace flashbook {
 
-int exit_code(const Chapter& chapter, const std::function<int()>& program) {
+int exit_code(const char* name, const std::function<int()>& program) {
   const auto fail = [&](const std::string& reason, int code) {
-    std::cerr << chapter.name << ": " << reason << "\n";
+    std::cerr << name << ": " << reason << "\n";
     return code;
   };
   try {

@@ -3,13 +3,12 @@
 #pragma once
 #include <functional>
 
-#include "common/app/chapter.h"
-
 namespace flashbook {
 
 constexpr int kRight = 0, kWrongResult = 1, kWrongUsage = 2, kHardwareMissing = 77;
 
-/// What `program` returns; or, if it throws, the exit code for that, with the reason on stderr.
-int exit_code(const Chapter& chapter, const std::function<int()>& program);
+/// What `program` returns; or, if it throws, the exit code for that, with the reason on stderr behind the
+/// program's name.
+int exit_code(const char* name, const std::function<int()>& program);
 
 }  // namespace flashbook

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "common/app/report.h"
 #include "common/attention/error.h"
 #include "common/attention/npy.h"
 
@@ -17,9 +18,9 @@ namespace {
 
 /// The options as the user wrote them. Numbers stay text until their names can be said in the error.
 struct Words {
-  std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling;
-  std::string step = "all", device = "auto", check = "auto", reps, seed = "1";
-  std::string q, k, v, output, lse, json;
+  std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling, layout = "bhsd";
+  std::string step = "all", device = "auto", check = "auto", reps, seed = "1", json;
+  std::map<TensorId, std::string> files;  // of the operation's tensors
   bool causal = false, list = false;
 };
 
@@ -103,6 +104,8 @@ CheckMode check_mode(const std::string& text) {
   throw InputError("--check is '" + text + "': give full, sample, off or auto");
 }
 
+}  // namespace
+
 void check_device(const std::string& text) {
   const bool is_gpu = device::machine() == device::Machine::gpu;
   if (text == "auto" || text == (is_gpu ? "gpu" : "sim")) return;
@@ -119,7 +122,6 @@ void check_device(const std::string& text) {
   throw InputError("--device is '" + text + "': give auto, gpu or sim");
 }
 
-/// Fails now rather than after minutes of work.
 void check_writable(const std::string& option, const std::string& file) {
   if (file.empty()) return;
   const std::filesystem::path path(file);
@@ -134,6 +136,14 @@ void check_writable(const std::string& option, const std::string& file) {
                      " cannot be written to; choose another");
 }
 
+std::string one_line(std::string text) {
+  std::ranges::replace_if(
+      text, [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  return text;
+}
+
+namespace {
+
 std::string dims_text(const std::vector<int64_t>& dims) {
   std::string text = "[";
   for (int64_t dim : dims) text += (text.size() > 1 ? ", " : "") + std::to_string(dim);
@@ -144,18 +154,36 @@ bool all_finite(const std::vector<float>& values) {
   return std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
 }
 
-NpyArray read_tensor(const std::string& option, const std::string& file) {
+/// The option for a tensor's file: its name; O as an output is --output.
+std::string option_of(const TensorSpec& tensor) {
+  if (tensor.id == TensorId::o && tensor.role == Role::output) return "--output";
+  return "--" + std::string(tensor.name);
+}
+
+/// "--q, --k and --v"
+std::string input_options(Operation operation) {
+  std::vector<std::string> options;
+  for (const TensorSpec& tensor : tensors_of(operation))
+    if (tensor.role == Role::input) options.push_back(option_of(tensor));
+  std::string text = options[0];
+  for (std::size_t i = 1; i < options.size(); ++i)
+    text += (i + 1 == options.size() ? " and " : ", ") + options[i];
+  return text;
+}
+
+NpyArray read_tensor(const TensorSpec& tensor, const std::string& file) {
   NpyArray array = read_npy(file);
-  if (array.shape.size() != 4)
-    throw InputError(option + " " + file + " has shape " + dims_text(array.shape) +
-                     ": a tensor is [batch, heads, seqlen, head_dim]; reshape it");
+  const std::string what = option_of(tensor) + " " + file;
+  const bool is_lse = tensor.id == TensorId::lse;
+  if (array.shape.size() != (is_lse ? 3 : 4))
+    throw InputError(what + " has shape " + dims_text(array.shape) + ": it must be [batch, heads, seqlen" +
+                     (is_lse ? "]" : ", head_dim]") + "; reshape it");
   for (int64_t dim : array.shape)
     if (dim < 1 || dim > std::numeric_limits<int>::max())
-      throw InputError(option + " " + file + " has shape " + dims_text(array.shape) +
+      throw InputError(what + " has shape " + dims_text(array.shape) +
                        ": every dimension must be at least 1");
-  if (!all_finite(array.values))
-    throw InputError(option + " " + file +
-                     " holds NaN or infinity, of which no attention can be computed: replace them");
+  if (!is_lse && !all_finite(array.values))  // a row that sees no key has the log-sum-exp -inf
+    throw InputError(what + " holds NaN or infinity, of which no attention can be computed: replace them");
   return array;
 }
 
@@ -167,44 +195,76 @@ int from_file(const std::string& option, const std::string& text, const std::str
   return int(value);
 }
 
-/// Fills shape and inputs from the files.
-void read_inputs(const Words& words, const Chapter& chapter, Options& options) {
-  if (words.q.empty() || words.k.empty() || words.v.empty())
-    throw InputError("--q, --k and --v go together: give all three files, or none for random inputs");
-  NpyArray q = read_tensor("--q", words.q), k = read_tensor("--k", words.k), v = read_tensor("--v", words.v);
-  if (v.shape != k.shape)
-    throw InputError("--k " + words.k + " has shape " + dims_text(k.shape) + " but --v " + words.v + " has " +
-                     dims_text(v.shape) + ": they must be the same");
-  if (k.shape[0] != q.shape[0] || k.shape[3] != q.shape[3])
-    throw InputError("--q " + words.q + " has shape " + dims_text(q.shape) + " but --k " + words.k + " has " +
-                     dims_text(k.shape) + ": batch (first) and head_dim (last) must be the same");
-
-  Shape& shape = options.shape;
-  shape.batch = from_file("--batch", words.batch, words.q, q.shape[0]);
-  shape.heads = from_file("--heads", words.heads, words.q, q.shape[1]);
-  shape.seqlen_q = from_file("--seqlen", words.seqlen, words.q, q.shape[2]);
-  shape.head_dim = from_file("--head-dim", words.head_dim, words.q, q.shape[3]);
-  shape.kv_heads = from_file("--kv-heads", words.kv_heads, words.k, k.shape[1]);
-  shape.seqlen_k = from_file("--seqlen-k", words.seqlen_k, words.k, k.shape[2]);
-
-  if (!words.dtype.empty()) {
-    shape.dtype = dtype_of(words.dtype, chapter);
-  } else if (q.dtype != k.dtype || q.dtype != v.dtype) {
+/// The type to compute in, by the option or by the files of Q, K and V.
+DType dtype_of_files(const Words& words, const Chapter& chapter, const std::map<TensorId, NpyArray>& arrays) {
+  if (!words.dtype.empty()) return dtype_of(words.dtype, chapter);
+  const DType type = arrays.at(TensorId::q).dtype;
+  if (type != arrays.at(TensorId::k).dtype || type != arrays.at(TensorId::v).dtype)
     throw InputError("the files hold different types: name the one to compute in with --dtype");
-  } else if (std::find(chapter.dtypes.begin(), chapter.dtypes.end(), q.dtype) == chapter.dtypes.end()) {
-    throw InputError("the files hold " + std::string(name_of(q.dtype)) + ", which chapter " +
+  if (std::find(chapter.dtypes.begin(), chapter.dtypes.end(), type) == chapter.dtypes.end())
+    throw InputError("the files hold " + std::string(name_of(type)) + ", which chapter " +
                      std::to_string(chapter.number) + " does not compute in: round them with --dtype (" +
                      names_of(chapter.dtypes) + ")");
-  } else {
-    shape.dtype = q.dtype;
+  return type;
+}
+
+/// Whether inputs come from files: all of them or none.
+bool has_files(const Words& words, Operation operation) {
+  int given = 0, inputs = 0;
+  for (const TensorSpec& tensor : tensors_of(operation)) {
+    if (tensor.role != Role::input) continue;
+    ++inputs;
+    given += !words.files.at(tensor.id).empty();
   }
-  Inputs inputs{std::move(q.values), std::move(k.values), std::move(v.values)};
+  if (given > 0 && given < inputs)
+    throw InputError(input_options(operation) +
+                     " go together: give all of these files, or none for random inputs");
+  return given > 0;
+}
+
+/// Fills shape and inputs from the files: Q and K say what the shape is.
+void read_inputs(const Words& words, const Chapter& chapter, Options& options) {
+  std::map<TensorId, NpyArray> arrays;
+  for (const TensorSpec& tensor : tensors_of(chapter.operation)) {
+    if (tensor.role == Role::input) arrays.emplace(tensor.id, read_tensor(tensor, words.files.at(tensor.id)));
+  }
+  const std::string &q_file = words.files.at(TensorId::q), &k_file = words.files.at(TensorId::k);
+  const std::vector<int64_t>&q = arrays.at(TensorId::q).shape, &k = arrays.at(TensorId::k).shape;
+  Shape& shape = options.shape;
+  shape.batch = from_file("--batch", words.batch, q_file, q[0]);
+  shape.heads = from_file("--heads", words.heads, q_file, q[1]);
+  shape.seqlen_q = from_file("--seqlen", words.seqlen, q_file, q[2]);
+  shape.head_dim = from_file("--head-dim", words.head_dim, q_file, q[3]);
+  shape.kv_heads = from_file("--kv-heads", words.kv_heads, k_file, k[1]);
+  shape.seqlen_k = from_file("--seqlen-k", words.seqlen_k, k_file, k[2]);
+  shape.dtype = dtype_of_files(words, chapter, arrays);
+
+  Inputs inputs;
+  for (const TensorSpec& tensor : tensors_of(chapter.operation)) {
+    if (tensor.role != Role::input) continue;
+    NpyArray& array = arrays.at(tensor.id);
+    if (const std::vector<int64_t> dims = dims_of(shape, tensor.id); array.shape != dims)
+      throw InputError(option_of(tensor) + " " + words.files.at(tensor.id) + " has shape " +
+                       dims_text(array.shape) + ": beside " + q_file + " and " + k_file + " it must be " +
+                       dims_text(dims));
+    inputs[tensor.id] = std::move(array.values);
+  }
   round_inputs(shape, inputs);
-  for (auto* values : {&inputs.q, &inputs.k, &inputs.v})
-    if (!all_finite(*values))
+  for (TensorId id : {TensorId::q, TensorId::k, TensorId::v})
+    if (!all_finite(inputs[id]))
       throw InputError("the files hold values beyond the range of " + std::string(name_of(shape.dtype)) +
                        ": choose another --dtype");
   options.inputs = std::move(inputs);
+}
+
+/// Set when the shape is complete.
+Layout layout_of(const std::string& text, const Shape& shape) {
+  if (text == "bhsd") return {};
+  if (text == "bshd") return layout_bshd(shape);
+  if (text != "qkv") throw InputError("--layout is '" + text + "': give bhsd, bshd or qkv");
+  if (shape.seqlen_q != shape.seqlen_k)
+    throw InputError("--layout qkv has as many keys as queries: leave --seqlen-k out");
+  return layout_packed_qkv(shape);
 }
 
 /// Fills the shape from the options, and from the chapter's default for this machine.
@@ -219,6 +279,31 @@ void fill_shape(const Words& words, const Chapter& chapter, Options& options) {
   if (!words.head_dim.empty()) shape.head_dim = count("--head-dim", words.head_dim);
   if (!words.dtype.empty()) shape.dtype = dtype_of(words.dtype, chapter);
   shape.scaling = scaling_of(words.scaling, chapter);
+}
+
+/// The options for the files of the operation's tensors.
+void add_files(CLI::App& app, const Chapter& chapter, Words& words) {
+  for (const TensorSpec& tensor : tensors_of(chapter.operation)) {
+    const std::string dims =
+        tensor.id == TensorId::lse ? "[batch, heads, seqlen]" : "[batch, heads, seqlen, head_dim]";
+    const std::string help =
+        tensor.role == Role::input
+            ? std::string(title_of(tensor.id)) + " from a .npy file, float32 or float16, " + dims
+            : "Write " + std::string(title_of(tensor.id)) + " of the last step to this .npy file, as float32";
+    app.add_option(option_of(tensor), words.files[tensor.id], help)->type_name("FILE");
+  }
+}
+
+/// The files to write, which can be.
+void take_outputs(const Words& words, const Chapter& chapter, Options& options) {
+  for (const TensorSpec& tensor : tensors_of(chapter.operation)) {
+    const std::string& file = words.files.at(tensor.id);
+    if (tensor.role == Role::input || file.empty()) continue;
+    check_writable(option_of(tensor), file);
+    options.outputs[tensor.id] = file;
+  }
+  check_writable("--json", words.json);
+  options.json = words.json;
 }
 
 }  // namespace
@@ -245,14 +330,11 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
   app.add_option("--device", words.device,
                  "auto (default), gpu or sim: refuse to run if this build is for the other")
       ->type_name("NAME");
-  app.add_option("--q", words.q, "Q from a .npy file, float32 or float16, [batch, heads, seqlen, head_dim]")
-      ->type_name("FILE");
-  app.add_option("--k", words.k, "K, likewise")->type_name("FILE");
-  app.add_option("--v", words.v, "V, likewise")->type_name("FILE");
-  app.add_option("--output", words.output, "Write O of the last step to this .npy file, as float32")
-      ->type_name("FILE");
-  app.add_option("--lse", words.lse, "Write its log-sum-exp to this .npy file, as float32")
-      ->type_name("FILE");
+  add_files(app, chapter, words);
+  app.add_option("--layout", words.layout,
+                 "Where the program's tensors lie: bhsd, [batch, heads, seqlen, head_dim] (default); bshd, "
+                 "[batch, seqlen, heads, head_dim]; or qkv, slices of one tensor")
+      ->type_name("NAME");
   app.add_option("--check", words.check, "Rows held against the oracle: full, sample, off or auto (default)")
       ->type_name("HOW");
   app.add_option("--reps", words.reps, "Timed runs of a step (default: as many of 30 as fit two seconds)")
@@ -265,10 +347,7 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
   } catch (const CLI::CallForHelp&) {
     return {std::nullopt, app.help()};
   } catch (const CLI::ParseError& error) {
-    std::string reason = error.what();
-    for (char& c : reason)
-      if (c == '\n' || c == '\r') c = ' ';  // one line, whatever was typed
-    throw InputError(reason + " (--help lists the options)");
+    throw InputError(one_line(error.what()) + " (--help lists the options)");
   }
   // An empty value would pass for an option that was not given.
   for (const CLI::Option* option : app.get_options())
@@ -286,20 +365,16 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
   const int64_t seed = whole_number("--seed", words.seed);
   if (seed < 0) throw InputError("--seed is " + words.seed + ": give a number from 0 on");
   options.seed = uint64_t(seed);
-  for (auto [option, file, target] :
-       {std::tuple("--output", &words.output, &options.output), std::tuple("--lse", &words.lse, &options.lse),
-        std::tuple("--json", &words.json, &options.json)}) {
-    check_writable(option, *file);
-    *target = *file;
-  }
+  take_outputs(words, chapter, options);
 
   fill_shape(words, chapter, options);
-  if (!words.q.empty() || !words.k.empty() || !words.v.empty()) read_inputs(words, chapter, options);
+  if (has_files(words, chapter.operation)) read_inputs(words, chapter, options);
   Shape& shape = options.shape;
-  shape.causal = words.causal;
+  shape.visibility = Visibility::causal_if(words.causal);
   shape.scale = default_scale(shape.head_dim);
   if (!words.scale.empty()) shape.scale = real_number("--scale", words.scale);
   validate(shape);
+  shape.layout = layout_of(words.layout, shape);
   return {std::move(options), ""};
 }
 

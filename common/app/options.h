@@ -2,6 +2,7 @@
 /// The command line of a chapter's program.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,12 +23,13 @@ enum class CheckMode {
 /// the files.
 struct Options {
   Shape shape;
-  std::optional<Inputs> inputs;  ///< from --q, --k, --v; otherwise the runner makes normal inputs from `seed`
+  std::optional<Inputs> inputs;  ///< from files; otherwise they are made from `seed`
   std::vector<int> steps;        ///< which steps, ascending
   bool every_step = true;        ///< --step all: a step that cannot run the shape is passed over, visibly
   CheckMode check = CheckMode::automatic;
-  std::optional<int> reps;        ///< timed runs of a step; without it, as many of 30 as fit two seconds
-  std::string output, lse, json;  ///< files to write, or empty
+  std::optional<int> reps;  ///< timed runs of a step; without it, as many of 30 as fit two seconds
+  std::map<TensorId, std::string> outputs;  ///< files to write, by tensor
+  std::string json;                         ///< file to write, or empty
   uint64_t seed = 1;
   bool list = false;
 };
@@ -42,5 +44,16 @@ struct CommandLine {
 /// device::HardwareMissing if
 /// --device asks for a machine that this build is not.
 CommandLine parse_command_line(int argc, const char* const* argv, const Chapter& chapter);
+
+/// Refuses a --device that this build is not: HardwareMissing for "gpu", InputError for "sim" and what is no
+/// machine.
+void check_device(const std::string& text);
+
+/// Throws InputError if `file` cannot be written, now rather than after minutes of work. Empty: none is
+/// wanted.
+void check_writable(const std::string& option, const std::string& file);
+
+/// `text` without line breaks, whatever was typed.
+std::string one_line(std::string text);
 
 }  // namespace flashbook

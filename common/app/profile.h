@@ -1,11 +1,12 @@
 /// \file
-/// What `flashbook profile` prints of a traced program.
+/// What `flashbook profile` runs, and what it prints.
 #pragma once
 #include <filesystem>
 #include <iosfwd>
 #include <string>
 #include <vector>
 
+#include "common/app/chapter.h"
 #include "common/simulator/trace/trace.h"
 
 namespace flashbook {
@@ -32,5 +33,9 @@ void print_profile(std::ostream& out, const Profile& profile);
 
 /// The same as JSON, whole or not at all. Throws InputError if the file cannot be written.
 void write_profile(const std::filesystem::path& file, const Profile& profile);
+
+/// The whole of a chapter's traced program: every step that can run the shape runs once, is checked, and is
+/// told in tables. It takes the options of run_chapter_program (program.h) and returns its exit codes.
+int profile_chapter(int argc, char** argv, const Chapter& chapter);
 
 }  // namespace flashbook

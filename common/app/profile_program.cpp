@@ -1,13 +1,12 @@
-/// \file
-/// The whole of a chapter's traced program: run_chapter_program for those that link it in the place of
-/// program.cpp's. It takes the same options. Every step runs once, is checked, and is told in tables.
 #include <iostream>
+#include <optional>
 
+#include "common/app/call.h"
 #include "common/app/exit_code.h"
+#include "common/app/options.h"
 #include "common/app/profile.h"
-#include "common/app/program.h"
 #include "common/app/progress.h"
-#include "common/app/runner.h"
+#include "common/attention/check.h"
 #include "common/attention/cost.h"
 #include "common/attention/error.h"
 #include "common/attention/inputs.h"
@@ -36,22 +35,23 @@ int profile(const Options& options, const Chapter& chapter) {
     throw InputError("chapter " + std::to_string(chapter.number) +
                      " runs on the CPU: there is no kernel to trace");
   const Inputs inputs =
-      options.inputs ? *options.inputs : make_inputs(shape, InputKind::normal, options.seed);
+      options.inputs ? *options.inputs : make_inputs(shape, InputKind::drifting, options.seed);
   Profile result{chapter.number, chapter.name, chapter.title, describe(shape), {}};
   bool right = true;
+  const UploadedInputs uploaded(chapter.operation, shape, inputs, chapter.runs_on);
+  std::optional<Reference> reference;
+  if (options.check != CheckMode::off) reference = make_reference(shape, inputs, all_rows(shape));
   for (const int step : runnable_steps(options, chapter)) {
     const char* name = chapter.steps[std::size_t(step - 1)].name;
-    Outputs outputs;
+    const Call call(chapter, shape, uploaded, step);
     {
       ProgressLine progress("tracing step " + std::to_string(step));
-      outputs = run_once(chapter, shape, inputs, step);
+      call.run();
     }
     result.steps.push_back({step, name, sim::take_trace(), chapter.memory_bytes(shape, step),
                             compulsory_bytes(shape),
                             chapter.requested_bytes != nullptr ? chapter.requested_bytes(shape, step) : 0.0});
-    if (options.check == CheckMode::off) continue;
-    const Reference reference = make_reference(shape, inputs, all_rows(shape));
-    if (check(shape, reference, outputs).ok()) continue;
+    if (!reference || check(shape, *reference, call.download()).ok()) continue;
     std::cerr << chapter.name << ": step " << step
               << " computes something wrong: run it untraced, its program says where\n";
     right = false;
@@ -63,8 +63,8 @@ int profile(const Options& options, const Chapter& chapter) {
 
 }  // namespace
 
-int run_chapter_program(int argc, char** argv, const Chapter& chapter, const Chapter*) {
-  return exit_code(chapter, [&] {
+int profile_chapter(int argc, char** argv, const Chapter& chapter) {
+  return exit_code(chapter.name, [&] {
     const CommandLine command = parse_command_line(argc, argv, chapter);
     if (command.options) return profile(*command.options, chapter);
     std::cout << command.text;

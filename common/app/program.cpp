@@ -16,10 +16,8 @@ void list_steps(const Chapter& chapter) {
 }
 
 void write_outputs(const Options& options, const Outputs& outputs) {
-  const Shape& shape = options.shape;
-  const int64_t dims[] = {shape.batch, shape.heads, shape.seqlen_q, shape.head_dim};
-  if (!options.output.empty()) write_npy(options.output, dims, outputs.o);
-  if (!options.lse.empty()) write_npy(options.lse, std::span(dims).first(3), outputs.lse);
+  for (const auto& [tensor, file] : options.outputs)
+    write_npy(file, dims_of(options.shape, tensor), outputs[tensor]);
 }
 
 int run_program(int argc, char** argv, const Chapter& chapter, const Chapter* before) {
@@ -44,7 +42,7 @@ int run_program(int argc, char** argv, const Chapter& chapter, const Chapter* be
 }  // namespace
 
 int run_chapter_program(int argc, char** argv, const Chapter& chapter, const Chapter* before) {
-  return exit_code(chapter, [&] { return run_program(argc, argv, chapter, before); });
+  return exit_code(chapter.name, [&] { return run_program(argc, argv, chapter, before); });
 }
 
 }  // namespace flashbook

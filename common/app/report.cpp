@@ -1,5 +1,6 @@
 #include "common/app/report.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -41,20 +42,32 @@ std::string time_text(const StepReport& step) {
   return step.seconds > 0 ? format_seconds(step.seconds) : "-";
 }
 
-std::string error_text(const StepReport& step) {
-  return step.checked ? format_error(step.oracle.o.max_error) : "-";
+/// Of the operation's first output, O or dQ, which stands for them all where there is room for one.
+std::string verdict_number(const StepReport& step, double Verdict::*number) {
+  return step.oracle.empty() ? "-" : format_error(step.oracle.front().verdict.*number);
 }
+
+std::string error_text(const StepReport& step) { return verdict_number(step, &Verdict::max_error); }
 
 std::string verdict_text(const StepReport& step) {
-  return !step.ok() ? "WRONG" : step.checked ? "right" : "unchecked";
+  return !step.ok() ? "WRONG" : step.oracle.empty() ? "unchecked" : "right";
 }
 
-void print_failure(std::ostream& out, int step, const char* tensor, const char* against,
-                   const Verdict& verdict) {
-  if (verdict.ok) return;
-  out << "WRONG: step " << step << ", " << tensor << " against " << against << ": error "
-      << format_error(verdict.max_error) << ", bound " << format_error(verdict.bound) << "; worst at "
-      << verdict.worst << "\n";
+bool all_ok(const std::vector<TensorVerdict>& verdicts) {
+  return std::ranges::all_of(verdicts, [](const TensorVerdict& tensor) { return tensor.verdict.ok; });
+}
+
+std::string describe_wrong(const TensorVerdict& tensor, const std::string& against) {
+  const Verdict& verdict = tensor.verdict;
+  return std::string(title_of(tensor.tensor)) + " against " + against + ": error " +
+         format_error(verdict.max_error) + ", bound " + format_error(verdict.bound) + "; worst at " +
+         verdict.worst;
+}
+
+void print_failures(std::ostream& out, int step, const std::vector<TensorVerdict>& verdicts,
+                    const std::string& against) {
+  for (const TensorVerdict& tensor : verdicts)
+    if (!tensor.verdict.ok) out << "WRONG: step " << step << ", " << describe_wrong(tensor, against) << "\n";
 }
 
 json to_json(const Verdict& verdict) {
@@ -66,7 +79,12 @@ json to_json(const Verdict& verdict) {
           {"worst", verdict.worst}};
 }
 
-json to_json(const CheckResult& result) { return {{"o", to_json(result.o)}, {"lse", to_json(result.lse)}}; }
+json to_json(const std::vector<TensorVerdict>& verdicts) {
+  json tensors;
+  for (const TensorVerdict& tensor : verdicts)
+    tensors[std::string(name_of(tensor.tensor))] = to_json(tensor.verdict);
+  return tensors;
+}
 
 Verdict verdict_from(const json& from) {
   const auto number = [&](const char* key) {
@@ -76,11 +94,53 @@ Verdict verdict_from(const json& from) {
           from.at("worst").get<std::string>()};
 }
 
-CheckResult check_from(const json& from) {
-  return {verdict_from(from.at("o")), verdict_from(from.at("lse"))};
+/// In the order of the operations' lists, O and dQ first.
+std::vector<TensorVerdict> verdicts_from(const json& from) {
+  std::vector<TensorVerdict> verdicts;
+  for (Operation operation : {Operation::forward, Operation::backward})
+    for (const TensorSpec& tensor : tensors_of(operation))
+      if (const auto found = from.find(tensor.name); tensor.role == Role::output && found != from.end())
+        verdicts.push_back({tensor.id, verdict_from(*found)});
+  return verdicts;
 }
 
 }  // namespace
+
+const char* title_of(TensorId tensor) {
+  switch (tensor) {
+    case TensorId::q:
+      return "Q";
+    case TensorId::k:
+      return "K";
+    case TensorId::v:
+      return "V";
+    case TensorId::o:
+      return "O";
+    case TensorId::lse:
+      return "log-sum-exp";
+    case TensorId::d_o:
+      return "dO";
+    case TensorId::dq:
+      return "dQ";
+    case TensorId::dk:
+      return "dK";
+    case TensorId::dv:
+      return "dV";
+  }
+  return "?";
+}
+
+std::vector<TensorVerdict> by_tensor(const CheckResult& result) {
+  return {{TensorId::o, result.o}, {TensorId::lse, result.lse}};
+}
+
+std::string describe_failure(const std::vector<TensorVerdict>& verdicts, const std::string& against) {
+  for (const TensorVerdict& tensor : verdicts)
+    if (!tensor.verdict.ok) return describe_wrong(tensor, against);
+  return "";
+}
+
+bool StepReport::ok() const { return all_ok(oracle) && all_ok(before); }
 
 bool Report::ok() const {
   for (const StepReport& step : steps)
@@ -120,21 +180,15 @@ void print_report(std::ostream& out, const Report& report) {
     table.add({std::to_string(step.step), step.name, time_text(step), teraflops(report, step),
                format_amount(step.flops, "FLOP"), memory_text(step),
                step.workspace_bytes > 0 ? format_amount(step.workspace_bytes, "B") : "-", error_text(step),
-               step.checked ? format_error(step.oracle.o.bound) : "-",
-               step.checked ? format_error(step.oracle.o.relative_rms) : "-", verdict_text(step)});
+               verdict_number(step, &Verdict::bound), verdict_number(step, &Verdict::relative_rms),
+               verdict_text(step)});
   }
   table.print(out);
 
   for (const StepReport& step : report.steps) {
     if (!step.why_not.empty()) out << "step " << step.step << " cannot run: " << step.why_not << "\n";
-    if (step.checked) {
-      print_failure(out, step.step, "O", "the oracle", step.oracle.o);
-      print_failure(out, step.step, "log-sum-exp", "the oracle", step.oracle.lse);
-    }
-    if (step.compared) {
-      print_failure(out, step.step, "O", "the chapter before", step.before.o);
-      print_failure(out, step.step, "log-sum-exp", "the chapter before", step.before.lse);
-    }
+    print_failures(out, step.step, step.oracle, "the oracle");
+    print_failures(out, step.step, step.before, "the chapter before");
   }
 }
 
@@ -173,8 +227,8 @@ void write_json(const std::filesystem::path& file, const Report& report) {
                     {"workspace_bytes", step.workspace_bytes},
                     {"seconds", step.seconds},
                     {"reps", step.reps}});
-      if (step.checked) entry["oracle"] = to_json(step.oracle);
-      if (step.compared) entry["before"] = to_json(step.before);
+      if (!step.oracle.empty()) entry["oracle"] = to_json(step.oracle);
+      if (!step.before.empty()) entry["before"] = to_json(step.before);
     }
     steps.push_back(std::move(entry));
   }
@@ -214,10 +268,8 @@ Report read_json(const std::filesystem::path& file) {
       step.workspace_bytes = from.value("workspace_bytes", 0.0);
       step.seconds = from.value("seconds", 0.0);
       step.reps = from.value("reps", 0);
-      step.checked = from.contains("oracle");
-      if (step.checked) step.oracle = check_from(from.at("oracle"));
-      step.compared = from.contains("before");
-      if (step.compared) step.before = check_from(from.at("before"));
+      if (from.contains("oracle")) step.oracle = verdicts_from(from.at("oracle"));
+      if (from.contains("before")) step.before = verdicts_from(from.at("before"));
       report.steps.push_back(std::move(step));
     }
     return report;

@@ -7,27 +7,42 @@
 #include <vector>
 
 #include "common/attention/check.h"
+#include "common/attention/operation.h"
 #include "common/attention/shape.h"
 
 namespace flashbook {
+
+/// The tensor as text names it: "O", "log-sum-exp", "dQ".
+const char* title_of(TensorId tensor);
+
+/// The verdict on one of an operation's outputs.
+struct TensorVerdict {
+  TensorId tensor;
+  Verdict verdict;
+};
+
+/// The verdicts of a check, by tensor.
+std::vector<TensorVerdict> by_tensor(const CheckResult& result);
+
+/// "O against the oracle: error 3.1e-02, bound 1.2e-03; worst at batch 0, ...": what is wrong with the first
+/// tensor that is. Empty if none is.
+std::string describe_failure(const std::vector<TensorVerdict>& verdicts, const std::string& against);
 
 /// How one step did.
 struct StepReport {
   int step = 0;
   std::string name = {};
-  std::string why_not = {};    ///< why it could not run this shape; then nothing below is set
-  double flops = 0;            ///< by the cost model
-  double memory_bytes = 0;     ///< by the chapter's cost model; 0 on the host
-  double requested_bytes = 0;  ///< asked for by the multiprocessors, likewise; 0 without a model
-  double workspace_bytes = 0;  ///< device memory beyond inputs and outputs
-  bool checked = false;        ///< held against the oracle
-  CheckResult oracle = {};     ///< against the oracle
-  bool compared = false;       ///< held against the chapter before
-  CheckResult before = {};     ///< against the chapter before
-  double seconds = 0;          ///< median time of one run; 0 if not timed, as wrong results are not
-  int reps = 0;                ///< how many runs that is the median of
+  std::string why_not = {};                ///< why it could not run this shape; then nothing below is set
+  double flops = 0;                        ///< by the cost model
+  double memory_bytes = 0;                 ///< by the chapter's cost model; 0 on the host
+  double requested_bytes = 0;              ///< asked for by the multiprocessors, likewise; 0 without a model
+  double workspace_bytes = 0;              ///< device memory beyond inputs and outputs
+  std::vector<TensorVerdict> oracle = {};  ///< against the oracle; empty if not held against it
+  std::vector<TensorVerdict> before = {};  ///< against the chapter before, likewise
+  double seconds = 0;  ///< median time of one run; 0 if not timed, as wrong results are not
+  int reps = 0;        ///< how many runs that is the median of
 
-  bool ok() const { return (!checked || oracle.ok()) && (!compared || before.ok()); }
+  bool ok() const;
 };
 
 /// What one program reports.

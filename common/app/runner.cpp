@@ -2,19 +2,19 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <optional>
 #include <thread>
 
+#include "common/app/call.h"
 #include "common/app/progress.h"
 #include "common/attention/cost.h"
 #include "common/attention/error.h"
 #include "common/attention/inputs.h"
+#include "common/device/host_memory.h"
 
 namespace flashbook {
 namespace {
 
-using device::Buffer;
 using device::Place;
 
 // How much work a check may cost, in FLOPs of the problem. Each is a few seconds on a laptop.
@@ -27,86 +27,18 @@ constexpr double kBeforeOnGpu = 1e15;     // and on a GPU
 constexpr int kDefaultReps = 30;
 constexpr double kTimingSeconds = 2;  // for all runs of a step, unless --reps says how many
 
-/// The memory of one call, on the machine that runs it.
-class Call {
- public:
-  Call(const Chapter& chapter, const Shape& shape, const Inputs& inputs, int step)
-      : chapter_(chapter), shape_(shape), step_(step) {
-    const EncodedInputs encoded = encode_inputs(shape, inputs);
-    q_ = upload(encoded.q.bytes), q_scale_ = upload(std::as_bytes(std::span(encoded.q.scales)));
-    k_ = upload(encoded.k.bytes), k_scale_ = upload(std::as_bytes(std::span(encoded.k.scales)));
-    v_ = upload(encoded.v.bytes), v_scale_ = upload(std::as_bytes(std::span(encoded.v.scales)));
-    o_ = Buffer(chapter.runs_on, shape.q_elements() * size_of(output_type(shape.dtype)));
-    lse_ = Buffer(chapter.runs_on, shape.q_rows() * sizeof(float));
-    workspace_ = Buffer(chapter.runs_on, chapter.workspace_bytes(shape, step));
-  }
-
-  void run() const {
-    const Tensors tensors{.q = q_.data(),
-                          .k = k_.data(),
-                          .v = v_.data(),
-                          .o = o_.data(),
-                          .lse = static_cast<float*>(lse_.data()),
-                          .workspace = workspace_.data(),
-                          .q_scale = static_cast<const float*>(q_scale_.data()),
-                          .k_scale = static_cast<const float*>(k_scale_.data()),
-                          .v_scale = static_cast<const float*>(v_scale_.data())};
-    chapter_.attention(shape_, tensors, nullptr, step_);
-  }
-
-  Outputs download() const {
-    std::vector<std::byte> o(o_.bytes());
-    Outputs outputs;
-    outputs.lse.resize(shape_.q_rows());
-    o_.download(o);
-    lse_.download(std::as_writable_bytes(std::span(outputs.lse)));
-    outputs.o = decode(output_type(shape_.dtype), o);
-    return outputs;
-  }
-
-  /// The median time of one run, over `reps` runs or as many as the time allows. {seconds, runs}
-  std::pair<double, int> time(std::optional<int> reps) const {
-    using clock = std::chrono::steady_clock;
-    std::vector<double> seconds;
-    const auto start = clock::now();
-    ProgressLine progress("timing step " + std::to_string(step_));
-    do {
-      if (chapter_.runs_on == Place::device) {
-        device::flush_l2(nullptr);
-        seconds.push_back(device::time_on_device(nullptr, [&] { run(); }));
-      } else {
-        const auto before = clock::now();
-        run();
-        seconds.push_back(std::chrono::duration<double>(clock::now() - before).count());
-      }
-      progress.update(double(seconds.size()) / reps.value_or(kDefaultReps));
-    } while (int(seconds.size()) < reps.value_or(kDefaultReps) &&
-             (reps || std::chrono::duration<double>(clock::now() - start).count() < kTimingSeconds));
-    std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
-    return {seconds[seconds.size() / 2], int(seconds.size())};
-  }
-
- private:
-  Buffer upload(std::span<const std::byte> bytes) const {
-    Buffer buffer(chapter_.runs_on, bytes.size());
-    buffer.upload(bytes);
-    return buffer;
-  }
-
-  const Chapter& chapter_;
-  Shape shape_;
-  int step_;
-  // Fresh buffers are poisoned: what a kernel does not write stays NaN.
-  Buffer q_, k_, v_, q_scale_, k_scale_, v_scale_, o_, lse_, workspace_;
-};
-
-/// Bytes of memory this process can still take.
-double host_memory_free() {
-  std::ifstream file("/proc/meminfo");
-  std::string word;
-  while (file >> word)
-    if (word == "MemAvailable:" && file >> word) return 1024 * std::stod(word);
-  return 1e18;  // not Linux: allocation itself will tell
+/// The median time of one run, over `reps` runs or as many as the time allows. {seconds, runs}
+std::pair<double, int> time(const Call& call, int step, std::optional<int> reps) {
+  using clock = std::chrono::steady_clock;
+  std::vector<double> seconds;
+  const auto start = clock::now();
+  ProgressLine progress("timing step " + std::to_string(step));
+  do {
+    seconds.push_back(call.time());
+    progress.update(double(seconds.size()) / reps.value_or(kDefaultReps));
+  } while (int(seconds.size()) < reps.value_or(kDefaultReps) &&
+           (reps || std::chrono::duration<double>(clock::now() - start).count() < kTimingSeconds));
+  return {median(seconds), int(seconds.size())};
 }
 
 std::string gigabytes(double bytes) { return format_amount(bytes, "B"); }
@@ -117,13 +49,18 @@ void check_memory(const Chapter& chapter, const Shape& shape, const std::vector<
                   bool shares_host_memory) {
   double workspace = 0;
   for (int step : steps) workspace = std::max(workspace, double(chapter.workspace_bytes(shape, step)));
-  const double elements = 2.0 * double(shape.q_elements()) + 2.0 * double(shape.k_elements());
   // On the machine: the encoded tensors. On the host: inputs as floats, their encodings, and two sets of
   // outputs.
-  const double machine = elements * double(size_of(shape.dtype)) + workspace;
-  const double host = elements * (sizeof(float) + double(size_of(shape.dtype))) +
-                      double(shape.q_elements()) * 2 * sizeof(float) + (shares_host_memory ? machine : 0);
-  if (const double free = host_memory_free(); host > free)
+  double machine = workspace, host = 0;
+  for (const TensorSpec& tensor : tensors_of(chapter.operation)) {
+    const double encoded =
+        double(elements_spanned(shape, tensor.id)) * double(size_of(type_of(shape, tensor.id)));
+    const double decoded = double(elements_of(shape, tensor.id)) * sizeof(float);
+    machine += encoded;
+    host += tensor.role == Role::input ? encoded + decoded : 2 * decoded;
+  }
+  if (shares_host_memory) host += machine;
+  if (const double free = double(device::host_memory_available()); host > free)
     throw InputError("this shape needs " + gigabytes(host) + " of memory and " + gigabytes(free) +
                      " are free: make --batch, --heads or --seqlen smaller");
   if (shares_host_memory) return;
@@ -184,13 +121,16 @@ Shape leading_groups(const Shape& shape, int groups) {
   return part;
 }
 
-std::optional<Before> run_before(const Shape& shape, const Inputs& inputs, const Chapter& before,
-                                 Report& report) {
+std::optional<Before> run_before(Operation operation, const Shape& shape, const Inputs& inputs,
+                                 const Chapter& before, Report& report) {
   const auto skip = [&](const std::string& reason) {
     report.before = "not compared with chapter " + std::to_string(before.number) + ": " + reason;
     return std::nullopt;
   };
   const Shape taken = as_taken_by(before, shape);
+  if (before.operation != operation)
+    return skip("its operation is " + std::string(name_of(before.operation)));
+  if (!why_not_dense(shape).empty()) return skip("its heads are compared as problems of their own");
   if (std::find(before.dtypes.begin(), before.dtypes.end(), taken.dtype) == before.dtypes.end())
     return skip("it does not take " + std::string(name_of(shape.dtype)));
   const int step = int(before.steps.size());
@@ -226,7 +166,7 @@ CheckResult compare_with(const Before& before, const Outputs& outputs, const Ref
   const auto rows = before.shape.q_rows();
   const Outputs part{{outputs.o.begin(), outputs.o.begin() + before.shape.q_elements()},
                      {outputs.lse.begin(), outputs.lse.begin() + rows}};
-  return compare(before.shape, part, before.outputs, 2 * reference.o_bound, 2 * reference.lse_bound);
+  return compare(before.shape, part, before.outputs, reference);
 }
 
 void name_machine(const Chapter& chapter, Report& report) {
@@ -244,16 +184,10 @@ void name_machine(const Chapter& chapter, Report& report) {
 
 Shape as_taken_by(const Chapter& chapter, const Shape& shape) {
   Shape taken = shape;
+  taken.layout = {};
   if (std::find(chapter.dtypes.begin(), chapter.dtypes.end(), shape.dtype) == chapter.dtypes.end())
     taken.dtype = output_type(shape.dtype);
   return taken;
-}
-
-Outputs run_once(const Chapter& chapter, const Shape& shape, const Inputs& inputs, int step) {
-  const Call call(chapter, shape, inputs, step);
-  call.run();
-  if (chapter.runs_on == Place::device) device::synchronize();
-  return call.download();
 }
 
 RunResult run(const Options& options, const Chapter& chapter, const Chapter* before) {
@@ -269,7 +203,7 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
   check_memory(chapter, shape, steps, !report.on_gpu);
 
   const Inputs inputs =
-      options.inputs ? *options.inputs : make_inputs(shape, InputKind::normal, options.seed);
+      options.inputs ? *options.inputs : make_inputs(shape, InputKind::drifting, options.seed);
   const std::vector<int64_t> rows = rows_to_check(options, report);
   Reference reference;
   std::optional<Before> earlier;
@@ -277,30 +211,27 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
     ProgressLine progress("computing the oracle");
     reference = make_reference(shape, inputs, rows, [&](double done) { progress.update(done); });
   }
-  if (!rows.empty() && before != nullptr) earlier = run_before(shape, inputs, *before, report);
+  if (!rows.empty() && before != nullptr)
+    earlier = run_before(chapter.operation, shape, inputs, *before, report);
 
+  const UploadedInputs uploaded(chapter.operation, shape, inputs, chapter.runs_on);
   for (int step : steps) {
     StepReport entry{.step = step, .name = chapter.steps[step - 1].name};
     entry.flops = flops(shape);
     entry.memory_bytes = chapter.memory_bytes(shape, step);
     if (chapter.requested_bytes != nullptr) entry.requested_bytes = chapter.requested_bytes(shape, step);
     entry.workspace_bytes = double(chapter.workspace_bytes(shape, step));
-    const Call call(chapter, shape, inputs, step);
+    const Call call(chapter, shape, uploaded, step);
     {
       ProgressLine progress("running step " + std::to_string(step));
       call.run();
-      if (chapter.runs_on == Place::device) device::synchronize();
     }
     result.outputs = call.download();
     if (!rows.empty()) {
-      entry.checked = true;
-      entry.oracle = check(shape, reference, result.outputs);
-      if (earlier) {
-        entry.compared = true;
-        entry.before = compare_with(*earlier, result.outputs, reference);
-      }
+      entry.oracle = by_tensor(check(shape, reference, result.outputs));
+      if (earlier) entry.before = by_tensor(compare_with(*earlier, result.outputs, reference));
     }
-    if (entry.ok()) std::tie(entry.seconds, entry.reps) = call.time(options.reps);
+    if (entry.ok()) std::tie(entry.seconds, entry.reps) = time(call, step, options.reps);
     report.steps.push_back(std::move(entry));
   }
   std::sort(report.steps.begin(), report.steps.end(),

@@ -18,11 +18,7 @@ struct RunResult {
 RunResult run(const Options& options, const Chapter& chapter, const Chapter* before);
 
 /// The shape in which `chapter` can be compared with one that takes e4m3: what is quantised is BF16 too, for
-/// a chapter that takes that. Else the shape as it is.
+/// a chapter that takes that. Else the shape as it is, but without gaps.
 Shape as_taken_by(const Chapter& chapter, const Shape& shape);
-
-/// One untimed run of `step` from host memory to host memory, outputs and workspace poisoned before. For the
-/// checks and for tests.
-Outputs run_once(const Chapter& chapter, const Shape& shape, const Inputs& inputs, int step);
 
 }  // namespace flashbook

@@ -1,22 +1,27 @@
 #include "common/attention/check.h"
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
 #include <sstream>
 
 namespace flashbook {
 namespace {
 
-/// One tensor held against another: O, or the log-sum-exp.
+/// One tensor held against another.
 struct Comparison {
   const Shape& shape;
-  bool is_lse;
-  double bound;
+  TensorId id;
 
-  const char* name() const { return is_lse ? "log-sum-exp" : "O"; }
-  int64_t width() const { return is_lse ? 1 : shape.head_dim; }  ///< elements a row
+  bool is_lse() const { return id == TensorId::lse; }
+  std::string name() const {
+    return id == TensorId::o ? "O" : is_lse() ? "log-sum-exp" : std::string(name_of(id));
+  }
+  int64_t width() const { return is_lse() ? 1 : shape.head_dim; }  ///< elements a row
+  int64_t rows() const { return elements_of(shape, id) / width(); }
 
   Verdict failed(const std::string& why) const {
-    return {.ok = false, .max_error = NAN, .bound = bound, .relative_rms = NAN, .worst = why};
+    return {.ok = false, .max_error = NAN, .bound = NAN, .relative_rms = NAN, .worst = why};
   }
 
   /// Why a tensor of `size` elements cannot hold `rows` rows; empty if it can.
@@ -28,80 +33,141 @@ struct Comparison {
 
   /// The absolute error. The log-sum-exp of a row that sees no key is -inf, which equals only -inf.
   double error(double got, double want) const {
-    if (is_lse && got == -INFINITY && want == -INFINITY) return 0;
+    if (is_lse() && got == -INFINITY && want == -INFINITY) return 0;
     return std::abs(got - want);
   }
 
   std::string place(int64_t row, int64_t dim, double got, double want) const {
-    const int64_t head = row / shape.seqlen_q;
+    const std::vector<int64_t> dims = dims_of(shape, id);  // [batch, heads, seqlen, ...]
+    const bool of_key = id == TensorId::dk || id == TensorId::dv;
     std::ostringstream text;
     text.precision(9);
-    text << "batch " << head / shape.heads << ", head " << head % shape.heads << ", query "
-         << row % shape.seqlen_q;
-    if (!is_lse) text << ", dim " << dim;
+    text << "batch " << row / dims[2] / dims[1] << ", head " << row / dims[2] % dims[1]
+         << (of_key ? ", key " : ", query ") << row % dims[2];
+    if (!is_lse()) text << ", dim " << dim;
     text << ": got " << got << ", want " << want;
     return text.str();
   }
 
-  /// `row(i)` is the row of O, `got(i, dim)` and `want(i, dim)` are the values of the i-th of `count` rows.
-  template <typename Row, typename Got, typename Want>
-  Verdict judge(int64_t count, Row row, Got got, Want want) const {
-    if (count == 0) return failed(std::string("no row of ") + name() + " was compared");
+  /// `row(i)` is the row of O, `bound(i)` its bound, `got(i, dim)` and `want(i, dim)` are the values of the
+  /// i-th of `count` rows.
+  template <typename Row, typename Bound, typename Got, typename Want>
+  Verdict judge(int64_t count, Row row, Bound bound, Got got, Want want) const {
+    if (count == 0) return failed("no row of " + name() + " was compared");
+    bool ok = true;
     double worst = -1, squared_error = 0, squared_norm = 0;
     int64_t worst_i = 0, worst_dim = 0;
     for (int64_t i = 0; i < count; ++i) {
+      const double allowed = bound(i);
       for (int64_t dim = 0; dim < width(); ++dim) {
         const double e = error(got(i, dim), want(i, dim));
-        if (!std::isnan(worst) && !(e <= worst)) worst = e, worst_i = i, worst_dim = dim;
+        ok &= e <= allowed;  // false for NaN, whether it is the error or the bound
+        const double part = e == 0 && allowed == 0 ? 0 : e / allowed;
+        if (!std::isnan(worst) && !(part <= worst)) worst = part, worst_i = i, worst_dim = dim;
         squared_error += e * e;
         if (std::isfinite(want(i, dim))) squared_norm += want(i, dim) * want(i, dim);
       }
     }
-    return {.ok = worst <= bound,  // false for NaN, whether it is the error or the bound
-            .max_error = worst,
-            .bound = bound,
+    const double got_there = got(worst_i, worst_dim), wanted = want(worst_i, worst_dim);
+    return {.ok = ok,
+            .max_error = error(got_there, wanted),
+            .bound = bound(worst_i),
             .relative_rms = squared_error == 0 ? 0 : std::sqrt(squared_error / squared_norm),
-            .worst = place(row(worst_i), worst_dim, got(worst_i, worst_dim), want(worst_i, worst_dim))};
+            .worst = place(row(worst_i), worst_dim, got_there, wanted)};
   }
 };
 
+/// The bounds of a reference, for rows that it has and for others.
+class RowBounds {
+ public:
+  RowBounds(const Shape& shape, const Reference& reference) : reference_(reference) {
+    for (std::size_t i = 0; i < reference.rows.size(); ++i) {
+      const double largest = largest_of(std::span(reference.o).subspan(i * shape.head_dim, shape.head_dim));
+      if (largest > 0) relative_o_ = std::max(relative_o_, reference.o_bound[i] / largest);
+      lse_ = std::max(lse_, reference.lse_bound[i]);
+    }
+  }
+
+  /// Of a row of O with these elements.
+  double o(int64_t row, std::span<const float> elements) const {
+    const auto i = find(row);
+    return i ? reference_.o_bound[*i] : relative_o_ * largest_of(elements);
+  }
+
+  double lse(int64_t row) const {
+    const auto i = find(row);
+    return i ? reference_.lse_bound[*i] : lse_;
+  }
+
+ private:
+  template <typename T>
+  static double largest_of(std::span<const T> elements) {
+    double largest = 0;
+    for (T element : elements) largest = std::max(largest, double(std::abs(element)));
+    return largest;
+  }
+
+  std::optional<std::size_t> find(int64_t row) const {
+    const auto at = std::ranges::lower_bound(reference_.rows, row);
+    if (at == reference_.rows.end() || *at != row) return std::nullopt;
+    return at - reference_.rows.begin();
+  }
+
+  const Reference& reference_;
+  double relative_o_ = 0, lse_ = 0;  // the largest there are
+};
+
 Verdict against_reference(const Comparison& c, const Reference& reference, std::span<const double> want,
-                          std::span<const float> got) {
-  std::string why = c.wrong_size("", got.size(), c.shape.q_rows());
+                          std::span<const double> bounds, std::span<const float> got) {
+  std::string why = c.wrong_size("", got.size(), c.rows());
   if (why.empty()) why = c.wrong_size("the reference's ", want.size(), int64_t(reference.rows.size()));
-  if (why.empty() && !reference.rows.empty() && reference.rows.back() >= c.shape.q_rows())
+  if (why.empty() && bounds.size() != reference.rows.size())
+    why = "the reference has " + std::to_string(bounds.size()) + " bounds of " + c.name() + ", not " +
+          std::to_string(reference.rows.size());
+  if (why.empty() && !reference.rows.empty() && reference.rows.back() >= c.rows())
     why = "the reference has rows that O has not";
   if (!why.empty()) return c.failed(why);
   return c.judge(
       int64_t(reference.rows.size()), [&](int64_t i) { return reference.rows[i]; },
+      [&](int64_t i) { return bounds[i]; },
       [&](int64_t i, int64_t dim) { return double(got[reference.rows[i] * c.width() + dim]); },
       [&](int64_t i, int64_t dim) { return want[i * c.width() + dim]; });
 }
 
-Verdict against_other(const Comparison& c, std::span<const float> got, std::span<const float> before) {
-  std::string why = c.wrong_size("", got.size(), c.shape.q_rows());
-  if (why.empty()) why = c.wrong_size("the other ", before.size(), c.shape.q_rows());
+/// Every row. `bound(row)` is what a row may differ by.
+template <typename T, typename Bound>
+Verdict against_other(const Comparison& c, std::span<const float> got, std::span<const T> want, Bound bound) {
+  std::string why = c.wrong_size("", got.size(), c.rows());
+  if (why.empty()) why = c.wrong_size("the other ", want.size(), c.rows());
   if (!why.empty()) return c.failed(why);
   return c.judge(
-      c.shape.q_rows(), [](int64_t i) { return i; },
+      c.rows(), [](int64_t i) { return i; }, bound,
       [&](int64_t i, int64_t dim) { return double(got[i * c.width() + dim]); },
-      [&](int64_t i, int64_t dim) { return double(before[i * c.width() + dim]); });
+      [&](int64_t i, int64_t dim) { return double(want[i * c.width() + dim]); });
 }
 
 }  // namespace
 
 CheckResult check(const Shape& shape, const Reference& reference, const Outputs& outputs) {
-  const Comparison o{shape, false, reference.o_bound};
-  const Comparison lse{shape, true, reference.lse_bound};
-  return {against_reference(o, reference, reference.o, outputs.o),
-          against_reference(lse, reference, reference.lse, outputs.lse)};
+  return {
+      against_reference({shape, TensorId::o}, reference, reference.o, reference.o_bound, outputs.o),
+      against_reference({shape, TensorId::lse}, reference, reference.lse, reference.lse_bound, outputs.lse)};
 }
 
-CheckResult compare(const Shape& shape, const Outputs& outputs, const Outputs& before, double o_bound,
-                    double lse_bound) {
-  const Comparison o{shape, false, o_bound};
-  const Comparison lse{shape, true, lse_bound};
-  return {against_other(o, outputs.o, before.o), against_other(lse, outputs.lse, before.lse)};
+Verdict check(const Shape& shape, const TensorReference& reference, std::span<const float> got) {
+  return against_other({shape, reference.id}, got, std::span(reference.values),
+                       [&](int64_t row) { return reference.bound[row]; });
+}
+
+CheckResult compare(const Shape& shape, const Outputs& outputs, const Outputs& before,
+                    const Reference& reference) {
+  const RowBounds bounds(shape, reference);
+  const auto o_bound = [&](int64_t row) {
+    return 2 * bounds.o(row, std::span(before.o).subspan(row * shape.head_dim, shape.head_dim));
+  };
+  return {against_other({shape, TensorId::o}, outputs.o, std::span(before.o), o_bound),
+          against_other({shape, TensorId::lse}, outputs.lse, std::span(before.lse),
+                        [&](int64_t row) { return 2 * bounds.lse(row); })};
 }
 
 }  // namespace flashbook

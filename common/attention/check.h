@@ -1,17 +1,19 @@
 /// \file
 /// Is this output right? A checker that NaN, a stale buffer or one wrong element cannot fool.
 #pragma once
+#include <span>
 #include <string>
 
+#include "common/attention/gradient.h"
 #include "common/attention/oracle.h"
 
 namespace flashbook {
 
-/// The verdict on one tensor.
+/// The verdict on one tensor. Its worst element is the one whose error is the largest part of its own bound.
 struct Verdict {
   bool ok = false;
-  double max_error = 0;     ///< largest absolute error; NaN or infinite if a compared value is
-  double bound = 0;         ///< what max_error was held against
+  double max_error = 0;     ///< the worst element's absolute error; NaN or infinite if its value is
+  double bound = 0;         ///< what that was held against
   double relative_rms = 0;  ///< ||out - reference|| / ||reference||
   std::string worst;        ///< where: "batch 0, head 1, query 17, dim 5: got 0.25, want 0.5"
 };
@@ -22,15 +24,18 @@ struct CheckResult {
   bool ok() const { return o.ok && lse.ok; }
 };
 
-/// Holds every element of the reference's rows against the bounds of the reference. An error passes only if
+/// Holds every element of the reference's rows against its row's bounds. An error passes only if
 /// `error <= bound`, so NaN never passes; -inf equals -inf only. Sizes that differ from `shape` fail.
 CheckResult check(const Shape& shape, const Reference& reference, const Outputs& outputs);
 
-/// Compares every element of two chapters' outputs of one shape. Each bound is the sum of the two chapters'.
-CheckResult compare(const Shape& shape, const Outputs& outputs, const Outputs& before, double o_bound,
-                    double lse_bound);
+/// The same of a gradient, of which the reference has every row. `got` is in the default layout.
+Verdict check(const Shape& shape, const TensorReference& reference, std::span<const float> got);
 
-/// What unwritten output looks like: every byte 0xff is NaN in f32, f16, bf16 and e4m3.
-constexpr unsigned char kPoison = 0xff;
+/// Compares every element of two chapters' outputs of one shape, each of which keeps the bounds of
+/// `reference`: so they differ by twice these at most. `reference` is of this shape, or of one whose first
+/// heads are this one's. A row that the reference lacks may differ, as a part of its largest |O|, by as much
+/// as any that it has; its log-sum-exp by as much as any.
+CheckResult compare(const Shape& shape, const Outputs& outputs, const Outputs& before,
+                    const Reference& reference);
 
 }  // namespace flashbook

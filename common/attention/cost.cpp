@@ -1,28 +1,34 @@
 #include "common/attention/cost.h"
 
-#include <algorithm>
+#include <numeric>
+
+#include "common/attention/tensors.h"
 
 namespace flashbook {
+namespace {
 
-double visible_pairs(const Shape& shape) {
-  const double queries = shape.seqlen_q, keys = shape.seqlen_k;
-  if (!shape.causal) return queries * keys;
-  if (queries == keys) return queries * keys / 2;
-  // The last query sees every key and each one before it sees one less, down to none.
-  const double seeing = std::min(queries, keys);
-  const double least = keys - seeing + 1;
-  return seeing * (least + keys) / 2;
+/// Elements that are read or written. Pages and rows beyond a sequence's length are not.
+double elements_used(const Shape& shape, TensorId id) {
+  if (id != TensorId::k && id != TensorId::v) return double(elements_of(shape, id));
+  const std::vector<int>& lengths = shape.visibility.lengths;
+  const double keys = lengths.empty() ? double(shape.batch) * shape.seqlen_k
+                                      : std::accumulate(lengths.begin(), lengths.end(), 0.0);
+  return keys * shape.kv_heads * shape.head_dim;
 }
 
-double flops(const Shape& shape) {
-  return 4.0 * shape.head_dim * visible_pairs(shape) * shape.heads * shape.batch;
+}  // namespace
+
+double flops(const Shape& shape, Operation operation) {
+  const double forward = 4.0 * shape.head_dim * visible_pairs(shape);
+  return operation == Operation::backward ? 2.5 * forward : forward;
 }
 
-double compulsory_bytes(const Shape& shape) {
-  const double inputs = double(size_of(shape.dtype)) * double(shape.q_elements() + 2 * shape.k_elements());
-  const double output = double(size_of(output_type(shape.dtype))) * double(shape.q_elements());
-  const double lse = double(sizeof(float)) * double(shape.q_rows());
-  return inputs + output + lse;
+double compulsory_bytes(const Shape& shape, Operation operation) {
+  double bytes = 0;
+  for (const TensorSpec& tensor : tensors_of(operation))
+    bytes += elements_used(shape, tensor.id) * double(size_of(type_of(shape, tensor.id)));
+  for (const ShapeTable& table : tables_of(shape)) bytes += double(table.bytes.size());
+  return bytes;
 }
 
 }  // namespace flashbook

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "common/attention/pages.h"
 #include "common/attention/parallel.h"
 #include "common/attention/random.h"
 
@@ -96,6 +97,19 @@ Inputs make_large_scores(const Shape& shape, uint64_t seed) {
   return inputs;
 }
 
+/// A key that the query of a row sees, any with the same chance; 0 if it sees none.
+int64_t visible_key(const Shape& shape, int64_t row, uint64_t random) {
+  const int query = int(row % shape.seqlen_q), head = int(row / shape.seqlen_q % shape.heads);
+  if (shape.visibility.is_full() || shape.causal())
+    return int64_t(random % uint64_t(std::max(1, shape.visible_keys(query))));
+  const int batch = int(row / shape.seqlen_q / shape.heads);
+  const KeyRange range = keys_seen(shape, batch, head, query, 1);
+  std::vector<int> seen;
+  for (int key = range.begin; key < range.end; ++key)
+    if (sees(shape, batch, head, query, key)) seen.push_back(key);
+  return seen.empty() ? 0 : seen[random % seen.size()];
+}
+
 /// Every key has a pattern of signs of its own, and each query repeats that of one key it sees. Their score
 /// is 11000; another key's is less by 22000 / head_dim for every sign that differs, some 32 of 64.
 Inputs make_one_hot(const Shape& shape, uint64_t seed) {
@@ -104,13 +118,39 @@ Inputs make_one_hot(const Shape& shape, uint64_t seed) {
   inputs.k = make_tensor(shape.dtype, shape.k_elements(), [pattern = random_bits(seed, 3), size](int64_t i) {
     return random_sign(pattern, i) * size;
   });
-  inputs.q = make_tensor(shape.dtype, shape.q_elements(), [&, match = random_bits(seed, 4)](int64_t i) {
-    const int64_t row = i / shape.head_dim, query = row % shape.seqlen_q, head = row / shape.seqlen_q;
-    const int64_t kv_head = head / (shape.heads / shape.kv_heads);  // counted through the batch, as `head` is
-    const int64_t visible = std::max(1, shape.visible_keys(int(query)));
-    const int64_t key = kv_head * shape.seqlen_k + int64_t(random_bits(match, row) % visible);
-    return inputs.k[key * shape.head_dim + i % shape.head_dim];
+  std::vector<int64_t> match(shape.q_rows());  // the row of K that a query repeats
+  for (int64_t row = 0; row < shape.q_rows(); ++row) {
+    const int64_t kv_head = row / shape.seqlen_q / (shape.heads / shape.kv_heads);  // through the batch
+    match[row] = kv_head * shape.seqlen_k + visible_key(shape, row, random_bits(random_bits(seed, 4), row));
+  }
+  inputs.q = make_tensor(shape.dtype, shape.q_elements(), [&](int64_t i) {
+    return inputs.k[match[i / shape.head_dim] * shape.head_dim + i % shape.head_dim];
   });
+  return inputs;
+}
+
+/// Rows of Q are N(0, 1) and a pattern of signs, in turn added and subtracted; of K it is added from -1 times
+/// to 1 times its size, growing along the keys.
+Inputs make_drifting(const Shape& shape, uint64_t seed) {
+  constexpr double kRise = 20;  // of the scores that rise, from the first key to the last
+  const uint64_t pattern = random_bits(seed, 3);
+  const double size = std::sqrt(kRise / 2 / std::sqrt(double(shape.head_dim)));
+  const auto tensor = [&](int number, int64_t elements, int64_t rows_of_kv_head, auto size_of_row) {
+    return make_tensor(
+        shape.dtype, elements, [=, &shape, tensor_seed = random_bits(seed, number)](int64_t i) {
+          const int64_t row = i / shape.head_dim, kv_head = row / rows_of_kv_head;
+          const float sign = random_sign(pattern, kv_head * shape.head_dim + i % shape.head_dim);
+          return normal(tensor_seed, i) + sign * float(size_of_row(row));
+        });
+  };
+  Inputs inputs;
+  inputs.q = tensor(0, shape.q_elements(), int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q,
+                    [=](int64_t row) { return row % 2 == 0 ? size : -size; });
+  inputs.k = tensor(1, shape.k_elements(), shape.seqlen_k, [=, &shape](int64_t row) {
+    const double last = std::max(1, shape.seqlen_k - 1);
+    return size * (2 * double(row % shape.seqlen_k) / last - 1);
+  });
+  inputs.v = tensor(2, shape.k_elements(), shape.seqlen_k, [](int64_t) { return 0; });
   return inputs;
 }
 
@@ -126,6 +166,8 @@ Inputs make_unscaled(const Shape& shape, InputKind kind, uint64_t seed) {
       return make_large_scores(shape, seed);
     case InputKind::one_hot:
       return make_one_hot(shape, seed);
+    case InputKind::drifting:
+      return make_drifting(shape, seed);
     case InputKind::all_equal:
       return make_alike(shape, seed, [](uint64_t tensor_seed, int64_t) { return normal(tensor_seed, 0); });
   }
@@ -135,6 +177,7 @@ Inputs make_unscaled(const Shape& shape, InputKind kind, uint64_t seed) {
 }  // namespace
 
 Inputs make_inputs(const Shape& shape, InputKind kind, uint64_t seed) {
+  if (shape.paging.rows > 0) return scatter_pages(shape, make_inputs(without_pages(shape), kind, seed));
   Inputs inputs = make_unscaled(shape, kind, seed);
   if (shape.dtype == DType::e4m3) round_inputs(shape, inputs);
   return inputs;

@@ -15,11 +15,15 @@ enum class InputKind {
   large_scores,  ///< scaled scores reach +-1e4: exp overflows unless the maximum is subtracted
   one_hot,       ///< each query matches one key so strongly that the softmax is 1 there and 0 elsewhere
   all_equal,     ///< every element of a tensor has one value: the softmax is uniform
+  drifting,  ///< N(0, 1) and a direction of each head: along the keys the scores of every second query rise
+             ///< by 20 at the default scale, those of the others fall. A running maximum is overtaken again
+             ///< and again, from whichever end a kernel begins
 };
 
 /// Inputs of `shape`, rounded to shape.dtype, as round_inputs does. The same seed gives the same values on
 /// every machine and with any number of threads; `seed` and the element's index determine a value. What is
-/// too large for a type becomes its largest value.
+/// too large for a type becomes its largest value. Paged keys and values are those without pages, each row in
+/// its page, and NaN in every row that no sequence uses.
 Inputs make_inputs(const Shape& shape, InputKind kind, uint64_t seed);
 
 }  // namespace flashbook

@@ -9,6 +9,8 @@
 #include <span>
 #include <utility>
 
+#include "common/attention/bounds.h"
+#include "common/attention/pages.h"
 #include "common/attention/parallel.h"
 #include "common/attention/random.h"
 #include "common/numeric/float_formats.h"
@@ -28,14 +30,14 @@ class RowBlock {
  public:
   RowBlock(const Shape& shape, const Inputs& inputs, RowSpan rows)
       : shape_(shape), inputs_(inputs), rows_(rows), dims_(shape.head_dim) {
-    keys_ = visible_keys(rows.size() - 1);  // the last row sees as many keys as any
+    look();
     stride_ = (keys_ + kTileKeys - 1) / kTileKeys * kTileKeys;
-    const int64_t head = rows[0] / shape.seqlen_q;  // counted through the batch, and so is the key head:
-    first_key_ = head / (shape.heads / shape.kv_heads) * shape.seqlen_k;
+    first_key_ = head_ / (shape.heads / shape.kv_heads) * shape.seqlen_k;
     scores_.resize(rows.size() * stride_);
     tile_.resize(kTileKeys * dims_);
     o.resize(rows.size() * dims_);
     lse.resize(rows.size());
+    lse_scale.resize(rows.size());
   }
 
   /// `store_score(s)` is what lies in memory of a score, `store_probability(p, row_sum)` what of p / row_sum.
@@ -46,11 +48,37 @@ class RowBlock {
     multiply_by_values();
   }
 
-  std::vector<Sum> o;    ///< [rows, head_dim]
-  std::vector<Sum> lse;  ///< [rows]
+  std::vector<Sum> o;          ///< [rows, head_dim]
+  std::vector<Sum> lse;        ///< [rows]
+  std::vector<Sum> lse_scale;  ///< [rows], the root of the sum of (P * max(1, |S|))^2
 
  private:
-  int64_t visible_keys(std::size_t r) const { return shape_.visible_keys(int(rows_[r] % shape_.seqlen_q)); }
+  int query(std::size_t r) const { return int(rows_[r] % shape_.seqlen_q); }
+  int batch() const { return int(head_ / shape_.heads); }
+  int64_t visible_keys(std::size_t r) const { return dense_ ? shape_.visible_keys(query(r)) : keys_; }
+  bool is_hidden(std::size_t r, int64_t key) const { return !dense_ && hidden_[r * keys_ + key]; }
+
+  /// Finds out which keys the rows see.
+  void look() {
+    const std::size_t last = rows_.size() - 1;
+    if (dense_) {
+      keys_ = visible_keys(last);  // the last row sees as many keys as any
+      return;
+    }
+    const int head = int(head_ % shape_.heads);
+    keys_ = keys_seen(shape_, batch(), head, query(0), query(last) - query(0) + 1).end;
+    hidden_.resize(rows_.size() * keys_);
+    for (std::size_t r = 0; r < rows_.size(); ++r)
+      for (int64_t key = 0; key < keys_; ++key)
+        hidden_[r * keys_ + key] = !sees(shape_, batch(), head, query(r), int(key));
+  }
+
+  /// What becomes of a scaled score.
+  Sum apply(const ScoreFunction& function, Sum score, int64_t distance) const {
+    if (function.softcap > 0) score = function.softcap * std::tanh(score / function.softcap);
+    if (!function.alibi.empty()) score -= function.alibi[head_ % shape_.heads] * Sum(std::abs(distance));
+    return score;
+  }
 
   /// S = Q K^T, unscaled. What lies beyond a row's visible keys is never looked at.
   void multiply_by_keys() {
@@ -72,15 +100,33 @@ class RowBlock {
   template <typename StoreScore, typename StoreProbability>
   void softmax(std::size_t r, StoreScore store_score, StoreProbability store_probability) {
     const std::span<Sum> s(scores_.data() + r * stride_, visible_keys(r));
-    Sum row_max = -std::numeric_limits<Sum>::infinity();
-    for (Sum& score : s) {
-      score = store_score(Sum(shape_.scale) * score);
-      row_max = std::max(row_max, score);
+    constexpr Sum kNothing = -std::numeric_limits<Sum>::infinity();
+    const int64_t own = own_key(shape_, batch(), query(r));
+    Sum row_max = kNothing;
+    bool sees_any = false;
+    for (std::size_t j = 0; j < s.size(); ++j) {
+      if (is_hidden(r, j)) {
+        s[j] = kNothing;
+        continue;
+      }
+      sees_any = true;
+      s[j] = store_score(apply(shape_.score, Sum(shape_.scale) * s[j], own - int64_t(j)));
+      row_max = std::max(row_max, s[j]);
     }
-    Sum row_sum = 0;
-    for (Sum& p : s) row_sum += p = std::exp(p - row_max);
+    lse[r] = row_max;
+    if (!sees_any) {
+      std::ranges::fill(s, Sum(0));
+      return;
+    }
+    Sum row_sum = 0, squares = 0;
+    for (Sum& p : s) {
+      const Sum size = std::isinf(p) ? 0 : std::max(Sum(1), std::abs(p));
+      row_sum += p = std::exp(p - row_max);
+      squares += p * size * p * size;
+    }
     for (Sum& p : s) p = store_probability(p, row_sum);
-    lse[r] = row_max + std::log(row_sum);  // -inf for a row that sees no key
+    lse_scale[r] = std::sqrt(squares) / row_sum;
+    lse[r] += std::log(row_sum);
   }
 
   /// O = P V; 0 for a row that sees no key.
@@ -90,10 +136,12 @@ class RowBlock {
       std::copy_n(&inputs_.v[(first_key_ + first) * dims_], count * dims_, tile_.begin());
       for (std::size_t r = 0; r < rows_.size(); ++r) {
         const Sum* const p = &scores_[r * stride_ + first];
-        for (int64_t j = 0; j < std::min(count, visible_keys(r) - first); ++j)
+        for (int64_t j = 0; j < std::min(count, visible_keys(r) - first); ++j) {
+          if (is_hidden(r, first + j)) continue;  // its values may be NaN
           for (int64_t c = 0; c < dims_; c += kLanes)
             for (int lane = 0; lane < kLanes; ++lane)
               o[r * dims_ + c + lane] += p[j] * tile_[j * dims_ + c + lane];
+        }
       }
     }
   }
@@ -102,11 +150,14 @@ class RowBlock {
   const Inputs& inputs_;
   const RowSpan rows_;
   const int64_t dims_;
-  int64_t keys_;             // that the block sees
-  int64_t stride_;           // keys, rounded up to whole tiles
-  int64_t first_key_;        // row of K and V
-  std::vector<Sum> scores_;  // [rows, stride]: S, then P
-  std::vector<Sum> tile_;    // keys [head_dim, kTileKeys], later values [kTileKeys, head_dim]
+  const int64_t head_ = rows_[0] / shape_.seqlen_q;  // counted through the batch, and so is the key head
+  const bool dense_ = shape_.visibility.is_full() || shape_.causal();  // a row sees the first visible_keys
+  std::vector<unsigned char> hidden_;  // [rows, keys_], else: 1 where a row does not see a key
+  int64_t keys_;                       // that the block sees
+  int64_t stride_;                     // keys, rounded up to whole tiles
+  int64_t first_key_;                  // row of K and V
+  std::vector<Sum> scores_;            // [rows, stride]: S, then P
+  std::vector<Sum> tile_;              // keys [head_dim, kTileKeys], later values [kTileKeys, head_dim]
 };
 
 /// Attention without a fused kernel: S and P go through memory in the inputs' type, and O is rounded.
@@ -124,25 +175,6 @@ RowBlock<float> plain_attention(const Shape& shape, const Inputs& inputs, RowSpa
   }
   round_to(output_type(shape.dtype), plain.o);
   return plain;
-}
-
-/// How far plain attention is off at worst, and how large the right values are.
-struct Deviation {
-  double error = 0, largest = 0;
-
-  void add(std::span<const double> exact, std::span<const float> plain) {
-    for (std::size_t i = 0; i < exact.size(); ++i) {
-      if (!std::isfinite(exact[i])) continue;                  // the log-sum-exp of a row that sees no key
-      error = std::max(error, std::abs(exact[i] - plain[i]));  // passes over NaN: an overflow widens no bound
-      largest = std::max(largest, std::abs(exact[i]));
-    }
-  }
-};
-
-/// What a good kernel may err even where plain attention is exact by chance, as a part of the largest |O|.
-double floor_for(DType output) {
-  if (output == DType::f32) return 0x1p-18;        // its sums come out differently in every order
-  return output == DType::f16 ? 0x1p-10 : 0x1p-7;  // a unit in the last place
 }
 
 /// Cuts ascending rows into runs that belong to one head and are short.
@@ -181,16 +213,22 @@ std::vector<int64_t> sample_rows(const Shape& shape, int64_t count, uint64_t see
 Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<int64_t> rows,
                          const Progress& progress) {
   validate(shape);
+  if (shape.paging.rows > 0)
+    return make_reference(without_pages(shape), gather_pages(shape, inputs), std::move(rows), progress);
   Reference reference;
   reference.rows = std::move(rows);
   reference.o.resize(reference.rows.size() * shape.head_dim);
   reference.plain_o.resize(reference.o.size());
   reference.lse.resize(reference.rows.size());
 
+  const std::size_t count = reference.rows.size();
+  std::vector<double> o_error(count), o_scale(count), o_floor(count);
+  std::vector<double> lse_error(count), lse_scale(count), lse_floor(count);
+  const double floor = floor_for(output_type(shape.dtype));
+
   const std::vector<RowSpan> blocks = split_into_blocks(shape, reference.rows);
-  std::mutex mutex;  // of all that follows
+  std::mutex mutex;  // of blocks_done and progress
   int64_t blocks_done = 0;
-  Deviation o, lse;
   parallel_for(int64_t(blocks.size()), [&](int64_t i) {
     RowBlock<double> exact(shape, inputs, blocks[i]);
     exact.run([](double score) { return score; }, [](double p, double row_sum) { return p / row_sum; });
@@ -200,13 +238,23 @@ Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<i
     std::ranges::copy(exact.o, reference.o.begin() + first_row * shape.head_dim);
     std::ranges::copy(plain.o, reference.plain_o.begin() + first_row * shape.head_dim);
     std::ranges::copy(exact.lse, reference.lse.begin() + first_row);
+    for (std::size_t r = 0; r < blocks[i].size(); ++r) {
+      const auto row_of = [&](const auto& o) {
+        return std::span(o).subspan(r * shape.head_dim, shape.head_dim);
+      };
+      const std::size_t row = first_row + r;
+      o_error[row] = largest_error(row_of(exact.o), row_of(plain.o));
+      o_scale[row] = largest_value(row_of(exact.o));
+      o_floor[row] = floor * o_scale[row];
+      lse_error[row] = largest_error({&exact.lse[r], 1}, {&plain.lse[r], 1});
+      lse_scale[row] = exact.lse_scale[r];
+      lse_floor[row] = std::isinf(exact.lse[r]) ? 0 : 0x1p-20 * std::max(1.0, std::abs(exact.lse[r]));
+    }
     const std::lock_guard lock(mutex);
-    o.add(exact.o, plain.o);
-    lse.add(exact.lse, plain.lse);
     if (progress) progress(double(++blocks_done) / double(blocks.size()));
   });
-  reference.o_bound = 2 * o.error + floor_for(output_type(shape.dtype)) * o.largest;
-  reference.lse_bound = 2 * lse.error + 0x1p-20 * std::max(1.0, lse.largest);
+  reference.o_bound = bounds_of(o_error, o_scale, o_floor);
+  reference.lse_bound = bounds_of(lse_error, lse_scale, lse_floor);
   return reference;
 }
 

@@ -39,6 +39,38 @@ void require_addressable(const char* options, int batch, int heads, int seqlen, 
     throw InputError(std::string("a tensor has more than 2^40 elements: give a smaller ") + options);
 }
 
+void validate_score(const Shape& shape) {
+  const ScoreFunction& score = shape.score;
+  if (!(score.softcap >= 0) || std::isinf(score.softcap))
+    throw InputError("the softcap is no finite number of at least 0: give one, 0 for none");
+  if (!score.alibi.empty() && int64_t(score.alibi.size()) != shape.heads)
+    throw InputError("there are " + std::to_string(score.alibi.size()) + " slopes: give " +
+                     std::to_string(shape.heads) + ", one a head");
+  for (float slope : score.alibi)
+    if (!std::isfinite(slope)) throw InputError("a slope is not finite: give finite slopes");
+}
+
+void validate_paging(const Shape& shape) {
+  const Paging& paging = shape.paging;
+  if (paging.rows == 0) return;
+  if (paging.rows < 0 || paging.pages < 1)
+    throw InputError("there are " + std::to_string(paging.pages) + " pages of " +
+                     std::to_string(paging.rows) + " rows: give at least 1 of each");
+  const int64_t pages_of_sequence = (int64_t(shape.seqlen_k) + paging.rows - 1) / paging.rows;
+  if (int64_t(paging.table.size()) != shape.batch * pages_of_sequence)
+    throw InputError("the page table has " + std::to_string(paging.table.size()) + " entries: give " +
+                     std::to_string(shape.batch * pages_of_sequence) + ", batch times the pages of seqlen_k");
+  for (int batch = 0; batch < shape.batch; ++batch) {
+    const std::vector<int>& lengths = shape.visibility.lengths;
+    const int64_t length = lengths.empty() ? shape.seqlen_k : lengths[batch];
+    for (int64_t i = 0; i * paging.rows < length; ++i)
+      if (const int page = paging.table[batch * pages_of_sequence + i]; page < 0 || page >= paging.pages)
+        throw InputError("the page table has page " + std::to_string(page) + " in sequence " +
+                         std::to_string(batch) + ": give 0 to " + std::to_string(paging.pages - 1));
+  }
+  require_addressable("number of pages", paging.pages, shape.kv_heads, paging.rows, shape.head_dim);
+}
+
 }  // namespace
 
 std::string name_of(Scaling scaling) {
@@ -58,7 +90,7 @@ int64_t Shape::k_scale_of(int64_t row) const {
 }
 
 int Shape::visible_keys(int query) const {
-  if (!causal) return seqlen_k;
+  if (!causal()) return seqlen_k;
   return int(std::clamp<int64_t>(int64_t(query) + seqlen_k - seqlen_q + 1, 0, seqlen_k));
 }
 
@@ -85,6 +117,27 @@ void validate(const Shape& shape) {
                       shape.head_dim);
   require_addressable("--batch, --kv-heads or --seqlen-k", shape.batch, shape.kv_heads, shape.seqlen_k,
                       shape.head_dim);
+  validate_visibility(shape);
+  validate_score(shape);
+  validate_paging(shape);
+  validate_layout(shape);
+}
+
+std::string why_not_dense(const Shape& shape) {
+  if (!shape.visibility.is_full() && !shape.causal())
+    return "this chapter knows no mask but the causal one: give full or causal attention";
+  if (shape.score != ScoreFunction{})
+    return "this chapter leaves scores as they are: give no softcap and no slopes";
+  if (shape.paging.rows > 0)
+    return "this chapter knows no pages: give keys and values of one piece a sequence";
+  return "";
+}
+
+std::string why_not_plain(const Shape& shape) {
+  if (const std::string reason = why_not_dense(shape); !reason.empty()) return reason;
+  if (shape.is_default_layout()) return "";
+  return "this chapter takes [batch, heads, seqlen, head_dim] only: copy the tensors to that layout, or use "
+         "chapter 5 or 6";
 }
 
 std::string describe(const Shape& shape) {
@@ -93,7 +146,7 @@ std::string describe(const Shape& shape) {
   if (shape.kv_heads != shape.heads) text << " (" << shape.kv_heads << " key heads)";
   text << ", N " << shape.seqlen_q;
   if (shape.seqlen_k != shape.seqlen_q) text << " x " << shape.seqlen_k;
-  text << ", d " << shape.head_dim << (shape.causal ? ", causal, " : ", full, ") << name_of(shape.dtype);
+  text << ", d " << shape.head_dim << ", " << describe(shape.visibility) << ", " << name_of(shape.dtype);
   if (shape.dtype == DType::e4m3) text << ", a scale per " << name_of(shape.scaling);
   if (shape.scale != default_scale(shape.head_dim)) text << ", scale " << shape.scale;
   return text.str();

@@ -3,7 +3,11 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "common/attention/layout.h"
+#include "common/attention/score.h"
+#include "common/attention/visibility.h"
 #include "common/numeric/dtype.h"
 
 namespace flashbook {
@@ -21,19 +25,39 @@ constexpr int kKeysOfScale = 128;    ///< rows of K, and of V
 /// The name used on the command line: "tensor", "head", "block".
 std::string name_of(Scaling scaling);
 
-/// One attention problem. Tensors are `[batch, heads, seqlen, head_dim]`, rows contiguous: Q and O have
-/// `heads` and `seqlen_q`, K and V have `kv_heads` and `seqlen_k`. The log-sum-exp is a number per row of O.
+/// Keys and values in pages of a few rows each, in any order: [pages, kv_heads, rows, head_dim].
+struct Paging {
+  int rows = 0;   ///< of a page. 0: K and V are not paged
+  int pages = 0;  ///< how many there are, in use or not
+  std::vector<int> table =
+      {};  ///< [batch, ceil(seqlen_k / rows)]: which page has a sequence's next rows. What
+           ///< lies beyond a sequence's length is never read, the table's entries neither
+
+  bool operator==(const Paging&) const = default;
+};
+
+/// One attention problem. Tensors are `[batch, heads, seqlen, head_dim]`: Q and O have `heads` and
+/// `seqlen_q`, K and V have `kv_heads` and `seqlen_k`. The log-sum-exp is a number per row of O. `layout`
+/// says where the elements lie.
 struct Shape {
   int batch = 1;
   int heads = 1;     ///< query heads
   int kv_heads = 1;  ///< divides heads; query head h reads key head h / (heads / kv_heads)
   int seqlen_q = 1;
   int seqlen_k = 1;
-  int head_dim = 64;    ///< 64, 128 or 256
-  bool causal = false;  ///< bottom-right aligned: query i sees keys 0 ... i + seqlen_k - seqlen_q
+  int head_dim = 64;  ///< 64, 128 or 256
+  Visibility visibility = {};
   DType dtype = DType::bf16;
   float scale = 0.125f;               ///< factor on the scores; by default 1 / sqrt(head_dim)
   Scaling scaling = Scaling::tensor;  ///< of e4m3; other types have no scales
+  ScoreFunction score = {};
+  Layout layout = {};
+  Paging paging = {};
+
+  bool causal() const { return visibility.is_causal(); }
+  bool is_default_layout() const { return layout == Layout{}; }
+  /// Strides of a tensor with rows of head_dim elements, never zero.
+  Strides strides(TensorId id) const;
 
   int64_t q_rows() const { return int64_t(batch) * heads * seqlen_q; }     ///< rows of Q, O and log-sum-exp
   int64_t k_rows() const { return int64_t(batch) * kv_heads * seqlen_k; }  ///< rows of K and of V
@@ -47,7 +71,8 @@ struct Shape {
   int64_t q_scale_of(int64_t row) const;  ///< which scale a row of Q has
   int64_t k_scale_of(int64_t row) const;  ///< which scale a row of K or V has
 
-  /// How many keys query row `query` sees: keys 0 ... visible_keys - 1. Zero if it sees none.
+  /// How many keys query row `query` sees if all are visible or the mask is causal: keys 0 ...
+  /// visible_keys - 1. Zero if it sees none.
   int visible_keys(int query) const;
 
   bool operator==(const Shape&) const = default;
@@ -57,9 +82,17 @@ struct Shape {
 float default_scale(int head_dim);
 
 /// Throws InputError with the first reason why no chapter could run this shape, naming the option that cures
-/// it. Valid: every count >= 1, kv_heads divides heads, head_dim in {64, 128, 256}, scale finite and > 0, and
-/// at most 2^40 elements a tensor.
+/// it. Valid: every count >= 1, kv_heads divides heads, head_dim in {64, 128, 256}, scale finite and > 0, at
+/// most 2^40 elements a tensor, and a visibility, a score function, a layout and pages that fit these
+/// numbers.
 void validate(const Shape& shape);
+
+/// Why a kernel of dense attention cannot run the shape: its mask is neither full nor causal, its scores have
+/// a function, or its keys lie in pages. Empty if it can.
+std::string why_not_dense(const Shape& shape);
+
+/// Why a kernel of dense attention that knows the default layout only cannot run the shape. Empty if it can.
+std::string why_not_plain(const Shape& shape);
 
 /// "batch 1, heads 16 (4 key heads), N 4096 x 1000, d 128, causal, bf16": what a report prints.
 std::string describe(const Shape& shape);

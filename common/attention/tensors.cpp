@@ -3,25 +3,25 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 
 #include "common/numeric/float_formats.h"
 
 namespace flashbook {
 namespace {
 
-/// The smallest power of two with which `largest` fits e4m3. 1 for a block of zeros; never so small that
-/// multiplications lose it.
+/// The smallest power of two with which `largest` fits e4m3, but at least 2^-100, whose reciprocal is a float
+/// and which a block of zeros has: of block scales of V the largest count.
 float power_of_two_scale(float largest) {
-  if (largest == 0) return 1;
   int exponent;
   const float mantissa = std::frexp(largest / 448, &exponent);
-  return std::ldexp(1.0f, std::max(mantissa == 0.5f ? exponent - 1 : exponent, -100));
+  return std::ldexp(1.0f, largest == 0 ? -100 : std::max(mantissa == 0.5f ? exponent - 1 : exponent, -100));
 }
 
 /// `scale_of(row)` is which of the `scales` scales a row has.
 template <typename ScaleOf>
-Encoded encode_tensor(const Shape& shape, std::span<const float> values, int64_t scales, ScaleOf scale_of) {
-  if (shape.dtype != DType::e4m3) return {encode(shape.dtype, values), {}};
+Encoded encode_scaled(const Shape& shape, std::span<const float> values, int64_t scales, ScaleOf scale_of) {
   Encoded encoded;
   encoded.scales.resize(scales);
   const int64_t elements = int64_t(values.size()), dims = shape.head_dim;
@@ -36,7 +36,126 @@ Encoded encode_tensor(const Shape& shape, std::span<const float> values, int64_t
   return encoded;
 }
 
+/// In the default layout.
+Encoded encode_tensor(const Shape& shape, TensorId id, std::span<const float> values) {
+  const DType type = type_of(shape, id);
+  if (type != DType::e4m3) return {encode(type, values), {}};
+  if (id == TensorId::q)
+    return encode_scaled(shape, values, shape.q_scales(), [&](int64_t row) { return shape.q_scale_of(row); });
+  return encode_scaled(shape, values, shape.k_scales(), [&](int64_t row) { return shape.k_scale_of(row); });
+}
+
+/// The member of Inputs, Outputs or Tensors that a tensor is.
+template <typename Of>
+auto& member(Of& of, TensorId id) {
+  switch (id) {
+    case TensorId::q:
+      if constexpr (requires { of.q; }) return of.q;
+      break;
+    case TensorId::k:
+      if constexpr (requires { of.k; }) return of.k;
+      break;
+    case TensorId::v:
+      if constexpr (requires { of.v; }) return of.v;
+      break;
+    case TensorId::o:
+      if constexpr (requires { of.o; }) return of.o;
+      break;
+    case TensorId::lse:
+      if constexpr (requires { of.lse; }) return of.lse;
+      break;
+    case TensorId::d_o:
+      if constexpr (requires { of.d_o; }) return of.d_o;
+      break;
+    case TensorId::dq:
+      if constexpr (requires { of.dq; }) return of.dq;
+      break;
+    case TensorId::dk:
+      if constexpr (requires { of.dk; }) return of.dk;
+      break;
+    case TensorId::dv:
+      if constexpr (requires { of.dv; }) return of.dv;
+      break;
+  }
+  throw std::logic_error(std::string(name_of(id)) + " is not among these tensors");
+}
+
+template <typename T>
+void add_table(std::vector<ShapeTable>& tables, TableId id, std::string_view name,
+               const std::vector<T>& values) {
+  if (!values.empty()) tables.push_back({id, name, std::as_bytes(std::span(values))});
+}
+
 }  // namespace
+
+std::vector<float>& Inputs::operator[](TensorId id) { return member(*this, id); }
+const std::vector<float>& Inputs::operator[](TensorId id) const { return member(*this, id); }
+std::vector<float>& Outputs::operator[](TensorId id) { return member(*this, id); }
+const std::vector<float>& Outputs::operator[](TensorId id) const { return member(*this, id); }
+
+void Tensors::set(TensorId id, void* address) {
+  switch (id) {
+    case TensorId::q:
+      q = address;
+      break;
+    case TensorId::k:
+      k = address;
+      break;
+    case TensorId::v:
+      v = address;
+      break;
+    case TensorId::o:
+      o = address;
+      break;
+    case TensorId::lse:
+      lse = static_cast<float*>(address);
+      break;
+    case TensorId::d_o:
+      d_o = address;
+      break;
+    case TensorId::dq:
+      dq = address;
+      break;
+    case TensorId::dk:
+      dk = address;
+      break;
+    case TensorId::dv:
+      dv = address;
+      break;
+  }
+}
+
+std::vector<ShapeTable> tables_of(const Shape& shape) {
+  const Visibility& v = shape.visibility;
+  std::vector<ShapeTable> tables;
+  add_table(tables, TableId::page_table, "page_table", shape.paging.table);
+  add_table(tables, TableId::lengths, "lengths", v.lengths);
+  add_table(tables, TableId::document_query, "document_query", v.documents.first_query);
+  add_table(tables, TableId::document_key, "document_key", v.documents.first_key);
+  add_table(tables, TableId::columns, "columns", v.columns.queries);
+  add_table(tables, TableId::block_first, "block_first", v.blocks.first);
+  add_table(tables, TableId::block_keys, "block_keys", v.blocks.key_blocks);
+  add_table(tables, TableId::slopes, "slopes", shape.score.alibi);
+  return tables;
+}
+
+Encoded encode_input(const Shape& shape, TensorId id, std::span<const float> values) {
+  Encoded encoded = encode_tensor(shape, id, values);
+  if (shape.layout.of(id) == Strides{}) return encoded;
+  const std::size_t size = size_of(type_of(shape, id));
+  std::vector<std::byte> strided(elements_spanned(shape, id) * size, std::byte(kPoison));
+  scatter(shape, id, encoded.bytes, strided, size);
+  encoded.bytes = std::move(strided);
+  return encoded;
+}
+
+std::vector<float> decode_output(const Shape& shape, TensorId id, std::span<const std::byte> bytes) {
+  const DType type = type_of(shape, id);
+  if (shape.layout.of(id) == Strides{}) return decode(type, bytes);
+  std::vector<std::byte> dense(elements_of(shape, id) * size_of(type));
+  gather(shape, id, bytes, dense, size_of(type));
+  return decode(type, dense);
+}
 
 std::vector<std::byte> encode(DType type, std::span<const float> values) {
   std::vector<std::byte> bytes(values.size() * size_of(type));
@@ -67,25 +186,24 @@ void round_to(DType type, std::span<float> values) {
 }
 
 EncodedInputs encode_inputs(const Shape& shape, const Inputs& inputs) {
-  const auto of_query = [&](int64_t row) { return shape.q_scale_of(row); };
-  const auto of_key = [&](int64_t row) { return shape.k_scale_of(row); };
-  return {encode_tensor(shape, inputs.q, shape.q_scales(), of_query),
-          encode_tensor(shape, inputs.k, shape.k_scales(), of_key),
-          encode_tensor(shape, inputs.v, shape.k_scales(), of_key)};
+  return {encode_input(shape, TensorId::q, inputs.q), encode_input(shape, TensorId::k, inputs.k),
+          encode_input(shape, TensorId::v, inputs.v)};
 }
 
 void round_inputs(const Shape& shape, Inputs& inputs) {
-  const EncodedInputs encoded = encode_inputs(shape, inputs);
-  inputs.q = decode(shape.dtype, encoded.q.bytes);
-  inputs.k = decode(shape.dtype, encoded.k.bytes);
-  inputs.v = decode(shape.dtype, encoded.v.bytes);
+  const Encoded q = encode_tensor(shape, TensorId::q, inputs.q),
+                k = encode_tensor(shape, TensorId::k, inputs.k),
+                v = encode_tensor(shape, TensorId::v, inputs.v);
+  inputs.q = decode(shape.dtype, q.bytes);
+  inputs.k = decode(shape.dtype, k.bytes);
+  inputs.v = decode(shape.dtype, v.bytes);
   if (shape.dtype != DType::e4m3) return;
   for (int64_t i = 0; i < shape.q_elements(); ++i)
-    inputs.q[i] *= encoded.q.scales[shape.q_scale_of(i / shape.head_dim)];
+    inputs.q[i] *= q.scales[shape.q_scale_of(i / shape.head_dim)];
   for (int64_t i = 0; i < shape.k_elements(); ++i) {
     const int64_t scale = shape.k_scale_of(i / shape.head_dim);
-    inputs.k[i] *= encoded.k.scales[scale];
-    inputs.v[i] *= encoded.v.scales[scale];
+    inputs.k[i] *= k.scales[scale];
+    inputs.v[i] *= v.scales[scale];
   }
 }
 

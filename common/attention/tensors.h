@@ -3,38 +3,84 @@
 #pragma once
 #include <cstddef>
 #include <span>
+#include <string_view>
 #include <vector>
 
+#include "common/attention/operation.h"
 #include "common/attention/shape.h"
 
 namespace flashbook {
 
-/// Pointers to the tensors of one call, all in the memory of the machine that runs it.
+/// What a shape says by element, and a kernel reads: int, but the slopes, which are float.
+enum class TableId {
+  page_table,      ///< Paging::table
+  lengths,         ///< Visibility::lengths
+  document_query,  ///< Documents::first_query
+  document_key,    ///< Documents::first_key
+  columns,         ///< Columns::queries
+  block_first,     ///< Blocks::first
+  block_keys,      ///< Blocks::key_blocks
+  slopes           ///< ScoreFunction::alibi
+};
+constexpr int kTables = 8;
+
+/// Pointers to the tensors of one call, all in the memory of the machine that runs it. Their extents, types
+/// and strides are dims_of, type_of and Shape::strides; null are those that the operation has not.
 struct Tensors {
   const void* q = nullptr;         ///< [batch, heads, seqlen_q, head_dim], Shape::dtype
-  const void* k = nullptr;         ///< [batch, kv_heads, seqlen_k, head_dim], Shape::dtype
-  const void* v = nullptr;         ///< [batch, kv_heads, seqlen_k, head_dim], Shape::dtype
+  const void* k = nullptr;         ///< [batch, kv_heads, seqlen_k, head_dim], Shape::dtype; or pages
+  const void* v = nullptr;         ///< [batch, kv_heads, seqlen_k, head_dim], Shape::dtype; or pages
   void* o = nullptr;               ///< [batch, heads, seqlen_q, head_dim], output_type(Shape::dtype)
   float* lse = nullptr;            ///< [batch, heads, seqlen_q], natural log-sum-exp of the scaled scores
+  const void* d_o = nullptr;       ///< [batch, heads, seqlen_q, head_dim]; backward, to which O is input, too
+  void* dq = nullptr;              ///< [batch, heads, seqlen_q, head_dim]
+  void* dk = nullptr;              ///< [batch, kv_heads, seqlen_k, head_dim]
+  void* dv = nullptr;              ///< [batch, kv_heads, seqlen_k, head_dim]
   void* workspace = nullptr;       ///< the bytes the chapter asked for, or null if it asked for none
   const float* q_scale = nullptr;  ///< [Shape::q_scales], finite and > 0; e4m3 only. Null: all are 1
   const float* k_scale = nullptr;  ///< [Shape::k_scales], likewise
   const float* v_scale = nullptr;  ///< [Shape::k_scales], likewise
+  const void* tables[kTables] = {};  ///< by TableId; null if the shape has no such table
+
+  /// Sets the pointer to a tensor.
+  void set(TensorId id, void* address);
 };
 
-/// Q, K and V on the host as float, each value already rounded to Shape::dtype (e4m3: times its scale), so
-/// that every machine and the oracle start from the same numbers.
+/// An operation's inputs on the host as float, in the default layout, each value already rounded to its type
+/// (e4m3: times its scale), so that every machine and the oracle start from the same numbers.
 struct Inputs {
-  std::vector<float> q;  ///< [batch, heads, seqlen_q, head_dim]
-  std::vector<float> k;  ///< [batch, kv_heads, seqlen_k, head_dim]
-  std::vector<float> v;  ///< [batch, kv_heads, seqlen_k, head_dim]
+  std::vector<float> q;         ///< [batch, heads, seqlen_q, head_dim]
+  std::vector<float> k;         ///< [batch, kv_heads, seqlen_k, head_dim], or pages as dims_of says
+  std::vector<float> v;         ///< likewise
+  std::vector<float> o = {};    ///< [batch, heads, seqlen_q, head_dim]; of backward, and so is what follows
+  std::vector<float> lse = {};  ///< [batch, heads, seqlen_q]
+  std::vector<float> d_o = {};  ///< [batch, heads, seqlen_q, head_dim]
+
+  std::vector<float>& operator[](TensorId id);
+  const std::vector<float>& operator[](TensorId id) const;
 };
 
-/// O and the log-sum-exp on the host, O decoded to float.
+/// An operation's outputs on the host, decoded to float, in the default layout.
 struct Outputs {
-  std::vector<float> o;    ///< [batch, heads, seqlen_q, head_dim]
-  std::vector<float> lse;  ///< [batch, heads, seqlen_q]
+  std::vector<float> o;        ///< [batch, heads, seqlen_q, head_dim]; of forward and decode
+  std::vector<float> lse;      ///< [batch, heads, seqlen_q]
+  std::vector<float> dq = {};  ///< [batch, heads, seqlen_q, head_dim]; of backward, and so is what follows
+  std::vector<float> dk = {};  ///< [batch, kv_heads, seqlen_k, head_dim]
+  std::vector<float> dv = {};  ///< [batch, kv_heads, seqlen_k, head_dim]
+
+  std::vector<float>& operator[](TensorId id);
+  const std::vector<float>& operator[](TensorId id) const;
 };
+
+/// A table of a shape as a machine is given it: 32-bit numbers.
+struct ShapeTable {
+  TableId id;
+  std::string_view name;  ///< "page_table"
+  std::span<const std::byte> bytes;
+};
+
+/// The tables that a shape has: pages, lengths, documents, intervals, blocks and slopes. They point into it.
+std::vector<ShapeTable> tables_of(const Shape& shape);
 
 /// The values in the encoding of `type`, rounded to nearest even.
 std::vector<std::byte> encode(DType type, std::span<const float> values);
@@ -50,6 +96,16 @@ struct Encoded {
   std::vector<std::byte> bytes;
   std::vector<float> scales;  ///< of e4m3; else none
 };
+
+/// One of the inputs in its type and in the shape's strides; bytes between rows are kPoison. e4m3: see
+/// encode_inputs.
+Encoded encode_input(const Shape& shape, TensorId id, std::span<const float> values);
+
+/// The values of an output, from its bytes in the shape's strides.
+std::vector<float> decode_output(const Shape& shape, TensorId id, std::span<const std::byte> bytes);
+
+/// What unwritten memory looks like: every byte 0xff is NaN in f32, f16, bf16 and e4m3.
+constexpr unsigned char kPoison = 0xff;
 
 /// Q, K and V as a machine is given them.
 struct EncodedInputs {

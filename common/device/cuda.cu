@@ -2,7 +2,8 @@
 /// device.h over the CUDA runtime.
 #include <cuda_runtime.h>
 
-#include <algorithm>
+#include <map>
+#include <mutex>
 #include <string>
 
 #include "common/device/backend.h"
@@ -104,6 +105,8 @@ Info info() {
           .runtime = runtime_version()};
 }
 
+int multiprocessors() { return attribute(cudaDevAttrMultiProcessorCount, current_device()); }
+
 int64_t shared_bytes_of_block() {
   constexpr int64_t kOfAnH200 = 227 * 1024;
   int count = 0;
@@ -126,9 +129,15 @@ double time_on_device(Stream stream, const std::function<void()>& work) {
 }
 
 void flush_l2(Stream stream) {
-  // Twice the cache's size: which lines it evicts first is not known. Allocated once and kept, since an
-  // allocation between two timed launches would disturb them.
-  static const Buffer buffer(Place::device, 2 * std::size_t(l2_bytes(current_device())));
+  // Allocated once for each device and kept, since an allocation between two timed launches would disturb
+  // them.
+  static std::mutex mutex;
+  static std::map<int, Buffer> buffers;
+  const int device = current_device();
+  const std::lock_guard lock(mutex);
+  Buffer& buffer = buffers[device];
+  // Twice the cache's size: which lines it evicts first is not known.
+  if (buffer.bytes() == 0) buffer = Buffer(Place::device, 2 * std::size_t(l2_bytes(device)));
   check(cudaMemsetAsync(buffer.data(), 0, buffer.bytes(), stream), "cudaMemsetAsync");
 }
 

@@ -55,6 +55,10 @@ enum class Place { host, device };
 /// on an A100. Of a GPU build without a GPU it is an H200's; a launch says what is missing.
 int64_t shared_bytes_of_block();
 
+/// How many multiprocessors the calling thread's device has; 1 in the simulator. Throws HardwareMissing if
+/// this is a GPU build and no GPU can be used.
+int multiprocessors();
+
 /// A block of memory, freed with its owner. Fresh memory is poisoned: every byte 0xff, NaN in every type.
 class Buffer {
  public:
@@ -88,8 +92,8 @@ void synchronize();
 /// clock in the simulator.
 double time_on_device(Stream stream, const std::function<void()>& work);
 
-/// Overwrites a buffer larger than the L2 cache, so that the next launch finds none of its data there.
-/// Nothing in the simulator.
+/// Overwrites a buffer larger than the L2 cache, so that the next launch finds none of its data there. Each
+/// device has its buffer. Nothing in the simulator.
 void flush_l2(Stream stream);
 
 }  // namespace flashbook::device

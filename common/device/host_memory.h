@@ -4,11 +4,14 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 
 namespace flashbook::device {
 
-/// Bytes that this process can still use without being killed for it; 2^62 where the system does not say.
-int64_t host_memory_available();
+/// Bytes that this process can still use without being killed for it: what the machine has, and what the
+/// limits of its container and of all that is around it leave (control groups, version 1 and 2). 2^62 where
+/// the system does not say. `root` is where the system's files are, for tests.
+int64_t host_memory_available(const std::filesystem::path& root = "/");
 
 /// Allocates memory on a 256-byte boundary, as device memory is. Throws DeviceError if so much is not
 /// available.

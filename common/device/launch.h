@@ -21,8 +21,13 @@ inline std::string describe_launch(dim3 grid, dim3 block, std::size_t dynamic_sh
 
 /// Launches `kernel` with `args`, each converted to the parameter's type. On a GPU it returns at once, in the
 /// simulator when the kernel is done. Throws DeviceError if the machine refuses the launch; the simulator
-/// also if a thread breaks a rule.
+/// also if a thread breaks a rule. (`kTraced` keeps the launches of traced files apart from others with the
+/// same parameters.)
+#ifdef __CUDACC__
 template <typename... Params, typename... Args>
+#else
+template <bool kTraced = sim::kIsTraced, typename... Params, typename... Args>
+#endif
 void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, Stream stream,
             Args... args) {
   static_assert(sizeof...(Params) == sizeof...(Args), "one argument for each of the kernel's parameters");
@@ -48,7 +53,7 @@ void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynami
   try {
     sim::run_grid(
         grid, block, dynamic_shared_bytes, [&] { kernel(static_cast<Params>(args)...); },
-        reinterpret_cast<const void*>(kernel));
+        reinterpret_cast<const void*>(kernel), sim::watcher_of<kTraced>());
   } catch (const sim::Error& error) {
     throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes) + error.what());
   }

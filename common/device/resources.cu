@@ -18,8 +18,8 @@ struct Launch {
   friend bool operator==(const Launch&, const Launch&) = default;
 };
 
-/// Where launches are noted; null while nobody asks.
-std::vector<Launch>* noted = nullptr;
+/// Where this thread's launches are noted; null while nobody asks.
+thread_local std::vector<Launch>* noted = nullptr;
 
 void check(cudaError_t error, const char* call) {
   if (error != cudaSuccess) throw DeviceError(std::string(call) + ": " + cudaGetErrorString(error));

@@ -17,8 +17,9 @@ struct KernelResources {
   int threads_per_multiprocessor;  ///< that could reside there at most: occupancy is a share of it
 };
 
-/// Runs `work` and returns what each kernel that it launches takes, in the order of the launches, every
-/// kernel once. Empty in the simulator, which knows no registers. Throws DeviceError if CUDA does not answer.
+/// Runs `work` and returns what each kernel that it launches on this thread takes, in the order of the
+/// launches, every kernel once. Empty in the simulator, which knows no registers. Throws DeviceError if CUDA
+/// does not answer.
 std::vector<KernelResources> resources_of_kernels(const std::function<void()>& work);
 
 /// Tells resources_of_kernels of a launch on a GPU, if it runs. For launch.h.

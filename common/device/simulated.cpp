@@ -20,12 +20,14 @@ Info info() {
   return {.machine = Machine::simulator,
           .name = "simulator",
           .compute_capability = 90,
-          .multiprocessors = 1,
+          .multiprocessors = multiprocessors(),
           .memory_free = std::min(host_memory_available(), int64_t(sim::largest_global_gap())),
           .l2_bytes = 0,
           .driver = "",
           .runtime = ""};
 }
+
+int multiprocessors() { return 1; }
 
 int64_t shared_bytes_of_block() { return int64_t(sim::kMaxSharedBytes); }
 

@@ -14,7 +14,7 @@
 ///       wgmma<__half, 128>(d, wgmma_advance(a, k * 32), wgmma_advance(b, k * 32), k > 0);
 ///     wgmma_commit();                                             // a group of kSteps products
 ///     wgmma_wait<0>();
-///     wgmma_pin(d);                                               // now d may be read
+///     wgmma_pin(d);                                               // now d may be read, a be overwritten
 ///
 /// Between issue and wait nobody may touch d, change a's registers, or overwrite a tile in shared memory.
 /// What threads stored to a tile themselves needs fence_proxy_async before; what TMA brought does not.
@@ -80,6 +80,21 @@ __device__ __forceinline__ void wgmma_pin(float (&d)[kFloats]) {
   for (int i = 0; i < kFloats; ++i) asm volatile("" : "+f"(d[i])::"memory");
 #else
   static_cast<void>(d);
+#endif
+}
+
+/// The same of a left operand in registers, kSteps fragments of it: what they hold stays there up to here.
+/// The compiler takes an operand for read once a product is issued, and may give its registers to others
+/// while the tensor cores still want them; no message says so. Call it before the fence if threads set the
+/// fragments, and after the wait. Not an instruction.
+template <int kSteps>
+__device__ __forceinline__ void wgmma_pin(uint32_t (&a)[kSteps][4]) {
+#ifdef __CUDACC__
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step)
+    asm volatile("" : "+r"(a[step][0]), "+r"(a[step][1]), "+r"(a[step][2]), "+r"(a[step][3])::"memory");
+#else
+  static_cast<void>(a);
 #endif
 }
 

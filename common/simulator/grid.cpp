@@ -12,8 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "common/simulator/scheduler.h"
-#include "common/simulator/watchdog.h"
+#include "common/simulator/block/watchdog.h"
+#include "common/simulator/block/worker.h"
+#include "common/simulator/launch.h"
 
 namespace flashbook::sim {
 namespace {
@@ -100,15 +101,16 @@ Options& options() {
                            kMaxOsThreads)),
       from_environment("FLASHBOOK_SIM_SEED", 0, 0, ~uint64_t(0)), async_from_environment(),
       from_environment("FLASHBOOK_SIM_EXACT", 0, 0, 1) == 1,
-      int(from_environment("FLASHBOOK_SIM_TIMEOUT", 10, 0, kMaxTimeout))};
+      int(from_environment("FLASHBOOK_SIM_TIMEOUT", 3, 0, kMaxTimeout))};
   return options;
 }
 
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
-              const std::function<void()>& thread_body, const void* kernel) {
+              const std::function<void()>& thread_body, const void* kernel, Watcher* watcher) {
   if (current_worker)
     throw Error("a kernel launches a kernel: the simulator runs launches from the host only");
   check_launch(grid, block, dynamic_shared_bytes);
+  if (!options().trace) watcher = nullptr;
 
   // Workers outlive a grid, since their memory is dear to set up; one grid at a time has them.
   static std::mutex one_grid;
@@ -125,7 +127,7 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
   FirstError error;
   const auto run_blocks = [&](Worker& worker) {
     const Watchdog watchdog(options().timeout);
-    worker.enter_grid(grid, block, dynamic_shared_bytes, thread_body);
+    worker.enter_grid(grid, block, dynamic_shared_bytes, thread_body, watcher);
     for (uint64_t number; !error.happened() && (number = next_block++) < blocks;)
       if (auto problem = worker.run_block(number, seed)) error.add(number, *problem);
   };
@@ -148,7 +150,7 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
 unsigned char* dynamic_shared_memory() {
   if (!current_worker)
     throw Error("dynamic shared memory was asked for outside a kernel: launch the kernel instead");
-  return current_worker->dynamic_shared();
+  return current_worker->memory.dynamic().data();
 }
 
 }  // namespace flashbook::sim

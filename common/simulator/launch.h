@@ -10,6 +10,8 @@
 
 namespace flashbook::sim {
 
+class Watcher;
+
 /// A rule of the machine was broken, by a kernel or by its launch. The message says which, and where.
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -30,26 +32,48 @@ struct Options {
   /// Whether tensor cores round as an H100's and an H200's do (tensor_core.h), which takes longer, or add in
   /// plain float32.
   bool exact = false;
-  /// A thread that runs for so many seconds of processor time without waiting or exiting is reported; 0:
-  /// never.
-  int timeout = 10;
+  /// A thread that runs for so many seconds without waiting or exiting is reported; 0: never.
+  int timeout = 3;
+  /// Whether a watcher that a launch names watches.
+  bool trace = true;
 };
 
 /// The options of this process. They start as FLASHBOOK_SIM_THREADS (default: one OS thread a core),
 /// FLASHBOOK_SIM_SEED (default: 0), FLASHBOOK_SIM_ASYNC (eager, lazy or random; default: lazy),
-/// FLASHBOOK_SIM_EXACT (0 or 1; default: 0) and FLASHBOOK_SIM_TIMEOUT (seconds; default: 10; 0: never) say.
+/// FLASHBOOK_SIM_EXACT (0 or 1; default: 0) and FLASHBOOK_SIM_TIMEOUT (seconds; default: 3; 0: never) say.
 /// Not to be changed while a grid runs. Throws Error if a variable holds nothing that makes sense.
 Options& options();
 
 /// Shared memory that a block can have on an H100 or H200: 227 KB.
 constexpr std::size_t kMaxSharedBytes = 227 * 1024;
 
+/// Whether the compiler plants the traced mode's calls in this file (flashbook_traced() in CMakeLists.txt).
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kIsTraced = true;
+#elif defined(__has_feature)
+constexpr bool kIsTraced = __has_feature(thread_sanitizer);
+#else
+constexpr bool kIsTraced = false;
+#endif
+
+/// The traced mode (trace/trace.h). Only programs with traced files have it.
+Watcher* tracing();
+
+/// Who watches what a file launches: the traced mode if it is traced, or nobody.
+template <bool kTraced>
+Watcher* watcher_of() {
+  if constexpr (kTraced) return tracing();
+  return nullptr;
+}
+
 /// Runs `thread_body` for every thread of every block and returns when the last one has exited. Throws Error
 /// for a launch that the machine would refuse, and for the first block, by number, in which a thread breaks a
 /// rule or throws. Later blocks may then not have run. In a traced program (trace/trace.h) also for data
-/// races and accesses out of bounds. `kernel` is where the kernel's code begins, for its name.
+/// races and accesses out of bounds. `kernel` is where the kernel's code begins, for its name; `watcher`
+/// watches, unless it is null.
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
-              const std::function<void()>& thread_body, const void* kernel = nullptr);
+              const std::function<void()>& thread_body, const void* kernel = nullptr,
+              Watcher* watcher = watcher_of<kIsTraced>());
 
 /// The calling block's dynamic shared memory, 1024-byte aligned.
 unsigned char* dynamic_shared_memory();

@@ -2,8 +2,9 @@
 
 #include <cstring>
 
-#include "common/simulator/addresses.h"
-#include "common/simulator/scheduler.h"
+#include "common/simulator/block/addresses.h"
+#include "common/simulator/block/worker.h"
+#include "common/simulator/launch.h"
 
 namespace flashbook::sim {
 namespace {

@@ -89,7 +89,7 @@ class Observer {
   virtual void streams(const Touched& touched) = 0;
 };
 
-/// Gives every OS thread its observer.
+/// Gives every OS thread its observer. Grids are watched by whom their launch names.
 class Watcher {
  public:
   virtual ~Watcher() = default;
@@ -98,8 +98,5 @@ class Watcher {
   /// Returns what the grid did wrong that no block was stopped for, or nothing.
   virtual std::string grid_ends() = 0;
 };
-
-/// Who watches, or null. Set before the first grid.
-inline Watcher* watcher = nullptr;
 
 }  // namespace flashbook::sim

@@ -2,39 +2,43 @@
 
 #include <string>
 
-#include "common/simulator/scheduler.h"
+#include "common/simulator/block/describe.h"
+#include "common/simulator/block/worker.h"
+#include "common/simulator/launch.h"
 
 namespace flashbook::sim {
 namespace {
 
 /// Products that are issued or committed run when Options::async says.
-void run_some(Worker& worker, WgmmaQueue& products) {
+void run_some(WgmmaQueue& products, Random& random) {
   const Async when = options().async;
   if (when == Async::eager) products.compute(products.pending());
-  if (when == Async::random) products.compute(worker.random_below(products.pending() + 1));
+  if (when == Async::random) products.compute(random.below(products.pending() + 1));
 }
 
 constexpr WarpgroupCollective kIssue{
-    "wgmma", [](Worker& worker, int warpgroup, void* const* operands, Location where) {
-      WgmmaQueue& products = worker.products_of(warpgroup);
+    "wgmma", [](WgmmaQueue& products, Random& random, void* const* operands, Location where) {
       products.issue(operands, where);
-      run_some(worker, products);
+      run_some(products, random);
     }};
 
-constexpr WarpgroupCollective kFence{"wgmma_fence", [](Worker& worker, int warpgroup, void* const*,
-                                                       Location) { worker.products_of(warpgroup).fence(); }};
+constexpr WarpgroupCollective kFence{
+    "wgmma_fence", [](WgmmaQueue& products, Random&, void* const*, Location) { products.fence(); }};
 
 constexpr WarpgroupCollective kCommit{"wgmma_commit",
-                                      [](Worker& worker, int warpgroup, void* const*, Location) {
-                                        WgmmaQueue& products = worker.products_of(warpgroup);
+                                      [](WgmmaQueue& products, Random& random, void* const*, Location) {
                                         products.commit();
-                                        run_some(worker, products);
+                                        run_some(products, random);
                                       }};
 
-constexpr WarpgroupCollective kWait{
-    "wgmma_wait", [](Worker& worker, int warpgroup, void* const* operands, Location where) {
-      worker.products_of(warpgroup).wait(*static_cast<const int*>(operands[0]), where);
-    }};
+constexpr WarpgroupCollective kWait{"wgmma_wait",
+                                    [](WgmmaQueue& products, Random&, void* const* operands, Location where) {
+                                      products.wait(*static_cast<const int*>(operands[0]), where);
+                                    }};
+
+void gather(const WarpgroupCollective& collective, void* operand, Location where) {
+  running_worker(collective.name, where).warpgroups.gather(collective, operand, where);
+}
 
 }  // namespace
 
@@ -45,12 +49,12 @@ uint32_t wgmma_tile_address(const void* tile, uint32_t leading_bytes, uint32_t s
     throw Error(describe_call(kWhat, where) + " gets leading_bytes " + std::to_string(leading_bytes) +
                 " and stride_bytes " + std::to_string(stride_bytes) + ": give multiples of 16 below 262144");
   Worker& worker = running_worker(kWhat, where);
-  const auto offset = std::uintptr_t(tile) - std::uintptr_t(worker.dynamic_shared());
+  const auto offset = std::uintptr_t(tile) - std::uintptr_t(worker.memory.dynamic().data());
   if (offset >= kMaxSharedBytes)
-    throw Error(describe_call(kWhat, where) + ": " + worker.describe_address(tile) +
+    throw Error(describe_call(kWhat, where) + ": " + worker.memory.describe(tile) +
                 " is not in dynamic shared memory, where the simulator wants tiles for wgmma");
   if (offset % 16)
-    throw Error(describe_call(kWhat, where) + ": misaligned address, " + worker.describe_address(tile) +
+    throw Error(describe_call(kWhat, where) + ": misaligned address, " + worker.memory.describe(tile) +
                 " is not a multiple of 16");
   return uint32_t(offset);
 }
@@ -58,15 +62,13 @@ uint32_t wgmma_tile_address(const void* tile, uint32_t leading_bytes, uint32_t s
 void wgmma(const WgmmaKind& kind, float* d, const uint32_t* a_registers, uint64_t a, uint64_t b,
            bool accumulate, Location where) {
   WgmmaCall call{kind, d, a_registers, a, b, accumulate};
-  warpgroup_collective(kIssue, &call, where);
+  gather(kIssue, &call, where);
 }
 
-void wgmma_fence(Location where) { warpgroup_collective(kFence, nullptr, where); }
+void wgmma_fence(Location where) { gather(kFence, nullptr, where); }
 
-void wgmma_commit(Location where) { warpgroup_collective(kCommit, nullptr, where); }
+void wgmma_commit(Location where) { gather(kCommit, nullptr, where); }
 
-void wgmma_wait(int groups_in_flight, Location where) {
-  warpgroup_collective(kWait, &groups_in_flight, where);
-}
+void wgmma_wait(int groups_in_flight, Location where) { gather(kWait, &groups_in_flight, where); }
 
 }  // namespace flashbook::sim

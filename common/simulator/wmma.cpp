@@ -3,8 +3,10 @@
 #include <cstring>
 #include <string>
 
-#include "common/simulator/addresses.h"
-#include "common/simulator/scheduler.h"
+#include "common/simulator/block/addresses.h"
+#include "common/simulator/block/describe.h"
+#include "common/simulator/block/worker.h"
+#include "common/simulator/launch.h"
 #include "common/simulator/tensor_core.h"
 
 namespace flashbook::sim {
@@ -43,7 +45,7 @@ void tell_observer(Access access, const char* what, const unsigned char* matrix,
   if (!observer) return;
   constexpr std::size_t kPiece = 16;
   const std::size_t line_bytes = kSide * std::size_t(of.element_bytes);
-  const int first_lane = worker.current().warp * kWarpLanes;
+  const int first_lane = worker.scheduler.current().warp * kWarpLanes;
   int piece = 0;
   for (std::size_t at = 0; at < line_bytes; at += kPiece)
     for (int line = 0; line < kSide; ++line, ++piece)

@@ -41,7 +41,8 @@ def schedule(y, key, title, note, lines, marks):
     strip, side = CELL * D // TILE, CELL * TILES
     x = {"Q": 14, "K": 14 + strip + GAP, "S": 14 + strip + GAP, "V": 14 + strip + GAP, "O": 14 + strip + side + 2 * GAP}
     top = {"K": y, "Q": y + strip + GAP, "S": y + strip + GAP, "O": y + strip + GAP, "V": y + strip + side + 2 * GAP}
-    parts, late = [], []
+    parts: list[str] = []
+    late: list[str] = []
 
     def tile(name, left, upper, w, h):
         kind = marks.get(name, "")

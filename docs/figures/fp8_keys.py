@@ -15,7 +15,9 @@ LOOKS = ("blue", "amber", "green", "")  # of threads 0 to 3
 
 def formula(path, pattern):
     """An expression of C++ as one of Python: whole numbers are divided."""
-    return re.search(pattern, path.read_text(encoding="utf-8"))[1].replace("/", "//")
+    found = re.search(pattern, path.read_text(encoding="utf-8"))
+    assert found, f"{path} has another formula"
+    return found[1].replace("/", "//")
 
 
 def holders(matrix, elements):

@@ -8,8 +8,9 @@ from pathlib import Path
 from svg import Figure
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "bench"))
-import results  # noqa: E402
+sys.path.insert(0, str(ROOT))
+
+from bench import results  # noqa: E402
 
 LIT = (1, 3, 4)  # chapters whose page begins with this figure
 WIDTH, LEFT, RIGHT, ROW, BAR = 420, 16, 16, 34, 8

@@ -14,8 +14,9 @@ ROW_LANES = range(4)    # that share a row of c and a
 def place_of(matrix):
     """The header's own formula: (lane, element) -> (row, column)."""
     found = re.search(rf"MatrixPlace {matrix}\(int lane, int element\) {{\s*return {{(.*?), (.*?)}};", HEADER.read_text(encoding="utf-8"))
+    assert found, f"{HEADER} has another formula"
     row, column = (expression.replace("/", "//") for expression in found.groups())  # of whole numbers, as in C++
-    return lambda lane, element: (eval(row), eval(column))  # noqa: the two names are in the formula
+    return lambda lane, element: (eval(row), eval(column))  # the formula has the two names
 
 
 def fragments(matrix, elements):

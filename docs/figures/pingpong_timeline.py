@@ -6,7 +6,7 @@ from pathlib import Path
 
 from svg import Figure
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 LEFT, RIGHT = 96, 16  # of what is drawn over time
 ROW, BAR = 24, 18     # heights: of a warpgroup's row, of a bar in it
@@ -55,7 +55,9 @@ def panel(figure, y, title, passes, first, last):
 
 
 def main():
-    import results
+    from bench import results
+    from bench.names import Name
+
     measured = results.load()
     cycles = 9000
     figure = Figure(540, 870, "Consumers of a block on an H200. They begin in step and fall out of it by themselves; with pingpong they "
@@ -64,7 +66,7 @@ def main():
     y = 74
     for head_dim in (64, 128):
         for step, words in STEPS.items():
-            passes = measured.measured(f"timeline/ch05/step{step}/bf16/d{head_dim}/full/n4096").stamps
+            passes = measured.measured(Name("timeline", f"ch05/step{step}", "bf16", head_dim, "full", 4096)).stamps
             first = min(one["turn"] for one in passes if one["warpgroup"])
             y = panel(figure, y, f"d = {head_dim}, step {step}: {words}", passes, first, first + cycles) + 12
         for tick in range(0, cycles + 1, 3000):

@@ -18,11 +18,11 @@ def spelt(barrier):
 
 
 def told(events):
-    """The events of the table: both slots once round, up to the tile of the second round. The warps are told one by one for the first slot
+    """The events of the table: both stages once round, up to the tile of the second round. The warps are told one by one for the first stage
     only, and the last of them ends the phase."""
     for event in events:
         warp = event["what"].startswith("warp")
-        if not warp or event["barrier"] == "empty[0]" and event["empty[0]"][1] > 0:
+        if not warp or (event["barrier"] == "empty[0]" and event["empty[0]"][1] > 0):
             yield event
         if event["what"] == "consumer passes" and event["full[0]"][0] == 2:
             return

@@ -1,39 +1,36 @@
 #!/usr/bin/env python3
-"""Writes sectors.svg: which 32-byte sectors one load instruction of a warp touches, in textbook_scores and in load_transposed of chapter 1."""
+"""Writes sectors.svg: the sectors that one load of a warp moves, and how much of them it uses, for three patterns of addresses."""
 from svg import Figure
 
-SECTOR, ELEMENT = 32, 2  # bytes; bf16
-WIDE, HIGH = 34, 17
-HEAD_DIM = 64            # of the drawing: a row is four sectors
+SECTOR, COLUMNS = 25, 16  # width of a sector's box; sectors in a row
+LEFT = 20
 
 
-def sectors(addresses):
-    return {address // SECTOR for address in addresses}
-
-
-def panel(figure, y, title, rows, addresses, verdict, look):
-    figure.text(16, y, title, "bold")
-    touched = sectors(addresses)
-    per_row = HEAD_DIM * ELEMENT // SECTOR
-    for row in range(rows):
-        for sector in range(per_row):
-            number = row * per_row + sector
-            figure.box(112 + sector * (WIDE * 2.6), y + 14 + row * HIGH, WIDE * 2.6 - 3, HIGH - 3, look if number in touched else "")
-        figure.text(104, y + 27 + row * HIGH, f"row {row}", "small soft", "end")
-    figure.text(16, y + 34 + rows * HIGH, verdict(len(touched), len(set(addresses)) * ELEMENT), "small")
+def pattern(figure, y, title, text, sectors, used):
+    """`sectors` are moved, of each of which `used` of 32 bytes are; returns where the drawing ends."""
+    figure.text(LEFT, y, title, "bold")
+    figure.text(LEFT, y + 20, text, "small soft")
+    for i in range(32):
+        x, top = LEFT + i % COLUMNS * (SECTOR + 2), y + 32 + i // COLUMNS * 30
+        figure.box(x, top, SECTOR, 24, "amber" if i < sectors else "")
+        if i < sectors:
+            figure.box(x, top, max(3, SECTOR * used / 32), 24, "green")
+    figure.text(LEFT, y + 112, f"{sectors} sectors: {32 * sectors} bytes moved, {used * sectors} used", "")
+    return y + 144
 
 
 def main():
-    # textbook_scores: lane l of a warp reads column 0 of key row l % 16; both queries of the warp read the same 16 rows.
-    textbook = [(lane % 16) * HEAD_DIM * ELEMENT for lane in range(32)]
-    # load_transposed: lane l reads column l of one row.
-    tiled = [lane * ELEMENT for lane in range(32)]
-    words = lambda count, wanted: f"{count} sectors, {count * SECTOR} bytes, for {wanted} bytes that are wanted"
-    figure = Figure(500, 470, "One load of a warp. In textbook_scores 16 rows are read, 2 bytes of each: 16 sectors. In load_transposed 32 neighbours of "
-                              "one row are read: 2 sectors.")
-    figure.text(16, 28, "One load instruction of a warp; a box is a sector of 32 bytes", "small soft")
-    panel(figure, 58, "Step 1, textbook_scores: K", 16, textbook, words, "amber")
-    panel(figure, 404, "Step 2, load_transposed", 1, tiled, words, "green")
+    figure = Figure(470, 488, "A warp that reads 32 neighbouring floats moves 4 sectors and uses all of them; lanes 32 bytes apart move 32 sectors and use an "
+                              "eighth; chapter 1's first kernel moves 16 sectors and uses a sixteenth.")
+    figure.box(LEFT, 16, 14, 14, "green")
+    figure.text(LEFT + 20, 28, "used", "small")
+    figure.box(LEFT + 70, 16, 14, 14, "amber")
+    figure.text(LEFT + 90, 28, "moved for nothing", "small")
+    figure.box(LEFT + 226, 16, 14, 14, "")
+    figure.text(LEFT + 246, 28, "a sector of 32 bytes", "small")
+    y = pattern(figure, 62, "Coalesced: lane i reads float i", "p[lane]", 4, 32)
+    y = pattern(figure, y, "Strided: lane i reads float 8 i", "p[8 * lane]", 32, 4)
+    pattern(figure, y, "Chapter 1, step 1: 16 rows of K", "k[lane % 16 * head_dim], 2 bytes each", 16, 2)
     figure.write(__file__)
 
 

@@ -3,6 +3,7 @@
 A figure paints its own card, so it can be read even where page and system disagree about the mode. Keep it at most 560 wide, texts
 at least 13 high."""
 import html
+from collections.abc import Sequence
 from pathlib import Path
 
 LIGHT = {"paper": "#f7f8f9", "ink": "#24313d", "soft": "#61707e", "line": "#c3ccd4", "plain-fill": "#ffffff",
@@ -14,8 +15,8 @@ DARK = {"paper": "#1b1f24", "ink": "#d5dce2", "soft": "#93a0ac", "line": "#434c5
 COLOURS = ("ink", "soft", "blue", "amber", "green", "red")
 
 
-def style():
-    def variables(colours):
+def style() -> str:
+    def variables(colours: dict[str, str]) -> str:
         return "".join(f"--{name}:{value};" for name, value in colours.items())
 
     rules = [f"svg{{{variables(LIGHT)}}}", f"@media (prefers-color-scheme:dark){{svg{{{variables(DARK)}}}}}",
@@ -31,22 +32,22 @@ def style():
 
 
 class Figure:
-    def __init__(self, width, height, title):
+    def __init__(self, width: int, height: int, title: str) -> None:
         self.width, self.height, self.title = width, height, title
         self.parts = [f'<rect class="card" width="{width}" height="{height}" rx="8"/>']
 
-    def text(self, x, y, text, look="", anchor="start"):
+    def text(self, x: float, y: float, text: str, look: str = "", anchor: str = "start") -> None:
         self.parts.append(f'<text x="{x:g}" y="{y:g}" class="{look}" text-anchor="{anchor}">{html.escape(text)}</text>')
 
-    def box(self, x, y, width, height, look=""):
+    def box(self, x: float, y: float, width: float, height: float, look: str = "") -> None:
         self.parts.append(f'<rect class="box {look}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="5"/>')
 
-    def line(self, points, look="", dashed=False):
+    def line(self, points: Sequence[tuple[float, float]], look: str = "", dashed: bool = False) -> None:
         path = "M" + " L".join(f"{x:g} {y:g}" for x, y in points)
         dashes = ' stroke-dasharray="3 4"' if dashed else ""
         self.parts.append(f'<path class="stroke {look}" d="{path}"{dashes}/>')
 
-    def arrow(self, x1, y1, x2, y2, look=""):
+    def arrow(self, x1: float, y1: float, x2: float, y2: float, look: str = "") -> None:
         """Straight, along x or y."""
         self.line([(x1, y1), (x2, y2)], look)
         if y1 == y2:
@@ -56,10 +57,10 @@ class Figure:
             back = -6 if y2 > y1 else 6
             self.line([(x2 - 4, y2 + back), (x2, y2), (x2 + 4, y2 + back)], look)
 
-    def dot(self, x, y, look=""):
+    def dot(self, x: float, y: float, look: str = "") -> None:
         self.parts.append(f'<circle class="dot {look}" cx="{x:g}" cy="{y:g}" r="4.5"/>')
 
-    def write(self, script):
+    def write(self, script: str) -> None:
         """Writes NAME.svg beside NAME.py."""
         picture = (f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{self.height}" '
                    f'viewBox="0 0 {self.width} {self.height}" role="img">\n<title>{html.escape(self.title)}</title>\n'

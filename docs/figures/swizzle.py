@@ -11,8 +11,9 @@ CELL, MARKED = 25, 2
 
 def swizzled(row, piece):
     """The kernel's own formula, for rows of 128 bytes: the place of a piece in bytes."""
-    formula = re.search(r"int swizzled\(int row, int piece\) {\s*return (.*?);", SOURCE.read_text(encoding="utf-8"))[1]
-    return eval(formula, {"row": row, "piece": piece, "kRowBytes": 128})
+    found = re.search(r"int swizzled\(int row, int piece\) {\s*return (.*?);", SOURCE.read_text(encoding="utf-8"))
+    assert found, f"{SOURCE} has another formula"
+    return eval(found[1], {"row": row, "piece": piece, "kRowBytes": 128})
 
 
 def tile(figure, x, y, title, place):

@@ -3,7 +3,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools import kernel_source
+from docs.tools import kernel_source
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,31 +19,31 @@ class Page:
     name: str = ""  # of its file on the site, without .html
 
     @property
-    def path(self):
+    def path(self) -> Path:
         return ROOT / self.source
 
     @property
-    def url(self):
+    def url(self) -> str:
         return self.name + ".html"
 
     @property
-    def chapter(self):
+    def chapter(self) -> str:
         """The chapter's folder; empty outside chapters."""
         return self.source.split("/")[1] if self.source.startswith("chapters/") else ""
 
 
-def title_of(path, otherwise):
+def title_of(path: Path, otherwise: str) -> str:
     """What the first line `# Title` of a Markdown file says."""
     found = re.match(r"# +(.+)", path.read_text(encoding="utf-8")) if path.exists() else None
     return found[1].strip() if found else otherwise
 
 
-def kernel_files(chapter):
+def kernel_files(chapter: Path) -> list[Path]:
     """The files of a chapter that have an annotated page: first as the README names them, last the descriptor."""
     readme = chapter / "README.md"
     text = readme.read_text(encoding="utf-8") if readme.exists() else ""
 
-    def order(path):
+    def order(path: Path) -> tuple[bool, int, str]:
         mentioned = text.find(path.name)
         return (path.stem == "chapter", mentioned if mentioned >= 0 else len(text), path.name)
 
@@ -51,7 +51,7 @@ def kernel_files(chapter):
     return sorted((p for p in files if kernel_source.is_annotated(p)), key=order)
 
 
-def pages():
+def pages() -> list[Page]:
     """Every page that is written by people; the reference is Doxygen's."""
     found = [Page("main", "README.md", title_of(ROOT / "README.md", "Flashbook"), "index")]
     for chapter in sorted(ROOT.glob("chapters/[0-9][0-9]_*")):

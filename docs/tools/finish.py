@@ -3,11 +3,15 @@ import html
 import json
 import re
 import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tools import book, formulas, kernel_source
-from tools.github_markdown import MARK
-from tools.raw_page import RawPage
+from docs.tools import book, formulas, kernel_source
+from docs.tools.book import Page
+from docs.tools.github_markdown import MARK
+from docs.tools.raw_page import RawPage
+
+Match = re.Match[str]
 
 THEME = Path("/usr/share/doxygen-awesome-css/doxygen-awesome.css")
 SITE = book.ROOT / "docs" / "site"
@@ -21,7 +25,7 @@ UNUSED = re.compile(r"((functions|globals|namespacemembers)(_\w+)?|classes|pages
 
 
 class Site:
-    def __init__(self, pages, raw_folder, out):
+    def __init__(self, pages: Sequence[Page], raw_folder: Path, out: Path) -> None:
         self.pages, self.raw_folder, self.out = pages, raw_folder, out
         raw = [RawPage(file) for file in sorted(raw_folder.glob("*.html")) if not UNUSED.fullmatch(file.name)]
         self.raw = {page.name: page for page in raw}
@@ -29,8 +33,8 @@ class Site:
         self.page_of = {page.source: page for page in pages}
         # The annotated page of a kernel file stands where Doxygen has its listing.
         self.renamed = {self.doxygen_page[page.source]: page.url for page in pages if page.kind == "kernel"}
-        self.complaints = []
-        self.copied = {}  # name on the site -> file of the repository
+        self.complaints: list[str] = []
+        self.copied: dict[str, Path] = {}  # name on the site -> file of the repository
         self.definitions = {}  # address in the reference -> (address in an annotated source, full name, declaration)
         for page in raw:
             for address, name, source, declaration in page.definitions():
@@ -40,7 +44,7 @@ class Site:
 
     # ---- links -----------------------------------------------------------------------------------------------------
 
-    def resolve(self, address, where):
+    def resolve(self, address: str, where: str) -> str | None:
         """Where `PATH#ANCHOR` of the repository is on the site; None for a folder that has no page here."""
         path, _, anchor = address.partition("#")
         line = re.match(r"L(\d+)", anchor)  # as GitHub numbers them
@@ -60,31 +64,31 @@ class Site:
         self.copied[name] = file
         return name
 
-    def link(self, body, where):
+    def link(self, body: str, where: str) -> str:
         """`body` with the addresses that github_markdown made, and Doxygen's, turned into the site's."""
-        def replace(found):
+        def replace(found: Match) -> str:
             url = self.resolve(found[2], where)
             return f'{found[1]}="{html.escape(url)}"' if url else ""
 
         body = re.sub(r'\b(href|src|srcset)="repo:([^"]+)"', replace, body)
         return re.sub(r'href="(\w+_source\.html)', lambda found: f'href="{self.renamed.get(found[1], found[1])}', body)
 
-    def link_names(self, body, chapter):
+    def link_names(self, body: str, chapter: str) -> str:
         """`body` with code spans that name a symbol of the chapter's kernels leading to its definition."""
-        targets = {}
+        targets: dict[str, set[str]] = {}
         for address, name, _ in self.definitions.values():
             if address.startswith(f"chapter-{chapter}-"):
                 targets.setdefault(name.rpartition("::")[2], set()).add(address)
 
-        def replace(found):
+        def replace(found: Match) -> str:
             known = targets.get(found[2], ())
             return f'<a href="{min(known)}">{found[1]}</a>' if len(known) == 1 else found[0]
 
         return re.sub(r"(<code[^>]*>(\w+)</code>)(?![^<]*</a>)", replace, body)
 
-    def explain_terms(self, body, terms):
+    def explain_terms(self, body: str, terms: dict[str, str]) -> str:
         """`body` with links into the glossary that say what the word means when one points at them."""
-        def replace(found):
+        def replace(found: Match) -> str:
             said = terms.get(found[1])
             return f'<a class="term" title="{html.escape(said)}" href="{found[1]}"' if said else found[0]
 
@@ -92,12 +96,12 @@ class Site:
 
     # ---- annotated source ------------------------------------------------------------------------------------------
 
-    def code_line(self, text):
+    def code_line(self, text: str) -> str:
         """A line of Doxygen's listing, its names leading to their definitions in the annotated sources."""
-        def replace(found):
+        def replace(found: Match) -> str:
             kind, address, name, after = found.groups()
             # Doxygen knows no local variables: one that is called as some function is links to the function.
-            if kind == "namespace" or "1_1sim" in address or kind == "function" and not re.match(r"\(|&lt;", after):
+            if kind == "namespace" or "1_1sim" in address or (kind == "function" and not re.match(r"\(|&lt;", after)):
                 return name
             target, _, declaration = self.definitions.get(address, (address, "", ""))
             title = f' title="{html.escape(declaration)}"' if declaration else ""
@@ -105,11 +109,11 @@ class Site:
 
         return re.sub(r'<a class="code hl_(\w+)" href="([^"]*)">(.*?)</a>(?=(.{0,4}))', replace, text)
 
-    def kernel(self, page, body):
+    def kernel(self, page: Page, body: str) -> str:
         """Rows of prose and the code beside it."""
         listing = self.raw[self.doxygen_page[page.source]].lines()
         prose = re.split(ROW_END.format(r"\d+"), body)
-        rows = []
+        rows: list[str] = []
         for text, (_, numbers) in zip(prose, kernel_source.rows_of(page.path)):
             lines = (f'<span class="line" id="l{number:05d}"><a class="lineno" href="#l{number:05d}">{number}</a>'
                      f'<span class="text">{self.code_line(listing[number])}</span></span>' for number in numbers)
@@ -118,7 +122,7 @@ class Site:
                         f'<div class="code"><pre class="listing">{"".join(lines)}</pre></div></section>')
         return "".join(rows)
 
-    def kernel_list(self, chapter):
+    def kernel_list(self, chapter: str) -> str:
         """What a chapter's page ends with."""
         kernels = (page for page in self.pages if page.kind == "kernel" and page.chapter == chapter)
         items = "".join(f'<li><a href="{page.url}"><code>{page.path.name}</code></a> '
@@ -127,15 +131,15 @@ class Site:
 
     # ---- frame -----------------------------------------------------------------------------------------------------
 
-    def menu(self, current, body):
+    def menu(self, current: str, body: str) -> str:
         """The book's contents, with the sections of the current page."""
-        def entry(url, title, kind):
+        def entry(url: str, title: str, kind: str) -> str:
             here = ' aria-current="page"' if url == current else ""
             found = re.findall(r'<h2 id="([^"]+)">(.*?)</h2>', body, re.DOTALL) if here else ()
             sections = "".join(f'<li><a href="#{anchor}">{re.sub("</?a.*?>", "", text)}</a></li>' for anchor, text in found)
             return f'<li class="{kind}"><a href="{url}"{here}>{title}</a>{f"<ul>{sections}</ul>" if sections else ""}</li>'
 
-        def entries(*kinds):
+        def entries(*kinds: str) -> str:
             shown = (p for p in self.pages if p.kind in kinds)
             return "".join(entry(p.url, p.path.name if p.kind == "kernel" else html.escape(p.title), p.kind) for p in shown)
 
@@ -144,21 +148,21 @@ class Site:
                  "The house": entries("house"), "Reference": reference}
         return "".join((f"<h2>{title}</h2>" if title else "") + f"<ul>{items}</ul>" for title, items in parts.items() if items)
 
-    def steps(self, page):
+    def steps(self, page: Page) -> str:
         """Links to the page before and the page after, in reading order."""
         at = self.pages.index(page)
         before, after = self.pages[at - 1] if at else None, self.pages[at + 1] if at + 1 < len(self.pages) else None
         return "".join(f'<a rel="{rel}" href="{p.url}"><small>{word}</small>{html.escape(p.title)}</a>'
                        for p, rel, word in ((before, "prev", "Before"), (after, "next", "Next")) if p)
 
-    def path_above(self, page):
+    def path_above(self, page: Page) -> str:
         """The chapter and the path of what belongs to one."""
         if page.kind not in ("kernel", "appendix"):
             return ""
         chapter = self.page_of[f"chapters/{page.chapter}/README.md"]
         return f'<p class="above"><a href="{chapter.url}">{html.escape(chapter.title)}</a> <code>{page.source}</code></p>'
 
-    def write(self, url, kind, title, above, body, steps):
+    def write(self, url: str, kind: str, title: str, above: str, body: str, steps: str) -> None:
         scripts = "".join(f'<script defer src="interactive/{file.name}"></script>\n' for file in sorted(INTERACTIVE.glob("*.js")))
         values = {"kind": kind, "container": "contents" if kind == "reference" else "text", "title": html.escape(title),
                   "above": above, "body": body, "steps": steps, "menu": self.menu(url, body), "scripts": scripts}
@@ -166,7 +170,7 @@ class Site:
         page = re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], page)
         (self.out / url).write_text(page, encoding="utf-8")
 
-    def copy_files(self):
+    def copy_files(self) -> None:
         for name, file in self.copied.items():
             (self.out / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, self.out / name)
@@ -179,11 +183,12 @@ class Site:
             for file in files:
                 shutil.copyfile(file, self.out / folder / file.name)
 
-    def build(self):
+    def build(self) -> None:
         page_at = {page.url: page for page in self.pages}
         bodies, complaints = formulas.render({name: page.body for name, page in self.raw.items() if name not in self.renamed})
         self.complaints += complaints
-        terms, index = glossary_terms(bodies["glossary.html"]), []
+        terms = glossary_terms(bodies["glossary.html"])
+        index: list[tuple[str, str, str, str]] = []
         for name, body in bodies.items():
             page = page_at.get(name)
             if page:
@@ -194,9 +199,9 @@ class Site:
                 body = self.link(body, name)
             if page and page.chapter:
                 body = self.link_names(body, page.chapter)
-            if kind == "kernel":
+            if page and kind == "kernel":
                 body = self.kernel(page, body)
-            if kind == "chapter":
+            if page and kind == "chapter":
                 body += self.kernel_list(page.chapter)
             self.write(name, kind, title, above, body, steps)
             index += search_entries(name, title, body)
@@ -204,13 +209,13 @@ class Site:
         self.copy_files()
 
 
-def glossary_terms(body):
+def glossary_terms(body: str) -> dict[str, str]:
     """{address: what the glossary says there, as plain text}."""
     found = re.findall(r'<h3 id="([^"]+)">.*?</h3>\s*<p>(.*?)</p>', tidy(body), re.DOTALL)
     return {f"glossary.html#{anchor}": " ".join(html.unescape(re.sub(r"<math.*?</math>|<[^>]*>", "", text)).split()) for anchor, text in found}
 
 
-def tidy(body):
+def tidy(body: str) -> str:
     """A text of ours without what Doxygen, and github_markdown to get past it, put in."""
     body = body.strip().removeprefix('<div class="textblock">').removesuffix("</div>")
     body = re.sub(r"\s*<code data-glued>", "<code>", body)
@@ -224,9 +229,9 @@ def tidy(body):
     return re.sub(r'<(h\d)><a class="anchor" id="([^"]*)"></a>\s*', r'<\1 id="\2">', body)
 
 
-def search_entries(url, title, body):
+def search_entries(url: str, title: str, body: str) -> Iterator[tuple[str, str, str, str]]:
     """(address, page, section, text) of every section of a page."""
-    def words(text):
+    def words(text: str) -> str:
         return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", text)).split())
 
     body = re.sub(r"<!-- formula -->.*?<!-- end -->", " ", body, flags=re.DOTALL)
@@ -235,7 +240,7 @@ def search_entries(url, title, body):
         yield f"{url}#{anchor}" if anchor else url, title, words(section), words(text)
 
 
-def write_site(pages, raw_folder, out):
+def write_site(pages: Sequence[Page], raw_folder: Path, out: Path) -> list[str]:
     """Writes the site, and returns complaints."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)

@@ -4,7 +4,9 @@ import json
 import re
 import subprocess
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 KATEX = Path("/usr/share/javascript/katex")
 RENDER = Path(__file__).resolve().parents[1] / "site" / "render_formulas.js"
@@ -13,13 +15,13 @@ CODE = re.compile(r'(<div class="fragment">.*?<!-- fragment -->|<pre.*?</pre>|<c
 FORMULA = re.compile(r'<p class="formulaDsp">\s*\\\[(?P<display>.*?)\\\]\s*</p>|\\\((?P<inline>.*?)\\\)', re.DOTALL)
 
 
-def tex_of(found):
+def tex_of(found: re.Match[str]) -> tuple[str, bool]:
     """A formula that was found: (TeX, is it displayed on lines of its own?)."""
     display = found["display"] is not None
     return html.unescape(found["display"] if display else found["inline"]).strip(), display
 
 
-def typeset(formulas):
+def typeset(formulas: Sequence[tuple[str, bool]]) -> Any:
     """What KaTeX makes of each: {"html": ...} or {"error": ...}."""
     with tempfile.NamedTemporaryFile("w", suffix=".js", encoding="ascii") as script:
         script.write("var formulas = " + json.dumps([{"tex": tex, "display": display} for tex, display in formulas]) + ";")
@@ -28,7 +30,7 @@ def typeset(formulas):
         return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
 
 
-def render(bodies):
+def render(bodies: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """The bodies (name -> HTML) with their formulas set, and complaints about those that KaTeX cannot read."""
     parts = {name: CODE.split(body) for name, body in bodies.items()}  # odd parts are code
     formulas = list(dict.fromkeys(

@@ -5,6 +5,10 @@ Lines travel as (number, text), so that a warning of Doxygen's can name the line
 import html
 import posixpath
 import re
+from collections.abc import Iterable, Iterator, Sequence
+
+Line = tuple[int, str]
+Match = re.Match[str]
 
 BOXES = {"NOTE": "Note", "TIP": "Tip", "IMPORTANT": "Important", "WARNING": "Warning", "CAUTION": "Caution"}
 ALERT = re.compile(r"> ?\[!(\w+)\]\s*")
@@ -28,13 +32,13 @@ ADDRESS = re.compile(r'\b(href|src|srcset)="([^"]+)"')
 BLOCK_TAGS = ("details", "div", "figure", "figcaption", "p")
 
 
-def slug(heading):
+def slug(heading: str) -> str:
     """The anchor that GitHub gives a heading."""
     text = re.sub(r"[`*]|\]\([^)]*\)|\[", "", heading).lower()
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 
 
-def repo_address(target, source):
+def repo_address(target: str, source: str) -> str:
     """`target`, as written in `source`: an address of the web as it is, anything else from the repository's root."""
     if re.match(r"[a-z]+:", target):
         return target
@@ -43,7 +47,7 @@ def repo_address(target, source):
     return f"repo:{path}#{anchor}" if anchor else f"repo:{path}"
 
 
-def without_quote_marks(lines):
+def without_quote_marks(lines: Iterable[Line]) -> Iterator[Line]:
     """The lines without the marks of bench/quote.py, except in fenced code, where they are an example."""
     fenced = False
     for number, text in lines:
@@ -51,11 +55,11 @@ def without_quote_marks(lines):
         yield number, text if fenced else QUOTED.sub("", text)
 
 
-def raw(text, block=True):
+def raw(text: str, block: bool = True) -> str:
     return rf"\htmlonly{'[block]' if block else ''}{text}\endhtmlonly"
 
 
-def code_span(text, before):
+def code_span(text: str, before: str) -> str:
     """Past Doxygen, which reads commands, quotations and the bars of tables in code, too. It also puts a space in front; finish.py
     removes it where there was none."""
     text = html.escape(text.replace("\\|", "|"), quote=False)
@@ -64,46 +68,46 @@ def code_span(text, before):
 
 
 class Translator:
-    def __init__(self, source, page_name):
+    def __init__(self, source: str, page_name: str) -> None:
         self.source, self.page_name = source, page_name
-        self.slugs = {}
+        self.slugs: dict[str, int] = {}
         self.in_list = False
 
-    def heading(self, found):
+    def heading(self, found: Match) -> str:
         anchor = slug(found[2])
         seen = self.slugs[anchor] = self.slugs.get(anchor, -1) + 1
         if seen:
             anchor += f"-{seen}"
         return f"{found[1]} {self.inline(found[2], plain_code=True)} {{#{self.page_name}--{anchor}}}"
 
-    def inline(self, text, plain_code=False):
+    def inline(self, text: str, plain_code: bool = False) -> str:
         """One line outside code blocks. Headings need code that Doxygen knows."""
         kept = []
 
-        def keep(piece):
+        def keep(piece: str) -> str:
             kept.append(piece)
             return f"\x00{len(kept) - 1}\x00"
 
-        def code(found):
+        def code(found: Match) -> str:
             before = found.string[found.start() - 1] if found.start() else " "
             return keep(found[0] if plain_code else code_span(found[2], before))
 
-        def formula(found):
+        def formula(found: Match) -> str:
             return keep(rf"\f${next(filter(None, found.groups()))}\f$")
 
-        def link(found):
+        def link(found: Match) -> str:
             address = repo_address(found[3], self.source)
             if found[1]:
                 alt = html.escape(re.sub(r"\x00\d+\x00", "", found[2]))
                 return keep(raw(f'<img class="figure" src="{address}" alt="{alt}"/>', block=False))
             return keep(f'<a href="{address}">') + found[2] + keep("</a>")
 
-        def summary(found):
+        def summary(found: Match) -> str:
             inner = re.sub(r"`([^`]+)`", lambda code: f"<code>{html.escape(code[1], quote=False)}</code>", found[1])
             inner = FORMULA.sub(lambda tex: rf"\({next(filter(None, tex.groups()))}\)", inner)
             return keep(raw(f"<summary>{inner}</summary>"))
 
-        def tag(found):
+        def tag(found: Match) -> str:
             with_addresses = ADDRESS.sub(lambda m: f'{m[1]}="{repo_address(m[2], self.source)}"', found[0])
             name = found[1].lower()
             return keep(with_addresses if name == "a" else raw(with_addresses, block=name in BLOCK_TAGS))
@@ -120,7 +124,7 @@ class Translator:
         # A paragraph that began with a formula would become part of a list before it; finish.py removes the mark.
         return MARK + text if text.startswith(r"\f$") else text
 
-    def quote(self, lines, kind, title):
+    def quote(self, lines: Sequence[Line], kind: str, title: str) -> Iterator[Line]:
         """A box: the lines of a blockquote, whose first is what remains behind the title."""
         yield lines[0][0], raw(f'<div class="box {kind}"><p class="box-title">{title}</p>')
         yield lines[0][0], ""
@@ -129,7 +133,7 @@ class Translator:
         yield lines[-1][0], raw("</div>")
         yield lines[-1][0], ""
 
-    def fence(self, lines, found):
+    def fence(self, lines: Sequence[Line], found: Match) -> Iterator[Line]:
         """A code block or a formula; `lines` are those between the fences."""
         indent, _, language = found.groups()
         number = lines[0][0] if lines else 0
@@ -142,7 +146,7 @@ class Translator:
         yield from lines
         yield number, indent + "```"
 
-    def translate(self, lines):
+    def translate(self, lines: Iterable[Line]) -> Iterator[Line]:
         """The lines in Doxygen's dialect; one line may become several."""
         lines, i = list(without_quote_marks(lines)), 0
         while i < len(lines):
@@ -171,7 +175,7 @@ class Translator:
                 rest = [(n, re.sub("> ?", "", line, count=1)) for n, line in lines[i:end]]
                 if alert:
                     yield from self.quote(rest, alert[1].lower(), BOXES[alert[1]])
-                else:
+                elif prediction:
                     yield from self.quote([(number, prediction[2]), *rest], prediction[1].lower().replace(" ", "-"), prediction[1])
                 i = end
             elif found := SNIPPET.fullmatch(text):

@@ -6,29 +6,32 @@
     //~ TODO: ...                              what students get in its place
 """
 import re
+from pathlib import Path
 
 PROSE = re.compile(r"\s*//\| ?(.*)")
 HIDDEN = re.compile(r"\s*//(~| (BEGIN|END) SOLUTION\b)")
 TITLE = re.compile(r"# +(.+)")
 
+Row = tuple[list[tuple[int, str]], list[int]]
 
-def lines_of(path):
+
+def lines_of(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines()
 
 
-def prose_of(line):
+def prose_of(line: str) -> str | None:
     """The Markdown in a line of prose; None for code."""
     found = PROSE.fullmatch(line)
     return found[1] if found else None
 
 
-def is_annotated(path):
-    if path.suffix == ".cuh" or path.stem == "chapter" and path.suffix != ".h":
+def is_annotated(path: Path) -> bool:
+    if path.suffix == ".cuh" or (path.stem == "chapter" and path.suffix != ".h"):
         return True
     return any(prose_of(line) is not None for line in lines_of(path))
 
 
-def title_of(path):
+def title_of(path: Path) -> str:
     """What `//| # Title` says; else how the comment of the file begins; else its name."""
     lines = lines_of(path)
     for line in lines:
@@ -36,16 +39,17 @@ def title_of(path):
         if found:
             return found[1]
     if lines[0].strip() == r"/// \file":
-        return re.match(r"/// ([^.:]+)", lines[1])[1]
+        found = re.match(r"/// ([^.:]+)", lines[1])
+        return found[1] if found else path.name
     return path.name
 
 
-def rows_of(path):
+def rows_of(path: Path) -> list[Row]:
     """The file as rows of (prose, code): prose as (line number, Markdown) and the numbers of the code lines beside it.
 
     Every line that is neither prose nor hidden is in one row. Blank lines at the edge of a row's code are left out."""
     lines = lines_of(path)
-    rows = [([], [])]
+    rows: list[Row] = [([], [])]
     for number, line in enumerate(lines, 1):
         prose = prose_of(line)
         if prose is not None:
@@ -60,10 +64,10 @@ def rows_of(path):
             del code[0]
         while code and not lines[code[-1] - 1].strip():
             del code[-1]
-    joined = []
-    for prose, code in rows:
+    joined: list[Row] = []
+    for texts, code in rows:
         if joined and not joined[-1][1]:  # nothing but blank lines stood between two pieces of prose
-            joined[-1] = (joined[-1][0] + [(0, "")] + prose, code)
+            joined[-1] = ([*joined[-1][0], (0, ""), *texts], code)
         else:
-            joined.append((prose, code))
+            joined.append((texts, code))
     return [row for row in joined if row[0] or row[1]]

@@ -79,7 +79,7 @@ TEST(CommandLine, ReadsEveryOption) {
                             .seqlen_q = 4096,
                             .seqlen_k = 1000,
                             .head_dim = 256,
-                            .causal = true,
+                            .visibility = Visibility::causal(),
                             .dtype = DType::f16,
                             .scale = 0.5f}));
   EXPECT_EQ(o.steps, std::vector<int>{2});
@@ -99,13 +99,22 @@ TEST(CommandLine, TheScaleFollowsHeadDim) {
   EXPECT_EQ(options({"--head-dim", "256"}).shape.scale, 1.0f / 16);
 }
 
+TEST(CommandLine, TheLayoutIsThatOfTheShape) {
+  const Shape plain = options({"--heads", "4", "--kv-heads", "2"}).shape;
+  EXPECT_EQ(plain.layout, Layout{});
+  EXPECT_EQ(options({"--heads", "4", "--kv-heads", "2", "--layout", "bshd"}).shape.layout,
+            layout_bshd(plain));
+  EXPECT_EQ(options({"--heads", "4", "--kv-heads", "2", "--layout", "qkv"}).shape.layout,
+            layout_packed_qkv(plain));
+}
+
 TEST(CommandLine, HelpNamesEveryOption) {
   const CommandLine help = parse({"--help"});
   EXPECT_FALSE(help.options);
   for (const char* option :
-       {"--batch",  "--heads", "--kv-heads", "--seqlen", "--seqlen-k", "--head-dim", "--causal",
-        "--dtype",  "--scale", "--step",     "--device", "--q",        "--k",        "--v",
-        "--output", "--lse",   "--check",    "--reps",   "--json",     "--seed",     "--list"})
+       {"--batch",  "--heads", "--kv-heads", "--seqlen", "--seqlen-k", "--head-dim", "--causal", "--dtype",
+        "--scale",  "--step",  "--device",   "--q",      "--k",        "--v",        "--output", "--lse",
+        "--layout", "--check", "--reps",     "--json",   "--seed",     "--list"})
     EXPECT_NE(help.text.find(option), std::string::npos) << option;
 }
 
@@ -145,6 +154,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadWords{{"--scale", "x"}, {"--scale is 'x'", "0.125"}}, BadWords{{"--scale", "1e99"}, {"--scale"}},
         BadWords{{"--step", "3"}, {"--step is 3", "1 to 2"}}, BadWords{{"--step", "0"}, {"--step is 0"}},
         BadWords{{"--step", "two"}, {"--step is 'two'"}},
+        BadWords{{"--layout", "sbhd"}, {"--layout is 'sbhd'", "bhsd, bshd or qkv"}},
+        BadWords{{"--layout", "qkv", "--seqlen", "8", "--seqlen-k", "9"}, {"--layout qkv", "--seqlen-k"}},
         BadWords{{"--check", "some"}, {"--check", "full, sample, off"}},
         BadWords{{"--device", "tpu"}, {"--device", "auto, gpu or sim"}},
         BadWords{{"--reps", "0"}, {"--reps is 0"}}, BadWords{{"--seed", "-1"}, {"--seed is -1"}},
@@ -172,7 +183,6 @@ TEST_F(CommandLineFiles, GiveTheShape) {
                             .seqlen_q = 10,
                             .seqlen_k = 30,
                             .head_dim = 64,
-                            .causal = false,
                             .dtype = DType::f32,
                             .scale = 0.125f}));
   ASSERT_TRUE(o.inputs);
@@ -199,8 +209,8 @@ TEST_F(CommandLineFiles, ThatContradictFlagsOrEachOtherAreRefused) {
   expect({"--q", q, "--k", k, "--v", k, "--seqlen", "11"}, {"--seqlen 11 contradicts", "says 10"});
   expect({"--q", q, "--k", k, "--v", k, "--seqlen-k", "10"}, {"--seqlen-k 10 contradicts", "says 30"});
   expect({"--q", q, "--k", k, "--v", k, "--head-dim", "128"}, {"--head-dim 128 contradicts"});
-  expect({"--q", q, "--k", k, "--v", q}, {"must be the same"});
-  expect({"--q", q, "--k", other_dim, "--v", other_dim}, {"head_dim"});
+  expect({"--q", q, "--k", k, "--v", q}, {"--v", "it must be [1, 2, 30, 64]"});
+  expect({"--q", q, "--k", other_dim, "--v", other_dim}, {"--k", "it must be [1, 2, 30, 64]"});
   expect({"--q", flat, "--k", k, "--v", k}, {"[batch, heads, seqlen, head_dim]"});
 }
 

@@ -78,8 +78,8 @@ def compare(outputs, q, k, v, causal, tolerance, what):
 def main(program):
     random = np.random.default_rng(1)
     compared = 0
-    with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
         for shape, kv_heads, keys, causal in CASES:
             shapes = shape, (shape[0], kv_heads, keys, shape[3]), (shape[0], kv_heads, keys, shape[3])
             before = compared

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from typing import Any
 
 PROGRAM = sys.argv.pop()
 N, D = 64, 64  # one head, bf16
@@ -20,6 +21,9 @@ def run(*options):
 
 
 class Profile(unittest.TestCase):
+    done: subprocess.CompletedProcess[str]
+    profile: dict[Any, Any]
+
     @classmethod
     def setUpClass(cls):
         with tempfile.TemporaryDirectory() as folder:

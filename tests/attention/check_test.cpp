@@ -16,14 +16,18 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 /// A right answer of 2 x 2 heads with 6 queries, of which each head's first two see no key. Bounds are small.
 struct Check : ::testing::Test {
-  Shape shape{.batch = 2, .heads = 2, .seqlen_q = 6, .seqlen_k = 4, .causal = true};
+  Shape shape{.batch = 2, .heads = 2, .seqlen_q = 6, .seqlen_k = 4, .visibility = Visibility::causal()};
   Reference reference = make_reference(shape, make_inputs(shape, InputKind::normal, 1), all_rows(shape));
   Outputs right{{reference.o.begin(), reference.o.end()}, {reference.lse.begin(), reference.lse.end()}};
   Outputs outputs = right;
 
-  void SetUp() override { reference.o_bound = reference.lse_bound = 1e-3; }
+  void SetUp() override { set_bounds(1e-3); }
+  void set_bounds(double bound) {
+    reference.o_bound.assign(reference.rows.size(), bound);
+    reference.lse_bound.assign(reference.rows.size(), bound);
+  }
   CheckResult checked() const { return check(shape, reference, outputs); }
-  CheckResult compared() const { return compare(shape, outputs, right, 1e-3, 1e-3); }
+  CheckResult compared() const { return compare(shape, outputs, right, reference); }
 };
 
 TEST_F(Check, PassesWhatIsRight) {
@@ -40,7 +44,7 @@ TEST_F(Check, PassesWhatIsRight) {
 TEST_F(Check, FailsOnOneWrongElementAnywhere) {
   for (std::size_t i = 0; i < outputs.o.size(); ++i) {
     outputs = right;
-    outputs.o[i] += 2e-3f;
+    outputs.o[i] += 3e-3f;
     ASSERT_FALSE(checked().o.ok) << i;
     ASSERT_FALSE(compared().o.ok) << i;
     ASSERT_TRUE(checked().lse.ok) << i;
@@ -75,7 +79,7 @@ TEST_F(Check, FailsOnNothingButNaN) {
   std::ranges::fill(outputs.lse, NAN);
   EXPECT_FALSE(checked().o.ok);
   EXPECT_FALSE(checked().lse.ok);
-  const CheckResult same = compare(shape, outputs, outputs, 1e-3, 1e-3);
+  const CheckResult same = compare(shape, outputs, outputs, reference);
   EXPECT_FALSE(same.o.ok) << "NaN does not equal NaN";
   EXPECT_FALSE(same.lse.ok);
 }
@@ -86,7 +90,7 @@ TEST_F(Check, FailsOnInfinity) {
     outputs.o[200] = infinity;
     EXPECT_FALSE(checked().o.ok);
     EXPECT_FALSE(compared().o.ok);
-    EXPECT_FALSE(compare(shape, outputs, outputs, 1e-3, 1e-3).o.ok) << "O is never infinite";
+    EXPECT_FALSE(compare(shape, outputs, outputs, reference).o.ok) << "O is never infinite";
   }
 }
 
@@ -104,7 +108,7 @@ TEST_F(Check, MinusInfinityOfTheLogSumExpEqualsOnlyItself) {
   EXPECT_FALSE(checked().lse.ok);
   EXPECT_FALSE(compared().lse.ok);
   outputs.lse[2] = kInfinity;
-  EXPECT_FALSE(compare(shape, outputs, outputs, 1e-3, 1e-3).lse.ok) << "+inf is never right";
+  EXPECT_FALSE(compare(shape, outputs, outputs, reference).lse.ok) << "+inf is never right";
 }
 
 TEST_F(Check, FailsOnAnUnwrittenTail) {
@@ -132,10 +136,10 @@ TEST_F(Check, FailsOnWrongSizes) {
   EXPECT_EQ(checked().lse.worst, "log-sum-exp has 25 elements, not 24");
   EXPECT_FALSE(compared().o.ok);
   EXPECT_FALSE(compared().lse.ok);
-  EXPECT_FALSE(compare(shape, right, outputs, 1e-3, 1e-3).o.ok);
+  EXPECT_FALSE(compare(shape, right, outputs, reference).o.ok);
   outputs = {};
   EXPECT_FALSE(checked().o.ok);
-  EXPECT_FALSE(compare(shape, outputs, outputs, 1e-3, 1e-3).o.ok);
+  EXPECT_FALSE(compare(shape, outputs, outputs, reference).o.ok);
 }
 
 TEST_F(Check, FailsWithAReferenceOfAnotherShape) {
@@ -159,17 +163,74 @@ TEST_F(Check, FailsIfNothingIsCompared) {
 }
 
 TEST_F(Check, FailsWithoutABound) {
-  reference.o_bound = reference.lse_bound = NAN;
+  set_bounds(NAN);
   EXPECT_FALSE(checked().o.ok);
   EXPECT_FALSE(checked().lse.ok);
-  EXPECT_FALSE(compare(shape, right, right, NAN, NAN).o.ok);
+  EXPECT_FALSE(compared().o.ok);
+  reference.o_bound.pop_back();
+  reference.lse_bound.clear();
+  EXPECT_EQ(checked().o.worst, "the reference has 23 bounds of O, not 24");
+  EXPECT_EQ(checked().lse.worst, "the reference has 0 bounds of log-sum-exp, not 24");
 }
 
 TEST_F(Check, TheBoundItselfPasses) {
   outputs.o[300] = right.o[300] + 0.25f;
   const double error = std::abs(double(outputs.o[300]) - right.o[300]);
-  EXPECT_TRUE(compare(shape, outputs, right, error, 0).o.ok);
-  EXPECT_FALSE(compare(shape, outputs, right, std::nextafter(error, 0.0), 0).o.ok);
+  set_bounds(error / 2);
+  EXPECT_TRUE(compared().o.ok);
+  set_bounds(std::nextafter(error / 2, 0.0));
+  EXPECT_FALSE(compared().o.ok);
+  set_bounds(std::abs(outputs.o[300] - reference.o[300]));
+  EXPECT_TRUE(checked().o.ok);
+  set_bounds(std::nextafter(std::abs(outputs.o[300] - reference.o[300]), 0.0));
+  EXPECT_FALSE(checked().o.ok);
+}
+
+TEST_F(Check, HoldsEachRowAgainstItsOwnBound) {
+  reference.o_bound[15] = 1, reference.lse_bound[15] = 1;
+  outputs.o[15 * 64] += 0.5f, outputs.lse[15] += 0.5f;
+  EXPECT_TRUE(checked().ok());
+  EXPECT_TRUE(compared().ok());
+  outputs = right;
+  outputs.o[16 * 64] += 0.25f, outputs.lse[16] += 0.25f;
+  EXPECT_FALSE(checked().o.ok);
+  EXPECT_FALSE(checked().lse.ok);
+  EXPECT_FALSE(compared().o.ok);
+  EXPECT_FALSE(compared().lse.ok);
+}
+
+TEST_F(Check, TheWorstElementIsTheOneFurthestBeyondItsBound) {
+  reference.o_bound[15] = 1;
+  outputs.o[15 * 64] += 0.5f;  // half of what is allowed
+  outputs.o[16 * 64 + 2] += 0.125f;
+  EXPECT_EQ(checked().o.worst.substr(0, 36), "batch 1, head 0, query 4, dim 2: got");
+  EXPECT_NEAR(checked().o.max_error, 0.125, 1e-6);
+  EXPECT_EQ(checked().o.bound, 1e-3);
+}
+
+TEST_F(Check, ABoundOfZeroAllowsNothing) {
+  outputs.o[0] = 1e-30f;  // of a row that sees no key
+  EXPECT_TRUE(checked().o.ok);
+  reference.o_bound[0] = 0;
+  EXPECT_FALSE(checked().o.ok);
+  outputs.o[0] = 0;
+  EXPECT_TRUE(checked().o.ok);
+}
+
+// Of rows that the reference lacks, O is held to the largest relative bound, and the log-sum-exp to the
+// largest.
+TEST_F(Check, ComparesRowsThatTheReferenceLacks) {
+  reference = make_reference(shape, make_inputs(shape, InputKind::normal, 1), {3, 15});
+  double largest = 0;
+  for (int c = 0; c < 64; ++c) largest = std::max(largest, std::abs(reference.o[64 + c]));
+  reference.o_bound = {0, largest / 8}, reference.lse_bound = {0, 0.25};
+  double row = 0;
+  for (int c = 0; c < 64; ++c) row = std::max(row, double(std::abs(right.o[16 * 64 + c])));
+  outputs.o[16 * 64] += float(row / 4.01), outputs.lse[16] += 0.49f;
+  EXPECT_TRUE(compared().ok());
+  outputs.o[16 * 64] = right.o[16 * 64] + float(row / 3.99), outputs.lse[16] = right.lse[16] + 0.51f;
+  EXPECT_FALSE(compared().o.ok);
+  EXPECT_FALSE(compared().lse.ok);
 }
 
 TEST_F(Check, NamesTheWorstElement) {
@@ -209,8 +270,8 @@ TEST(CheckRms, IsRelativeToTheReference) {
   const Shape shape{.seqlen_q = 2};
   const Outputs before{std::vector<float>(128, 2.0f), {2, -kInfinity}};
   const Outputs after{std::vector<float>(128, 2.5f), {2.5f, -kInfinity}};
-  EXPECT_DOUBLE_EQ(compare(shape, after, before, 1, 1).o.relative_rms, 0.25);
-  EXPECT_DOUBLE_EQ(compare(shape, after, before, 1, 1).lse.relative_rms, 0.25);
+  EXPECT_DOUBLE_EQ(compare(shape, after, before, {}).o.relative_rms, 0.25);
+  EXPECT_DOUBLE_EQ(compare(shape, after, before, {}).lse.relative_rms, 0.25);
 }
 
 }  // namespace

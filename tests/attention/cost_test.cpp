@@ -15,22 +15,24 @@ TEST(VisiblePairs, CountsExactly) {
   for (int seqlen_q : {1, 2, 17, 64, 129})
     for (int seqlen_k : {1, 3, 17, 63, 200})
       for (bool causal : {false, true}) {
-        const Shape shape{.seqlen_q = seqlen_q, .seqlen_k = seqlen_k, .causal = causal};
+        const Shape shape{
+            .seqlen_q = seqlen_q, .seqlen_k = seqlen_k, .visibility = Visibility::causal_if(causal)};
         if (causal && seqlen_q == seqlen_k) continue;
         EXPECT_EQ(visible_pairs(shape), counted_pairs(shape)) << describe(shape);
       }
 }
 
 TEST(VisiblePairs, OfASquareCausalMaskIsHalfTheSquare) {
-  EXPECT_EQ(visible_pairs({.seqlen_q = 4096, .seqlen_k = 4096, .causal = true}), 4096.0 * 4096.0 / 2);
-  EXPECT_EQ(visible_pairs({.seqlen_q = 1, .seqlen_k = 1, .causal = true}), 0.5);
+  EXPECT_EQ(visible_pairs({.seqlen_q = 4096, .seqlen_k = 4096, .visibility = Visibility::causal()}),
+            4096.0 * 4096.0 / 2);
+  EXPECT_EQ(visible_pairs({.seqlen_q = 1, .seqlen_k = 1, .visibility = Visibility::causal()}), 0.5);
 }
 
 TEST(Flops, AreThoseOfThePapers) {
   // FlashAttention-3's benchmark: 16k tokens, here 8 sequences of 2k, and a hidden size of 2048, 16 heads.
   Shape shape{.batch = 8, .heads = 16, .kv_heads = 16, .seqlen_q = 2048, .seqlen_k = 2048, .head_dim = 128};
   EXPECT_EQ(flops(shape), 4.0 * 2048 * 2048 * 128 * 16 * 8);
-  shape.causal = true;
+  shape.visibility = Visibility::causal();
   EXPECT_EQ(flops(shape), 2.0 * 2048 * 2048 * 128 * 16 * 8);
   shape.kv_heads = 1;
   EXPECT_EQ(flops(shape), 2.0 * 2048 * 2048 * 128 * 16 * 8) << "shared keys are multiplied all the same";

@@ -11,7 +11,8 @@ namespace {
 
 constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3};
 constexpr InputKind kKinds[] = {InputKind::normal,       InputKind::outliers, InputKind::channels,
-                                InputKind::large_scores, InputKind::one_hot,  InputKind::all_equal};
+                                InputKind::large_scores, InputKind::one_hot,  InputKind::all_equal,
+                                InputKind::drifting};
 
 Shape shape_of(DType type, int head_dim, int seqlen_q, int seqlen_k) {
   return {.heads = 4,
@@ -215,7 +216,7 @@ TEST(Inputs, OneHotLeavesOneKeyInEveryType) {
       for (bool causal : {false, true}) {
         Shape shape = shape_of(type, head_dim, 40, 333);
         shape.batch = 2;
-        shape.causal = causal;
+        shape.visibility = Visibility::causal_if(causal);
         const Inputs inputs = make_inputs(shape, InputKind::one_hot, 8);
         for (int64_t row = 0; row < shape.q_rows(); ++row) {
           std::vector<double> s = scores(shape, inputs, row);
@@ -240,9 +241,28 @@ TEST(Inputs, OneHotUsesManyKeys) {
 
 TEST(Inputs, OneHotTakesRowsThatSeeNoKey) {
   Shape shape = shape_of(DType::bf16, 64, 9, 4);
-  shape.causal = true;
+  shape.visibility = Visibility::causal();
   const Inputs inputs = make_inputs(shape, InputKind::one_hot, 10);
   EXPECT_EQ(int64_t(inputs.q.size()), shape.q_elements());
+}
+
+// What a kernel with lazy rescaling must not leave out: a tile of 128 keys overtakes the one before by more
+// than its slack, in one row from the first key on and in the next from the last.
+TEST(Inputs, DriftingScoresRiseInOneRowAndFallInTheNext) {
+  constexpr double kSlack = 8 * 0.693;  // a factor of 2^8
+  for (DType type : kTypes)
+    for (int head_dim : {64, 128, 256}) {
+      const Shape shape = shape_of(type, head_dim, 50, 256);
+      const Inputs inputs = make_inputs(shape, InputKind::drifting, 12);
+      int overtaken = 0;
+      for (int64_t row = 0; row < shape.q_rows(); ++row) {
+        const std::vector<double> s = scores(shape, inputs, row);
+        const double rise =
+            *std::max_element(s.begin() + 128, s.end()) - *std::max_element(s.begin(), s.begin() + 128);
+        overtaken += (row % 2 == 0 ? rise : -rise) > kSlack;
+      }
+      EXPECT_GE(overtaken, 0.95 * double(shape.q_rows())) << describe(shape);
+    }
 }
 
 TEST(Inputs, AllEqualHasOneValuePerTensor) {

@@ -34,7 +34,7 @@ TEST(VisibleKeys, AllWithoutMask) {
 
 TEST(VisibleKeys, CausalMaskIsAlignedAtTheBottomRight) {
   const auto visible = [](int seqlen_q, int seqlen_k) {
-    const Shape shape{.seqlen_q = seqlen_q, .seqlen_k = seqlen_k, .causal = true};
+    const Shape shape{.seqlen_q = seqlen_q, .seqlen_k = seqlen_k, .visibility = Visibility::causal()};
     std::vector<int> keys;
     for (int query = 0; query < seqlen_q; ++query) keys.push_back(shape.visible_keys(query));
     return keys;
@@ -46,7 +46,7 @@ TEST(VisibleKeys, CausalMaskIsAlignedAtTheBottomRight) {
 }
 
 TEST(VisibleKeys, SurvivesTheLargestLengths) {
-  const Shape shape{.seqlen_q = INT_MAX, .seqlen_k = INT_MAX, .causal = true};
+  const Shape shape{.seqlen_q = INT_MAX, .seqlen_k = INT_MAX, .visibility = Visibility::causal()};
   EXPECT_EQ(shape.visible_keys(0), 1);
   EXPECT_EQ(shape.visible_keys(INT_MAX - 1), INT_MAX);
 }
@@ -109,8 +109,12 @@ TEST(Validate, LimitsTensorsTo2To40Elements) {
 }
 
 TEST(Describe, SaysWhatMatters) {
-  Shape shape{
-      .heads = 16, .kv_heads = 4, .seqlen_q = 4096, .seqlen_k = 1000, .head_dim = 128, .causal = true};
+  Shape shape{.heads = 16,
+              .kv_heads = 4,
+              .seqlen_q = 4096,
+              .seqlen_k = 1000,
+              .head_dim = 128,
+              .visibility = Visibility::causal()};
   shape.scale = default_scale(128);
   EXPECT_EQ(describe(shape), "batch 1, heads 16 (4 key heads), N 4096 x 1000, d 128, causal, bf16");
   shape = {.batch = 2, .seqlen_q = 7, .seqlen_k = 7, .dtype = DType::f16, .scale = 0.5f};

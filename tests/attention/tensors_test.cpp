@@ -88,7 +88,7 @@ TEST(Scales, AreTheLeastPowersOfTwoThatFit) {
   const EncodedInputs encoded = encode_inputs(shape, inputs);
   EXPECT_EQ(encoded.q.scales, (std::vector{1.0f}));
   EXPECT_EQ(encoded.k.scales, (std::vector{2.0f}));
-  EXPECT_EQ(encoded.v.scales, (std::vector{1.0f}));  // of zeros
+  EXPECT_EQ(encoded.v.scales, (std::vector{0x1p-100f}));  // of zeros: the least there is
   EXPECT_EQ(encoded.q.bytes[5], std::byte(0xfe));
 }
 

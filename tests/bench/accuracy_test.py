@@ -7,9 +7,10 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from typing import Any
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
-import results
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from bench import results
 
 PROGRAM = sys.argv.pop()
 KINDS = ("normal", "outliers", "channels")
@@ -20,6 +21,8 @@ def run(*options):
 
 
 class Study(unittest.TestCase):
+    table: dict[Any, Any]
+
     @classmethod
     def setUpClass(cls):
         with tempfile.TemporaryDirectory() as folder:

@@ -5,7 +5,7 @@
 
 #include "bench/chapters.h"
 #include "bench/flashbook.h"
-#include "common/app/runner.h"
+#include "common/app/call.h"
 #include "common/attention/inputs.h"
 #include "tests/require_gpu.h"
 
@@ -13,7 +13,8 @@ namespace flashbook {
 namespace {
 
 FlashbookShape small_shape() {
-  return {.batch = 1,
+  return {.size = sizeof(FlashbookShape),
+          .batch = 1,
           .heads = 2,
           .kv_heads = 1,
           .seqlen_q = 33,
@@ -21,13 +22,17 @@ FlashbookShape small_shape() {
           .head_dim = 64,
           .causal = 1,
           .dtype = FLASHBOOK_F32,
-          .scale = 0.125f};
+          .scale = 0.125f,
+          .q = {},
+          .k = {},
+          .v = {},
+          .o = {}};
 }
 
 /// Tensors that are never looked at: every call with them is refused before.
 FlashbookTensors some_tensors() {
-  static float memory[1];
-  return {memory, memory, memory, memory, memory, memory};
+  alignas(256) static float memory[1];
+  return {sizeof(FlashbookTensors), memory, memory, memory, memory, memory, memory};
 }
 
 bool last_error_has(const std::string& part) {
@@ -83,6 +88,30 @@ TEST(CInterface, RefusesBadArgumentsAndSaysWhy) {
   wrong.heads = -1;
   expect_refused(1, 1, &wrong, &tensors, "heads");
 
+  wrong = shape;
+  wrong.size = 40;
+  expect_refused(1, 1, &wrong, &tensors, "shape.size is 40");
+  wrong = shape;
+  wrong.k = {.batch = 40 * 64, .head = 40 * 64, .row = 64 + 2};
+  expect_refused(1, 1, &wrong, &tensors, "row stride of k is 66");
+  wrong.k.row = 64;  // [batch, heads, seqlen, head_dim], but strides are given
+  wrong.k.batch = wrong.k.head = 41 * 64;
+  expect_refused(1, 1, &wrong, &tensors, "[batch, heads, seqlen, head_dim] only");
+
+  // Chapters 3 and 4 load 16 bytes at a time: elsewhere that would fault, and take the context with it.
+  for (const void* FlashbookTensors::*input :
+       {&FlashbookTensors::q, &FlashbookTensors::k, &FlashbookTensors::v}) {
+    FlashbookTensors shifted = tensors;
+    shifted.*input = static_cast<const char*>(tensors.q) + 8;
+    expect_refused(1, 1, &shape, &shifted, "is not aligned: give an address that is a multiple of 16");
+  }
+  FlashbookTensors shifted = tensors;
+  shifted.o = static_cast<char*>(tensors.o) + 8;
+  expect_refused(1, 1, &shape, &shifted, "o is not aligned");
+  shifted = tensors;
+  shifted.workspace = static_cast<char*>(tensors.o) + 16;
+  expect_refused(1, 1, &shape, &shifted, "workspace is not aligned");
+
   FlashbookTensors null = tensors;
   null.lse = nullptr;
   expect_refused(1, 1, &shape, &null, "lse");
@@ -121,30 +150,23 @@ TEST_F(CInterfaceOnMachine, ComputesWhatTheChapterDoes) {
                        .seqlen_q = 33,
                        .seqlen_k = 40,
                        .head_dim = 64,
-                       .causal = true,
+                       .visibility = Visibility::causal(),
                        .dtype = DType::f32,
                        .scale = 0.125f};
   const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
-  const auto on_device = [](std::size_t bytes, std::span<const float> values = {}) {
-    device::Buffer buffer(device::Place::device, bytes);
-    if (!values.empty()) buffer.upload(std::as_bytes(values));
-    return buffer;
-  };
-  const auto q = on_device(inputs.q.size() * 4, inputs.q), k = on_device(inputs.k.size() * 4, inputs.k),
-             v = on_device(inputs.v.size() * 4, inputs.v);
+  const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::device);
   for (int step = 1; step <= int(all_chapters()[0]->steps.size()); ++step) {
-    const auto o = on_device(shape.q_elements() * 4), lse = on_device(shape.q_rows() * 4),
-               workspace = on_device(flashbook_workspace_bytes(1, step, &given));
-    const FlashbookTensors tensors = {
-        q.data(), k.data(), v.data(), o.data(), static_cast<float*>(lse.data()), workspace.data()};
-    ASSERT_EQ(flashbook_attention(1, step, &given, &tensors, nullptr), FLASHBOOK_OK)
-        << flashbook_last_error();
-    const Outputs want = run_once(*all_chapters()[0], shape, inputs, step);
-    std::vector<float> got(shape.q_elements()), got_lse(shape.q_rows());
-    o.download(std::as_writable_bytes(std::span(got)));
-    lse.download(std::as_writable_bytes(std::span(got_lse)));
-    EXPECT_EQ(got, want.o) << "step " << step;
-    EXPECT_EQ(got_lse, want.lse) << "step " << step;
+    const Call call(Operation::forward, shape, uploaded, flashbook_workspace_bytes(1, step, &given),
+                    [&](const Tensors& t) {
+                      const FlashbookTensors tensors = {
+                          sizeof(FlashbookTensors), t.q, t.k, t.v, t.o, t.lse, t.workspace};
+                      ASSERT_EQ(flashbook_attention(1, step, &given, &tensors, nullptr), FLASHBOOK_OK)
+                          << flashbook_last_error();
+                    });
+    call.run();
+    const Outputs got = call.download(), want = run_once(*all_chapters()[0], shape, inputs, step);
+    EXPECT_EQ(got.o, want.o) << "step " << step;
+    EXPECT_EQ(got.lse, want.lse) << "step " << step;
   }
 }
 

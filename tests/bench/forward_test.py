@@ -11,8 +11,9 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
-import results
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from bench import results
+from bench.names import Name
 
 PROGRAM = sys.argv.pop(1)
 HOST = ["--chapter", "2", "--seqlen", "16,17", "--head-dim", "64", "--max-seconds", "0.01"]
@@ -47,7 +48,7 @@ class Forward(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         runs = {run["name"]: run for run in json.loads(self.file.read_text())["benchmarks"]}
         self.assertCountEqual(runs, [f"blocks/ch03/b{rows}/bf16/d{head_dim}/full/n32" for rows in (16, 32, 64, 96, 128) for head_dim in (64, 256)])
-        self.assertTrue(all(results.NAME.fullmatch(name) for name in runs))
+        self.assertTrue(all(Name.parse(name) for name in runs))
         unfit = [name for name, run in runs.items() if run.get("error_occurred")]
         self.assertEqual(unfit, ["blocks/ch03/b128/bf16/d256/full/n32"])
         self.assertIn("does not fit", runs[unfit[0]]["error_message"])

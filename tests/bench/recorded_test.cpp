@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "common/app/runner.h"
+#include "common/app/call.h"
 #include "common/attention/inputs.h"
 #include "tests/require_gpu.h"
 #include "tests/support/machine.h"
@@ -25,7 +25,6 @@ class RecordedTest : public MachineTest {
                       .seqlen_q = 192,
                       .seqlen_k = kTiles * 128,
                       .head_dim = head_dim,
-                      .causal = false,
                       .dtype = DType::bf16,
                       .scale = default_scale(head_dim)};
     const RandomWarpOrder order(seed);

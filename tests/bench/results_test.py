@@ -10,13 +10,10 @@ import tempfile
 import unittest
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
-sys.path.insert(0, str(BENCH))
-import ncu_bytes
-import ncu_profile
-import peers
-import quote
-import results
-from results import Refused
+sys.path.insert(0, str(BENCH.parent))
+from bench import ncu_bytes, peers, quote, results
+from bench.names import Name
+from bench.results import Refused
 
 STEP1, STEP2 = (f"forward/ch01/step{step}/bf16/d128/full/n4096" for step in (1, 2))
 ACCURACY = "accuracy/outliers/ch06/step3_block/e4m3/d128/full/n4096"
@@ -51,6 +48,32 @@ class Case(unittest.TestCase):
 
     def refused(self, because):
         return self.assertRaisesRegex(Refused, because)
+
+
+class Names(unittest.TestCase):
+    def test_a_name_is_its_parts_and_back(self):
+        parts = Name("accuracy/outliers", "ch06/step3_block", "e4m3", 128, "full", 4096)
+        self.assertEqual((str(parts), Name.parse(ACCURACY)), (ACCURACY, parts))
+        self.assertEqual((parts.inputs, parts.chapter, parts.variant, parts.step), ("outliers", 6, "step3_block", None))
+        for text in (STEP1, CUDNN, "backward/ch07/step1/bf16/d64/causal/n512", "decode/ch08/step2/f16/d128/full/n131072",
+                     "masked/ch09/step2/bf16/d128/window1024/n8192", "ablation/ch05/one_loop/bf16/d64/full/n512", "blocks/ch03/b64/bf16/d64/full/n32"):
+            self.assertEqual(str(Name.parse(text)), text)
+
+    def test_whose_it_is(self):
+        self.assertEqual((Name.parse(STEP2).chapter, Name.parse(STEP2).step), (1, 2))
+        self.assertEqual((Name.parse(CUDNN).chapter, Name.parse(CUDNN).step, Name.parse(CUDNN).variant), (None, None, ""))
+
+    def test_a_machine_has_no_shape(self):
+        name = Name.parse("machine/latency/l2")
+        self.assertEqual((name.kind, name.who, name.chapter, name.step, str(name)), ("machine", "latency/l2", None, None, "machine/latency/l2"))
+        for text in ("machine", "machine/latency", "machine/latency/", "machine/latency/L2 ", "machine//l2"):
+            self.assertIsNone(Name.parse(text), text)
+
+    def test_what_is_no_name(self):
+        for text in ("", "forward", STEP1 + "/", STEP1 + "\n", STEP1.replace("forward", "sideways"), STEP1.replace("ch01", "ch1"),
+                     STEP1.replace("bf16", "fp8"), STEP1.replace("d128", "d0"), STEP1.replace("full", "window"), STEP1.replace("n4096", "n4k"),
+                     STEP1.replace("n4096", "n٤"), ACCURACY.replace("outliers", "wild")):
+            self.assertIsNone(Name.parse(text), text)
 
 
 class Reading(Case):
@@ -94,6 +117,15 @@ class Reading(Case):
         self.assertEqual(measured.measured(name).values["tile_cycles"], 2811.0)
         self.assertEqual(measured.context()["commit"], "abc1")
         self.assertEqual(measured.origin(), "2026-01-01, commit abc1")
+
+    def test_a_machine_has_clocks_and_says_nothing_of_attention(self):
+        self.write(run_of(STEP1))
+        path = self.write(run_of("machine/latency/l2", clocks=273.4))
+        measured = results.load(self.folder)
+        self.assertEqual(measured.measured("machine/latency/l2").values["clocks"], 273.4)
+        self.assertEqual(measured.origin(), "2026-01-01, commit abc1")
+        self.assertEqual(measured.by_step(**results.LADDER).keys(), {(1, 1)})
+        self.assertEqual(results.add(path, self.folder / "results").parent.name, "h200")
 
     def test_refuses_the_simulator(self):
         path = self.write(run_of(STEP1), machine="simulator")
@@ -185,7 +217,7 @@ class Quoting(Case):
                      for kind in ("normal", "outliers") for who, rmse in (("plain", 0.03), ("ch06/step3_block", 0.012))))
         self.measured = results.load(self.folder)
         names = [f"accuracy/outliers/{who}/e4m3/d128/full/n1024" for who in ("plain", "ch06/step3_block")]
-        mended, wrong = self.quoted(self.span(f"ratio {names[0]} {names[1]} rmse .1f"))
+        mended, _ = self.quoted(self.span(f"ratio {names[0]} {names[1]} rmse .1f"))
         self.assertIn(">2.5<", mended)
         self.assertIn("has no rmsd", self.quoted(self.span(f"ratio {names[0]} {names[1]} rmsd .1f"))[1][0][1])
         mended, _ = self.quoted("<!-- table accuracy gpu -->\n<!-- /table -->")
@@ -197,7 +229,7 @@ class Quoting(Case):
 
     def test_a_tampered_number_is_found_with_its_line(self):
         _, wrong = self.quoted("one\n\ntwo " + self.span(f"{STEP2} ms .1f", "11.9"))
-        self.assertEqual(wrong, [(3, "says '11.9', the results say '12.3'")])
+        self.assertEqual(wrong, [(3, "says '11.9', and should say '12.3'")])
 
     def test_what_was_not_measured_stays_and_is_reported(self):
         for words, because in ((f"{STEP2[:-4]}512 ms .1f", "never measured"), ("forward/ch01/step2/bf16/d64/full/n4096 ms .1f", "skipped"),

@@ -16,7 +16,6 @@ Shape shape_with(int batch, int heads, int seqlen_q, int seqlen_k) {
           .seqlen_q = seqlen_q,
           .seqlen_k = seqlen_k,
           .head_dim = 64,
-          .causal = false,
           .dtype = DType::f16,
           .scale = default_scale(64)};
 }

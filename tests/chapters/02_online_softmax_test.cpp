@@ -1,9 +1,11 @@
+#include <memory>
 #include <sstream>
 
 #include "chapters/01_naive_attention/chapter.h"
 #include "chapters/02_online_softmax/chapter.h"
 #include "chapters/02_online_softmax/exp2.h"
 #include "chapters/02_online_softmax/online_softmax.h"
+#include "chapters/02_online_softmax/register_blocks.h"
 #include "tests/chapters/conformance.h"
 
 namespace flashbook::testing {
@@ -46,6 +48,55 @@ TEST(OnlineSoftmax, PrintsTheWorkedExample) {
   kOnlineSoftmax.preface(out);
   EXPECT_NE(out.str().find("both, by the merge rule      m = 5, l = 1.19\n"), std::string::npos) << out.str();
   EXPECT_NE(out.str().find("the whole row at once        m = 5, l = 1.19\n"), std::string::npos) << out.str();
+}
+
+/// A tile of queries and keys in which every query sees a different number of keys, the first ones none.
+std::unique_ptr<TransposedTiles<64>> some_tiles() {
+  auto tiles = std::make_unique<TransposedTiles<64>>();
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  for (auto* tile : {&tiles->q, &tiles->k, &tiles->v, &tiles->o})
+    for (auto& row : *tile)
+      for (float& element : row) element = normal(random);
+  for (int query = 0; query < kQueriesOfTask; ++query) {
+    tiles->visible[query] = std::max(0, query - 3);
+    tiles->row_max[query] = query < 2 ? kMinusInfinity : normal(random);
+    tiles->row_sum[query] = query < 2 ? 0 : 1;
+  }
+  for (auto& row : tiles->o) row[0] = row[1] = 0;  // as row_sum says: nothing was summed
+  return tiles;
+}
+
+TEST(RegisterBlocks, EveryWidthOfVectorsGivesTheSame) {
+  const auto attend = [](auto run) {
+    auto tiles = some_tiles();
+    run([&]<typename Unit>() __attribute__((always_inline)) { attend_to_tile<Unit>(*tiles, true, 0.3f); });
+    return tiles;
+  };
+  const auto narrow = attend([](const auto& body) { vectors::run_with_4_lanes(body); });
+  EXPECT_EQ(narrow->o[5][0], 0);  // a query that has seen no key
+  EXPECT_EQ(narrow->row_sum[0], 0);
+  const auto expect_near = [&](const TransposedTiles<64>& wide) {
+    for (int query = 0; query < kQueriesOfTask; ++query) {
+      ASSERT_NEAR(wide.row_sum[query], narrow->row_sum[query], 2e-6f * narrow->row_sum[query]) << query;
+      for (int d = 0; d < 64; ++d) ASSERT_NEAR(wide.o[d][query], narrow->o[d][query], 2e-5f) << query;
+    }
+  };
+  expect_near(*attend([](const auto& body) { with_widest_vectors(body); }));
+#if defined(__x86_64__)
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) GTEST_SKIP() << "no AVX2 here";
+  expect_near(*attend([](const auto& body) { vectors::run_with_8_lanes(body); }));
+#endif
+}
+
+TEST(RegisterBlocks, TheExponentialIsStepFours) {
+  float x[4], wanted[4];
+  for (float first = -130; first < 0; first += 0.37f) {
+    for (int i = 0; i < 4; ++i) wanted[i] = exp2_fast(x[i] = std::min(0.0f, first + float(i) * 0.09f));
+    VectorUnit<4, 16>::Types::Floats all = {x[0], x[1], x[2], x[3]};
+    exp2_of<VectorUnit<4, 16>>(all);
+    for (int i = 0; i < 4; ++i) ASSERT_NEAR(all[i], wanted[i], 2e-7f * wanted[i]) << x[i];
+  }
 }
 
 TEST(OnlineSoftmax, OneScoreAtATimeIsTheWholeRow) {

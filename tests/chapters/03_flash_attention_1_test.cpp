@@ -19,7 +19,7 @@ Shape square(int seqlen, int head_dim, bool causal) {
           .seqlen_q = seqlen,
           .seqlen_k = seqlen,
           .head_dim = head_dim,
-          .causal = causal,
+          .visibility = Visibility::causal_if(causal),
           .dtype = DType::bf16,
           .scale = default_scale(head_dim)};
 }
@@ -36,6 +36,9 @@ TEST(FlashAttention1, SaysWhatItCannotRun) {
   EXPECT_EQ(why_not(shape, 1), "");
   EXPECT_NE(why_not(shape, 2).find("--batch"), std::string::npos);
   EXPECT_NE(why_not(shape, 3).find("--batch"), std::string::npos);
+  shape.batch = 1 << 16, shape.heads = shape.kv_heads = 1 << 15;  // 2^31, more than an int holds
+  EXPECT_NO_THROW(validate(shape));
+  EXPECT_NE(why_not(shape, 1).find("--batch"), std::string::npos);
 }
 
 TEST(FlashAttention1, NeedsMemoryForTheUnfinishedOInStep1Only) {
@@ -66,7 +69,7 @@ TEST(FlashAttention1, CountsOnlyKeysThatThereAre) {
   const double q_and_o = 2 * 2 * 100 * 64 + 4 * 100;
   EXPECT_EQ(flash1::bytes_queries_outside(shape, 64, 128), q_and_o + 2 * (2 * 2 * 100 * 64));
   shape.seqlen_k = 30;
-  shape.causal = true;  // queries 0 to 69 see none, so the first tile of 64 loads nothing
+  shape.visibility = Visibility::causal();  // queries 0 to 69 see none, so the first tile of 64 loads nothing
   EXPECT_EQ(flash1::bytes_queries_outside(shape, 64, 64), q_and_o + 2 * 2 * 30 * 64);
 }
 

@@ -17,7 +17,7 @@ Shape shape_with(int seqlen, int head_dim, bool causal) {
           .seqlen_q = seqlen,
           .seqlen_k = seqlen,
           .head_dim = head_dim,
-          .causal = causal,
+          .visibility = Visibility::causal_if(causal),
           .dtype = DType::bf16,
           .scale = default_scale(head_dim)};
 }

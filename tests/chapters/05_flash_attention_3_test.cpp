@@ -1,6 +1,6 @@
 #include "chapters/04_flash_attention_2/chapter.h"
 #include "chapters/05_flash_attention_3/chapter.h"
-#include "tests/chapters/conformance.h"
+#include "tests/chapters/layouts.h"
 
 namespace flashbook::testing {
 
@@ -16,7 +16,7 @@ Shape shape_with(int heads, int seqlen_q, int seqlen_k, int head_dim, bool causa
           .seqlen_q = seqlen_q,
           .seqlen_k = seqlen_k,
           .head_dim = head_dim,
-          .causal = causal,
+          .visibility = Visibility::causal_if(causal),
           .dtype = DType::bf16,
           .scale = default_scale(head_dim)};
 }

@@ -3,7 +3,7 @@
 
 #include "chapters/05_flash_attention_3/chapter.h"
 #include "chapters/05_flash_attention_3/switches.cuh"
-#include "common/app/runner.h"
+#include "common/app/call.h"
 #include "common/attention/check.h"
 #include "common/attention/inputs.h"
 #include "tests/require_gpu.h"
@@ -27,7 +27,7 @@ void expect_right() {
                       .seqlen_q = seqlen_q,
                       .seqlen_k = seqlen_k,
                       .head_dim = Config::kHeadDim,
-                      .causal = Config::kCausal,
+                      .visibility = Visibility::causal_if(Config::kCausal),
                       .dtype = DType::bf16,
                       .scale = default_scale(Config::kHeadDim)};
     SCOPED_TRACE(describe(shape));

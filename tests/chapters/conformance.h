@@ -9,7 +9,9 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <span>
 
+#include "common/app/call.h"
 #include "common/app/runner.h"
 #include "common/attention/inputs.h"
 #include "tests/require_gpu.h"
@@ -33,27 +35,17 @@ class ChapterTest : public MachineTest {
   }
 };
 
-/// Runs every step on `inputs` and holds it against the oracle and against the chapter before.
+/// Runs every step on `inputs` and holds it against the oracle.
 inline void expect_right(const Shape& shape, const Inputs& inputs) {
+  const Chapter& chapter = chapter_under_test;
   const Reference reference = make_reference(shape, inputs, all_rows(shape));
-  Outputs before;
-  if (chapter_before != nullptr)
-    before = run_once(*chapter_before, as_taken_by(*chapter_before, shape), inputs,
-                      int(chapter_before->steps.size()));
-  for (int step = 1; step <= int(chapter_under_test.steps.size()); ++step) {
+  const UploadedInputs uploaded(chapter.operation, shape, inputs, chapter.runs_on);
+  for (int step = 1; step <= int(chapter.steps.size()); ++step) {
     SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(shape));
-    ASSERT_EQ(chapter_under_test.why_not(shape, step), "");
-    const Outputs outputs = run_once(chapter_under_test, shape, inputs, step);
-    const CheckResult oracle = check(shape, reference, outputs);
-    EXPECT_TRUE(oracle.o.ok) << "O: error " << oracle.o.max_error << ", bound " << oracle.o.bound << ", "
-                             << oracle.o.worst;
-    EXPECT_TRUE(oracle.lse.ok) << "log-sum-exp: error " << oracle.lse.max_error << ", bound "
-                               << oracle.lse.bound << ", " << oracle.lse.worst;
-    if (chapter_before == nullptr) continue;
-    const CheckResult earlier =
-        compare(shape, outputs, before, 2 * reference.o_bound, 2 * reference.lse_bound);
-    EXPECT_TRUE(earlier.o.ok) << "O against the chapter before: " << earlier.o.worst;
-    EXPECT_TRUE(earlier.lse.ok) << "log-sum-exp against the chapter before: " << earlier.lse.worst;
+    ASSERT_EQ(chapter.why_not(shape, step), "");
+    const Call call(chapter, shape, uploaded, step);
+    call.run();
+    EXPECT_EQ(describe_failure(by_tensor(check(shape, reference, call.download())), "the oracle"), "");
   }
 }
 
@@ -72,39 +64,37 @@ inline void expect_same_bits(DType dtype) {
                         .seqlen_q = 449,
                         .seqlen_k = 333,
                         .head_dim = head_dim,
-                        .causal = causal,
+                        .visibility = Visibility::causal_if(causal),
                         .dtype = dtype,
                         .scale = default_scale(head_dim)};
       SCOPED_TRACE(describe(shape));
       const Inputs inputs = make_inputs(shape, InputKind::normal, 5);
-      const auto upload = [&](const std::vector<float>& values) {
-        const std::vector<std::byte> bytes = encode(shape.dtype, values);
-        device::Buffer buffer(device::Place::device, bytes.size());
-        buffer.upload(bytes);
-        return buffer;
-      };
-      const device::Buffer q = upload(inputs.q), k = upload(inputs.k), v = upload(inputs.v);
-      device::Buffer o(device::Place::device, shape.q_elements() * size_of(output_type(dtype)));
-      device::Buffer lse(device::Place::device, shape.q_rows() * sizeof(float));
-      device::Buffer workspace(device::Place::device, chapter_under_test.workspace_bytes(shape, step));
-      std::vector<std::byte> first, now(o.bytes() + lse.bytes());
+      const UploadedInputs uploaded(chapter_under_test.operation, shape, inputs, chapter_under_test.runs_on);
+      Call call(chapter_under_test, shape, uploaded, step);
+      std::vector<std::byte> first;
       for (int launch = 0; launch < launches; ++launch) {
-        o.poison();
-        lse.poison();
-        chapter_under_test.attention(shape,
-                                     {.q = q.data(),
-                                      .k = k.data(),
-                                      .v = v.data(),
-                                      .o = o.data(),
-                                      .lse = static_cast<float*>(lse.data()),
-                                      .workspace = workspace.data()},
-                                     nullptr, step);
-        o.download(std::span(now).first(o.bytes()));
-        lse.download(std::span(now).subspan(o.bytes()));
+        call.poison();
+        call.run();
+        std::vector<std::byte> now = call.download_bytes();
         if (launch == 0) first = now;
         ASSERT_TRUE(now == first) << "launch " << launch + 1;
       }
     }
+}
+
+/// What a reader runs: every step, on inputs made for it, held against the oracle and the chapter before.
+TEST_F(ChapterTest, TheProgramIsRightAndAgreesWithTheChapterBefore) {
+  const char* words[] = {chapter_under_test.name, "--seqlen", "300", "--causal", "--reps", "1"};
+  const Options options = *parse_command_line(int(std::size(words)), words, chapter_under_test).options;
+  const Report report = run(options, chapter_under_test, chapter_before).report;
+  ASSERT_EQ(report.steps.size(), chapter_under_test.steps.size());
+  for (const StepReport& step : report.steps) {
+    EXPECT_EQ(describe_failure(step.oracle, "the oracle"), "") << "step " << step.step;
+    EXPECT_EQ(describe_failure(step.before, "the chapter before"), "") << "step " << step.step;
+    EXPECT_FALSE(step.oracle.empty());
+    EXPECT_EQ(step.before.empty(), chapter_before == nullptr) << report.before;
+    EXPECT_GT(step.seconds, 0);
+  }
 }
 
 // ---- shapes
@@ -112,7 +102,7 @@ inline void expect_same_bits(DType dtype) {
 
 class Shapes : public ChapterTest, public ::testing::WithParamInterface<Shape> {};
 
-TEST_P(Shapes, AgreeWithTheOracleAndTheChapterBefore) {
+TEST_P(Shapes, AgreeWithTheOracle) {
   expect_right(GetParam(), make_inputs(GetParam(), InputKind::normal, 7));
 }
 
@@ -122,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(Pairwise, Shapes, ::testing::ValuesIn(pairwise_shapes(c
 /// The full cross product: `ctest -L full`.
 class EveryShape : public Shapes {};
 
-TEST_P(EveryShape, AgreesWithTheOracleAndTheChapterBefore) {
+TEST_P(EveryShape, AgreesWithTheOracle) {
   expect_right(GetParam(), make_inputs(GetParam(), InputKind::normal, 11));
 }
 
@@ -166,7 +156,7 @@ TEST_P(Adversarial, InputsStayWithinTheBounds) {
                         .seqlen_q = 100,
                         .seqlen_k = 131,
                         .head_dim = 64,
-                        .causal = causal,
+                        .visibility = Visibility::causal_if(causal),
                         .dtype = dtype,
                         .scale = default_scale(64)};
       expect_right(shape, make_inputs(shape, GetParam(), 3));
@@ -184,7 +174,6 @@ TEST_F(ChapterTest, ExactScoresOfTenThousandStayWithinTheBounds) {
                         .seqlen_q = seqlen,
                         .seqlen_k = seqlen,
                         .head_dim = head_dim,
-                        .causal = false,
                         .dtype = chapter_under_test.dtypes.front(),
                         .scale = default_scale(head_dim)};
       Inputs inputs = make_inputs(shape, InputKind::normal, 9);
@@ -199,6 +188,71 @@ INSTANTIATE_TEST_SUITE_P(Inputs, Adversarial,
                          ::testing::Values(InputKind::outliers, InputKind::large_scores, InputKind::one_hot,
                                            InputKind::all_equal));
 
+// ---- faults that must show
+// --------------------------------------------------------------------------------------------------------------
+
+/// What is done to the inputs that a kernel is given, behind the reference's back.
+struct InputFault {
+  const char* name;
+  void (*plant)(const Shape& shape, Inputs& inputs);
+};
+
+inline std::span<float> row_of(std::vector<float>& tensor, const Shape& shape, int row) {
+  return std::span(tensor).subspan(std::size_t(row) * shape.head_dim, shape.head_dim);
+}
+
+/// One head, so that a row of K and V is a key. The last query sees every key.
+const InputFault kInputFaults[] = {
+    {"a row of V is zero",
+     [](const Shape& shape, Inputs& inputs) { std::ranges::fill(row_of(inputs.v, shape, 100), 0.0f); }},
+    {"two rows of K are swapped",
+     [](const Shape& shape, Inputs& inputs) {
+       std::ranges::swap_ranges(row_of(inputs.k, shape, 100), row_of(inputs.k, shape, 101));
+     }},
+    {"a probability is doubled",  // in P V, though not in the sum
+     [](const Shape& shape, Inputs& inputs) {
+       for (float& value : row_of(inputs.v, shape, 100)) value *= 2;
+     }},
+    {"the last key is dropped",  // for the last query: to the others it is another key
+     [](const Shape& shape, Inputs& inputs) {
+       const std::span<float> q = row_of(inputs.q, shape, shape.seqlen_q - 1);
+       double square = 0;
+       for (float value : q) square += value * value;
+       const double factor = -20 / (square * shape.scale);  // a score of -20
+       for (std::size_t c = 0; c < q.size(); ++c)
+         row_of(inputs.k, shape, shape.seqlen_k - 1)[c] = float(factor * q[c]);
+     }},
+};
+
+/// The bound must tell a wrong result from a right one, in every type and under every mask.
+class Faults : public ChapterTest, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(Faults, InVAndKShow) {
+  const int step = int(chapter_under_test.steps.size());
+  for (DType dtype : chapter_under_test.dtypes)
+    for (const InputFault& fault : kInputFaults) {
+      const Shape shape{.batch = 1,
+                        .heads = 1,
+                        .kv_heads = 1,
+                        .seqlen_q = 333,
+                        .seqlen_k = 333,
+                        .head_dim = 64,
+                        .visibility = Visibility::causal_if(GetParam()),
+                        .dtype = dtype,
+                        .scale = default_scale(64)};
+      SCOPED_TRACE(describe(shape) + ": " + fault.name);
+      const Inputs inputs = make_inputs(shape, InputKind::normal, 27);
+      Inputs altered = inputs;
+      fault.plant(shape, altered);
+      const Reference reference = make_reference(shape, inputs, all_rows(shape));
+      const CheckResult result = check(shape, reference, run_once(chapter_under_test, shape, altered, step));
+      EXPECT_FALSE(result.o.ok) << "error " << result.o.max_error << ", bound " << result.o.bound;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Masks, Faults, ::testing::Bool(),
+                         [](const auto& info) { return std::string(info.param ? "causal" : "full"); });
+
 // ---- properties, which need no oracle
 // -------------------------------------------------------------------------------------------------
 
@@ -212,7 +266,6 @@ class Properties : public ChapterTest, public ::testing::WithParamInterface<int>
             .seqlen_q = 70,
             .seqlen_k = 150,
             .head_dim = 64,
-            .causal = false,
             .dtype = chapter_under_test.dtypes.front(),
             .scale = default_scale(64)};
   }
@@ -248,7 +301,7 @@ TEST_P(Properties, KeysInAnotherOrderGiveTheSame) {
 
 TEST_P(Properties, RowsThatSeeNoKeyAreZero) {
   Shape blind = shape();
-  blind.causal = true;
+  blind.visibility = Visibility::causal();
   blind.seqlen_k = 30;  // queries 0 ... 39 of 70 see none of the 30 keys
   const Outputs outputs =
       run_once(chapter_under_test, blind, make_inputs(blind, InputKind::normal, 5), step());
@@ -272,7 +325,7 @@ TEST_P(Properties, TheScaleIsAFactorOnTheScores) {
   const Outputs a = run_once(chapter_under_test, twice, inputs, step());
   const Outputs b = run_once(chapter_under_test, shape(), doubled, step());
   const Reference reference = make_reference(twice, inputs, all_rows(twice));
-  EXPECT_TRUE(compare(twice, a, b, reference.o_bound, reference.lse_bound).ok());
+  EXPECT_TRUE(compare(twice, a, b, reference).ok());
 }
 
 INSTANTIATE_TEST_SUITE_P(Steps, Properties, ::testing::Range(1, int(chapter_under_test.steps.size()) + 1));
@@ -287,7 +340,17 @@ TEST(Descriptor, SaysWhatTheContractAsksFor) {
     EXPECT_NO_THROW(validate(shape));
     for (int step = 1; step <= int(chapter.steps.size()); ++step) EXPECT_EQ(chapter.why_not(shape, step), "");
   }
-  EXPECT_EQ(chapter_before == nullptr ? 0 : chapter_before->number, chapter.number - 1);
+}
+
+TEST(Descriptor, RefusesWhatItsKernelsDoNotKnow) {
+  const Chapter& chapter = chapter_under_test;
+  for (int step = 1; step <= int(chapter.steps.size()); ++step) {
+    Shape window = chapter.cpu_shape, capped = window, paged = window;
+    window.visibility.window.left = 8;
+    capped.score.softcap = 30;
+    paged.paging = {.rows = paged.seqlen_k, .pages = 1, .table = {0}};
+    for (const Shape& shape : {window, capped, paged}) EXPECT_NE(chapter.why_not(shape, step), "") << step;
+  }
 }
 
 }  // namespace flashbook::testing

@@ -9,22 +9,19 @@ from pathlib import Path
 from unittest import mock
 
 COURSE = Path(__file__).resolve().parents[2] / "course"
-sys.path.insert(0, str(COURSE))
+sys.path.insert(0, str(COURSE.parent))
 
-import attempt  # noqa: E402
-import gtest  # noqa: E402
-import manifest  # noqa: E402
-import try_exercise  # noqa: E402
-import watch  # noqa: E402
+from course import attempt, gtest, manifest, try_exercise, watch
+from course.score import possible
 
 
-def tried(id, *passed, file="a.cuh", needs=(), errors="", hidden=0, speed=None, **change):
+def tried(id, *passed, file="a.cuh", needs=(), trouble="", hidden=0, speed=None, **change):
     """An attempt in whose first tests `passed` says which pass; `hidden` more only the grader has."""
     shown = [manifest.Test(f"A.{i}", f"test {i}", 5) for i in range(len(passed) or 2)]
     kept = [manifest.Test(f"A.Hidden{i}", f"hidden test {i}", 2, hidden=True) for i in range(hidden)]
     e = manifest.Exercise(id, f"about {id}", "write", file, "Think twice.", list(needs), "01_one", [*shown, *kept], speed)
     verdicts = {test.name: gtest.Verdict(ok, "" if ok else f"{test.name} is wrong\nvery") for ok, test in zip(passed, shown)}
-    return attempt.Attempt(e, errors, verdicts=verdicts, **change)
+    return attempt.Attempt(e, trouble, verdicts=verdicts, **change)
 
 
 class Try(unittest.TestCase):
@@ -49,7 +46,7 @@ class Try(unittest.TestCase):
             "1 of 1 tests pass in the mode of FLASHBOOK_SIM_ASYNC, eager; without it all modes are tried"))
 
     def test_says_why_nothing_was_tested(self):
-        text = try_exercise.summary(tried("ch01-a", errors="a.cuh:3:1: error", hidden=1))
+        text = try_exercise.summary(tried("ch01-a", trouble="a.cuh:3:1: error", hidden=1))
         self.assertEqual(text.splitlines(), ["  FAIL  it could not be tested", "        a.cuh:3:1: error", "", "ch01-a: not tested"])
 
     def test_says_what_the_traced_run_found(self):
@@ -58,7 +55,7 @@ class Try(unittest.TestCase):
     def test_a_broken_guard_leaves_no_points(self):
         one = tried("ch01-a", True, False)
         one.exercise.tests[1].points = 0
-        self.assertEqual((one.points, one.most), (0, 5))
+        self.assertEqual((one.points, possible([one])), (0, 5))
         self.assertNotIn("no points while", try_exercise.summary(tried("ch01-a", False)))
         self.assertIn('There are no points while a test "as before" fails', try_exercise.summary(one))
 
@@ -80,7 +77,7 @@ class Source(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        patched = mock.patch("manifest.ROOT", Path(folder.name))
+        patched = mock.patch("course.manifest.ROOT", Path(folder.name))
         patched.start()
         self.addCleanup(patched.stop)
 
@@ -121,7 +118,7 @@ class Source(unittest.TestCase):
 
     def test_what_is_saved_while_it_compiles_is_compiled_too(self):
         self.write("before")
-        seen = []
+        seen: list[str] = []
 
         def ninja(*_):
             if not seen:
@@ -130,7 +127,7 @@ class Source(unittest.TestCase):
             seen.append((manifest.ROOT / "a.cuh").read_text())
             return True, ""
 
-        with mock.patch("attempt.ninja", ninja):
+        with mock.patch("course.attempt.ninja", ninja):
             self.assertTrue(attempt.build(tried("ch01-a", True).exercise, "target", attempt.nothing)[0])
         self.assertEqual(seen, ["after\n", "after\n"])
 
@@ -138,20 +135,20 @@ class Source(unittest.TestCase):
 class Run(unittest.TestCase):
     def test_after_an_endless_test_no_other_runs(self):
         one, clock = tried("ch01-a"), iter([0, 20, 20, 20])
-        with mock.patch("gtest.run", side_effect=[gtest.Verdict(False, "endless")]), mock.patch("time.monotonic", lambda: next(clock)):
+        with mock.patch("course.gtest.run", side_effect=[gtest.Verdict(False, "endless")]), mock.patch("time.monotonic", lambda: next(clock)):
             attempt.run(one, "lazy", attempt.nothing, one.exercise.tests)
         self.assertEqual([v.message for v in one.verdicts.values()], ["endless", "not run: a test before it did not end"])
 
     def test_a_hidden_test_that_the_program_lacks_has_no_verdict(self):
         one = tried("ch01-a", hidden=1)
-        with mock.patch("gtest.run", side_effect=[gtest.Verdict(True), gtest.Verdict(True), None]):
+        with mock.patch("course.gtest.run", side_effect=[gtest.Verdict(True), gtest.Verdict(True), None]):
             attempt.run(one, "random", attempt.nothing, one.exercise.tests)
         self.assertTrue(one.solved)
-        self.assertEqual([test.title for test in one.hidden], ["hidden test 0"])
+        self.assertEqual([test.title for test in one.left], ["hidden test 0"])
 
     def test_says_in_which_mode_it_failed(self):
         one = tried("ch01-a")
-        with mock.patch("gtest.run", side_effect=[gtest.Verdict(True), gtest.Verdict(False, "wrong")]):
+        with mock.patch("course.gtest.run", side_effect=[gtest.Verdict(True), gtest.Verdict(False, "wrong")]):
             attempt.run(one, "random", attempt.nothing, one.exercise.tests)
         self.assertEqual(one.first_failure(), ("test 1", "wrong\nIn the simulator's mode random; it passes in lazy."))
 
@@ -174,7 +171,7 @@ class Watch(unittest.TestCase):
         self.assertEqual(watch.focus_of(attempts, "d.cuh").exercise.id, "ch01-a")
 
     def test_an_error_is_shown_where_it_is(self):
-        attempts = [tried("ch01-a", errors="a.cuh:9: error", blocked_by="ch01-b"), tried("ch01-b", errors="a.cuh:9: error")]
+        attempts = [tried("ch01-a", trouble="a.cuh:9: error", blocked_by="ch01-b"), tried("ch01-b", trouble="a.cuh:9: error")]
         self.assertEqual(watch.focus_of(attempts, "a.cuh").exercise.id, "ch01-b")
         self.assertEqual(watch.focus_of(attempts[:1]).exercise.id, "ch01-a")
 
@@ -188,7 +185,7 @@ class Watch(unittest.TestCase):
         self.assertIn("All solved here.\n", watch.screen([tried("ch01-a", True)], None))
 
     def test_an_error_of_the_compiler_comes_first(self):
-        broken = tried("ch01-a", errors="a.cuh:3:1: error")
+        broken = tried("ch01-a", trouble="a.cuh:3:1: error")
         self.assertIn("FAIL  it could not be tested\n  a.cuh:3:1: error", watch.screen([broken], watch.focus_of([broken])))
 
     def test_a_long_message_is_cut(self):

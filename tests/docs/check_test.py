@@ -7,9 +7,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "docs"))
-import check  # noqa: E402
-from tools import book  # noqa: E402
+sys.path.insert(0, str(ROOT))
+
+from docs import check
+from docs.tools import book
 
 FIGURE = "//| ![What one sees](figure.svg)"
 

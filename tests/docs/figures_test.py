@@ -14,6 +14,7 @@ import sys
 import tempfile
 import unittest
 import xml.etree.ElementTree
+from typing import Any
 
 FIGURES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "figures"
 NAMES = ["online_softmax", "attention_tiles"]
@@ -139,7 +140,7 @@ class AttentionTiles(unittest.TestCase):
     def test_counters(self):
         shapes = itertools.product([(128, 128), (128, 64), (64, 128), (64, 64), (256, 64)], [1, 2, 4, 8], [64, 128], [False, True])
         problems = [{"n": max(rows) * count, "rowsQ": rows[0], "rowsK": rows[1], "d": d, "causal": causal} for rows, count, d, causal in shapes]
-        cases = [[schedule, p] for schedule in ("naive", "keysOutside", "queriesOutside") for p in problems]
+        cases: list[Any] = [[schedule, p] for schedule in ("naive", "keysOutside", "queriesOutside") for p in problems]
         results = run_script("""
           const { walk, formula } = flashbookFigures.attention_tiles.model;
           return data.map(([schedule, p]) => {

@@ -4,12 +4,11 @@
     hopper_figures.py [--check] HOPPER_LAYOUTS
 
 docs/figures/hopper_layouts.json                  what the program prints; wgmma_tiles.py, wgmma_fragments.py and ring_phases.py draw it
-<!-- simulated ring --> ... <!-- /simulated -->   in the chapter's page: the barriers of a ring of two slots, event by event
+<!-- simulated ring --> ... <!-- /simulated -->   in the chapter's page: the barriers of a ring of two stages, event by event
 With --check nothing is written: exit code 1 if something differs.
 """
 import argparse
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,14 +16,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "docs" / "figures"
 PAGE = ROOT / "chapters" / "05_flash_attention_3" / "README.md"
-TABLE = re.compile(r"(<!-- simulated ring -->\n).*?(<!-- /simulated -->)", re.S)
+LAYOUTS = FIGURES / "hopper_layouts.json"
 DRAWN = ("wgmma_tiles", "wgmma_fragments", "ring_phases")
-sys.path.insert(0, str(FIGURES))
+sys.path[:0] = [str(ROOT), str(FIGURES)]
+
 from ring_phases import BARRIERS, spelt, told
 
-
-def row(*cells):
-    return "| " + " | ".join(cells) + " |\n"
+from docs.tools import pages
+from docs.tools.pages import row
 
 
 def state(event, barrier):
@@ -34,7 +33,7 @@ def state(event, barrier):
 
 def words(event, events):
     """What happens, in a reader's words. `events` are this one and those after it."""
-    barrier, slot = event["barrier"], event["barrier"][-2]
+    barrier, stage = event["barrier"], event["barrier"][-2]
     parity = 1 - event[barrier][0] % 2  # of the phase that is over
     if event["what"].endswith("passes"):
         return f"{event['what']} {spelt(barrier)}, parity {parity}" + (f": {event['tile']}" if event["tile"] and barrier.startswith("full") else "")
@@ -42,8 +41,8 @@ def words(event, events):
         tile = next(later["tile"] for later in events if later["what"] == "over" and later["barrier"] == barrier)
         return f"producer announces {tile}"
     if event["what"] == "over":
-        return f"{event['tile']} has landed" if barrier.startswith("full") else f"all warps have: slot {slot} is empty"
-    return f"{event['what']} slot {slot}"
+        return f"{event['tile']} has landed" if barrier.startswith("full") else f"all warps have: stage {stage} is empty"
+    return f"{event['what']} stage {stage}"
 
 
 def ring_table(events):
@@ -63,26 +62,18 @@ def main():
     parser.add_argument("program", metavar="HOPPER_LAYOUTS")
     options = parser.parse_args()
     said = subprocess.run([options.program], stdout=subprocess.PIPE, check=True, text=True).stdout
-    differing = []
-
-    def keep(path, wanted):
-        if path.exists() and path.read_text(encoding="utf-8") == wanted:
-            return
-        differing.append(path)
-        if not options.check:
-            path.write_text(wanted, encoding="utf-8")
-            print(f"{path}: brought up to date")
-
-    keep(FIGURES / "hopper_layouts.json", said)
-    for name in () if options.check else DRAWN:  # docs/check.py holds them against what they are drawn from
-        subprocess.run([sys.executable, FIGURES / f"{name}.py"], check=True)
-    page = PAGE.read_text(encoding="utf-8")
-    if len(TABLE.findall(page)) != 1:
-        sys.exit(f"{PAGE} should have the table of the simulated ring, once")
-    keep(PAGE, TABLE.sub(lambda match: match[1] + ring_table(json.loads(said)["ring"]) + match[2], page))
-    if options.check and differing:
-        sys.exit("not what the code says: " + ", ".join(map(str, differing)) +
-                 f"; python3 tests/docs/hopper_figures.py {options.program} brings them up to date")
+    right = LAYOUTS.exists() and LAYOUTS.read_text(encoding="utf-8") == said
+    if not right and options.check:
+        print(f"{LAYOUTS}: not what the program prints", file=sys.stderr)
+    if not options.check:
+        LAYOUTS.write_text(said, encoding="utf-8")
+        for name in DRAWN:  # docs/check.py holds them against what they are drawn from
+            subprocess.run([sys.executable, FIGURES / f"{name}.py"], check=True)
+        right = True
+    table = ring_table(json.loads(said)["ring"])
+    right &= pages.update(PAGE, {"simulated": lambda _: table}, options.check, expected=["simulated ring"])
+    if not right:
+        sys.exit(f"python3 tests/docs/hopper_figures.py {options.program} brings these up to date")
 
 
 if __name__ == "__main__":

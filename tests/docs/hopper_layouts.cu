@@ -1,7 +1,8 @@
 /// \file
 /// What chapter 5's drawings and its table of phases show, as the code has it: JSON on stdout, which
 /// hopper_figures.py keeps in docs/figures. Layouts are those of common/ptx; what WGMMA reads and how the
-/// ring's barriers go from phase to phase is what the simulator sees while the chapter's own functions run.
+/// pipeline's barriers go from phase to phase is what the simulator sees while the chapter's own functions
+/// run.
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -11,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "chapters/05_flash_attention_3/ring.cuh"
+#include "chapters/05_flash_attention_3/pipeline.cuh"
 #include "common/device/device.h"
 #include "common/device/launch.h"
 #include "common/device/tensor_map.h"
@@ -41,32 +42,32 @@ __global__ void products() {
   wgmma_wait<0>();
 }
 
-/// A ring of two slots, and small tiles: 8 KB.
-constexpr int kSlots = 2, kTiles = 3;
-using SmallRing = Ring<Element, 64, kPanel, kSlots>;
+/// A pipeline of two stages, and small tiles: 8 KB.
+constexpr int kStages = 2, kTiles = 3;
+using SmallPipeline = Pipeline<Element, 64, kPanel, kStages>;
 using SmallTile = Tile<Element, 64, kPanel>;
 
 /// One thread streams, one warpgroup takes every tile and gives it back.
 __global__ void walk(const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map) {
-  SmallRing& ring = *dynamic_shared<SmallRing>();
+  SmallPipeline& pipeline = *dynamic_shared<SmallPipeline>();
   if (threadIdx.x == 0) {
-    initialise(ring, 1);
+    initialise(pipeline, 1);
     fence_mbarrier_init();
   }
   __syncthreads();
-  Place<kSlots> place;
-  if (threadIdx.x == 0) stream<Unrecorded, true>(ring, place, k_map, v_map, kTiles, 0);
+  PipelineState<kStages> state;
+  if (threadIdx.x == 0) stream<Unrecorded, true>(pipeline, state, k_map, v_map, kTiles, {0, 0});
   if (threadIdx.x < kWarpgroup) return;
   for (int i = 0; i < 2 * kTiles; ++i) {
-    wait_full(ring, place);
+    wait_full(pipeline, state);
     __syncwarp();
-    release(ring, place);
-    place.advance();
+    release(pipeline, state);
+    state.advance();
   }
 }
 
 /// Writes down the pieces of 16 bytes that each wgmma reads of K and of V, and tells on stdout what happens
-/// at the ring's barriers and how they stand after it.
+/// at the pipeline's barriers and how they stand after it.
 class Recorder : public sim::Observer {
  public:
   using Reads = std::map<uint32_t, std::vector<int>>;  // by the product's ticket: offsets in the tile
@@ -75,11 +76,11 @@ class Recorder : public sim::Observer {
 
   void block_begins(const sim::Block& block) override {
     shared_ = block.dynamic_shared;
-    const auto* ring = reinterpret_cast<const SmallRing*>(shared_);
-    for (int slot = 0; slot < kSlots; ++slot) {
-      const std::string index = "[" + std::to_string(slot) + "]";
-      barriers_[&ring->full[slot]] = {"full" + index, true, 1, 1};
-      barriers_[&ring->empty[slot]] = {"empty" + index, false, kWarpsOfWarpgroup, kWarpsOfWarpgroup};
+    const auto* pipeline = reinterpret_cast<const SmallPipeline*>(shared_);
+    for (int stage = 0; stage < kStages; ++stage) {
+      const std::string index = "[" + std::to_string(stage) + "]";
+      barriers_[&pipeline->full[stage]] = {"full" + index, true, 1, 1};
+      barriers_[&pipeline->empty[stage]] = {"empty" + index, false, kWarpsOfWarpgroup, kWarpsOfWarpgroup};
     }
   }
   void releases(int thread, const void* object) override {
@@ -172,12 +173,13 @@ struct Watcher : sim::Watcher {
 };
 
 CUtensorMap map_of(const device::Buffer& tensor) {
-  return device::tensor_map({.dtype = DType::bf16,
-                             .base = tensor.data(),
-                             .size = {kPanel, kTiles * 64, 1, 1},
-                             .stride = {kPanelRowBytes, kPanelRowBytes, kTiles * SmallTile::kBytes},
-                             .box = {kPanel, 64, 1, 1},
-                             .swizzle = Swizzle::b128});
+  return device::tensor_map(
+      {.dtype = DType::bf16,
+       .base = tensor.data(),
+       .size = {kPanel, kTiles * 64, 1, 1, 1},
+       .stride = {kPanelRowBytes, kPanelRowBytes, kTiles * SmallTile::kBytes, kTiles * SmallTile::kBytes},
+       .box = {kPanel, 64, 1, 1, 1},
+       .swizzle = Swizzle::b128});
 }
 
 void print(const std::vector<int>& numbers) {
@@ -213,8 +215,7 @@ void print_reads(const char* name, const Recorder::Reads& reads) {
 void run() {
   sim::options() = {.os_threads = 1, .seed = 0, .async = sim::Async::lazy};
   Watcher watcher;
-  sim::watcher = &watcher;
-  device::launch(products, dim3(1), dim3(kWarpgroup), sizeof(Products), device::Stream{});
+  sim::run_grid(dim3(1), dim3(kWarpgroup), sizeof(Products), products, nullptr, &watcher);
   std::printf("{\n");
   print_places("d", [](int thread, int i) { return WgmmaM64<kKeys>::d(thread, i); });
   print_places("a", [](int thread, int i) { return WgmmaM64<kKeys>::a16(thread, i); });
@@ -225,8 +226,9 @@ void run() {
   Recorder::keys = static_cast<const unsigned char*>(k.data());
   Recorder::values = static_cast<const unsigned char*>(v.data());
   std::printf("\"ring\": [");
-  device::launch(walk, dim3(1), dim3(2 * kWarpgroup), sizeof(SmallRing), device::Stream{}, map_of(k),
-                 map_of(v));
+  sim::run_grid(
+      dim3(1), dim3(2 * kWarpgroup), sizeof(SmallPipeline), [&] { walk(map_of(k), map_of(v)); }, nullptr,
+      &watcher);
   std::printf("]\n}\n");
 }
 

@@ -10,6 +10,10 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+from bench.names import Name
+
 FILE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "figures" / "pingpong_order.json"
 STEPS = (2, 3)  # without turns, and with them
 
@@ -20,7 +24,7 @@ def order(program):
         result = pathlib.Path(folder) / "timeline.json"
         subprocess.run([program, result], check=True, stdout=subprocess.DEVNULL)
         runs = {run["name"]: run["stamps"] for run in json.loads(result.read_text())["benchmarks"]}
-    return json.dumps({f"step{step}": runs[f"timeline/ch05/step{step}/bf16/d64/full/n1024"] for step in STEPS}, indent=1) + "\n"
+    return json.dumps({f"step{step}": runs[str(Name("timeline", f"ch05/step{step}", "bf16", 64, "full", 1024))] for step in STEPS}, indent=1) + "\n"
 
 
 def main():

@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "chapters/03_flash_attention_1/split_k.cuh"
-#include "common/app/program.h"
+#include "common/app/profile.h"
 #include "common/attention/cost.h"
 #include "common/device/dispatch.h"
 #include "common/device/launch.h"
@@ -22,8 +22,8 @@ std::string why_not(const Shape& shape, int) {
 }
 
 void attention(const Shape& shape, const Tensors& t, device::Stream stream, int) {
-  const flash1::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal,
-                                   shape.scale * std::numbers::log2e_v<float>};
+  const flash1::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads,
+                                   shape.causal(), shape.scale * std::numbers::log2e_v<float>};
   const auto run = [&]<typename T, int kHeadDim>() {
     using Size = flash1::SplitK<kHeadDim, kTile, kTile, kWarps>;
     device::launch(flash1::split_k<T, Size>,
@@ -70,5 +70,5 @@ const Chapter kSplitKTile = {
 }  // namespace flashbook
 
 int main(int argc, char** argv) {
-  return flashbook::run_chapter_program(argc, argv, flashbook::kSplitKTile, nullptr);
+  return flashbook::profile_chapter(argc, argv, flashbook::kSplitKTile);
 }

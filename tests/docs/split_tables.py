@@ -16,8 +16,13 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = tuple(ROOT / "chapters" / "04_flash_attention_2" / name for name in ("README.md", "appendix.md"))
-TABLE = re.compile(r"(<!-- traced (\w+) -->\n).*?(<!-- /traced -->)", re.S)
+sys.path.insert(0, str(ROOT))
+
+from docs.tools import pages
+from docs.tools.pages import row
+
+CHAPTER = ROOT / "chapters" / "04_flash_attention_2"
+PAGES = {CHAPTER / "README.md": "traced split", CHAPTER / "appendix.md": "traced conflicts"}
 TILE, TILES = 64, 8
 
 # What an access is for, by what its line says. The first that is found.
@@ -66,10 +71,6 @@ def by_purpose(launch, rows):
     return sums
 
 
-def row(*cells):
-    return "| " + " | ".join(cells) + " |\n"
-
-
 def one_more_tile(program, head_dim, *options):
     """{name: bytes} and barriers that a tile costs, of the mean of TILES tiles: one long launch less one short."""
     shapes = [("--head-dim", head_dim, "--seqlen", TILE, "--seqlen-k", TILE * tiles) for tiles in (1, 1 + TILES)]
@@ -99,7 +100,7 @@ def conflicts_table(_, chapter):
     for step in range(len(of_dim[256])):
         sums = by_purpose(of_dim[256][step], CONFLICT_ROWS)
 
-        def cell(name):
+        def cell(name, sums=sums):
             _, requests, wavefronts, ideal = sums[name]
             return f"{wavefronts / requests:g} ({ideal / requests:g})"
 
@@ -117,24 +118,10 @@ def main():
     parser.add_argument("split_k", metavar="SPLIT_K_TILE_TRACED")
     parser.add_argument("chapter", metavar="04_FLASH_ATTENTION_2_TRACED")
     options = parser.parse_args()
-    pages = {path: path.read_text(encoding="utf-8") for path in PAGES}
-    shown = [match[2] for page in pages.values() for match in TABLE.finditer(page)]
-    if sorted(shown) != sorted(TABLES):
-        sys.exit(f"{PAGES[0].parent} should have the tables {', '.join(TABLES)}, each once, and has {', '.join(shown) or 'none'}")
-    differs = False
-    for path, page in pages.items():
-        wanted = TABLE.sub(lambda match: match[1] + TABLES[match[2]](options.split_k, options.chapter) + match[3], page)
-        if wanted == page:
-            continue
-        if not options.check:
-            path.write_text(wanted, encoding="utf-8")
-            print(f"{path}: brought up to date")
-            continue
-        differs = True
-        for number, (is_, should_be) in enumerate(zip(page.split("\n"), wanted.split("\n")), 1):
-            if is_ != should_be:
-                print(f"{path}:{number}: says\n  {is_}\nbut the trace says\n  {should_be}", file=sys.stderr)
-    if differs:
+    tables = {name: make(options.split_k, options.chapter) for name, make in TABLES.items()}
+    makers = {"traced": lambda place: tables[" ".join(place.words)]}
+    right = [pages.update(page, makers, options.check, expected=[name]) for page, name in PAGES.items()]
+    if not all(right):
         sys.exit(f"python3 tests/docs/split_tables.py {options.split_k} {options.chapter} brings the pages up to date")
 
 

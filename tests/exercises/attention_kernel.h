@@ -15,7 +15,7 @@ inline Shape attention_shape(int heads, int kv_heads, int seqlen_q, int seqlen_k
           .seqlen_q = seqlen_q,
           .seqlen_k = seqlen_k,
           .head_dim = 64,
-          .causal = causal,
+          .visibility = Visibility::causal_if(causal),
           .dtype = DType::f16,
           .scale = default_scale(64)};
 }

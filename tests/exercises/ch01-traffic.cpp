@@ -11,7 +11,7 @@ const Shape kShape = {.batch = 1,
                       .seqlen_q = 2048,
                       .seqlen_k = 2048,
                       .head_dim = 64,
-                      .causal = true,
+                      .visibility = Visibility::causal(),
                       .dtype = DType::f16,
                       .scale = default_scale(64)};
 
@@ -19,13 +19,13 @@ const Shape kShape = {.batch = 1,
 /// no kernel can avoid.
 double bytes(double a_pair) {
   const double lse = sizeof(float) * double(kShape.q_rows());
-  return compulsory_bytes(kShape) - lse + a_pair * visible_pairs(kShape) * kShape.heads;
+  return compulsory_bytes(kShape) - lse + a_pair * visible_pairs(kShape);
 }
 
 /// A mistake in the least of the terms, K and V, is 0.9 % of what step 1 moves, and should be seen there.
 void expect_product(double predicted, double want) { expect_predicted(predicted, want, 0.005); }
 
-TEST(Traffic, Pairs) { expect_product(naive::kPairs, visible_pairs(kShape)); }
+TEST(Traffic, Pairs) { expect_product(naive::kPairs, visible_pairs(kShape, 0, 0)); }
 TEST(Traffic, Flops) { expect_product(naive::kFlops, flops(kShape)); }
 TEST(Traffic, InputOutputBytes) { expect_product(naive::kInputOutputBytes, bytes(0)); }
 TEST(Traffic, ScoreBytes) {

@@ -11,7 +11,6 @@ const Shape kShape = {.batch = 1,
                       .seqlen_q = 2048,
                       .seqlen_k = 2048,
                       .head_dim = 64,
-                      .causal = false,
                       .dtype = DType::f16,
                       .scale = default_scale(64)};
 

@@ -11,7 +11,7 @@ constexpr int kBlock = 64;
 class Loops : public MachineTest {};
 
 flash1::Problem problem_of(const Shape& shape) {
-  return {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal,
+  return {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal(),
           shape.scale * std::numbers::log2e_v<float>};
 }
 

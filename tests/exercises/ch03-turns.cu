@@ -11,8 +11,8 @@ class Turns : public MachineTest {};
 
 void expect_right(const Shape& shape) {
   using Size = flash1::SplitK<64, 32, 64, 4>;
-  const flash1::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal,
-                                   shape.scale * std::numbers::log2e_v<float>};
+  const flash1::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads,
+                                   shape.causal(), shape.scale * std::numbers::log2e_v<float>};
   expect_attention(shape, [&](const __half* q, const __half* k, const __half* v, __half* o, float* lse) {
     run(flash1::split_k<__half, Size>,
         dim3(unsigned(shape.seqlen_q + Size::kRowsQ - 1) / Size::kRowsQ, unsigned(shape.heads)),

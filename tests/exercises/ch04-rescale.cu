@@ -13,7 +13,7 @@ class Rescale : public MachineTest {};
 
 void expect_right(const Shape& shape, const Inputs& inputs) {
   const fa2::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads,
-                                shape.causal,   shape.scale,    shape.scale * std::numbers::log2e_v<float>};
+                                shape.causal(), shape.scale,    shape.scale * std::numbers::log2e_v<float>};
   expect_attention(shape, inputs,
                    [&](const __half* q, const __half* k, const __half* v, __half* o, float* lse) {
                      run(fa2::split_q<__half, 64, 4>,

@@ -20,22 +20,24 @@ constexpr int kConsumers = OurCut::kConsumers, kRows = kConsumers * kRowsOfWarpg
 constexpr double kTolerance = 0.01;                        // less than from 232 registers to 236
 constexpr double kScores = double(kRows) * OurCut::kKeys;  // of a tile, both consumers together
 
-/// Of 4096 keys: every tile fills two slots, and slot 0 gets the first of them.
+/// Of 4096 keys: every tile fills two stages, and stage 0 gets the first of them.
 constexpr double fillings() {
   const int tiles = (4096 + OurCut::kKeys - 1) / OurCut::kKeys;
-  return (2 * tiles + OurCut::kSlots - 1) / OurCut::kSlots;
+  return (2 * tiles + OurCut::kStages - 1) / OurCut::kStages;
 }
 
 TEST(Budget, MostKeys) { expect_predicted(kMostKeys, 112, kTolerance); }
-TEST(Budget, BytesOfASlot) { expect_predicted(kSlotBytes, sizeof(OurShared::ring.tile[0]), kTolerance); }
+TEST(Budget, BytesOfAStage) {
+  expect_predicted(kStageBytes, sizeof(OurShared::pipeline.tile[0]), kTolerance);
+}
 TEST(Budget, SharedMemory) {
-  expect_predicted(kSharedBytes, sizeof(OurShared::q) + sizeof(OurShared::ring.tile), kTolerance);
+  expect_predicted(kSharedBytes, sizeof(OurShared::q) + sizeof(OurShared::pipeline.tile), kTolerance);
 }
 TEST(Budget, ArrivalsAtFull) { expect_predicted(kFullArrivals, 1, kTolerance); }
 TEST(Budget, ArrivalsAtEmpty) {
   expect_predicted(kEmptyArrivals, kConsumers * kWarpsOfWarpgroup, kTolerance);
 }
-TEST(Budget, FillingsOfSlot0) { expect_predicted(kFillings, fillings(), kTolerance); }
+TEST(Budget, FillingsOfStage0) { expect_predicted(kFillings, fillings(), kTolerance); }
 TEST(Budget, RegistersAtTheStart) {
   expect_predicted(kRegistersAtStart, 65536 / OurCut::kThreads / 8 * 8, kTolerance);
 }

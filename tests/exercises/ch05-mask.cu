@@ -19,12 +19,12 @@ __global__ void mask_a_tile(float* scores,  // [64, kKeys]
   for (int i = 0; i < kKeys / 2; ++i) scores[place(i)] = own[i];
 }
 
-class Mask : public MachineTest {};
+class Mask : public HopperTest {};
 
 /// The tile of queries from `first_query` on and keys from `first_key` on.
 template <int kKeys>
 void expect_masked(int seqlen_q, int seqlen_k, bool causal, int first_query, int first_key) {
-  const flash3::Problem problem = {seqlen_q, seqlen_k, 1, 1, causal, 1.0f};
+  const flash3::Problem problem = {seqlen_q, seqlen_k, 1, 1, causal, 1.0f, {}};
   const std::vector<float> numbers = random_numbers(flash3::kRowsOfWarpgroup * kKeys, 7);
   const DeviceArray scores(DType::f32, numbers);
   run(mask_a_tile<kKeys>, dim3(1), dim3(flash3::kWarpgroup), 0, scores.as<float>(), problem, first_query,

@@ -28,7 +28,7 @@ void expect_norms(int heads, int keys) {
 }
 
 TEST_F(Phase, OneTile) { expect_norms(2, 32); }
-TEST_F(Phase, AsManyTilesAsSlots) { expect_norms(1, 96); }
+TEST_F(Phase, AsManyTilesAsStages) { expect_norms(1, 96); }
 TEST_F(Phase, OneTileMore) { expect_norms(2, 128); }
 TEST_F(Phase, ManyRounds) { expect_norms(1, 600); }
 TEST_F(Phase, InAnyOrderOfTheWarps) {

@@ -8,28 +8,29 @@ namespace {
 using namespace fp8;
 
 struct Cut : Fast<192, 2, 128, false> {
-  static constexpr int kKeySlots = 3, kRawSlots = 2, kTurnedSlots = 3;
+  static constexpr int kKeyStages = 3, kRawStages = 2, kTransposedStages = 3;
   static constexpr bool kStoreByTma = false;
 };
 using OurShared = Shared<Cut>;
-constexpr int kSlots = Cut::kKeySlots + Cut::kRawSlots + Cut::kTurnedSlots, kRows = 2 * kRowsOfWarpgroup;
-constexpr double kSlot = sizeof(OurShared::keys.tile[0]);
+constexpr int kStages = Cut::kKeyStages + Cut::kRawStages + Cut::kTransposedStages,
+              kRows = 2 * kRowsOfWarpgroup;
+constexpr double kStage = sizeof(OurShared::keys.tile[0]);
 constexpr double kTolerance = 0.01;
 constexpr double kScores = double(kRows) * Cut::kKeys;  // of a tile, both consumers together
-static_assert(sizeof(OurShared) <= 227 * 1024 && sizeof(OurShared) + kSlot > 227 * 1024,
-              "8 slots fit, and one more does not");
+static_assert(sizeof(OurShared) <= 227 * 1024 && sizeof(OurShared) + kStage > 227 * 1024,
+              "8 stages fit, and one more does not");
 
-TEST(Budget, BytesOfASlot) { expect_predicted(kSlotBytes, kSlot, kTolerance); }
-TEST(Budget, MostSlots) { expect_predicted(kMostSlots, kSlots, kTolerance); }
+TEST(Budget, BytesOfAStage) { expect_predicted(kStageBytes, kStage, kTolerance); }
+TEST(Budget, MostStages) { expect_predicted(kMostStages, kStages, kTolerance); }
 TEST(Budget, SharedMemory) {
-  expect_predicted(kSharedBytes, sizeof(OurShared::q) + kSlots * kSlot, kTolerance);
+  expect_predicted(kSharedBytes, sizeof(OurShared::q) + kStages * kStage, kTolerance);
 }
-TEST(Budget, ArrivalsAtFull) { expect_predicted(kTurnedFullArrivals, kTransposers, kTolerance); }
+TEST(Budget, ArrivalsAtFull) { expect_predicted(kTransposedFullArrivals, kTransposers, kTolerance); }
 TEST(Budget, ArrivalsAtEmpty) {
-  expect_predicted(kTurnedEmptyArrivals, Cut::kConsumers * kWarpsOfWarpgroup, kTolerance);
+  expect_predicted(kTransposedEmptyArrivals, Cut::kConsumers * kWarpsOfWarpgroup, kTolerance);
 }
 TEST(Budget, LoadsOfATransposer) {
-  expect_predicted(kLoadsOfTransposer, kSlot / (32 * 16) / kTransposers, kTolerance);
+  expect_predicted(kLoadsOfTransposer, kStage / (32 * 16) / kTransposers, kTolerance);
 }
 TEST(Budget, RegistersOfO) { expect_predicted(kRegistersO, Cut::kHeadDim / 2, kTolerance); }
 TEST(Budget, RegistersOfScores) { expect_predicted(kRegistersScores, Cut::kKeys / 2, kTolerance); }
@@ -45,7 +46,7 @@ TEST(Budget, CyclesOfProducts) {
 }
 TEST(Budget, CyclesOfExponentials) { expect_predicted(kExponentialCycles, kScores / 16, kTolerance); }
 TEST(Budget, CyclesOfSharedMemory) {
-  expect_predicted(kSharedMemoryCycles, (2 + 2 + 2 * Cut::kConsumers) * kSlot / 128, kTolerance);
+  expect_predicted(kSharedMemoryCycles, (2 + 2 + 2 * Cut::kConsumers) * kStage / 128, kTolerance);
 }
 TEST(Budget, Offset) { expect_predicted(kOffset, std::floor(std::log2(448.0)) - 3, kTolerance); }
 TEST(Budget, LeastExponent) { expect_predicted(kLeastExponent, -6 - 5, kTolerance); }

@@ -17,7 +17,7 @@ __global__ void rotate_rows(float* rows,  // [rows, kHeadDim]
   for (int i = 0; i < quantiser::kColumns; ++i) own[i] = value[i];
 }
 
-class Rotation : public MachineTest {};
+class Rotation : public HopperTest {};
 
 /// Rows, each rotated by the matrix itself.
 template <int kHeadDim>

@@ -1,5 +1,5 @@
 /// \file
-/// The kernels as they are compute attention, and nothing accuses them: mutation.correct.<kernel>.
+/// The kernels as they are compute attention, and nothing accuses them: a test for each.
 #include <string>
 #include <utility>
 

@@ -19,19 +19,19 @@ class Fault:
     about: str  # what was done to the kernel, one sentence for the page
     old: str
     new: str
-    reports: dict  # mode -> what its report must contain; a mode that is not named may stay silent
-    also: list = field(default_factory=list)
+    reports: dict[str, str]  # mode -> what its report must contain; a mode that is not named may stay silent
+    also: list[tuple[str, str]] = field(default_factory=list)
     head_dim: int = 64
 
 
-def everywhere(text, *modes):
+def everywhere(text: str, *modes: str) -> dict[str, str]:
     """Reports that contain `text` in the modes named, or in all."""
-    return {mode: text for mode in modes or MODES}
+    return dict.fromkeys(modes or MODES, text)
 
 
-def faults_of(kernel):
+def faults_of(kernel: str) -> list[Fault]:
     """The list of a kernel's faults."""
-    faults = importlib.import_module(f"faults.{kernel}").FAULTS
+    faults: list[Fault] = importlib.import_module(f"faults.{kernel}").FAULTS
     names = [fault.name for fault in faults]
     for fault in faults:
         where = f"tests/mutation/faults/{kernel}.py: {fault.name}"
@@ -42,7 +42,7 @@ def faults_of(kernel):
     return faults
 
 
-def planted(kernel, fault, text):
+def planted(kernel: str, fault: Fault, text: str) -> str:
     """The kernel's text with the fault in it. Lines keep their numbers, so that reports name the kernel's own."""
     for old, new in [(fault.old, fault.new), *fault.also]:
         found = text.count(old)

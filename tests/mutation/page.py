@@ -12,12 +12,15 @@ import re
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 from fault import HERE, MODES, Refused, faults_of
+
+from docs.tools import pages
+from docs.tools.pages import row
 
 ROOT = HERE.parents[1]
 PAGE = ROOT / "docs" / "pages" / "mutations.md"
-TABLE = re.compile(r"(<!-- mutations ?(\w*) -->\n).*?(<!-- /mutations -->)", re.S)
-SHOWN = re.compile(r"(<!-- fault (\w+) (\w+) -->\n).*?(<!-- /fault -->)", re.S)
 KERNELS = sorted(path.stem for path in (HERE / "faults").glob("*.py"))
 WRONG = "wrong result"
 
@@ -31,7 +34,7 @@ def reports_of(kernel, fault, folder):
 
 def seen_by(reports):
     """Which modes said what is wrong, and which only came to a wrong result."""
-    kinds = {"report": [], "wrong": []}
+    kinds: dict[str, list[str]] = {"report": [], "wrong": []}
     for mode in MODES:
         if reports[mode]:
             kinds["wrong" if reports[mode].startswith(WRONG) else "report"].append(mode)
@@ -95,10 +98,6 @@ def difference(fault):
     return [line for line in old if line not in new], [line for line in new if line not in old]
 
 
-def row(*cells):
-    return "| " + " | ".join(cells) + " |\n"
-
-
 def table(kernel, folder):
     text = row("Fault", "Seen by", "What is reported") + row("---", "---", "---")
     for fault in faults_of(kernel):
@@ -123,34 +122,17 @@ def main():
     parser.add_argument("reports", type=Path, metavar="REPORTS")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page differs")
     options = parser.parse_args()
+    def tables(place):
+        return table(place.words[0], options.reports) if place.words else total(options.reports)
+
     try:
-        page = PAGE.read_text(encoding="utf-8")
-        shown = [match[2] for match in TABLE.finditer(page)]
-        for kernel in KERNELS:
-            if shown.count(kernel) != 1:
-                raise Refused(f"{PAGE} should have one table <!-- mutations {kernel} -->, and has {shown.count(kernel)}")
-        differ = [mend(path, options) for path in (PAGE, *sorted(ROOT.glob("chapters/*/*.md")))]
+        right = [pages.update(PAGE, {"mutations": tables}, options.check, ["mutations", *(f"mutations {kernel}" for kernel in KERNELS)], comparable)]
+        faults = {"fault": lambda place: shown_fault(*place.words, options.reports)}
+        right += [pages.update(page, faults, options.check, same=comparable) for page in sorted(ROOT.glob("chapters/*/*.md"))]
     except Refused as reason:
         sys.exit(f"page.py: {reason}")
-    if any(differ):
+    if not all(right):
         sys.exit(f"python3 tests/mutation/page.py {options.reports} brings the pages up to date")
-
-
-def mend(path, options):
-    """Brings a page up to date; with --check says instead what differs. Returns whether it differs still."""
-    page = path.read_text(encoding="utf-8")
-    wanted = TABLE.sub(lambda match: match[1] + (table(match[2], options.reports) if match[2] else total(options.reports)) + match[3], page)
-    wanted = SHOWN.sub(lambda match: match[1] + shown_fault(match[2], match[3], options.reports) + match[4], wanted)
-    if wanted == page or options.check and comparable(wanted) == comparable(page):
-        return False
-    if not options.check:
-        path.write_text(wanted, encoding="utf-8")
-        print(f"{path}: brought up to date")
-        return False
-    for line, (is_, should_be) in enumerate(zip(comparable(page).split("\n"), comparable(wanted).split("\n")), 1):
-        if is_ != should_be:
-            print(f"{path}:{line}: says\n  {is_}\nbut the suite says\n  {should_be}", file=sys.stderr)
-    return True
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def main():
         mutants = [mutant(kernel, fault, planted(kernel, fault, text)) for fault in faults_of(kernel)[part::parts]]
     except Refused as reason:
         sys.exit(f"plant.py: {reason}")
-    includes = re.findall(r"^#include .*$", text, re.M) + ['#include "tests/mutation/subject.h"']
+    includes = [*re.findall(r"^#include .*$", text, re.M), '#include "tests/mutation/subject.h"']
     with open(output, "w", encoding="utf-8") as file:
         file.write("\n".join(includes) + "\n\n" + "\n".join(mutants))
 

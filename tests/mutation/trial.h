@@ -3,25 +3,25 @@
 #pragma once
 #include <string>
 
-#include "common/attention/inputs.h"
-#include "common/device/device.h"
+#include "common/app/call.h"
 #include "tests/mutation/subject.h"
 
 namespace flashbook::mutation {
 
-/// A problem with its inputs and its poisoned outputs on the machine of this build.
-class Problem {
+/// A kernel and a problem for it on the machine of this build.
+class Trial {
  public:
-  explicit Problem(const Shape& shape);
+  Trial(Attention attention, const Shape& shape);
   /// Throws DeviceError if the machine reports something.
-  void solve(Attention attention) const;
-  /// Whether what `solve` left is right: empty, or where it is wrong.
+  void run() const { call_.run(); }
+  /// Whether what `run` left is right: empty, or where it is wrong.
   std::string verdict() const;
 
  private:
   Shape shape_;
   Inputs inputs_;
-  device::Buffer q_, k_, v_, o_, lse_;
+  UploadedInputs uploaded_;
+  Call call_;
 };
 
 /// What one run comes to: empty if the result is right, else what the machine reported, or that the result is

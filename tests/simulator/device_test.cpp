@@ -1,12 +1,17 @@
 #include "common/device/device.h"
 
+#include <unistd.h>
+
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/device/host_memory.h"
 #include "tests/require_gpu.h"
 
 // Buffers, time and device properties on whatever machine the build has.
@@ -89,6 +94,7 @@ TEST_F(DeviceTest, InfoSaysWhatTheMachineIs) {
   EXPECT_FALSE(what.name.empty());
   EXPECT_GE(what.compute_capability, 80);
   EXPECT_GE(what.multiprocessors, 1);
+  EXPECT_EQ(what.multiprocessors, multiprocessors());
   EXPECT_GT(what.memory_free, 0);
   if (machine() == Machine::simulator) {
     EXPECT_EQ(what.name, "simulator");
@@ -112,6 +118,63 @@ TEST_F(DeviceTest, WorkIsTimed) {
   EXPECT_LT(seconds, 10.0);
   flush_l2(nullptr);
   synchronize();
+}
+
+/// A system's files, written by a test.
+class HostMemory : public testing::Test {
+ protected:
+  HostMemory()
+      : root_(std::filesystem::temp_directory_path() / ("flashbook_memory_" + std::to_string(getpid()))) {
+    write("proc/meminfo", "MemTotal: 9000 kB\nMemAvailable: 8000 kB\n");
+  }
+  ~HostMemory() override { std::filesystem::remove_all(root_); }
+
+  void write(const std::string& name, const std::string& text) {
+    const std::filesystem::path file = root_ / name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
+  int64_t available() const { return host_memory_available(root_); }
+
+  std::filesystem::path root_;
+};
+
+TEST_F(HostMemory, WithoutAContainerIsWhatTheMachineHas) {
+  EXPECT_EQ(available(), 8000 * 1024);
+  write("proc/self/cgroup", "0::/\n");
+  write("sys/fs/cgroup/memory.max", "max\n");
+  EXPECT_EQ(available(), 8000 * 1024);
+}
+
+TEST_F(HostMemory, IsWhatTheInnermostAndEveryOuterLimitLeave) {
+  write("proc/self/cgroup", "0::/outer/inner\n");
+  write("sys/fs/cgroup/outer/memory.max", "5000000\n");
+  write("sys/fs/cgroup/outer/memory.current", "1000000\n");
+  EXPECT_EQ(available(), 4000000);
+  write("sys/fs/cgroup/outer/inner/memory.max", "3000000\n");
+  write("sys/fs/cgroup/outer/inner/memory.current", "900000\n");
+  // Pages of files can be given up, those of tmpfs (shmem) cannot.
+  write("sys/fs/cgroup/outer/inner/memory.stat",
+        "anon 1\nfile 700000\nshmem 300000\ninactive_file 100000\nactive_file 300000\n");
+  EXPECT_EQ(available(), 2500000);
+}
+
+TEST_F(HostMemory, KnowsTheFirstVersionOfControlGroups) {
+  write("proc/self/cgroup", "4:cpu,memory:/docker/abc\n1:cpu:/\n0::/\n");
+  write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_EQ(available(), 8000 * 1024);
+  write("sys/fs/cgroup/memory/docker/memory.limit_in_bytes", "2000000\n");
+  write("sys/fs/cgroup/memory/docker/memory.usage_in_bytes", "500000\n");
+  write("sys/fs/cgroup/memory/docker/memory.stat", "total_inactive_file 40000\ntotal_active_file 2000\n");
+  EXPECT_EQ(available(), 1542000);
+}
+
+// A container without a namespace of its own finds its limit at the root, under no name.
+TEST_F(HostMemory, FindsTheLimitOfAContainerThatSeesItselfAsTheRoot) {
+  write("proc/self/cgroup", "0::/system.slice/docker-abc.scope\n");
+  write("sys/fs/cgroup/memory.max", "3000000\n");
+  write("sys/fs/cgroup/memory.current", "3500000\n");
+  EXPECT_EQ(available(), 0);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "common/simulator/fiber.h"
+#include "common/simulator/block/fiber.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "common/ptx/convert.h"
-#include "common/simulator/static_shared.h"
+#include "common/simulator/block/static_shared.h"
 #include "tests/simulator/simulated.h"
 
 namespace flashbook {

@@ -1,6 +1,10 @@
 /// \file
 /// Kernels that never end: each must be reported, and what only looks like one must not.
+#include <atomic>
+#include <chrono>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "tests/simulator/simulated.h"
 
@@ -15,7 +19,27 @@ class Watchdog : public sim::SimulatorTest {
 };
 
 #ifdef __GLIBC__
-TEST_F(Watchdog, EndlessLoopNamesItsThread) {
+/// Other threads that want the machine's processors, as long as it lives.
+class BusyMachine {
+ public:
+  BusyMachine() {
+    for (unsigned i = 0; i < 4 * std::thread::hardware_concurrency(); ++i)
+      threads_.emplace_back([this] {
+        while (!over_) {
+        }
+      });
+  }
+  ~BusyMachine() {
+    over_ = true;
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+ private:
+  std::atomic<bool> over_{false};
+  std::vector<std::thread> threads_;
+};
+
+TEST_F(Watchdog, EndlessLoopNamesItsThreadAndItsLines) {
   sim::options().timeout = 1;
   constexpr int kLine = __LINE__ + 2;
   const std::string error = sim::error_of(2, 64, [] {
@@ -26,8 +50,25 @@ TEST_F(Watchdog, EndlessLoopNamesItsThread) {
   });
   expect_contains(error, "a thread runs for 1 seconds (FLASHBOOK_SIM_TIMEOUT) and neither waits nor exits");
   expect_contains(error, "most often a loop whose counter does not move. If it reads a flag that another");
-  expect_contains(
-      error, "in block (0,0,0), thread (37,0,0), warp 1, lane 5, after __syncthreads at " + sim::line(kLine));
+  expect_contains(error, "in block (0,0,0), thread (37,0,0), warp 1, lane 5, at " + sim::line(kLine + 2) +
+                             ", after __syncthreads at " + sim::line(kLine));
+}
+
+__attribute__((noinline)) void spin(const volatile int* flag) {
+  while (*flag == 0) {
+  }
+}
+constexpr int kLineInSpin = __LINE__ - 3;
+
+TEST_F(Watchdog, EndlessLoopIsToldWithinFiveSecondsOnABusyMachine) {
+  const BusyMachine busy;
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string error = sim::error_of(1, 1, [] {
+    volatile int flag = 0;
+    spin(&flag);
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  expect_contains(error, "lane 0, at " + sim::line(kLineInSpin));
 }
 
 TEST_F(Watchdog, TheNextGridRuns) {

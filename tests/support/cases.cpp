@@ -36,7 +36,7 @@ Shape shape_of(const Choice& choice, const Chapter& chapter) {
   shape.kv_heads = kGroups[choice[4]] < 8 && shape.seqlen_q < 333 ? 2 : 1;
   shape.heads = kGroups[choice[4]] * shape.kv_heads;
   shape.batch = shape.heads <= 2 && shape.seqlen_q < 333 ? 2 : 1;
-  shape.causal = choice[5] == 1;
+  shape.visibility = Visibility::causal_if(choice[5] == 1);
   shape.scale = default_scale(shape.head_dim);
   return shape;
 }
@@ -116,7 +116,7 @@ std::string name_of(const Shape& shape) {
   return "q" + std::to_string(shape.seqlen_q) + "_k" + std::to_string(shape.seqlen_k) + "_d" +
          std::to_string(shape.head_dim) + "_" + std::string(flashbook::name_of(shape.dtype)) + "_batch" +
          std::to_string(shape.batch) + "_heads" + std::to_string(shape.heads) + "of" +
-         std::to_string(shape.kv_heads) + (shape.causal ? "_causal" : "_full");
+         std::to_string(shape.kv_heads) + (shape.causal() ? "_causal" : "_full");
 }
 
 }  // namespace flashbook::testing

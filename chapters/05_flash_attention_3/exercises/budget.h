@@ -5,7 +5,7 @@
 namespace flashbook::flash3 {
 
 // Somebody wants step 4 for a head_dim of 192, in bf16: a producer, two consumers of 64 queries each, a ring
-// of four slots. Sizes are in bytes; leave the barriers out, they are less than a hundred. What a
+// of four stages. Sizes are in bytes; leave the barriers out, they are less than a hundred. What a
 // multiprocessor of an H200 has: 65536 registers; 227 KB of shared memory for a block (1 KB is 1024 bytes);
 // tensor cores that do 4096 FLOPs a cycle, a multiply-add counted as two; 16 exponentials a cycle.
 //
@@ -16,13 +16,13 @@ namespace flashbook::flash3 {
 // (227 * 1024 - 2 * 64 * 384) / (4 * 384) is 119; the multiple of 16 below it is 112.
 constexpr double kMostKeys = 112;
 // 96 rows of 384 bytes, and four of these beside Q's 128 rows.
-constexpr double kSlotBytes = 96 * 384.0;
+constexpr double kStageBytes = 96 * 384.0;
 constexpr double kSharedBytes = (128 + 4 * 96) * 384.0;
 // The producer's one, which announces the bytes.
 constexpr double kFullArrivals = 1;
 // Lane 0 of the four warps of both consumers.
 constexpr double kEmptyArrivals = 2 * 4;
-// 43 tiles of keys, the last not full; K and V of each; every fourth falls to slot 0, the first of all too.
+// 43 tiles of keys, the last not full; K and V of each; every fourth falls to stage 0, the first of all too.
 constexpr double kFillings = 22;
 // 65536 / 384 is 170.7; the multiple of 8 below it is 168.
 constexpr double kRegistersAtStart = 168;
@@ -40,13 +40,13 @@ constexpr double kExponentialCycles = 128 * 96 / 16.0;
 //~ // The most keys that a tile can have, a multiple of 16, if Q and the ring are to fit.
 //~ constexpr double kMostKeys = 0;
 //~
-//~ // From here on a tile has 96 keys. What one slot of the ring holds, and what the block takes.
-//~ constexpr double kSlotBytes = 0;
+//~ // From here on a tile has 96 keys. What one stage of the ring holds, and what the block takes.
+//~ constexpr double kStageBytes = 0;
 //~ constexpr double kSharedBytes = 0;
 //~ // Arrivals that complete a phase of `full`, and of `empty`.
 //~ constexpr double kFullArrivals = 0;
 //~ constexpr double kEmptyArrivals = 0;
-//~ // How often slot 0 is filled for 4096 keys.
+//~ // How often stage 0 is filled for 4096 keys.
 //~ constexpr double kFillings = 0;
 //~ // Registers of a thread at the start, where all threads have equally many, a multiple of 8. And of a
 //~ // consumer's, when the producer has kept 40 of them.

@@ -4,17 +4,17 @@
 
 namespace flashbook::flash3 {
 
-// One thread has tiles of keys brought through a ring of three slots, four warps read them. The swizzle moves
-// pieces within a row only, and a sum over a whole row does not care.
+// One thread has tiles of keys brought through a ring of three stages, four warps read them. The swizzle
+// moves pieces within a row only, and a sum over a whole row does not care.
 
-constexpr int kNormDim = 64, kNormRows = 32, kNormSlots = 3;
+constexpr int kNormDim = 64, kNormRows = 32, kNormStages = 3;
 constexpr int kNormThreads = kWarpgroup + 32;  ///< the readers, and the producer's warp
 
 template <typename T>
 struct NormShared {
-  Tile<T, kNormRows, kNormDim> tile[kNormSlots];
-  uint64_t full[kNormSlots];   ///< a tile has landed; one arrival, and its bytes
-  uint64_t empty[kNormSlots];  ///< all threads have read it; 128 arrivals
+  Tile<T, kNormRows, kNormDim> tile[kNormStages];
+  uint64_t full[kNormStages];   ///< a tile has landed; one arrival, and its bytes
+  uint64_t empty[kNormStages];  ///< all threads have read it; 128 arrivals
 };
 
 // BEGIN SOLUTION ch05-phase
@@ -27,11 +27,11 @@ __global__ void __launch_bounds__(kNormThreads)
   auto& shared = *dynamic_shared<NormShared<T>>();
   const int tiles = (keys + kNormRows - 1) / kNormRows, head = blockIdx.x;
   if (threadIdx.x == 0) {
-    for (int slot = 0; slot < kNormSlots; ++slot) {
-      mbarrier_init(&shared.full[slot], 1);
-      name_mbarrier(&shared.full[slot], "full", slot);
-      mbarrier_init(&shared.empty[slot], kWarpgroup);
-      name_mbarrier(&shared.empty[slot], "empty", slot);
+    for (int stage = 0; stage < kNormStages; ++stage) {
+      mbarrier_init(&shared.full[stage], 1);
+      name_mbarrier(&shared.full[stage], "full", stage);
+      mbarrier_init(&shared.empty[stage], kWarpgroup);
+      name_mbarrier(&shared.empty[stage], "empty", stage);
     }
     fence_mbarrier_init();
   }
@@ -39,25 +39,25 @@ __global__ void __launch_bounds__(kNormThreads)
 
   if (threadIdx.x >= kWarpgroup) {  // the producer
     for (int tile = 0; threadIdx.x == kWarpgroup && tile < tiles; ++tile) {
-      const int slot = tile % kNormSlots, round = tile / kNormSlots;
+      const int stage = tile % kNormStages, round = tile / kNormStages;
       // The phase of the round before: at first that is the one before the first, which counts as over.
-      mbarrier_wait(&shared.empty[slot], (round + 1) % 2);
-      mbarrier_arrive_expect_tx(&shared.full[slot], sizeof(shared.tile[slot]));
-      load(shared.tile[slot], map, &shared.full[slot], tile * kNormRows, head);
+      mbarrier_wait(&shared.empty[stage], (round + 1) % 2);
+      mbarrier_arrive_expect_tx(&shared.full[stage], sizeof(shared.tile[stage]));
+      load(shared.tile[stage], map, &shared.full[stage], tile * kNormRows, {head, 0});
     }
     return;
   }
 
   for (int tile = 0; tile < tiles; ++tile) {
-    const int slot = tile % kNormSlots, round = tile / kNormSlots;
+    const int stage = tile % kNormStages, round = tile / kNormStages;
     const int row = threadIdx.x / 4, key = tile * kNormRows + row;  // four threads a row, a quarter each
-    mbarrier_wait(&shared.full[slot], round % 2);                   // the tile has landed
+    mbarrier_wait(&shared.full[stage], round % 2);                  // the tile has landed
     float sum = 0.0f;
     for (int i = threadIdx.x % 4; i < kNormDim; i += 4) {
-      const float x = to_float(shared.tile[slot].element[0][row][i]);
+      const float x = to_float(shared.tile[stage].element[0][row][i]);
       sum += x * x;
     }
-    mbarrier_arrive(&shared.empty[slot]);  // this thread has read it
+    mbarrier_arrive(&shared.empty[stage]);  // this thread has read it
     sum += __shfl_xor_sync(kWholeWarp, sum, 1);
     sum += __shfl_xor_sync(kWholeWarp, sum, 2);
     if (threadIdx.x % 4 == 0 && key < keys) norms[int64_t(head) * keys + key] = sum;
@@ -72,11 +72,11 @@ __global__ void __launch_bounds__(kNormThreads)
 //~   auto& shared = *dynamic_shared<NormShared<T>>();
 //~   const int tiles = (keys + kNormRows - 1) / kNormRows, head = blockIdx.x;
 //~   if (threadIdx.x == 0) {
-//~     for (int slot = 0; slot < kNormSlots; ++slot) {
-//~       mbarrier_init(&shared.full[slot], 1);
-//~       name_mbarrier(&shared.full[slot], "full", slot);
-//~       mbarrier_init(&shared.empty[slot], kWarpgroup);
-//~       name_mbarrier(&shared.empty[slot], "empty", slot);
+//~     for (int stage = 0; stage < kNormStages; ++stage) {
+//~       mbarrier_init(&shared.full[stage], 1);
+//~       name_mbarrier(&shared.full[stage], "full", stage);
+//~       mbarrier_init(&shared.empty[stage], kWarpgroup);
+//~       name_mbarrier(&shared.empty[stage], "empty", stage);
 //~     }
 //~     fence_mbarrier_init();
 //~   }
@@ -84,24 +84,24 @@ __global__ void __launch_bounds__(kNormThreads)
 //~
 //~   if (threadIdx.x >= kWarpgroup) {  // the producer
 //~     for (int tile = 0; threadIdx.x == kWarpgroup && tile < tiles; ++tile) {
-//~       const int slot = tile % kNormSlots, round = tile / kNormSlots;
-//~       if (round > 0) mbarrier_wait(&shared.empty[slot], round % 2);  // its readers are done with it
-//~       mbarrier_arrive_expect_tx(&shared.full[slot], sizeof(shared.tile[slot]));
-//~       load(shared.tile[slot], map, &shared.full[slot], tile * kNormRows, head);
+//~       const int stage = tile % kNormStages, round = tile / kNormStages;
+//~       if (round > 0) mbarrier_wait(&shared.empty[stage], round % 2);  // its readers are done with it
+//~       mbarrier_arrive_expect_tx(&shared.full[stage], sizeof(shared.tile[stage]));
+//~       load(shared.tile[stage], map, &shared.full[stage], tile * kNormRows, {head, 0});
 //~     }
 //~     return;
 //~   }
 //~
 //~   for (int tile = 0; tile < tiles; ++tile) {
-//~     const int slot = tile % kNormSlots, round = tile / kNormSlots;
+//~     const int stage = tile % kNormStages, round = tile / kNormStages;
 //~     const int row = threadIdx.x / 4, key = tile * kNormRows + row;  // four threads a row, a quarter each
-//~     mbarrier_wait(&shared.full[slot], round % 2);                   // the tile has landed
+//~     mbarrier_wait(&shared.full[stage], round % 2);                   // the tile has landed
 //~     float sum = 0.0f;
 //~     for (int i = threadIdx.x % 4; i < kNormDim; i += 4) {
-//~       const float x = to_float(shared.tile[slot].element[0][row][i]);
+//~       const float x = to_float(shared.tile[stage].element[0][row][i]);
 //~       sum += x * x;
 //~     }
-//~     mbarrier_arrive(&shared.empty[slot]);  // this thread has read it
+//~     mbarrier_arrive(&shared.empty[stage]);  // this thread has read it
 //~     sum += __shfl_xor_sync(kWholeWarp, sum, 1);
 //~     sum += __shfl_xor_sync(kWholeWarp, sum, 2);
 //~     if (threadIdx.x % 4 == 0 && key < keys) norms[int64_t(head) * keys + key] = sum;

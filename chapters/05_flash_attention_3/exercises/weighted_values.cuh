@@ -31,8 +31,8 @@ __global__ void __launch_bounds__(kWarpgroup)
     name_mbarrier(&shared.landed, "landed");
     fence_mbarrier_init();
     mbarrier_arrive_expect_tx(&shared.landed, sizeof(shared.p) + sizeof(shared.v));
-    load(shared.p, p_map, &shared.landed, 0, 0);
-    tma_load(shared.v, v_map, &shared.landed, {0, 0, 0, 0});
+    load(shared.p, p_map, &shared.landed, 0, {0, 0});
+    tma_load(shared.v, v_map, &shared.landed, {0, 0, 0, 0, 0});
   }
   __syncthreads();                   // the barrier is ready
   mbarrier_wait(&shared.landed, 0);  // P and V are in
@@ -69,8 +69,8 @@ __global__ void __launch_bounds__(kWarpgroup)
 //~     name_mbarrier(&shared.landed, "landed");
 //~     fence_mbarrier_init();
 //~     mbarrier_arrive_expect_tx(&shared.landed, sizeof(shared.p) + sizeof(shared.v));
-//~     load(shared.p, p_map, &shared.landed, 0, 0);
-//~     tma_load(shared.v, v_map, &shared.landed, {0, 0, 0, 0});
+//~     load(shared.p, p_map, &shared.landed, 0, {0, 0});
+//~     tma_load(shared.v, v_map, &shared.landed, {0, 0, 0, 0, 0});
 //~   }
 //~   __syncthreads();                   // the barrier is ready
 //~   mbarrier_wait(&shared.landed, 0);  // P and V are in

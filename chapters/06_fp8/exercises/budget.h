@@ -8,22 +8,22 @@ namespace flashbook::fp8 {
 // registers, output that goes to memory without a tile of its own. Sizes are in bytes; leave barriers out.
 // What a multiprocessor of an H200 has: 227 KB of shared memory for a block (1 KB is 1024 bytes), which reads
 // or writes 128 bytes a cycle; tensor cores that do 8192 FLOPs a cycle in e4m3, a multiply-add counted as
-// two; 16 exponentials a cycle. What you need besides stands in the tables of version.cuh and ring.cuh, and
-// in the text of transpose.cuh.
+// two; 16 exponentials a cycle. What you need besides stands in the tables of version.cuh and pipeline.cuh,
+// and in the text of transpose.cuh.
 //
 // Write products, not results: they show how you think, and the compiler multiplies. Whole numbers divide
 // downwards: 7 / 2 is 3, 7 / 2.0 is 3.5. Within one percent is right.
 
 // BEGIN SOLUTION ch06-budget
-constexpr double kSlotBytes = 128 * 192.0;
-// (227 * 1024 - 2 * 64 * 192) / kSlotBytes is 8.5.
-constexpr double kMostSlots = 8;
-// Q is as large as a slot.
+constexpr double kStageBytes = 128 * 192.0;
+// (227 * 1024 - 2 * 64 * 192) / kStageBytes is 8.5.
+constexpr double kMostStages = 8;
+// Q is as large as a stage.
 constexpr double kSharedBytes = 9 * 128 * 192.0;
 // Lane 0 of both transposers.
-constexpr double kTurnedFullArrivals = 2;
+constexpr double kTransposedFullArrivals = 2;
 // Lane 0 of the four warps of both consumers.
-constexpr double kTurnedEmptyArrivals = 2 * 4;
+constexpr double kTransposedEmptyArrivals = 2 * 4;
 // A load has 32 keys and 16 columns, and each of two warps has half of them.
 constexpr double kLoadsOfTransposer = 128 / 32 * (192 / 16) / 2.0;
 // 64 rows by 192 dims in float, dealt out to 128 threads; 64 by 128 scores; and the same four to a register.
@@ -42,14 +42,14 @@ constexpr double kSharedMemoryCycles = 8 * 128 * 192 / 128.0;
 constexpr double kOffset = 5;
 // 2^-6 is the smallest normal number.
 constexpr double kLeastExponent = -6 - 5;
-//~ // What one slot of a ring holds, of keys or of values.
-//~ constexpr double kSlotBytes = 0;
-//~ // How many slots the three rings can have together beside Q, and what Q and so many slots take.
-//~ constexpr double kMostSlots = 0;
+//~ // What one stage of a pipeline holds, of keys or of values.
+//~ constexpr double kStageBytes = 0;
+//~ // How many stages the three pipelines can have together beside Q, and what Q and so many stages take.
+//~ constexpr double kMostStages = 0;
 //~ constexpr double kSharedBytes = 0;
-//~ // Arrivals that complete a phase of `full`, and of `empty`, in the ring of turned values.
-//~ constexpr double kTurnedFullArrivals = 0;
-//~ constexpr double kTurnedEmptyArrivals = 0;
+//~ // Arrivals that complete a phase of `full`, and of `empty`, in the pipeline of transposed values.
+//~ constexpr double kTransposedFullArrivals = 0;
+//~ constexpr double kTransposedEmptyArrivals = 0;
 //~ // How often one of the transposers calls ldmatrix_x4_trans for a tile.
 //~ constexpr double kLoadsOfTransposer = 0;
 //~ // What a consumer's thread needs of registers: for O, for the scores of a tile, for P, for Q.

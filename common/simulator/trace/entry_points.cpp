@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "common/simulator/scheduler.h"
+#include "common/simulator/block/worker.h"
 #include "common/simulator/trace/tracer.h"
 
 namespace {
@@ -27,8 +27,7 @@ inline void access(const volatile void* address, std::size_t bytes, Access what,
 
 extern "C" {
 
-// Every instrumented file calls this before main.
-void __tsan_init() { flashbook::sim::start_tracing(); }
+void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_vptr_update(void**, void*) {}

@@ -29,14 +29,9 @@ struct SourceLine {
   std::string instruction;  ///< "ldmatrix_x4"; empty for a plain access
 };
 
-/// The lines of many sites: binutils' addr2line reads the program's debug information once for all of them.
-/// Where the compiler put one function into another, it is the innermost line that does not belong to
-/// the simulator or to the wrappers around it; if that is a helper in another file than its caller's, the
-/// caller is named too.
+/// The lines of many sites. Where the compiler put one function into another, it is the innermost line that
+/// does not belong to the simulator or to the wrappers around it; if that is a helper in another file than
+/// its caller's, the caller is named too.
 std::map<Site, SourceLine> source_lines(std::span<const Site> sites);
-
-/// "textbook_scores<float>": the function whose code begins here, without namespaces and parameters; empty if
-/// its name is not known.
-std::string function_name(const void* code);
 
 }  // namespace flashbook::sim

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/simulator/source_lines.h"
 #include "common/simulator/trace/tracer.h"
 
 namespace flashbook::sim {
@@ -39,7 +40,8 @@ class Tracing final : public Watcher {
   std::vector<Done> done_;
 };
 
-Tracing& tracing() {
+/// The one there is.
+Tracing& the_tracing() {
   static Tracing& tracing = *new Tracing;
   return tracing;
 }
@@ -92,9 +94,8 @@ std::vector<LaunchTrace> Tracing::take() {
 
 }  // namespace
 
-GridTrace& current_grid() { return tracing().grid(); }
-void start_tracing() { watcher = &tracing(); }
-bool is_traced() { return watcher != nullptr; }
-std::vector<LaunchTrace> take_trace() { return tracing().take(); }
+Watcher* tracing() { return &the_tracing(); }
+GridTrace& current_grid() { return the_tracing().grid(); }
+std::vector<LaunchTrace> take_trace() { return the_tracing().take(); }
 
 }  // namespace flashbook::sim

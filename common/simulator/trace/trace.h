@@ -2,9 +2,9 @@
 /// What a traced program has done so far, for whoever prints it.
 ///
 /// A program is traced if its kernels were compiled with -fsanitize=thread and linked with this library: the
-/// compiler plants a call before every load and store, and the calls are ours (entry_points.cpp). Races and
-/// accesses outside of allocations make a launch throw Error, as every broken rule does; what accesses cost
-/// is counted, launch by launch.
+/// compiler plants a call before every load and store, the calls are ours (entry_points.cpp), and launches in
+/// such files name tracing() as who watches. Races and accesses outside of allocations make a launch throw
+/// Error, as every broken rule does; what accesses cost is counted, launch by launch.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -37,9 +37,6 @@ struct LaunchTrace {
   uint64_t bytes_requested_read = 0, bytes_requested_written = 0;
   uint64_t bytes_distinct_read = 0, bytes_distinct_written = 0;
 };
-
-/// Whether this program is traced.
-bool is_traced();
 
 /// The launches since the last call, in order.
 std::vector<LaunchTrace> take_trace();

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/simulator/scheduler.h"
+#include "common/simulator/block/worker.h"
 
 namespace flashbook::sim {
 namespace {
@@ -16,20 +16,20 @@ const char* noun(Access access) {
 
 [[noreturn]] void stop(Access access, std::size_t bytes, Site site, const std::string& problem) {
   const SourceLine line = source_lines({&site, 1}).at(site);
-  current_worker->abandon(noun(access) + (" of " + std::to_string(bytes)) + " bytes at " + line.place + ": " +
-                          problem);
+  current_worker->scheduler.abandon(noun(access) + (" of " + std::to_string(bytes)) + " bytes at " +
+                                    line.place + ": " + problem);
 }
 
 [[noreturn]] void out_of_bounds(Access access, const void* address, std::size_t bytes, Site site) {
   stop(access, bytes, site,
-       "out of bounds, " + current_worker->describe_address(address) +
+       "out of bounds, " + current_worker->memory.describe(address) +
            (is_global(address) ? " is not in an allocation of device memory" : " is not the block's") +
            "; check the index against the last row, column or stage");
 }
 
 [[noreturn]] void misaligned(Access access, const void* address, std::size_t bytes, Site site) {
   stop(access, bytes, site,
-       "misaligned address, " + current_worker->describe_address(address) + " is not a multiple of " +
+       "misaligned address, " + current_worker->memory.describe(address) + " is not a multiple of " +
            std::to_string(bytes));
 }
 
@@ -148,7 +148,7 @@ void Tracer::report(const Race& race) {
                             ? block_.dynamic_shared + race.at
                             : reinterpret_cast<const void*>(static_begin_ + race.at - kMaxSharedBytes);
   const std::lock_guard lock(grid_->mutex);
-  grid_->faults.add(race, block_.number, block_.threads, current_worker->describe_address(address));
+  grid_->faults.add(race, block_.number, block_.threads, current_worker->memory.describe(address));
 }
 
 void Tracer::lands(int thread, const Touched& touched) {

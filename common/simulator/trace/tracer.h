@@ -108,7 +108,4 @@ extern thread_local constinit Tracer* current_tracer;
 /// The trace of the grid that runs.
 GridTrace& current_grid();
 
-/// Makes the simulator trace from the next grid on.
-void start_tracing();
-
 }  // namespace flashbook::sim

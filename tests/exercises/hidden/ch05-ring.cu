@@ -4,8 +4,8 @@
 namespace flashbook::testing {
 namespace {
 
-TEST_F(Ring, OfOneSlot) { expect_sums<1, 1>(1, 5); }
-TEST_F(Ring, OfFiveSlotsAndThreeConsumers) { expect_sums<5, 3>(2, 16); }
+TEST_F(Ring, OfOneStage) { expect_sums<1, 1>(1, 5); }
+TEST_F(Ring, OfFiveStagesAndThreeConsumers) { expect_sums<5, 3>(2, 16); }
 
 }  // namespace
 }  // namespace flashbook::testing

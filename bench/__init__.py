@@ -1,0 +1,1 @@
+"""Measures, files results, and puts them into plots and pages."""

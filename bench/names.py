@@ -1,0 +1,68 @@
+"""The names of results: what was measured, in which type, at which shape.
+
+    forward/ch05/step5/bf16/d128/causal/n8192           a step of a chapter
+    forward/cudnn/bf16/d128/full/n8192                  a peer
+    ablation/ch05/one_loop/bf16/d128/full/n4096         a step with a switch turned
+    blocks/ch03/b64/bf16/d128/full/n4096                a step with other tiles
+    accuracy/outliers/ch06/step3_block/e4m3/d128/full/n4096
+    masked/ch09/step2/bf16/d128/window/n8192            a mask by its word
+    machine/latency/l2                                  of chapter 0: of the machine, without a shape
+"""
+import dataclasses
+import re
+
+KINDS = ("forward", "backward", "decode", "masked", "ablation", "timeline", "ncu", "blocks",
+         *(f"accuracy/{inputs}" for inputs in ("normal", "outliers", "channels")))
+DTYPES = ("bf16", "e4m3", "f16", "f32")
+MASKS = ("full", "causal")  # of all kinds but masked, whose words are the chapter's
+PATTERN = re.compile(rf"(?P<kind>{'|'.join(KINDS)})/(?P<who>ch\d\d/[a-z0-9]\w*|[a-z]\w*)/(?P<dtype>{'|'.join(DTYPES)})"
+                     r"/d(?P<head_dim>[1-9]\d{0,4})/(?P<mask>[a-z]\w*)/n(?P<seqlen>[1-9]\d{0,9})", re.ASCII)
+MACHINE = re.compile(r"machine/(?P<who>[a-z]\w*(/[a-z]\w*)+)", re.ASCII)
+
+
+@dataclasses.dataclass(frozen=True)
+class Name:
+    """A result's name in its parts; `str` puts them together."""
+
+    kind: str
+    who: str  # ch05/step5, ch05/one_loop, ch03/b64; of peers cudnn, flash, eager, fa3, plain; of machine/... latency/l2
+    dtype: str = ""  # this and what follows: a machine has none
+    head_dim: int = 0
+    mask: str = ""
+    seqlen: int = 0
+
+    @staticmethod
+    def parse(text: str) -> "Name | None":
+        """The parts of a name; None if it is none."""
+        if machine := MACHINE.fullmatch(text):
+            return Name("machine", machine["who"])
+        found = PATTERN.fullmatch(text)
+        if not found or (found["kind"] != "masked" and found["mask"] not in MASKS):
+            return None
+        return Name(found["kind"], found["who"], found["dtype"], int(found["head_dim"]), found["mask"], int(found["seqlen"]))
+
+    def __str__(self) -> str:
+        if self.kind == "machine":
+            return f"machine/{self.who}"
+        return f"{self.kind}/{self.who}/{self.dtype}/d{self.head_dim}/{self.mask}/n{self.seqlen}"
+
+    @property
+    def chapter(self) -> int | None:
+        """None: a peer's."""
+        return int(self.who[2:4]) if re.match(r"ch\d\d/", self.who) else None
+
+    @property
+    def variant(self) -> str:
+        """What of the chapter it is: step5, one_loop, b64. Empty: a peer's."""
+        return self.who.partition("/")[2]
+
+    @property
+    def step(self) -> int | None:
+        """None: not a plain step."""
+        found = re.fullmatch(r"step(\d+)", self.variant)
+        return int(found[1]) if found else None
+
+    @property
+    def inputs(self) -> str:
+        """Of accuracy/...: normal, outliers, channels."""
+        return self.kind.partition("/")[2]

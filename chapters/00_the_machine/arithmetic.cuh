@@ -1,0 +1,93 @@
+//| # Arithmetic: multiply-adds, exponentials, matrix products
+//|
+//| The same two questions of arithmetic. One chain of operations, each with the result of the one before, shows the
+//| **latency** of an instruction. Many chains side by side show its **rate**: how many results a multiprocessor gives in a
+//| clock. One kernel answers both; `kChains` and the number of warps choose the question.
+//|
+//| ![Issue slots of a scheduler with 1, 4 and 16 warps](../../docs/figures/issue_slots.svg)
+#pragma once
+#include "common/device/kernel.h"
+#include "common/ptx/clock.h"
+#include "common/ptx/math.h"
+#include "common/ptx/mma.h"
+
+namespace flashbook::machine {
+
+//| ## Multiply-adds
+//|
+//| x = x / 2 + 1 comes to 2 from wherever it starts, so the result can be checked. `half` and `one` are arguments: with constants
+//| the compiler could compute ahead.
+
+/// Of each thread, `rounds` multiply-adds in each of kChains chains.
+template <int kChains>
+__global__ void __launch_bounds__(1024)
+    multiply_add(float half, float one, int rounds,
+                 float* sums,        // [threads of the grid]: of each thread's chains
+                 int64_t* clocks) {  // [blocks]
+  float x[kChains];
+  for (int i = 0; i < kChains; ++i) x[i] = float(i);
+  __syncthreads();  // all warps begin together
+  const int64_t begin = clock_cycles();
+#pragma unroll 8
+  for (int round = 0; round < rounds; ++round)
+#pragma unroll
+    for (int i = 0; i < kChains; ++i) x[i] = x[i] * half + one;
+  __syncthreads();  // the block is done when its last warp is
+  if (threadIdx.x == 0) clocks[blockIdx.x] = clock_cycles() - begin;
+  float sum = 0;
+  for (int i = 0; i < kChains; ++i) sum += x[i];
+  sums[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+
+//| ## Exponentials
+//|
+//| Softmax needs one exponential for every score. A **special function unit** computes 2^x in one instruction, `MUFU.EX2`, and
+//| there are 4 of them in each quarter of a multiprocessor, beside 32 units for multiply-adds. x = 2^-x comes to 0.6412.
+
+/// Of each thread, `rounds` exponentials in each of kChains chains.
+template <int kChains>
+__global__ void __launch_bounds__(1024) exponentials(int rounds, float* sums, int64_t* clocks) {
+  float x[kChains];
+  for (int i = 0; i < kChains; ++i) x[i] = float(i);
+  __syncthreads();  // all warps begin together
+  const int64_t begin = clock_cycles();
+#pragma unroll 8
+  for (int round = 0; round < rounds; ++round)
+#pragma unroll
+    for (int i = 0; i < kChains; ++i) x[i] = exp2_approx(-x[i]);
+  __syncthreads();  // the block is done when its last warp is
+  if (threadIdx.x == 0) clocks[blockIdx.x] = clock_cycles() - begin;
+  float sum = 0;
+  for (int i = 0; i < kChains; ++i) sum += x[i];
+  sums[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+
+//| ## Products of a warp
+//|
+//| A **tensor core** multiplies small matrices. With `mma.sync` a warp gives it a 16x16 and a 16x8 matrix of 16-bit numbers
+//| from its registers, and gets the 16x8 product, added to what was there: 2 * 16 * 16 * 8 = 4096 FLOPs in one instruction.
+//| Here all elements of both are 1, so each product adds 16 to every element.
+
+constexpr int kMmaFlops = 2 * 16 * 8 * 16;
+
+/// Of each warp, `rounds` products in each of kChains chains.
+template <int kChains>
+__global__ void __launch_bounds__(512)
+    warp_products(uint32_t ones, int rounds, float* sums, int64_t* clocks) {  // `ones`: a register of two 1s
+  const uint32_t a[4] = {ones, ones, ones, ones};
+  float sum_of[kChains][4] = {};
+  __syncthreads();  // all warps begin together
+  const int64_t begin = clock_cycles();
+#pragma unroll 2
+  for (int round = 0; round < rounds; ++round)
+#pragma unroll
+    for (int i = 0; i < kChains; ++i) mma_m16n8k16<__half>(sum_of[i], a, ones, ones, sum_of[i]);
+  __syncthreads();  // the block is done when its last warp is
+  if (threadIdx.x == 0) clocks[blockIdx.x] = clock_cycles() - begin;
+  float sum = 0;
+  for (int i = 0; i < kChains; ++i)
+    for (int j = 0; j < 4; ++j) sum += sum_of[i][j];
+  sums[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+
+}  // namespace flashbook::machine

@@ -1,0 +1,75 @@
+//| # Products of a warpgroup
+//|
+//| Hopper's tensor cores are fed from shared memory. Four warps, a **warpgroup**, start a product of a 64x16 by a 16x256 matrix with one
+//| instruction, `wgmma`, and the product goes on in the background while the warps do something else. Here they do nothing
+//| else: they start 16 products, wait, and start again. A second warpgroup starts its own meanwhile, so the tensor cores are never
+//| without work. Chapter 5 explains descriptors, fences and groups; nothing before it needs them.
+//|
+//| ![A multiprocessor: four quarters with a tensor core each](../../docs/figures/multiprocessor.svg)
+#pragma once
+#include "common/ptx/clock.h"
+#include "common/ptx/fence.h"
+#include "common/ptx/wgmma.h"
+
+namespace flashbook::machine {
+
+//| ## Two tiles of ones
+//|
+//| 64 columns of 16 bits are 128 bytes, the widest row that a swizzle knows. In full tiles of ones it does not matter where an element lies,
+//| so the threads fill them from end to end, and every element of a product grows by 16 with each instruction.
+
+constexpr int kColumns = 256, kDepth = 64;  ///< of the tiles: 64 x 64 and 64 x 256, both with 128-byte rows
+constexpr int kProductsOfGroup = 16;
+constexpr int kWgmmaFlops = 2 * 64 * kColumns * 16;
+
+/// What the tensor cores read.
+struct alignas(1024) OnesShared {
+  __half a[64][kDepth], b[kColumns][kDepth];
+};
+
+//| ## The loop
+//|
+//| A **descriptor** is a tile's address and layout in 64 bits, which the instruction takes in place of the tile. The fence makes what threads
+//| wrote visible to the tensor cores. `wgmma_commit` closes a group of products and `wgmma_wait<0>` waits for all groups. Between the two
+//| nobody may touch `product`, whose 128 registers a thread the tensor cores are writing.
+
+/// Of each of the block's two warpgroups, `rounds` groups of kProductsOfGroup products.
+__global__ void __launch_bounds__(256) warpgroup_products(int rounds, float* sums, int64_t* clocks) {
+  OnesShared& shared = *dynamic_shared<OnesShared>();
+  uint32_t* pairs = dynamic_shared<uint32_t>();
+  for (int i = int(threadIdx.x); i < int(sizeof(OnesShared) / 4); i += int(blockDim.x))
+    pairs[i] = 0x3c003c00;  // 1, 1
+  fence_proxy_async();      // the tensor cores see what threads wrote,
+  __syncthreads();          // all of it
+  const uint64_t a = wgmma_descriptor<Swizzle::b128>(shared.a, 16, 1024);  // 8 rows of 128 bytes
+  const uint64_t b = wgmma_descriptor<Swizzle::b128>(shared.b, 16, 1024);
+  float product[kColumns / 2];
+#pragma unroll
+  for (int i = 0; i < kColumns / 2; ++i) product[i] = 0;
+  wgmma_pin(product);
+
+  //| Four products go along the 64 columns of both tiles, 16 at a time, and then begin again. 16 in a group keep the tensor cores busy for some
+  //| two thousand clocks, so that a wait at the group's end costs little; and while one warpgroup waits, the other has a group under way.
+
+  const int64_t begin = clock_cycles();
+#pragma unroll 1
+  for (int round = 0; round < rounds; ++round) {
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < kProductsOfGroup; ++i) {
+      const int column_bytes = i % (kDepth / 16) * 32;
+      wgmma<__half, kColumns>(product, wgmma_advance(a, column_bytes), wgmma_advance(b, column_bytes), true);
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_pin(product);
+  }
+  __syncthreads();  // the block is done when its last warp is
+  if (threadIdx.x == 0) clocks[blockIdx.x] = clock_cycles() - begin;
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kColumns / 2; ++i) sum += product[i];
+  sums[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+
+}  // namespace flashbook::machine

@@ -1,0 +1,22 @@
+/// \file
+/// The one kernel of chapter 0 that needs a Hopper, compiled apart.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace flashbook::machine {
+
+/// Two warpgroups.
+constexpr int kWgmmaThreads = 256;
+
+/// FLOPs of a warpgroup in a round.
+extern const double kWgmmaFlopsOfRound;
+
+/// What each element of the products is after `rounds` rounds.
+float wgmma_element(int rounds);
+
+/// Launches warpgroup_products on so many blocks. `sums` has a float for each thread, of its 128 elements;
+/// `clocks` a number for each block. Precondition: a Hopper GPU, or the simulator.
+void launch_warpgroup_products(int blocks, int rounds, float* sums, int64_t* clocks);
+
+}  // namespace flashbook::machine

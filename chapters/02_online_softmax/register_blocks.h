@@ -1,0 +1,259 @@
+//| # Step 5: blocks of registers
+//|
+//| Step 4 does one core's work at about a quarter of what its units for multiply-adds could do. The tiles are right; what is left to
+//| do lies in the innermost loops. `multiply_add` loads a vector of $B$ for every multiply-add, and a core
+//| loads two vectors a cycle at best, so its two units wait for loads. And it transposes a tile of $K$ again for every tile of
+//| queries, one number at a time.
+//|
+//| **Idea.** A block of 4 by 4 vectors of the product stays in registers while the loop runs over the inner dimension: 8
+//| loads then feed 16 multiply-adds. And the lanes of a vector belong to *queries*, not to keys. So the scores come out
+//| transposed, $S^T = K Q^T$ and $O^T = V^T P^T$, and neither $K$ nor $V$ is ever transposed: only $Q$ and $O$ are, once.
+//| The softmax gains, too: maximum and sum run down a column, 16 queries side by side, and no lane looks at another.
+//|
+//| **Budget of a core**, in KB at head_dim 64 / 128 / 256: $Q^T$, $O^T$ and the tiles of $K$ and $V$, 16 / 32 / 64 each, and $S^T$, 16. As in
+//| step 4; what is new is the budget of registers. AVX-512 has 32 of 16 floats: 16 sums, 4 vectors of $B$, one factor.
+//| AVX2 has 16 of 8 floats: 8 sums, 2 vectors, one factor.
+//|
+//| **Predicted.** 2 to 3 times step 4 on one core: from about a quarter of the units' rate to some three quarters, the rest being
+//| exponentials and copies. Measured: see the chapter's table.
+//|
+//| You will meet this again. A warp's `mma.sync` in chapter 4 keeps a block of sums in registers for the same reason, and
+//| chapter 7 computes $S^T$ so that its result is where the next product wants it.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <numbers>
+
+#include "chapters/02_online_softmax/exp2.h"
+#include "chapters/02_online_softmax/rows.h"
+#include "chapters/02_online_softmax/tile.h"
+#include "common/attention/parallel.h"
+#include "common/attention/shape.h"
+#include "common/numeric/widest_vectors.h"
+
+namespace flashbook {
+
+constexpr int kQueriesOfTask = 64;  // of a tile: 4 vectors of 16, so one block is as wide as a tile
+constexpr int kKeysOfTile = 64;
+
+//| ## Vectors by name
+//|
+//| Step 4 left the vectors to the compiler, which takes those of the machine that it compiles for, and with g++ only half
+//| as wide as AVX-512 has them. Here they have a type. g++ and clang++ know vectors of any width, with `+`, `*`, `<` and
+//| `?:` lane by lane, and split what the processor has not. [`with_widest_vectors`](../../common/numeric/widest_vectors.h)
+//| compiles the code below three times, for 16, 8 and 4 lanes, and asks the processor which to run.
+//| A vector library such as Highway does the same for more processors. For two products and one exponential the
+//| compiler's own types need less to be explained.
+
+/// The vector at `address`, to read or to write.
+template <typename Unit>
+[[gnu::always_inline]] inline auto& vector_at(float* address) {
+  return *reinterpret_cast<typename Unit::Types::Floats*>(address);
+}
+
+template <typename Unit>
+[[gnu::always_inline]] inline const auto& vector_at(const float* address) {
+  return *reinterpret_cast<const typename Unit::Types::Floats*>(address);
+}
+
+/// x becomes 2^x for x <= 0: exp2_fast, lane by lane.
+template <typename Unit>
+[[gnu::always_inline]] inline void exp2_of(typename Unit::Types::Floats& x) {
+  using Floats = typename Unit::Types::Floats;
+  constexpr float kRound = 0x1.8p23f;
+  const Floats shifted = x + kRound;
+  const Floats f = x - (shifted - kRound);
+  Floats p = Floats{} + kExp2Coefficients[0];
+  for (int i = 1; i <= kExp2Degree; ++i) p = p * f + kExp2Coefficients[i];
+  const Floats two_to_n =
+      (Floats)(((typename Unit::Types::Ints)shifted + 127) << 23);  // the bits, as in exp2_fast
+  const Floats power = p * two_to_n;
+  x = x < -126.0f ? Floats{} : power;  // also at -inf, where f is NaN
+}
+
+//| ## A block of a product
+//|
+//| The block is $C = A B$ or $C = C \cdot \text{factor} + A B$. All sums have a name of their own, so they stay in registers
+//| from the first to the last step of the loop. A step loads a row of $B$, as many vectors as the block is wide, and 4 numbers
+//| of $A$, and uses each number of $A$ for every vector and each vector for all 4 numbers.
+//|
+//| Sums do not wait for one another either. A multiply-add takes 4 cycles and two begin in each, so 8 must be under way at any
+//| time; the block has 16 sums, or 8 where there are 16 registers.
+//|
+//| The same loop serves both products. In $S^T = K Q^T$ a row of $A$ is a key; in $O^T = V^T P^T$ it is a
+//| column of $V$, and the two strides of $A$ change places.
+
+constexpr int kBlockRows = 4;
+
+/// c = a * b, or c = c * factor + a * b: kBlockRows rows of kVectors vectors.
+template <typename Unit, int kVectors, int kInner, bool kAdds>
+[[gnu::always_inline]] inline void multiply_block(const float* a, int a_row, int a_inner,  // strides of a
+                                                  const float* b,       // [kInner, kQueriesOfTask]
+                                                  const float* factor,  // [kQueriesOfTask]
+                                                  float* c)             // [kBlockRows, kQueriesOfTask]
+{
+  using Floats = typename Unit::Types::Floats;
+  Floats sums[kBlockRows][kVectors];
+  for (int row = 0; row < kBlockRows; ++row)
+    for (int i = 0; i < kVectors; ++i) {
+      const int at = i * Unit::kLanes;
+      if constexpr (kAdds)
+        sums[row][i] = vector_at<Unit>(c + row * kQueriesOfTask + at) * vector_at<Unit>(factor + at);
+      else
+        sums[row][i] = Floats{};
+    }
+  for (int inner = 0; inner < kInner; ++inner) {
+    Floats b_row[kVectors];
+    for (int i = 0; i < kVectors; ++i)
+      b_row[i] = vector_at<Unit>(b + inner * kQueriesOfTask + i * Unit::kLanes);
+    for (int row = 0; row < kBlockRows; ++row) {
+      const float a_element = a[row * a_row + inner * a_inner];  // goes to all lanes
+      for (int i = 0; i < kVectors; ++i) sums[row][i] += a_element * b_row[i];
+    }
+  }
+  for (int row = 0; row < kBlockRows; ++row)
+    for (int i = 0; i < kVectors; ++i)
+      vector_at<Unit>(c + row * kQueriesOfTask + i * Unit::kLanes) = sums[row][i];
+}
+
+/// All blocks of a product: `rows` rows, kQueriesOfTask columns.
+template <typename Unit, int kRows, int kInner, bool kAdds>
+[[gnu::always_inline]] inline void multiply_transposed(const float* a, int a_row, int a_inner, const float* b,
+                                                       const float* factor, float* c) {
+  constexpr int kVectors = Unit::kRegisters / 8;  // with 4 rows half of the registers hold sums
+  constexpr int kColumns = kVectors * Unit::kLanes;
+  static_assert(kQueriesOfTask % kColumns == 0 && kRows % kBlockRows == 0,
+                "A product is cut into whole blocks.");
+  for (int row = 0; row < kRows; row += kBlockRows)
+    for (int column = 0; column < kQueriesOfTask; column += kColumns)
+      multiply_block<Unit, kVectors, kInner, kAdds>(a + row * a_row, a_row, a_inner, b + column,
+                                                    factor + column, c + row * kQueriesOfTask + column);
+}
+
+//| ## What a core holds
+
+/// The tiles of one task. Queries lie along the rows, so along the vectors.
+template <int kHeadDim>
+struct alignas(64) TransposedTiles {
+  float q[kHeadDim][kQueriesOfTask];
+  float k[kKeysOfTile][kHeadDim];
+  float v[kKeysOfTile][kHeadDim];
+  float scores[kKeysOfTile][kQueriesOfTask];  // then, in place, the weights
+  float o[kHeadDim][kQueriesOfTask];          // not yet divided by row_sum
+  float row_max[kQueriesOfTask];              // in base 2: largest score * log2(e)
+  float row_sum[kQueriesOfTask];
+  float correction[kQueriesOfTask];  // for O, by what the maximum rose at this tile
+  int visible[kQueriesOfTask];       // how many keys of this tile a query sees
+};
+
+//| ## A tile's worth of softmax
+//|
+//| Step 4's, for 16 queries at once. What was a reduction over the lanes is a walk down the column now: no lane is folded onto
+//| another, and 16 maxima come out. O is not corrected here but where its sums are loaded anyway, at the start of a block.
+//|
+//| Only the tiles on the causal diagonal and the last one have keys to hide; they alone pay for the comparison.
+
+/// Turns a column of scores of Unit::kLanes queries into weights, and merges their states with it.
+template <typename Unit, int kHeadDim>
+[[gnu::always_inline]] inline void softmax_columns(TransposedTiles<kHeadDim>& tiles, int column, bool masked,
+                                                   float scale_log2) {
+  using Floats = typename Unit::Types::Floats;
+  using Ints = typename Unit::Types::Ints;
+  const Floats old_max = vector_at<Unit>(tiles.row_max + column);
+  Floats new_max = old_max;
+  const Ints visible = *reinterpret_cast<const Ints*>(tiles.visible + column);
+  for (int key = 0; key < kKeysOfTile; ++key) {
+    Floats& score = vector_at<Unit>(tiles.scores[key] + column);
+    score *= scale_log2;
+    if (masked) score = Ints{} + key < visible ? score : Floats{} + kMinusInfinity;
+    new_max = score > new_max ? score : new_max;
+  }
+  // All hidden so far: subtracting 0 leaves -inf, a weight of 0, where -inf - -inf were no number.
+  const Floats subtracted = new_max == kMinusInfinity ? Floats{} : new_max;
+  Floats correction = old_max - subtracted;
+  exp2_of<Unit>(correction);
+
+  Floats row_sum = vector_at<Unit>(tiles.row_sum + column) * correction;
+  for (int key = 0; key < kKeysOfTile; ++key) {
+    Floats& score = vector_at<Unit>(tiles.scores[key] + column);
+    score -= subtracted;
+    exp2_of<Unit>(score);
+    row_sum += score;
+  }
+  vector_at<Unit>(tiles.row_max + column) = new_max;
+  vector_at<Unit>(tiles.row_sum + column) = row_sum;
+  vector_at<Unit>(tiles.correction + column) = correction;
+}
+
+/// What a task does with a tile of keys: both products, and the softmax between them.
+template <typename Unit, int kHeadDim>
+[[gnu::always_inline]] inline void attend_to_tile(TransposedTiles<kHeadDim>& tiles, bool masked,
+                                                  float scale_log2) {
+  multiply_transposed<Unit, kKeysOfTile, kHeadDim, false>(&tiles.k[0][0], kHeadDim, 1, &tiles.q[0][0],
+                                                          tiles.correction, &tiles.scores[0][0]);
+  for (int column = 0; column < kQueriesOfTask; column += Unit::kLanes)
+    softmax_columns<Unit>(tiles, column, masked, scale_log2);
+  multiply_transposed<Unit, kHeadDim, kKeysOfTile, true>(&tiles.v[0][0], 1, kHeadDim, &tiles.scores[0][0],
+                                                         tiles.correction, &tiles.o[0][0]);
+}
+
+//| ## All tiles
+//|
+//| The tasks and their order are step 4's. Q is transposed as it is fetched and O as it is written: once for all keys.
+
+/// Attention, a tile of queries a task. Writes every row of O and of the log-sum-exp.
+template <typename T, int kHeadDim>
+void attention_in_registers(const Shape& shape,
+                            const T* q,  // [batch, heads, seqlen_q, kHeadDim]
+                            const T* k,  // [batch, kv_heads, seqlen_k, kHeadDim]
+                            const T* v,  // [batch, kv_heads, seqlen_k, kHeadDim]
+                            T* o,        // [batch, heads, seqlen_q, kHeadDim]
+                            float* lse)  // [batch, heads, seqlen_q]
+{
+  const int q_tiles = (shape.seqlen_q + kQueriesOfTask - 1) / kQueriesOfTask;
+  const int heads_per_kv_head = shape.heads / shape.kv_heads;
+  const float scale_log2 = shape.scale * std::numbers::log2e_v<float>;
+
+  parallel_for(int64_t(shape.batch) * shape.heads * q_tiles, [&](int64_t task) {
+    // Under a causal mask the last queries see the most keys. They go first, so that no core is left with one
+    // at the end.
+    const int64_t head = task / q_tiles;
+    const int64_t kv_head = head / heads_per_kv_head;
+    const int first_query = int(q_tiles - 1 - task % q_tiles) * kQueriesOfTask;
+    const int queries = std::min(kQueriesOfTask, shape.seqlen_q - first_query);
+    const int64_t first_row = head * shape.seqlen_q + first_query;
+
+    const auto tiles = std::make_unique<TransposedTiles<kHeadDim>>();  // zeros: an empty O and empty sums
+    std::fill_n(tiles->row_max, kQueriesOfTask, kMinusInfinity);
+    load_transposed_tile(q + first_row * kHeadDim, queries, tiles->q);
+
+    const int visible_keys = shape.visible_keys(first_query + queries - 1);  // the last query sees the most
+    for (int first_key = 0; first_key < visible_keys; first_key += kKeysOfTile) {
+      const int keys = std::min(kKeysOfTile, shape.seqlen_k - first_key);
+      const int64_t kv_offset = (kv_head * shape.seqlen_k + first_key) * kHeadDim;
+      for (int row = 0; row < kQueriesOfTask; ++row)  // rows beyond the last query see what it sees
+        tiles->visible[row] = std::clamp(
+            shape.visible_keys(first_query + std::min(row, queries - 1)) - first_key, 0, kKeysOfTile);
+      const bool masked = tiles->visible[0] < kKeysOfTile;  // the first query sees the fewest
+
+      with_widest_vectors([&]<typename Unit>() __attribute__((always_inline)) {
+        load_tile(k + kv_offset, keys, tiles->k);
+        load_tile(v + kv_offset, keys, tiles->v);
+        attend_to_tile<Unit>(*tiles, masked, scale_log2);
+      });
+    }
+
+    for (int row = 0; row < queries; ++row) {
+      const float row_sum = tiles->row_sum[row];
+      const float inverse = row_sum == 0 ? 0 : 1 / row_sum;  // no key was seen: O is 0, not 0 / 0
+      for (int d = 0; d < kHeadDim; ++d)
+        o[(first_row + row) * kHeadDim + d] = from_float<T>(tiles->o[d][row] * inverse);
+      // Back to base e; an empty row has -inf + log2(0), which is -inf as it should be.
+      lse[first_row + row] = (tiles->row_max[row] + std::log2(row_sum)) * std::numbers::ln2_v<float>;
+    }
+  });
+}
+
+}  // namespace flashbook

@@ -1,0 +1,110 @@
+//| # The tile scheduler
+//|
+//| Up to step 4 a block does one tile of queries and ends; the next block on that multiprocessor begins from nothing. In
+//| step 5 as many blocks start as there are multiprocessors, and each takes tile after tile. While its consumers finish
+//| one, its producers already load the next.
+//|
+//| **Order.** Under a causal mask tiles differ in length by a factor of N / 128. Whoever gets a long one last makes all
+//| others wait, so the longest go first, and a block that is done takes the next that is left: a counter in global memory
+//| hands them out (`Schedule::dynamic_persistent`). Without a mask all are equal, and block b takes tiles b, b + blocks, ...
+//| (`Schedule::static_persistent`).
+//|
+//| **L2.** Longest first for *all* heads at once would read every head's keys before it reads any twice, from device memory
+//| each time. So heads are taken in sections, as many as fit 32 MB of keys and values, and the longest go first within a
+//| section.
+#pragma once
+#include "chapters/05_flash_attention_3/pipeline.cuh"
+
+namespace flashbook::flash3 {
+
+/// How a block comes by its tiles.
+enum class Schedule {
+  single_tile,        ///< one for each block
+  static_persistent,  ///< every gridDim.x-th
+  dynamic_persistent  ///< what a counter gives
+};
+
+/// The tiles of a launch, in order. Made by the host.
+struct TileOrder {
+  int tiles;             ///< of all heads
+  int tiles_of_head;     ///< query tiles of a head
+  int batch, heads;      ///< of Q
+  int heads_of_section;  ///< that are worked on at once
+  bool longest_first;    ///< within a section: the last queries of all its heads, then those before
+};
+
+/// What a block works on: a tile of queries.
+struct WorkTile {
+  Head head;
+  int query_tile;  ///< negative: there is none, the block is done
+};
+
+/// Tile number `index`.
+__device__ inline WorkTile tile_at(const TileOrder& order, int index) {
+  if (index >= order.tiles) return {{0, 0}, -1};
+  int head, query_tile;  // `head` counts over batch and heads together
+  if (!order.longest_first) {
+    head = index / order.tiles_of_head;
+    query_tile = index % order.tiles_of_head;
+  } else {
+    const int tiles_of_section = order.tiles_of_head * order.heads_of_section;
+    const int section = index / tiles_of_section, place = index % tiles_of_section;
+    const int first_head = section * order.heads_of_section;
+    const int heads =
+        min(order.heads_of_section, order.batch * order.heads - first_head);  // the last may be smaller
+    head = first_head + place % heads;
+    query_tile = order.tiles_of_head - 1 - place / heads;
+  }
+  return {{head % order.heads, head / order.heads}, query_tile};
+}
+
+//| ## Telling the others
+//|
+//| One thread, the producer of keys, knows which tile comes next. It broadcasts it to the others through shared memory, in
+//| two stages, so that the next tile is known before the last is done. Each stage has two mbarriers, as in the pipeline:
+//|
+//| | barrier | who arrives | arrivals of a phase | who waits | first wait |
+//| | --- | --- | --- | --- | --- |
+//| | `work_full` | the producer of keys, when it has written the tile | 1 | consumers, the other two threads of the producer | parity 0 |
+//| | `work_empty` | one thread of each warp that has read it | 4 a consumer warpgroup, and 1 for each of these threads | the producer of keys | parity 1 |
+
+constexpr int kBroadcastStages = 2;
+
+/// In shared memory.
+struct TileBroadcast {
+  WorkTile work[kBroadcastStages];
+  uint64_t full[kBroadcastStages], empty[kBroadcastStages];
+};
+
+/// One thread makes the barriers. `readers` are warps.
+__device__ inline void initialise(TileBroadcast& broadcast, int readers) {
+  for (int stage = 0; stage < kBroadcastStages; ++stage) {
+    mbarrier_init(&broadcast.full[stage], 1);
+    name_mbarrier(&broadcast.full[stage], "work_full", stage);
+    mbarrier_init(&broadcast.empty[stage], readers);
+    name_mbarrier(&broadcast.empty[stage], "work_empty", stage);
+  }
+}
+
+/// Tells all readers the block's next tile. One thread.
+__device__ __forceinline__ void publish(TileBroadcast& broadcast, PipelineState<kBroadcastStages>& state,
+                                        WorkTile work) {
+  mbarrier_wait(&broadcast.empty[state.stage], state.phase ^ 1);  // all have read what stood here before
+  broadcast.work[state.stage] = work;
+  mbarrier_arrive(&broadcast.full[state.stage]);
+  state.advance();
+}
+
+/// The block's next tile. `kWarp`: a whole warp asks; else one thread alone.
+template <bool kWarp>
+__device__ __forceinline__ WorkTile next_tile(TileBroadcast& broadcast,
+                                              PipelineState<kBroadcastStages>& state) {
+  mbarrier_wait(&broadcast.full[state.stage], state.phase);
+  const WorkTile work = broadcast.work[state.stage];
+  if constexpr (kWarp) __syncwarp();  // all lanes have read it
+  if (!kWarp || threadIdx.x % 32 == 0) mbarrier_arrive(&broadcast.empty[state.stage]);
+  state.advance();
+  return work;
+}
+
+}  // namespace flashbook::flash3

@@ -1,0 +1,33 @@
+# Read by ctest: asks a GoogleTest program for its tests and adds each suite as one. A process a test would spend more time on starting than
+# on testing. Long suites go in shards, so that cores share them; what has many tests begins first.
+function(add_suites name program filter properties)
+  if(NOT EXISTS ${program})
+    add_test(${name}.NOT_BUILT ${program})
+    return()
+  endif()
+  execute_process(COMMAND ${program} --gtest_list_tests --gtest_filter=${filter} OUTPUT_VARIABLE listed RESULT_VARIABLE failed)
+  if(failed)
+    message(FATAL_ERROR "${program} cannot list its tests: ${failed}")
+  endif()
+  string(REGEX MATCH "-.*" excluded "${filter}")
+  string(REGEX REPLACE "#[^\n]*" "" listed "${listed}")  # what is said of parameters
+  string(REGEX MATCHALL "(^|\n)[^ \n]+\\. *(\n  [^\n]*)+" suites "${listed}")
+  foreach(suite IN LISTS suites)
+    string(REGEX MATCHALL "\n  " tests "${suite}")
+    list(LENGTH tests count)
+    string(REGEX MATCH "[^ \n]+" suite "${suite}")  # with its dot
+    math(EXPR shards "(${count} + 15) / 16")
+    foreach(shard RANGE 1 ${shards})
+      set(test ${name}.${suite})
+      string(REGEX REPLACE "\\.$" "" test ${test})
+      if(shards GREATER 1)
+        string(APPEND test "/${shard}of${shards}")
+      endif()
+      math(EXPR index "${shard} - 1")
+      add_test(${test} ${program} --gtest_filter=${suite}*${excluded} --gtest_brief=1)
+      # Skipped is what had nothing else to do; a suite in which something ran has passed or failed.
+      set_tests_properties(${test} PROPERTIES COST ${count} ENVIRONMENT "GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${index}"
+        SKIP_REGULAR_EXPRESSION "PASSED  . 0 tests\\.[\n](.  SKIPPED [^\n]*[\n]?)+$" TIMEOUT 300 ${properties})
+    endforeach()
+  endforeach()
+endfunction()

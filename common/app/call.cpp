@@ -1,0 +1,184 @@
+#include "common/app/call.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace flashbook {
+namespace {
+
+using device::Buffer;
+using device::Place;
+
+Buffer uploaded(Place place, std::span<const std::byte> bytes) {
+  Buffer buffer(place, bytes.size());
+  buffer.upload(bytes);
+  return buffer;
+}
+
+std::size_t bytes_spanned(const Shape& shape, TensorId id) {
+  return elements_spanned(shape, id) * size_of(type_of(shape, id));
+}
+
+int64_t scales_of(const Shape& shape, TensorId id) {
+  if (type_of(shape, id) != DType::e4m3) return 0;
+  return id == TensorId::q ? shape.q_scales() : shape.k_scales();
+}
+
+std::vector<std::byte> bytes_of(const Buffer& buffer) {
+  std::vector<std::byte> bytes(buffer.bytes());
+  buffer.download(bytes);
+  return bytes;
+}
+
+/// Whether a tensor has a row, or a number, for each query.
+bool has_rows_of_queries(TensorId id) {
+  return id == TensorId::o || id == TensorId::lse || id == TensorId::dq;
+}
+
+/// A tensor's values in the default layout, those of other rows NaN.
+std::vector<float> decode_rows(const Shape& shape, TensorId id, std::span<const std::byte> bytes,
+                               const std::vector<int64_t>& rows) {
+  const DType type = type_of(shape, id);
+  const Strides strides = shape.strides(id);
+  const int64_t width = id == TensorId::lse ? 1 : shape.head_dim;
+  std::vector<float> values(elements_of(shape, id), std::numeric_limits<float>::quiet_NaN());
+  for (const int64_t row : rows) {
+    const int64_t head = row / shape.seqlen_q;
+    const int64_t first = head / shape.heads * strides.batch + head % shape.heads * strides.head +
+                          row % shape.seqlen_q * strides.row;
+    const auto encoded = bytes.subspan(first * size_of(type), width * size_of(type));
+    std::ranges::copy(decode(type, encoded), values.begin() + row * width);
+  }
+  return values;
+}
+
+}  // namespace
+
+UploadedInputs::UploadedInputs(Operation operation, const Shape& shape, const Inputs& inputs, Place place)
+    : place_(place) {
+  for (const TensorSpec& tensor : tensors_of(operation)) {
+    if (tensor.role != Role::input) continue;
+    const Encoded encoded = encode_input(shape, tensor.id, inputs[tensor.id]);
+    add({tensor.id, uploaded(place, encoded.bytes),
+         uploaded(place, std::as_bytes(std::span(encoded.scales)))});
+  }
+  upload_tables(shape);
+}
+
+UploadedInputs::UploadedInputs(Operation operation, const Shape& shape, Place place) : place_(place) {
+  for (const TensorSpec& tensor : tensors_of(operation))
+    if (tensor.role == Role::input)
+      add({tensor.id, Buffer(place, bytes_spanned(shape, tensor.id)),
+           Buffer(place, scales_of(shape, tensor.id) * sizeof(float))});
+  upload_tables(shape);
+}
+
+const UploadedInputs::Input& UploadedInputs::find(TensorId id) const {
+  const auto found = std::ranges::find(inputs_, id, &Input::id);
+  if (found == inputs_.end()) throw std::logic_error(std::string(name_of(id)) + " is no input");
+  return *found;
+}
+
+void UploadedInputs::add(Input input) {
+  tensors_.set(input.id, input.values.data());
+  const auto* scales = static_cast<const float*>(input.scales.data());
+  if (input.id == TensorId::q) tensors_.q_scale = scales;
+  if (input.id == TensorId::k) tensors_.k_scale = scales;
+  if (input.id == TensorId::v) tensors_.v_scale = scales;
+  inputs_.push_back(std::move(input));
+}
+
+void UploadedInputs::upload_tables(const Shape& shape) {
+  for (const ShapeTable& table : tables_of(shape)) {
+    tables_.push_back(uploaded(place_, table.bytes));
+    tensors_.tables[int(table.id)] = tables_.back().data();
+  }
+}
+
+Call::Call(const Chapter& chapter, const Shape& shape, const UploadedInputs& inputs, int step)
+    : Call(chapter.operation, shape, inputs, chapter.workspace_bytes(shape, step),
+           [attention = chapter.attention, shape, step](const Tensors& tensors) {
+             attention(shape, tensors, nullptr, step);
+           }) {}
+
+Call::Call(Operation operation, const Shape& shape, const UploadedInputs& inputs, int64_t workspace_bytes,
+           Launch launch)
+    : shape_(shape), place_(inputs.place()), launch_(std::move(launch)), tensors_(inputs.tensors()) {
+  for (const TensorSpec& tensor : tensors_of(operation)) {
+    if (tensor.role != Role::output) continue;
+    outputs_.push_back({tensor.id, Buffer(place_, bytes_spanned(shape, tensor.id))});
+    tensors_.set(tensor.id, outputs_.back().buffer.data());
+  }
+  free_before_workspace_ = memory_free();
+  workspace_ = Buffer(place_, workspace_bytes);
+  tensors_.workspace = workspace_.data();
+}
+
+void Call::poison() {
+  for (Output& output : outputs_) output.buffer.poison();
+}
+
+void Call::run() const {
+  launch_(tensors_);
+  if (place_ == Place::device) device::synchronize();
+}
+
+double Call::time() const {
+  if (place_ == Place::device) {
+    device::flush_l2(nullptr);
+    return device::time_on_device(nullptr, [&] { launch_(tensors_); });
+  }
+  const auto start = std::chrono::steady_clock::now();
+  launch_(tensors_);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+Outputs Call::download() const {
+  Outputs outputs;
+  for (const Output& output : outputs_)
+    outputs[output.id] = decode_output(shape_, output.id, bytes_of(output.buffer));
+  return outputs;
+}
+
+Outputs Call::download(const std::vector<int64_t>& rows) const {
+  Outputs outputs;
+  for (const Output& output : outputs_) {
+    const std::vector<std::byte> bytes = bytes_of(output.buffer);
+    outputs[output.id] = has_rows_of_queries(output.id) ? decode_rows(shape_, output.id, bytes, rows)
+                                                        : decode_output(shape_, output.id, bytes);
+  }
+  return outputs;
+}
+
+std::vector<std::byte> Call::download_bytes() const {
+  std::vector<std::byte> all;
+  for (const Output& output : outputs_) {
+    const std::size_t first = all.size();
+    all.resize(first + output.buffer.bytes());
+    output.buffer.download(std::span(all).subspan(first));
+  }
+  return all;
+}
+
+int64_t Call::workspace_taken() const { return free_before_workspace_ - memory_free(); }
+
+int64_t Call::memory_free() const { return place_ == Place::device ? device::info().memory_free : 0; }
+
+Outputs run_once(const Chapter& chapter, const Shape& shape, const Inputs& inputs, int step) {
+  const UploadedInputs uploaded(chapter.operation, shape, inputs, chapter.runs_on);
+  const Call call(chapter, shape, uploaded, step);
+  call.run();
+  return call.download();
+}
+
+double median(std::vector<double> seconds) {
+  std::ranges::nth_element(seconds, seconds.begin() + std::ptrdiff_t(seconds.size() / 2));
+  return seconds[seconds.size() / 2];
+}
+
+}  // namespace flashbook

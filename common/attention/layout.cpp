@@ -1,0 +1,138 @@
+#include "common/attention/layout.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "common/attention/error.h"
+#include "common/attention/operation.h"
+
+namespace flashbook {
+namespace {
+
+constexpr int64_t kAlignment =
+    16;  // bytes: what one load of a thread takes, and what TMA's strides are counted in
+constexpr TensorId kStrided[] = {TensorId::q,   TensorId::k,  TensorId::v,  TensorId::o,
+                                 TensorId::d_o, TensorId::dq, TensorId::dk, TensorId::dv};
+
+/// Calls body(row, first): the row's number in the default layout, and where its first element lies.
+template <typename Body>
+void for_each_row(const Shape& shape, TensorId id, Body body) {
+  const std::vector<int64_t> dims = dims_of(shape, id);
+  const Strides strides = shape.strides(id);
+  int64_t row = 0;
+  for (int64_t batch = 0; batch < dims[0]; ++batch)
+    for (int64_t head = 0; head < dims[1]; ++head)
+      for (int64_t i = 0; i < dims[2]; ++i)
+        body(row++, batch * strides.batch + head * strides.head + i * strides.row);
+}
+
+void validate_strides(const Shape& shape, TensorId id) {
+  struct Axis {
+    const char* name;
+    int64_t stride, count;
+  };
+  const std::vector<int64_t> dims = dims_of(shape, id);
+  const Strides strides = shape.layout.of(id);
+  Axis axes[] = {
+      {"batch", strides.batch, dims[0]}, {"head", strides.head, dims[1]}, {"row", strides.row, dims[2]}};
+  const std::string of_tensor = " stride of " + std::string(name_of(id));
+  const int64_t multiple = kAlignment / int64_t(size_of(type_of(shape, id)));
+  for (const Axis& axis : axes)
+    if (axis.stride <= 0 || axis.stride % multiple != 0)
+      throw InputError("the " + std::string(axis.name) + of_tensor + " is " + std::to_string(axis.stride) +
+                       " elements: give a multiple of " + std::to_string(multiple) + ", 16 bytes");
+  // From the shortest stride to the longest, each steps over everything that those before it reach.
+  std::ranges::sort(axes, {}, &Axis::stride);
+  double reached = shape.head_dim;  // elements; a double, since products may overflow
+  for (const Axis& axis : axes) {
+    if (axis.count > 1 && double(axis.stride) < reached)
+      throw InputError("the " + std::string(axis.name) + of_tensor + " is " + std::to_string(axis.stride) +
+                       " elements, so that rows overlap: give at least " + std::to_string(int64_t(reached)));
+    reached += double(axis.count - 1) * double(axis.stride);
+  }
+  if (reached > std::ldexp(1.0, 40))
+    throw InputError(std::string(name_of(id)) +
+                     " spans more than 2^40 elements: give shorter strides or a smaller batch");
+}
+
+}  // namespace
+
+const Strides& Layout::of(TensorId id) const {
+  static constexpr Strides kDefault;
+  switch (id) {
+    case TensorId::q:
+      return q;
+    case TensorId::k:
+      return k;
+    case TensorId::v:
+      return v;
+    case TensorId::o:
+      return o;
+    case TensorId::lse:
+      return kDefault;
+    case TensorId::d_o:
+      return d_o;
+    case TensorId::dq:
+      return dq;
+    case TensorId::dk:
+      return dk;
+    case TensorId::dv:
+      return dv;
+  }
+  return kDefault;
+}
+
+Strides Shape::strides(TensorId id) const {
+  if (layout.of(id) != Strides{}) return layout.of(id);
+  const std::vector<int64_t> dims = dims_of(*this, id);
+  const int64_t row = id == TensorId::lse ? 1 : head_dim;
+  return {.batch = dims[1] * dims[2] * row, .head = dims[2] * row, .row = row};
+}
+
+Layout layout_bshd(const Shape& shape) {
+  const auto strides = [&](TensorId id) {
+    const std::vector<int64_t> dims = dims_of(shape, id);  // [batch, heads, seqlen, head_dim]
+    return Strides{.batch = dims[2] * dims[1] * dims[3], .head = dims[3], .row = dims[1] * dims[3]};
+  };
+  const Strides q = strides(TensorId::q), k = strides(TensorId::k), dk = strides(TensorId::dk);
+  return {.q = q, .k = k, .v = k, .o = q, .d_o = q, .dq = q, .dk = dk, .dv = dk};
+}
+
+Layout layout_packed_qkv(const Shape& shape) {
+  const int64_t row = (int64_t(shape.heads) + 2 * int64_t(shape.kv_heads)) * shape.head_dim;
+  const Strides slice{.batch = shape.seqlen_q * row, .head = shape.head_dim, .row = row};
+  const Strides o = layout_bshd(shape).o;
+  return {.q = slice, .k = slice, .v = slice, .o = o, .d_o = o, .dq = slice, .dk = slice, .dv = slice};
+}
+
+int64_t elements_spanned(const Shape& shape, TensorId id) {
+  const std::vector<int64_t> dims = dims_of(shape, id);
+  const Strides strides = shape.strides(id);
+  const int64_t row = id == TensorId::lse ? 1 : shape.head_dim;
+  return (dims[0] - 1) * strides.batch + (dims[1] - 1) * strides.head + (dims[2] - 1) * strides.row + row;
+}
+
+void scatter(const Shape& shape, TensorId id, std::span<const std::byte> from, std::span<std::byte> to,
+             std::size_t element_bytes) {
+  const std::size_t row_bytes = (id == TensorId::lse ? 1 : shape.head_dim) * element_bytes;
+  for_each_row(shape, id, [&](int64_t row, int64_t first) {
+    std::memcpy(&to[first * element_bytes], &from[row * row_bytes], row_bytes);
+  });
+}
+
+void gather(const Shape& shape, TensorId id, std::span<const std::byte> from, std::span<std::byte> to,
+            std::size_t element_bytes) {
+  const std::size_t row_bytes = (id == TensorId::lse ? 1 : shape.head_dim) * element_bytes;
+  for_each_row(shape, id, [&](int64_t row, int64_t first) {
+    std::memcpy(&to[row * row_bytes], &from[first * element_bytes], row_bytes);
+  });
+}
+
+void validate_layout(const Shape& shape) {
+  for (TensorId id : kStrided)
+    if (shape.layout.of(id) != Strides{}) validate_strides(shape, id);
+}
+
+}  // namespace flashbook

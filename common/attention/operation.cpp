@@ -1,0 +1,78 @@
+#include "common/attention/operation.h"
+
+#include <functional>
+#include <numeric>
+
+namespace flashbook {
+namespace {
+
+constexpr TensorSpec kForward[] = {
+    {TensorId::q, "q", Role::input},  {TensorId::k, "k", Role::input},      {TensorId::v, "v", Role::input},
+    {TensorId::o, "o", Role::output}, {TensorId::lse, "lse", Role::output},
+};
+constexpr TensorSpec kBackward[] = {
+    {TensorId::q, "q", Role::input},     {TensorId::k, "k", Role::input},
+    {TensorId::v, "v", Role::input},     {TensorId::o, "o", Role::input},
+    {TensorId::lse, "lse", Role::input}, {TensorId::d_o, "do", Role::input},
+    {TensorId::dq, "dq", Role::output},  {TensorId::dk, "dk", Role::output},
+    {TensorId::dv, "dv", Role::output},
+};
+
+}  // namespace
+
+std::string_view name_of(Operation operation) {
+  switch (operation) {
+    case Operation::forward:
+      return "forward";
+    case Operation::backward:
+      return "backward";
+    case Operation::decode:
+      return "decode";
+  }
+  return "?";
+}
+
+std::span<const TensorSpec> tensors_of(Operation operation) {
+  if (operation == Operation::backward) return kBackward;
+  return kForward;
+}
+
+std::string_view name_of(TensorId id) {
+  for (Operation operation : {Operation::forward, Operation::backward})
+    for (const TensorSpec& tensor : tensors_of(operation))
+      if (tensor.id == id) return tensor.name;
+  return "?";
+}
+
+std::vector<int64_t> dims_of(const Shape& shape, TensorId id) {
+  switch (id) {
+    case TensorId::q:
+    case TensorId::o:
+    case TensorId::d_o:
+    case TensorId::dq:
+      return {shape.batch, shape.heads, shape.seqlen_q, shape.head_dim};
+    case TensorId::k:
+    case TensorId::v:
+      if (shape.paging.rows > 0)
+        return {shape.paging.pages, shape.kv_heads, shape.paging.rows, shape.head_dim};
+      [[fallthrough]];
+    case TensorId::dk:
+    case TensorId::dv:
+      return {shape.batch, shape.kv_heads, shape.seqlen_k, shape.head_dim};
+    case TensorId::lse:
+      return {shape.batch, shape.heads, shape.seqlen_q};
+  }
+  return {};
+}
+
+int64_t elements_of(const Shape& shape, TensorId id) {
+  const std::vector<int64_t> dims = dims_of(shape, id);
+  return std::accumulate(dims.begin(), dims.end(), int64_t(1), std::multiplies());
+}
+
+DType type_of(const Shape& shape, TensorId id) {
+  if (id == TensorId::q || id == TensorId::k || id == TensorId::v) return shape.dtype;
+  return id == TensorId::lse ? DType::f32 : output_type(shape.dtype);
+}
+
+}  // namespace flashbook

@@ -1,0 +1,47 @@
+/// \file
+/// What a chapter computes, and of which tensors.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "common/attention/shape.h"
+
+namespace flashbook {
+
+enum class Operation {
+  forward,   ///< O and the log-sum-exp of Q, K and V
+  backward,  ///< dQ, dK and dV of Q, K, V, O, the log-sum-exp and dO
+  decode     ///< forward of a few queries against a cache: K and V are pages
+};
+
+/// "forward", "backward", "decode": as in the names of results.
+std::string_view name_of(Operation operation);
+
+enum class Role { input, output };
+
+/// A tensor of an operation.
+struct TensorSpec {
+  TensorId id;
+  std::string_view name;  ///< of files, options and messages: "q", "lse", "do", "dq"
+  Role role;
+};
+
+/// The operation's tensors, inputs first.
+std::span<const TensorSpec> tensors_of(Operation operation);
+
+/// "q", "lse", "do".
+std::string_view name_of(TensorId id);
+
+/// The tensor's extents: [batch, heads, seqlen, head_dim], of the log-sum-exp [batch, heads, seqlen_q], of
+/// paged K and V [pages, kv_heads, rows of a page, head_dim].
+std::vector<int64_t> dims_of(const Shape& shape, TensorId id);
+
+/// The product of its extents.
+int64_t elements_of(const Shape& shape, TensorId id);
+
+/// Its element type: Shape::dtype of inputs and gradients, output_type of O and dO, f32 of the log-sum-exp.
+DType type_of(const Shape& shape, TensorId id);
+
+}  // namespace flashbook

@@ -1,0 +1,73 @@
+/// \file
+/// The host's part of a Hopper chapter: tensor maps, the order of tiles, the counter that hands them out.
+#pragma once
+#include <algorithm>
+
+#include "common/attention/shape.h"
+#include "common/device/launch.h"
+#include "common/device/tensor_map.h"
+#include "common/hopper/tile_scheduler.h"
+
+namespace flashbook::hopper {
+
+/// Tiles of `rows` queries, of all heads.
+inline int64_t query_tiles(const Shape& shape, int rows) {
+  return int64_t(shape.batch) * shape.heads * ((shape.seqlen_q + rows - 1) / rows);
+}
+
+inline Problem problem_of(const Shape& shape) {
+  constexpr double kLog2E = 1.4426950408889634;
+  return {.seqlen_q = shape.seqlen_q,
+          .seqlen_k = shape.seqlen_k,
+          .heads = shape.heads,
+          .group = shape.heads / shape.kv_heads,
+          .causal = shape.causal(),
+          .scale_log2 = float(shape.scale * kLog2E),
+          .o_strides = shape.strides(TensorId::o)};
+}
+
+/// The map of a tensor of `type` whose boxes are tiles of `box_rows` rows of a head, in panels of `panel`
+/// columns: {column, row, panel, head, batch}. A panel's row is the span of the swizzle, 64 or 128 bytes.
+inline CUtensorMap tile_map(const Shape& shape, TensorId tensor, DType type, const void* base, int panel,
+                            int box_rows) {
+  const bool of_queries = tensor == TensorId::q || tensor == TensorId::o;
+  const uint64_t rows = of_queries ? shape.seqlen_q : shape.seqlen_k;
+  const uint64_t heads = of_queries ? shape.heads : shape.kv_heads;
+  const uint64_t bytes = size_of(type), panel_bytes = panel * bytes;
+  const auto panels = uint32_t(shape.head_dim / panel);
+  const Strides strides = shape.strides(tensor);
+  return device::tensor_map(
+      {.dtype = type,
+       .base = base,
+       .size = {uint64_t(panel), rows, panels, heads, uint64_t(shape.batch)},
+       .stride = {strides.row * bytes, panel_bytes, strides.head * bytes, strides.batch * bytes},
+       .box = {uint32_t(panel), uint32_t(box_rows), panels, 1, 1},
+       .swizzle = panel_bytes == 128 ? Swizzle::b128 : Swizzle::b64});
+}
+
+/// The order of tiles of `rows` queries. `longest_first`, for a causal mask: in sections of heads whose keys
+/// and values fit the L2 cache, beside what else is in it.
+inline TileOrder tile_order(const Shape& shape, int rows, bool longest_first) {
+  constexpr int64_t kSectionBytes = int64_t(32) << 20;
+  const int64_t bytes_of_kv_head =
+      2 * int64_t(shape.seqlen_k) * shape.head_dim * int64_t(size_of(shape.dtype));
+  const int kv_heads =
+      int(std::clamp<int64_t>(kSectionBytes / bytes_of_kv_head, 1, int64_t(shape.batch) * shape.kv_heads));
+  return {int(query_tiles(shape, rows)),
+          (shape.seqlen_q + rows - 1) / rows,
+          shape.batch,
+          shape.heads,
+          kv_heads * (shape.heads / shape.kv_heads),
+          longest_first};
+}
+
+/// How many blocks a launch has.
+inline int blocks_for(const TileOrder& order, Schedule schedule) {
+  return schedule == Schedule::single_tile ? order.tiles : std::min(order.tiles, device::multiprocessors());
+}
+
+/// Sets the counter of Schedule::dynamic_persistent to 0, before the kernel that counts. One thread. The
+/// counter lies in the call's workspace: two calls that may run at the same time need a workspace each.
+static __global__ void clear_counter(int* counter) { *counter = 0; }
+
+}  // namespace flashbook::hopper

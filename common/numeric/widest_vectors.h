@@ -1,0 +1,61 @@
+/// \file
+/// The widest vectors that this processor has, chosen when the program runs and not when it is built.
+#pragma once
+
+namespace flashbook {
+
+/// What code is compiled for.
+template <int kFloats, int kNames>
+struct VectorUnit {
+  static constexpr int kLanes = kFloats;     ///< floats in a vector
+  static constexpr int kRegisters = kNames;  ///< vectors that a core holds under a name
+
+  /// kLanes floats, added, multiplied and compared lane by lane. g++ and clang++ both have such types.
+  struct Types {
+    typedef float Floats __attribute__((vector_size(kFloats * 4)));
+    typedef int Ints
+        __attribute__((vector_size(kFloats * 4)));  ///< of the same width: results of comparisons
+  };
+};
+
+namespace vectors {
+
+/// Compiles `body` for vectors of 4 floats, which every processor that has vectors has.
+template <typename Body>
+inline void run_with_4_lanes(const Body& body) {
+  body.template operator()<VectorUnit<4, 16>>();
+}
+
+#if defined(__x86_64__)
+
+/// AVX2 and FMA.
+template <typename Body>
+[[gnu::target("arch=x86-64-v3"), gnu::noinline]] inline void run_with_8_lanes(const Body& body) {
+  body.template operator()<VectorUnit<8, 16>>();
+}
+
+/// AVX-512.
+template <typename Body>
+[[gnu::target("arch=x86-64-v4"), gnu::noinline]] inline void run_with_16_lanes(const Body& body) {
+  body.template operator()<VectorUnit<16, 32>>();
+}
+
+#endif
+
+}  // namespace vectors
+
+/// Calls body.operator()<Unit>() once, compiled for the widest vectors of the processor at hand. `body` and
+/// all that it calls in its loops are always_inline: only what is inlined is compiled for these vectors. Its
+/// file is compiled without -march.
+template <typename Body>
+inline void with_widest_vectors(const Body& body) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+    return vectors::run_with_16_lanes(body);
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return vectors::run_with_8_lanes(body);
+#endif
+  vectors::run_with_4_lanes(body);
+}
+
+}  // namespace flashbook

@@ -1,0 +1,105 @@
+#include "common/simulator/block/addresses.h"
+
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "common/simulator/block/describe.h"
+#include "common/simulator/block/static_shared.h"
+#include "common/simulator/block/worker.h"
+#include "common/simulator/launch.h"
+#include "common/simulator/memory.h"
+
+namespace flashbook::sim {
+namespace {
+
+constexpr std::size_t kSharedAlignment = 1024;
+
+bool lies_in(const void* address, std::size_t bytes, const unsigned char* begin, std::size_t size) {
+  const std::uintptr_t offset = std::uintptr_t(address) - std::uintptr_t(begin);
+  return offset < size && bytes <= size - offset;
+}
+
+// The reports are functions of their own that never return, as in barriers.cpp.
+
+[[noreturn]] void misaligned(const char* what, const void* address, std::size_t alignment, Location where) {
+  throw Error(describe_call(what, where) + ": misaligned address, " +
+              running_worker(what, where).memory.describe(address) + " is not a multiple of " +
+              std::to_string(alignment));
+}
+
+[[noreturn]] void outside(const char* what, const void* address, std::size_t bytes, const char* memory,
+                          Location where) {
+  throw Error(describe_call(what, where) + ": " + std::to_string(bytes) + " bytes at " +
+              running_worker(what, where).memory.describe(address) + " are not in " + memory);
+}
+
+void require_aligned(const char* what, const void* address, std::size_t alignment, Location where) {
+  if (std::uintptr_t(address) % alignment != 0) misaligned(what, address, alignment, where);
+}
+
+}  // namespace
+
+SharedMemory::SharedMemory()
+    : data_(static_cast<unsigned char*>(std::aligned_alloc(kSharedAlignment, kMaxSharedBytes))) {
+  if (!data_) throw std::bad_alloc();
+}
+
+void SharedMemory::enter_grid(std::size_t dynamic_bytes) {
+  bytes_ = dynamic_bytes;
+  arrays_ = static_shared_arrays();
+}
+
+void SharedMemory::begin_block() {
+  std::memset(data_.get(), 0xff, bytes_);
+  for (const auto& array : arrays_) std::memset(array.data(), 0xff, array.size());
+}
+
+bool SharedMemory::contains(const void* address, std::size_t bytes) const {
+  if (lies_in(address, bytes, data_.get(), bytes_)) return true;
+  for (const auto& array : arrays_)
+    if (lies_in(address, bytes, array.data(), array.size())) return true;
+  return !static_shared_arrays_are_known() && !lies_in(address, bytes, data_.get(), kMaxSharedBytes) &&
+         !is_global(address);
+}
+
+std::string SharedMemory::describe(const void* address) const {
+  // Just before and after a block's shared memory is where an index that went wrong leads.
+  const auto offset = std::intptr_t(address) - std::intptr_t(data_.get());
+  if (bytes_ > 0 && offset >= -std::intptr_t(kMaxSharedBytes) && offset < 2 * std::intptr_t(kMaxSharedBytes))
+    return "dynamic shared memory" + std::string(offset < 0 ? " - " : " + ") +
+           std::to_string(offset < 0 ? -offset : offset) + " of " + std::to_string(bytes_) + " bytes";
+  char digits[24];
+  std::snprintf(digits, sizeof digits, "%p", address);
+  for (const auto& array : arrays_)
+    if (lies_in(address, 1, array.data(), array.size()))
+      return "a __shared__ array + " +
+             std::to_string(static_cast<const unsigned char*>(address) - array.data()) + " of " +
+             std::to_string(array.size()) + " bytes (" + digits + ")";
+  return std::string(is_global(address) ? "global memory " : "address ") + digits;
+}
+
+void require_shared(const char* what, const void* address, std::size_t bytes, std::size_t alignment,
+                    Location where) {
+  require_aligned(what, address, alignment, where);
+  if (!running_worker(what, where).memory.contains(address, bytes))
+    outside(what, address, bytes, "the block's shared memory", where);
+}
+
+void require_global(const char* what, const void* address, std::size_t bytes, std::size_t alignment,
+                    Location where) {
+  require_aligned(what, address, alignment, where);
+  if (bytes > 0 && !is_allocated(address, bytes))
+    outside(what, address, bytes, "an allocation of device memory", where);
+}
+
+void require_shared_or_global(const char* what, const void* address, std::size_t bytes, std::size_t alignment,
+                              Location where) {
+  require_aligned(what, address, alignment, where);
+  if (!is_allocated(address, bytes) && !running_worker(what, where).memory.contains(address, bytes))
+    outside(what, address, bytes, "the block's shared memory or an allocation of device memory", where);
+}
+
+}  // namespace flashbook::sim

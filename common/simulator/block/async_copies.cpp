@@ -1,0 +1,88 @@
+#include "common/simulator/block/async_copies.h"
+
+#include <cstring>
+#include <string>
+
+#include "common/simulator/block/describe.h"
+#include "common/simulator/block/worker.h"
+#include "common/simulator/cp_async.h"
+#include "common/simulator/launch.h"
+
+namespace flashbook::sim {
+
+void AsyncCopies::begin_block() {
+  threads_.resize(scheduler_.threads().size());
+  for (OfThread& thread : threads_) {
+    thread.copies.clear();
+    thread.groups = 0;
+  }
+}
+
+void AsyncCopies::land(const PendingCopy& copy) const {
+  if (copy.valid > 0) std::memcpy(copy.shared, copy.global, copy.valid);
+  std::memset(copy.shared + copy.valid, 0, copy.bytes - copy.valid);
+  if (Observer* observer = scheduler_.observer())
+    observer->lands(scheduler_.current().number,
+                    {Access::store, copy.shared, copy.bytes, copy.what, copy.where});
+}
+
+void AsyncCopies::copy(const PendingCopy& copy) {
+  if (Observer* observer = scheduler_.observer()) {
+    const int self = scheduler_.current().number;
+    observer->touches(self, {Access::load, copy.global, copy.valid, copy.what, copy.where});
+    observer->touches(self, {Access::store, copy.shared, copy.bytes, copy.what, copy.where});
+  }
+  const Async when = options().async;
+  if (when == Async::eager || (when == Async::random && scheduler_.random().below(2) == 0)) {
+    land(copy);
+    return;
+  }
+  std::memset(copy.shared, 0xff, copy.bytes);  // on its way: whoever reads it now finds NaN
+  mine().copies.push_back(copy);
+  mine().copies.back().group = mine().groups;
+}
+
+void AsyncCopies::commit() {
+  ++mine().groups;
+  if (options().async == Async::random)
+    std::erase_if(mine().copies, [this](const PendingCopy& copy) {
+      const bool lands_now = scheduler_.random().below(4) == 0;
+      if (lands_now) land(copy);
+      return lands_now;
+    });
+}
+
+void AsyncCopies::wait(int groups_in_flight) {
+  const int first_in_flight = mine().groups - groups_in_flight;
+  std::erase_if(mine().copies, [&](const PendingCopy& copy) {
+    const bool lands_now = copy.group < first_in_flight;
+    if (lands_now) land(copy);
+    return lands_now;
+  });
+}
+
+void AsyncCopies::wait_for_all() {
+  for (const PendingCopy& copy : mine().copies) land(copy);
+  mine().copies.clear();
+}
+
+void cp_async(const char* what, void* shared, const void* global, int bytes, int valid, Location where) {
+  if (valid < 0 || valid > bytes)
+    throw Error(describe_call(what, where) + " copies " + std::to_string(valid) + " valid bytes: give 0 to " +
+                std::to_string(bytes));
+  const auto size = std::size_t(bytes), read = std::size_t(valid);
+  require_shared(what, shared, size, size, where);
+  require_global(what, global, read, size, where);
+  running_worker(what, where)
+      .copies.copy({static_cast<unsigned char*>(shared), global, size, read, what, where, 0});
+}
+
+void cp_async_commit(Location where) { running_worker("cp_async_commit", where).copies.commit(); }
+
+void cp_async_wait(int groups_in_flight, Location where) {
+  running_worker("cp_async_wait", where).copies.wait(groups_in_flight);
+}
+
+void cp_async_wait_all(Location where) { running_worker("cp_async_wait_all", where).copies.wait_for_all(); }
+
+}  // namespace flashbook::sim

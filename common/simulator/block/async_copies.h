@@ -1,0 +1,49 @@
+/// \file
+/// The copies by cp.async that have not landed. Internal to the simulator: what kernels call is in
+/// cp_async.h.
+#pragma once
+#include <cstddef>
+#include <vector>
+
+#include "common/simulator/block/scheduler.h"
+
+namespace flashbook::sim {
+
+/// A cp.async that has not landed yet.
+struct PendingCopy {
+  unsigned char* shared;
+  const void* global;
+  std::size_t bytes;  ///< that it writes
+  std::size_t valid;  ///< that it reads; the others become zero
+  const char* what;
+  Location where;
+  int group;  ///< the number of the thread's group that it belongs to, committed or not
+};
+
+/// Of each thread, what it has asked for and not waited for. A wait lands the copies itself, so nobody has to
+/// wait for others.
+class AsyncCopies {
+ public:
+  explicit AsyncCopies(Scheduler& scheduler) : scheduler_(scheduler) {}
+
+  void begin_block();
+  // Of the current thread.
+  void copy(const PendingCopy& copy);
+  void commit();
+  void wait(int groups_in_flight);
+  void wait_for_all();
+
+ private:
+  struct OfThread {
+    std::vector<PendingCopy> copies;
+    int groups = 0;  ///< that it has committed
+  };
+
+  OfThread& mine() { return threads_[std::size_t(scheduler_.current().number)]; }
+  void land(const PendingCopy& copy) const;
+
+  Scheduler& scheduler_;
+  std::vector<OfThread> threads_;
+};
+
+}  // namespace flashbook::sim

@@ -1,0 +1,105 @@
+#include "common/simulator/block/barriers.h"
+
+#include <string>
+
+#include "common/simulator/block/describe.h"
+#include "common/simulator/block/worker.h"
+#include "common/simulator/launch.h"
+
+namespace flashbook::sim {
+namespace {
+
+// Reports are functions of their own that never return: their strings would bloat the frames of the callers,
+// and hundreds of these frames wait on the fibers' stacks and compete for the cache.
+
+[[noreturn]] void disagree(const char* what, Location where, int barrier, int threads, Location first,
+                           int expected) {
+  throw Error("threads disagree about barrier " + std::to_string(barrier) + ": " +
+              describe_call(what, where) + " names " + std::to_string(threads) +
+              " threads, the first to arrive, at " + to_string(first) + ", " + std::to_string(expected));
+}
+
+}  // namespace
+
+void Barriers::sync(const char* what, int number, int threads, Location where) {
+  Barrier& barrier = count_arrival(what, number, threads, where);
+  const Thread& self = scheduler_.current();
+  const uint32_t own = 1u << self.lane;
+  if (complete_if_full(barrier, own)) return;
+  barrier.waiting[std::size_t(self.warp)] |= own;
+  scheduler_.suspend(*this, what, where);
+}
+
+void Barriers::arrive(const char* what, int number, int threads, Location where) {
+  if (threads == kWholeBlock)
+    throw Error(describe_call(what, where) +
+                " names 0 threads: who arrives without waiting must say how many take part");
+  complete_if_full(count_arrival(what, number, threads, where));
+}
+
+/// Counts the current thread's arrival, if it keeps the rules.
+Barriers::Barrier& Barriers::count_arrival(const char* what, int number, int threads, Location where) {
+  if (number < 0 || number >= kBarriers)
+    throw Error(describe_call(what, where) + " names barrier " + std::to_string(number) +
+                ": a block has barriers 0 to 15");
+  if (threads < 0 || threads % kWarpLanes != 0)
+    throw Error(describe_call(what, where) + " names " + std::to_string(threads) +
+                " threads: whole warps arrive, so a multiple of 32");
+  const int block = int(scheduler_.threads().size());
+  if (threads > block)
+    throw Error(describe_call(what, where) + " waits for " + std::to_string(threads) +
+                " threads: the block has " + std::to_string(block));
+  const auto counted = [block](int expected) { return expected == kWholeBlock ? block : expected; };
+  Barrier& barrier = barriers_[std::size_t(number)];
+  if (barrier.arrived == 0) {
+    barrier.expected = threads;
+    barrier.where = where;
+  } else if (counted(barrier.expected) != counted(threads)) {
+    disagree(what, where, number, counted(threads), barrier.where, counted(barrier.expected));
+  }
+  ++barrier.arrived;
+  if (Observer* observer = scheduler_.observer()) observer->releases(scheduler_.current().number, &barrier);
+  return barrier;
+}
+
+/// Ends the barrier's round if everybody is there. Whoever waited can run again. `own` is the current
+/// thread's lane, if it waits too.
+bool Barriers::complete_if_full(Barrier& barrier, uint32_t own) {
+  const int needed = barrier.expected == kWholeBlock ? scheduler_.alive() : barrier.expected;
+  if (barrier.arrived == 0 || barrier.arrived < needed) return false;
+  Observer* observer = scheduler_.observer();
+  if (observer) observer->completes(&barrier);
+  for (int warp = 0; warp < scheduler_.warps(); ++warp) {
+    const uint32_t waiting = barrier.waiting[std::size_t(warp)];
+    if (observer) tell_of_acquiring(warp, waiting | (warp == scheduler_.current().warp ? own : 0), &barrier);
+    scheduler_.make_ready(warp, waiting);
+  }
+  barrier = {};
+  return true;
+}
+
+/// These lanes have waited for the object's round and are at one place now.
+void Barriers::tell_of_acquiring(int warp, uint32_t lanes, const void* object) const {
+  for (uint32_t left = lanes; left; left &= left - 1)
+    scheduler_.observer()->acquires(warp * kWarpLanes + __builtin_ctz(left), object);
+  if (lanes) scheduler_.observer()->converges(warp, lanes);
+}
+
+std::string Barriers::describe_wait(const Thread& thread) const {
+  int number = 0;
+  while (!(barriers_[std::size_t(number)].waiting[std::size_t(thread.warp)] >> thread.lane & 1)) ++number;
+  const Barrier& barrier = barriers_[std::size_t(number)];
+  const int needed = barrier.expected == kWholeBlock ? scheduler_.alive() : barrier.expected;
+  return ", barrier " + std::to_string(number) + ": " + std::to_string(barrier.arrived) + " of " +
+         std::to_string(needed) + " threads arrived";
+}
+
+void barrier_sync(const char* what, int barrier, int threads, Location where) {
+  running_worker(what, where).barriers.sync(what, barrier, threads, where);
+}
+
+void barrier_arrive(const char* what, int barrier, int threads, Location where) {
+  running_worker(what, where).barriers.arrive(what, barrier, threads, where);
+}
+
+}  // namespace flashbook::sim

@@ -1,0 +1,44 @@
+/// \file
+/// The barriers of a block. Internal to the simulator: what kernels call is in barrier.h.
+#pragma once
+#include <array>
+#include <cstdint>
+
+#include "common/simulator/barrier.h"
+#include "common/simulator/block/scheduler.h"
+
+namespace flashbook::sim {
+
+/// The 16 barriers that __syncthreads and bar.sync name.
+class Barriers final : public Awaited {
+ public:
+  explicit Barriers(Scheduler& scheduler) : scheduler_(scheduler) {}
+
+  void begin_block() { barriers_.fill({}); }
+  void sync(const char* what, int barrier, int threads, Location where);
+  void arrive(const char* what, int barrier, int threads, Location where);
+  /// The current thread has exited.
+  void leave() { complete_if_full(barriers_[0]); }
+  /// What stands for __syncthreads where an observer is told of it.
+  const void* whole_block() const { return &barriers_[0]; }
+
+  std::string describe_wait(const Thread& thread) const override;
+
+ private:
+  /// A barrier, in one round.
+  struct Barrier {
+    int expected = 0;  ///< threads that complete the round, or kWholeBlock
+    int arrived = 0;
+    Location where;                             ///< of the first thread
+    std::array<uint32_t, kMaxWarps> waiting{};  ///< lanes of each warp
+  };
+
+  Barrier& count_arrival(const char* what, int barrier, int threads, Location where);
+  bool complete_if_full(Barrier& barrier, uint32_t own = 0);
+  void tell_of_acquiring(int warp, uint32_t lanes, const void* object) const;
+
+  Scheduler& scheduler_;
+  std::array<Barrier, kBarriers> barriers_;
+};
+
+}  // namespace flashbook::sim

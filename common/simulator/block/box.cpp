@@ -1,0 +1,113 @@
+#include "common/simulator/block/box.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace flashbook::sim {
+namespace {
+
+constexpr std::size_t kChunkBytes = 16;  // what a swizzle moves
+constexpr std::size_t kMaxRowBytes = 256 * 4;
+
+/// The elements of a dimension that a box and the tensor share, counted from the box's beginning.
+struct Overlap {
+  int64_t begin, end;
+};
+
+Overlap overlap(const CUtensorMap& map, const BoxPlace& at, int dimension) {
+  const int64_t first = at[std::size_t(dimension)], size = int64_t(map.size[dimension]);
+  const int64_t begin = std::max<int64_t>(0, -first);
+  return {begin, std::clamp<int64_t>(size - first, begin, map.box[dimension])};
+}
+
+/// The place that a swizzle gives a chunk: it exchanges address bits, as the hardware does.
+template <typename Byte>
+Byte* swizzled(Byte* chunk, uint32_t span) {
+  const auto address = reinterpret_cast<std::uintptr_t>(chunk);
+  return chunk + (std::intptr_t(address ^ (address >> 3 & (span - kChunkBytes))) - std::intptr_t(address));
+}
+
+/// Calls `move(global, row)` for each row of a box, in the order in which they lie in shared memory. `global`
+/// is where the row's element 0 lies, or would lie; null if the whole row is outside the tensor.
+template <typename Move>
+void for_each_row(const CUtensorMap& map, const BoxPlace& at, Move move) {
+  int index[5] = {};
+  for (std::size_t row = 0;; ++row) {
+    unsigned char* global = map.base + int64_t(at[0]) * map.element_bytes;
+    for (int i = 1; i < map.rank && global; ++i) {
+      const int64_t coordinate = int64_t(at[std::size_t(i)]) + index[i];
+      if (coordinate < 0 || coordinate >= int64_t(map.size[i]))
+        global = nullptr;
+      else
+        global += coordinate * int64_t(map.stride[i]);
+    }
+    move(global, row);
+    int i = 1;
+    while (i < map.rank && ++index[i] == map.box[i]) index[i++] = 0;
+    if (i >= map.rank) return;
+  }
+}
+
+}  // namespace
+
+std::size_t box_bytes(const CUtensorMap& map) {
+  std::size_t bytes = map.element_bytes;
+  for (int i = 0; i < map.rank; ++i) bytes *= map.box[i];
+  return bytes;
+}
+
+std::span<unsigned char> touched_memory(const CUtensorMap& map, const BoxPlace& at) {
+  unsigned char *first = map.base, *last = map.base;
+  for (int i = 0; i < map.rank; ++i) {
+    const auto [begin, end] = overlap(map, at, i);
+    if (begin >= end) return {};
+    first += (at[std::size_t(i)] + begin) * int64_t(map.stride[i]);
+    last += (at[std::size_t(i)] + end - 1) * int64_t(map.stride[i]);
+  }
+  return {first, last + map.element_bytes};
+}
+
+void for_each_touched_row(const CUtensorMap& map, const BoxPlace& at,
+                          const std::function<void(const unsigned char*, std::size_t)>& row) {
+  const auto [begin, end] = overlap(map, at, 0);
+  const auto skipped = std::size_t(begin) * map.element_bytes;
+  const auto valid = std::size_t(end - begin) * map.element_bytes;
+  for_each_row(map, at, [&](const unsigned char* global, std::size_t) {
+    if (global && valid > 0) row(global + skipped, valid);
+  });
+}
+
+void load_box(const CUtensorMap& map, const BoxPlace& at, unsigned char* tile) {
+  const std::size_t row_bytes = std::size_t(map.box[0]) * map.element_bytes;
+  const auto [begin, end] = overlap(map, at, 0);
+  const auto skipped = std::size_t(begin) * map.element_bytes;
+  const auto valid = std::size_t(end - begin) * map.element_bytes;
+  unsigned char row[kMaxRowBytes];
+  std::memset(row, 0, row_bytes);
+  for_each_row(map, at, [&](const unsigned char* global, std::size_t number) {
+    if (global && valid > 0)
+      std::memcpy(row + skipped, global + skipped, valid);
+    else
+      std::memset(row + skipped, 0, valid);
+    unsigned char* target = tile + number * row_bytes;
+    for (std::size_t chunk = 0; chunk < row_bytes; chunk += kChunkBytes)
+      std::memcpy(swizzled(target + chunk, map.swizzle_bytes), row + chunk, kChunkBytes);
+  });
+}
+
+void store_box(const CUtensorMap& map, const BoxPlace& at, const unsigned char* tile) {
+  const std::size_t row_bytes = std::size_t(map.box[0]) * map.element_bytes;
+  const auto [begin, end] = overlap(map, at, 0);
+  const auto skipped = std::size_t(begin) * map.element_bytes;
+  const auto valid = std::size_t(end - begin) * map.element_bytes;
+  unsigned char row[kMaxRowBytes];
+  for_each_row(map, at, [&](unsigned char* global, std::size_t number) {
+    if (!global || valid == 0) return;
+    const unsigned char* source = tile + number * row_bytes;
+    for (std::size_t chunk = 0; chunk < row_bytes; chunk += kChunkBytes)
+      std::memcpy(row + chunk, swizzled(source + chunk, map.swizzle_bytes), kChunkBytes);
+    std::memcpy(global + skipped, row + skipped, valid);
+  });
+}
+
+}  // namespace flashbook::sim

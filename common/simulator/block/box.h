@@ -1,0 +1,33 @@
+/// \file
+/// What TMA moves where. Internal to the simulator.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <span>
+
+#include "common/simulator/tensor_map.h"
+
+namespace flashbook::sim {
+
+/// Where a box begins, innermost dimension first.
+using BoxPlace = std::array<int, 5>;
+
+/// Bytes of a whole box in shared memory.
+std::size_t box_bytes(const CUtensorMap& map);
+
+/// The device memory between the first and the last byte that a box touches; empty if it lies outside the
+/// tensor.
+std::span<unsigned char> touched_memory(const CUtensorMap& map, const BoxPlace& at);
+
+/// Calls `row(address, bytes)` for each row of a box, as far as it lies in the tensor.
+void for_each_touched_row(const CUtensorMap& map, const BoxPlace& at,
+                          const std::function<void(const unsigned char*, std::size_t)>& row);
+
+/// Copies a box to shared memory, zeros for what lies outside the tensor.
+void load_box(const CUtensorMap& map, const BoxPlace& at, unsigned char* tile);
+
+/// Copies a box from shared memory, without what lies outside the tensor.
+void store_box(const CUtensorMap& map, const BoxPlace& at, const unsigned char* tile);
+
+}  // namespace flashbook::sim

@@ -1,0 +1,56 @@
+#include "common/simulator/block/describe.h"
+
+#include <cstdio>
+#include <string_view>
+
+#include "common/simulator/block/scheduler.h"
+#include "common/simulator/language.h"
+
+namespace flashbook::sim {
+
+std::string to_string(Location where) {
+  const std::string_view file = where.file;
+  return std::string(file.substr(file.rfind('/') + 1)) + ":" + std::to_string(where.line);
+}
+
+bool same_place(Location a, Location b) {
+  return a.line == b.line && (a.file == b.file || std::string_view(a.file) == b.file);
+}
+
+std::string triple(uint3 index) {
+  return "(" + std::to_string(index.x) + "," + std::to_string(index.y) + "," + std::to_string(index.z) + ")";
+}
+
+std::string describe_mask(uint32_t mask) {
+  char digits[11];
+  std::snprintf(digits, sizeof digits, "0x%08x", mask);
+  return digits;
+}
+
+std::string describe_lanes(uint32_t lanes) {
+  std::string text;
+  for (int first = 0; first < kWarpLanes; ++first) {
+    if (!(lanes >> first & 1)) continue;
+    int last = first;
+    while (last + 1 < kWarpLanes && (lanes >> (last + 1) & 1)) ++last;
+    text += (text.empty() ? "" : ", ") + std::to_string(first);
+    if (last > first) text += "-" + std::to_string(last);
+    first = last;
+  }
+  return (lanes & (lanes - 1) ? "lanes " : "lane ") + text;
+}
+
+std::string describe_call(const char* what, Location where) {
+  return std::string(what) + " at " + to_string(where);
+}
+
+std::string describe_call(const Collective& collective, Location where, uint32_t mask) {
+  return describe_call(collective.name, where) + " with mask " + describe_mask(mask);
+}
+
+std::string describe_current(const Thread& thread) {
+  return "in block " + triple(blockIdx) + ", thread " + triple(thread.index) + ", warp " +
+         std::to_string(thread.warp) + ", lane " + std::to_string(thread.lane);
+}
+
+}  // namespace flashbook::sim

@@ -1,0 +1,36 @@
+/// \file
+/// Words that reports have in common. Internal to the simulator.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "common/simulator/location.h"
+#include "common/simulator/vector_types.h"
+#include "common/simulator/warp.h"
+
+namespace flashbook::sim {
+
+struct Thread;
+
+/// "(0,2,0)".
+std::string triple(uint3 index);
+
+/// "lanes 0-15, 20".
+std::string describe_lanes(uint32_t lanes);
+
+/// "0x0000ffff".
+std::string describe_mask(uint32_t mask);
+
+/// "cp_async_wait at kernel.cuh:12".
+std::string describe_call(const char* what, Location where);
+
+/// "__shfl_sync at kernel.cuh:12 with mask 0x0000ffff".
+std::string describe_call(const Collective& collective, Location where, uint32_t mask);
+
+/// "in block (0,2,0), thread (5,0,0), warp 0, lane 5": a thread of the block that runs.
+std::string describe_current(const Thread& thread);
+
+/// Whether two calls stand in one line.
+bool same_place(Location a, Location b);
+
+}  // namespace flashbook::sim

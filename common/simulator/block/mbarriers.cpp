@@ -1,0 +1,278 @@
+#include "common/simulator/block/mbarriers.h"
+
+#include <cstring>
+#include <string>
+
+#include "common/simulator/block/describe.h"
+#include "common/simulator/block/worker.h"
+#include "common/simulator/launch.h"
+#include "common/simulator/mbarrier.h"
+
+namespace flashbook::sim {
+namespace {
+
+/// PTX's ranges of arrivals and of pending bytes.
+constexpr uint32_t kMaxArrivals = (1u << 20) - 1;
+constexpr int64_t kMaxBytes = (1 << 20) - 1;
+
+/// In the word of barrier number i, above i.
+constexpr uint64_t kMark = uint64_t(0x6d626172) << 32;
+
+uint64_t word_at(const void* address) {
+  uint64_t word;
+  std::memcpy(&word, address, sizeof word);
+  return word;
+}
+
+// The reports are functions of their own that never return, as in barriers.cpp.
+
+[[noreturn]] void not_a_barrier(const char* what, const void* address, const std::vector<Mbarrier>& known,
+                                Location where) {
+  const std::string call = describe_call(what, where) + ": ";
+  const std::string place = running_worker(what, where).memory.describe(address);
+  for (const Mbarrier& barrier : known)
+    if (barrier.address == address)
+      throw Error(call + "the mbarrier at " + place + ", initialised at " + to_string(barrier.where) +
+                  ", has been overwritten: look for a tile or an array that reaches into it");
+  if (word_at(address) == ~uint64_t(0))
+    throw Error(
+        call + "the mbarrier at " + place +
+        " is not initialised: one thread calls mbarrier_init, and a __syncthreads comes before others "
+        "use it");
+  throw Error(call + "there is no mbarrier at " + place +
+              ": mbarrier_init makes one, and it can be neither copied nor written");
+}
+
+[[noreturn]] void twice_initialised(const Mbarrier& barrier, Location where) {
+  throw Error(describe_call("mbarrier_init", where) + ": " + describe(barrier) +
+              " was already initialised, by thread " + std::to_string(barrier.initialiser) + " at " +
+              to_string(barrier.where) + ": one thread does it, once");
+}
+
+[[noreturn]] void too_many_arrivals(const char* what, const Mbarrier& barrier, Location where) {
+  throw Error(describe_call(what, where) + ": one arrival too many at " + describe(barrier) +
+              ". All the phase takes have come, " + describe_state(barrier) +
+              ". Either more threads arrive than mbarrier_init at " + to_string(barrier.where) +
+              " was told, or this one arrives for the next phase before this one is over: did its wait pass "
+              "too early?");
+}
+
+[[noreturn]] void too_many_bytes(const char* what, const Mbarrier& barrier, int64_t bytes, Location where) {
+  throw Error(describe_call(what, where) + ": " + describe(barrier) + " would have " + std::to_string(bytes) +
+              " pending bytes, more than an mbarrier counts (1048575): use smaller boxes or more barriers");
+}
+
+[[noreturn]] void lapped(const char* what, const Mbarrier& barrier, uint32_t phase, Location where) {
+  throw Error(describe_call(what, where) + ": lapped. The thread waits for the end of phase " +
+              std::to_string(phase) + " of " + describe(barrier) + ", and phase " +
+              std::to_string(barrier.phase - 1) +
+              " is over too before the thread has gone on; on a GPU it can miss the phase and wait for "
+              "another. Whoever lets the barrier go on must wait for this thread first");
+}
+
+/// Where to look when a phase does not end and no load is on its way. `seen`: how many phases the waiting
+/// thread has found over.
+std::string advice(const Mbarrier& barrier, uint32_t seen) {
+  if (barrier.bytes < 0) return "Announce the bytes of all loads";
+  if (barrier.pending == 0) return "More bytes were announced than the loads' boxes have";
+  if (barrier.phase == 0 && barrier.pending == barrier.arrivals && !barrier.passed)
+    return "Nobody has arrived yet. Who waits here for a slot to be empty names parity 1 the first time; who "
+           "waits for one to be full names parity 0, and another should arrive";
+  if (seen < barrier.phase && seen % 2 == barrier.phase % 2)
+    return "If it is for phase " + std::to_string(seen) +
+           ", the first that this thread has not found over, the barrier has "
+           "gone on without it (lapped): whoever lets it go on must wait for this thread first";
+  return "Look for who should arrive, and compare with the count of mbarrier_init";
+}
+
+}  // namespace
+
+std::string describe(const Mbarrier& barrier) {
+  if (!barrier.name) return "the mbarrier at " + current_worker->memory.describe(barrier.address);
+  return std::string("mbarrier ") + barrier.name +
+         (barrier.index < 0 ? "" : "[" + std::to_string(barrier.index) + "]");
+}
+
+std::string describe_state(const Mbarrier& barrier) {
+  std::string bytes = std::to_string(barrier.bytes) + " bytes pending";
+  if (barrier.bytes < 0)
+    bytes = std::to_string(-barrier.bytes) + " bytes more landed than were announced in this phase";
+  return "it is in phase " + std::to_string(barrier.phase) + " (parity " + std::to_string(barrier.phase & 1) +
+         "), " + std::to_string(barrier.pending) + " of " + std::to_string(barrier.arrivals) +
+         " arrivals pending, " + bytes;
+}
+
+void Mbarriers::begin_block() {
+  barriers_.clear();
+  waited_.resize(scheduler_.threads().size());
+}
+
+std::size_t Mbarriers::number_at(const char* what, const void* address, Location where) const {
+  require_shared(what, address, sizeof(uint64_t), sizeof(uint64_t), where);
+  const uint64_t number = word_at(address) ^ kMark;
+  if (number >= barriers_.size() || barriers_[number].address != address)
+    not_a_barrier(what, address, barriers_, where);
+  return number;
+}
+
+void Mbarriers::init(void* address, uint32_t arrivals, Location where) {
+  require_shared("mbarrier_init", address, sizeof(uint64_t), sizeof(uint64_t), where);
+  if (arrivals < 1 || arrivals > kMaxArrivals)
+    throw Error(describe_call("mbarrier_init", where) + " names " + std::to_string(arrivals) +
+                " arrivals: give 1 to 1048575");
+  const uint64_t known = word_at(address) ^ kMark;
+  if (known < barriers_.size() && barriers_[known].address == address)
+    twice_initialised(barriers_[known], where);
+  // Shared memory may have served as something else: an old record would lie about the new barrier.
+  std::size_t number = 0;
+  while (number < barriers_.size() && barriers_[number].address != address) ++number;
+  if (number == barriers_.size()) barriers_.emplace_back();
+  barriers_[number] = {.address = address,
+                       .arrivals = arrivals,
+                       .pending = arrivals,
+                       .initialiser = scheduler_.current().number,
+                       .where = where,
+                       .seen = std::vector<uint32_t>(scheduler_.threads().size())};
+  const uint64_t word = kMark | number;
+  std::memcpy(address, &word, sizeof word);
+}
+
+void Mbarriers::name(const void* address, const char* name, int index, Location where) {
+  Mbarrier& barrier = barriers_[number_at("name_mbarrier", address, where)];
+  barrier.name = name;
+  barrier.index = index;
+}
+
+void Mbarriers::fence() {
+  const int self = scheduler_.current().number;
+  for (Mbarrier& barrier : barriers_)
+    if (barrier.initialiser == self) barrier.fenced = true;
+}
+
+void Mbarriers::arrive(const char* what, const void* address, uint32_t bytes, Location where) {
+  Mbarrier& barrier = barriers_[number_at(what, address, where)];
+  const int64_t pending_bytes = int64_t(barrier.bytes) + bytes;
+  if (pending_bytes > kMaxBytes) too_many_bytes(what, barrier, pending_bytes, where);
+  if (barrier.pending == 0) too_many_arrivals(what, barrier, where);
+  barrier.bytes = int32_t(pending_bytes);
+  --barrier.pending;
+  if (Observer* observer = scheduler_.observer())
+    observer->releases(scheduler_.current().number, barrier.address);
+  complete_if_over(barrier);
+}
+
+void Mbarriers::land_bytes(const char* what, std::size_t number, std::size_t bytes, Location where) {
+  Mbarrier& barrier = barriers_[number];
+  const int64_t pending_bytes = int64_t(barrier.bytes) - int64_t(bytes);
+  if (pending_bytes < -kMaxBytes)
+    throw Error(describe_call(what, where) + ": " + describe(barrier) + " counts " +
+                std::to_string(-pending_bytes) +
+                " bytes that landed and were not announced, more than it can (1048575): announce them with "
+                "mbarrier_arrive_expect_tx");
+  barrier.bytes = int32_t(pending_bytes);
+  complete_if_over(barrier);
+}
+
+/// Ends the phase if nothing is missing. Whoever waited can run again.
+void Mbarriers::complete_if_over(Mbarrier& barrier) {
+  if (barrier.pending > 0 || barrier.bytes != 0) return;
+  ++barrier.phase;
+  if (Observer* observer = scheduler_.observer()) observer->completes(barrier.address);
+  barrier.pending = barrier.arrivals;
+  scheduler_.progress();
+  for (int warp = 0; warp < scheduler_.warps(); ++warp)
+    scheduler_.make_ready(warp, barrier.waiting[std::size_t(warp)]);
+  barrier.waiting.fill(0);
+}
+
+/// A wait of the current thread has found that all phases before the running one are over.
+void Mbarriers::pass(Mbarrier& barrier) {
+  barrier.passed = true;
+  barrier.seen[std::size_t(scheduler_.current().number)] = barrier.phase;
+  if (Observer* observer = scheduler_.observer())
+    observer->acquires(scheduler_.current().number, barrier.address);
+}
+
+bool Mbarriers::wait(const char* what, const void* address, uint32_t parity, bool may_fail, Location where) {
+  const std::size_t number = number_at(what, address, where);
+  if (parity > 1)
+    throw Error(describe_call(what, where) + " names parity " + std::to_string(parity) +
+                ": it is 0 or 1, phase % 2");
+  const uint32_t phase = barriers_[number].phase;
+  if ((phase & 1) != parity) {
+    pass(barriers_[number]);
+    return true;
+  }
+  const Thread& self = scheduler_.current();
+  const uint32_t own = 1u << self.lane;
+  const auto warp = std::size_t(self.warp);
+  waited_[std::size_t(self.number)] = {number, parity};
+  if (may_fail && options().async == Async::random && scheduler_.random().below(4) == 0) return false;
+  barriers_[number].waiting[warp] |= own;
+  if (may_fail)
+    scheduler_.poll(*this, what, where);
+  else
+    scheduler_.suspend(*this, what, where);
+  barriers_[number].waiting[warp] &= ~own;
+  Mbarrier& barrier = barriers_[number];
+  // It was asleep when two phases ended, one of which it waited for: only chance, or an order that the kernel
+  // does not enforce, could have shown it the first.
+  if (barrier.phase > phase + 1) lapped(what, barrier, phase, where);
+  if (barrier.phase == phase) return false;
+  pass(barrier);
+  return true;
+}
+
+std::string Mbarriers::describe_wait(const Thread& thread) const {
+  const Waited& waited = waited_[std::size_t(thread.number)];
+  const Mbarrier& barrier = barriers_[waited.barrier];
+  return ", " + describe(barrier) + " for parity " + std::to_string(waited.parity) + ": " +
+         describe_state(barrier) + ". " + advice(barrier, barrier.seen[std::size_t(thread.number)]);
+}
+
+std::string Mbarriers::end_error() const {
+  for (const Mbarrier& barrier : barriers_)
+    if (barrier.bytes != 0)
+      return " ends, and " + describe(barrier) +
+             (barrier.bytes > 0 ? " waits for bytes that nobody loads: "
+                                : " got bytes that nobody announced with mbarrier_arrive_expect_tx: ") +
+             describe_state(barrier);
+  return "";
+}
+
+void mbarrier_init(void* barrier, uint32_t arrivals, Location where) {
+  running_worker("mbarrier_init", where).mbarriers.init(barrier, arrivals, where);
+}
+
+void fence_mbarrier_init(Location where) { running_worker("fence_mbarrier_init", where).mbarriers.fence(); }
+
+void name_mbarrier(const void* barrier, const char* name, int index, Location where) {
+  running_worker("name_mbarrier", where).mbarriers.name(barrier, name, index, where);
+}
+
+void mbarrier_arrive(void* barrier, Location where) {
+  running_worker("mbarrier_arrive", where).mbarriers.arrive("mbarrier_arrive", barrier, 0, where);
+}
+
+void mbarrier_arrive_expect_tx(void* barrier, uint32_t bytes, Location where) {
+  constexpr const char* kWhat = "mbarrier_arrive_expect_tx";
+  running_worker(kWhat, where).mbarriers.arrive(kWhat, barrier, bytes, where);
+}
+
+bool mbarrier_try_wait(const void* barrier, uint32_t parity, Location where) {
+  constexpr const char* kWhat = "mbarrier_try_wait";
+  return running_worker(kWhat, where).mbarriers.wait(kWhat, barrier, parity, true, where);
+}
+
+void mbarrier_wait(const void* barrier, uint32_t parity, Location where) {
+  running_worker("mbarrier_wait", where).mbarriers.wait("mbarrier_wait", barrier, parity, false, where);
+}
+
+// It orders memory, which is always in order here, and tells TMA of barriers too.
+void fence_proxy_async(Location where) {
+  Worker& worker = running_worker("fence_proxy_async", where);
+  worker.mbarriers.fence();
+  if (worker.observer()) worker.observer()->fences_proxy(worker.current_number());
+}
+
+}  // namespace flashbook::sim

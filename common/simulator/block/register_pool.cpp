@@ -1,0 +1,105 @@
+#include "common/simulator/block/register_pool.h"
+
+#include <algorithm>
+#include <string>
+
+#include "common/simulator/block/describe.h"
+#include "common/simulator/block/warps.h"
+#include "common/simulator/block/worker.h"
+#include "common/simulator/launch.h"
+#include "common/simulator/registers.h"
+
+namespace flashbook::sim {
+namespace {
+
+constexpr int kRegistersOfAnSm = 64 * 1024;
+constexpr int kMostRegisters = 256;  ///< of a thread
+constexpr int kRegisterUnit = 8;
+
+void nothing(void* const*, uint32_t, Location) {}
+
+constexpr Collective kIncrease{"setmaxnreg_inc", &nothing, true};
+constexpr Collective kDecrease{"setmaxnreg_dec", &nothing, true};
+constexpr Collective kIncreased{"setmaxnreg_inc", &nothing, true};
+
+}  // namespace
+
+int registers_at_start(int threads) {
+  const int warps = (threads + kWarpLanes - 1) / kWarpLanes;
+  return std::min(kMostRegisters, kRegistersOfAnSm / (warps * kWarpLanes) / kRegisterUnit * kRegisterUnit);
+}
+
+void RegisterPool::begin_block() {
+  of_warps_.assign(std::size_t(scheduler_.warps()), {.registers = registers_at_start(scheduler_.alive())});
+  free_ = 0;
+  waiting_.clear();
+}
+
+void RegisterPool::give(int registers, Location where) {
+  warps_.gather(kDecrease, kAllLanes, nullptr, where);
+  const Thread& self = scheduler_.current();
+  if (self.lane != 0) return;
+  OfWarp& warp = of_warps_[std::size_t(self.warp)];
+  if (registers > warp.registers)
+    throw Error(describe_call("setmaxnreg_dec", where) + " names " + std::to_string(registers) +
+                " registers, but the warp has " + std::to_string(warp.registers) +
+                ": use setmaxnreg_inc for more");
+  ++warp.changes;
+  free_ += warp.registers - registers;
+  warp.registers = registers;
+  scheduler_.progress();
+  for (const Thread* thread : waiting_) scheduler_.make_ready(thread->warp, 1u << thread->lane);
+  waiting_.clear();
+}
+
+// Lane 0 takes them; the others wait for it.
+void RegisterPool::take(int registers, Location where) {
+  warps_.gather(kIncrease, kAllLanes, nullptr, where);
+  const Thread& self = scheduler_.current();
+  if (self.lane == 0) {
+    OfWarp& warp = of_warps_[std::size_t(self.warp)];
+    if (registers < warp.registers)
+      throw Error(describe_call("setmaxnreg_inc", where) + " names " + std::to_string(registers) +
+                  " registers, but the warp has " + std::to_string(warp.registers) +
+                  ": use setmaxnreg_dec for fewer");
+    ++warp.changes;
+    while (free_ < registers - warp.registers) {
+      warp.wanted = registers;
+      waiting_.push_back(&self);
+      scheduler_.suspend(*this, "setmaxnreg_inc", where);
+    }
+    free_ -= registers - warp.registers;
+    warp.registers = registers;
+  }
+  warps_.gather(kIncreased, kAllLanes, nullptr, where);
+}
+
+std::string RegisterPool::describe_wait(const Thread& thread) const {
+  const OfWarp& warp = of_warps_[std::size_t(thread.warp)];
+  return " for " + std::to_string(warp.wanted) + " registers: the warp has " +
+         std::to_string(warp.registers) + ", " + std::to_string(free_) +
+         " are free for one warp (assuming that all threads started with " +
+         std::to_string(registers_at_start(int(scheduler_.threads().size()))) + ")";
+}
+
+std::string RegisterPool::end_error() const {
+  for (std::size_t warp = 0; warp < of_warps_.size(); ++warp) {
+    const std::size_t first = warp / kWarpgroupWarps * kWarpgroupWarps;
+    if (of_warps_[warp].changes != of_warps_[first].changes)
+      return ": warp " + std::to_string(first) + " of a warpgroup executed setmaxnreg " +
+             std::to_string(of_warps_[first].changes) + " times, warp " + std::to_string(warp) + " " +
+             std::to_string(of_warps_[warp].changes) +
+             " times: all four warps of a warpgroup must, even those that then exit";
+  }
+  return "";
+}
+
+void setmaxnreg_inc(int registers, Location where) {
+  running_worker("setmaxnreg_inc", where).registers.take(registers, where);
+}
+
+void setmaxnreg_dec(int registers, Location where) {
+  running_worker("setmaxnreg_dec", where).registers.give(registers, where);
+}
+
+}  // namespace flashbook::sim

@@ -1,0 +1,269 @@
+#include "common/simulator/block/scheduler.h"
+
+#include <sys/mman.h>
+
+#include <bit>
+#include <new>
+#include <utility>
+
+#include "common/simulator/atomics.h"
+#include "common/simulator/block/describe.h"
+#include "common/simulator/block/worker.h"
+#include "common/simulator/language.h"
+#include "common/simulator/launch.h"
+
+namespace flashbook::sim {
+namespace {
+
+/// Address space of a fiber's stack; memory is taken where it is touched. Not a power of two but a page and
+/// some cache lines more, since otherwise the locals of all threads would compete for the same few sets of
+/// the caches and the TLB.
+constexpr std::size_t kStackBytes = 256 * 1024 + 4096 + 5 * 64;
+
+/// Rounds of nothing but polling after which a block is stuck: no kernel polls on purpose for so long.
+constexpr int kMaxFruitlessPolls = 1 << 20;
+
+/// Reads of memory that nobody changed, one after another, after which others get a turn.
+constexpr int kPollsBeforeOthersRun = 64;
+
+uint64_t mixed(uint64_t x) {
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+  x = (x ^ x >> 27) * 0x94d049bb133111eb;
+  return x ^ x >> 31;
+}
+
+/// The lanes that a warp of a block has.
+uint32_t lanes_of_warp(int warp, int threads) {
+  const int lanes = threads - warp * kWarpLanes;
+  return lanes >= kWarpLanes ? ~0u : (1u << lanes) - 1;
+}
+
+}  // namespace
+
+Random::Random(uint64_t seed, uint64_t block) : state_(mixed(seed) + block) {}
+
+int Random::below(int count) {
+  state_ += 0x9e3779b97f4a7c15;
+  return int(mixed(state_) % uint64_t(count));
+}
+
+Scheduler::Scheduler(Scheduled& block) : block_(block), fibers_(std::make_unique<Fiber[]>(kMaxThreads)) {
+  void* stacks = mmap(nullptr, kStackBytes * kMaxThreads, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (stacks == MAP_FAILED) throw std::bad_alloc();
+  stacks_ = static_cast<unsigned char*>(stacks);
+}
+
+Scheduler::~Scheduler() { munmap(stacks_, kStackBytes * kMaxThreads); }
+
+void Scheduler::enter_grid(dim3 block, Observer* observer) {
+  observer_ = observer;
+  const int count = int(block.x * block.y * block.z);
+  threads_.resize(std::size_t(count));
+  warps_.resize(std::size_t((count + kWarpLanes - 1) / kWarpLanes));
+  for (int i = 0; i < count; ++i) {
+    Thread& thread = threads_[std::size_t(i)];
+    thread.index = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
+    thread.number = i;
+    thread.warp = i / kWarpLanes;
+    thread.lane = i % kWarpLanes;
+  }
+}
+
+void Scheduler::begin_block(Random random, bool random_order) {
+  alive_ = int(threads_.size());
+  for (Thread& thread : threads_) {
+    thread.fiber = nullptr;
+    thread.exited = false;
+    thread.awaited = nullptr;
+    thread.where = {};
+  }
+  for (int i = 0; i < warps(); ++i) {
+    Warp& warp = warps_[std::size_t(i)];
+    warp.alive = warp.ready = lanes_of_warp(i, alive_);
+  }
+  ready_warps_ = lanes_of_warp(0, warps());
+  current_ = nullptr;
+  error_.clear();
+  pollers_.clear();
+  fruitless_polls_ = memory_polls_ = 0;
+  given_up_ = false;
+  used_fibers_ = 0;
+  idle_fibers_.clear();
+  random_order_ = random_order;
+  random_ = random;
+  if (random_order_) shuffle_warps();
+}
+
+void Scheduler::run() {
+  current_ = next_ready();
+  current_->fiber = idle_fiber();
+  threadIdx = current_->index;
+  ++turns_;
+  is_running_ = true;
+  Fiber::switch_to(os_thread_, *current_->fiber);
+  is_running_ = false;
+}
+
+/// How the warps of this block take turns at random. A warp that is always chosen anew never gets far ahead
+/// of the others; so, as in Burckhardt, Kothari, Musuvathi and Nagarakatte, "A Randomized Scheduler with
+/// Probabilistic Guarantees of Finding Bugs" (ASPLOS 2010), warps have priorities, of which few change. How
+/// many turns pass between two changes is the block's own: 1, 16, 256 or 4096.
+void Scheduler::shuffle_warps() {
+  turns_a_priority_ = 1 << 4 * random_.below(4);
+  for (int& priority : priority_) priority = random_.below(1 << 30);
+}
+
+/// The next thread to run, taken from those that are ready; null if there is none.
+Thread* Scheduler::next_ready() {
+  if (!ready_warps_) return nullptr;
+  uint32_t candidates = ready_warps_;
+  if (random_order_) {
+    if (random_.below(turns_a_priority_) == 0)
+      priority_[std::size_t(random_.below(int(warps_.size())))] = random_.below(1 << 30);
+    int first = std::countr_zero(candidates);
+    for (uint32_t rest = candidates & (candidates - 1); rest; rest &= rest - 1)
+      if (const int warp = std::countr_zero(rest);
+          priority_[std::size_t(warp)] > priority_[std::size_t(first)])
+        first = warp;
+    candidates = 1u << first;
+  } else if (current_) {
+    // Stay with the warp, else take the next one.
+    const uint32_t not_before = ready_warps_ & ~0u << current_->warp;
+    if (not_before) candidates = not_before;
+  }
+  const int warp = std::countr_zero(candidates);
+  uint32_t& ready = warps_[std::size_t(warp)].ready;
+  const int lane = std::countr_zero(ready);
+  ready &= ready - 1;
+  if (!ready) ready_warps_ &= ~(1u << warp);
+  return &threads_[std::size_t(warp * kWarpLanes + lane)];
+}
+
+/// The next thread to run. When none is ready, copies land, since they can be no later, and then those who
+/// poll try again. Null if the block is over or stuck, or an error has ended it.
+Thread* Scheduler::next_thread() {
+  // A load that should have been waited for shows if it is still on its way when a later one has landed. So
+  // at random any of them lands first, and few land before somebody needs them.
+  const bool in_any_order = options().async == Async::random;
+  if (in_any_order && block_.has_copies() && random_.below(1024) == 0) block_.land_copy(true);
+  for (;;) {
+    if (!error_.empty()) return nullptr;
+    if (Thread* next = next_ready()) return next;
+    if (alive_ == 0) return nullptr;
+    if (!block_.land_copy(in_any_order) && !wake_pollers()) return nullptr;
+  }
+}
+
+void Scheduler::make_ready(int warp, uint32_t lanes) {
+  if (!lanes) return;
+  warps_[std::size_t(warp)].ready |= lanes;
+  ready_warps_ |= 1u << warp;
+}
+
+/// A fiber that will run threads from its beginning.
+Fiber* Scheduler::idle_fiber() {
+  Fiber* fiber;
+  if (idle_fibers_.empty()) {
+    fiber = &fibers_[std::size_t(used_fibers_++)];
+  } else {
+    fiber = idle_fibers_.back();
+    idle_fibers_.pop_back();
+  }
+  const auto index = int(fiber - fibers_.get());
+  fiber->start(stacks_ + kStackBytes * std::size_t(index), kStackBytes, &run_fiber, this);
+  return fiber;
+}
+
+void Scheduler::run_fiber(void* scheduler) { static_cast<Scheduler*>(scheduler)->run_threads(); }
+
+/// Runs the current thread, and then every thread that has not started when one exits.
+void Scheduler::run_threads() {
+  for (;;) {
+    run_current();
+    Fiber* fiber = std::exchange(current_->fiber, nullptr);
+    Thread* next = next_thread();
+    if (!next) Fiber::leave(*fiber, os_thread_);  // the block is over, or stuck
+    ++turns_;
+    current_ = next;
+    threadIdx = next->index;
+    if (next->fiber) {
+      idle_fibers_.push_back(fiber);
+      Fiber::leave(*fiber, *next->fiber);
+    }
+    next->fiber = fiber;
+  }
+}
+
+/// Runs the current thread to its exit. Nothing that it throws leaves the fiber.
+void Scheduler::run_current() {
+  std::string error;
+  try {
+    block_.run_thread();
+    return;
+  } catch (const Error& broken_rule) {
+    error = broken_rule.what();
+  } catch (const std::exception& exception) {
+    error = std::string("the kernel threw: ") + exception.what();
+  } catch (...) {
+    error = "the kernel threw something that is no std::exception";
+  }
+  error_ = error + "\n  " + describe_current(*current_);
+}
+
+void Scheduler::exit_current() {
+  current_->exited = true;
+  --alive_;
+  progress();
+  warps_[std::size_t(current_->warp)].alive &= ~(1u << current_->lane);
+}
+
+void Scheduler::abandon(const std::string& error) {
+  error_ = error + "\n  " + describe_current(*current_);
+  Fiber::leave(*current_->fiber, os_thread_);
+}
+
+void Scheduler::suspend(const Awaited& awaited, const char* what, Location where) {
+  Thread& self = *current_;
+  self.awaited = &awaited;
+  self.what = what;
+  self.where = where;
+  memory_polls_ = 0;
+  ++turns_;
+  Thread* next = next_thread();
+  if (!next) Fiber::leave(*self.fiber, os_thread_);  // the block is stuck
+  if (next == &self) return;
+  if (!next->fiber) next->fiber = idle_fiber();
+  current_ = next;
+  threadIdx = next->index;
+  Fiber::switch_to(*self.fiber, *next->fiber);
+}
+
+void Scheduler::poll(const Awaited& awaited, const char* what, Location where) {
+  pollers_.push_back(current_);
+  suspend(awaited, what, where);
+  std::erase(pollers_, current_);
+}
+
+/// Lets those who poll try again; false if that has been in vain for too long.
+bool Scheduler::wake_pollers() {
+  if (pollers_.empty() || ++fruitless_polls_ > kMaxFruitlessPolls) return false;
+  for (const Thread* thread : pollers_) make_ready(thread->warp, 1u << thread->lane);
+  return true;
+}
+
+void Scheduler::poll_memory(const char* what, Location where) {
+  if (++memory_polls_ >= kPollsBeforeOthersRun) poll(memory_, what, where);
+}
+
+void poll_memory(const char* what, Location where) {
+  if (current_worker) current_worker->scheduler.poll_memory(what, where);
+}
+
+void Scheduler::tick() {
+  if (!is_running_) return;
+  given_up_ = long_turn_.tick(turns_, options().timeout);
+  if (given_up_) Fiber::leave(*current_->fiber, os_thread_);
+}
+
+}  // namespace flashbook::sim

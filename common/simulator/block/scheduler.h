@@ -1,0 +1,180 @@
+/// \file
+/// Which thread of a block runs. Internal to the simulator.
+///
+/// One OS thread runs a block from its first thread to the exit of its last. A thread runs until it must wait
+/// for others; then the next thread that can go on does. The lanes of a warp take turns, so a warp advances
+/// nearly in lock-step.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/simulator/block/fiber.h"
+#include "common/simulator/block/watchdog.h"
+#include "common/simulator/location.h"
+#include "common/simulator/observer.h"
+#include "common/simulator/vector_types.h"
+
+namespace flashbook::sim {
+
+constexpr int kWarpLanes = 32;
+constexpr int kMaxThreads = 1024;  ///< of a block
+constexpr int kMaxWarps = kMaxThreads / kWarpLanes;
+
+struct Thread;
+
+/// A part of a block that threads wait in: barriers, mbarriers, a warp, ... It knows what a thread lacks.
+class Awaited {
+ public:
+  /// What `thread`, which waits here, waits for, as it follows "mbarrier_wait at kernel.cuh:12" in a report.
+  virtual std::string describe_wait(const Thread& thread) const = 0;
+
+ protected:
+  ~Awaited() = default;
+};
+
+/// A CUDA thread.
+struct Thread {
+  uint3 index;             ///< threadIdx
+  int number, warp, lane;  ///< the number is that in its block, x first
+  Fiber* fiber = nullptr;  ///< what it runs on; null before it starts and after it exits
+  bool exited = false;
+  const Awaited* awaited = nullptr;  ///< where it last waited; null if it never has
+  const char* what = "";             ///< the call in which it did, and its place
+  Location where;
+};
+
+/// SplitMix64: random numbers whose generator costs nothing to seed, once a block.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  /// The numbers of one block of a grid.
+  Random(uint64_t seed, uint64_t block);
+  /// A number in [0, count).
+  int below(int count);
+
+ private:
+  uint64_t state_;
+};
+
+/// The block whose threads a scheduler runs.
+class Scheduled {
+ public:
+  /// Runs the current thread from its beginning to its exit. May throw.
+  virtual void run_thread() = 0;
+  /// Whether copies are on their way that land by themselves.
+  virtual bool has_copies() const = 0;
+  /// Lands one of them, the oldest or any; false if there is none.
+  virtual bool land_copy(bool any) = 0;
+
+ protected:
+  ~Scheduled() = default;
+};
+
+/// The threads of a block, and whose turn it is.
+class Scheduler {
+ public:
+  explicit Scheduler(Scheduled& block);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  /// The blocks that follow have so many threads, and `observer` watches them, unless it is null.
+  void enter_grid(dim3 block, Observer* observer);
+  /// Forgets the last block. `random`: of the next one; `random_order`: whether its warps run in random
+  /// order.
+  void begin_block(Random random, bool random_order);
+  /// Runs all threads until they have exited, or none can go on.
+  void run();
+
+  // How a run ended.
+  const std::string& error() const { return error_; }  ///< with which the block ended; empty if with none
+  bool given_up() const { return given_up_; }          ///< the current thread, by the watchdog
+  bool is_polling() const { return !pollers_.empty(); }
+
+  const Thread& current() const { return *current_; }
+  const std::vector<Thread>& threads() const { return threads_; }
+  int alive() const { return alive_; }  ///< threads that have not exited
+  int warps() const { return int(warps_.size()); }
+  /// Lanes that have not exited.
+  uint32_t alive_lanes(int warp) const { return warps_[std::size_t(warp)].alive; }
+  Random& random() { return random_; }
+  Observer* observer() const { return observer_; }
+
+  /// Lets others run until the current thread is made ready again. It waits in `awaited`.
+  void suspend(const Awaited& awaited, const char* what, Location where);
+  /// Lets others run until no other thread can, or until what the current thread polls has made it ready.
+  void poll(const Awaited& awaited, const char* what, Location where);
+  /// The current thread has read memory by an atomic operation that changed nothing. It may be waiting for
+  /// another thread, which must then get its turn.
+  void poll_memory(const char* what, Location where);
+  /// Threads that have waited can run.
+  void make_ready(int warp, uint32_t lanes);
+  /// Something has happened that pollers may have been waiting for.
+  void progress() { fruitless_polls_ = 0; }
+  /// The current thread is no longer among the living.
+  void exit_current();
+  /// Ends the block with an error that is not the current thread's; it goes on until it waits.
+  void fail(std::string error) { error_ = std::move(error); }
+  /// Ends the block with an error, from places that no exception can leave. The running thread's frames are
+  /// not unwound.
+  [[noreturn]] void abandon(const std::string& error);
+  /// What the watchdog's signal calls: leaves the current thread if it has had the same turn for long.
+  void tick();
+  const LongTurn& long_turn() const { return long_turn_; }
+
+ private:
+  struct Warp {
+    uint32_t alive = 0;  ///< lanes that have not exited
+    uint32_t ready = 0;  ///< lanes that could run now
+  };
+  /// Where threads wait that read memory again and again.
+  class Memory final : public Awaited {
+    std::string describe_wait(const Thread&) const override { return ", again and again"; }
+  };
+
+  static void run_fiber(void* scheduler);
+  void run_threads();
+  void run_current();
+  Thread* next_thread();
+  Thread* next_ready();
+  bool wake_pollers();
+  void shuffle_warps();
+  Fiber* idle_fiber();
+
+  Scheduled& block_;
+  Observer* observer_ = nullptr;
+  std::vector<Thread> threads_;
+  std::vector<Warp> warps_;
+  uint32_t ready_warps_ = 0;
+  int alive_ = 0;
+  Thread* current_ = nullptr;
+  std::string error_;
+
+  Random random_{0};
+  bool random_order_ = false;
+  std::array<int, kMaxWarps> priority_{};  // in random order, the ready warp with the highest runs
+  int turns_a_priority_ = 1;               // on average, until another warp gets a new one
+
+  Memory memory_;
+  std::vector<Thread*> pollers_;
+  int fruitless_polls_ = 0;  // rounds in which all that ran was threads that poll
+  int memory_polls_ = 0;     // of the current thread, one after another
+
+  uint64_t turns_ = 0;       // handed out
+  bool is_running_ = false;  // threads, and not what comes before and after
+  LongTurn long_turn_;
+  bool given_up_ = false;
+
+  // A thread gets a fiber when it starts and leaves it to the next one when it exits: a kernel whose threads
+  // never wait runs on a single stack.
+  Fiber os_thread_;
+  std::unique_ptr<Fiber[]> fibers_;
+  int used_fibers_ = 0;
+  std::vector<Fiber*> idle_fibers_;
+  unsigned char* stacks_ = nullptr;
+};
+
+}  // namespace flashbook::sim

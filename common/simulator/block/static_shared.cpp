@@ -1,0 +1,106 @@
+#include "common/simulator/block/static_shared.h"
+
+#ifdef __linux__
+#include <elf.h>
+#include <link.h>
+
+#include <fstream>
+#include <string>
+#include <string_view>
+
+#include "common/simulator/language.h"
+#endif
+
+namespace flashbook::sim {
+
+#ifdef __linux__
+
+namespace {
+
+/// Where an array lies in the thread-local memory of each OS thread.
+struct Range {
+  std::size_t offset, bytes;
+};
+
+/// What the symbol table says.
+struct Symbols {
+  std::vector<Range> shared;
+  std::size_t thread_idx = 0;  ///< where threadIdx lies: to check that the table is understood
+};
+
+/// `count` objects of a file, or none if it is too short.
+template <typename T>
+std::vector<T> read(std::ifstream& file, std::size_t offset, std::size_t count) {
+  std::vector<T> objects(count);
+  file.seekg(std::streamoff(offset));
+  if (!file.read(reinterpret_cast<char*>(objects.data()), std::streamsize(count * sizeof(T)))) return {};
+  return objects;
+}
+
+/// A function's static variable with the tag that `__shared__` gives it. (_ZGV... would be a variable's
+/// guard.)
+bool is_shared_array(std::string_view symbol) {
+  return symbol.starts_with("_ZZ") && symbol.find("B11cuda_shared") != symbol.npos;
+}
+
+Symbols read_symbols() {
+  Symbols symbols;
+  std::ifstream file("/proc/self/exe", std::ios::binary);
+  const auto header = read<ElfW(Ehdr)>(file, 0, 1);
+  if (header.empty()) return symbols;
+  const auto sections = read<ElfW(Shdr)>(file, header[0].e_shoff, header[0].e_shnum);
+  for (const auto& section : sections) {
+    if (section.sh_type != SHT_SYMTAB || section.sh_link >= sections.size()) continue;
+    const auto& strings = sections[section.sh_link];
+    const auto names = read<char>(file, strings.sh_offset, strings.sh_size);
+    for (const auto& symbol : read<ElfW(Sym)>(file, section.sh_offset, section.sh_size / sizeof(ElfW(Sym)))) {
+      // The type is in the low four bits, in ELF32 and ELF64.
+      if ((symbol.st_info & 0xf) != STT_TLS || symbol.st_name >= names.size()) continue;
+      const std::string_view name = names.data() + symbol.st_name;
+      if (name == "threadIdx") symbols.thread_idx = symbol.st_value;
+      if (is_shared_array(name)) symbols.shared.push_back({symbol.st_value, symbol.st_size});
+    }
+  }
+  return symbols;
+}
+
+const Symbols& symbols() {
+  static const Symbols symbols = read_symbols();
+  return symbols;
+}
+
+/// The thread-local memory that the calling OS thread has for the program itself, without its libraries.
+unsigned char* own_thread_local_memory() {
+  unsigned char* memory = nullptr;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* result) {
+        *static_cast<unsigned char**>(result) = static_cast<unsigned char*>(info->dlpi_tls_data);
+        return 1;  // the program comes first
+      },
+      &memory);
+  return memory;
+}
+
+}  // namespace
+
+std::vector<std::span<unsigned char>> static_shared_arrays() {
+  std::vector<std::span<unsigned char>> arrays;
+  if (!static_shared_arrays_are_known()) return arrays;
+  unsigned char* memory = own_thread_local_memory();
+  for (const Range& range : symbols().shared) arrays.emplace_back(memory + range.offset, range.bytes);
+  return arrays;
+}
+
+bool static_shared_arrays_are_known() {
+  unsigned char* memory = own_thread_local_memory();
+  return memory && memory + symbols().thread_idx == reinterpret_cast<unsigned char*>(&threadIdx);
+}
+
+#else
+
+std::vector<std::span<unsigned char>> static_shared_arrays() { return {}; }
+bool static_shared_arrays_are_known() { return false; }
+
+#endif
+
+}  // namespace flashbook::sim

@@ -1,0 +1,242 @@
+#include "common/simulator/block/tensor_copies.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "common/simulator/block/describe.h"
+#include "common/simulator/block/worker.h"
+#include "common/simulator/language.h"
+#include "common/simulator/launch.h"
+#include "common/simulator/tma.h"
+
+namespace flashbook::sim {
+namespace {
+
+constexpr std::size_t kTileAlignment = 128;
+constexpr int64_t kStartAlignment = 16;  // not in the PTX ISA, but an H200 stops at anything else
+
+std::string text_of(const int* at, int rank) {
+  std::string text;
+  for (int i = 0; i < rank; ++i) text += (i ? ", " : "{") + std::to_string(at[i]);
+  return text + "}";
+}
+
+void require_map(const char* what, const CUtensorMap& map, Location where) {
+  if (map.mark != kTensorMapMark)
+    throw Error(describe_call(what, where) +
+                ": that is no tensor map; device::tensor_map makes one, and the "
+                "kernel takes it as const __grid_constant__ CUtensorMap");
+}
+
+/// Throws unless the copy keeps the rules that loads and stores share.
+void require_copy(const char* what, const CUtensorMap& map, const void* tile, const int* at, int rank,
+                  Location where) {
+  require_map(what, map, where);
+  if (rank != map.rank)
+    throw Error(describe_call(what, where) + " gives " + std::to_string(rank) +
+                " coordinates for a tensor map of " + std::to_string(map.rank) + " dimensions");
+  const int64_t start = int64_t(at[0]) * map.element_bytes;
+  if (start % kStartAlignment != 0)
+    throw Error(describe_call(what, where) + " at " + text_of(at, rank) + " begins " + std::to_string(start) +
+                " bytes into a row: an illegal instruction on an H200. Begin at a multiple of 16 bytes");
+  require_shared(what, tile, box_bytes(map), kTileAlignment, where);
+}
+
+/// The memory must still be the tensor's. Elements outside the tensor are not touched.
+void require_tensor(const char* what, const CUtensorMap& map, const BoxPlace& at, Location where) {
+  const auto touched = touched_memory(map, at);
+  require_global(what, touched.data(), touched.size(), 1, where);
+}
+
+BoxPlace place(const int* at, int rank) {
+  BoxPlace box{};
+  std::copy_n(at, rank, box.begin());
+  return box;
+}
+
+/// A copy, as an observer is told of it.
+struct Copy {
+  const char* what;
+  const CUtensorMap& map;
+  const BoxPlace& at;
+  const void* tile;
+  Location where;
+};
+
+/// Returns the ticket. `in_shared` is what happens to the tile.
+uint32_t tell_of_copy(Observer& observer, const void* object, int thread, Access in_shared,
+                      const Copy& copy) {
+  const uint32_t ticket = observer.begins_async(object);
+  observer.touches_async(thread, object, ticket,
+                         {in_shared, copy.tile, box_bytes(copy.map), copy.what, copy.where});
+  const Access in_tensor = in_shared == Access::store ? Access::load : Access::store;
+  for_each_touched_row(copy.map, copy.at, [&](const unsigned char* row, std::size_t bytes) {
+    observer.streams({in_tensor, row, bytes, copy.what, copy.where});
+  });
+  return ticket;
+}
+
+}  // namespace
+
+void TensorCopies::begin_block() {
+  loads_.clear();
+  threads_.resize(scheduler_.threads().size());
+  for (OfThread& thread : threads_) {
+    thread.stores.clear();
+    thread.groups = 0;
+  }
+}
+
+void TensorCopies::load(void* tile, const CUtensorMap& map, const void* barrier_address, const int* at,
+                        int rank, Location where) {
+  constexpr const char* what = "tma_load";
+  require_copy(what, map, tile, at, rank, where);
+  const std::size_t number = mbarriers_.number_at(what, barrier_address, where);
+  const Mbarrier& barrier = mbarriers_[number];
+  if (!barrier.fenced)
+    throw Error(describe_call(what, where) + ": TMA before fence_mbarrier_init. It cannot know of " +
+                describe(barrier) + " yet: thread " + std::to_string(barrier.initialiser) +
+                ", which initialised it at " + to_string(barrier.where) +
+                ", calls fence_mbarrier_init, then comes a __syncthreads");
+  Load load{map,
+            static_cast<unsigned char*>(tile),
+            place(at, rank),
+            number,
+            barrier.phase,
+            scheduler_.current().number,
+            0,
+            where};
+  require_tensor(what, map, load.at, where);
+  const std::size_t bytes = box_bytes(map);
+  for (const Load& other : loads_)
+    if (other.tile < load.tile + bytes && load.tile < other.tile + box_bytes(other.map))
+      throw Error(describe_call(what, where) + " writes a tile into which the tma_load at " +
+                  to_string(other.where) + " by thread " + std::to_string(other.thread) +
+                  " is still bringing data: wait for it, and for those who read it, before");
+  if (Observer* observer = scheduler_.observer()) {
+    load.ticket = tell_of_copy(*observer, barrier.address, load.thread, Access::store,
+                               {what, map, load.at, tile, where});
+  }
+  const Async when = options().async;
+  if (when == Async::eager || (when == Async::random && scheduler_.random().below(4) == 0)) {
+    land(load);
+    return;
+  }
+  std::memset(tile, 0xff, bytes);  // on its way: whoever reads it now finds NaN
+  loads_.push_back(load);
+}
+
+/// Finishes a load: the tile is there and the barrier knows.
+void TensorCopies::land(const Load& load) {
+  const Mbarrier& barrier = mbarriers_[load.barrier];
+  if (barrier.phase != load.phase)
+    throw Error("the bytes of " + describe_call("tma_load", load.where) + ", by thread " +
+                std::to_string(load.thread) + ", belong to phase " + std::to_string(load.phase) + " of " +
+                describe(barrier) +
+                ", which was over before they landed: announce the bytes of all its loads "
+                "with mbarrier_arrive_expect_tx");
+  scheduler_.progress();
+  load_box(load.map, load.at, load.tile);
+  if (Observer* observer = scheduler_.observer()) observer->arrives_async(barrier.address, load.ticket);
+  mbarriers_.land_bytes("tma_load", load.barrier, box_bytes(load.map), load.where);
+}
+
+bool TensorCopies::land_one(bool any) {
+  if (loads_.empty()) return false;
+  const auto which = loads_.begin() + (any ? scheduler_.random().below(int(loads_.size())) : 0);
+  const Load load = *which;
+  loads_.erase(which);
+  try {
+    land(load);
+  } catch (const Error& broken_rule) {
+    scheduler_.fail(broken_rule.what() +
+                    ("\n  issued " + describe_current(scheduler_.threads()[std::size_t(load.thread)])));
+  }
+  return true;
+}
+
+void TensorCopies::store(const void* tile, const CUtensorMap& map, const int* at, int rank, Location where) {
+  constexpr const char* what = "tma_store";
+  require_copy(what, map, tile, at, rank, where);
+  if (std::any_of(at, at + rank, [](int coordinate) { return coordinate < 0; }))
+    throw Error(describe_call(what, where) + " begins at " + text_of(at, rank) +
+                ": a store with a negative coordinate is an illegal instruction on an H200; only loads may "
+                "begin before the tensor");
+  Store store{.map = map,
+              .tile = static_cast<const unsigned char*>(tile),
+              .at = place(at, rank),
+              .group = mine().groups,
+              .where = where};
+  require_tensor(what, map, store.at, where);
+  if (Observer* observer = scheduler_.observer())
+    store.ticket = tell_of_copy(*observer, &mine(), scheduler_.current().number, Access::load,
+                                {what, map, store.at, tile, where});
+  const Async when = options().async;
+  if (when == Async::eager || (when == Async::random && scheduler_.random().below(2) == 0)) land(store);
+  mine().stores.push_back(store);
+}
+
+/// Finishes a store: it has read its tile and written the tensor.
+void TensorCopies::land(Store& store) {
+  if (!store.landed) store_box(store.map, store.at, store.tile);
+  store.landed = true;
+}
+
+void TensorCopies::commit_stores() {
+  ++mine().groups;
+  if (options().async == Async::random)
+    for (Store& store : mine().stores)
+      if (scheduler_.random().below(4) == 0) land(store);
+}
+
+void TensorCopies::wait_for_stores(int groups_in_flight) {
+  const int first_in_flight = mine().groups - groups_in_flight;
+  std::erase_if(mine().stores, [&](Store& store) {
+    const bool lands_now = store.group < first_in_flight;
+    if (lands_now) land(store);
+    if (Observer* observer = scheduler_.observer(); lands_now && observer)
+      observer->knows_async_done(scheduler_.current().number, &mine(), store.ticket);
+    return lands_now;
+  });
+}
+
+// The block's shared memory goes with the block.
+void TensorCopies::require_stores_waited_for() {
+  if (mine().stores.empty()) return;
+  const Store& store = mine().stores.front();
+  const bool committed = store.group < mine().groups;
+  throw Error("the thread exits, and " + describe_call("tma_store", store.where) +
+              " may still be reading shared memory" +
+              (committed ? "" : ", since it was never committed: call tma_store_commit after it, and") +
+              (committed ? ": call" : "") + " tma_store_wait_read<0> before the end");
+}
+
+std::string TensorCopies::end_error() const {
+  if (loads_.empty()) return "";
+  const Load& load = loads_.front();
+  return "block " + triple(blockIdx) + " ends while " + describe_call("tma_load", load.where) +
+         " is in flight to " + describe(mbarriers_[load.barrier]) +
+         ": its shared memory goes to another block. Someone must wait for every load\n  issued " +
+         describe_current(scheduler_.threads()[std::size_t(load.thread)]);
+}
+
+void tma_load(void* tile, const CUtensorMap& map, void* barrier, const int* at, int rank, Location where) {
+  running_worker("tma_load", where).tensor_copies.load(tile, map, barrier, at, rank, where);
+}
+
+void tma_store(const void* tile, const CUtensorMap& map, const int* at, int rank, Location where) {
+  running_worker("tma_store", where).tensor_copies.store(tile, map, at, rank, where);
+}
+
+void tma_store_commit(Location where) {
+  running_worker("tma_store_commit", where).tensor_copies.commit_stores();
+}
+
+void tma_store_wait(const char* what, int groups_in_flight, Location where) {
+  running_worker(what, where).tensor_copies.wait_for_stores(groups_in_flight);
+}
+
+void tma_prefetch(const CUtensorMap& map, Location where) { require_map("tma_prefetch", map, where); }
+
+}  // namespace flashbook::sim

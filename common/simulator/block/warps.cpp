@@ -1,0 +1,143 @@
+#include "common/simulator/block/warps.h"
+
+#include <string>
+
+#include "common/simulator/block/describe.h"
+#include "common/simulator/block/worker.h"
+#include "common/simulator/launch.h"
+
+namespace flashbook::sim {
+namespace {
+
+// The reports are functions of their own that never return, as in barriers.cpp.
+
+[[noreturn]] void not_in_mask(const Collective& collective, Location where, uint32_t mask, int lane) {
+  throw Error(describe_call(collective, where, mask) + " is called by lane " + std::to_string(lane) +
+              ", which is not in the mask");
+}
+
+[[noreturn]] void divergent(const Collective& collective, Location where, uint32_t mask, int lane,
+                            const Gathering& other) {
+  throw Error("divergent warp: lane " + std::to_string(lane) + " is in " +
+              describe_call(collective, where, mask) + ", but " + describe_lanes(other.arrived) +
+              " wait for it in " + describe_call(*other.collective, other.where, other.mask));
+}
+
+[[noreturn]] void lanes_missing(const Gathering& gathering) {
+  throw Error(describe_call(gathering.collective->name, gathering.where) + " needs the whole warp: " +
+              describe_lanes(~gathering.arrived) + " exited before or never existed");
+}
+
+}  // namespace
+
+void Warps::begin_block() {
+  warps_.resize(std::size_t(scheduler_.warps()));
+  for (Warp& warp : warps_) warp.gatherings.clear();
+}
+
+void Warps::gather(const Collective& collective, uint32_t mask, void* operand, Location where) {
+  const Thread& self = scheduler_.current();
+  const uint32_t own = 1u << self.lane;
+  if (!(mask & own)) not_in_mask(collective, where, mask, self.lane);
+  warpgroups_.require_together(collective.name, where);
+  Warp& warp = warps_[std::size_t(self.warp)];
+  warp.operands[std::size_t(self.lane)] = operand;
+
+  std::size_t mine = warp.gatherings.size();
+  for (std::size_t i = 0; i < warp.gatherings.size(); ++i) {
+    const Gathering& other = warp.gatherings[i];
+    if (other.collective == &collective && other.mask == mask &&
+        (!collective.aligned || same_place(other.where, where))) {
+      mine = i;
+    } else if ((other.mask & own) && (other.arrived & mask)) {
+      // They wait for this lane, and this lane would wait for them.
+      divergent(collective, where, mask, self.lane, other);
+    }
+  }
+  if (mine == warp.gatherings.size()) warp.gatherings.push_back({&collective, mask, 0, where});
+  warp.gatherings[mine].arrived |= own;
+  if (!complete_if_full(warp, mine)) scheduler_.suspend(*this, collective.name, where);
+}
+
+/// Computes a collective of the current thread's warp if every lane it was called for is there or has exited.
+/// The lanes that waited can run again.
+bool Warps::complete_if_full(Warp& warp, std::size_t gathering) {
+  const Thread& self = scheduler_.current();
+  const Gathering full = warp.gatherings[gathering];
+  if ((full.mask & scheduler_.alive_lanes(self.warp)) != full.arrived) return false;
+  if (full.collective->aligned && full.arrived != kAllLanes) lanes_missing(full);
+  warp.gatherings[gathering] = warp.gatherings.back();
+  warp.gatherings.pop_back();
+  if (Observer* observer = scheduler_.observer()) {
+    observer->converges(self.warp, full.arrived);
+    if (full.collective == &kSyncWarp) observer->joins(self.warp, full.arrived);
+  }
+  full.collective->combine(warp.operands.data(), full.arrived, full.where);
+  scheduler_.make_ready(self.warp, full.arrived & ~(1u << self.lane));
+  return true;
+}
+
+void Warps::leave() {
+  Warp& warp = warps_[std::size_t(scheduler_.current().warp)];
+  for (std::size_t i = warp.gatherings.size(); i-- > 0;) complete_if_full(warp, i);
+}
+
+std::string Warps::describe_wait(const Thread& thread) const {
+  for (const Gathering& gathering : gatherings(thread.warp))
+    if (gathering.arrived >> thread.lane & 1)
+      return " with mask " + describe_mask(gathering.mask) + ": " +
+             describe_lanes(gathering.mask & scheduler_.alive_lanes(thread.warp) & ~gathering.arrived) +
+             " missing";
+  return "";
+}
+
+void warp_collective(const Collective& collective, uint32_t mask, void* operand, Location where) {
+  running_worker(collective.name, where).warps.gather(collective, mask, operand, where);
+}
+
+int lane() { return current_worker ? current_worker->scheduler.current().lane : 0; }
+
+// Shuffles and votes.
+
+void shuffle_reads_absent_lane(const Collective& collective, Location where, int reader, int source) {
+  throw Error(describe_call(collective.name, where) + ": lane " + std::to_string(reader) + " reads lane " +
+              std::to_string(source) + ", which is not in the mask or has exited");
+}
+
+void wrong_shuffle_width(const Collective& collective, int width, Location where) {
+  throw Error(describe_call(collective.name, where) + " has width " + std::to_string(width) +
+              ": use 1, 2, 4, 8, 16 or 32");
+}
+
+namespace {
+
+/// One lane's part in a vote.
+struct Vote {
+  bool predicate;   // in
+  uint32_t ballot;  // out
+};
+
+void ballot(void* const* operands, uint32_t lanes, Location) {
+  uint32_t result = 0;
+  for (uint32_t left = lanes; left; left &= left - 1) {
+    const int lane = __builtin_ctz(left);
+    result |= uint32_t(static_cast<Vote*>(operands[lane])->predicate) << lane;
+  }
+  for (uint32_t left = lanes; left; left &= left - 1)
+    static_cast<Vote*>(operands[__builtin_ctz(left)])->ballot = result;
+}
+
+}  // namespace
+
+const Collective kBallot{"__ballot_sync", &ballot};
+const Collective kAny{"__any_sync", &ballot};
+const Collective kAll{"__all_sync", &ballot};
+const Collective kSyncWarp{"__syncwarp", [](void* const*, uint32_t, Location) {}};
+
+uint32_t vote(const Collective& which, uint32_t mask, bool predicate, Location where) {
+  Vote mine{predicate, 0};
+  warp_collective(which, mask, &mine, where);
+  return mine.ballot;
+}
+
+}  // namespace flashbook::sim

@@ -1,0 +1,148 @@
+#include "common/simulator/block/watchdog.h"
+
+#include <cstdlib>  // any header of the library says whether it is glibc
+
+#ifdef __GLIBC__
+
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+#include <unwind.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "common/simulator/block/worker.h"
+#include "common/simulator/source_lines.h"
+
+namespace flashbook::sim {
+namespace {
+
+constexpr int kSignal = SIGVTALRM;
+constexpr int kTicks = 8;  ///< in the set time
+
+/// The part of the set time for which a thread must have had the processor: more than a debugger's steps
+/// take, less than its share of a busy machine.
+constexpr double kLeastShare = 1.0 / 32;
+
+double seconds_on(clockid_t clock) {
+  timespec now;
+  clock_gettime(clock, &now);
+  return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
+}
+
+/// What the unwinder fills, once it has left the signal's handler.
+struct Walk {
+  const void** next;
+  const void** end;
+  bool interrupted = false;
+};
+
+_Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
+  Walk& walk = *static_cast<Walk*>(argument);
+  int is_exact = 0;  // the address is where it was interrupted, and not one that a call returns to
+  const auto address = _Unwind_GetIPInfo(context, &is_exact);
+  walk.interrupted = walk.interrupted || is_exact;
+  if (walk.interrupted) *walk.next++ = reinterpret_cast<const void*>(is_exact ? address : address - 1);
+  return walk.next == walk.end ? _URC_END_OF_STACK : _URC_NO_REASON;
+}
+
+std::string file_of(const std::string& place) { return place.substr(0, place.find(':')); }
+int line_of(const std::string& place) { return std::atoi(place.c_str() + place.find(':') + 1); }
+
+void tick(int) {
+  if (current_worker) current_worker->scheduler.tick();
+}
+
+/// The handler may leave its stack, so it is not to block the signal while it runs: nobody would unblock it.
+void install_handler() {
+  struct sigaction action = {};
+  action.sa_handler = &tick;
+  action.sa_flags = SA_NODEFER | SA_RESTART;
+  sigaction(kSignal, &action, nullptr);
+}
+
+}  // namespace
+
+bool LongTurn::tick(uint64_t turns, int seconds) {
+  const double now = seconds_on(CLOCK_MONOTONIC), processor = seconds_on(CLOCK_THREAD_CPUTIME_ID);
+  if (turns != turn_) {
+    turn_ = turns;
+    began_ = now;
+    processor_began_ = processor;
+    samples_ = 0;
+    return false;
+  }
+  Stack& stack = stacks_[std::size_t(samples_++ % kSamples)];
+  stack.fill(nullptr);
+  Walk walk{stack.data(), stack.data() + kFrames};
+  _Unwind_Backtrace(&visit, &walk);
+  return now - began_ >= seconds && processor - processor_began_ >= kLeastShare * seconds;
+}
+
+std::string LongTurn::describe_loop() const {
+  std::vector<std::uintptr_t> offsets;
+  for (int i = 0; i < std::min(samples_, kSamples); ++i)
+    for (const void* code : stacks_[std::size_t(i)])
+      if (code) offsets.push_back(offset_in_program(code));
+  const auto lines = source_lines_of_code(offsets);
+
+  std::string innermost, outermost;  // lines of the kernel, of the first stack
+  int first = 0, last = 0;           // lines of all stacks that end in the same file
+  for (int i = 0; i < std::min(samples_, kSamples); ++i) {
+    std::vector<std::string> stack;
+    for (const void* code : stacks_[std::size_t(i)]) {
+      const auto known = code ? lines.find(offset_in_program(code)) : lines.end();
+      if (known != lines.end()) stack.insert(stack.end(), known->second.begin(), known->second.end());
+    }
+    if (stack.empty()) continue;
+    const int line = line_of(stack.front());
+    if (innermost.empty()) {
+      innermost = stack.front();
+      outermost = stack.back();
+      first = last = line;
+    } else if (file_of(stack.front()) == file_of(innermost)) {
+      first = std::min(first, line);
+      last = std::max(last, line);
+    }
+  }
+  if (innermost.empty()) return "";
+  return ", at " + file_of(innermost) + ":" + std::to_string(first) +
+         (last > first ? "-" + std::to_string(last) : "") +
+         (file_of(outermost) != file_of(innermost) ? " from " + outermost : "");
+}
+
+Watchdog::Watchdog(int seconds) {
+  if (seconds == 0) return;
+  static const bool installed = (install_handler(), true);
+  static_cast<void>(installed);
+  struct sigevent event = {};
+  event.sigev_notify = SIGEV_THREAD_ID;
+  event.sigev_signo = kSignal;
+  event._sigev_un._tid = gettid();
+  ticks_ = timer_create(CLOCK_MONOTONIC, &event, &timer_) == 0;
+  if (!ticks_) return;  // the system has no more timers: nobody watches this one
+  struct itimerspec period = {};
+  period.it_interval = {seconds / kTicks, seconds % kTicks * (1'000'000'000 / kTicks)};
+  period.it_value = period.it_interval;
+  timer_settime(timer_, 0, &period, nullptr);
+}
+
+Watchdog::~Watchdog() {
+  if (ticks_) timer_delete(timer_);
+}
+
+}  // namespace flashbook::sim
+
+#else
+
+namespace flashbook::sim {
+
+bool LongTurn::tick(uint64_t, int) { return false; }
+std::string LongTurn::describe_loop() const { return ""; }
+Watchdog::Watchdog(int) { static_cast<void>(timer_), static_cast<void>(ticks_); }
+Watchdog::~Watchdog() = default;
+
+}  // namespace flashbook::sim
+
+#endif

@@ -1,0 +1,57 @@
+/// \file
+/// Kernels that never come back. Internal to the simulator.
+///
+/// A thread hands over to the next one when it waits, polls or exits. One that does none of these keeps the
+/// OS thread for ever: an endless loop, or a loop that reads a flag in plain or volatile memory, which on a
+/// GPU another warp would set. (What polls by mbarrier_try_wait or by atomics hands over, and is counted:
+/// Scheduler::wake_pollers.) So a timer of the OS thread ticks. If no thread has had its turn for the set
+/// time, the signal's handler, which runs on the stack of the thread that loops, leaves that stack for good.
+///
+/// The timer counts the time on the clock on the wall, so that a busy machine reports as soon as an idle one.
+/// A program that a debugger has stopped is safe, since the thread must have used the processor, too. It
+/// needs Linux and glibc; elsewhere such a kernel hangs.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace flashbook::sim {
+
+/// The turn that a thread has: since when, and where the ticks found it.
+class LongTurn {
+ public:
+  /// From the signal's handler: the scheduler has handed out so many turns. Whether the last of them has
+  /// taken too long.
+  bool tick(uint64_t turns, int seconds);
+
+  /// ", at kernel.cuh:12-14" if the samples are lines of a loop; ", at tile.cuh:7 from kernel.cuh:12" if it
+  /// is in a helper; empty if the program has no debug information.
+  std::string describe_loop() const;
+
+ private:
+  static constexpr int kSamples = 8, kFrames = 16;
+  /// The addresses in a stack, from the inside out; ended by null.
+  using Stack = std::array<const void*, kFrames>;
+
+  uint64_t turn_ = 0;
+  double began_ = 0, processor_began_ = 0;  // seconds
+  int samples_ = 0;
+  std::array<Stack, kSamples> stacks_;
+};
+
+/// Ticks in the calling OS thread while it lives.
+class Watchdog {
+ public:
+  /// Calls the scheduler's tick() eight times in that many seconds. 0: never.
+  explicit Watchdog(int seconds);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+ private:
+  void* timer_ = nullptr;
+  bool ticks_ = false;
+};
+
+}  // namespace flashbook::sim

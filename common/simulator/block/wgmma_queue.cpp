@@ -1,0 +1,276 @@
+#include "common/simulator/block/wgmma_queue.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string>
+
+#include "common/simulator/block/describe.h"
+#include "common/simulator/block/wgmma_registers.h"
+#include "common/simulator/block/worker.h"
+#include "common/simulator/launch.h"
+#include "common/simulator/tensor_core.h"
+
+namespace flashbook::sim {
+namespace {
+
+constexpr int kRows = 64;
+
+/// What registers of an accumulator in flight hold: a signalling NaN. Arithmetic sets the quiet bit.
+constexpr uint32_t kInFlight = 0x7fa5'a5a5, kQuietBit = 0x0040'0000;
+
+const WgmmaCall& call_of(void* const* calls, int thread) {
+  return *static_cast<const WgmmaCall*>(calls[thread]);
+}
+
+int inner_of(DType type) { return type == DType::e4m3 ? 32 : 16; }
+
+/// "wgmma m64n128k16 of f16 at kernel.cuh:12".
+std::string describe(const WgmmaKind& kind, Location where) {
+  return "wgmma m64n" + std::to_string(kind.n) + "k" + std::to_string(inner_of(kind.type)) + " of " +
+         std::string(name_of(kind.type)) + " at " + to_string(where);
+}
+
+[[noreturn]] void threads_disagree(const WgmmaCall& first, int thread, Location where) {
+  throw Error(describe(first.kind, where) + ": thread " + std::to_string(thread) +
+              " of the warpgroup names another product, descriptor or `accumulate` than thread 0");
+}
+
+[[noreturn]] void no_fence(const WgmmaKind& kind, Location where, const std::string& why) {
+  throw Error(describe(kind, where) + ": wgmma_fence is missing, " + why);
+}
+
+[[noreturn]] void touched(const std::string& what, int number, int thread, const std::string& how,
+                          const WgmmaKind& kind, Location where, const char* cure) {
+  throw Error(what + " register " + std::to_string(number) + " of thread " + std::to_string(thread) +
+              " was " + how + " while the " + describe(kind, where) + " was in flight: " + cure);
+}
+
+}  // namespace
+
+void WgmmaQueue::begin_block(int first_thread, SharedBytes shared) {
+  *this = WgmmaQueue();
+  first_thread_ = first_thread;
+  shared_ = shared;
+}
+
+void WgmmaQueue::issue(void* const* calls, Location where) {
+  const WgmmaCall& first = call_of(calls, 0);
+  for (int thread = 1; thread < kThreads; ++thread) {
+    const WgmmaCall& call = call_of(calls, thread);
+    if (call.kind != first.kind || call.a != first.a || call.b != first.b ||
+        call.accumulate != first.accumulate)
+      threads_disagree(first, first_thread_ + thread, where);
+  }
+  if (fences_ == 0) no_fence(first.kind, where, "the first wgmma needs one before it");
+  SharedMatrix(first.b, first.kind.b_is_mn_major, first.kind.n).require_legal("B", shared_, where);
+  if (!first.a_registers)
+    SharedMatrix(first.a, first.kind.a_is_mn_major, kRows).require_legal("A", shared_, where);
+
+  const std::size_t accumulator = take_accumulator(calls, where);
+  const std::size_t fragment = first.a_registers ? take_fragment(calls, where) : 0;
+  pending_.push_back({first, accumulator, fragment, commits_, where});
+  tell_of_reads(first, where);
+  last_group_ = commits_;
+  last_product_ = where;
+}
+
+/// The accumulator that the threads name, its registers from now on in flight.
+std::size_t WgmmaQueue::take_accumulator(void* const* calls, Location where) {
+  const WgmmaCall& first = call_of(calls, 0);
+  std::array<float*, kThreads> registers;
+  for (int thread = 0; thread < kThreads; ++thread) registers[std::size_t(thread)] = call_of(calls, thread).d;
+  const std::size_t found = find_accumulator(registers, first.kind, where);
+  Accumulator& mine = accumulators_[found];
+  mine.last_group = commits_;
+  if (mine.in_flight++ > 0) return found;
+
+  const int n = first.kind.n;
+  if (first.accumulate) {
+    require_fenced(mine, first.kind, where);
+  } else if (mine.fences_at_wait == fences_) {
+    // Nobody computes what nobody reads.
+    no_fence(first.kind, where, "the accumulator's last product was waited for since the last one");
+  }
+  mine.is_new = false;
+  mine.fences_at_wait = -1;
+  for (float* of_thread : registers) std::fill_n(of_thread, n / 2, std::bit_cast<float>(kInFlight));
+  return found;
+}
+
+/// Takes the values that a product adds to, which must be those of the last fence or product.
+void WgmmaQueue::require_fenced(Accumulator& accumulator, const WgmmaKind& kind, Location where) {
+  static thread_local std::vector<float> now;
+  now.resize(accumulator.values.size());
+  gather_accumulator(accumulator.registers, accumulator.n, now.data());
+  if (!accumulator.is_new &&
+      std::memcmp(now.data(), accumulator.values.data(), now.size() * sizeof(float)) != 0)
+    no_fence(kind, where, "the accumulator was touched since the last one");
+  const auto was_in_flight = [](float value) {
+    return (std::bit_cast<uint32_t>(value) | kQuietBit) == (kInFlight | kQuietBit);
+  };
+  if (std::any_of(now.begin(), now.end(), was_in_flight))
+    throw Error(describe(kind, where) +
+                ": its accumulator was computed from registers that were in flight: read them after the "
+                "wgmma_wait for their group");
+  accumulator.values = now;
+}
+
+/// The accumulator in these registers. Forgets others that had some of them before: their place on the stack
+/// is another variable's now.
+std::size_t WgmmaQueue::find_accumulator(const std::array<float*, kThreads>& registers, const WgmmaKind& kind,
+                                         Location where) {
+  std::size_t found = accumulators_.size();
+  for (std::size_t i = 0; i < accumulators_.size(); ++i) {
+    Accumulator& other = accumulators_[i];
+    const float *begin = other.registers[0], *end = begin + other.n / 2;
+    if (registers[0] + kind.n / 2 <= begin || end <= registers[0]) {
+      if (other.n == 0 && found == accumulators_.size()) found = i;
+      continue;
+    }
+    if (other.registers == registers && other.n == kind.n && other.inner == inner_of(kind.type)) return i;
+    if (other.in_flight > 0)
+      throw Error(describe(kind, where) +
+                  ": its accumulator overlaps one in flight that has another shape: wgmma_wait for it first");
+    other.n = 0;
+  }
+  if (found == accumulators_.size()) accumulators_.emplace_back();
+  accumulators_[found] = {registers, kind.n, inner_of(kind.type),
+                          std::vector<float>(std::size_t(kRows * kind.n))};
+  return found;
+}
+
+/// The matrix a in the registers that the threads name.
+std::size_t WgmmaQueue::take_fragment(void* const* calls, Location where) {
+  const WgmmaCall& first = call_of(calls, 0);
+  Fragment now{};
+  for (int thread = 0; thread < kThreads; ++thread)
+    now.registers[std::size_t(thread)] = call_of(calls, thread).a_registers;
+  copy_registers(now);
+  std::size_t found = 0;
+  while (found < fragments_.size() && fragments_[found].registers != now.registers) ++found;
+  if (found == fragments_.size()) {
+    fragments_.push_back(now);
+  } else if (fragments_[found].values != now.values) {
+    if (fragments_[found].in_flight > 0) require_unchanged(fragments_[found], pending_.back());
+    no_fence(first.kind, where, "registers of a were touched since the last one");
+  }
+  ++fragments_[found].in_flight;
+  return found;
+}
+
+void WgmmaQueue::copy_registers(Fragment& fragment) {
+  for (std::size_t thread = 0; thread < kThreads; ++thread)
+    std::memcpy(&fragment.values[thread * kFragmentRegisters], fragment.registers[thread],
+                kFragmentRegisters * sizeof(uint32_t));
+}
+
+void WgmmaQueue::fence() {
+  ++fences_;
+  // What the registers hold now is what products may find.
+  for (Accumulator& accumulator : accumulators_)
+    if (accumulator.n > 0 && accumulator.in_flight == 0)
+      gather_accumulator(accumulator.registers, accumulator.n, accumulator.values.data());
+  for (Fragment& fragment : fragments_)
+    if (fragment.in_flight == 0) copy_registers(fragment);
+}
+
+/// Tells the observer what a product will read of shared memory.
+void WgmmaQueue::tell_of_reads(const WgmmaCall& call, Location where) {
+  Observer* observer = current_worker->observer();
+  if (!observer) return;
+  constexpr std::size_t kPiece = 16;
+  const uint32_t ticket = observer->begins_async(this);
+  const auto read = [&](const SharedMatrix& matrix) {
+    for (int line = 0; line < matrix.lines(); ++line)
+      for (int piece = 0; piece < matrix.pieces(); ++piece)
+        observer->touches_async(
+            first_thread_, this, ticket,
+            {Access::load, shared_.data + matrix.address(line, piece), kPiece, "wgmma", where});
+  };
+  if (!call.kind.a_in_registers) read(SharedMatrix(call.a, call.kind.a_is_mn_major, kRows));
+  read(SharedMatrix(call.b, call.kind.b_is_mn_major, call.kind.n));
+  tickets_[commits_] = ticket;
+}
+
+/// Tells the observer that the threads know that the groups they waited for have read.
+void WgmmaQueue::tell_of_wait() {
+  Observer* observer = current_worker->observer();
+  const auto end = tickets_.lower_bound(waited_for_);
+  if (!observer || end == tickets_.begin()) return;
+  for (int thread = 0; thread < kThreads; ++thread)
+    observer->knows_async_done(first_thread_ + thread, this, std::prev(end)->second);
+  tickets_.erase(tickets_.begin(), end);
+}
+
+void WgmmaQueue::commit() { ++commits_; }
+
+void WgmmaQueue::wait(int groups_in_flight, Location where) {
+  if (last_group_ == commits_)
+    throw Error(describe_call("wgmma_wait", where) + ": the wgmma at " + to_string(last_product_) +
+                " is not committed, so this does not wait for it: wgmma_commit before");
+  waited_for_ = std::max(waited_for_, commits_ - groups_in_flight);
+  tell_of_wait();
+  int done = 0;
+  while (done < pending() && pending_[std::size_t(done)].group < waited_for_) ++done;
+  compute(done);
+  for (Accumulator& accumulator : accumulators_)
+    if (accumulator.fences_at_wait < 0 && accumulator.last_group < waited_for_)
+      accumulator.fences_at_wait = fences_;
+}
+
+void WgmmaQueue::compute(int count) {
+  for (int i = 0; i < count; ++i) compute(pending_[std::size_t(i)]);
+  pending_.erase(pending_.begin(), pending_.begin() + count);
+}
+
+void WgmmaQueue::compute(const Product& product) {
+  static thread_local float a[kRows * kMaxInner], b[kMaxInner * kMaxColumns];
+  const WgmmaKind& kind = product.call.kind;
+  if (kind.a_in_registers) {
+    Fragment& fragment = fragments_[product.fragment];
+    require_unchanged(fragment, product);
+    --fragment.in_flight;
+    read_fragment(kind.type, fragment.values, a);
+  } else {
+    read_matrix(SharedMatrix(product.call.a, kind.a_is_mn_major, kRows), kind.type, false, shared_, a);
+  }
+  read_matrix(SharedMatrix(product.call.b, kind.b_is_mn_major, kind.n), kind.type, true, shared_, b);
+
+  Accumulator& accumulator = accumulators_[product.accumulator];
+  if (!product.call.accumulate) std::fill(accumulator.values.begin(), accumulator.values.end(), 0.0f);
+  multiply_accumulate(kind.type, kRows, kind.n, inner_of(kind.type), a, b, accumulator.values.data());
+  if (--accumulator.in_flight == 0) {
+    require_untouched(accumulator, product);
+    scatter_accumulator(accumulator.registers, kind.n, accumulator.values.data());
+  }
+}
+
+void WgmmaQueue::require_untouched(const Accumulator& accumulator, const Product& product) const {
+  for (int thread = 0; thread < kThreads; ++thread) {
+    for (int i = 0; i < accumulator.n / 2; ++i) {
+      const auto now = std::bit_cast<uint32_t>(accumulator.registers[std::size_t(thread)][i]);
+      if (now == kInFlight) continue;
+      touched("accumulator", i, first_thread_ + thread,
+              (now | kQuietBit) == (kInFlight | kQuietBit) ? "used in arithmetic" : "written",
+              product.call.kind, product.where, "leave it alone until the wgmma_wait for its group");
+    }
+  }
+}
+
+void WgmmaQueue::require_unchanged(const Fragment& fragment, const Product& product) const {
+  for (int thread = 0; thread < kThreads; ++thread)
+    for (int i = 0; i < kFragmentRegisters; ++i)
+      if (fragment.registers[std::size_t(thread)][i] !=
+          fragment.values[std::size_t(thread * kFragmentRegisters + i)])
+        touched("A", i, first_thread_ + thread, "written, or its variable ended,", product.call.kind,
+                product.where, "give every product in flight registers of its own until its wgmma_wait");
+}
+
+void WgmmaQueue::require_all_waited_for() const {
+  if (last_group_ >= waited_for_)
+    throw Error("a thread exits, but the wgmma at " + to_string(last_product_) +
+                " has not been waited for: wgmma_commit and wgmma_wait<0> before the end");
+}
+
+}  // namespace flashbook::sim

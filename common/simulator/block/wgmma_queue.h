@@ -1,0 +1,105 @@
+/// \file
+/// The products that a warpgroup has issued: what is done when, and what nobody may touch until then.
+/// Internal to the simulator.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "common/simulator/block/shared_matrix.h"
+#include "common/simulator/location.h"
+#include "common/simulator/wgmma.h"
+
+namespace flashbook::sim {
+
+/// What one thread hands in.
+struct WgmmaCall {
+  WgmmaKind kind;
+  float* d;
+  const uint32_t* a_registers;  ///< null if a is in shared memory
+  uint64_t a, b;                ///< descriptors
+  bool accumulate;
+};
+
+/// The products of one warpgroup, in order. They are computed when the scheduler says so, at the latest when
+/// they are waited for.
+///
+/// From the issue of the first product on an accumulator to the end of the last, its values are here, and the
+/// threads' registers hold a signalling NaN: a copy keeps its bits and arithmetic sets the quiet bit, so at
+/// the end both show. Of a's registers a copy is kept and compared.
+class WgmmaQueue {
+ public:
+  /// Forgets everything: a new block. `first_thread` is that of the warpgroup.
+  void begin_block(int first_thread, SharedBytes shared);
+
+  /// Takes what 128 threads hand in. Throws Error if they disagree, a descriptor steps out of shared memory,
+  /// or registers were touched without a fence.
+  void issue(void* const* calls, Location where);
+  void fence();
+  void commit();
+  /// Computes all groups but the latest `groups_in_flight`: from here on threads may touch their registers,
+  /// and overwrite their tiles.
+  void wait(int groups_in_flight, Location where);
+
+  /// Products that are not computed yet.
+  int pending() const { return int(pending_.size()); }
+  /// Computes the oldest `count`.
+  void compute(int count);
+
+  /// Throws Error if a product has not been waited for.
+  void require_all_waited_for() const;
+
+ private:
+  static constexpr int kThreads = 128;
+
+  /// 64xN floats in the registers of 128 threads.
+  struct Accumulator {
+    std::array<float*, kThreads> registers{};
+    int n = 0, inner = 0;       ///< of the products on it; n is 0 if it is forgotten
+    std::vector<float> values;  ///< [64][n]: being computed, or in the registers at the last fence or product
+    bool is_new = true;
+    int in_flight = 0;        ///< products that are not computed
+    int last_group = 0;       ///< of the last product
+    int fences_at_wait = -1;  ///< that there had been when that was waited for
+  };
+  /// A matrix a in the registers of 128 threads, as it was at the last fence or product.
+  struct Fragment {
+    std::array<const uint32_t*, kThreads> registers;
+    std::array<uint32_t, 4 * kThreads> values;
+    int in_flight;
+  };
+  struct Product {
+    WgmmaCall call;                     ///< of the first thread
+    std::size_t accumulator, fragment;  ///< indices; the second only if a is in registers
+    int group;                          ///< its number, committed or not
+    Location where;
+  };
+
+  std::size_t take_accumulator(void* const* calls, Location where);
+  std::size_t find_accumulator(const std::array<float*, kThreads>& registers, const WgmmaKind& kind,
+                               Location where);
+  void require_fenced(Accumulator& accumulator, const WgmmaKind& kind, Location where);
+  std::size_t take_fragment(void* const* calls, Location where);
+  static void copy_registers(Fragment& fragment);
+  /// Reads the tiles and computes: the one place where a product reads shared memory.
+  void compute(const Product& product);
+  void tell_of_reads(const WgmmaCall& call, Location where);
+  void tell_of_wait();
+  void require_untouched(const Accumulator& accumulator, const Product& product) const;
+  void require_unchanged(const Fragment& fragment, const Product& product) const;
+
+  int first_thread_ = 0;
+  SharedBytes shared_;
+  std::vector<Accumulator> accumulators_;
+  std::vector<Fragment> fragments_;
+  std::vector<Product> pending_;
+  int fences_ = 0, commits_ = 0;
+  int waited_for_ = 0;     ///< groups that have been waited for
+  int last_group_ = -1;    ///< of the product issued last
+  Location last_product_;  ///< its place
+  /// The observer's last ticket of each group that has not been waited for.
+  std::map<int, uint32_t> tickets_;
+};
+
+}  // namespace flashbook::sim

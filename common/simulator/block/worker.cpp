@@ -1,0 +1,143 @@
+#include "common/simulator/block/worker.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "common/simulator/block/describe.h"
+#include "common/simulator/language.h"
+#include "common/simulator/launch.h"
+
+namespace flashbook::sim {
+namespace {
+
+[[noreturn]] void outside_a_kernel(const char* what, Location where) {
+  throw Error(describe_call(what, where) + " was called outside a kernel: launch the kernel instead");
+}
+
+std::string describe_wait(const Thread& thread) {
+  if (thread.exited) return "exited";
+  if (!thread.awaited) return "has not started";
+  return describe_call(thread.what, thread.where) + thread.awaited->describe_wait(thread);
+}
+
+}  // namespace
+
+thread_local constinit Worker* current_worker = nullptr;
+
+Worker& running_worker(const char* what, Location where) {
+  if (!current_worker) outside_a_kernel(what, where);
+  return *current_worker;
+}
+
+void Worker::enter_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
+                        const std::function<void()>& body, Watcher* watcher) {
+  grid_ = gridDim = grid;
+  blockDim = block;
+  body_ = &body;
+  if (watcher && watcher_ != watcher) {
+    watcher_ = watcher;
+    observer_ = watcher->make_observer();
+  }
+  memory.enter_grid(dynamic_shared_bytes);
+  scheduler.enter_grid(block, watcher ? observer_.get() : nullptr);
+}
+
+std::optional<std::string> Worker::run_block(uint64_t number, uint64_t seed) {
+  begin_block(number, seed);
+  current_worker = this;
+  if (observer())
+    observer()->block_begins({number, scheduler.alive(), memory.dynamic().data(), memory.dynamic().size(),
+                              memory.static_arrays()});
+  scheduler.run();
+  std::string error = scheduler.error();
+  if (error.empty() && scheduler.given_up())
+    error = endless_report();
+  else if (error.empty())
+    error = scheduler.alive() > 0 ? deadlock_report() : end_report();
+  if (observer()) observer()->block_ends();
+  current_worker = nullptr;
+  return error.empty() ? std::nullopt : std::optional(std::move(error));
+}
+
+void Worker::begin_block(uint64_t number, uint64_t seed) {
+  const uint64_t row = number / grid_.x;
+  blockIdx = {unsigned(number % grid_.x), unsigned(row % grid_.y), unsigned(row / grid_.y)};
+  memory.begin_block();
+  scheduler.begin_block(Random(seed, number), seed != 0);
+  barriers.begin_block();
+  warps.begin_block();
+  warpgroups.begin_block({memory.dynamic().data(), uint32_t(memory.dynamic().size())});
+  mbarriers.begin_block();
+  copies.begin_block();
+  tensor_copies.begin_block();
+  registers.begin_block();
+}
+
+void Worker::run_thread() {
+  (*body_)();
+  tensor_copies.require_stores_waited_for();
+  warpgroups.leave();
+  scheduler.exit_current();
+  if (observer()) observer()->releases(current_number(), barriers.whole_block());
+  // Others may have waited for this thread only: from compute capability 7.0 on, exited threads take part in
+  // nothing.
+  barriers.leave();
+  warps.leave();
+}
+
+std::string Worker::deadlock_report() const {
+  std::ostringstream report;
+  // No load is on its way: it would have landed.
+  if (scheduler.is_polling())
+    report << "livelock in block " << triple(blockIdx) << ": threads poll, and nothing changes any more";
+  else
+    report << "deadlock in block " << triple(blockIdx) << ": every thread waits or has exited";
+  std::vector<std::vector<std::string>> said;  // of each warp
+  for (int warp = 0; warp < scheduler.warps(); ++warp) said.push_back(describe_waits(warp));
+  for (std::size_t first = 0; first < said.size();) {
+    std::size_t last = first;  // of neighbours of which the same can be said
+    while (last + 1 < said.size() && said[last + 1] == said[first]) ++last;
+    for (const std::string& line : said[first])
+      report << "\n  " << (last > first ? "warps " : "warp ") << first
+             << (last > first ? "-" + std::to_string(last) : "") << ", " << line;
+    first = last + 1;
+  }
+  return report.str();
+}
+
+/// Where the lanes of a warp are, a line for those of which the same can be said.
+std::vector<std::string> Worker::describe_waits(int warp) const {
+  std::vector<std::string> waits;
+  std::vector<uint32_t> lanes;
+  for (const Thread& thread : scheduler.threads()) {
+    if (thread.warp != warp) continue;
+    const std::string wait = describe_wait(thread);
+    const auto place = std::size_t(std::find(waits.begin(), waits.end(), wait) - waits.begin());
+    if (place == waits.size()) waits.push_back(wait), lanes.push_back(0);
+    lanes[place] |= 1u << thread.lane;
+  }
+  for (std::size_t i = 0; i < waits.size(); ++i) waits[i] = describe_lanes(lanes[i]) + ": " + waits[i];
+  return waits;
+}
+
+/// The current thread never handed over.
+std::string Worker::endless_report() const {
+  const Thread& thread = scheduler.current();
+  return "a thread runs for " + std::to_string(options().timeout) +
+         " seconds (FLASHBOOK_SIM_TIMEOUT) and neither waits nor exits: most often a loop whose counter does "
+         "not move. If it reads a flag that another thread sets, wait at a barrier or an mbarrier instead, "
+         "or read the flag by an atomic operation, so that others get their turn\n  " +
+         describe_current(thread) + scheduler.long_turn().describe_loop() +
+         (thread.awaited ? ", after " + describe_call(thread.what, thread.where)
+                         : ", before it waited for anything");
+}
+
+/// What is wrong with a block whose threads have all exited; empty if nothing is.
+std::string Worker::end_report() const {
+  if (const std::string loads = tensor_copies.end_error(); !loads.empty()) return loads;
+  std::string wrong = mbarriers.end_error();
+  if (wrong.empty()) wrong = registers.end_error();
+  return wrong.empty() ? "" : "block " + triple(blockIdx) + wrong;
+}
+
+}  // namespace flashbook::sim

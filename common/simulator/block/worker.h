@@ -1,0 +1,74 @@
+/// \file
+/// What runs the blocks of a grid on one OS thread. Internal to the simulator: kernels see barrier.h, warp.h
+/// and launch.h.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/simulator/block/addresses.h"
+#include "common/simulator/block/async_copies.h"
+#include "common/simulator/block/barriers.h"
+#include "common/simulator/block/mbarriers.h"
+#include "common/simulator/block/register_pool.h"
+#include "common/simulator/block/scheduler.h"
+#include "common/simulator/block/tensor_copies.h"
+#include "common/simulator/block/warpgroups.h"
+#include "common/simulator/block/warps.h"
+#include "common/simulator/observer.h"
+
+namespace flashbook::sim {
+
+/// Runs blocks, one after another, on one OS thread. It is kept from grid to grid, since its memory is dear
+/// to set up. The parts that threads wait in are members, each with a file of its own; what a kernel calls
+/// finds them by running_worker().
+class Worker final : Scheduled {
+ public:
+  /// Prepares the calling OS thread, which must be the one that runs the grid's blocks, and sets its blockDim
+  /// and gridDim. `watcher` watches, unless it is null.
+  void enter_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const std::function<void()>& body,
+                  Watcher* watcher);
+
+  /// Runs block `number`, counted x first, on the grid's seed. Returns what went wrong, or nothing.
+  std::optional<std::string> run_block(uint64_t number, uint64_t seed);
+
+  /// Who watches, or null.
+  Observer* observer() const { return scheduler.observer(); }
+  int current_number() const { return scheduler.current().number; }
+
+  Scheduler scheduler{*this};
+  SharedMemory memory;
+  Barriers barriers{scheduler};
+  Warps warps{scheduler, warpgroups};
+  Warpgroups warpgroups{scheduler, warps};
+  Mbarriers mbarriers{scheduler};
+  AsyncCopies copies{scheduler};
+  TensorCopies tensor_copies{scheduler, mbarriers};
+  RegisterPool registers{scheduler, warps};
+
+ private:
+  void begin_block(uint64_t number, uint64_t seed);
+  void run_thread() override;
+  bool has_copies() const override { return tensor_copies.any_load(); }
+  bool land_copy(bool any) override { return tensor_copies.land_one(any); }
+  std::string end_report() const;
+  std::string deadlock_report() const;
+  std::string endless_report() const;
+  std::vector<std::string> describe_waits(int warp) const;
+
+  dim3 grid_;
+  const std::function<void()>* body_ = nullptr;
+  Watcher* watcher_ = nullptr;          // the last one
+  std::unique_ptr<Observer> observer_;  // that it has made
+};
+
+/// What the calling OS thread runs blocks with; null outside a grid.
+extern thread_local constinit Worker* current_worker;
+
+/// The worker that runs the calling thread. Throws Error outside a kernel.
+Worker& running_worker(const char* what, Location where);
+
+}  // namespace flashbook::sim

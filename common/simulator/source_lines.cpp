@@ -1,0 +1,121 @@
+#include "common/simulator/source_lines.h"
+
+#ifdef __linux__
+#include <link.h>
+#endif
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+#include <string_view>
+
+namespace flashbook::sim {
+namespace {
+
+std::string hex(uint64_t number) {
+  char digits[24];
+  std::snprintf(digits, sizeof digits, "0x%llx", static_cast<unsigned long long>(number));
+  return digits;
+}
+
+/// How far from the addresses in its file the program lies in memory.
+std::uintptr_t program_offset() {
+#ifdef __linux__
+  static const std::uintptr_t offset = [] {
+    std::uintptr_t offset = 0;
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, std::size_t, void* result) {
+          *static_cast<std::uintptr_t*>(result) = info->dlpi_addr;
+          return 1;  // the program comes first
+        },
+        &offset);
+    return offset;
+  }();
+  return offset;
+#else
+  return 0;
+#endif
+}
+
+/// What a command prints; empty if it cannot be run.
+std::string output_of(const std::string& command) {
+  std::string text;
+  FILE* pipe = popen(command.c_str(), "r");
+  if (!pipe) return text;
+  char part[4096];
+  while (const std::size_t size = std::fread(part, 1, sizeof part, pipe)) text.append(part, size);
+  pclose(pipe);
+  return text;
+}
+
+/// Whether a file belongs to what a kernel is written in and not to the kernel.
+bool is_language(std::string_view file) {
+  for (const std::string_view folder :
+       {"common/simulator/", "common/ptx/", "common/numeric/", "/include/c++/"})
+    if (file.find(folder) != file.npos) return true;
+  return false;
+}
+
+/// "kernel.cuh:42" from "/path/kernel.cuh:42 (discriminator 3)"; empty if the line is not known.
+std::string short_place(std::string_view line) {
+  line = line.substr(0, line.find(' '));
+  if (line.find('?') != line.npos) return "";
+  return std::string(line.substr(line.rfind('/') + 1));
+}
+
+/// Without the parameters, the return type and the namespaces, those of template arguments too.
+std::string short_name(std::string name) {
+  int depth = 0;
+  std::size_t begin = 0, end = name.size();
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    if (name[i] == '<') ++depth;
+    if (name[i] == '>') --depth;
+    if (depth == 0 && name[i] == '(' && name.compare(i, 11, "(anonymous ") != 0) {
+      end = i;
+      break;
+    }
+    if (depth == 0 && (name[i] == ' ' || name[i] == ':')) begin = i + 1;
+  }
+  name = name.substr(begin, end - begin);
+  for (std::size_t colons; (colons = name.rfind("::")) != name.npos;) {
+    const std::size_t before = name.find_last_of("<, ", colons);
+    name.erase(before + 1, colons + 2 - before - 1);
+  }
+  return name;
+}
+
+}  // namespace
+
+std::uintptr_t offset_in_program(const void* code) { return std::uintptr_t(code) - program_offset(); }
+
+std::map<std::uintptr_t, std::vector<std::string>> source_lines_of_code(
+    std::span<const std::uintptr_t> offsets) {
+  constexpr std::size_t kAtOnce = 1000;  // a command has a longest length
+  std::map<std::uintptr_t, std::vector<std::string>> lines;
+  for (std::size_t first = 0; first < offsets.size(); first += kAtOnce) {
+    std::string command = "addr2line -a -i -e /proc/" + std::to_string(getpid()) + "/exe";
+    for (const std::uintptr_t offset : offsets.subspan(first, std::min(kAtOnce, offsets.size() - first)))
+      command += " " + hex(offset);
+    std::istringstream output(output_of(command + " 2>/dev/null"));
+    std::vector<std::string>* known = nullptr;
+    for (std::string text; std::getline(output, text);) {
+      if (text.starts_with("0x"))
+        known = &lines[std::strtoull(text.c_str(), nullptr, 16)];
+      else if (const std::string place = short_place(text); known && !is_language(text) && !place.empty())
+        known->push_back(place);
+    }
+  }
+  return lines;
+}
+
+std::string function_name(const void* code) {
+  if (!code) return "";
+  const std::string name = output_of("addr2line -f -C -e /proc/" + std::to_string(getpid()) + "/exe " +
+                                     hex(offset_in_program(code)) + " 2>/dev/null");
+  const std::string first = name.substr(0, name.find('\n'));
+  return first == "??" ? "" : short_name(first);
+}
+
+}  // namespace flashbook::sim

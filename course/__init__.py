@@ -1,0 +1,1 @@
+"""Hands out exercises, and grades them."""

@@ -1,0 +1,70 @@
+"""What an exercise earned, on a student's machine and on the grader's."""
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from course.gtest import Verdict
+from course.manifest import Exercise, Test
+
+
+@dataclass
+class Timing:
+    """Of an exercise with points for speed."""
+
+    points: float = 0
+    was_run: bool = False
+    message: str = ""
+
+
+@dataclass
+class Score:
+    exercise: Exercise
+    trouble: str = ""  # why no test could run
+    verdicts: dict[str, Verdict] = field(default_factory=dict)  # of the tests, by name
+    timing: Timing | None = None  # None: it has no points for speed, or is not timed here
+
+    @property
+    def left(self) -> list[Test]:
+        """Tests that are not run here and earn nothing here."""
+        return []
+
+    @property
+    def tests(self) -> list[Test]:
+        return [test for test in self.exercise.tests if test not in self.left]
+
+    def passed(self, test: Test) -> bool:
+        return test.name in self.verdicts and self.verdicts[test.name].passed
+
+    @property
+    def failed(self) -> list[Test]:
+        return [test for test in self.tests if not self.passed(test)]
+
+    @property
+    def broken_guards(self) -> list[Test]:
+        """Tests of what worked before and does not any more. While there is one, nothing counts."""
+        return [] if self.trouble else [test for test in self.failed if not test.points]
+
+    def points_of(self, test: Test) -> int:
+        return test.points if self.passed(test) and not self.broken_guards and not self.trouble else 0
+
+    @property
+    def points(self) -> int:
+        """Without those for speed."""
+        return sum(self.points_of(test) for test in self.tests)
+
+    @property
+    def points_for_speed(self) -> int:
+        """Those that could be had on this machine."""
+        return self.exercise.points_for_speed if self.timing and self.timing.was_run else 0
+
+    @property
+    def solved(self) -> bool:
+        return not self.trouble and not self.failed
+
+
+def earned(scores: Iterable[Score]) -> float:
+    return sum(score.points + (score.timing.points if score.timing else 0) for score in scores)
+
+
+def possible(scores: Iterable[Score]) -> int:
+    """Points that could be had on this machine."""
+    return sum(sum(test.points for test in score.tests) + score.points_for_speed for score in scores)

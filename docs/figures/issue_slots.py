@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""Writes issue_slots.svg: which clocks of the four schedulers issue an instruction, with 1, 4 and 16 warps, each in a chain of multiply-adds
+of 4 clocks."""
+from svg import Figure
+
+LEFT, CELL, CLOCKS, LATENCY = 112, 21, 16, 4
+SCHEDULERS = 4
+LOOKS = ("blue", "amber", "green", "")
+
+
+def panel(figure, y, warps):
+    rate = min(SCHEDULERS, warps / LATENCY)
+    figure.text(16, y, f"{warps} warp{'s' if warps > 1 else ''}", "bold")
+    figure.text(LEFT, y, f"{rate:g} instruction{'s' if rate > 1 else ''} a clock", "")
+    for scheduler in range(SCHEDULERS):
+        top = y + 12 + scheduler * 22
+        figure.text(16, top + 14, f"scheduler {scheduler}", "small soft")
+        for clock in range(CLOCKS):
+            x = LEFT + clock * CELL
+            number = clock % LATENCY  # of the scheduler's warps, the one that may issue
+            if scheduler + number * SCHEDULERS < warps:
+                figure.box(x, top, CELL - 2, 18, LOOKS[number] if number < 3 else "plain")
+                figure.text(x + (CELL - 2) / 2, top + 14, str(scheduler + number * SCHEDULERS), "small", "middle")
+            else:
+                figure.line([(x + 6, top + 9), (x + CELL - 8, top + 9)], "")
+
+
+def main():
+    figure = Figure(470, 426, "Four schedulers over 16 clocks. One warp issues in one of 16 slots, four warps in one of four, sixteen warps fill every slot: "
+                              "while one waits for its result another issues.")
+    for i, warps in enumerate((1, 4, 16)):
+        panel(figure, 32 + 130 * i, warps)
+    figure.text(LEFT, 416, "16 clocks; a number is a warp, a dash idle", "small soft")
+    figure.write(__file__)
+
+
+if __name__ == "__main__":
+    main()

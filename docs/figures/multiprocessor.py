@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""Writes multiprocessor.svg: what a CPU core and a multiprocessor of a GPU spend their area on."""
+from svg import Figure
+
+CORE, SM = 16, 204  # x of the two halves
+
+
+def core(figure):
+    figure.text(CORE, 30, "A CPU core", "bold")
+    for y, height, look, lines in ((44, 104, "amber", ("guesses branches,", "reorders", "instructions")),
+                                   (154, 116, "amber", ("caches, 1 to 2 MB", "for this core")),
+                                   (276, 40, "blue", ("registers",)),
+                                   (322, 40, "green", ("arithmetic",))):
+        figure.box(CORE, y, 164, height, look)
+        for i, line in enumerate(lines):
+            figure.text(CORE + 82, y + height / 2 + 5 + 18 * (i - (len(lines) - 1) / 2), line, "small", "middle")
+    figure.text(CORE, 384, "1 or 2 threads:", "small soft")
+    figure.text(CORE, 402, "each as fast as possible", "small soft")
+
+
+def quarter(figure, x, y):
+    figure.box(x, y, 154, 138, "")
+    for top, height, look, text in ((8, 22, "amber", "scheduler"), (34, 34, "blue", "registers, 64 KB"),
+                                    (72, 34, "green", "32 float, 4 special")):
+        figure.box(x + 8, y + top, 138, height, look)
+        figure.text(x + 77, y + top + height / 2 + 5, text, "small", "middle")
+    figure.box(x + 8, y + 110, 138, 22, "green")
+    figure.text(x + 77, y + 126, "tensor core", "small", "middle")
+
+
+def main():
+    figure = Figure(540, 418, "A CPU core spends its area on making one thread fast; a multiprocessor has four schedulers, each with registers for "
+                              "hundreds of threads, arithmetic units and a tensor core, above one shared memory.")
+    core(figure)
+    figure.text(SM, 30, "A multiprocessor, one of 132", "bold")
+    for x in (SM, SM + 166):
+        for y in (44, 190):
+            quarter(figure, x, y)
+    figure.box(SM, 336, 320, 26, "blue")
+    figure.text(SM + 160, 354, "shared memory and L1 cache, 256 KB", "small", "middle")
+    figure.text(SM, 384, "up to 2048 threads, 64 warps:", "small soft")
+    figure.text(SM, 402, "each slow, together fast", "small soft")
+    figure.write(__file__)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Writes threads.svg: thread, warp, block and grid, and what each runs on."""
+from svg import Figure
+
+LANES, SIDE = 32, 9.5
+
+
+def warp(figure, x, y, look="blue"):
+    for lane in range(LANES):
+        figure.box(x + lane * SIDE, y, SIDE - 1.5, 13, look)
+
+
+def main():
+    figure = Figure(500, 424, "32 threads are a warp, some warps a block, many blocks a grid. A thread runs on a lane, a warp on a scheduler, a block on "
+                              "one multiprocessor, a grid on all of them.")
+    left, right = 16, 346
+    figure.text(left, 28, "what you write", "small soft")
+    figure.text(right, 28, "what runs it", "small soft")
+
+    figure.text(left, 56, "thread", "bold")
+    figure.box(left, 64, SIDE - 1.5, 13, "green")
+    figure.text(right, 62, "a lane: registers", "small")
+    figure.text(right, 80, "of its own", "small")
+
+    figure.text(left, 112, "warp: 32 threads", "bold")
+    warp(figure, left, 120)
+    figure.box(left, 120, SIDE - 1.5, 13, "green")
+    figure.text(right, 118, "one of 4 schedulers:", "small")
+    figure.text(right, 136, "one instruction", "small")
+    figure.text(right, 154, "for all 32", "small")
+
+    figure.text(left, 176, "block: 1 to 32 warps, here 4", "bold")
+    figure.box(left - 4, 184, LANES * SIDE + 7, 78, "")
+    for row in range(4):
+        warp(figure, left, 190 + 18 * row)
+    figure.text(right, 198, "one multiprocessor:", "small")
+    figure.text(right, 216, "shared memory and", "small")
+    figure.text(right, 234, "barriers in common", "small")
+
+    figure.text(left, 294, "grid: as many blocks as the work needs", "bold")
+    for row in range(3):
+        for column in range(8):
+            busy = row * 8 + column < 12
+            figure.box(left + column * 38.5, 304 + row * 34, 34, 28, "amber" if busy else "")
+    figure.text(right, 314, "all 132 multi-", "small")
+    figure.text(right, 332, "processors. Blocks", "small")
+    figure.text(right, 350, "(amber: running)", "small")
+    figure.text(right, 368, "wait until one has", "small")
+    figure.text(right, 386, "room, in any order", "small")
+    figure.write(__file__)
+
+
+if __name__ == "__main__":
+    main()

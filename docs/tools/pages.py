@@ -1,0 +1,125 @@
+"""What programs write into pages of Markdown: the text between a mark and its end.
+
+    The second step takes <!-- num forward/ch01/step2/bf16/d128/full/n4096 ms .1f -->18.0<!-- /num --> ms.
+
+    <!-- traced split -->
+    | KB of shared memory a tile | ...
+    <!-- /traced -->
+
+A mark has a kind (`num`, `traced`) and words. A table begins on the line below its mark. Marks in code are examples and left alone, and so
+are those inside another marked text: it is written as a whole."""
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+CODE = re.compile(r"^(```|~~~).*?^\1|(?<!`)(`+)(?!`).*?(?<!`)\2(?!`)", re.S | re.M)
+
+
+class Refused(Exception):
+    """Why a marked text cannot be written. It stays as it is."""
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A mark and the text that belongs to it."""
+
+    kind: str
+    words: tuple[str, ...]
+    text: str
+    begin: int  # of the text, in characters of the page
+    line: int  # of the mark
+    closed: bool
+
+    @property
+    def name(self) -> str:
+        return " ".join([self.kind, *self.words])
+
+
+class Fault(NamedTuple):
+    line: int
+    message: str
+
+
+class Filled(NamedTuple):
+    page: str  # as it should be
+    stale: list[Fault]  # what the page as it was said otherwise
+    refused: list[Fault]  # what could not be written
+
+
+Maker = Callable[[Marked], str]  # gives a marked text, or raises Refused
+
+
+def row(*cells: str) -> str:
+    """A line of a table."""
+    return "| " + " | ".join(cells) + " |\n"
+
+
+def marked(page: str, kinds: Sequence[str]) -> Iterator[Marked]:
+    """The marks of these kinds that a page has, in order."""
+    code = [found.span() for found in CODE.finditer(page)]
+    past = 0
+    for opening in re.finditer(rf"<!--\s*({'|'.join(kinds)})\b([^>]*?)\s*-->\n?", page):
+        if opening.start() < past or any(begin <= opening.start() < end for begin, end in code):
+            continue
+        kind, begin = opening[1], opening.end()
+        end = re.compile(rf"<!--\s*(/?){kind}\b[^>]*-->").search(page, begin)
+        closed = end is not None and end[1] == "/"
+        text = page[begin:end.start()] if end and closed else ""
+        past = end.end() if end and closed else begin
+        yield Marked(kind, tuple(opening[2].split()), text, begin, page.count("\n", 0, opening.start()) + 1, closed)
+
+
+def difference(place: Marked, wanted: str, same: Callable[[str], str]) -> Fault | None:
+    """The first line in which a marked text is not what it should be."""
+    has, should_have = same(place.text).split("\n"), same(wanted).split("\n")
+    if len(has) == 1 == len(should_have) and has != should_have:
+        return Fault(place.line, f"says {has[0].strip()!r}, and should say {should_have[0].strip()!r}")
+    for number, (is_, should_be) in enumerate(zip(has, should_have), place.line + 1):
+        if is_ != should_be:
+            return Fault(number, f"{place.name}: says\n  {is_}\nand should say\n  {should_be}")
+    return None
+
+
+def filled(page: str, makers: Mapping[str, Maker], expected: Sequence[str] = (), same: Callable[[str], str] = str) -> Filled:
+    """The page with what `makers`, by the marks' kinds, give. `expected`: if not empty, the marks that it should have, such as "traced split",
+    once each. What is equal after `same` is not stale."""
+    stale, refused, pieces, past = [], [], [], 0
+    places = list(marked(page, list(makers)))
+    for place in places:
+        pieces.append(page[past:place.begin])
+        past = place.begin
+        if not place.closed:
+            refused.append(Fault(place.line, f"a {place.kind} that is not closed: write <!-- /{place.kind} --> behind it"))
+            continue
+        if expected and place.name not in expected:
+            refused.append(Fault(place.line, f"<!-- {place.name} --> is none of those that are known: {', '.join(expected)}"))
+            continue
+        try:
+            wanted = makers[place.kind](place)
+        except Refused as reason:
+            refused.append(Fault(place.line, str(reason)))
+            continue
+        fault = difference(place, wanted, same)
+        if fault:
+            stale.append(fault)
+        pieces.append(wanted if "\n" not in wanted or page[place.begin - 1] == "\n" else "\n" + wanted)
+        past = place.begin + len(place.text)
+    names = [place.name for place in places]
+    refused += [Fault(1, f"should have <!-- {name} --> once, and has it {names.count(name)} times") for name in expected if names.count(name) != 1]
+    return Filled("".join(pieces) + page[past:], stale, refused)
+
+
+def update(path: Path, makers: Mapping[str, Maker], check: bool, expected: Sequence[str] = (), same: Callable[[str], str] = str) -> bool:
+    """Brings a page up to date or, with `check`, says where it is not; tells what could not be written. Returns whether all is well."""
+    page = path.read_text(encoding="utf-8")
+    wanted, stale, refused = filled(page, makers, expected, same)
+    if not check and wanted != page:
+        path.write_text(wanted, encoding="utf-8")
+        print(f"{path}: brought up to date")
+    faults = sorted(stale + refused if check else refused)
+    for line, message in faults:
+        print(f"{path}:{line}: {message}", file=sys.stderr)
+    return not faults

@@ -1,0 +1,88 @@
+// The faults that kernels have must fail the check in every type, under every mask. Plain attention stands
+// for the kernel: it errs as much as any kernel may.
+#include "tests/support/faults.h"
+
+#include <gtest/gtest.h>
+
+#include "common/attention/check.h"
+#include "common/attention/inputs.h"
+
+namespace flashbook {
+namespace {
+
+using testing::Fault;
+
+constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3};
+
+/// Of a key that fewer queries see, a lost value may hide in what a kernel may round: see make_reference.
+constexpr int kSeeing = 64;
+
+Outputs plain_attention(const testing::Problem& problem) {
+  const Reference reference = make_reference(problem.shape, problem.inputs, all_rows(problem.shape));
+  return {reference.plain_o, {reference.lse.begin(), reference.lse.end()}};
+}
+
+void expect_faults_seen(const Shape& shape, std::span<const Fault> faults) {
+  const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
+  const Reference reference = make_reference(shape, inputs, all_rows(shape));
+  EXPECT_TRUE(check(shape, reference, plain_attention({shape, inputs})).ok()) << describe(shape);
+  for (Fault fault : faults)
+    for (int key : {shape.seqlen_k / 2, shape.seqlen_k - kSeeing}) {
+      const CheckResult result =
+          check(shape, reference, plain_attention(with_fault(shape, inputs, fault, key)));
+      EXPECT_FALSE(result.o.ok) << describe(shape) << ", " << name_of(fault) << ", key " << key;
+    }
+}
+
+/// A type, and a mask.
+class Faults : public ::testing::TestWithParam<std::tuple<DType, bool>> {
+ protected:
+  Shape shape_of(int queries, int keys, int head_dim) const {
+    return {.seqlen_q = queries,
+            .seqlen_k = keys,
+            .head_dim = head_dim,
+            .visibility = Visibility::causal_if(std::get<1>(GetParam())),
+            .dtype = std::get<0>(GetParam()),
+            .scale = default_scale(head_dim)};
+  }
+};
+
+TEST_P(Faults, FailInShortSequences) { expect_faults_seen(shape_of(65, 65, 64), testing::kFaults); }
+
+TEST_P(Faults, FailInLongerSequences) { expect_faults_seen(shape_of(333, 333, 64), testing::kFaults); }
+
+TEST_P(Faults, FailWithLargerHeads) {
+  for (int head_dim : {128, 256}) expect_faults_seen(shape_of(100, 200, head_dim), testing::kFaults);
+}
+
+TEST_P(Faults, OfValuesFailInAThousandKeys) {
+  constexpr Fault kLost[] = {Fault::zero_value_row};
+  expect_faults_seen(shape_of(1000, 1000, 64), kLost);
+}
+
+TEST_P(Faults, FailInTheLastOfGroupedHeads) {
+  Shape shape = shape_of(65, 65, 64);
+  shape.batch = 2, shape.heads = 4, shape.kv_heads = 2;
+  expect_faults_seen(shape, testing::kFaults);
+}
+
+INSTANTIATE_TEST_SUITE_P(TypesAndMasks, Faults,
+                         ::testing::Combine(::testing::ValuesIn(kTypes), ::testing::Bool()),
+                         [](const auto& info) {
+                           return std::string(name_of(std::get<0>(info.param))) +
+                                  (std::get<1>(info.param) ? "_causal" : "_full");
+                         });
+
+TEST(Fault, OfOneKeyFailsUnderOtherMasks) {
+  constexpr Fault kOfOneKey[] = {Fault::zero_value_row, Fault::swap_key_rows};
+  for (DType type : kTypes)
+    for (const Visibility& visibility :
+         {Visibility{.window = {.left = 100, .right = 0, .sinks = 4}},
+          Visibility{.prefix = 40, .lengths = {300}},
+          Visibility{.window = {.right = 0}, .documents = {{0, 100, 333}, {0, 100, 333}}}})
+      expect_faults_seen({.seqlen_q = 333, .seqlen_k = 333, .visibility = visibility, .dtype = type},
+                         kOfOneKey);
+}
+
+}  // namespace
+}  // namespace flashbook

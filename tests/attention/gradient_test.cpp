@@ -1,0 +1,302 @@
+#include "common/attention/gradient.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "common/attention/check.h"
+#include "common/attention/inputs.h"
+#include "tests/support/input_error.h"
+#include "tests/support/masks.h"
+
+namespace flashbook {
+namespace {
+
+using Doubles = std::vector<double>;
+
+/// Q, K and V in double, so that a step of 1e-5 is no rounding error.
+struct Point {
+  Doubles q, k, v;
+};
+
+/// <O, dO> straight from the definition of attention.
+double loss(const Shape& shape, const Point& at, const std::vector<float>& d_o) {
+  double sum = 0;
+  const int64_t dims = shape.head_dim;
+  for (int64_t row = 0; row < shape.q_rows(); ++row) {
+    const int head = int(row / shape.seqlen_q % shape.heads), query = int(row % shape.seqlen_q);
+    const int batch = int(row / shape.seqlen_q / shape.heads);
+    const int64_t first_key =
+        (int64_t(batch) * shape.kv_heads + head / (shape.heads / shape.kv_heads)) * shape.seqlen_k;
+    double row_sum = 0, row_loss = 0;
+    for (int key = 0; key < shape.seqlen_k; ++key) {
+      if (!testing::sees_by_definition(shape, batch, head, query, key)) continue;
+      double score = 0, dp = 0;
+      for (int64_t c = 0; c < dims; ++c) {
+        score += at.q[row * dims + c] * at.k[(first_key + key) * dims + c];
+        dp += d_o[row * dims + c] * at.v[(first_key + key) * dims + c];
+      }
+      score *= shape.scale;
+      if (const double cap = shape.score.softcap; cap > 0) score = cap * std::tanh(score / cap);
+      if (!shape.score.alibi.empty())
+        score -= shape.score.alibi[head] * std::abs(own_key(shape, batch, query) - key);
+      row_sum += std::exp(score);  // N(0, 1) inputs: no overflow
+      row_loss += std::exp(score) * dp;
+    }
+    if (row_sum > 0) sum += row_loss / row_sum;
+  }
+  return sum;
+}
+
+Inputs inputs_of(const Shape& shape, uint64_t seed) {
+  Inputs inputs = make_inputs(shape, InputKind::normal, seed);
+  inputs.d_o = make_inputs(shape, InputKind::normal, seed + 1000).q;
+  return inputs;
+}
+
+double sum_of_products(const Doubles& a, const Doubles& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+/// The derivative along 8 directions, once from the gradients and once from two values a small step apart.
+void expect_right_slopes(const Shape& shape) {
+  const Inputs inputs = inputs_of(shape, 1);
+  const std::vector<TensorReference> gradients = make_gradient_reference(shape, inputs);
+  constexpr double kStep = 1e-5;
+  std::mt19937_64 random(7);
+  std::normal_distribution<double> normal;
+  for (int i = 0; i < 8; ++i) {
+    const auto direction = [&](const std::vector<float>& like) {
+      Doubles values(like.size());
+      for (double& value : values) value = normal(random);
+      return values;
+    };
+    const Point along{direction(inputs.q), direction(inputs.k), direction(inputs.v)};
+    const auto moved = [&](double step) {
+      const auto move = [&](const std::vector<float>& from, const Doubles& by) {
+        Doubles to(from.begin(), from.end());
+        for (std::size_t j = 0; j < to.size(); ++j) to[j] += step * by[j];
+        return to;
+      };
+      return Point{move(inputs.q, along.q), move(inputs.k, along.k), move(inputs.v, along.v)};
+    };
+    const double slope =
+        (loss(shape, moved(kStep), inputs.d_o) - loss(shape, moved(-kStep), inputs.d_o)) / (2 * kStep);
+    const double dq = sum_of_products(gradients[0].values, along.q);
+    const double dk = sum_of_products(gradients[1].values, along.k);
+    const double dv = sum_of_products(gradients[2].values, along.v);
+    ASSERT_NEAR(dq + dk + dv, slope, 1e-7 * (std::abs(dq) + std::abs(dk) + std::abs(dv)))
+        << describe(shape) << ", direction " << i;
+  }
+}
+
+TEST(Gradient, IsTheSlopeAlongRandomDirections) {
+  for (auto [seqlen_q, seqlen_k] : {std::pair{1, 1}, {17, 17}, {9, 30}, {30, 9}})
+    for (int group : {1, 3})
+      for (bool causal : {false, true})
+        expect_right_slopes({.batch = 2,
+                             .heads = 2 * group,
+                             .kv_heads = 2,
+                             .seqlen_q = seqlen_q,
+                             .seqlen_k = seqlen_k,
+                             .visibility = Visibility::causal_if(causal),
+                             .dtype = DType::f32});
+}
+
+TEST(Gradient, IsTheSlopeWithScoreFunctions) {
+  Shape shape{.heads = 2, .kv_heads = 2, .seqlen_q = 20, .seqlen_k = 25, .dtype = DType::f32};
+  shape.score.softcap = 1.5f;
+  expect_right_slopes(shape);
+  shape.score.alibi = {0.5f, 0.0625f};
+  expect_right_slopes(shape);
+  shape.visibility = Visibility::causal();
+  shape.score.softcap = 0;
+  expect_right_slopes(shape);
+}
+
+TEST(Gradient, IsTheSlopeUnderRandomMasks) {
+  std::mt19937 random(3);
+  for (int i = 0; i < 20; ++i) {
+    Shape shape = testing::random_mask(random);
+    shape.dtype = DType::f32;
+    expect_right_slopes(shape);
+  }
+}
+
+TEST(Gradient, OfWhatIsNotSeenIsZero) {
+  Shape shape{.seqlen_q = 20, .seqlen_k = 8, .visibility = Visibility::causal(), .dtype = DType::bf16};
+  Inputs inputs = inputs_of(shape, 2);
+  const std::vector<TensorReference> causal = make_gradient_reference(shape, inputs);
+  for (int i = 0; i < 12; ++i) {
+    EXPECT_EQ(causal[0].bound[i], 0);
+    for (int c = 0; c < 64; ++c) EXPECT_EQ(causal[0].values[i * 64 + c], 0) << "queries 0 to 11 see no key";
+  }
+  shape.visibility = {.lengths = {5}};
+  for (int c = 5 * 64; c < 8 * 64; ++c) inputs.k[c] = inputs.v[c] = NAN;
+  const std::vector<TensorReference> shorter = make_gradient_reference(shape, inputs);
+  for (int tensor : {1, 2}) {
+    for (int c = 0; c < 5 * 64; ++c) EXPECT_TRUE(std::isfinite(shorter[tensor].values[c]));
+    for (int c = 5 * 64; c < 8 * 64; ++c)
+      EXPECT_EQ(shorter[tensor].values[c], 0) << "nobody sees keys 5 to 7";
+    EXPECT_EQ(shorter[tensor].bound[5], 0);
+  }
+}
+
+/// Each key's dV is the sum of P's column times dO: over all keys, P's rows sum to 1.
+TEST(Gradient, OfValuesSumsToThatOfO) {
+  const Shape shape{.seqlen_q = 40, .seqlen_k = 30, .dtype = DType::f16};
+  const Inputs inputs = inputs_of(shape, 3);
+  const TensorReference dv = make_gradient_reference(shape, inputs)[2];
+  for (int c = 0; c < 64; ++c) {
+    double of_keys = 0, of_queries = 0;
+    for (int key = 0; key < 30; ++key) of_keys += dv.values[key * 64 + c];
+    for (int query = 0; query < 40; ++query) of_queries += inputs.d_o[query * 64 + c];
+    EXPECT_NEAR(of_keys, of_queries, 1e-12);
+  }
+}
+
+TEST(Gradient, OfOneKeyIsThatOfItsValue) {
+  const Shape shape{.seqlen_q = 3, .seqlen_k = 1, .dtype = DType::bf16};
+  const Inputs inputs = inputs_of(shape, 4);
+  const std::vector<TensorReference> gradients = make_gradient_reference(shape, inputs);
+  for (int tensor : {0, 1}) {
+    for (double value : gradients[tensor].values)
+      EXPECT_NEAR(value, 0, 1e-14) << "P is 1 whatever Q and K are";
+    for (double bound : gradients[tensor].bound) EXPECT_GT(bound, 1e-3) << "dP and D cancel, but not exactly";
+  }
+  for (int c = 0; c < 64; ++c)
+    EXPECT_NEAR(gradients[2].values[c], inputs.d_o[c] + inputs.d_o[64 + c] + inputs.d_o[128 + c], 1e-14);
+}
+
+TEST(Gradient, ChecksEachRowOfEachTensor) {
+  Shape shape{.batch = 1, .heads = 4, .kv_heads = 2, .seqlen_q = 70, .seqlen_k = 90};
+  shape.visibility = Visibility::causal();
+  for (DType type : {DType::f32, DType::f16, DType::bf16}) {
+    shape.dtype = type;
+    const Inputs inputs = inputs_of(shape, 5);
+    for (const TensorReference& reference : make_gradient_reference(shape, inputs)) {
+      const std::vector<float> right(reference.values.begin(), reference.values.end());
+      EXPECT_TRUE(check(shape, reference, right).ok) << name_of(reference.id);
+      for (std::size_t row = 0; row < reference.bound.size(); row += 7) {
+        std::vector<float> wrong = right;
+        std::fill_n(wrong.begin() + row * 64, 64, 0.0f);
+        EXPECT_FALSE(check(shape, reference, wrong).ok) << name_of(reference.id) << ", row " << row;
+        wrong[row * 64] = NAN;
+        EXPECT_FALSE(check(shape, reference, wrong).ok);
+      }
+      EXPECT_FALSE(check(shape, reference, std::span(right).first(right.size() - 1)).ok);
+    }
+  }
+}
+
+TEST(Gradient, NamesKeysAndQueries) {
+  const Shape shape{.seqlen_q = 2, .seqlen_k = 3, .dtype = DType::f32};
+  for (const TensorReference& reference : make_gradient_reference(shape, inputs_of(shape, 6))) {
+    std::vector<float> wrong(reference.values.begin(), reference.values.end());
+    wrong[64 + 5] = 1e6f;
+    EXPECT_EQ(check(shape, reference, wrong).worst.substr(0, reference.id == TensorId::dq ? 36 : 34),
+              reference.id == TensorId::dq ? "batch 0, head 0, query 1, dim 5: got"
+                                           : "batch 0, head 0, key 1, dim 5: got");
+  }
+}
+
+/// What backward kernels get wrong, in plain 16-bit arithmetic.
+TEST(Gradient, FailsOnTheFaultsOfKernels) {
+  for (DType type : {DType::f32, DType::f16, DType::bf16})
+    for (bool causal : {false, true}) {
+      Shape shape{.heads = 2, .kv_heads = 1, .seqlen_q = 150, .seqlen_k = 150, .dtype = type};
+      shape.visibility = Visibility::causal_if(causal);
+      const Inputs inputs = inputs_of(shape, 8);
+      const std::vector<TensorReference> right = make_gradient_reference(shape, inputs);
+      const auto refused = [&](const Shape& asked, const Inputs& given) {
+        const std::vector<TensorReference> wrong = make_gradient_reference(asked, given);
+        int failures = 0;
+        for (int i = 0; i < 3; ++i) {
+          const std::vector<float> got(wrong[i].values.begin(), wrong[i].values.end());
+          failures += !check(shape, right[i], got).ok;
+        }
+        return failures;
+      };
+      EXPECT_EQ(refused(shape, inputs), 0);
+      Inputs lost_value = inputs;
+      std::fill_n(lost_value.v.begin() + 75 * 64, 64, 0.0f);
+      EXPECT_EQ(refused(shape, lost_value), 2) << "dQ and dK: " << describe(shape);
+      Inputs lost_row = inputs;
+      std::fill_n(lost_row.d_o.begin() + 75 * 64, 64, 0.0f);
+      EXPECT_EQ(refused(shape, lost_row), 3) << describe(shape);
+      Shape no_mask = shape;
+      no_mask.visibility = Visibility::causal_if(!causal);
+      EXPECT_EQ(refused(no_mask, inputs), 3) << describe(shape);
+    }
+}
+
+/// A backward kernel's arithmetic on one head: S and dP in float, P and dS rounded for the tensor cores, D
+/// from the O that forward has rounded.
+Outputs kernel_arithmetic(const Shape& shape, const Inputs& inputs, const Reference& forward) {
+  const int64_t dims = shape.head_dim;
+  Outputs gradients;
+  gradients.dq.resize(shape.q_elements());
+  gradients.dk.resize(shape.k_elements());
+  gradients.dv.resize(shape.k_elements());
+  const auto rounded = [&](float value) {
+    round_to(shape.dtype, {&value, 1});
+    return value;
+  };
+  for (int64_t i = 0; i < shape.seqlen_q; ++i) {
+    float d = 0;
+    for (int64_t c = 0; c < dims; ++c)
+      d += rounded(float(forward.o[i * dims + c])) * inputs.d_o[i * dims + c];
+    for (int64_t j = 0; j < shape.visible_keys(int(i)); ++j) {
+      float score = 0, dp = 0;
+      for (int64_t c = 0; c < dims; ++c) {
+        score += inputs.q[i * dims + c] * inputs.k[j * dims + c];
+        dp += inputs.d_o[i * dims + c] * inputs.v[j * dims + c];
+      }
+      const float p = std::exp(shape.scale * score - float(forward.lse[i]));
+      const float ds = rounded(p * (dp - d)), stored_p = rounded(p);
+      for (int64_t c = 0; c < dims; ++c) {
+        gradients.dq[i * dims + c] += shape.scale * ds * inputs.k[j * dims + c];
+        gradients.dk[j * dims + c] += shape.scale * ds * inputs.q[i * dims + c];
+        gradients.dv[j * dims + c] += stored_p * inputs.d_o[i * dims + c];
+      }
+    }
+  }
+  for (TensorId id : {TensorId::dq, TensorId::dk, TensorId::dv}) round_to(shape.dtype, gradients[id]);
+  return gradients;
+}
+
+TEST(Gradient, BoundsAdmitTheArithmeticOfKernels) {
+  for (DType type : {DType::f32, DType::f16, DType::bf16})
+    for (auto [seqlen_q, seqlen_k] : {std::pair{1, 1}, {2, 2}, {65, 65}, {17, 200}, {200, 17}, {1, 200}})
+      for (bool causal : {false, true})
+        for (InputKind kind : {InputKind::normal, InputKind::outliers, InputKind::channels,
+                               InputKind::one_hot, InputKind::all_equal}) {
+          Shape shape{.seqlen_q = seqlen_q, .seqlen_k = seqlen_k, .dtype = type};
+          shape.visibility = Visibility::causal_if(causal);
+          Inputs inputs = make_inputs(shape, kind, 10);
+          inputs.d_o = make_inputs(shape, InputKind::normal, 11).q;
+          const Outputs kernel =
+              kernel_arithmetic(shape, inputs, make_reference(shape, inputs, all_rows(shape)));
+          for (const TensorReference& reference : make_gradient_reference(shape, inputs)) {
+            const Verdict verdict = check(shape, reference, kernel[reference.id]);
+            EXPECT_TRUE(verdict.ok) << describe(shape) << ", inputs " << int(kind) << ", "
+                                    << name_of(reference.id) << ": error " << verdict.max_error << ", bound "
+                                    << verdict.bound << ", " << verdict.worst;
+          }
+        }
+}
+
+TEST(Gradient, RefusesPagesAndFp8) {
+  Shape shape{.dtype = DType::e4m3};
+  EXPECT_EQ(testing::input_error_of([&] { make_gradient_reference(shape, inputs_of(shape, 9)); }),
+            "gradients in e4m3 are not defined: give f32, f16 or bf16");
+  shape.dtype = DType::bf16;
+  shape.paging = {.rows = 1, .pages = 1, .table = {0}};
+  EXPECT_NE(testing::input_error_of([&] { make_gradient_reference(shape, {}); }), "");
+}
+
+}  // namespace
+}  // namespace flashbook

@@ -1,0 +1,192 @@
+// The oracle under every visibility and score function, and on pages.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "common/attention/check.h"
+#include "common/attention/inputs.h"
+#include "common/attention/pages.h"
+#include "tests/support/direct.h"
+#include "tests/support/input_error.h"
+#include "tests/support/masks.h"
+
+namespace flashbook {
+namespace {
+
+Reference reference_of(const Shape& shape, const Inputs& inputs) {
+  return make_reference(shape, inputs, all_rows(shape));
+}
+
+void expect_right(const Shape& shape, const Inputs& inputs) {
+  const Reference reference = reference_of(shape, inputs);
+  for (int64_t row = 0; row < shape.q_rows(); ++row) {
+    const int64_t head = row / shape.seqlen_q;
+    const testing::DirectRow direct(shape, inputs, int(head / shape.heads), int(head % shape.heads),
+                                    int(row % shape.seqlen_q));
+    for (int c = 0; c < shape.head_dim; ++c)
+      ASSERT_NEAR(reference.o[row * shape.head_dim + c], double(direct.o[c]), 1e-13)
+          << describe(shape) << ", row " << row;
+    if (std::isinf(direct.lse)) {
+      ASSERT_EQ(reference.lse[row], -INFINITY) << describe(shape) << ", row " << row;
+      ASSERT_EQ(reference.o_bound[row], 0) << "zeros are exact";
+    } else {
+      ASSERT_NEAR(reference.lse[row], double(direct.lse), 1e-13) << describe(shape) << ", row " << row;
+      ASSERT_TRUE(std::isfinite(reference.o_bound[row]) && std::isfinite(reference.lse_bound[row]));
+    }
+  }
+}
+
+TEST(OracleMasks, AgreeWithTheDefinitionUnderRandomMasks) {
+  std::mt19937 random(5);
+  for (int i = 0; i < 200; ++i) {
+    Shape shape = testing::random_mask(random);
+    shape.dtype = DType::f32;
+    if (i % 3 == 1) shape.score.softcap = 2;
+    if (i % 4 == 1) shape.score.alibi = {0.5f, 0.25f, 0.125f, 0};
+    expect_right(shape, make_inputs(shape, InputKind::normal, i));
+  }
+}
+
+TEST(OracleMasks, ReadNothingThatIsHidden) {
+  // Two documents; the second one's keys and values are NaN, and its queries see nothing else.
+  Shape shape{.seqlen_q = 90, .seqlen_k = 90, .visibility = {.documents = {{0, 50, 90}, {0, 50, 90}}}};
+  Inputs inputs = make_inputs(shape, InputKind::normal, 1);
+  const Reference before = reference_of(shape, inputs);
+  std::fill(inputs.k.begin() + 50 * 64, inputs.k.end(), NAN);
+  std::fill(inputs.v.begin() + 50 * 64, inputs.v.end(), NAN);
+  const Reference after = reference_of(shape, inputs);
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_EQ(after.lse[i], before.lse[i]);
+    EXPECT_EQ(after.o[i * 64], before.o[i * 64]);
+  }
+  EXPECT_TRUE(std::isnan(after.lse[50]));
+}
+
+TEST(OracleMasks, DocumentsAreProblemsOfTheirOwn) {
+  const Shape packed{.seqlen_q = 60,
+                     .seqlen_k = 60,
+                     .visibility = {.window = {.right = 0}, .documents = {{0, 25, 60}, {0, 25, 60}}}};
+  const Inputs inputs = make_inputs(packed, InputKind::normal, 2);
+  const Reference all = reference_of(packed, inputs);
+  const Shape second{.seqlen_q = 35, .seqlen_k = 35, .visibility = Visibility::causal()};
+  const auto rows = [](const std::vector<float>& tensor) {
+    return std::vector<float>(tensor.begin() + 25 * 64, tensor.end());
+  };
+  const Reference alone = reference_of(second, {rows(inputs.q), rows(inputs.k), rows(inputs.v)});
+  for (int i = 0; i < 35; ++i) {
+    EXPECT_NEAR(all.lse[25 + i], alone.lse[i], 1e-13);
+    for (int c = 0; c < 64; ++c) EXPECT_NEAR(all.o[(25 + i) * 64 + c], alone.o[i * 64 + c], 1e-13);
+  }
+}
+
+TEST(OracleMasks, ASoftcapFarAboveTheScoresChangesLittle) {
+  Shape shape{.seqlen_q = 20, .seqlen_k = 20};
+  const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+  const Reference before = reference_of(shape, inputs);
+  shape.score.softcap = 1e4f;
+  const Reference after = reference_of(shape, inputs);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_NE(after.lse[i], before.lse[i]);
+    EXPECT_NEAR(after.lse[i], before.lse[i], 1e-6);
+  }
+}
+
+TEST(OracleMasks, OneHotQueriesMatchAKeyTheySee) {
+  Shape shape{.seqlen_q = 60, .seqlen_k = 60, .visibility = {.window = {.left = 3, .right = 0}}};
+  const Inputs inputs = make_inputs(shape, InputKind::one_hot, 4);
+  for (double lse : reference_of(shape, inputs).lse) EXPECT_NEAR(lse, 11000, 200);
+}
+
+/// Sequences of 0, 1, 16, 17 and 37 keys, in pages of 16; 4 queries each.
+Shape cache(bool causal) {
+  Shape shape{.batch = 5, .heads = 4, .kv_heads = 2, .seqlen_q = 4, .seqlen_k = 37};
+  shape.visibility = Visibility::causal_if(causal);
+  shape.visibility.lengths = {0, 1, 16, 17, 37};
+  shape.paging = {.rows = 16, .pages = 20, .table = std::vector<int>(15)};
+  for (int i = 0; i < 15; ++i) shape.paging.table[i] = (7 * i + 3) % 20;  // no two alike
+  return shape;
+}
+
+TEST(Decode, IsAttentionToTheGatheredPages) {
+  for (bool causal : {false, true}) {
+    const Shape shape = cache(causal), dense = without_pages(shape);
+    const Inputs gathered = make_inputs(dense, InputKind::normal, 6);
+    const Inputs paged = scatter_pages(shape, gathered);
+    EXPECT_EQ(int64_t(paged.k.size()), elements_of(shape, TensorId::k));
+    expect_right(dense, gathered);
+    const Reference reference = reference_of(shape, paged);
+    EXPECT_EQ(reference.o, reference_of(dense, gathered).o);
+    EXPECT_EQ(reference.lse, reference_of(dense, gathered).lse);
+    for (int row = 0; row < 16; ++row) {
+      EXPECT_EQ(reference.lse[row], -INFINITY) << "the first sequence is empty";
+      EXPECT_EQ(reference.o[row * 64], 0);
+    }
+    EXPECT_EQ(std::isinf(reference.lse[16]), causal) << "of 4 queries, the last sees one key";
+    EXPECT_TRUE(std::isfinite(reference.lse[19]));
+  }
+}
+
+TEST(Decode, PermutedPagesGiveTheSameBits) {
+  Shape shape = cache(true);
+  const Inputs gathered = make_inputs(without_pages(shape), InputKind::normal, 7);
+  const Reference before = reference_of(shape, scatter_pages(shape, gathered));
+  for (int& page : shape.paging.table) page = 19 - page;
+  const Reference after = reference_of(shape, scatter_pages(shape, gathered));
+  EXPECT_EQ(after.o, before.o);
+  EXPECT_EQ(after.lse, before.lse);
+  EXPECT_EQ(after.o_bound, before.o_bound);
+}
+
+TEST(Decode, UnusedRowsArePoisoned) {
+  const Shape shape = cache(false);
+  const Inputs inputs = make_inputs(shape, InputKind::normal, 8);
+  const int64_t used = 2 * (0 + 1 + 16 + 17 + 37) * 64;
+  for (const std::vector<float>* tensor : {&inputs.k, &inputs.v})
+    EXPECT_EQ(std::ranges::count_if(*tensor, [](float value) { return !std::isnan(value); }), used);
+  const Reference reference = reference_of(shape, inputs);
+  for (double value : reference.o) ASSERT_FALSE(std::isnan(value));
+}
+
+TEST(Decode, SequencesMayShareAPage) {
+  Shape shape = cache(false);
+  shape.visibility.lengths = {16, 16, 16, 16, 16};
+  shape.paging.table.assign(15, 4);
+  Shape one = shape;
+  one.batch = 1, one.seqlen_k = 16, one.visibility = {}, one.paging = {};
+  Inputs shared = make_inputs(one, InputKind::normal, 9);
+  Inputs paged = scatter_pages(shape, make_inputs(without_pages(shape), InputKind::normal, 10));
+  std::copy(shared.k.begin(), shared.k.end(), paged.k.begin() + 4 * 2 * 16 * 64);
+  std::copy(shared.v.begin(), shared.v.end(), paged.v.begin() + 4 * 2 * 16 * 64);
+  const Reference all = reference_of(shape, paged);
+  shared.q.assign(paged.q.end() - 4 * 4 * 64, paged.q.end());  // the last sequence's queries
+  const Reference last = reference_of(one, shared);
+  for (int i = 0; i < 16; ++i) EXPECT_NEAR(all.lse[64 + i], last.lse[i], 1e-13);
+}
+
+TEST(Decode, RefusesTablesThatDoNotFit) {
+  const auto complaint = [](auto change) {
+    Shape shape = cache(false);
+    change(shape);
+    return testing::input_error_of([&] { validate(shape); });
+  };
+  EXPECT_EQ(complaint([](Shape&) {}), "");
+  EXPECT_EQ(complaint([](Shape& s) { s.paging.pages = 0; }),
+            "there are 0 pages of 16 rows: give at least 1 of each");
+  EXPECT_EQ(complaint([](Shape& s) { s.paging.table.pop_back(); }),
+            "the page table has 14 entries: give 15, batch times the pages of seqlen_k");
+  EXPECT_EQ(complaint([](Shape& s) { s.paging.table[12] = 20; }),
+            "the page table has page 20 in sequence 4: give 0 to 19");
+  EXPECT_EQ(complaint([](Shape& s) { s.paging.table[0] = -1; }), "") << "an empty sequence reads no entry";
+  EXPECT_EQ(complaint([](Shape& s) { s.score.softcap = -1; }),
+            "the softcap is no finite number of at least 0: give one, 0 for none");
+  EXPECT_EQ(complaint([](Shape& s) { s.score.alibi = {1}; }), "there are 1 slopes: give 4, one a head");
+  EXPECT_EQ(complaint([](Shape& s) {
+              s.score.alibi = {1, 1, 1, NAN};
+            }),
+            "a slope is not finite: give finite slopes");
+}
+
+}  // namespace
+}  // namespace flashbook

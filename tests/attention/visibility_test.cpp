@@ -1,0 +1,204 @@
+#include "common/attention/visibility.h"
+
+#include <gtest/gtest.h>
+
+#include "common/attention/shape.h"
+#include "tests/support/input_error.h"
+#include "tests/support/masks.h"
+
+namespace flashbook {
+namespace {
+
+constexpr int kMasks = 10000;
+
+/// Visible pairs of a tile, one by one.
+int count(const Shape& shape, int batch, int head, const Tile& tile) {
+  int pairs = 0;
+  for (int i = tile.first_query; i < std::min(shape.seqlen_q, tile.first_query + tile.queries); ++i)
+    for (int j = tile.first_key; j < std::min(shape.seqlen_k, tile.first_key + tile.keys); ++j)
+      pairs += testing::sees_by_definition(shape, batch, head, i, j);
+  return pairs;
+}
+
+/// What a tile of so many visible pairs is.
+TileClass exact_class(const Shape& shape, const Tile& tile, int visible) {
+  const int queries = std::min(tile.queries, shape.seqlen_q - tile.first_query);
+  return visible == 0                     ? TileClass::skip
+         : visible == queries * tile.keys ? TileClass::full
+                                          : TileClass::partial;
+}
+
+TEST(Visibility, TileClassesKeepTheirWordUnderRandomMasks) {
+  std::mt19937 random(1);
+  int classes[3] = {}, inexact = 0;
+  for (int mask = 0; mask < kMasks; ++mask) {
+    const Shape shape = testing::random_mask(random);
+    validate(shape);
+    const int batch = int(random() % shape.batch), head = int(random() % shape.heads);
+    for (int i = 0; i < 4; ++i) {
+      const Tile tile{.first_query = int(random() % shape.seqlen_q),
+                      .queries = 1 + int(random() % 12),
+                      .first_key = int(random() % shape.seqlen_k),
+                      .keys = 1 + int(random() % 12)};
+      const TileClass said = classify(shape, batch, head, tile);
+      const TileClass exact = exact_class(shape, tile, count(shape, batch, head, tile));
+      ++classes[int(said)];
+      inexact += said != exact;
+      // What is not exact is called partial, and by windows, prefixes, lengths and documents nothing is.
+      const bool may_differ = shape.visibility.columns.bounds > 0 || shape.visibility.blocks.queries > 0;
+      ASSERT_TRUE(said == exact || (may_differ && said == TileClass::partial))
+          << describe(shape) << ", batch " << batch << ", head " << head << ", queries from "
+          << tile.first_query << " " << tile.queries << ", keys from " << tile.first_key << " " << tile.keys;
+    }
+  }
+  for (int tiles : classes) EXPECT_GT(tiles, kMasks / 10) << "of each class there are many";
+  EXPECT_LT(inexact, 4 * kMasks / 50);
+}
+
+TEST(Visibility, PairsAndRangesAgreeWithTheDefinitionUnderRandomMasks) {
+  std::mt19937 random(2);
+  for (int mask = 0; mask < kMasks / 10; ++mask) {
+    const Shape shape = testing::random_mask(random);
+    double all = 0;
+    for (int batch = 0; batch < shape.batch; ++batch)
+      for (int head = 0; head < shape.heads; ++head) {
+        const double pairs = count(shape, batch, head, {0, shape.seqlen_q, 0, shape.seqlen_k});
+        all += pairs;
+        const bool half = shape.causal() && shape.seqlen_q == shape.seqlen_k;  // the papers' count
+        ASSERT_EQ(visible_pairs(shape, batch, head), half ? shape.seqlen_q * shape.seqlen_q / 2.0 : pairs)
+            << describe(shape);
+        for (int i = 0; i < shape.seqlen_q; ++i)
+          for (int j = 0; j < shape.seqlen_k; ++j)
+            ASSERT_EQ(sees(shape, batch, head, i, j), testing::sees_by_definition(shape, batch, head, i, j))
+                << describe(shape) << ", query " << i << ", key " << j;
+        const int first = int(random() % shape.seqlen_q), queries = 1 + int(random() % 9);
+        const KeyRange range = keys_seen(shape, batch, head, first, queries);
+        ASSERT_TRUE(range.begin >= 0 && range.begin <= range.end && range.end <= shape.seqlen_k);
+        ASSERT_EQ(count(shape, batch, head, {first, queries, 0, range.begin}), 0) << describe(shape);
+        ASSERT_EQ(count(shape, batch, head, {first, queries, range.end, shape.seqlen_k - range.end}), 0)
+            << describe(shape);
+      }
+    if (shape.causal()) continue;
+    ASSERT_EQ(visible_pairs(shape), all) << describe(shape);
+  }
+}
+
+TEST(Visibility, FullAndCausalAreTwoOfMany) {
+  EXPECT_TRUE(Visibility{}.is_full());
+  EXPECT_FALSE(Visibility{}.is_causal());
+  EXPECT_TRUE(Visibility::causal().is_causal());
+  EXPECT_FALSE(Visibility::causal().is_full());
+  EXPECT_EQ(Visibility::causal_if(true), Visibility::causal());
+  EXPECT_EQ(Visibility::causal_if(false), Visibility{});
+  const Visibility others[] = {{.window = {.left = 3, .right = 0}},
+                               {.window = {.right = 0, .sinks = 1}},
+                               {.window = {.right = 0}, .prefix = 1},
+                               {.window = {.right = 0}, .lengths = {1}},
+                               {.window = {.right = 0}, .documents = {{0, 1}, {0, 1}}},
+                               {.window = {.right = 0}, .columns = {.bounds = 1, .queries = {1}}},
+                               {.window = {.right = 0}, .blocks = {1, 1, {0, 1}, {0}}}};
+  for (const Visibility& other : others)
+    EXPECT_FALSE(other.is_causal() || other.is_full()) << describe(other);
+}
+
+/// "11.. 01..": the rows of a mask.
+std::string picture(const Shape& shape) {
+  std::string text;
+  for (int i = 0; i < shape.seqlen_q; ++i) {
+    for (int j = 0; j < shape.seqlen_k; ++j) text += sees(shape, 0, 0, i, j) ? '1' : '.';
+    text += ' ';
+  }
+  return text;
+}
+
+TEST(Visibility, LooksAsThePapersDrawIt) {
+  const auto drawn = [](int queries, int keys, const Visibility& visibility) {
+    const Shape shape{.seqlen_q = queries, .seqlen_k = keys, .visibility = visibility};
+    validate(shape);
+    return picture(shape);
+  };
+  EXPECT_EQ(drawn(2, 3, {}), "111 111 ");
+  EXPECT_EQ(drawn(2, 4, Visibility::causal()), "111. 1111 ");
+  EXPECT_EQ(drawn(4, 2, Visibility::causal()), ".. .. 1. 11 ");
+  EXPECT_EQ(drawn(4, 4, {.window = {.left = 1, .right = 0}}), "1... 11.. .11. ..11 ");
+  EXPECT_EQ(drawn(4, 4, {.window = {.left = 0, .right = 1}}), "11.. .11. ..11 ...1 ");
+  EXPECT_EQ(drawn(2, 5, {.window = {.left = 1, .right = 0}}), "..11. ...11 ") << "bottom right";
+  EXPECT_EQ(drawn(4, 4, {.window = {.left = 0, .right = 0, .sinks = 1}}), "1... 11.. 1.1. 1..1 ");
+  EXPECT_EQ(drawn(4, 4, {.window = {.right = 0}, .prefix = 2}), "11.. 11.. 111. 1111 ");
+  EXPECT_EQ(drawn(4, 4, {.window = {.right = 0}, .documents = {{0, 1, 4}, {0, 1, 4}}}),
+            "1... .1.. .11. .111 ");
+  EXPECT_EQ(drawn(3, 4, {.documents = {{0, 2, 2, 3}, {0, 1, 3, 4}}}), "1... 1... ...1 ")
+      << "a document without queries";
+  EXPECT_EQ(drawn(2, 4, {.window = {.right = 0}, .lengths = {3}}), "11.. 111. ");
+  // FlashMask's picture of a document mask: causal, and no query from LTS on sees the key.
+  EXPECT_EQ(drawn(4, 4, {.window = {.right = 0}, .columns = {.bounds = 1, .queries = {2, 2, 4, 4}}}),
+            "1... 11.. ..1. ..11 ");
+  EXPECT_EQ(drawn(3, 2, {.columns = {.bounds = 2, .queries = {2, 1, 3, 2}}}), ".. 1. .1 ") << "LTS, UTE";
+  EXPECT_EQ(drawn(4, 4, {.blocks = {2, 2, {0, 1, 3}, {0, 0, 1}}}), "11.. 11.. 1111 1111 ");
+}
+
+TEST(Visibility, ATileMayReachBeyondTheEnds) {
+  const Shape shape{.seqlen_q = 10, .seqlen_k = 10, .visibility = Visibility::causal()};
+  EXPECT_EQ(classify(shape, 0, 0, {8, 64, 0, 8}), TileClass::full) << "rows that are not there need no mask";
+  EXPECT_EQ(classify(shape, 0, 0, {8, 64, 8, 64}), TileClass::partial) << "keys that are not there do";
+  EXPECT_EQ(classify(shape, 0, 0, {0, 4, 64, 64}), TileClass::skip);
+  EXPECT_EQ(classify(shape, 0, 0, {64, 4, 0, 64}), TileClass::skip);
+}
+
+TEST(Visibility, CountsTheVisiblePairsOfLongWindowsFast) {
+  const int n = 1 << 20, w = 1024;
+  const Shape shape{
+      .heads = 64, .seqlen_q = n, .seqlen_k = n, .visibility = {.window = {.left = w - 1, .right = 0}}};
+  EXPECT_EQ(visible_pairs(shape, 0, 0), double(n) * w - double(w) * (w - 1) / 2);
+}
+
+TEST(Visibility, DescribesItself) {
+  EXPECT_EQ(describe(Visibility{}), "full");
+  EXPECT_EQ(describe(Visibility::causal()), "causal");
+  EXPECT_EQ(describe(Visibility{.window = {.left = 128, .right = 0, .sinks = 4}}),
+            "window of 128 keys before and 0 after, 4 sinks");
+  EXPECT_EQ(describe(Visibility{.window = {.right = 0}, .documents = {{0, 1, 4}, {0, 1, 4}}}),
+            "causal, 2 documents");
+  EXPECT_EQ(describe(Visibility{.prefix = 3, .blocks = {64, 128, {0, 0}, {}}}),
+            "full, a prefix of 3, listed blocks of 64 x 128");
+}
+
+TEST(Visibility, RefusesWhatDoesNotFit) {
+  const auto complaint = [](const Visibility& visibility) {
+    const Shape shape{
+        .batch = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 8, .seqlen_k = 6, .visibility = visibility};
+    return testing::input_error_of([&] { validate(shape); });
+  };
+  EXPECT_EQ(complaint({.window = {.left = -2}}),
+            "a window's side is below -1: give a number of keys, or -1 for all");
+  EXPECT_EQ(complaint({.prefix = -1}), "sinks or a prefix are below 0: give a number of keys");
+  EXPECT_EQ(complaint({.lengths = {6}}), "lengths has 1 numbers: give 2, one a sequence");
+  EXPECT_EQ(complaint({.lengths = {0, 7}}), "lengths has 7: give numbers from 0 to 6, the keys there are");
+  EXPECT_EQ(complaint({.lengths = {0, 6}}), "");
+  EXPECT_EQ(complaint({.lengths = {6, 6}, .documents = {{0, 8}, {0, 6}}}),
+            "there are documents and lengths: give documents of one sequence, or lengths of a batch");
+  EXPECT_EQ(complaint({.documents = {{0}, {0}}}), "first_query has no document: give its first and its end");
+  EXPECT_EQ(complaint({.documents = {{0, 8}, {}}}),
+            "first_key has 0 numbers: give 2, as many as first_query");
+  EXPECT_EQ(complaint({.documents = {{0, 5}, {0, 6}}}),
+            "first_query does not ascend from 0 to 8: give the sums of the documents' queries");
+  EXPECT_EQ(complaint({.documents = {{0, 4, 8}, {0, 7, 6}}}),
+            "first_key does not ascend from 0 to 6: give the sums of the documents' keys");
+  EXPECT_EQ(complaint({.columns = {.bounds = 3}}), "a key has 3 bounds: give 1, 2 or 4");
+  EXPECT_EQ(complaint({.columns = {.heads = 4, .bounds = 1}}),
+            "intervals are of 4 heads: give 1 or 2, the key heads");
+  EXPECT_EQ(complaint({.columns = {.bounds = 1, .queries = std::vector<int>(11)}}),
+            "intervals has 11 numbers: give 12, batch * heads * seqlen_k * bounds");
+  EXPECT_EQ(complaint({.columns = {.bounds = 1, .queries = std::vector<int>(12, 9)}}),
+            "intervals has 9: give numbers from 0 to 8, the queries there are");
+  EXPECT_EQ(complaint({.blocks = {4, 0, {0}, {}}}), "a block has no pairs: give at least 1 query and 1 key");
+  EXPECT_EQ(complaint({.blocks = {4, 4, {0, 1}, {0}}}),
+            "first blocks has 2 numbers: give 3, one a row of blocks, and the end");
+  EXPECT_EQ(complaint({.blocks = {4, 4, {0, 1, 2}, {0, 2}}}),
+            "key_blocks has 2: give numbers from 0 to 1, the blocks of keys there are");
+  EXPECT_EQ(complaint({.blocks = {4, 4, {0, 2, 2}, {1, 0}}}),
+            "key_blocks do not ascend in row 0: sort them, each once");
+}
+
+}  // namespace
+}  // namespace flashbook

@@ -1,0 +1,88 @@
+/// \file
+/// For chapters that take tensors by their strides: wherever rows lie, the bits are those of the default
+/// layout. A chapter's test file includes this after conformance.h.
+#pragma once
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/app/call.h"
+#include "tests/chapters/conformance.h"
+
+namespace flashbook::testing {
+
+/// Gaps of 16 elements after every row: between heads, rows and batch entries.
+inline Layout layout_with_gaps(const Shape& shape) {
+  const int64_t row = shape.head_dim + 16;
+  const auto strides = [&](int heads, int rows) {
+    return Strides{.batch = rows * heads * row + 16, .head = row, .row = heads * row};
+  };
+  const Strides q = strides(shape.heads, shape.seqlen_q), k = strides(shape.kv_heads, shape.seqlen_k);
+  return {.q = q, .k = k, .v = k, .o = q};
+}
+
+/// What lies between rows is NaN in the inputs, so that it would show in the outputs; between the rows of O
+/// it must be as it was.
+inline void expect_layouts_agree(Shape shape, int step) {
+  ASSERT_EQ(chapter_under_test.why_not(shape, step), "");
+  const Inputs inputs = make_inputs(shape, InputKind::normal, 31);
+  const auto run = [&](const Layout& layout) {
+    shape.layout = layout;
+    validate(shape);
+    const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::device);
+    Call call(chapter_under_test, shape, uploaded, step);
+    call.poison();
+    call.run();
+    return call.download_bytes();
+  };
+  const std::size_t element = size_of(output_type(shape.dtype));
+  const std::size_t o_bytes = shape.q_elements() * element;
+  const std::vector<std::byte> want = run({});
+  for (const auto& [name, layout] : {std::pair<std::string, Layout>{"bshd", layout_bshd(shape)},
+                                     {"packed", layout_packed_qkv(shape)},
+                                     {"with gaps", layout_with_gaps(shape)}}) {
+    SCOPED_TRACE(describe(shape) + ", " + name + ", step " + std::to_string(step));
+    const std::vector<std::byte> got = run(layout);
+    const std::size_t spanned = elements_spanned(shape, TensorId::o) * element;
+    std::vector<std::byte> expected(spanned, std::byte(0xff));  // what poison is
+    scatter(shape, TensorId::o, std::span(want).first(o_bytes), expected, element);
+    EXPECT_TRUE(std::ranges::equal(std::span(got).first(spanned), expected)) << "O";
+    EXPECT_TRUE(std::ranges::equal(std::span(got).subspan(spanned), std::span(want).subspan(o_bytes)))
+        << "log-sum-exp";
+  }
+}
+
+class Layouts : public ChapterTest, public ::testing::WithParamInterface<int> {
+ protected:
+  void expect_all_agree() const {
+    for (int head_dim : {64, 128, 256}) {
+      const Shape shape{.batch = 2,
+                        .heads = 2,
+                        .kv_heads = head_dim == 64 ? 2 : 1,
+                        .seqlen_q = 70,
+                        .seqlen_k = 70,
+                        .head_dim = head_dim,
+                        .visibility = head_dim == 256 ? Visibility{} : Visibility::causal(),
+                        .dtype = chapter_under_test.dtypes.back(),
+                        .scale = default_scale(head_dim)};
+      expect_layouts_agree(shape, GetParam());
+    }
+  }
+};
+
+TEST_P(Layouts, GiveTheSameBits) { expect_all_agree(); }
+
+TEST_P(Layouts, GiveTheSameBitsInAnyOrderOfTheWarps) {
+  const RandomWarpOrder order(GetParam());
+  expect_all_agree();
+}
+
+using TracedLayouts = Layouts;
+
+TEST_P(TracedLayouts, BreakNoRuleOfMemory) { expect_all_agree(); }
+
+INSTANTIATE_TEST_SUITE_P(Steps, Layouts, ::testing::Range(1, int(chapter_under_test.steps.size()) + 1));
+INSTANTIATE_TEST_SUITE_P(Steps, TracedLayouts, ::testing::Range(1, int(chapter_under_test.steps.size()) + 1));
+
+}  // namespace flashbook::testing

@@ -1,0 +1,104 @@
+#include "tests/support/masks.h"
+
+#include <algorithm>
+
+namespace flashbook::testing {
+namespace {
+
+using Random = std::mt19937;
+
+/// least ... most, both included.
+int between(Random& random, int least, int most) { return least + int(random() % (most - least + 1)); }
+
+bool one_in(Random& random, int count) { return random() % count == 0; }
+
+/// Numbers from 0 to `end` that ascend, `parts` + 1 of them.
+std::vector<int> random_cuts(Random& random, int parts, int end) {
+  std::vector<int> cuts = {0, end};
+  while (int(cuts.size()) < parts + 1) cuts.push_back(between(random, 0, end));
+  std::ranges::sort(cuts);
+  return cuts;
+}
+
+Columns random_columns(Random& random, const Shape& shape) {
+  Columns columns{.heads = one_in(random, 2) ? 1 : shape.kv_heads, .bounds = 1 << between(random, 0, 2)};
+  columns.queries.resize(shape.batch * columns.heads * shape.seqlen_k * columns.bounds);
+  for (int& bound : columns.queries) bound = between(random, 0, shape.seqlen_q);
+  return columns;
+}
+
+Blocks random_blocks(Random& random, const Shape& shape) {
+  Blocks blocks{.queries = between(random, 1, 9), .keys = between(random, 1, 9), .first = {0}};
+  for (int query = 0; query < shape.seqlen_q; query += blocks.queries) {
+    for (int block = 0; block * blocks.keys < shape.seqlen_k; ++block)
+      if (!one_in(random, 3)) blocks.key_blocks.push_back(block);
+    blocks.first.push_back(int(blocks.key_blocks.size()));
+  }
+  return blocks;
+}
+
+}  // namespace
+
+bool sees_by_definition(const Shape& shape, int batch, int head, int query, int key) {
+  const Visibility& v = shape.visibility;
+  int queries = shape.seqlen_q, keys = v.lengths.empty() ? shape.seqlen_k : v.lengths[batch];
+  int i = query, j = key;
+  for (std::size_t d = 0; d + 1 < v.documents.first_query.size(); ++d) {
+    if (query < v.documents.first_query[d] || query >= v.documents.first_query[d + 1]) continue;
+    queries = v.documents.first_query[d + 1] - v.documents.first_query[d];
+    keys = v.documents.first_key[d + 1] - v.documents.first_key[d];
+    i -= v.documents.first_query[d], j -= v.documents.first_key[d];
+  }
+  if (j < 0 || j >= keys) return false;
+
+  const int own = i + keys - queries;
+  const bool before_right = v.window.right < 0 || j <= own + v.window.right;
+  const bool after_left = v.window.left < 0 || j >= own - v.window.left || j < v.window.sinks;
+  if (!(before_right && after_left) && j >= v.prefix) return false;
+
+  if (const Columns& c = v.columns; c.bounds > 0) {
+    const int column_head = c.heads == 1 ? 0 : head / (shape.heads / shape.kv_heads);
+    const auto bound = [&](int n) {
+      return c.queries[((batch * c.heads + column_head) * shape.seqlen_k + key) * c.bounds + n];
+    };
+    const bool causal = v.window.right == 0;
+    const int lts = bound(0);
+    const int lte = c.bounds == 4 || (c.bounds == 2 && causal) ? bound(1) : shape.seqlen_q;
+    const int uts = c.bounds == 4 ? bound(2) : 0;
+    const int ute = c.bounds == 4 ? bound(3) : c.bounds == 2 && !causal ? bound(1) : 0;
+    if ((lts <= query && query < lte) || (uts <= query && query < ute)) return false;
+  }
+  if (const Blocks& b = v.blocks; b.queries > 0) {
+    const int row = query / b.queries;
+    return std::ranges::count(b.key_blocks.begin() + b.first[row], b.key_blocks.begin() + b.first[row + 1],
+                              key / b.keys) > 0;
+  }
+  return true;
+}
+
+Shape random_mask(Random& random) {
+  Shape shape{.batch = between(random, 1, 2),
+              .heads = 4,
+              .kv_heads = 2,
+              .seqlen_q = between(random, 1, 24),
+              .seqlen_k = between(random, 1, 24)};
+  Visibility& v = shape.visibility;
+  if (!one_in(random, 3))
+    v.window = {
+        .left = between(random, -1, 9), .right = between(random, -1, 5), .sinks = between(random, 0, 4)};
+  if (one_in(random, 2)) v.window.right = 0;
+  if (one_in(random, 4)) v.prefix = between(random, 1, 12);
+  if (one_in(random, 4)) {
+    const int parts = between(random, 1, 4);
+    v.documents.first_query = random_cuts(random, parts, shape.seqlen_q);
+    v.documents.first_key = random_cuts(random, parts, shape.seqlen_k);
+  } else if (one_in(random, 4)) {
+    v.lengths.resize(shape.batch);
+    for (int& length : v.lengths) length = between(random, 0, shape.seqlen_k);
+  }
+  if (one_in(random, 4)) v.columns = random_columns(random, shape);
+  if (one_in(random, 4)) v.blocks = random_blocks(random, shape);
+  return shape;
+}
+
+}  // namespace flashbook::testing

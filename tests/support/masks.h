@@ -1,0 +1,16 @@
+/// \file
+/// Masks by chance, and what they mean.
+#pragma once
+#include <random>
+
+#include "common/attention/shape.h"
+
+namespace flashbook::testing {
+
+/// Whether a query sees a key, straight from the definitions in visibility.h.
+bool sees_by_definition(const Shape& shape, int batch, int head, int query, int key);
+
+/// Small lengths, and any combination of the parts of a Visibility. The shape is valid.
+Shape random_mask(std::mt19937& random);
+
+}  // namespace flashbook::testing

@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""A chapter is added by its folder, its test and nothing else: new_chapter_test.py CXX. A copy of chapter 1 stands in for it, in a copy of the
+tree that is configured and not built."""
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPILER = sys.argv[1] if len(sys.argv) > 1 else "c++"
+NEW, DESCRIPTOR = "99_new_chapter", "kNewChapter"
+
+
+def add_chapter(tree):
+    """What an author writes: the folder, its tests, and one exercise with its own."""
+    chapter = tree / "chapters" / NEW
+    shutil.copytree(tree / "chapters/01_naive_attention", chapter)
+    for path in chapter.glob("*.*"):
+        path.write_text(path.read_text().replace("01_naive_attention", NEW).replace("kNaiveAttention", DESCRIPTOR))
+    shutil.copy(tree / "tests/chapters/01_naive_attention_test.cpp", tree / f"tests/chapters/{NEW}_test.cpp")
+    shutil.copy(tree / "tests/exercises/ch01-scores.cu", tree / "tests/exercises/ch99-new.cu")
+    (chapter / "exercises/exercises.json").write_text(json.dumps([{"id": "ch99-new"}]))
+
+
+class NewChapter(unittest.TestCase):
+    def test_is_known_to_everything_else(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tree, build = Path(folder) / "tree", Path(folder) / "build"
+            shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns("build", ".git", "__pycache__"))
+            add_chapter(tree)
+            configured = subprocess.run(["cmake", "-S", tree, "--preset", "sim", "-B", build, f"-DCMAKE_CXX_COMPILER={COMPILER}"],
+                                        cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+            self.assertEqual(configured.returncode, 0, configured.stdout)
+            rules = (build / "build.ninja").read_text()
+            for program in (NEW, f"{NEW}_traced", f"test_{NEW}", f"test_{NEW}_traced", "exercise.ch99-new"):
+                self.assertIn(f"build bin/{program}:", rules)
+            tests = "".join(path.read_text() for path in build.rglob("CTestTestfile.cmake"))
+            for test in (f"test_{NEW}.full", f"numpy.{NEW}", "exercise.ch99-new"):
+                self.assertIn(f"add_test([=[{test}]=]", tests)
+            listed = (build / "bench/chapters.cpp").read_text()
+            self.assertIn(f"#include \"chapters/{NEW}/chapter.h\"", listed)
+            self.assertIn(f"&{DESCRIPTOR}", listed)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
