@@ -10,7 +10,7 @@ from svg import Figure
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from bench import results  # noqa: E402
+from bench import results
 
 LIT = (1, 3, 4)  # chapters whose page begins with this figure
 WIDTH, LEFT, RIGHT, ROW, BAR = 420, 16, 16, 34, 8
@@ -28,7 +28,7 @@ def step_titles(chapter):
 
 
 def title(chapter):
-    return re.match(r"# Chapter \d+: (.+)", (folder(chapter) / "README.md").read_text(encoding="utf-8"))[1]
+    return re.findall(r"^# Chapter \d+: (.+)", (folder(chapter) / "README.md").read_text(encoding="utf-8"))[0]
 
 
 def afterwards(chapter):
@@ -40,7 +40,7 @@ def afterwards(chapter):
 
 def rows_of(measured, lit):
     """(words, TFLOP/s, is it lit) from the bottom of the ladder to its top: every step of `lit`, of the others the fastest."""
-    rates = {}
+    rates: dict[int, dict[int, float]] = {}
     for (chapter, step), entry in measured.by_step(**results.LADDER).items():
         if not entry.skipped and "bytes_per_second" in entry.values:
             rates.setdefault(chapter, {})[step] = entry.values["FLOPS"] / 1e12
@@ -72,7 +72,7 @@ def draw(measured, lit):
         y += 20
     figure.text(LEFT, y, "H200, batch 4, 16 heads, N 4096, d 128, no mask", "small soft")
     figure.text(LEFT, y + 20, "Of other chapters the fastest step", "small soft")
-    figure.write(Path(__file__).with_name(f"ladder_ch{lit:02}.py"))
+    figure.write(str(Path(__file__).with_name(f"ladder_ch{lit:02}.py")))
 
 
 def main():

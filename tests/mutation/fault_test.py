@@ -95,7 +95,7 @@ class Page(unittest.TestCase):
     def test_refuses_to_show_what_nobody_explains(self):
         for report in ("wrong result: O", ""):
             with self.assertRaisesRegex(Refused, "no report to show"):
-                self.shown({mode: report for mode in fault.MODES})
+                self.shown(dict.fromkeys(fault.MODES, report))
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ def main():
 
     try:
         right = [pages.update(PAGE, {"mutations": tables}, options.check, ["mutations", *(f"mutations {kernel}" for kernel in KERNELS)], comparable)]
-        faults = {"fault": lambda place: shown_fault(*place.words, options.reports)}
+        faults = {"fault": lambda place: shown_fault(place.words[0], place.words[1], options.reports)}
         right += [pages.update(page, faults, options.check, same=comparable) for page in sorted(ROOT.glob("chapters/*/*.md"))]
     except Refused as reason:
         sys.exit(f"page.py: {reason}")
