@@ -149,6 +149,13 @@ std::string describe(const Shape& shape) {
   text << ", d " << shape.head_dim << ", " << describe(shape.visibility) << ", " << name_of(shape.dtype);
   if (shape.dtype == DType::e4m3) text << ", a scale per " << name_of(shape.scaling);
   if (shape.scale != default_scale(shape.head_dim)) text << ", scale " << shape.scale;
+  if (shape.score.softcap > 0) text << ", softcap " << shape.score.softcap;
+  if (!shape.score.alibi.empty()) text << ", ALiBi";
+  if (shape.paging.rows > 0) text << ", pages of " << shape.paging.rows;
+  if (shape.layout == layout_bshd(shape))
+    text << ", BSHD";
+  else if (!shape.is_default_layout())
+    text << ", strided";
   return text.str();
 }
 
