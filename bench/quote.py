@@ -17,11 +17,13 @@ A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at
            <!-- table against 05 5 --> ... <!-- /table --> a step in turn with cuDNN, and against FlashAttention-3 by that one's ratio to cuDNN
            <!-- table ablation 05 --> ... <!-- /table -->  a chapter's last step with one switch turned at a time
            <!-- table accuracy gpu --> ... <!-- /table --> errors of attention in f16 and FP8; `accuracy simulator`: in the simulator
+           <!-- table exercises 04 --> ... <!-- /table --> a chapter's exercises, with points and about how long they take
 Examples in code are left alone. With --check nothing is written: exit code 1 if a page differs from the results, or quotes what was
 never measured. A place that waits for a first measurement holds "…" and is right until there is one.
 """
 
 import argparse
+import json
 import math
 import pathlib
 import re
@@ -295,9 +297,23 @@ def golden_table(_: Results) -> str:
     return text + f"\n{sum(map(len, families.values()))} cases, as {origin[1]} printed them on {origin[2]}.\n"
 
 
+def exercises_table(_: Results, chapter: str) -> str:
+    """The exercises of a chapter: what is done, what they are worth, and about how long they take."""
+    [path] = results.ROOT.glob(f"chapters/{chapter}_*/exercises/exercises.json")
+    does = {"write": "write a piece of a kernel", "predict": "predict numbers on paper", "mend": "find the fault and mend it"}
+    text = row("Exercise", "You", "Points", "Minutes, about") + row("---", "---", "--:", "--:")
+    for entry in json.loads(path.read_text(encoding="utf-8")):
+        points = sum(test["points"] for test in entry["tests"])
+        speed = f" + {entry['speed']['points']} for speed" if "speed" in entry else ""
+        text += row(f"[{entry['id']}](#{entry['id']}-{entry['title'].replace(' ', '-').replace(',', '').lower()}): {entry['title']}",
+                    does[entry["kind"]], f"{points}{speed}", str(entry.get("minutes", "-")))
+    return text
+
+
 TABLES: dict[str, Callable[..., str]] = {
     "ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "steps": steps_table,
-    "against": against_table, "ablation": ablation_table, "accuracy": accuracy_table}
+    "against": against_table, "ablation": ablation_table, "accuracy": accuracy_table,
+    "exercises": exercises_table}
 
 
 def table(words: Sequence[str], measured: Results) -> str:

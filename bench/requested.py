@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Holds what the simulator counts of a chapter's requests against the chapter's model, and puts the table into the chapter's page.
+"""Holds what the simulator counts of a chapter's requests against the chapter's model, and puts the table into the chapter's appendix.
 
     requested.py [--write] PROGRAM PAGE
 
-PROGRAM is the traced program of a chapter that has such a model (build/sim/bin/03_flash_attention_1_traced), PAGE its README.md, which
+PROGRAM is the traced program of a chapter that has such a model (build/sim/bin/03_flash_attention_1_traced), PAGE its appendix.md, which
 has the table between <!-- requested --> and <!-- /requested -->. Exit code 1 if a step asks for 2 % more or less than the model says,
 or if the table differs from the page; --write mends the latter.
 """

@@ -5,6 +5,7 @@
      "kind": "write",               write: a piece of a kernel. predict: numbers. mend: a kernel that is broken
      "file": "textbook.cuh",        the one place to edit, from the chapter's folder
      "hint": "...",                 the one hint, as the chapter's README.md has it
+     "minutes": 20,                 optional: how long it takes somebody who has read the chapter, about
      "needs": ["ch01-other"],       optional: exercises that have to be solved before
      "counted": true,               optional: its tests count what kernels request of memory; tests/exercises/CMakeLists.txt reads it
      "tests": [{"name": "Scores.OfOneWholeBlock",  GoogleTest's name
@@ -54,6 +55,7 @@ class Exercise:
     chapter: str  # its folder: "01_naive_attention"
     tests: list[Test] = field(default_factory=list)
     speed: Speed | None = None
+    minutes: int | None = None
 
     @property
     def program(self) -> str:
@@ -120,13 +122,15 @@ def tests_of(where: str, entries: Any) -> list[Test]:
 def exercise_of(where: Path, entry: dict[str, Any], chapter: Path, root: Path, before: Sequence[str]) -> Exercise:
     """An exercise from its entry in exercises.json; `before` has the ids of those before it."""
     name = entry.get("id", "an exercise")
-    optional = {key: entry.pop(key, None) for key in ("needs", "speed", "counted")}
+    optional = {key: entry.pop(key, None) for key in ("needs", "speed", "counted", "minutes")}
     needs = optional["needs"] or []
     if set(entry) != {"id", "title", "kind", "file", "hint", "tests"}:
         raise Fault(f"{where}: {name} has {', '.join(entry)}; it takes id, title, kind, file, hint, tests and, if it must, needs, "
-                    "counted and speed")
+                    "counted, speed and minutes")
     if optional["counted"] not in (None, True):
         raise Fault(f"{where}: {name}: counted is true, or left out")
+    if optional["minutes"] is not None and not is_points(optional["minutes"], 1):
+        raise Fault(f"{where}: {name}: minutes are a whole number from 1 on")
     tests = tests_of(f"{where}: {name}", entry.pop("tests"))
     speed = speed_of(f"{where}: {name}", optional["speed"])
     for key, value in entry.items():
@@ -141,7 +145,7 @@ def exercise_of(where: Path, entry: dict[str, Any], chapter: Path, root: Path, b
     file = chapter.relative_to(root) / entry.pop("file")
     if not (root / file).is_file():
         raise Fault(f"{where}: {name}: there is no {file}")
-    return Exercise(**entry, file=str(file), needs=needs, chapter=chapter.name, tests=tests, speed=speed)
+    return Exercise(**entry, file=str(file), needs=needs, chapter=chapter.name, tests=tests, speed=speed, minutes=optional["minutes"])
 
 
 def read_list(file: Path, root: Path) -> list[dict[str, Any]]:

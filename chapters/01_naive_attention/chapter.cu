@@ -1,3 +1,7 @@
+//| # Chapter 1's descriptor
+//|
+//| Everything outside the kernels asks this file: which steps there are, which shapes each takes and why not the others, how much memory a launch
+//| needs, and how the kernels follow one another. It runs on the host.
 #include "chapters/01_naive_attention/chapter.h"
 #include "chapters/01_naive_attention/textbook.cuh"
 #include "chapters/01_naive_attention/tiled.cuh"
@@ -39,6 +43,10 @@ int64_t score_bytes(const Shape& shape, int step) {
   return divide_up(shape.q_rows() * problem_of(shape, step).score_stride * int64_t(sizeof(float)), 256) * 256;
 }
 
+//| ## What cannot run
+//|
+//| A grid has at most 65535 blocks in y and in z, and step 2 keeps a whole row of scores in shared memory. A shape beyond that is refused, with the cure in
+//| the message; no kernel checks it again.
 std::string why_not(const Shape& shape, int step) {
   if (shape.dtype == DType::e4m3) return "chapter 1 takes f32, f16 and bf16: choose one with --dtype";
   if (int64_t(shape.batch) * shape.heads > kMaxGridYZ)
@@ -56,6 +64,9 @@ std::string why_not(const Shape& shape, int step) {
   return why_not_plain(shape);
 }
 
+//| ## Bytes
+//|
+//| The workspace is $S$ in float32 and $P$ in the tensors' type. `memory_bytes` is the cost model that the chapter's text derives: the profiler's counts are held against it.
 int64_t workspace_bytes(const Shape& shape, int step) {
   return score_bytes(shape, step) +
          shape.q_rows() * problem_of(shape, step).score_stride * int64_t(size_of(shape.dtype));

@@ -8,9 +8,12 @@
 //| shared between threads; whatever a thread needs it reads from device memory. This is how a textbook writes it, and it
 //| is right. It is also slow, for three reasons that step 2 removes one by one:
 //|
-//| 1. neighbouring threads of `textbook_scores` read different rows of K, so a warp's 32 loads touch 16 places;
-//| 2. `textbook_softmax` gives a whole row to one thread: 32 rows apart in memory again, and few threads in all;
-//| 3. every score reads its 2 d inputs anew: no number that is loaded is used twice.
+//| 1. Memory moves in *sectors* of 32 bytes. In `textbook_scores` the threads of a warp read 16 different rows of K, so one load of 2 bytes a thread touches 16 sectors:
+//|    512 bytes move for the 32 that are wanted. The rest is of use only if a cache still has it when the loop comes to it.
+//| 2. `textbook_softmax` gives a whole row to one thread: again each thread of a warp reads another row, and there are few threads in all.
+//| 3. Every score reads its $2d$ inputs anew: no number that is loaded is used twice.
+//|
+//| ![The sectors that one load of a warp touches: 16 in step 1, 2 in step 2](../../docs/figures/sectors_ch01.svg)
 #pragma once
 #include "chapters/01_naive_attention/problem.cuh"
 #include "common/ptx/convert.h"

@@ -9,6 +9,8 @@
 //| * **softmax** gives a row to a warp: 32 lanes read 512 consecutive bytes at a time, and the row stays in shared memory
 //|   between the passes, so S is read from device memory once.
 //|
+//| ![A tile of 128 by 128 results, and the 64 of them that one thread keeps in registers](../../docs/figures/register_tile.svg)
+//|
 //| What no kernel of this shape can remove is S and P themselves. They are written whole and read whole: 12 bytes for every
 //| pair of a query and a key in bf16 (4 + 4 for S, 2 + 2 for P), N x N pairs a head, and memory for all of them. Q, K, V and
 //| O are N x d each. At N = 4096 and d = 128 that is 48 bytes of scores and probabilities for every byte of input and
@@ -74,6 +76,8 @@ __device__ void load_transposed(
 //| that they are read 16 bytes at a time (all 16 threads of equal ty read the same ones: a broadcast). Columns are 16 apart
 //| so that the 16 threads read, and at the end write, neighbouring ones.
 
+//| For each of the 32 columns a thread reads 8 numbers of each operand and makes 64 multiply-adds of them. The reads of `a` are two loads of 16 bytes. Without the
+//| registers, each multiply-add would need two reads of its own, and shared memory could not keep up.
 /// sums[i][j] += sum over c of a[c][8 ty + i] * b[c][tx + 16 j].
 template <int kColumns>
 __device__ void multiply_add(float (&sums)[kRowsPerThread][kColumns], const float (&a)[kDepth][kStride],
@@ -113,6 +117,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   // the diagonal.
   if (first_key >= problem.visible_keys(last_query)) return;
 
+  //| The loop: load two chunks, wait, multiply, wait. Each barrier closes one hazard. The first: nobody multiplies before all have loaded. The second: nobody loads the next chunk while
+  //| another still multiplies.
   const T* q_rows = q + problem.q_row(head, first_query) * kHeadDim;
   const T* k_rows = k + problem.k_row(head, first_key) * kHeadDim;
   const int last_row_q = last_query - first_query, last_row_k = problem.seqlen_k - 1 - first_key;
@@ -130,6 +136,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (int i = 0; i < kRowsPerThread; ++i) {
     const int query = first_query + kRowsPerThread * ty + i;
     if (query >= problem.seqlen_q) break;
+    //| Only what the mask lets through is written. `textbook_softmax` and `warp_softmax` never read the rest, so nobody has to clear it.
     const int visible = problem.visible_keys(query);
     float* row = scores + problem.q_row(head, query) * problem.score_stride;
     for (int j = 0; j < kTile / 16; ++j) {
@@ -182,6 +189,7 @@ inline __device__ float warp_sum(float value) {
 //~ }
 // END SOLUTION ch01-shuffles
 
+//| The kernel has no barrier at all: no lane reads what another wrote to memory. Shuffles order the lanes where they must agree.
 /// P = softmax(S) and the log-sum-exp, one warp a row and one row a block. Grid: (rows); dynamic shared
 /// memory: score_stride floats.
 template <typename T>
@@ -195,6 +203,8 @@ __global__ void __launch_bounds__(32)
   const int visible = problem.visible_keys(int(row % problem.seqlen_q));
   float* cache = dynamic_shared<float>();  // [score_stride]
 
+  //| **First pass: the maximum.** Eight loads are issued before the first result is looked at. Elements beyond the row's end read its last ones again, and become $-\infty$ afterwards:
+  //| no branch stands around a load. What was loaded is parked in shared memory.
   const float* s = scores + row * problem.score_stride;
   float row_max = -INFINITY;
   for (int first = 4 * lane; first < visible; first += 128 * kLoadsInFlight) {
@@ -215,6 +225,7 @@ __global__ void __launch_bounds__(32)
   }
   row_max = warp_max(row_max);
 
+  //| **Second pass: the sum.** Each lane reads what it wrote itself, and leaves the exponential in its place.
   float row_sum = 0.0f;
   for (int j = 4 * lane; j < visible; j += 128) {
     Four<float> four = *reinterpret_cast<const Four<float>*>(cache + j);
@@ -226,6 +237,7 @@ __global__ void __launch_bounds__(32)
   }
   row_sum = warp_sum(row_sum);
 
+  //| **Third pass: the quotients.** One division for the row, then multiplications. Four results leave by one store of 8 bytes, neighbouring lanes side by side.
   const float inverse_sum = 1.0f / row_sum;  // one division a row; not used if no key is visible
   T* p = probabilities + row * problem.score_stride;
   for (int j = 4 * lane; j < visible; j += 128) {
@@ -257,6 +269,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int last_query = min(first_query + kTile, problem.seqlen_q) - 1;
   const int visible = problem.visible_keys(last_query);
 
+  //| The sum runs over keys. A tile beyond the diagonal is never reached, because the loop ends with the last visible key. Both operands have barriers around them as
+  //| in `tiled_scores`.
   const T* p_rows = probabilities + problem.q_row(head, first_query) * problem.score_stride;
   float sums[kRowsPerThread][kColumns / 16] = {};
   for (int first_key = 0; first_key < visible; first_key += kDepth) {

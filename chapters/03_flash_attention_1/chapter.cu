@@ -1,3 +1,6 @@
+//| # Chapter 3's descriptor
+//|
+//| Which steps there are, which shapes they take, what they ask memory for, and how they are launched. It runs on the host.
 #include <numbers>
 
 #include "chapters/03_flash_attention_1/chapter.h"
@@ -31,6 +34,10 @@ constexpr int64_t kMaxGridX = 2147483647;  // the machine's limit on blocks in x
 constexpr int64_t kMaxGridY = 65535;       // and in y
 constexpr int kBlock = 64;                 // queries and keys of a tile in steps 1 and 2
 
+//| ## The sizes
+//|
+//| Steps 1 and 2 have tiles of 64 rows at every head dimension: the one size that fits everywhere, an A100 included. Step 3 was tuned by a sweep on an H200: more keys a warp
+//| make the traffic of $Q$ and $O$ smaller, and two blocks must fit a multiprocessor.
 /// The tiles of step 3, by head dimension: the best that leave an A100 room for a block, and an H200 for two.
 template <int kHeadDim>
 struct SizeOf;
@@ -84,6 +91,10 @@ double requested_bytes(const Shape& shape, int step) {
   return bytes;
 }
 
+//| ## Launches
+//|
+//| Step 1 has one block a head, and its state lies in the workspace: $O$, then the maxima, then the sums. Steps 2 and 3 have one block for each tile of queries, and need no
+//| workspace.
 /// One step on one shape, its pointers typed.
 template <typename T, int kHeadDim>
 void run_step(const Shape& shape, const Tensors& t, device::Stream stream, int step) {

@@ -1,7 +1,7 @@
 //| # Step 1: keys outside, queries inside
 //|
-//| Chapter 1 ended with a diagnosis: $S$ and $P$ go through device memory, 12 bytes for every pair of a query and a key, and
-//| nothing else matters. Chapter 2 had the cure. This is the first kernel that takes it, in the order in which the
+//| Chapter 1 ended with a diagnosis: $S$ and $P$ go through device memory, 12 bytes for every pair of a query and a key, and on tensor cores that would take longer than
+//| all arithmetic. Chapter 2 had the cure. This is the first kernel that takes it, in the order in which the
 //| FlashAttention paper writes it down (Algorithm 1):
 //|
 //|     for each tile of keys:            load K and V
@@ -9,8 +9,10 @@
 //|         scores, softmax, O += weights * V
 //|         store O, m, l
 //|
+//| ![What stays in a block and what passes by, in step 1 and in step 2](../../docs/figures/loop_orders.svg)
+//|
 //| No score leaves the chip. K and V are read once. But every tile of queries meets the tiles of keys one after another, with all
-//| others in between, so its unfinished $O$ and its two numbers are put away and fetched again: they travel through
+//| others in between. So its unfinished $O$ and its two numbers are put away and fetched again: they travel through
 //| device memory once for each tile of keys.
 //|
 //| **Budget.** [tile.cuh](tile.cuh) has it: at d = 128 tiles of 64 take 67 KB of shared memory. Device memory beyond inputs and
@@ -31,6 +33,8 @@ struct State {
   float* row_sum;  ///< [batch * heads, seqlen_q]
 };
 
+//| `load_state` and `store_state` are what this order costs. Each thread moves its own part of $O$, four floats at a time, and needs no barrier for it: the
+//| thread that fetches a number is the thread that put it away.
 /// Fetches a tile of queries as the last tile of keys left it.
 template <int kHeadDim, int kBlock>
 __device__ void load_state(Rows<kHeadDim, kBlock>& rows, const State& state, const Problem& problem, int head,
@@ -48,6 +52,7 @@ __device__ void load_state(Rows<kHeadDim, kBlock>& rows, const State& state, con
   }
 }
 
+//| Rows beyond the last query are not stored. Of a row's two numbers all 16 threads hold a copy; the first one writes.
 /// Puts it away for the next one.
 template <int kHeadDim, int kBlock>
 __device__ void store_state(const Rows<kHeadDim, kBlock>& rows, const State& state, const Problem& problem,
@@ -85,6 +90,7 @@ __global__ void __launch_bounds__(kThreads)
                  State state, Problem problem) {
   auto& tiles = *dynamic_shared<Tiles<T, kHeadDim, kBlock>>();
   const int head = blockIdx.x;
+  //| The loops, as in the pseudocode. K and V of a tile are loaded once and serve every tile of queries.
   for (int first_key = 0; first_key < problem.seqlen_k; first_key += kBlock) {
     load_tile<T, kHeadDim>(tiles.k, k + problem.k_row(head, 0) * kHeadDim, first_key, problem.seqlen_k);
     load_tile<T, kHeadDim>(tiles.v, v + problem.k_row(head, 0) * kHeadDim, first_key, problem.seqlen_k);
@@ -92,6 +98,10 @@ __global__ void __launch_bounds__(kThreads)
       const int visible = problem.visible_keys_of_tile(first_query, kBlock);
       if (first_key > 0 && first_key >= visible) continue;  // all above the diagonal; for every thread alike
       load_tile<T, kHeadDim>(tiles.q, q + problem.q_row(head, 0) * kHeadDim, first_query, problem.seqlen_q);
+      //| The rows come from memory, or begin empty with the first tile of keys. After the last tile of keys that they see, they leave as a result
+      //| and not as a state.
+      //|
+      //| Two barriers a pair of tiles: the tiles must be complete before anyone multiplies, and nobody may still read them when the next ones come.
       Rows<kHeadDim, kBlock> rows;
       if (first_key == 0)
         rows.clear();

@@ -11,6 +11,8 @@ namespace flashbook::flash1 {
 //| memory. The scale is multiplied by $\log_2 e$ on the host, so that $e^x$ becomes $2^x$, which is one instruction of
 //| the GPU. It goes on the scores and not on Q: a factor multiplied into Q is rounded with every element, and where all products
 //| of a score are equal, all of them err to the same side.
+//|
+//| ![Which keys a query sees, with as many, more and fewer keys than queries](../../docs/figures/visible_keys.svg)
 
 /// The shape of one launch. `head` below counts over batch and heads together: head = b * heads + h.
 struct Problem {
@@ -28,6 +30,8 @@ struct Problem {
     return visible < 0 ? 0 : visible < seqlen_k ? visible : seqlen_k;
   }
 
+  //| A block works on a whole tile of queries, so it asks for the tile's last row: that row sees the most. Rows of $Q$ and $K$ are found by a head's number,
+  //| which counts over batch and heads together.
   /// How many keys the rows of a tile see together: its last row sees the most.
   __device__ int visible_keys_of_tile(int first_query, int rows) const {
     const int last = first_query + rows - 1;
@@ -48,6 +52,9 @@ struct Problem {
 //| What all three steps do when a tile's scores of a row have come in is the merge rule of
 //| [chapter 2](../02_online_softmax/README.md#changing-the-maximum-afterwards), in base 2. As there, a row that has seen nothing but
 //| masked keys has the maximum $-\infty$, and 0 is subtracted instead, so that $-\infty - (-\infty)$ never happens.
+//|
+//| Example: a row's maximum so far is 3, and the tile brings 5. The new maximum is 5, and everything summed so far is multiplied by $2^{3-5} = 1/4$. If the tile brings 2,
+//| the maximum stays 3, and the correction is $2^0 = 1$.
 
 /// What a row's maximum becomes, and what that does to all that was measured against the old one.
 struct Merge {

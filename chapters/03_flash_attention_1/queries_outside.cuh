@@ -8,8 +8,10 @@
 //|         scores, softmax, O += weights * V
 //|       store O and the log-sum-exp, once
 //|
+//| ![What stays in a block and what passes by, in step 1 and in step 2](../../docs/figures/loop_orders.svg)
+//|
 //| Tiles of queries have nothing to tell each other any more, so each of them is a block: instead of one block a head there are
-//| $N/B$. The paper came to this order a year later, in FlashAttention-2; Triton's tutorial has had it from the start.
+//| $N/B$. FlashAttention-2 came to this order a year later.
 //|
 //| **Budget.** As in step 1, and no device memory beyond inputs and outputs.
 //|
@@ -31,6 +33,9 @@ __global__ void __launch_bounds__(kThreads, 1)
                     T* o,        // [batch * heads, seqlen_q, kHeadDim]
                     float* lse,  // [batch * heads, seqlen_q]
                     Problem problem) {
+  //| The block's tile of queries is loaded once, and its rows begin empty. They stay in registers until the end: nothing is fetched, nothing is put away.
+  //|
+  //| The barrier after this load is the first one in the loop below, which every thread passes before anyone reads Q.
   auto& tiles = *dynamic_shared<Tiles<T, kHeadDim, kBlock>>();
   const int first_query = blockIdx.x * kBlock, head = blockIdx.y;
   load_tile<T, kHeadDim>(tiles.q, q + problem.q_row(head, 0) * kHeadDim, first_query, problem.seqlen_q);
@@ -53,6 +58,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   //~ __syncthreads();  // Q, K and V are complete before anyone multiplies
   //~ absorb(tiles, rows, problem, first_query, 0);
   // END SOLUTION ch03-loops
+  //| A block whose queries see no key never enters the loop, and writes zeros and $-\infty$: its rows are as `clear` left them.
   write_result(rows, o, lse, problem, head, first_query);
 }
 

@@ -1,21 +1,23 @@
 //| # Step 3: tensor cores, warps that split the keys
 //|
-//| What bounds step 2 is the rate of CUDA cores. A tensor core multiplies 16 by 16 matrices, a warp at a time, and is fifteen times as
-//| fast. CUDA's own interface to it is `nvcuda::wmma`: a warp loads a 16 by 16 *fragment* of each operand from shared memory,
+//| Step 2 is limited by the rate of CUDA cores. A tensor core multiplies 16 by 16 matrices, a warp at a time, and does
+//| [fifteen times](../01_naive_attention/README.md#what-the-hardware-allows) as many multiplications. CUDA's own interface to it is `nvcuda::wmma`: a warp loads a 16 by 16 *fragment* of each operand from shared memory,
 //| multiplies, and stores the result. Which lane holds which element of a fragment is not said, on purpose. So nothing that
 //| asks for a row, such as a maximum, can be done in fragments: **scores, weights, statistics and O live in shared memory**,
 //| where everyone can find a row.
 //|
-//| Four warps share the work on a tile as the first FlashAttention did: each takes a quarter of its *keys*. The scores fall out
-//| of that for free: a warp's keys are columns of $S$. The values do not. Each warp's product has a part of every element of
+//| Four warps share the work on a tile as the first FlashAttention did: each takes a quarter of its *keys*. For the scores
+//| this costs nothing: a warp's keys are columns of $S$. For the product with V it does. Each warp's product has a part of every element of
 //| $O$, the sum over its own keys, and the parts must be added up. That is *split-K*, named for the summed dimension of a product.
+//|
+//| ![Split-K: each warp has a quarter of the keys, and a part of all of O](../../docs/figures/split_k.svg)
 //|
 //| **Budget** at d = 128, with 32 queries and 128 keys a tile: Q 8.5 KB, K and V 34 KB each, scores 17 KB, O 17 KB: 111 KB, so two
 //| blocks a multiprocessor. At d = 256 K and V take turns in one buffer, and a tile has 64 keys: 92 KB. Together the kernels
 //| stay below the 163 KB that an A100 grants a block.
 //|
 //| **Predicted** (H200, d = 128, N = 4096, 64 heads): shared memory decides. Each warp reads all of Q, and reads and writes all of O, for
-//| its quarter of the keys. The chapter's text counts 0.13 bytes of shared memory a FLOP; at 128 bytes a cycle and 1.7 GHz that
+//| its quarter of the keys. The chapter's text counts 0.13 bytes of shared memory a FLOP; at 128 bytes a clock and 1.7 GHz that
 //| is 220 TFLOP/s if nothing else ever waits. With seven barriers a tile, half of it: 110.
 #pragma once
 #include "chapters/03_flash_attention_1/problem.cuh"
@@ -77,6 +79,12 @@ struct SplitKTiles {
   __device__ T* weights(int row) { return reinterpret_cast<T*>(scores[row]); }
 };
 
+//| ## Copies that nobody waits for
+//|
+//| `cp.async` is a copy from device memory to shared memory past the registers. The thread starts it and goes on. Later it *commits* its copies as a group, and
+//| `cp_async_wait<n>` returns when at most its $n$ newest groups are still on their way.
+//|
+//| ![A thread's copies, the groups it makes of them, and what a wait promises](../../docs/figures/cp_async_groups.svg)
 /// Sends `kRows` rows on their way to shared memory, as far as there are `rows`; the rest become zeros.
 template <typename Size, int kRows, typename T, int kStride>
 __device__ void copy_tile(T (*tile)[kStride],  // [kRows][kStride]
@@ -98,6 +106,7 @@ template <typename T, typename Layout>
 using FragmentB = nvcuda::wmma::fragment<nvcuda::wmma::matrix_b, 16, 16, 16, T, Layout>;
 using FragmentC = nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float>;
 
+//| Three kinds of fragments: the left operand A, the right operand B, and the float sums C. They are types, and which lane holds what is theirs to know.
 /// As many blocks as the shared memory of an H100 or H200 has room for: 228 KB, of which each block takes 1
 /// KB more than it asks for. The compiler shall leave registers for all of them.
 template <typename T, typename Size>
@@ -108,6 +117,7 @@ constexpr int kBlocksPerMultiprocessor = 228 * 1024 / int(sizeof(SplitKTiles<T, 
 //| Each warp multiplies all queries of the tile with its own keys. K lies with keys as rows; read "column by column" it is
 //| $K^\top$, and nothing has to be turned round. The sums stay in fragments over all of head_dim and are stored once.
 
+//| Each fragment of K is loaded once a step of 16 dims and used for all row fragments of Q. Q's fragments are read by all four warps: the first price of split-K.
 /// scores = Q K^T for this warp's keys of the tile.
 template <typename T, typename Size>
 __device__ void multiply_scores(SplitKTiles<T, Size>& tiles) {
@@ -131,6 +141,7 @@ __device__ void multiply_scores(SplitKTiles<T, Size>& tiles) {
       for (int j = 0; j < kKeyFragments; ++j) nvcuda::wmma::mma_sync(sums[i][j], q, k[j], sums[i][j]);
     }
   }
+//| The fragments are stored as float, by rows. Now everyone can find a row, whichever lane had it.
 #pragma unroll
   for (int i = 0; i < kRowFragments; ++i)
 #pragma unroll
@@ -159,6 +170,7 @@ __device__ float reduce_eight(float value, Combine combine) {
   return value;
 }
 
+//| The function has four parts, each for all rows of the thread: read the scores and find the maximum; reduce, merge and exponentiate; reduce the sums; write.
 /// Turns scores into weights and merges the rows' states with them.
 template <typename T, typename Size>
 __device__ void softmax(SplitKTiles<T, Size>& tiles, const Problem& problem, int first_query, int first_key) {
@@ -169,6 +181,7 @@ __device__ void softmax(SplitKTiles<T, Size>& tiles, const Problem& problem, int
   Vector<float, 4> scores[kCount][kGroups];
   float row_max[kCount], row_sum[kCount], correction[kCount];
 
+//| Part 1. A lane's scores of a row are scaled and masked on the way into registers. The maximum is the lane's own so far.
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     const int row = first_row + kRowsAtOnce * i;
@@ -186,6 +199,8 @@ __device__ void softmax(SplitKTiles<T, Size>& tiles, const Problem& problem, int
     }
     row_max[i] = tile_max;
   }
+//| Part 2. Eight lanes agree on the maximum of the tile, and all merge it with the row's old one. From here on a score is a weight, $2^{s - m}$, in
+//| the same register.
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     const int row = first_row + kRowsAtOnce * i;
@@ -205,11 +220,16 @@ __device__ void softmax(SplitKTiles<T, Size>& tiles, const Problem& problem, int
     row_sum[i] = tile_sum;
     correction[i] = merged.correction;
   }
+//| Part 3. The new sum of a row: the old one, corrected, and the tile's. The eight lanes of a row reduce the tile's sum in three shuffles.
 #pragma unroll
   for (int i = 0; i < kCount; ++i)
     row_sum[i] = tiles.row_sum[first_row + kRowsAtOnce * i] * correction[i] +
                  reduce_eight(row_sum[i], [](float a, float b) { return a + b; });
 
+  //| Only here the warp begins to overwrite: the weights take the place of the scores. The barrier of the warp is enough, because a row belongs to eight lanes of
+  //| one warp.
+  //|
+  //| If the maximum did not move, the correction is exactly 1, and $O$'s row is neither read nor written.
   __syncwarp();  // every lane has read its rows' scores and numbers before any lane overwrites them
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
@@ -245,6 +265,7 @@ __device__ void softmax(SplitKTiles<T, Size>& tiles, const Problem& problem, int
 template <typename T, typename Size>
 using Weights = FragmentA<T>[Size::kRowsQ / kFragment][Size::kWarpKeys / kFragment];
 
+//| One piece: load $O$'s fragments as the start of the sums, multiply 16 keys at a time on top, store them back.
 /// Adds weights * V over this warp's keys to the piece of O that begins with column `first_dim`. No other
 /// warp may have the piece meanwhile.
 template <typename T, typename Size>
@@ -260,6 +281,7 @@ __device__ void add_to_piece(SplitKTiles<T, Size>& tiles, const Weights<T, Size>
     for (int d = 0; d < kDimFragments; ++d)
       nvcuda::wmma::load_matrix_sync(sums[i][d], &tiles.o[kFragment * i][first_dim + kFragment * d],
                                      Tiles::kOutputStride, nvcuda::wmma::mem_row_major);
+//| V lies with keys as rows, as the right operand of this product wants it. A fragment of V serves all row fragments.
 #pragma unroll
   for (int j = 0; j < kKeyFragments; ++j)
 #pragma unroll
@@ -278,6 +300,8 @@ __device__ void add_to_piece(SplitKTiles<T, Size>& tiles, const Weights<T, Size>
                                       Tiles::kOutputStride, nvcuda::wmma::mem_row_major);
 }
 
+//| The weights of the warp's keys are loaded once and serve all four rounds. The barrier after a round lets a warp's next piece be
+//| one that another warp has just finished.
 /// o += weights * V over the keys of all warps. All threads must call it; at its end a barrier has been
 /// passed.
 template <typename T, typename Size>
@@ -342,6 +366,8 @@ __global__ void __launch_bounds__(Size::kThreads, kBlocksPerMultiprocessor<T, Si
             float* lse,  // [batch * heads, seqlen_q]
             Problem problem) {
   auto& tiles = *dynamic_shared<SplitKTiles<T, Size>>();
+  //| A block knows which keys its tile of queries sees, and copies no others. `copy_keys` commits a group in any case: then a wait that counts groups means the same in
+  //| the last round as in the first.
   const int first_query = blockIdx.x * Size::kRowsQ, head = blockIdx.y;
   const T* q_tile = q + problem.q_row(head, first_query) * Size::kHeadDim;
   const int visible = problem.visible_keys_of_tile(first_query, Size::kRowsQ);
@@ -354,6 +380,7 @@ __global__ void __launch_bounds__(Size::kThreads, kBlocksPerMultiprocessor<T, Si
     cp_async_commit();
   };
 
+  //| Q and the first K are one group. While they travel, the block sets $O$, the maxima and the sums.
   copy_tile<Size, Size::kRowsQ>(tiles.q, q_tile, problem.seqlen_q - first_query);
   copy_keys(tiles.k, k, 0);
   constexpr int kStride = SplitKTiles<T, Size>::kOutputStride;
@@ -363,6 +390,11 @@ __global__ void __launch_bounds__(Size::kThreads, kBlocksPerMultiprocessor<T, Si
     tiles.row_max[row] = -INFINITY, tiles.row_sum[row] = 0.0f;
 
   for (int first_key = 0; first_key < visible; first_key += Size::kRowsK) {
+    //| **One tile of keys.** Each barrier closes one hazard, and each copy starts as soon as its place is free:
+    //|
+    //| 1. K is there: multiply the scores.
+    //| 2. All scores are there, and K is used up: send the next K (or V, if they share), and do the softmax.
+    //| 3. V is there, the weights are there, and $O$ is rescaled: add up $O$ in four rounds.
     if constexpr (!Size::kSharesKV) copy_keys(tiles.v(), v, first_key);
     cp_async_wait<Size::kSharesKV ? 0 : 1>();  // this thread's part of K, and at first of Q
     __syncthreads();  // everyone's part is there; at first also O and the rows' numbers
@@ -378,6 +410,7 @@ __global__ void __launch_bounds__(Size::kThreads, kBlocksPerMultiprocessor<T, Si
     add_values(tiles);                         // ends with a barrier: nobody reads V or the weights any more
     if constexpr (Size::kSharesKV) copy_keys(tiles.k, k, first_key + Size::kRowsK);
   }
+  //| The end. If the loop never ran, Q is still on its way into memory that is about to be given back.
   cp_async_wait_all();  // where no key is seen, Q is still on its way
   __syncthreads();      // and O and the rows' numbers were set by other threads
   write_result(tiles, o + problem.q_row(head, 0) * Size::kHeadDim, lse + problem.q_row(head, 0), problem,

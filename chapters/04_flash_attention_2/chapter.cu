@@ -1,3 +1,6 @@
+//| # Chapter 4's descriptor
+//|
+//| Which steps there are, which sizes each has at which head dimension, and how much shared memory that takes. It runs on the host.
 #include "chapters/04_flash_attention_2/chapter.h"
 #include "chapters/04_flash_attention_2/paired.cuh"
 #include "chapters/04_flash_attention_2/split_q.cuh"
@@ -19,10 +22,10 @@ constexpr Step kSteps[] = {
     {"fewer other operations",
      "Scale and exponential in one multiply-add and one exp2, one normalisation, O rescaled only where it "
      "must be."},
-    {"cut to measure",
+    {"tuned tiles",
      "32 rows a warp, keys that nobody sees skipped, a mask only where it cuts, longest tiles first; tuned "
      "per head_dim."},
-    {"what binds decides",
+    {"late maximum, paired warps",
      "d = 64: the maximum is looked for only where a sum shows that it must be; d = 256: two warps share "
      "their rows."},
 };
@@ -30,13 +33,13 @@ constexpr DType kTypes[] = {DType::f16, DType::bf16};
 
 constexpr int64_t kMaxHeads = 65535;  // the machine's limit on blocks in y
 
-//| ## The cuts
+//| ## The sizes
 //|
-//| By a sweep on an H200. d = 64: 32 rows a warp and Q in registers, two blocks a multiprocessor. d = 128: O alone takes 128
+//| By a sweep on an H200. d = 64: 32 rows a warp and Q in registers, two blocks a multiprocessor. d = 128: $O$ alone takes 128
 //| registers, so Q is read again with every tile; what step 6 adds at d = 64 gains nothing here, so step 6 is step 5. d = 256: 16
-//| rows a warp, eight warps, one block.
+//| rows a warp, eight warps, one block; step 6 has a kernel of its own there.
 
-/// How steps 5 and 6 cut.
+/// The sizes of steps 5 and 6.
 template <int kHeadDim, int kStep>
 struct CutFor;
 template <int kStep>
@@ -50,6 +53,10 @@ int64_t workspace_bytes(const Shape&, int) { return 0; }
 
 double memory_bytes(const Shape& shape, int) { return compulsory_bytes(shape); }
 
+//| ## Launches
+//|
+//| A step is a kernel, the queries of a block, its threads and its shared memory. The grid has a block for each tile of queries and each head. `launch_of` is the only place that
+//| knows which kernel a step is at which head dimension; `shared_bytes` asks it, so that `why_not` and the launch cannot disagree.
 /// A step's kernel and how it is launched.
 template <typename T>
 struct Launch {

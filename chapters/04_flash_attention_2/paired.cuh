@@ -1,15 +1,18 @@
 //| # Step 6 at d = 256: two warps share their rows
 //|
-//| At d = 256 a warp cannot own 32 rows: O alone would be 256 registers a thread. With 16 rows every byte of K and V that comes
-//| from shared memory serves half as many products. A warp's tile of 64 keys then reads 64 KB of K and V and 8 KB of Q for
-//| 256 mma.sync, which take 256 * 6.3 clocks on one of the four tensor cores: 72 KB in 1610 clocks at a quarter of the 128 bytes
-//| a clock that shared memory gives is 1.4 times as much as there is.
+//| At d = 256 a warp cannot own 32 rows: $O$ alone would be 256 registers a thread, and an instruction can name 255. With 16 rows every byte of K and
+//| V that comes from shared memory serves half as many products. A warp's tile of 64 keys then reads 64 KB of K and V and 8 KB of Q for
+//| 256 `mma.sync`. At 6.3 clocks each these take 1610 clocks on the warp's tensor core. Its quarter of shared memory, 32 bytes a clock, delivers
+//| 72 KB in 2300: 1.4 times as long.
 //|
-//| So two warps share 32 rows. For the scores they split the keys: each multiplies all 32 rows by its 32 keys. For O they split
-//| the dims: each owns 128 of 256, and needs all probabilities, so each stores its own for the other to read. Bytes a warp and
-//| tile: K 16 KB, Q 16, V 16, P 4, together 52 instead of 72 KB. The price is what split-Q avoided, but within a pair
-//| only: maxima and probabilities pass through shared memory. Both exchanges ride on barriers that are there anyway: there is one
-//| stage of K and of V, and each next tile is copied as soon as all warps are done with the last.
+//| So two warps share 32 rows. For the scores they split the keys: each multiplies all 32 rows by its 32 keys. For $O$ they split
+//| the dims: each owns 128 of 256. For $O$ each needs *all* probabilities, so each stores its own for the other to read.
+//|
+//| ![A pair of warps: halves of the keys for the scores, halves of the dims for O](../../docs/figures/paired_warps.svg)
+//|
+//| Bytes a warp and tile: K 16 KB, Q 16, V 16, P 4, together 52 instead of 72 KB. The price is what split-Q avoided, but within a pair
+//| only: maxima and probabilities pass through shared memory. Both exchanges ride on barriers that are there anyway. There is one
+//| stage of K and one of V, and each next tile is copied as soon as all warps are done with the last.
 //|
 //| **Budget**: Q, K, V 32 KB each, P 8 KB, maxima 0.5 KB: 104.5 KB, two blocks on a multiprocessor. Registers: O 128, scores 32.
 #pragma once
@@ -17,7 +20,7 @@
 
 namespace flashbook::fa2 {
 
-/// The cut of the paired kernel.
+/// The sizes of the paired kernel.
 struct PairedCut {
   static constexpr int kHeadDim = 256, kQueries = 64, kKeys = 64;  // of a block, of a tile
   static constexpr int kThreads = 128;                             // two pairs of warps
@@ -27,6 +30,9 @@ struct PairedCut {
   static constexpr int kSharedBytes = kQueries * kRowBytes + 2 * kTileBytes + kBytesP + kBytesExchange;
 };
 
+//| ## The kernel
+//|
+//| Four warps are two pairs. `side` says which of a pair a warp is, `pair_row` where the pair's 32 rows begin.
 /// Attention at d = 256 by pairs of warps. Grid: (queries / 64, batch * heads); dynamic shared memory:
 /// PairedCut::kSharedBytes.
 template <typename T>
@@ -37,6 +43,7 @@ __global__ void __launch_bounds__(PairedCut::kThreads, 2)
            T* o,        // [batch * heads, seqlen_q, 256]
            float* lse,  // [batch * heads, seqlen_q]
            Problem problem) {
+  //| The block takes its tiles as step 5 does: longest first, and only tiles that some row sees.
   using C = PairedCut;
   constexpr int kHeadDim = C::kHeadDim, kKeys = C::kKeys, kHalfKeys = kKeys / 2, kHalfDim = kHeadDim / 2;
   const int lane = threadIdx.x % 32, side = threadIdx.x / 32 % 2, pair_row = threadIdx.x / 64 * C::kPairRows;
@@ -46,6 +53,8 @@ __global__ void __launch_bounds__(PairedCut::kThreads, 2)
   const int tiles =
       (problem.visible_keys(first_query + min(C::kQueries, valid_rows) - 1) + kKeys - 1) / kKeys;
 
+  //| Shared memory, from the front: Q, K, V, P, and for every row two floats of exchange, one from each side. `mine` is where this warp leaves its maxima,
+  //| `theirs` where it finds the other's. Both point at this lane's upper row.
   unsigned char* q_tile = dynamic_shared<unsigned char>();          // [kQueries, kHeadDim], then O
   unsigned char* k_tile = q_tile + C::kQueries * C::kRowBytes;      // [kKeys, kHeadDim]
   unsigned char* v_tile = k_tile + C::kTileBytes;                   // [kKeys, kHeadDim]
@@ -65,12 +74,22 @@ __global__ void __launch_bounds__(PairedCut::kThreads, 2)
   RowState<2> rows;                  // the pair's maxima, the sums of this side's keys
   clear(rows);
 
+  //| ## One tile, three barriers
+  //|
+  //| Each of the three barriers has two jobs, and each copy starts right behind the barrier that frees its place:
+  //|
+  //| 1. K is in, and V's and P's old contents are used up: *V starts*.
+  //| 2. The maxima are there, and K is used up: *the next K starts*.
+  //| 3. V is in, and P is there.
+  //|
+  //| So K travels behind the softmax and the second product, V behind the first product.
   const auto use = [&]<bool kMasked>(int tile) {
     cp_async_wait<0>();
     __syncthreads();  // K is in; no warp still reads V or P of the tile before
     copy_rows<kKeys, kHeadDim, C::kThreads>(v_tile, v, tile * kKeys, problem.seqlen_k);
     cp_async_commit();
 
+    //| Scores of 32 rows by this side's 32 keys. Key 0 of side 1 is key 32 of the tile: the tile's address and the mask begin there.
     Blocks<2, kHalfKeys / 8> scores;  // of this side's keys
     multiply_keys<T, kHeadDim, 0, kHalfKeys / 8>(
         scores, k_tile + side * kHalfKeys * C::kRowBytes,
@@ -83,6 +102,8 @@ __global__ void __launch_bounds__(PairedCut::kThreads, 2)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
         if (lane % 4 == 0) mine[r * 16 + half * 8] = maxima[r][half];
+    //| A row's maximum over *its* 32 keys is half of the answer. One lane of four stores it; after the barrier each side takes the larger of both. `adopt` then
+    //| sees equal numbers on both sides, so both rescale or both do not: their halves of $O$ stay relative to one maximum.
     __syncthreads();  // the maxima are there for the other side, and all warps are done with K
     if (tile > 0) copy_rows<kKeys, kHeadDim, C::kThreads>(k_tile, k, (tile - 1) * kKeys, problem.seqlen_k);
     cp_async_commit();
@@ -95,6 +116,8 @@ __global__ void __launch_bounds__(PairedCut::kThreads, 2)
     adopt<kMasked>(maxima, out, rows, problem.scale_log2e);  // both sides see the same and decide the same
     exponentiate<kMasked, 0, kHalfKeys / 8>(scores, rows, rows.sum, problem.scale_log2e);
 
+    //| P is stored swizzled, in the shape of a tile of Q with keys in the place of dims: 64 rows of 128 bytes. The other warp of the pair then reads it with
+    //| `load_rows`, the function that reads Q.
     uint32_t p[kHalfKeys / 16][2][4];
 #pragma unroll
     for (int step = 0; step < kHalfKeys / 16; ++step) {
@@ -109,9 +132,11 @@ __global__ void __launch_bounds__(PairedCut::kThreads, 2)
               p[step][r][i];
         }
     }
+    //| Two groups may be on their way here: V, and behind it the next K. `wait<1>` lets the newest travel on, which is K.
     cp_async_wait<1>();
     __syncthreads();  // V is in, though not the next K; the probabilities are there for the other side
 
+    //| $O \mathrel{+}= PV$ for this side's 128 dims and all 64 keys. The first half of P is still in registers; the other half comes from the other warp.
     const unsigned char* v_dims = v_tile + side * kHalfDim * 2;
 #pragma unroll
     for (int step = 0; step < kHalfKeys / 16; ++step)
@@ -124,6 +149,7 @@ __global__ void __launch_bounds__(PairedCut::kThreads, 2)
       multiply_values<T, kHeadDim>(out, other, v_dims + key * C::kRowBytes);
     }
   };
+  //| As in step 5, masked tiles first. Here the first tile may be unmasked, because `adopt` looks at the maximum in every tile.
   int tile = tiles - 1;
 #pragma unroll 1
   for (; tile >= 0 && (tile + 1) * kKeys > problem.visible_keys(first_query); --tile)
@@ -131,6 +157,10 @@ __global__ void __launch_bounds__(PairedCut::kThreads, 2)
 #pragma unroll 1
   for (; tile >= 0; --tile) use.template operator()<false>(tile);
 
+  //| ## The end
+  //|
+  //| Each side has summed its own keys only. The sums are exchanged as the maxima were, and each side divides its own dims. Side 0 writes
+  //| the log-sum-exp.
   cp_async_wait_all();
   __syncthreads();  // all are done with Q, or it has landed where no key was visible; and with the exchange
 #pragma unroll

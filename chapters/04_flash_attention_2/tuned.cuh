@@ -1,21 +1,35 @@
-//| # Step 5: cut to measure, and step 6 at d = 64
+//| # Step 5: tuned tiles, and step 6 at d = 64
 //|
-//| Step 4 is limited by shared memory: with 16 rows, every byte of K and V that a warp reads serves 16 multiply-adds, and the
-//| reads of a tile take as long as its products. Here a warp owns 32 rows where registers allow it, so each fragment of K and V
-//| serves two products. The rest is about work that need not be done at all:
+//| Step 4 is limited by shared memory. With 16 rows a warp, each fragment of K and V that it reads serves one row block, and the reads of a tile take 1.4
+//| times as long as its products. Here a warp owns 32 rows where registers allow it, so each fragment serves two. The rest of step 5 is
+//| about work that need not be done at all:
 //|
-//| * Under a causal mask, tiles of keys that no row of the block sees are not visited: half of them in a long sequence. Blocks
-//|   that see the most keys start first, so that the short ones fill the gaps at the end.
-//| * Only tiles that the mask cuts, by the diagonal or the end of the keys, pay for the comparisons. Keys are walked from
-//|   the last to the first: the masked tiles come first, and the loop over the others has no mask in it.
-//| * Blocks of one head are neighbours in the grid, so that they read its K and V from the L2 cache at about the same time.
+//| * Under a causal mask, tiles of keys that no row of the block sees are not visited: half of them in a long sequence.
+//| * Only tiles that the mask cuts, by the diagonal or the end of the keys, pay for comparisons.
+//| * Blocks that see the most keys start first, so that short ones fill the gaps at the end.
+//| * Blocks of one head are neighbours in the grid, so they read its K and V from the L2 cache at about the same time.
 //|
-//| **Step 6, d = 64.** With so few products a score, what is done to each score binds: scale, exp2, sum, conversion, and the maximum. The
-//| maximum is the dearest, since `fmaxf` runs at half rate, and all exponentials wait for it. But after the first tile it is
-//| needed only where a score exceeds the old one by a factor of 2^8, which the sum of the probabilities shows afterwards. So step 6
-//| takes the exponentials first, relative to the old maximum, group by group as the products finish. If a lane's sum is too large in any
-//| row of the warp, it throws the tile's scores away and makes them again the slow way. With normal random inputs that
-//| never happens; with hostile ones the result is the same and only the time is lost.
+//| ![Causal tiles: skipped, masked, plain; and the order in which blocks take them](../../docs/figures/tile_classes.svg)
+//|
+//| **Step 6, d = 64.** With so few products a score, the non-matmul operations bind: the maximum, the multiply-add, `exp2`, the sum, the
+//| conversion. The maximum costs the most: `fmaxf` runs at half rate, and all exponentials wait for it. Step 6 takes the exponentials first,
+//| relative to the old maximum, and looks at the sums afterwards. In pseudocode:
+//|
+//|     for each unmasked tile:
+//|       for each group of 16 keys:                   # while other products still run
+//|         scores = Q K^T of these keys
+//|         p      = exp2(c * scores - c * old maximum)
+//|         sums  += p
+//|       if in every lane every sum <= 16 * 256:      # a vote of the warp
+//|         row sums += sums                           # nearly always
+//|       else:
+//|         scores = Q K^T again                       # p has replaced them
+//|         the old maximum rises, O is rescaled       # as in step 5
+//|         p      = exp2(c * scores - c * new maximum)
+//|       O += p V
+//|
+//| Why 16 * 256: a lane has 16 scores of a row in a tile. If their sum is more, at least one exceeds $2^8$, the slack. If it is not, no single one
+//| exceeds $2^{12}$, which every type here holds with ease. The sums are there anyway.
 //|
 //| **Budget**: d = 64: Q 16 KB and two stages of K and V 32 KB; registers: O 64, Q 32, scores 64. d = 128: 32 + 64 KB; O 128,
 //| scores 64. Two blocks of four warps on a multiprocessor. d = 256, step 5: eight warps of 16 rows, 64 + 128 KB, one block.
@@ -26,7 +40,10 @@
 
 namespace flashbook::fa2 {
 
-/// How a tuned kernel is cut, and what follows from it.
+//| ## The sizes
+//|
+//| All choices of a kernel are one type, so that the compiler knows them. The sweep that chose them is in the [appendix](appendix.md#what-was-tried).
+/// The sizes of a tuned kernel, and what follows from them.
 template <int kHeadDim_, int kWarps_, int kRowBlocks_, bool kKeepQueries_, int kBlocksPerSm_, int kGroup_ = 0>
 struct Cut {
   static constexpr int kHeadDim = kHeadDim_;
@@ -42,6 +59,9 @@ struct Cut {
   static constexpr int kSharedBytes = kQueries * kRowBytes + 4 * kTileBytes;  // Q, two stages of K and V
 };
 
+//| ## The kernel
+//|
+//| `kLimit` is step 6's test: $2 \cdot 8$ scores of a row in a lane, times $2^8$.
 /// Grid: (query tiles, batch * heads); dynamic shared memory: C::kSharedBytes.
 template <typename T, typename C>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
@@ -56,6 +76,10 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
   // More than 16 * 2^kSlack in a lane's 16 probabilities of a row means that one of them is above 2^kSlack.
   constexpr float kLimit = 2 * kKeyBlocks * 256;
   static_assert(kSlack == 8, "the limit above is 2^kSlack for each of a lane's probabilities of a row");
+  //| **Longest first.** `blockIdx.x` 0 takes the *last* queries. The hardware starts blocks in the order of their numbers, so under a causal mask the
+  //| longest blocks start first and the shortest ones end the launch.
+  //|
+  //| **Which tiles.** The last valid row sees the most keys. Tiles behind them are not visited; if the block sees none, `tiles` is 0.
   const int warp_row = threadIdx.x / 32 * C::kWarpRows;
   // The last tile of a head sees the most keys under a causal mask: longest first, short ones fill the gaps
   // at the end.
@@ -66,6 +90,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
   const int tiles =
       (problem.visible_keys(first_query + min(C::kQueries, valid_rows) - 1) + kKeys - 1) / kKeys;
 
+  //| Places in shared memory, as in step 3. `copy_keys_and_values` compares rows with the end only in the last tile of the keys.
   unsigned char* q_tile = dynamic_shared<unsigned char>();      // [kQueries, kHeadDim], then O
   unsigned char* stages = q_tile + C::kQueries * C::kRowBytes;  // 2 x {K [kKeys, kHeadDim], V the same}
   const auto k_tile = [&](int tile) { return stages + tile % 2 * 2 * C::kTileBytes; };
@@ -82,6 +107,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
   if (tiles > 0) load(tiles - 1);
   cp_async_commit();
 
+  //| At $d = 64$ the warp's Q fits into 32 registers: it is read from shared memory once instead of with every tile. `queries` hides the difference from
+  //| `multiply_keys`. This is the only place where the kernel waits before the loop, and only if it keeps Q.
   uint32_t kept[C::kKeepQueries ? kSteps : 1][kRowBlocks][4];
   if constexpr (C::kKeepQueries) {
     cp_async_wait<0>();
@@ -104,6 +131,10 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
   RowState<kRowBlocks> rows;
   clear(rows);
 
+  //| ## One tile
+  //|
+  //| `use` is the body of the loop, compiled twice: with the mask and without. `tile + 1` was the tile before, since keys are walked from the last to
+  //| the first. The wait and the barrier are those of step 3.
   const auto use = [&]<bool kMasked>(int tile) {
     cp_async_wait<0>();
     __syncthreads();  // the tile is in, and no warp still reads the stage that the next one is about to
@@ -112,6 +143,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
     cp_async_commit();
 
     Blocks<kRowBlocks, kKeyBlocks> scores;
+    //| The plain order, steps 5 and 6 alike: scores, mask, maxima, rescaling if it must be, exponentials. `kMasked` also says whether a row may still be without a
+    //| key, which costs a comparison.
     const auto with_maximum = [&] {
       multiply_keys<T, kHeadDim, 0, kKeyBlocks>(scores, k_tile(tile), queries);
       if (kMasked) mask(scores, problem, first_query + warp_row, tile * kKeys);
@@ -120,6 +153,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
       adopt<kMasked>(maxima, out, rows, problem.scale_log2e);
       exponentiate<kMasked, 0, kKeyBlocks>(scores, rows, rows.sum, problem.scale_log2e);
     };
+    //| Step 6. The fold over `kIndex` unrolls the groups, so that each has its own registers and the compiler can place the exponentials of one
+    //| group between the products of the next. A group is two key blocks, 16 keys.
     constexpr int kGroup = C::kGroup > 0 ? C::kGroup : kKeyBlocks;
     if constexpr (kMasked || C::kGroup == 0) {
       with_maximum();
@@ -131,6 +166,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
          ...);
       }
       (std::make_integer_sequence<int, kKeyBlocks / kGroup>());
+      //| The vote. NaN is not `<=` anything, so a NaN takes the slow way and comes out as NaN, as it must. The slow way multiplies again because the
+      //| scores are gone: their registers hold the probabilities.
       bool fits = true;
 #pragma unroll
       for (int r = 0; r < kRowBlocks; ++r) fits = fits && sums[r][0] <= kLimit && sums[r][1] <= kLimit;
@@ -150,6 +187,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
       multiply_values<T, kHeadDim>(out, p, v_tile(tile) + step * 16 * C::kRowBytes);
     }
   };
+  //| The first tile is always masked, also where the mask cuts nothing: it sets the maxima that step 6 relies on. Then come the other tiles that the
+  //| diagonal cuts, then the rest. `#pragma unroll 1` keeps the compiler from copying this long body.
   int tile = tiles - 1;
   // Masked: the first tile, which fixes the maxima, and those with keys that the first row does not see.
   if (tile >= 0) {
@@ -160,6 +199,10 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
 #pragma unroll 1
   for (; tile >= 0; --tile) use.template operator()<false>(tile);
 
+  //| ## The end
+  //|
+  //| The rows' sums are completed and $O$ leaves by way of Q's tile. A block that saw no key comes here with Q still on its way, hence
+  //| the wait.
   cp_async_wait_all();
   __syncthreads();  // where no key was visible: Q has landed everywhere before O takes its place
   const int lane = threadIdx.x % 32;

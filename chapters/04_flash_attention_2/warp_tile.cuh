@@ -1,9 +1,16 @@
 //| # What a warp does with its rows
 //|
-//| The pieces that the steps share. A warp owns blocks of 16 query rows and holds for each, in registers: scores of 16 rows
-//| and some keys, probabilities in their place, and O. mma.sync deals a 16 x 8 block of results out as 4 floats a lane: lane l
-//| holds row l / 4 in floats 0 and 1 and row l / 4 + 8 in floats 2 and 3, columns 2 * (l % 4) and the next. So a row lies in four
-//| neighbouring lanes, and two shuffles reduce it. Below, `half` 0 is the upper of a lane's two rows and 1 the lower.
+//| The pieces that all six steps are made of. A warp owns one or two blocks of 16 query rows. For each block it holds three things
+//| in registers: the scores of 16 rows and some keys, the probabilities that replace them, and $O$.
+//|
+//| `mma.sync` decides which lane holds what. It multiplies 16 x 16 by 16 x 8 and gives each lane four floats of the 16 x 8
+//| result. Lane $l$ has row $l / 4$ in floats 0 and 1, and row $l / 4 + 8$ in floats 2 and 3, in columns $2 (l \bmod 4)$ and the next.
+//|
+//| ![Which lane holds which elements of the operands and results of mma.sync](../../docs/figures/mma_fragments.svg)
+//|
+//| Two consequences carry the whole chapter. A row lies in four neighbouring lanes, so two shuffles find its maximum. And the four floats of a result,
+//| rounded to 16 bits, are what the same lane must hold of the *left operand* of the next product: nothing moves between
+//| the two products. Below, `half` 0 is the upper of a lane's two rows, and `half` 1 the lower one.
 #pragma once
 #include "chapters/04_flash_attention_2/problem.cuh"
 #include "common/ptx/convert.h"
@@ -23,9 +30,14 @@ using Blocks = float[kRowBlocks][kColumnBlocks][4];
 
 //| ## Swizzled tiles
 //|
-//| ldmatrix reads eight 16-byte pieces at a time, one of each of eight rows. Rows are a multiple of 128 bytes, all 32 banks, so
-//| the same piece of eight rows lies in the same four banks: an eight-way conflict. Therefore piece p of row r is stored where
-//| piece p ^ (r % 8) would be. Eight rows then spread a piece over all banks, and a row still fills whole lines.
+//| Shared memory has 32 banks of 4 bytes. A row of a tile is 128 bytes or a multiple of it, which is all banks, so column 0 of every row
+//| begins in bank 0. `ldmatrix` reads the same 16-byte piece of eight rows at once, and in plain rows all eight would lie in the same
+//| four banks: eight passes instead of one.
+//|
+//| ![The banks of eight rows' pieces: all in four banks as they come, in all 32 swizzled](../../docs/figures/swizzle.svg)
+//|
+//| The swizzle stores piece $p$ of row $r$ at place $p \oplus (r \bmod 8)$. Example: piece 2 of rows 0, 1, 2, 3 goes to places 2, 3, 0, 1. Within
+//| a row the pieces only change places, so copies still write whole lines.
 
 /// Where piece `piece` of row `row` lies in a swizzled tile, in bytes.
 template <int kRowBytes>
@@ -33,10 +45,21 @@ __device__ __forceinline__ int swizzled(int row, int piece) {
   return row * kRowBytes + (piece ^ row % 8) * 16;
 }
 
+//| A product walks along a row in steps of two pieces, 32 bytes. `walk` finds the next place without computing the swizzle again. Adding $2s$ to
+//| the piece, for a piece below 2, is an exclusive or with $2s$, because the two numbers share no bit; and exclusive or does not care about
+//| order. So the swizzled place changes by `^ 32 * s`. Only every fourth step, after eight pieces, does a real addition of 128 follow. With
+//| `step` known to the compiler this is one instruction or none.
 /// From the place of piece 0 or 1 of an aligned group of eight, 2 * step pieces further along the same row.
 /// The low bits are exchanged by the swizzle's own operation; every eight pieces are 128 bytes.
 __device__ __forceinline__ int walk(int place, int step) { return (place ^ step % 4 * 32) + step / 4 * 128; }
 
+//| ## Copying with cp.async
+//|
+//| `cp_async_cg` copies 16 bytes from device memory to shared memory without a register in between, and returns at once. Thread $t$ takes piece
+//| $t \bmod$ `kPieces` of every `kRowsAtOnce`-th row: neighbouring threads copy neighbouring pieces, so a warp asks for whole lines.
+//|
+//| The last argument says how many of the 16 bytes exist. For a row beyond the end it is 0, and the hardware writes zeros. They must be zeros: the
+//| probability of a missing key is 0, and 0 times an old NaN would be NaN.
 /// Starts copying kRows rows into a swizzled tile; rows from `valid_rows` on become zeros. kPartial = false
 /// says that all are valid.
 template <bool kPartial, int kRows, int kHeadDim, int kThreads, typename T>
@@ -52,6 +75,8 @@ __device__ __forceinline__ void copy_tile(unsigned char* tile,
                 !kPartial || row + i < valid_rows ? 16 : 0);
 }
 
+//| Comparing each row with the end costs an instruction a copy. Only the last tile of the keys needs it, so the two functions below choose once for the
+//| whole tile.
 /// Starts copying K's and V's rows from `first` on into their tiles; only at the end of the keys are rows
 /// compared.
 template <int kRows, int kHeadDim, int kThreads, typename T>
@@ -69,6 +94,7 @@ __device__ __forceinline__ void copy_keys_and_values(unsigned char* k_tile, unsi
   }
 }
 
+//| Step 6 at $d = 256$ sends K and V at different times, so there is a version for one tensor.
 /// The same for a tile that begins at row `first` of `seqlen` rows; only the last one pays for the
 /// comparisons.
 template <int kRows, int kHeadDim, int kThreads, typename T>
@@ -84,9 +110,14 @@ __device__ __forceinline__ void copy_rows(unsigned char* tile,
 
 //| ## Products
 //|
-//| One `ldmatrix_x4` brings what two mma.sync need of K: 16 keys by 16 dims. K's rows are keys, which are the columns of the
-//| right operand: it is stored as mma.sync wants it. V's rows are keys too, but now keys are summed over: `_trans` turns each
-//| 8 x 8 block on its way into the registers, at no cost.
+//| `ldmatrix` is how operands get from shared memory into the lanes that need them. Each of the 32 lanes of `ldmatrix_x4` passes the address of one row of
+//| 16 bytes: 32 rows, four matrices of 8 by 8. Then every lane receives two neighbours of each matrix, dealt out as `mma.sync` wants them.
+//| The lane that *names* a row is not the lane that *gets* its elements.
+//|
+//| ![ldmatrix_x4: which lane names which row, and which lane receives which elements](../../docs/figures/ldmatrix.svg)
+//|
+//| Q is the left operand, and its rows are rows of the tile: lanes 0 to 15 name the 16 rows, lanes 16 to 31 the same rows 8 dims
+//| further on. Registers `a[0]` to `a[3]` are then upper left, lower left, upper right, lower right, in mma.sync's order.
 
 /// Fragments of Q for 16 dims, from a swizzled tile whose row `first_row` is the warp's first.
 template <int kHeadDim, int kRowBlocks>
@@ -99,6 +130,11 @@ __device__ __forceinline__ void load_rows(uint32_t (&a)[kRowBlocks][4], const un
   for (int r = 0; r < kRowBlocks; ++r) ldmatrix_x4(a[r], tile + place + r * 16 * kRowBytes);
 }
 
+//| $S = QK^\top$. The right operand of a product is $K^\top$, 16 dims by 8 keys, and `mma.sync` wants pairs that are neighbours along the *summed*
+//| dimension, here the dims. K's rows in memory have exactly these neighbours. So K needs no transposition: part 1 of the figure is this function.
+//|
+//| `queries` hands over Q's fragments. It is a parameter because step 5 may have kept them in registers, and steps 2 to 4 read them
+//| again. `kFirst` and `kCount` choose a part of the keys; only step 6 uses less than all.
 /// scores = Q K^T for key blocks kFirst ... kFirst + kCount - 1 of 8 keys each. `queries(a, step)` gives Q's
 /// fragments.
 template <typename T, int kHeadDim, int kFirst, int kCount, int kRowBlocks, int kKeyBlocks, typename Queries>
@@ -116,6 +152,8 @@ __device__ __forceinline__ void multiply_keys(Blocks<kRowBlocks, kKeyBlocks>& sc
       for (int i = 0; i < 4; ++i) scores[r][n][i] = 0;
 #pragma unroll
   for (int step = 0; step < kHeadDim / 16; ++step) {
+    //| The loop over `step` walks along head_dim, 16 dims at a time. The fragment `b` of K is loaded once and used for every row block of the warp: with
+    //| one row block a load feeds two products, with two it feeds four. That ratio decides what shared memory allows, and is the point of step 5.
     uint32_t a[kRowBlocks][4];
     queries(a, step);
 #pragma unroll
@@ -131,6 +169,8 @@ __device__ __forceinline__ void multiply_keys(Blocks<kRowBlocks, kKeyBlocks>& sc
   }
 }
 
+//| The step without a single move. Scores of key blocks $2s$ and $2s + 1$ are this lane's results of two products. Rounded and packed two by two,
+//| they are registers 0 to 3 of the left operand for 16 keys: block $2s$ gives the first two registers, block $2s + 1$ the others.
 /// Two key blocks of probabilities, rounded, as the left operand of mma.sync: what comes out of one product
 /// is dealt out as the next one takes it.
 template <typename T, int kRowBlocks, int kKeyBlocks>
@@ -145,6 +185,9 @@ __device__ __forceinline__ void round_probabilities(uint32_t (&p)[kRowBlocks][4]
     }
 }
 
+//| $O \mathrel{+}= PV$ sums over keys. The right operand is $V$, 16 keys by 8 dims, and needs neighbours along the *keys*. In memory the neighbours of a
+//| row of V are dims: the wrong way round. `ldmatrix_x4_trans` reads the same rows and deals out columns instead (part 3 of the figure), which
+//| costs nothing. In step 1 these pairs were put together from two loads of 2 bytes.
 /// out += P V for 16 keys and the warp's dims.
 template <typename T, int kHeadDim, int kRowBlocks, int kDimBlocks>
 __device__ __forceinline__ void multiply_values(Blocks<kRowBlocks, kDimBlocks>& out,
@@ -164,6 +207,9 @@ __device__ __forceinline__ void multiply_values(Blocks<kRowBlocks, kDimBlocks>& 
 }
 
 //| ## Softmax
+//|
+//| The state of a row is two numbers. The maximum is equal in the four lanes of a row. The sum is *each lane's own part*: adding up four
+//| parts in every tile would cost two shuffles a row, and the total is not needed before the end.
 
 /// Maximum and sum of a lane's rows. The maximum is that of scores before the scale; the sum is the lane's
 /// own part.
@@ -181,6 +227,8 @@ __device__ __forceinline__ void clear(RowState<kRowBlocks>& rows) {
     for (int half = 0; half < 2; ++half) rows.max[r][half] = -INFINITY, rows.sum[r][half] = 0;
 }
 
+//| A masked score becomes $-\infty$, so its exponential is 0. The number of keys that a row sees is computed once for each of the lane's rows. After that
+//| each score is one comparison with a number that the compiler knows up to the lane's part.
 /// Scores of keys that a row does not see become -inf. `first_query` is the warp's first row, `first_key` its
 /// first key.
 template <int kRowBlocks, int kKeyBlocks>
@@ -200,6 +248,9 @@ __device__ __forceinline__ void mask(Blocks<kRowBlocks, kKeyBlocks>& scores, con
     }
 }
 
+//| Each lane takes the maximum of its own scores and the old maximum, then asks the lane whose number differs in bit 0, then the one that
+//| differs in bit 1. Lanes 4 g to 4 g + 3 share a row, so these two shuffles reach exactly the four lanes of the row, and all four end with
+//| the same value.
 /// The maxima of rows, old and new keys, in all four lanes of a row.
 template <int kRowBlocks, int kKeyBlocks>
 __device__ __forceinline__ void row_maxima(float (&maxima)[kRowBlocks][2],
@@ -218,6 +269,16 @@ __device__ __forceinline__ void row_maxima(float (&maxima)[kRowBlocks][2],
     }
 }
 
+//| ## The lazy maximum
+//|
+//| The textbook rescales $O$ whenever a maximum rises. That is often unnecessary. Softmax divides a sum of $p_j v_j$ by a sum of $p_j$, and both
+//| are relative to the same $m$, so an old $m$ cancels. Take scores 3 and 5, in units of log2. With $m = 3$: $p = 1, 4$, sum 5. With $m = 5$: $p =
+//| \tfrac14, 1$, sum $\tfrac54$. The quotients are $\tfrac15$ and $\tfrac45$ either way.
+//|
+//| What must not happen is overflow, or sums so large that small terms vanish. So an old maximum is kept while no new score exceeds it by more than `kSlack`
+//| = 8 log2 units: then no probability is above $2^8 = 256$. Note the unit: 8 is a difference of *exponents*, the factor is 256.
+//|
+//| The vote `__any_sync` makes the decision one for the warp, so that no lane takes a branch alone.
 /// Makes `maxima` those in use and rescales what was summed under the old ones, unless they rose so little in
 /// all the warp's rows that no probability can exceed 2^kSlack: the result is the same, since O and the sum
 /// are relative to one maximum. kMasked = false promises that no row is still without a key.
@@ -237,6 +298,8 @@ __device__ __forceinline__ void adopt(const float (&maxima)[kRowBlocks][2],
   for (int r = 0; r < kRowBlocks; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      //| The correction is $2^{m_\text{old} - m_\text{new}}$, below 1. The lane's sum and its part of $O$ are made relative to the new maximum. In a
+      //| row that has seen no key both maxima are $-\infty$, and their difference is NaN; there the factor is 1, since there is nothing to correct.
       float correction = exp2_approx((rows.max[r][half] - maxima[r][half]) * scale_log2e);
       if (kMasked && maxima[r][half] == -INFINITY) correction = 1;
       rows.max[r][half] = maxima[r][half];
@@ -254,6 +317,8 @@ __device__ __forceinline__ void adopt(const float (&maxima)[kRowBlocks][2],
   // END SOLUTION ch04-rescale
 }
 
+//| $e^{\tau (s - m)} = 2^{c s - c m}$ with $c = \tau \log_2 e$: the scale, the base change and the subtraction are *one* multiply-add, then one `exp2`. The
+//| term $-cm$ is computed once a row. Step 3 still needs four operations here: scale, subtract, and two inside `__expf`.
 /// Key blocks kFirst ... kFirst + kCount - 1 of the scores become probabilities, relative to the maximum in
 /// use, and are added to `sums`. One multiply-add and one exp2 each.
 template <bool kMasked, int kFirst, int kCount, int kRowBlocks, int kKeyBlocks>
@@ -278,6 +343,9 @@ __device__ __forceinline__ void exponentiate(Blocks<kRowBlocks, kKeyBlocks>& sco
 }
 
 //| ## The end
+//|
+//| Only now do the four lanes of a row add their parts of the sum: two shuffles a row, once in the kernel. A row that saw no key has the sum 0, its
+//| $O$ is 0 by contract, and its log-sum-exp is $-\infty$.
 
 /// The sum of a lane's parts of a row, in all four lanes.
 __device__ __forceinline__ float row_total(float part) {
@@ -301,6 +369,9 @@ __device__ __forceinline__ void normalize(float (&out)[kDimBlocks][4], int half,
   }
 }
 
+//| Stored straight from the fragments, a lane would write 4 bytes here and 4 bytes there, and a warp eight rows at once: 16-byte pieces of
+//| eight lines. So the warp writes its rows into the tile that held Q first, swizzled, and reads them back by rows: 16 bytes a lane, neighbouring
+//| lanes side by side, whole lines. Only the warp itself touches its rows, so a warp's barrier is enough.
 /// Stores a warp's O by way of its own rows of a swizzled tile, so that whole lines go out 16 bytes a lane.
 /// `first_row` and `first_dim` are the warp's in tile and `o`. Precondition: no other warp uses this part of
 /// the tile any more.
@@ -322,6 +393,7 @@ __device__ __forceinline__ void store_out(const Blocks<kRowBlocks, kDimBlocks>& 
         *reinterpret_cast<uint32_t*>(tile + place + lane % 4 * 4) =
             pack<T>(out[r][n][2 * half], out[r][n][2 * half + 1]);
       }
+  //| Second half: the lanes change roles. Lane $i$ now takes the $i$-th piece of the warp's rows, whoever wrote it; hence the barrier.
   __syncwarp();  // the rows are complete before other lanes read them
 #pragma unroll
   for (int i = 0; i < kRowBlocks * 16 * kPieces; i += 32) {

@@ -79,7 +79,8 @@ struct BlockScaled : Overlapped<kHeadDim> {
 template <int kHeadDim>
 struct Promoted : BlockScaled<kHeadDim> {
   static constexpr bool kPromote = true, kPingpong = false;
-  // With queries in registers nvcc 13.0 gives P the same ones in the loop, and says nothing.
+  // With queries in registers nvcc 13.0 gives P the same ones in the loop, pinned or not, and says nothing:
+  // cmake/wgmma_registers.py finds it.
   static constexpr bool kQueriesInRegisters = false;
 };
 

@@ -56,6 +56,8 @@ void validate_paging(const Shape& shape) {
   if (paging.rows < 0 || paging.pages < 1)
     throw InputError("there are " + std::to_string(paging.pages) + " pages of " +
                      std::to_string(paging.rows) + " rows: give at least 1 of each");
+  if (shape.dtype == DType::e4m3)
+    throw InputError("keys in pages have no scales, which e4m3 needs: give f32, f16 or bf16");
   const int64_t pages_of_sequence = (int64_t(shape.seqlen_k) + paging.rows - 1) / paging.rows;
   if (int64_t(paging.table.size()) != shape.batch * pages_of_sequence)
     throw InputError("the page table has " + std::to_string(paging.table.size()) + " entries: give " +
@@ -149,6 +151,13 @@ std::string describe(const Shape& shape) {
   text << ", d " << shape.head_dim << ", " << describe(shape.visibility) << ", " << name_of(shape.dtype);
   if (shape.dtype == DType::e4m3) text << ", a scale per " << name_of(shape.scaling);
   if (shape.scale != default_scale(shape.head_dim)) text << ", scale " << shape.scale;
+  if (shape.score.softcap > 0) text << ", softcap " << shape.score.softcap;
+  if (!shape.score.alibi.empty()) text << ", ALiBi";
+  if (shape.paging.rows > 0) text << ", pages of " << shape.paging.rows;
+  if (shape.layout == layout_bshd(shape))
+    text << ", BSHD";
+  else if (!shape.is_default_layout())
+    text << ", strided";
   return text.str();
 }
 

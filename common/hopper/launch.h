@@ -68,6 +68,6 @@ inline int blocks_for(const TileOrder& order, Schedule schedule) {
 
 /// Sets the counter of Schedule::dynamic_persistent to 0, before the kernel that counts. One thread. The
 /// counter lies in the call's workspace: two calls that may run at the same time need a workspace each.
-static __global__ void clear_counter(int* counter) { *counter = 0; }
+[[maybe_unused]] static __global__ void clear_counter(int* counter) { *counter = 0; }
 
 }  // namespace flashbook::hopper

@@ -44,7 +44,7 @@ template <typename Body>
 
 }  // namespace vectors
 
-/// Calls body.operator()<Unit>() once, compiled for the widest vectors of the processor at hand. `body` and
+/// Calls `body.operator()<Unit>()` once, compiled for the widest vectors of the processor at hand. `body` and
 /// all that it calls in its loops are always_inline: only what is inlined is compiled for these vectors. Its
 /// file is compiled without -march.
 template <typename Body>

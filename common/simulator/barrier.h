@@ -18,12 +18,15 @@ void barrier_sync(const char* what, int barrier, int threads, Location where);
 /// Arrives at a barrier without waiting.
 void barrier_arrive(const char* what, int barrier, int threads, Location where);
 
+/// What the calling thread did before comes before what it does afterwards. One thread runs after another, so
+/// memory is in order anyway; the traced mode wants to know.
+void memory_fence();
+
 }  // namespace flashbook::sim
 
 inline void __syncthreads(flashbook::sim::Location where = flashbook::sim::Location::current()) {
   flashbook::sim::barrier_sync("__syncthreads", 0, flashbook::sim::kWholeBlock, where);
 }
 
-// One thread runs after another, and blocks meet only in atomics: memory is always in order.
-inline void __threadfence() {}
-inline void __threadfence_block() {}
+inline void __threadfence() { flashbook::sim::memory_fence(); }
+inline void __threadfence_block() { flashbook::sim::memory_fence(); }

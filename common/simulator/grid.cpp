@@ -110,7 +110,6 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
   if (current_worker)
     throw Error("a kernel launches a kernel: the simulator runs launches from the host only");
   check_launch(grid, block, dynamic_shared_bytes);
-  if (!options().trace) watcher = nullptr;
 
   // Workers outlive a grid, since their memory is dear to set up; one grid at a time has them.
   static std::mutex one_grid;

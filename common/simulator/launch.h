@@ -34,8 +34,6 @@ struct Options {
   bool exact = false;
   /// A thread that runs for so many seconds without waiting or exiting is reported; 0: never.
   int timeout = 3;
-  /// Whether a watcher that a launch names watches.
-  bool trace = true;
 };
 
 /// The options of this process. They start as FLASHBOOK_SIM_THREADS (default: one OS thread a core),
@@ -56,13 +54,14 @@ constexpr bool kIsTraced = __has_feature(thread_sanitizer);
 constexpr bool kIsTraced = false;
 #endif
 
-/// The traced mode (trace/trace.h). Only programs with traced files have it.
-Watcher* tracing();
+/// Who watches the launches of traced files: the traced mode (trace/trace.h), or nobody if a program sets it
+/// to null. Only programs with traced files have it.
+extern Watcher* watcher;
 
 /// Who watches what a file launches: the traced mode if it is traced, or nobody.
 template <bool kTraced>
 Watcher* watcher_of() {
-  if constexpr (kTraced) return tracing();
+  if constexpr (kTraced) return watcher;
   return nullptr;
 }
 

@@ -15,8 +15,12 @@
 
 namespace flashbook::sim {
 
-/// What is done to memory.
-enum class Access : uint8_t { load, store, atomic };
+/// What is done to memory. A volatile store counts as atomic: other threads may be polling there.
+enum class Access : uint8_t { load, store, atomic, volatile_load };
+
+constexpr bool writes(Access access) { return access == Access::store || access == Access::atomic; }
+/// Whether threads may meet there without a barrier.
+constexpr bool meets(Access access) { return access == Access::atomic || access == Access::volatile_load; }
 
 /// A launch.
 struct Launch {
@@ -73,6 +77,9 @@ class Observer {
   virtual void completes(const void* object) = 0;
   virtual void acquires(int thread, const void* object) = 0;
 
+  /// __threadfence: what `thread` knows of now, it hands over with every atomic operation or volatile store
+  /// that follows.
+  virtual void fences(int thread) = 0;
   /// fence.proxy.async: what `thread` knows of, the async proxy may read when it works for this thread or for
   /// whoever acquires from it.
   virtual void fences_proxy(int thread) = 0;
@@ -85,8 +92,8 @@ class Observer {
   virtual void knows_async_done(int thread, const void* object, uint32_t ticket) = 0;
   /// The work up to this ticket is over, and `object`, an mbarrier, counts it in its current round.
   virtual void arrives_async(const void* object, uint32_t ticket) = 0;
-  /// TMA moves these bytes of device memory, a row of its box.
-  virtual void streams(const Touched& touched) = 0;
+  /// TMA moves these bytes of device memory, a row of its box, for `thread`.
+  virtual void streams(int thread, const Touched& touched) = 0;
 };
 
 /// Gives every OS thread its observer. Grids are watched by whom their launch names.

@@ -5,7 +5,7 @@ from svg import Figure
 COLUMNS = [("K", 206, 56, "green"), ("row of scores", 270, 96, "amber"), ("V", 374, 56, "green")]
 # title, then for every pass: its name, what it leaves, and what it does to K, the row of scores and V
 STEPS = [
-    ("Step 1: three passes between two products", [
+    ("Step 1: five passes, three for the softmax", [
         ("scores", "", ("read", "write", "")),
         ("maximum", "m", ("", "read", "")),
         ("exponentials", "ℓ", ("", "read, write", "")),
@@ -25,8 +25,8 @@ PASS = 29
 
 def main():
     height = 78 + sum(34 + PASS * len(passes) for _, passes in STEPS)
-    figure = Figure(450, height, "What each pass over the keys reads and writes. Step 1 writes the row of scores and walks over it four "
-                                 "times, step 2 once, step 3 has no row of scores.")
+    figure = Figure(450, height, "What each pass over the keys reads and writes. Step 1 writes the row of scores, walks over it three "
+                                 "times for the softmax and once for the product; step 2 walks over it once; step 3 has no row of scores.")
     figure.text(136, 30, "leaves", "small soft")
     for name, x, width, _ in COLUMNS:
         figure.text(x + width / 2, 30, name, "small soft", "middle")

@@ -34,8 +34,8 @@ def main():
     tile(figure, 20, top, "as it comes", lambda row, piece: row * 128 + piece * 16)
     tile(figure, 250, top, "swizzled", swizzled)
     y = top + 8 * CELL
-    figure.text(20, y + 24, "piece 2: eight turns", "small red")
-    figure.text(250, y + 24, "piece 2: one turn", "small green")
+    figure.text(20, y + 24, "piece 2: eight wavefronts", "small red")
+    figure.text(250, y + 24, "piece 2: one wavefront", "small green")
     figure.text(20, y + 44, "for four of 32 banks", "small soft")
     figure.text(250, y + 44, "for all 32 banks", "small soft")
     figure.write(__file__)

@@ -8,12 +8,13 @@ from docs.tools import kernel_source
 ROOT = Path(__file__).resolve().parents[2]
 
 # docs/pages in the order in which they read best; a page that is not named here follows them.
-PAGE_ORDER = ("measuring", "memory_hierarchy", "roofline", "simulator", "mutations", "simulator_limits", "golden", "instructor", "hardening")
+PAGE_ORDER = ("glossary", "measuring", "memory_hierarchy", "roofline", "simulator", "mutations", "simulator_limits", "golden", "instructor",
+              "hardening")
 
 
 @dataclass
 class Page:
-    kind: str  # main, chapter, kernel, page or house
+    kind: str  # main, chapter, appendix, kernel, page or house
     source: str  # the file it is made of, from the repository's root
     title: str
     name: str = ""  # of its file on the site, without .html
@@ -57,6 +58,9 @@ def pages() -> list[Page]:
     for chapter in sorted(ROOT.glob("chapters/[0-9][0-9]_*")):
         source = f"chapters/{chapter.name}/README.md"
         found.append(Page("chapter", source, title_of(chapter / "README.md", chapter.name), f"chapter-{chapter.name}"))
+        if (chapter / "appendix.md").exists():
+            appendix = f"chapters/{chapter.name}/appendix.md"
+            found.append(Page("appendix", appendix, title_of(ROOT / appendix, "Appendix"), f"chapter-{chapter.name}-appendix"))
         for file in kernel_files(chapter):
             name = f"chapter-{chapter.name}-{file.name.replace('.', '-')}"
             found.append(Page("kernel", f"chapters/{chapter.name}/{file.name}", kernel_source.title_of(file), name))

@@ -86,6 +86,14 @@ class Site:
 
         return re.sub(r"(<code[^>]*>(\w+)</code>)(?![^<]*</a>)", replace, body)
 
+    def explain_terms(self, body: str, terms: dict[str, str]) -> str:
+        """`body` with links into the glossary that say what the word means when one points at them."""
+        def replace(found: Match) -> str:
+            said = terms.get(found[1])
+            return f'<a class="term" title="{html.escape(said)}" href="{found[1]}"' if said else found[0]
+
+        return re.sub(r'<a href="(glossary\.html#[^"]+)"', replace, body)
+
     # ---- annotated source ------------------------------------------------------------------------------------------
 
     def code_line(self, text: str) -> str:
@@ -136,7 +144,7 @@ class Site:
             return "".join(entry(p.url, p.path.name if p.kind == "kernel" else html.escape(p.title), p.kind) for p in shown)
 
         reference = "".join(entry(url, title, "reference") for url, title in REFERENCE.items())
-        parts = {"": entries("main"), "Chapters": entries("chapter", "kernel"), "Background": entries("page"),
+        parts = {"": entries("main"), "Chapters": entries("chapter", "appendix", "kernel"), "Background": entries("page"),
                  "The house": entries("house"), "Reference": reference}
         return "".join((f"<h2>{title}</h2>" if title else "") + f"<ul>{items}</ul>" for title, items in parts.items() if items)
 
@@ -148,8 +156,8 @@ class Site:
                        for p, rel, word in ((before, "prev", "Before"), (after, "next", "Next")) if p)
 
     def path_above(self, page: Page) -> str:
-        """A kernel file's chapter and path."""
-        if page.kind != "kernel":
+        """The chapter and the path of what belongs to one."""
+        if page.kind not in ("kernel", "appendix"):
             return ""
         chapter = self.page_of[f"chapters/{page.chapter}/README.md"]
         return f'<p class="above"><a href="{chapter.url}">{html.escape(chapter.title)}</a> <code>{page.source}</code></p>'
@@ -179,12 +187,13 @@ class Site:
         page_at = {page.url: page for page in self.pages}
         bodies, complaints = formulas.render({name: page.body for name, page in self.raw.items() if name not in self.renamed})
         self.complaints += complaints
+        terms = glossary_terms(bodies["glossary.html"])
         index: list[tuple[str, str, str, str]] = []
         for name, body in bodies.items():
             page = page_at.get(name)
             if page:
                 kind, title, above, steps = page.kind, page.title, self.path_above(page), self.steps(page)
-                body = self.link(tidy(body), page.source)
+                body = self.explain_terms(self.link(tidy(body), page.source), terms)
             else:
                 kind, title, above, steps = "reference", self.raw[name].title, "", ""
                 body = self.link(body, name)
@@ -198,6 +207,12 @@ class Site:
             index += search_entries(name, title, body)
         (self.out / "search_index.js").write_text(f"window.flashbookIndex = {json.dumps(index)};\n", encoding="utf-8")
         self.copy_files()
+
+
+def glossary_terms(body: str) -> dict[str, str]:
+    """{address: what the glossary says there, as plain text}."""
+    found = re.findall(r'<h3 id="([^"]+)">.*?</h3>\s*<p>(.*?)</p>', tidy(body), re.DOTALL)
+    return {f"glossary.html#{anchor}": " ".join(html.unescape(re.sub(r"<math.*?</math>|<[^>]*>", "", text)).split()) for anchor, text in found}
 
 
 def tidy(body: str) -> str:

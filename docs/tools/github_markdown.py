@@ -12,7 +12,7 @@ Match = re.Match[str]
 
 BOXES = {"NOTE": "Note", "TIP": "Tip", "IMPORTANT": "Important", "WARNING": "Warning", "CAUTION": "Caution"}
 ALERT = re.compile(r"> ?\[!(\w+)\]\s*")
-PREDICTION = re.compile(r"> ?\*\*(Predicted|Measured)\.\*\* ?(.*)")
+PREDICTION = re.compile(r"> ?\*\*(Before you start|Predicted|Measured)\.\*\* ?(.*)")
 HEADING = re.compile(r"(#{1,4}) +(.+?) *#*")
 FENCE = re.compile(r"(\s*)(```+|~~~+)\s*(\w*).*")
 LIST_ITEM = re.compile(r"([-*+]|\d+[.)]) ")
@@ -176,7 +176,7 @@ class Translator:
                 if alert:
                     yield from self.quote(rest, alert[1].lower(), BOXES[alert[1]])
                 elif prediction:
-                    yield from self.quote([(number, prediction[2]), *rest], prediction[1].lower(), prediction[1])
+                    yield from self.quote([(number, prediction[2]), *rest], prediction[1].lower().replace(" ", "-"), prediction[1])
                 i = end
             elif found := SNIPPET.fullmatch(text):
                 yield number, raw(f'<p class="from"><a href="{repo_address(found[1], self.source)}">{found[1]}</a></p>')

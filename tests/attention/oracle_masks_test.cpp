@@ -174,6 +174,8 @@ TEST(Decode, RefusesTablesThatDoNotFit) {
   EXPECT_EQ(complaint([](Shape&) {}), "");
   EXPECT_EQ(complaint([](Shape& s) { s.paging.pages = 0; }),
             "there are 0 pages of 16 rows: give at least 1 of each");
+  EXPECT_EQ(complaint([](Shape& s) { s.dtype = DType::e4m3; }),
+            "keys in pages have no scales, which e4m3 needs: give f32, f16 or bf16");
   EXPECT_EQ(complaint([](Shape& s) { s.paging.table.pop_back(); }),
             "the page table has 14 entries: give 15, batch times the pages of seqlen_k");
   EXPECT_EQ(complaint([](Shape& s) { s.paging.table[12] = 20; }),

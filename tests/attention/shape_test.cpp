@@ -121,5 +121,17 @@ TEST(Describe, SaysWhatMatters) {
   EXPECT_EQ(describe(shape), "batch 2, heads 1, N 7, d 64, full, f16, scale 0.5");
 }
 
+TEST(Describe, SaysWhatIsUnusual) {
+  Shape shape{.heads = 2, .kv_heads = 2, .seqlen_q = 8, .seqlen_k = 8};
+  const std::string usual = describe(shape);
+  shape.score = {.softcap = 30, .alibi = {0.5f, 0.25f}};
+  shape.layout = layout_bshd(shape);
+  EXPECT_EQ(describe(shape), usual + ", softcap 30, ALiBi, BSHD");
+  shape.layout = layout_packed_qkv(shape);
+  EXPECT_EQ(describe(shape), usual + ", softcap 30, ALiBi, strided");
+  shape = {.seqlen_q = 8, .seqlen_k = 8, .paging = {.rows = 8, .pages = 1, .table = {0}}};
+  EXPECT_EQ(describe(shape), "batch 1, heads 1, N 8, d 64, full, bf16, pages of 8");
+}
+
 }  // namespace
 }  // namespace flashbook

@@ -260,6 +260,12 @@ class Quoting(Case):
         _, wrong = self.quoted("<!-- table nothing -->\n<!-- /table -->")
         self.assertIn("no table nothing", wrong[0][1])
 
+    def test_a_table_of_exercises(self):
+        mended, _ = self.quoted("<!-- table exercises 04 -->\n<!-- /table -->\n")
+        self.assertEqual(self.quoted(mended), (mended, []))
+        self.assertIn("| [ch04-wait](#ch04-wait-the-last-tile): the last tile | find the fault and mend it | 24 | 25 |", mended)
+        self.assertIn("28 + 8 for speed", mended)
+
     def test_a_place_waits_for_its_first_measurement(self):
         for text in (self.span(f"{STEP2[:-4]}512 ms .1f", "…"), "<!-- table kernels 05 -->\n…\n<!-- /table -->"):
             self.assertEqual(self.quoted(text), (text, []))

@@ -158,6 +158,7 @@ std::vector<Quantisation> every_version(int rows) {
                        .rows_of_scale = rows_of_scale,
                        .heads_of_scale = heads_of_scale,
                        .rotation = {},
+                       .strides = {},
                        .values = nullptr,
                        .encoded = nullptr,
                        .scales = nullptr});

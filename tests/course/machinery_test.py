@@ -325,6 +325,10 @@ class Manifest(Tree):
         self.assertIn("no test that students see has points", fault(points=0))
         self.assertIn("Answer.IsRight is there twice", self.fault({**ENTRY, "tests": ENTRY["tests"][:1] * 2}))
 
+    def test_minutes_are_a_whole_number(self):
+        self.assertIn("minutes are a whole number", self.fault({**ENTRY, "minutes": "20"}))
+        self.assertIn("minutes are a whole number", self.fault({**ENTRY, "minutes": 0}))
+
     def test_says_what_is_wrong_with_speed(self):
         def fault(**change):
             return self.fault({**ENTRY, "speed": {"points": 5, "step": 2, "options": ["--seqlen", "4k"], **change}})

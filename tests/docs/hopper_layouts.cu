@@ -133,6 +133,7 @@ class Recorder : public sim::Observer {
   void lands(int, const sim::Touched&) override {}
   void converges(int, uint32_t) override {}
   void joins(int, uint32_t) override {}
+  void fences(int) override {}
   void fences_proxy(int) override {}
   void knows_async_done(int, const void*, uint32_t) override {}
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Chapter 4's tables of shared memory: traced programs count, this puts the counts into the chapter's page, or checks that they are there.
+"""Chapter 4's tables of shared memory: traced programs count, this puts the counts into its pages, or checks that they are there.
 
     split_tables.py [--check] SPLIT_K_TILE_TRACED 04_FLASH_ATTENTION_2_TRACED
 
 <!-- traced split --> ... <!-- /traced -->      what one more tile of keys costs, by split-K (split_k_tile.cu) and by split-Q (step 3)
 <!-- traced conflicts --> ... <!-- /traced -->  wavefronts a request in every step
-With --check nothing is written: exit code 1 if the page differs.
+With --check nothing is written: exit code 1 if a page differs.
 """
 import argparse
 import json
@@ -21,7 +21,8 @@ sys.path.insert(0, str(ROOT))
 from docs.tools import pages
 from docs.tools.pages import row
 
-PAGE = ROOT / "chapters" / "04_flash_attention_2" / "README.md"
+CHAPTER = ROOT / "chapters" / "04_flash_attention_2"
+PAGES = {CHAPTER / "README.md": "traced split", CHAPTER / "appendix.md": "traced conflicts"}
 TILE, TILES = 64, 8
 
 # What an access is for, by what its line says. The first that is found.
@@ -119,8 +120,9 @@ def main():
     options = parser.parse_args()
     tables = {name: make(options.split_k, options.chapter) for name, make in TABLES.items()}
     makers = {"traced": lambda place: tables[" ".join(place.words)]}
-    if not pages.update(PAGE, makers, options.check, expected=[f"traced {name}" for name in tables]):
-        sys.exit(f"python3 tests/docs/split_tables.py {options.split_k} {options.chapter} brings the page up to date")
+    right = [pages.update(page, makers, options.check, expected=[name]) for page, name in PAGES.items()]
+    if not all(right):
+        sys.exit(f"python3 tests/docs/split_tables.py {options.split_k} {options.chapter} brings the pages up to date")
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ std::string try_in(Mode mode, uint64_t seed, Attention attention, const Shape& s
   options.async = mode == Mode::eager    ? sim::Async::eager
                   : mode == Mode::random ? sim::Async::random
                                          : sim::Async::lazy;
-  options.trace = mode == Mode::traced;
+  if (mode != Mode::traced) sim::watcher = nullptr;
   const std::string report = try_once(attention, shape);
   return mode == Mode::traced && report.empty() ? bank_conflicts() : report;
 }

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Puts the suite's reports into docs/pages/mutations.md, or checks that they are there: page.py [--check] REPORTS
+"""Puts the suite's reports into docs/pages/mutations.md and the chapters' pages, or checks that they are there: page.py [--check] REPORTS
 
-REPORTS is the folder that the tests mutation.<kernel>.<fault> have written. On the page, <!-- mutations KERNEL --> opens a kernel's
-table and <!-- /mutations --> closes it; <!-- mutations --> is the sum of all. Exit code 1 if the page differs or reports are missing.
+REPORTS is the folder that the tests mutation.<kernel>.<fault> have written. On docs/pages/mutations.md, <!-- mutations KERNEL --> opens
+a kernel's table and <!-- /mutations --> closes it; <!-- mutations --> is the sum of all. On a chapter's page, <!-- fault KERNEL NAME -->
+opens what was changed and what was reported, and <!-- /fault --> closes it. Exit code 1 if a page differs or reports are missing.
 """
 import argparse
+import itertools
 import json
 import re
 import sys
@@ -17,7 +19,8 @@ from fault import HERE, MODES, Refused, faults_of
 from docs.tools import pages
 from docs.tools.pages import row
 
-PAGE = HERE.parents[1] / "docs" / "pages" / "mutations.md"
+ROOT = HERE.parents[1]
+PAGE = ROOT / "docs" / "pages" / "mutations.md"
 KERNELS = sorted(path.stem for path in (HERE / "faults").glob("*.py"))
 WRONG = "wrong result"
 
@@ -47,7 +50,12 @@ def first_line(report, expected):
     if lines[0].startswith("data race"):
         lines[0] += ": " + "; ".join(lines[1:3])
     text = re.sub(r"0x[0-9a-f]{9,}", "0x...", lines[0]).replace("|", "\\|")
-    return re.sub(r"_\d\.cu:", ".cuh:", text)  # of inlined code the compiler names the generated file; the lines are the kernel's
+    return named(text)
+
+
+def named(report):
+    """The report with the kernel's name: of inlined code the compiler names the generated file; the lines are the kernel's."""
+    return re.sub(r"_\d\.cu:", ".cuh:", report)
 
 
 def told(fault, reports):
@@ -62,7 +70,32 @@ def told(fault, reports):
 def comparable(page):
     """The page without what another compiler may say otherwise: which of many races comes first, and numbers in reports."""
     page = re.sub(r"`data race [^`]*`", "`data race`", page)
+    page = re.sub(r"```text\ndata race.*?```", "data race", page, flags=re.S)
+    page = re.sub(r"```text\n.*?```", lambda report: re.sub(r"\d+", "N", report[0]), page, flags=re.S)
     return re.sub(r"`[^`]* [^`]*` \|$", lambda report: re.sub(r"\d+", "N", report[0]), page, flags=re.M)
+
+
+def shown_fault(kernel, name, folder):
+    """What was done to the kernel, as a diff, and the first report of the mode that says most."""
+    fault = next((fault for fault in faults_of(kernel) if fault.name == name), None)
+    if fault is None:
+        raise Refused(f"tests/mutation/faults/{kernel}.py has no fault {name}")
+    reports = reports_of(kernel, fault, folder)
+    mode, report = next(((mode, reports[mode]) for mode in ("traced", "lazy", "random", "eager") if reports[mode]), (None, ""))
+    if not report or report.startswith(WRONG):
+        raise Refused(f"{kernel}.{name} has no report to show: choose a fault that is explained")
+    first, *others = named(re.sub(r"0x[0-9a-f]{9,}", "0x...", report)).split("\n")
+    said = [first, *itertools.takewhile(lambda line: line.startswith(" "), others)]
+    old, new = difference(fault)
+    diff = "".join(f"-{line}\n" for line in old) + "".join(f"+{line}\n" for line in new)
+    report = "\n".join(said)
+    return f"```diff\n{diff}```\n\nIn the {mode} mode the simulator says:\n\n```text\n{report}\n```\n"
+
+
+def difference(fault):
+    """The lines that a fault takes away, and those that it brings."""
+    old, new = fault.old.splitlines(), fault.new.splitlines()
+    return [line for line in old if line not in new], [line for line in new if line not in old]
 
 
 def table(kernel, folder):
@@ -93,11 +126,13 @@ def main():
         return table(place.words[0], options.reports) if place.words else total(options.reports)
 
     try:
-        right = pages.update(PAGE, {"mutations": tables}, options.check, ["mutations", *(f"mutations {kernel}" for kernel in KERNELS)], comparable)
+        right = [pages.update(PAGE, {"mutations": tables}, options.check, ["mutations", *(f"mutations {kernel}" for kernel in KERNELS)], comparable)]
+        faults = {"fault": lambda place: shown_fault(place.words[0], place.words[1], options.reports)}
+        right += [pages.update(page, faults, options.check, same=comparable) for page in sorted(ROOT.glob("chapters/*/*.md"))]
     except Refused as reason:
         sys.exit(f"page.py: {reason}")
-    if not right:
-        sys.exit(f"python3 tests/mutation/page.py {options.reports} brings the page up to date")
+    if not all(right):
+        sys.exit(f"python3 tests/mutation/page.py {options.reports} brings the pages up to date")
 
 
 if __name__ == "__main__":

@@ -239,22 +239,84 @@ TEST(DeviceTraffic, CountsEverySectorOnce) {
   EXPECT_EQ(traffic.written_bytes(), 64u);
 }
 
-TEST(DeviceTraffic, ConflictsAreSoughtByHalvesOfAWord) {
-  alignas(256) static unsigned char memory[4096];
-  const auto begin = std::uintptr_t(memory);
-  DeviceMemory traffic(begin, begin + sizeof memory);
-  EXPECT_FALSE(traffic.access(0, begin, 2, Access::store, kHere));
-  EXPECT_FALSE(traffic.access(1, begin + 2, 2, Access::store, kHere));
-  EXPECT_FALSE(traffic.access(1, begin + 32, 4, Access::load, kHere));
-  EXPECT_FALSE(traffic.access(2, begin + 32, 4, Access::load, kHere));
-  const auto conflict = traffic.access(2, begin + 32, 4, Access::store, kThere);
+/// Two blocks of 32 threads that use device memory.
+class DeviceConflicts : public testing::Test {
+ protected:
+  DeviceConflicts() {
+    clocks_[0].begin(32);
+    clocks_[1].begin(32);
+    order_[0].begin(0, published_);
+    order_[1].begin(1, published_);
+  }
+  std::optional<BlockConflict> access(int block, int thread, std::size_t at, std::size_t bytes, Access access,
+                                      Site site = kHere) {
+    return memory_.access({uint64_t(block), thread, clocks_[block].now(thread), order_[block]}, begin() + at,
+                          bytes, access, site);
+  }
+  static std::uintptr_t begin() { return std::uintptr_t(bytes_); }
+
+  alignas(256) static inline unsigned char bytes_[4096];
+  DeviceMemory memory_{begin(), begin() + sizeof bytes_};
+  Published published_;
+  Clocks clocks_[2];
+  BlockOrder order_[2]{BlockOrder(clocks_[0]), BlockOrder(clocks_[1])};
+};
+
+TEST_F(DeviceConflicts, AreSoughtByteByByte) {
+  EXPECT_FALSE(access(0, 0, 0, 1, Access::store));
+  EXPECT_FALSE(access(0, 1, 1, 1, Access::store));
+  EXPECT_FALSE(access(1, 0, 2, 2, Access::store));
+  EXPECT_TRUE(access(1, 0, 0, 1, Access::store)) << "though its neighbour was written in between";
+  EXPECT_FALSE(access(0, 0, 32, 4, Access::load));
+  EXPECT_FALSE(access(1, 0, 32, 4, Access::load));
+  const auto conflict = access(1, 0, 32, 4, Access::store, kThere);
   ASSERT_TRUE(conflict);
-  EXPECT_EQ(conflict->first.block, 1u);
+  EXPECT_EQ(conflict->first.block, 0u);
   EXPECT_EQ(conflict->first.access, Access::load);
-  EXPECT_EQ(conflict->second.block, 2u);
-  EXPECT_EQ(conflict->address, begin + 32);
-  EXPECT_TRUE(traffic.access(0, begin + 2, 2, Access::load, kThere));
-  EXPECT_FALSE(traffic.access(0, begin, 2, Access::load, kThere)) << "its own";
+  EXPECT_EQ(conflict->second.block, 1u);
+  EXPECT_EQ(conflict->address, begin() + 32);
+  EXPECT_FALSE(access(1, 0, 2, 2, Access::load)) << "its own";
+}
+
+TEST_F(DeviceConflicts, WhatWasPublishedIsOrdered) {
+  const std::uintptr_t flag = begin() + 64;
+  access(0, 3, 0, 4, Access::store);
+  order_[0].fence(3);
+  access(0, 3, 4, 4, Access::store);  // after the fence
+  order_[0].publish(3, flag);
+  order_[1].acquire(5, flag);
+  EXPECT_FALSE(access(1, 5, 0, 4, Access::load));
+  EXPECT_TRUE(access(1, 5, 4, 4, Access::load));
+  EXPECT_TRUE(access(1, 6, 0, 4, Access::store)) << "thread 6 has heard of nothing";
+}
+
+TEST_F(DeviceConflicts, OneThreadPublishesWhatAllHaveFenced) {
+  const std::uintptr_t flag = begin() + 64;
+  for (int thread = 0; thread < 32; ++thread) {
+    access(0, thread, std::size_t(4 * thread), 4, Access::store);
+    order_[0].fence(thread);
+  }
+  order_[0].publish(0, flag);
+  order_[1].acquire(0, flag);
+  EXPECT_FALSE(access(1, 0, 0, 4, Access::load));
+  EXPECT_TRUE(access(1, 0, 4, 4, Access::load)) << "no barrier after the fences";
+  clocks_[0].join(0, ~0u);
+  order_[0].publish(0, flag);
+  order_[1].acquire(0, flag);
+  EXPECT_FALSE(access(1, 0, 8, 4, Access::load));
+}
+
+TEST_F(DeviceConflicts, WithoutAFenceNothingIsPublished) {
+  access(0, 3, 0, 4, Access::store);
+  order_[0].publish(3, begin() + 64);
+  order_[1].acquire(5, begin() + 64);
+  EXPECT_TRUE(access(1, 5, 0, 4, Access::load));
+}
+
+TEST_F(DeviceConflicts, AtomicOperationsMeet) {
+  EXPECT_FALSE(access(0, 0, 0, 4, Access::atomic));
+  EXPECT_FALSE(access(1, 0, 0, 4, Access::atomic));
+  EXPECT_TRUE(access(0, 1, 0, 4, Access::load)) << "a plain load does not";
 }
 
 }  // namespace

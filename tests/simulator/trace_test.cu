@@ -333,7 +333,66 @@ __global__ void stages_of_copies(const float4* in, float* out, bool barrier_at_e
   out[threadIdx.x] = sum;
 }
 
-__global__ void everyone_writes(float* out, bool same) { out[same ? 0 : blockIdx.x] = 1; }
+__global__ void everyone_writes(float* out, bool same) { out[same ? 0 : blockIdx.x] = float(blockIdx.x); }
+
+/// Eight bytes a block, or some of the next one's.
+__global__ void everyone_writes_bytes(unsigned char* out, int count) {
+  for (int i = 0; i < count; ++i) out[8 * blockIdx.x + i] = blockIdx.x;
+}
+
+__global__ void raise_one_flag(int* flag) { *flag = 1; }
+
+/// The number of a block comes from a counter.
+__global__ void count_then_write(float* out, int* counter, int reach) {
+  const int block = atomicAdd(counter, 1);
+  for (int i = 0; i < reach; ++i) out[block + i] = float(block);
+}
+
+enum Handover { kRight, kNoFence, kFlagFirst };
+
+/// The last block adds what the others have left.
+__global__ void last_block_adds(float* parts, int* counter, Handover how) {
+  __shared__ bool is_last;
+  if (how == kFlagFirst) __threadfence();
+  if (how != kFlagFirst) parts[blockIdx.x * blockDim.x + threadIdx.x] = 1;
+  if (how == kRight) __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) is_last = atomicAdd(counter, 1) == int(gridDim.x) - 1;
+  __syncthreads();
+  if (how == kFlagFirst) parts[blockIdx.x * blockDim.x + threadIdx.x] = 1;
+  if (!is_last || threadIdx.x != 0) return;
+  float sum = 0;
+  for (unsigned i = 0; i < gridDim.x * blockDim.x; ++i) sum += parts[i];
+  parts[0] = sum;
+}
+
+/// A scan: each block waits for the one before by a volatile flag.
+__global__ void chain(volatile int* flags, volatile int* sums) {
+  const unsigned block = blockIdx.x;
+  if (block > 0)
+    while (flags[block - 1] == 0) {
+    }
+  sums[block] = 1 + (block > 0 ? sums[block - 1] : 0);
+  __threadfence();
+  flags[block] = 1;
+}
+
+__global__ void hand_over_in_shared(float* out, bool fence) {
+  __shared__ volatile int flag;
+  __shared__ float value;
+  if (threadIdx.x == 0) flag = 0;
+  __syncthreads();
+  if (threadIdx.x == 32) {
+    value = 5;
+    if (fence) __threadfence_block();
+    flag = 1;
+  }
+  if (threadIdx.x == 0) {
+    while (flag == 0) {
+    }
+    out[0] = value;
+  }
+}
 
 __global__ void read_the_next_block(float* values) {
   const float next = values[blockIdx.x + 1];
@@ -398,6 +457,39 @@ TEST_F(TraceRaces, BetweenBlocks) {
   EXPECT_NE(sim::error_of(4, 1, [&] { read_the_next_block(in_.data()); }), "");
   Values<int> counter(std::vector<int>{0});
   EXPECT_EQ(sim::error_of(4, 1, [&] { count_in_one_place(counter.data()); }), "");
+  EXPECT_EQ(sim::error_of(4, 1, [&] { raise_one_flag(counter.data()); }), "") << "all store the same";
+}
+
+TEST_F(TraceRaces, BetweenBlocksOnBytes) {
+  auto* bytes = reinterpret_cast<unsigned char*>(out_.data());
+  EXPECT_EQ(sim::error_of(4, 1, [&] { everyone_writes_bytes(bytes, 8); }), "");
+  EXPECT_NE(sim::error_of(4, 1, [&] { everyone_writes_bytes(bytes, 9); }).find("between blocks"),
+            std::string::npos);
+}
+
+TEST_F(TraceRaces, BetweenBlocksThatHaveCounted) {
+  Values<int> counter(std::vector<int>{0, 0});
+  EXPECT_EQ(sim::error_of(4, 1, [&] { count_then_write(out_.data(), counter.data(), 1); }), "");
+  EXPECT_NE(sim::error_of(4, 1, [&] { count_then_write(out_.data(), counter.data() + 1, 2); })
+                .find("between blocks"),
+            std::string::npos);
+}
+
+TEST_F(TraceRaces, HandingOverToTheLastBlock) {
+  for (const Handover how : {kRight, kNoFence, kFlagFirst}) {
+    Values<int> counter(std::vector<int>{0});
+    const std::string error =
+        sim::error_of(4, 64, [&] { last_block_adds(out_.data(), counter.data(), how); });
+    EXPECT_EQ(error.find("between blocks") != std::string::npos, how != kRight) << error;
+  }
+}
+
+TEST_F(TraceRaces, VolatileFlags) {
+  Values<int> values(std::vector<int>(16, 0));
+  EXPECT_EQ(sim::error_of(8, 1, [&] { chain(values.data(), values.data() + 8); }), "");
+  EXPECT_EQ(values.get()[15], 8);
+  EXPECT_EQ(sim::error_of(1, 64, [&] { hand_over_in_shared(out_.data(), true); }), "");
+  EXPECT_NE(sim::error_of(1, 64, [&] { hand_over_in_shared(out_.data(), false); }), "");
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 /// \file
-/// Exercise ch04-budget: a cut for head_dim 192, from paper and pencil.
+/// Exercise ch04-budget: sizes for head_dim 192, from paper and pencil.
 #pragma once
 
 namespace flashbook::fa2 {
 
-// Some models have a head_dim of 192. The cut to judge, in bf16: a block has four warps of 32 queries each. A
-// tile has 64 keys. There are two stages of K and V, and Q stays in shared memory and is read again with
+// Some models have a head_dim of 192. The sizes to judge, in bf16: a block has four warps of 32 queries each.
+// A tile has 64 keys. There are two stages of K and V, and Q stays in shared memory and is read again with
 // every tile.
 //
 // Write products, not results: they show how you think, and the compiler multiplies. Whole numbers divide
@@ -19,7 +19,7 @@ constexpr double kBlocks = 1;
 // 32 rows by 192 dims in float, dealt out to 32 lanes; the same for 64 keys.
 constexpr double kRegistersO = 32 * 192 / 32.0;
 constexpr double kRegistersScores = 32 * 64 / 32.0;
-// 65536 / 128 would be 512, but an instruction can name 255: with O and scores alone at 256 this cut would
+// 65536 / 128 would be 512, but an instruction can name 255: with O and scores alone at 256 these sizes would
 // spill.
 constexpr double kRegistersAtMost = 255;
 // 2 * 32 rows * 64 keys * 192 dims multiply-adds, of which one mma.sync does 16 * 8 * 16.

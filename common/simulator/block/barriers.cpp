@@ -102,4 +102,9 @@ void barrier_arrive(const char* what, int barrier, int threads, Location where) 
   running_worker(what, where).barriers.arrive(what, barrier, threads, where);
 }
 
+void memory_fence() {
+  if (current_worker && current_worker->observer())
+    current_worker->observer()->fences(current_worker->current_number());
+}
+
 }  // namespace flashbook::sim

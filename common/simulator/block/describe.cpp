@@ -41,7 +41,7 @@ std::string describe_lanes(uint32_t lanes) {
 }
 
 std::string describe_call(const char* what, Location where) {
-  return std::string(what) + " at " + to_string(where);
+  return where.line > 0 ? std::string(what) + " at " + to_string(where) : what;
 }
 
 std::string describe_call(const Collective& collective, Location where, uint32_t mask) {

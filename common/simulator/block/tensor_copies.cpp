@@ -72,7 +72,7 @@ uint32_t tell_of_copy(Observer& observer, const void* object, int thread, Access
                          {in_shared, copy.tile, box_bytes(copy.map), copy.what, copy.where});
   const Access in_tensor = in_shared == Access::store ? Access::load : Access::store;
   for_each_touched_row(copy.map, copy.at, [&](const unsigned char* row, std::size_t bytes) {
-    observer.streams({in_tensor, row, bytes, copy.what, copy.where});
+    observer.streams(thread, {in_tensor, row, bytes, copy.what, copy.where});
   });
   return ticket;
 }

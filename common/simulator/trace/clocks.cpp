@@ -21,6 +21,7 @@ void Clocks::begin(int threads) {
   width_ = std::size_t(threads + kAgents);
   known_.clear();
   proxy_.clear();
+  fenced_.assign(std::size_t(threads), {});
   objects_.clear();
   agents_.clear();
   tickets_.assign(kAgents, 0);
@@ -80,6 +81,26 @@ void Clocks::fence_proxy(int thread) {
   // What the thread does from now on is not fenced.
   ++row(thread)[thread];
 }
+
+void Clocks::fence(int thread) {
+  fenced_[std::size_t(thread)].assign(row(thread), row(thread) + width_);
+  // What the thread does from now on is not fenced.
+  ++row(thread)[thread];
+}
+
+std::vector<uint32_t> Clocks::fenced(int thread) {
+  Vector known;
+  for (int of = 0; of < threads_; ++of)
+    if (knows_fence(thread, of)) raise(known, fenced_[std::size_t(of)].data(), width_);
+  return known;
+}
+
+void Clocks::publish(int thread, const void* object) {
+  if (const Vector known = fenced(thread); !known.empty())
+    raise(objects_[object].complete, known.data(), width_);
+}
+
+void Clocks::learn(int thread, const Vector& known) { raise(row(thread), known.data(), width_); }
 
 int Clocks::agent(const void* object) {
   const int next = std::min(int(agents_.size()), kAgents - 1);

@@ -33,6 +33,20 @@ class Clocks {
   void complete(const void* object);
   void acquire(int thread, const void* object);
   void fence_proxy(int thread);
+  /// What `thread` knows now is what publish() hands over.
+  void fence(int thread);
+  /// Hands over what fences have covered, to whoever acquires from the object: the thread's own fence, and
+  /// those of others that it knows of, by a barrier after them.
+  void publish(int thread, const void* object);
+  /// What that is, of each thread; empty if it is nothing.
+  std::vector<uint32_t> fenced(int thread);
+  /// Whether `thread` knows of the last fence of another one, or of its own.
+  bool knows_fence(int thread, int of) {
+    const Vector& at_fence = fenced_[std::size_t(of)];
+    return !at_fence.empty() && known(thread, of) > at_fence[std::size_t(of)];
+  }
+  /// `thread` knows what others know.
+  void learn(int thread, const std::vector<uint32_t>& known);
 
   /// The entry of the agent that stands for the object.
   int agent(const void* object);
@@ -62,6 +76,7 @@ class Clocks {
   std::size_t width_ = 0;
   Vector known_;  // [threads][threads + agents]; empty until somebody asks
   Vector proxy_;  // likewise; empty until the first proxy fence: nothing is known to the async proxy
+  std::vector<Vector> fenced_;  // of each thread, its row at its last fence
   std::unordered_map<const void*, Object> objects_;
   std::unordered_map<const void*, int> agents_;
   Vector tickets_;

@@ -28,7 +28,7 @@ DeviceMemory::DeviceMemory(std::uintptr_t begin, std::uintptr_t end)
 void DeviceMemory::touch(uint64_t sector, Access access) {
   const uint64_t number = sector - begin_ / kSectorBytes;
   if (number >= sectors_.size()) return;
-  const uint8_t bits = access == Access::load ? 1 : access == Access::store ? 2 : 3;
+  const uint8_t bits = !writes(access) ? 1 : access == Access::store ? 2 : 3;
   uint8_t& known = sectors_[number];
   if ((__atomic_load_n(&known, __ATOMIC_RELAXED) & bits) == bits) return;
   const uint8_t news = bits & uint8_t(~__atomic_fetch_or(&known, bits, __ATOMIC_RELAXED));
@@ -48,39 +48,52 @@ bool DeviceMemory::is_known_read(uint32_t self, std::size_t first, std::size_t e
 
 void DeviceMemory::summarise(uint32_t self, std::size_t granule, Access access) {
   Summary& summary = summaries_[granule / kGranulesOfSector];
-  if (access == Access::load) {
+  if (!writes(access)) {
     __atomic_fetch_or(&summary.read, uint16_t(1u << granule % kGranulesOfSector), __ATOMIC_RELAXED);
   } else if (const uint32_t writer = load(summary.writer); writer != self) {
     store(summary.writer, writer == 0 ? self : kSeveral);
   }
 }
 
-std::optional<BlockConflict> DeviceMemory::access(uint64_t block, std::uintptr_t address, std::size_t bytes,
+std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t address, std::size_t bytes,
                                                   Access access, Site site) {
-  if (bytes < kGranule || address < begin_ || address + bytes > end_) return std::nullopt;
-  const auto self = uint32_t(block + 1);
+  constexpr uint64_t kMostBlocks = (1 << 24) - 1;
+  if (address < begin_ || address + bytes > end_ || who.block >= kMostBlocks) return std::nullopt;
+  const auto self = uint32_t(who.block + 1);
+  const std::size_t begin = address - begin_, last = begin + bytes;
+  const std::size_t first = begin / kGranule, end = (last + kGranule - 1) / kGranule;
+  if (!writes(access) && is_known_read(self, first, end)) return std::nullopt;
+  Stamp now{uint32_t(who.block), who.thread, who.clock, 0, meets(access)};
   std::optional<BlockConflict> conflict;
-  const std::size_t first = (address - begin_) / kGranule, end = (address + bytes - begin_) / kGranule;
-  if (access == Access::load && is_known_read(self, first, end)) return std::nullopt;
+  const auto compare = [&](uint64_t packed, Access before, Site at, std::size_t number) {
+    if (packed == 0 || conflict) return;
+    const Stamp other = Stamp::unpacked(packed);
+    if (!(other.mask & now.mask) || (other.atomic && now.atomic) ||
+        who.order.knows(who.thread, other.block, other.thread, other.clock))
+      return;
+    conflict = BlockConflict{
+        {other.block, other.thread, at, other.atomic && writes(before) ? Access::atomic : before},
+        {who.block, who.thread, site, access},
+        begin_ + number * kGranule};
+  };
   for (std::size_t number = first; number < end; ++number) {
     Cell& cell = cells_[number];
+    now.mask = uint8_t(uint8_t(begin <= 2 * number) | uint8_t(last >= 2 * number + 2) << 1);
     summarise(self, number, access);
-    if (const uint32_t writer = load(cell.writer); writer != 0 && writer != self && !conflict)
-      conflict = BlockConflict{{writer - 1, load(cell.written_at), Access::store},
-                               {block, site, access},
-                               begin_ + number * kGranule};
-    const uint32_t reader = load(cell.reader);
-    if (access == Access::load) {
-      if (reader == 0) {
-        store(cell.reader, self);
+    const uint64_t writer = load(cell.writer), reader = load(cell.reader);
+    compare(writer, Access::store, load(cell.written_at), number);
+    if (!writes(access)) {
+      if (reader == 0 || Stamp::unpacked(reader).block == now.block) {
+        store(cell.reader, now.packed());
         store(cell.read_at, site);
       }
       continue;
     }
-    if (reader != 0 && reader != self && !conflict)
-      conflict = BlockConflict{
-          {reader - 1, load(cell.read_at), Access::load}, {block, site, access}, begin_ + number * kGranule};
-    store(cell.writer, self);
+    compare(reader, Access::load, load(cell.read_at), number);
+    // Neighbouring bytes that one block writes are remembered together.
+    Stamp both = now;
+    if (writer != 0 && Stamp::unpacked(writer).block == now.block) both.mask |= Stamp::unpacked(writer).mask;
+    store(cell.writer, both.packed());
     store(cell.written_at, site);
   }
   return conflict;

@@ -7,15 +7,17 @@
 #include <optional>
 
 #include "common/simulator/observer.h"
+#include "common/simulator/trace/block_order.h"
 #include "common/simulator/trace/reserved.h"
 #include "common/simulator/trace/sites.h"
 
 namespace flashbook::sim {
 
-/// Two blocks of a grid touch the same bytes, at least one writes, and neither uses atomics.
+/// Two threads of a grid touch the same bytes, at least one writes, and nothing orders the two.
 struct BlockConflict {
   struct Side {
     uint64_t block;
+    int thread;
     Site site;
     Access access;
   };
@@ -23,8 +25,9 @@ struct BlockConflict {
   std::uintptr_t address;
 };
 
-/// One for a grid; blocks on all OS threads tell it what they do. What one OS thread notes just when another
-/// looks may be missed.
+/// One for a grid; blocks on all OS threads tell it what they do. Of several readers one is remembered, and
+/// what one OS thread notes just when another looks may be missed: some races are not seen, but none is
+/// invented.
 class DeviceMemory {
  public:
   /// Of the memory from `begin` on, where addresses up to `end` are in use.
@@ -33,8 +36,15 @@ class DeviceMemory {
   /// A request touches a sector, by its number.
   void touch(uint64_t sector, Access access);
 
-  /// A block accesses memory; the conflict that it is in, if any.
-  std::optional<BlockConflict> access(uint64_t block, std::uintptr_t address, std::size_t bytes,
+  /// Somebody who accesses memory.
+  struct Who {
+    uint64_t block;
+    int thread;
+    uint32_t clock;
+    BlockOrder& order;  ///< what the block knows of others
+  };
+  /// The conflict that an access is in, if any.
+  std::optional<BlockConflict> access(const Who& who, std::uintptr_t address, std::size_t bytes,
                                       Access access, Site site);
 
   /// Bytes of the different sectors that were read, and written.
@@ -42,7 +52,7 @@ class DeviceMemory {
   uint64_t written_bytes() const { return written_; }
 
  private:
-  static constexpr std::size_t kGranule = 2;  // bytes; of single bytes no conflicts are sought
+  static constexpr std::size_t kGranule = 2;  // bytes; a mask tells single ones apart
 
   /// Of a sector: spares most reads the look at their cells.
   struct Summary {
@@ -51,12 +61,28 @@ class DeviceMemory {
   };
   static constexpr uint32_t kSeveral = ~uint32_t(0);
 
-  /// The last writer and the first reader of a granule; block numbers count from 1.
+  /// The last writer of a granule and one of its readers, packed; 0 if there was none.
   struct Cell {
-    uint32_t writer;
-    Site written_at;
-    uint32_t reader;
-    Site read_at;
+    uint64_t writer, reader;
+    Site written_at, read_at;
+  };
+  /// Who did it, when, to which of the two bytes, in one number that is read and written at once.
+  struct Stamp {
+    uint32_t block;  ///< below 2^24; the grid's later blocks are not watched
+    int thread;
+    uint32_t clock;
+    uint8_t mask;
+    bool atomic;
+
+    uint64_t packed() const {
+      return uint64_t(block + 1) << 40 | uint64_t(thread) << 30 | uint64_t(clock & kMaxClock) << 3 |
+             uint64_t(mask) << 1 | uint64_t(atomic);
+    }
+    static Stamp unpacked(uint64_t stamp) {
+      return {uint32_t(stamp >> 40) - 1, int(stamp >> 30 & 0x3ff), uint32_t(stamp >> 3) & kMaxClock,
+              uint8_t(stamp >> 1 & 3), (stamp & 1) != 0};
+    }
+    static constexpr uint32_t kMaxClock = (1u << 27) - 1;
   };
 
   std::uintptr_t begin_, end_;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "common/simulator/atomics.h"
 #include "common/simulator/block/worker.h"
 #include "common/simulator/trace/tracer.h"
 
@@ -21,6 +22,23 @@ inline void access(const volatile void* address, std::size_t bytes, Access what,
   flashbook::sim::Tracer* tracer = current_tracer;
   if (tracer && tracer->concerns(at))
     tracer->accesses(current_worker->current_number(), what, at, bytes, aligned, return_address);
+}
+
+/// The calling thread has seen what an atomic operation, or a volatile store, left there.
+inline void acquire(const volatile void* address) {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  flashbook::sim::Tracer* tracer = current_tracer;
+  if (tracer && tracer->concerns(at)) tracer->acquires_word(current_worker->current_number(), at);
+}
+
+/// An atomic operation. What it publishes is known before anyone can see that it has happened, and what
+/// others have published is taken over afterwards.
+template <typename T, typename Operation>
+auto update(volatile T* address, const void* return_address, Operation operation) {
+  access(address, sizeof(T), Access::atomic, true, return_address);
+  const auto result = operation();
+  acquire(address);
+  return result;
 }
 
 }  // namespace
@@ -78,43 +96,69 @@ void* __tsan_memset(void* target, int value, std::size_t bytes) {
   return std::memset(target, value, bytes);
 }
 
-// An atomic load is half of an update (a loop with compare-exchange begins with one); only updates count.
+// Volatile accesses are a flag's, between threads that fence: nothing else makes two threads meet there.
+#define FLASHBOOK_VOLATILE(bytes)                                                     \
+  void __tsan_volatile_read##bytes(void* address) {                                   \
+    access(address, bytes, Access::volatile_load, true, __builtin_return_address(0)); \
+    flashbook::sim::poll_memory("volatile load", {});                                 \
+  }                                                                                   \
+  void __tsan_volatile_write##bytes(void* address) {                                  \
+    access(address, bytes, Access::atomic, true, __builtin_return_address(0));        \
+  }                                                                                   \
+  void __tsan_unaligned_volatile_read##bytes(void* address) {                         \
+    access(address, bytes, Access::load, false, __builtin_return_address(0));         \
+  }                                                                                   \
+  void __tsan_unaligned_volatile_write##bytes(void* address) {                        \
+    access(address, bytes, Access::store, false, __builtin_return_address(0));        \
+  }
+FLASHBOOK_VOLATILE(1)
+FLASHBOOK_VOLATILE(2)
+FLASHBOOK_VOLATILE(4)
+FLASHBOOK_VOLATILE(8)
+FLASHBOOK_VOLATILE(16)
+#undef FLASHBOOK_VOLATILE
+
 #define FLASHBOOK_UPDATE(bits, name, builtin)                                                                \
   uint##bits##_t __tsan_atomic##bits##_##name(volatile uint##bits##_t* address, uint##bits##_t value, int) { \
-    access(address, bits / 8, Access::atomic, true, __builtin_return_address(0));                            \
-    return builtin(address, value, __ATOMIC_SEQ_CST);                                                        \
+    return update(address, __builtin_return_address(0),                                                      \
+                  [&] { return builtin(address, value, __ATOMIC_SEQ_CST); });                                \
   }
-#define FLASHBOOK_ATOMIC(bits)                                                                           \
-  uint##bits##_t __tsan_atomic##bits##_load(const volatile uint##bits##_t* address, int) {               \
-    return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                   \
-  }                                                                                                      \
-  void __tsan_atomic##bits##_store(volatile uint##bits##_t* address, uint##bits##_t value, int) {        \
-    access(address, bits / 8, Access::atomic, true, __builtin_return_address(0));                        \
-    __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                  \
-  }                                                                                                      \
-  FLASHBOOK_UPDATE(bits, exchange, __atomic_exchange_n)                                                  \
-  FLASHBOOK_UPDATE(bits, fetch_add, __atomic_fetch_add)                                                  \
-  FLASHBOOK_UPDATE(bits, fetch_sub, __atomic_fetch_sub)                                                  \
-  FLASHBOOK_UPDATE(bits, fetch_and, __atomic_fetch_and)                                                  \
-  FLASHBOOK_UPDATE(bits, fetch_or, __atomic_fetch_or)                                                    \
-  FLASHBOOK_UPDATE(bits, fetch_xor, __atomic_fetch_xor)                                                  \
-  int __tsan_atomic##bits##_compare_exchange_strong(                                                     \
-      volatile uint##bits##_t* address, uint##bits##_t* expected, uint##bits##_t desired, int, int) {    \
-    access(address, bits / 8, Access::atomic, true, __builtin_return_address(0));                        \
-    return __atomic_compare_exchange_n(address, expected, desired, false, __ATOMIC_SEQ_CST,              \
-                                       __ATOMIC_SEQ_CST);                                                \
-  }                                                                                                      \
-  int __tsan_atomic##bits##_compare_exchange_weak(                                                       \
-      volatile uint##bits##_t* address, uint##bits##_t* expected, uint##bits##_t desired, int, int) {    \
-    access(address, bits / 8, Access::atomic, true, __builtin_return_address(0));                        \
-    return __atomic_compare_exchange_n(address, expected, desired, false, __ATOMIC_SEQ_CST,              \
-                                       __ATOMIC_SEQ_CST);                                                \
-  }                                                                                                      \
-  uint##bits##_t __tsan_atomic##bits##_compare_exchange_val(                                             \
-      volatile uint##bits##_t* address, uint##bits##_t expected, uint##bits##_t desired, int, int) {     \
-    access(address, bits / 8, Access::atomic, true, __builtin_return_address(0));                        \
-    __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
-    return expected;                                                                                     \
+#define FLASHBOOK_ATOMIC(bits)                                                                             \
+  uint##bits##_t __tsan_atomic##bits##_load(const volatile uint##bits##_t* address, int) {                 \
+    const auto value = __atomic_load_n(address, __ATOMIC_SEQ_CST);                                         \
+    acquire(address);                                                                                      \
+    return value;                                                                                          \
+  }                                                                                                        \
+  void __tsan_atomic##bits##_store(volatile uint##bits##_t* address, uint##bits##_t value, int) {          \
+    access(address, bits / 8, Access::atomic, true, __builtin_return_address(0));                          \
+    __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                    \
+  }                                                                                                        \
+  FLASHBOOK_UPDATE(bits, exchange, __atomic_exchange_n)                                                    \
+  FLASHBOOK_UPDATE(bits, fetch_add, __atomic_fetch_add)                                                    \
+  FLASHBOOK_UPDATE(bits, fetch_sub, __atomic_fetch_sub)                                                    \
+  FLASHBOOK_UPDATE(bits, fetch_and, __atomic_fetch_and)                                                    \
+  FLASHBOOK_UPDATE(bits, fetch_or, __atomic_fetch_or)                                                      \
+  FLASHBOOK_UPDATE(bits, fetch_xor, __atomic_fetch_xor)                                                    \
+  int __tsan_atomic##bits##_compare_exchange_strong(                                                       \
+      volatile uint##bits##_t* address, uint##bits##_t* expected, uint##bits##_t desired, int, int) {      \
+    return update(address, __builtin_return_address(0), [&] {                                              \
+      return __atomic_compare_exchange_n(address, expected, desired, false, __ATOMIC_SEQ_CST,              \
+                                         __ATOMIC_SEQ_CST);                                                \
+    });                                                                                                    \
+  }                                                                                                        \
+  int __tsan_atomic##bits##_compare_exchange_weak(                                                         \
+      volatile uint##bits##_t* address, uint##bits##_t* expected, uint##bits##_t desired, int, int) {      \
+    return update(address, __builtin_return_address(0), [&] {                                              \
+      return __atomic_compare_exchange_n(address, expected, desired, false, __ATOMIC_SEQ_CST,              \
+                                         __ATOMIC_SEQ_CST);                                                \
+    });                                                                                                    \
+  }                                                                                                        \
+  uint##bits##_t __tsan_atomic##bits##_compare_exchange_val(                                               \
+      volatile uint##bits##_t* address, uint##bits##_t expected, uint##bits##_t desired, int, int) {       \
+    return update(address, __builtin_return_address(0), [&] {                                              \
+      __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+      return expected;                                                                                     \
+    });                                                                                                    \
   }
 FLASHBOOK_ATOMIC(8)
 FLASHBOOK_ATOMIC(16)

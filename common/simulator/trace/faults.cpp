@@ -15,7 +15,7 @@ std::string name_of_thread(int thread) {
 }
 
 const char* verb(Access access) {
-  return access == Access::load ? "read" : access == Access::store ? "wrote" : "updated atomically";
+  return !writes(access) ? "read" : access == Access::store ? "wrote" : "updated atomically";
 }
 
 std::string advice_for(Race::Rule rule, bool one_warp) {
@@ -70,18 +70,25 @@ void Faults::add(const BlockConflict& conflict) {
   const Places places = std::minmax({std::pair(conflict.first.site, conflict.first.access),
                                      std::pair(conflict.second.site, conflict.second.access)});
   if (!is_better(places, conflict.second.block, false)) return;
+  const bool one_block = conflict.first.block == conflict.second.block;
   const auto side = [&](const BlockConflict::Side& from) {
-    return Side{"block " + std::to_string(from.block), from.site, from.access};
+    return Side{one_block ? name_of_thread(from.thread) : "block " + std::to_string(from.block), from.site,
+                from.access};
   };
   char address[24];
   std::snprintf(address, sizeof address, "0x%llx", static_cast<unsigned long long>(conflict.address));
-  found_[places] = {conflict.second.block,
-                    false,
-                    std::string("data race between blocks on global memory ") + address,
-                    side(conflict.first),
-                    side(conflict.second),
-                    "blocks of one grid run in any order: let only one of them write there, use atomics, or "
-                    "make it two launches"};
+  found_[places] = {
+      conflict.second.block,
+      false,
+      (one_block ? "data race in block " + std::to_string(conflict.first.block)
+                 : std::string("data race between blocks")) +
+          " on global memory " + address,
+      side(conflict.first),
+      side(conflict.second),
+      one_block ? advice_for(Race::Rule::order, conflict.first.thread / 32 == conflict.second.thread / 32)
+                : "blocks of one grid run in any order: let only one of them write there, use "
+                  "atomics, or make it two launches. Who hands data over by a flag writes them, "
+                  "calls __threadfence, and then sets the flag"};
 }
 
 std::string Faults::report() const {

@@ -54,11 +54,12 @@ std::optional<Race> SharedRaces::access(Clocks& clocks, int thread, std::size_t 
     Cell& cell = cell_at(number);
     const uint8_t mask = mask_of(number, at, at + bytes);
     if (cell.clock != 0 && cell.writer != thread && (cell.mask & mask) && !race &&
-        !(cell.atomic && access == Access::atomic) && clocks.known(thread, cell.writer) < cell.clock)
+        !(cell.atomic && meets(access)) && clocks.known(thread, cell.writer) < cell.clock)
       race = Race{cell.writer < clocks.threads() ? Race::Rule::order : Race::Rule::async_write,
                   {cell.writer, cell.site, cell.atomic ? Access::atomic : Access::store},
                   self,
                   number * kGranule};
+    if (access == Access::volatile_load) continue;
     if (access == Access::load) {
       const int column = thread / 32;
       Read& read = read_at(number, column);

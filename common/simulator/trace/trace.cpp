@@ -40,11 +40,7 @@ class Tracing final : public Watcher {
   std::vector<Done> done_;
 };
 
-/// The one there is.
-Tracing& the_tracing() {
-  static Tracing& tracing = *new Tracing;
-  return tracing;
-}
+constinit Tracing tracing;
 
 std::vector<LaunchTrace> Tracing::take() {
   std::vector<Site> sites;
@@ -94,8 +90,8 @@ std::vector<LaunchTrace> Tracing::take() {
 
 }  // namespace
 
-Watcher* tracing() { return &the_tracing(); }
-GridTrace& current_grid() { return the_tracing().grid(); }
-std::vector<LaunchTrace> take_trace() { return the_tracing().take(); }
+constinit Watcher* watcher = &tracing;
+GridTrace& current_grid() { return tracing.grid(); }
+std::vector<LaunchTrace> take_trace() { return tracing.take(); }
 
 }  // namespace flashbook::sim

@@ -3,7 +3,7 @@
 ///
 /// A program is traced if its kernels were compiled with -fsanitize=thread and linked with this library: the
 /// compiler plants a call before every load and store, the calls are ours (entry_points.cpp), and launches in
-/// such files name tracing() as who watches. Races and accesses outside of allocations make a launch throw
+/// such files name it as who watches. Races and accesses outside of allocations make a launch throw
 /// Error, as every broken rule does; what accesses cost is counted, launch by launch.
 #pragma once
 #include <cstdint>

@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kWidest = 16;
 
 const char* noun(Access access) {
-  return access == Access::load ? "load" : access == Access::store ? "store" : "atomic operation";
+  return !writes(access) ? "load" : access == Access::store ? "store" : "atomic operation";
 }
 
 [[noreturn]] void stop(Access access, std::size_t bytes, Site site, const std::string& problem) {
@@ -45,7 +45,6 @@ GridTrace::GridTrace(const Launch& launch)
 void Tracer::block_begins(const Block& block) {
   grid_ = &current_grid();
   block_ = block;
-  uses_atomics_ = false;
   barriers_ = 0;
   static_shared_.assign(block.static_shared.begin(), block.static_shared.end());
   std::sort(static_shared_.begin(), static_shared_.end(),
@@ -61,12 +60,15 @@ void Tracer::block_begins(const Block& block) {
   if (!races_ || races_->bytes() < shared_bytes) races_ = std::make_unique<SharedRaces>(shared_bytes);
   races_->begin();
   clocks_.begin(block.threads);
+  order_.begin(block.number, grid_->published);
   requests_.begin(block.threads);
+  suspicions_.begin(block.threads);
   current_tracer = this;
 }
 
 void Tracer::block_ends() {
   current_tracer = nullptr;
+  suspicions_.finish();
   requests_.finish();
   const auto counts = requests_.take();
   const std::lock_guard lock(grid_->mutex);
@@ -116,31 +118,59 @@ void Tracer::touches(int thread, const Touched& touched) {
 void Tracer::note(int thread, Access access, std::uintptr_t address, std::size_t bytes, Site site,
                   Place place) {
   const bool shared = place.space == Space::shared;
+  const Access counted = access == Access::volatile_load ? Access::load : access;
   for (std::size_t done = 0; done < bytes; done += kWidest)
-    requests_.add(thread, Kind{site, uint16_t(std::min(kWidest, bytes - done)), access, shared}.packed(),
+    requests_.add(thread, Kind{site, uint16_t(std::min(kWidest, bytes - done)), counted, shared}.packed(),
                   address + done);
-  if (access == Access::atomic) clocks_.acquire(thread, reinterpret_cast<const void*>(address));
+  suspicions_.goes_on(thread);
+  if (access == Access::atomic) suspicions_.updates(thread, address);
+  if (meets(access)) acquires_word(thread, address);
   if (shared)
-    check_shared(thread, access, place.offset, bytes, site);
+    check_shared(thread, access, address, place.offset, bytes, site);
   else
-    check_global(access, address, bytes, site);
-  if (access == Access::atomic) {
-    clocks_.release(thread, reinterpret_cast<const void*>(address));
-    clocks_.complete(reinterpret_cast<const void*>(address));
-  }
+    check_global(thread, access, address, bytes, site);
+  if (access != Access::atomic) return;
+  if (shared)
+    clocks_.publish(thread, reinterpret_cast<const void*>(address));
+  else
+    order_.publish(thread, address);
 }
 
-void Tracer::check_shared(int thread, Access access, std::size_t offset, std::size_t bytes, Site site) {
-  if (const auto race = races_->access(clocks_, thread, offset, bytes, access, site)) report(*race);
+void Tracer::acquires_word(int thread, std::uintptr_t address) {
+  if (address - global_begin_ < kGlobalBytes)
+    order_.acquire(thread, address);
+  else
+    clocks_.acquire(thread, reinterpret_cast<const void*>(address));
 }
 
-void Tracer::check_global(Access access, std::uintptr_t address, std::size_t bytes, Site site) {
-  uses_atomics_ = uses_atomics_ || access == Access::atomic;
-  if (uses_atomics_) return;
-  if (const auto conflict = grid_->memory.access(block_.number, address, bytes, access, site)) {
-    const std::lock_guard lock(grid_->mutex);
-    grid_->faults.add(*conflict);
-  }
+void Tracer::check_shared(int thread, Access access, std::uintptr_t address, std::size_t offset,
+                          std::size_t bytes, Site site) {
+  if (const auto race = races_->access(clocks_, thread, offset, bytes, access, site))
+    judge(*race, thread, address, bytes);
+}
+
+/// Reports a race, at once or when it is known to be one.
+template <typename Found>
+void Tracer::judge(const Found& found, int thread, std::uintptr_t address, std::size_t bytes) {
+  const Access first = found.first.access, second = found.second.access;
+  const auto report_it = [this, found] { report(found); };
+  if (first == Access::store && second == Access::store)
+    suspicions_.store(thread, address, bytes, report_it);
+  else if (first == Access::atomic && second == Access::load)
+    suspicions_.load(thread, address, report_it);
+  else if (first != Access::load || second != Access::atomic)
+    report(found);
+}
+
+void Tracer::check_global(int thread, Access access, std::uintptr_t address, std::size_t bytes, Site site) {
+  const DeviceMemory::Who who{block_.number, thread, clocks_.now(thread), order_};
+  if (const auto conflict = grid_->memory.access(who, address, bytes, access, site))
+    judge(*conflict, thread, address, bytes);
+}
+
+void Tracer::report(const BlockConflict& conflict) {
+  const std::lock_guard lock(grid_->mutex);
+  grid_->faults.add(conflict);
 }
 
 void Tracer::report(const Race& race) {
@@ -154,11 +184,11 @@ void Tracer::report(const Race& race) {
 void Tracer::lands(int thread, const Touched& touched) {
   const Place place = place_of(std::uintptr_t(touched.address), touched.bytes);
   if (place.space == Space::shared)
-    check_shared(thread, Access::store, place.offset, touched.bytes,
+    check_shared(thread, Access::store, std::uintptr_t(touched.address), place.offset, touched.bytes,
                  site_of_instruction(touched.instruction, touched.where));
 }
 
-void Tracer::streams(const Touched& touched) {
+void Tracer::streams(int thread, const Touched& touched) {
   if (touched.bytes == 0) return;
   const auto address = std::uintptr_t(touched.address);
   const uint64_t first = address / kSectorBytes, last = (address + touched.bytes - 1) / kSectorBytes;
@@ -166,7 +196,7 @@ void Tracer::streams(const Touched& touched) {
   const Site site = site_of_instruction(touched.instruction, touched.where);
   requests_.add_counts(Kind{site, uint16_t(touched.bytes), touched.access, false}.packed(),
                        {1, 1, last - first + 1, (touched.bytes + kSectorBytes - 1) / kSectorBytes});
-  check_global(touched.access, address, touched.bytes, site);
+  check_global(thread, touched.access, address, touched.bytes, site);
 }
 
 void Tracer::touches_async(int thread, const void* object, uint32_t ticket, const Touched& touched) {

@@ -11,11 +11,13 @@
 #include "common/simulator/launch.h"
 #include "common/simulator/memory.h"
 #include "common/simulator/observer.h"
+#include "common/simulator/trace/block_order.h"
 #include "common/simulator/trace/clocks.h"
 #include "common/simulator/trace/device_memory.h"
 #include "common/simulator/trace/faults.h"
 #include "common/simulator/trace/requests.h"
 #include "common/simulator/trace/shared_races.h"
+#include "common/simulator/trace/suspicions.h"
 #include "common/simulator/trace/trace.h"
 
 namespace flashbook::sim {
@@ -26,6 +28,7 @@ struct GridTrace {
 
   Launch launch;
   DeviceMemory memory;
+  Published published;
   std::mutex mutex;  ///< of what follows
   std::unordered_map<uint64_t, Counts> counts;
   uint64_t barriers = 0;
@@ -47,16 +50,26 @@ class Tracer final : public Observer {
     return address - global_begin_ < kGlobalBytes || address - dynamic_begin_ < kMaxSharedBytes ||
            address - static_begin_ < static_end_ - static_begin_ || address < kLowestAddress;
   }
-  /// A load or store of the kernel's own text, at such an address.
+  /// A load or store of the kernel's own text, at such an address. What is atomic, or volatile, publishes
+  /// what the thread has fenced before it happens.
   void accesses(int thread, Access access, std::uintptr_t address, std::size_t bytes, bool aligned,
                 const void* return_address);
 
+  /// An atomic operation or a volatile load has happened there: the thread knows what others have published.
+  void acquires_word(int thread, std::uintptr_t address);
+
   void touches(int thread, const Touched& touched) override;
   void lands(int thread, const Touched& touched) override;
-  void converges(int warp, uint32_t lanes) override { requests_.converge(warp, lanes); }
+  void converges(int warp, uint32_t lanes) override {
+    for (uint32_t left = lanes; left; left &= left - 1) suspicions_.goes_on(warp * 32 + __builtin_ctz(left));
+    requests_.converge(warp, lanes);
+  }
 
   void joins(int warp, uint32_t lanes) override { clocks_.join(warp * 32, lanes); }
-  void releases(int thread, const void* object) override { clocks_.release(thread, object); }
+  void releases(int thread, const void* object) override {
+    suspicions_.goes_on(thread);
+    clocks_.release(thread, object);
+  }
   void completes(const void* object) override {
     // A block's barriers lie with the simulator, mbarriers in the block's shared memory.
     if (!concerns(std::uintptr_t(object))) ++barriers_;
@@ -64,6 +77,10 @@ class Tracer final : public Observer {
   }
   void acquires(int thread, const void* object) override { clocks_.acquire(thread, object); }
 
+  void fences(int thread) override {
+    suspicions_.goes_on(thread);
+    order_.fence(thread);
+  }
   void fences_proxy(int thread) override { clocks_.fence_proxy(thread); }
   uint32_t begins_async(const void* object) override { return clocks_.next_ticket(clocks_.agent(object)); }
   void touches_async(int thread, const void* object, uint32_t ticket, const Touched& touched) override;
@@ -73,7 +90,7 @@ class Tracer final : public Observer {
   void arrives_async(const void* object, uint32_t ticket) override {
     clocks_.release_agent(clocks_.agent(object), ticket, object);
   }
-  void streams(const Touched& touched) override;
+  void streams(int thread, const Touched& touched) override;
 
  private:
   /// Where an address lies.
@@ -85,20 +102,25 @@ class Tracer final : public Observer {
 
   Place place_of(std::uintptr_t address, std::size_t bytes) const;
   void note(int thread, Access access, std::uintptr_t address, std::size_t bytes, Site site, Place place);
-  void check_shared(int thread, Access access, std::size_t offset, std::size_t bytes, Site site);
-  void check_global(Access access, std::uintptr_t address, std::size_t bytes, Site site);
+  void check_shared(int thread, Access access, std::uintptr_t address, std::size_t offset, std::size_t bytes,
+                    Site site);
+  void check_global(int thread, Access access, std::uintptr_t address, std::size_t bytes, Site site);
   void report(const Race& race);
+  void report(const BlockConflict& conflict);
+  template <typename Found>
+  void judge(const Found& found, int thread, std::uintptr_t address, std::size_t bytes);
 
   std::unique_ptr<SharedRaces> races_;
   Clocks clocks_;
+  BlockOrder order_{clocks_};
   Requests requests_{[this](const Sectors& sectors, Access access) {
     for (uint32_t i = 0; i < sectors.count; ++i) grid_->memory.touch(sectors.number[i], access);
   }};
+  Suspicions suspicions_;
   GridTrace* grid_ = nullptr;
   Block block_{};
   std::vector<std::span<unsigned char>> static_shared_;  ///< the block's, ascending
   uint64_t barriers_ = 0;                                ///< that the block has passed
-  bool uses_atomics_ = false;  ///< on device memory: its order with other blocks is then its own affair
   std::uintptr_t global_begin_ = 0, dynamic_begin_ = 0, static_begin_ = 0, static_end_ = 0;
 };
 

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Fails if a kernel overwrites registers that a wgmma in flight still uses.
+
+    cuobjdump -sass OBJECT | wgmma_registers.py
+
+A wgmma (HGMMA, QGMMA, IGMMA in the machine code) runs on after its issue. Until WARPGROUP.DEPBAR has waited for its group, nobody may write
+the registers of its left operand or of its accumulator. nvcc takes operands for read at the issue, and may give their registers to something
+else before the wait; ptxas says nothing, and the result is wrong now and then. This follows every path through a kernel's code with the
+groups that are in flight, and tells each write to their registers.
+
+It also tells of a left operand that was loaded before a loop and is computed in it: two operands, Q and P, were given the same registers.
+"""
+import re
+import sys
+
+LINE = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;")
+GMMA = re.compile(r"[A-Z]GMMA\.64x(\d+)x\d+\.(F32|F16|S32)\S* R(\d+), (?:R(\d+)|gdesc)")
+TARGET = re.compile(r"0x([0-9a-f]+)\s*$")
+FRAGMENT = 4  # registers of a left operand
+WRITES_NOTHING = re.compile(r"ST|RED|BAR|BRA|BSYNC|BSSY|EXIT|UTMA|SYNCS\.ARRIVE|WARP|MEMBAR|FENCE|NOP|UR2UP|R2UR|CALL|RET|USET|DEPBAR|ERRBAR|CCTL")
+
+
+def functions(lines):
+    """(name, {address: instruction}) of each function; instructions without their encoding."""
+    name, code = None, {}
+    for line in lines:
+        if "Function :" in line:
+            if code:
+                yield name, code
+            name, code = line.split(":", 1)[1].strip(), {}
+        elif match := LINE.match(line):
+            code[int(match[1], 16)] = match[2]
+    if code:
+        yield name, code
+
+
+def written(text):
+    """The registers that an instruction other than wgmma writes."""
+    opcode, _, operands = text.partition(" ")
+    if WRITES_NOTHING.match(opcode):
+        return frozenset()
+    for operand in operands.split(","):
+        operand = operand.strip()
+        if re.fullmatch(r"U?P(\d|T)", operand):
+            continue  # a predicate that it sets, too
+        match = re.match(r"R(\d+)", operand)
+        if not match:
+            break
+        wide = re.search(r"\.(128|64|WIDE|M88\.4|MT88\.4|M88\.2|MT88\.2)\b", opcode)
+        count = {"128": 4, "M88.4": 4, "MT88.4": 4, None: 1}.get(wide and wide[1], 2)
+        return frozenset(range(int(match[1]), int(match[1]) + count))
+    return frozenset()
+
+
+def successors(address, following, text, joins):
+    """Where execution may go on. `joins` has the addresses at which each barrier of BSSY lets threads meet."""
+    predicated = text.startswith("@") and not text.startswith("@PT")
+    opcode = re.sub(r"^@\S+\s+", "", text)
+    target = TARGET.search(text)
+    if opcode.startswith(("EXIT", "RET", "BRX", "KILL")):
+        return [following] if predicated else []
+    if opcode.startswith("BRA") and target:
+        certain = not predicated and re.match(r"BRA(\.\S+)? (0x|`)", opcode) and ".DIV" not in opcode and ".ANY" not in opcode
+        return [int(target[1], 16)] + ([] if certain else [following])
+    if opcode.startswith("BSYNC"):
+        return [following, *joins.get(opcode.split()[1], ())]
+    return [following]
+
+
+def flow(code):
+    """The addresses at which execution may go on after each instruction."""
+    addresses = sorted(code)
+    after = dict(zip(addresses, addresses[1:]))
+    joins = {}
+    for text in code.values():
+        if match := re.search(r"BSSY\S* (B\d+), 0x([0-9a-f]+)", text):
+            joins.setdefault(match[1], set()).add(int(match[2], 16))
+    return {address: [to for to in successors(address, after.get(address), text, joins) if to in code] for address, text in code.items()}
+
+
+def shared_operands(code, onward):
+    """(address, what is wrong): left operands that one path loads and another computes."""
+    before = {address: [] for address in code}
+    for address, targets in onward.items():
+        for target in targets:
+            before[target].append(address)
+    definitions = {}  # of a register
+    for address, text in code.items():
+        for register in written(re.sub(r"^@\S+\s+", "", text)):
+            definitions.setdefault(register, set()).add(address)
+    for address, text in code.items():
+        match = GMMA.match(text)
+        if not match or not match[4]:
+            continue
+        register = int(match[4])
+        reaching, seen, todo = set(), set(), list(before[address])
+        while todo:
+            at = todo.pop()
+            if at in seen:
+                continue
+            seen.add(at)
+            if at in definitions.get(register, ()):
+                reaching.add(code[at].split()[0].startswith("LD"))
+                continue
+            todo.extend(before[at])
+        if len(reaching) > 1:
+            yield address, f"R{register} of {text} is loaded on one path and computed on another: two operands share it"
+
+
+def faults(code):
+    """(address, what is wrong), of one function."""
+    if not any("GMMA" in text for text in code.values()):
+        return []
+    onward = flow(code)
+    found, seen = dict(shared_operands(code, onward)), set()
+    todo = [(min(code), (), frozenset())]  # where, committed groups in flight, registers of the open group
+    while todo:
+        address, groups, open_group = state = todo.pop()
+        if state in seen:
+            continue
+        seen.add(state)
+        bare = re.sub(r"^@\S+\s+", "", code[address])
+        in_flight = {use for group in (*groups, open_group) for use in group}  # (register, "operand" or "accumulator", its wgmma)
+        if match := GMMA.match(bare):
+            accumulator, left = int(match[3]), match[4]
+            results = range(accumulator, accumulator + int(match[1]) // (4 if match[2] == "F16" else 2))
+            operands = range(int(left), int(left) + FRAGMENT) if left else ()
+            for register, role, issued in in_flight | {(register, "operand", address) for register in operands}:
+                if role == "operand" and register in results:
+                    found[address] = f"R{register} is the accumulator of {bare}, and a left operand of the wgmma at {issued:04x}"
+            open_group |= {(register, "operand", address) for register in operands} | {(register, "accumulator", address) for register in results}
+            if "gsb0" in bare:
+                groups, open_group = (*groups, open_group), frozenset()
+        elif match := re.match(r"WARPGROUP\.DEPBAR\.LE gsb0, 0x([0-9a-f]+)", bare):
+            groups = groups[max(len(groups) - int(match[1], 16), 0):]
+        else:
+            registers = written(bare)
+            for register, role, issued in sorted(in_flight, reverse=True):
+                if register in registers:
+                    found[address] = f"{bare} writes R{register}, {role} of the wgmma at {issued:04x}, which nobody has waited for"
+        todo.extend((target, groups, open_group) for target in onward[address])
+    return sorted(found.items())
+
+
+def main():
+    bad = 0
+    for name, code in functions(sys.stdin):
+        for address, what in faults(code):
+            print(f"{name}\n  {address:04x}: {what}", file=sys.stderr)
+            bad = 1
+    sys.exit(bad)
+
+
+if __name__ == "__main__":
+    main()

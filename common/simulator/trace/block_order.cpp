@@ -1,0 +1,78 @@
+#include "common/simulator/trace/block_order.h"
+
+#include <algorithm>
+
+namespace flashbook::sim {
+namespace {
+
+void merge(Knowledge& to, const Knowledge& from) {
+  for (const auto& [block, clocks] : from) {
+    auto& mine = to[block];
+    if (!mine) mine = clocks;
+    if (mine == clocks) continue;
+    auto both = std::make_shared<std::vector<uint32_t>>(*mine);
+    for (std::size_t i = 0; i < both->size(); ++i) (*both)[i] = std::max((*both)[i], (*clocks)[i]);
+    mine = std::move(both);
+  }
+}
+
+}  // namespace
+
+void Published::add(std::uintptr_t word, const Knowledge& news) {
+  const std::lock_guard lock(mutex_);
+  auto& known = words_[word];
+  auto next = known ? std::make_shared<Knowledge>(*known) : std::make_shared<Knowledge>();
+  merge(*next, news);
+  known = std::move(next);
+}
+
+std::shared_ptr<const Knowledge> Published::at(std::uintptr_t word) {
+  const std::lock_guard lock(mutex_);
+  const auto known = words_.find(word);
+  return known == words_.end() ? nullptr : known->second;
+}
+
+void BlockOrder::begin(uint64_t block, Published& published) {
+  block_ = block;
+  published_ = &published;
+  acquired_.clear();
+  fenced_.clear();
+}
+
+void BlockOrder::fence(int thread) {
+  clocks_.fence(thread);
+  Knowledge known;
+  for (const Acquired& acquired : acquired_)
+    if (clocks_.known(thread, acquired.thread) >= acquired.clock) merge(known, *acquired.what);
+  fenced_[thread] = std::move(known);
+}
+
+void BlockOrder::publish(int thread, std::uintptr_t word) {
+  Knowledge known;
+  for (const auto& [of, of_others] : fenced_)
+    if (clocks_.knows_fence(thread, of)) merge(known, of_others);
+  auto own = std::make_shared<std::vector<uint32_t>>(clocks_.fenced(thread));
+  if (own->empty()) return;
+  known[block_] = std::move(own);
+  published_->add(word, known);
+}
+
+void BlockOrder::acquire(int thread, std::uintptr_t word) {
+  auto what = published_->at(word);
+  if (!what) return;
+  for (const Acquired& before : acquired_)
+    if (before.what == what && before.thread == thread) return;
+  if (const auto own = what->find(block_); own != what->end()) clocks_.learn(thread, *own->second);
+  acquired_.push_back({thread, clocks_.now(thread), std::move(what)});
+}
+
+bool BlockOrder::knows(int thread, uint64_t block, int of, uint32_t clock) {
+  if (block == block_) return thread == of || clocks_.known(thread, of) >= clock;
+  return std::any_of(acquired_.begin(), acquired_.end(), [&](const Acquired& acquired) {
+    const auto known = acquired.what->find(block);
+    return known != acquired.what->end() && (*known->second)[std::size_t(of)] >= clock &&
+           clocks_.known(thread, acquired.thread) >= acquired.clock;
+  });
+}
+
+}  // namespace flashbook::sim

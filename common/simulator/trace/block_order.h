@@ -1,0 +1,62 @@
+/// \file
+/// What blocks of a grid know of each other. Internal to the simulator.
+///
+/// Blocks meet in words of device memory. Who has something to tell writes it, calls __threadfence, and then
+/// acts on the word by an atomic operation or a volatile store; who acts on the word afterwards, or reads it
+/// so, knows what had been written before the fence. (The fence on the reader's side is not asked for.)
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "common/simulator/trace/clocks.h"
+
+namespace flashbook::sim {
+
+/// The clocks of threads of several blocks, up to which their work is known. Never changed once it is shared.
+using Knowledge = std::map<uint64_t, std::shared_ptr<const std::vector<uint32_t>>>;
+
+/// What has been published at words of device memory. One for a grid.
+class Published {
+ public:
+  void add(std::uintptr_t word, const Knowledge& news);
+  /// Null if nothing was.
+  std::shared_ptr<const Knowledge> at(std::uintptr_t word);
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::uintptr_t, std::shared_ptr<const Knowledge>> words_;
+};
+
+/// What the threads of one block know of other blocks.
+class BlockOrder {
+ public:
+  explicit BlockOrder(Clocks& clocks) : clocks_(clocks) {}
+
+  void begin(uint64_t block, Published& published);
+  void fence(int thread);
+  void publish(int thread, std::uintptr_t word);
+  void acquire(int thread, std::uintptr_t word);
+  /// Whether `thread` knows what a thread of any block did when its clock was `clock`.
+  bool knows(int thread, uint64_t block, int of, uint32_t clock);
+
+ private:
+  /// A thread has acquired when its clock was `clock`: whoever knows that, knows what was acquired.
+  struct Acquired {
+    int thread;
+    uint32_t clock;
+    std::shared_ptr<const Knowledge> what;
+  };
+
+  Clocks& clocks_;
+  Published* published_ = nullptr;
+  uint64_t block_ = 0;
+  std::vector<Acquired> acquired_;
+  std::map<int, Knowledge>
+      fenced_;  ///< of each thread that has called __threadfence: what it knew of other blocks
+};
+
+}  // namespace flashbook::sim

@@ -1,0 +1,82 @@
+/// \file
+/// Races that may turn out to be none. Internal to the simulator.
+///
+/// Threads may store the same value in one place without a barrier: whoever is last, it is there. And a plain
+/// load may be the beginning of a loop with compare-and-swap, which finds out whether it has read what is
+/// there.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace flashbook::sim {
+
+/// Keeps them until it is known what the thread does next. One for the threads of a block.
+class Suspicions {
+ public:
+  /// Adds the race to the faults.
+  using Report = std::function<void()>;
+
+  void begin(int threads) {
+    stores_.assign(std::size_t(threads), std::nullopt);
+    waiting_ = 0;
+    loads_.clear();
+  }
+
+  /// `thread` is about to store these bytes over what another thread has stored.
+  void store(int thread, std::uintptr_t address, std::size_t bytes, Report report) {
+    Store store{address, bytes, {}, std::move(report)};
+    if (bytes > store.before.size()) return store.report();
+    std::memcpy(store.before.data(), reinterpret_cast<const void*>(address), bytes);
+    stores_[std::size_t(thread)] = std::move(store);
+    ++waiting_;
+  }
+  /// `thread` is about to load what others update by atomic operations.
+  void load(int thread, std::uintptr_t address, Report report) {
+    loads_.try_emplace({thread, address}, std::move(report));
+  }
+
+  /// The next thing that `thread` does: its store has happened.
+  void goes_on(int thread) {
+    if (waiting_ > 0) decide(thread);
+  }
+  /// `thread` operates atomically there.
+  void updates(int thread, std::uintptr_t address) {
+    if (!loads_.empty()) loads_.erase({thread, address});
+  }
+  /// The block ends: whatever is left is a race.
+  void finish() {
+    for (std::size_t thread = 0; thread < stores_.size(); ++thread) goes_on(int(thread));
+    for (const auto& [place, report] : loads_) report();
+    loads_.clear();
+  }
+
+ private:
+  struct Store {
+    std::uintptr_t address;
+    std::size_t bytes;
+    std::array<unsigned char, 16> before;
+    Report report;
+  };
+
+  void decide(int thread) {
+    auto& store = stores_[std::size_t(thread)];
+    if (!store) return;
+    if (std::memcmp(store->before.data(), reinterpret_cast<const void*>(store->address), store->bytes) != 0)
+      store->report();
+    store.reset();
+    --waiting_;
+  }
+
+  std::vector<std::optional<Store>> stores_;
+  int waiting_ = 0;
+  std::map<std::pair<int, std::uintptr_t>, Report> loads_;
+};
+
+}  // namespace flashbook::sim

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Writes ladder_ch01.svg, ladder_ch03.svg, ...: the book's ladder with one chapter's rungs lit, in TFLOP/s on a linear scale. Rates come
+from the newest results, names of steps from the chapters."""
+import re
+import sys
+from pathlib import Path
+
+from svg import Figure
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from bench import results
+
+LIT = (1, 3, 4)  # chapters whose page begins with this figure
+WIDTH, LEFT, RIGHT, ROW, BAR = 420, 16, 16, 34, 8
+STEP = re.compile(r'\{\s*"([^"]+)",\s*"')  # of kSteps: {"title", "sentence"}
+
+
+def folder(chapter):
+    [path] = ROOT.glob(f"chapters/{chapter:02}_*")
+    return path
+
+
+def step_titles(chapter):
+    text = (folder(chapter) / "chapter.cu").read_text(encoding="utf-8")
+    return STEP.findall(text.partition("kSteps[] = {")[2].partition("};")[0])
+
+
+def title(chapter):
+    return re.findall(r"^# Chapter \d+: (.+)", (folder(chapter) / "README.md").read_text(encoding="utf-8"))[0]
+
+
+def afterwards(chapter):
+    """The steps whose prediction the page itself marks as made after the measurement."""
+    page = (folder(chapter) / "README.md").read_text(encoding="utf-8")
+    sections = re.split(r"^## Step (\d+)", page, flags=re.M)
+    return {int(step) for step, text in zip(sections[1::2], sections[2::2]) if "> **Predicted.** (Afterwards.)" in text}
+
+
+def rows_of(measured, lit):
+    """(words, TFLOP/s, is it lit) from the bottom of the ladder to its top: every step of `lit`, of the others the fastest."""
+    rates: dict[int, dict[int, float]] = {}
+    for (chapter, step), entry in measured.by_step(**results.LADDER).items():
+        if not entry.skipped and "bytes_per_second" in entry.values:
+            rates.setdefault(chapter, {})[step] = entry.values["FLOPS"] / 1e12
+    marked = afterwards(lit)
+    for chapter, steps in rates.items():
+        if chapter != lit:
+            yield f"{chapter} {title(chapter)}", max(steps.values()), False
+            continue
+        for (step, rate), name in zip(sorted(steps.items()), step_titles(chapter)):
+            yield f"{chapter}.{step} {name}{' *' if step in marked else ''}", rate, True
+
+
+def draw(measured, lit):
+    rows = list(rows_of(measured, lit))
+    marked = any(words.endswith("*") for words, _, _ in rows)
+    figure = Figure(WIDTH, 44 + ROW * len(rows) + (64 if marked else 44),
+                    "; ".join(f"{words.rstrip(' *')}: {rate:.0f} TFLOP/s" for words, rate, _ in rows))
+    figure.text(LEFT, 26, f"The ladder, chapter {lit} lit", "bold")
+    figure.text(WIDTH - RIGHT, 26, "TFLOP/s", "small soft", "end")
+    scale = (WIDTH - LEFT - RIGHT) / max(rate for _, rate, _ in rows)
+    for i, (words, rate, is_lit) in enumerate(rows):
+        y = 44 + ROW * i
+        figure.text(LEFT, y + 14, words, "bold" if is_lit else "small soft")
+        figure.text(WIDTH - RIGHT, y + 14, f"{rate:.1f}" if rate < 99.5 else f"{rate:.0f}", "bold" if is_lit else "small soft", "end")
+        figure.box(LEFT, y + 19, max(rate * scale, 2), BAR, "blue" if is_lit else "")
+    y = 44 + ROW * len(rows) + 16
+    if marked:
+        figure.text(LEFT, y, "* predicted after it was measured", "small soft")
+        y += 20
+    figure.text(LEFT, y, "H200, batch 4, 16 heads, N 4096, d 128, no mask", "small soft")
+    figure.text(LEFT, y + 20, "Of other chapters the fastest step", "small soft")
+    figure.write(str(Path(__file__).with_name(f"ladder_ch{lit:02}.py")))
+
+
+def main():
+    measured = results.load(results.RESULTS / results.BOOK_GPU)
+    for lit in LIT:
+        draw(measured, lit)
+
+
+if __name__ == "__main__":
+    main()
