@@ -12,12 +12,12 @@
 namespace flashbook::flash3 {
 
 /// Divides the output by its rows' sums and stores their log-sum-exp. `query` is the first of the thread's
-/// two rows.
+/// two rows, `head` counts over batch and heads together.
 template <int kFloats>
 __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows& rows,
                                             const Problem& problem,
                                             float* lse,  // [heads, seqlen_q]
-                                            Head head, int query) {
+                                            int head, int query) {
   constexpr float kLn2 = 0.6931471805599453f;
   float inverse[2];
 #pragma unroll
@@ -26,7 +26,7 @@ __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows
     inverse[r] = sum > 0 ? 1 / sum : 0;  // a row that sees no key: O = 0
     const int row = query + 8 * r;
     if (threadIdx.x % 4 == 0 && row < problem.seqlen_q)
-      lse[int64_t(problem.number(head)) * problem.seqlen_q + row] =
+      lse[int64_t(head) * problem.seqlen_q + row] =
           sum > 0 ? (rows.max[r] * problem.scale_log2 + __log2f(sum)) * kLn2 : -INFINITY;
   }
   rescale_rows(output, inverse);

@@ -57,6 +57,7 @@ struct PersistentShared {
   std::conditional_t<Config::kStoreByTma, Tile<T, kRowsOfWarpgroup, Config::kHeadDim>, Nothing>
       output[Config::kConsumers];
   TileBroadcast broadcast;
+  Head kv_head;  ///< of the producer of keys, which has no register left for it
   uint64_t q_full[Config::kConsumers], q_empty[Config::kConsumers];
   uint64_t output_full[Config::kConsumers], output_empty[Config::kConsumers];
 };
@@ -294,19 +295,21 @@ __global__ void __launch_bounds__(Config::kThreads, 1) persistent(
   for (uint32_t parity = 0;; parity ^= 1) {
     const WorkTile work = next_tile<true>(shared.broadcast, next);
     if (work.query_tile < 0) return;
+    const int head = problem.number(work.head);  // one register, where work.head is two
     const int block_query = work.query_tile * kRows, first_query = block_query + number * kRowsOfWarpgroup;
     Consumer<T, Config> consumer(shared, problem, state, parity, number, first_query,
                                  first_query + row + threadIdx.x % 32 / 4);
     consumer.attend(problem.key_tiles(block_query + kRows - 1, Config::kKeys));
     const bool any_rows = !Config::kTrim || first_query < problem.seqlen_q;  // else there is no output
-    if (any_rows) finish_rows(consumer.output, consumer.rows, problem, lse, work.head, consumer.query);
+    if (any_rows) finish_rows(consumer.output, consumer.rows, problem, lse, head, consumer.query);
     if constexpr (Config::kStoreByTma) {
       mbarrier_wait(&shared.output_empty[number], parity ^ 1);  // TMA has read the last output
       if (any_rows) lay_down<T, Config::kHeadDim>(shared.output[number], consumer.output, row);
       __syncwarp();  // all lanes have waited, and written
       if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.output_full[number]);
     } else if (any_rows) {
-      store_from_registers<T, Config::kHeadDim>(consumer.output, problem, o, work.head, consumer.query);
+      store_from_registers<T, Config::kHeadDim>(consumer.output, problem, o, problem.head_of(head),
+                                                consumer.query);
     }
   }
 }

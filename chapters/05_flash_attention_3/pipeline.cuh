@@ -90,7 +90,7 @@ __device__ __forceinline__ void wait_full(Pipeline<T, kKeys, kHeadDim, kStages>&
 //~ /// the producer.
 //~ template <typename T, int kKeys, int kHeadDim, int kStages>
 //~ __device__ __forceinline__ void fill(Pipeline<T, kKeys, kHeadDim, kStages>& pipeline, PipelineState<kStages>& state,
-//~                                      const CUtensorMap& map, int first_row, Head head) {
+//~                                      const CUtensorMap& map, int first_row, const Head& head) {
 //~   // TODO: what has to happen before a copy may begin, so that nothing is overwritten and that the barrier
 //~   // knows what is to come?
 //~   load(pipeline.tile[state.stage], map, &pipeline.full[state.stage], first_row, head);
@@ -128,7 +128,7 @@ __device__ __forceinline__ void release(Pipeline<T, kKeys, kHeadDim, kStages>& p
 template <typename Config, bool kKeysFirst, typename T, int kKeys, int kHeadDim, int kStages>
 __device__ __forceinline__ void stream(Pipeline<T, kKeys, kHeadDim, kStages>& pipeline,
                                        PipelineState<kStages>& state, const CUtensorMap& k_map,
-                                       const CUtensorMap& v_map, int tiles, Head kv_head) {
+                                       const CUtensorMap& v_map, int tiles, const Head& kv_head) {
   if constexpr (kKeysFirst) fill(pipeline, state, k_map, (tiles - 1) * kKeys, kv_head);
 #pragma unroll 1  // the producer has few registers
   for (int tile = tiles - 1; tile >= 0; --tile) {

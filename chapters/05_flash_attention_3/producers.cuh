@@ -36,7 +36,8 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
     if constexpr (Config::kSchedule == Schedule::dynamic_persistent)
       index = gridDim.x + atomicAdd(counter, 1);
     const int key_tiles = problem.key_tiles((work.query_tile + 1) * kRows - 1, Config::kKeys);
-    stream<Config, true>(shared.pipeline, state, k_map, v_map, key_tiles, problem.kv_head(work.head));
+    shared.kv_head = problem.kv_head(work.head);
+    stream<Config, true>(shared.pipeline, state, k_map, v_map, key_tiles, shared.kv_head);
   }
 }
 

@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kWarpgroup)
     __syncthreads();  // all warps have read K and V: thread 0 may have them overwritten
   }
 
-  finish_rows(output, rows, problem, lse, head, query);
+  finish_rows(output, rows, problem, lse, problem.number(head), query);
   store_from_registers<T, kHeadDim>(output, problem, o, head, query);
 }
 

@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   wgmma_pin(output);
   wgmma_pin(p);
 
-  finish_rows(output, rows, problem, lse, head, query);
+  finish_rows(output, rows, problem, lse, problem.number(head), query);
   store_from_registers<T, kHeadDim>(output, problem, o, head, query);
 }
 

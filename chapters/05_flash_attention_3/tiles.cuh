@@ -34,7 +34,7 @@ struct alignas(kAtomBytes) Tile {
 /// Brings rows `first_row` ... of `head` into `tile`. `full` must have been told of its bytes.
 template <typename T, int kRows, int kHeadDim>
 __device__ __forceinline__ void load(Tile<T, kRows, kHeadDim>& tile, const CUtensorMap& map, uint64_t* full,
-                                     int first_row, Head head) {
+                                     int first_row, const Head& head) {
   tma_load(tile.element, map, full, {0, first_row, 0, head.head, head.batch});
 }
 
