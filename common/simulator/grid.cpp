@@ -121,6 +121,7 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
   while (workers.size() < os_threads) workers.push_back(std::make_unique<Worker>());
 
   if (watcher) watcher->grid_begins({grid, block, dynamic_shared_bytes, kernel});
+  const CrashGuard guard;
   const uint64_t seed = options().seed;
   std::atomic<uint64_t> next_block{0};
   FirstError error;

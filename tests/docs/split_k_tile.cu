@@ -69,6 +69,4 @@ const Chapter kSplitKTile = {
 }  // namespace
 }  // namespace flashbook
 
-int main(int argc, char** argv) {
-  return flashbook::profile_chapter(argc, argv, flashbook::kSplitKTile);
-}
+int main(int argc, char** argv) { return flashbook::profile_chapter(argc, argv, flashbook::kSplitKTile); }

@@ -34,6 +34,14 @@ __global__ void leave_early(int* result) {
 }
 
 /// Both branches meet at one barrier, on different lines: the hardware counts arrivals, not lines.
+constexpr int kLineOfOddLanes = __LINE__ + 3;
+__global__ void sync_in_both_branches() {
+  if (threadIdx.x % 2)
+    __syncthreads();
+  else
+    __syncthreads();
+}
+
 __global__ void sync_on_two_lines(int* result) {
   __shared__ int left, right;
   if (threadIdx.x < 32) {
@@ -119,6 +127,14 @@ TEST_F(Barriers, ExitedThreadsAreNotWaitedFor) {
   int count = 0;
   sim::run_grid(1, 100, 0, [&] { leave_early(&count); });
   EXPECT_EQ(count, 50);
+}
+
+TEST_F(Barriers, LanesOfAWarpComeToOneSyncthreads) {
+  const std::string error = error_of(1, 64, sync_in_both_branches);
+  EXPECT_EQ(error.find("divergent warp: lane 1 is in __syncthreads at " + line(kLineOfOddLanes) +
+                       ", but lane 0 wait in __syncthreads at " + line(kLineOfOddLanes + 2)),
+            0u)
+      << error;
 }
 
 TEST_F(Barriers, SyncthreadsMayStandOnSeveralLines) {

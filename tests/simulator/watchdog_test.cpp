@@ -85,6 +85,26 @@ TEST_F(Watchdog, TheNextGridRuns) {
 }
 #endif
 
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
+TEST_F(Watchdog, WildAddressesAndMisalignedVectorsAreReports) {
+  constexpr int kLine = __LINE__ + 3;
+  const std::string wild = sim::error_of(2, 32, [] {
+    auto* nowhere = reinterpret_cast<volatile float*>(0x7000000000000000);
+    nowhere[threadIdx.x] = 1;
+  });
+  expect_contains(wild, "out of bounds or misaligned: a thread touches");
+  expect_contains(wild, "in block (0,0,0), thread (0,0,0), warp 0, lane 0, at " + sim::line(kLine));
+  alignas(16) static unsigned char bytes[64];
+  const auto add_one = [](unsigned char* at) {
+    auto& vector = *reinterpret_cast<float4::Packed*>(at);
+    vector = vector + 1.0f;
+  };
+  EXPECT_EQ(sim::error_of(1, 1, [&] { add_one(bytes + 16 * blockIdx.x); }), "");
+  expect_contains(sim::error_of(1, 1, [&] { add_one(bytes + 4 + blockIdx.x); }),
+                  "a vector that is not aligned");
+}
+#endif
+
 TEST_F(Watchdog, PollingByAtomicsLetsTheOthersRun) {
   // Warp 0 waits for a flag that warp 1 sets after it, whichever of them goes first: on a GPU they run side
   // by side.

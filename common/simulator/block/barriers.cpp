@@ -19,12 +19,25 @@ namespace {
               " threads, the first to arrive, at " + to_string(first) + ", " + std::to_string(expected));
 }
 
+[[noreturn]] void divergent(const char* what, Location where, const Thread& self, uint32_t others,
+                            const Thread& other) {
+  throw Error(
+      "divergent warp: lane " + std::to_string(self.lane) + " is in " + describe_call(what, where) +
+      ", but " + describe_lanes(others) + " wait in " + describe_call(other.what, other.where) +
+      ": a warp executes a barrier as one instruction, and an H200 hangs when it comes there in parts. Put "
+      "one barrier behind the branches");
+}
+
 }  // namespace
 
 void Barriers::sync(const char* what, int number, int threads, Location where) {
   Barrier& barrier = count_arrival(what, number, threads, where);
   const Thread& self = scheduler_.current();
   const uint32_t own = 1u << self.lane;
+  if (const uint32_t others = barrier.waiting[std::size_t(self.warp)]) {
+    const Thread& other = scheduler_.threads()[std::size_t(self.warp * kWarpLanes + __builtin_ctz(others))];
+    if (!same_place(other.where, where)) divergent(what, where, self, others, other);
+  }
   if (complete_if_full(barrier, own)) return;
   barrier.waiting[std::size_t(self.warp)] |= own;
   scheduler_.suspend(*this, what, where);

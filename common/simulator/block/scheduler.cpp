@@ -87,7 +87,7 @@ void Scheduler::begin_block(Random random, bool random_order) {
   error_.clear();
   pollers_.clear();
   fruitless_polls_ = memory_polls_ = 0;
-  given_up_ = false;
+  given_up_ = crashed_ = false;
   used_fibers_ = 0;
   idle_fibers_.clear();
   random_order_ = random_order;
@@ -258,6 +258,14 @@ void Scheduler::poll_memory(const char* what, Location where) {
 
 void poll_memory(const char* what, Location where) {
   if (current_worker) current_worker->scheduler.poll_memory(what, where);
+}
+
+void Scheduler::crash(const void* address) {
+  if (!is_running_) return;
+  crashed_ = true;
+  bad_address_ = address;
+  long_turn_.note_place();
+  Fiber::leave(*current_->fiber, os_thread_);
 }
 
 void Scheduler::tick() {

@@ -92,6 +92,8 @@ class Scheduler {
   // How a run ended.
   const std::string& error() const { return error_; }  ///< with which the block ended; empty if with none
   bool given_up() const { return given_up_; }          ///< the current thread, by the watchdog
+  bool crashed() const { return crashed_; }            ///< the current thread, at bad_address()
+  const void* bad_address() const { return bad_address_; }
   bool is_polling() const { return !pollers_.empty(); }
 
   const Thread& current() const { return *current_; }
@@ -123,6 +125,9 @@ class Scheduler {
   [[noreturn]] void abandon(const std::string& error);
   /// What the watchdog's signal calls: leaves the current thread if it has had the same turn for long.
   void tick();
+  /// What a signal calls when the current thread has touched an address that it may not: leaves the thread.
+  /// Returns if no thread is running.
+  void crash(const void* address);
   const LongTurn& long_turn() const { return long_turn_; }
 
  private:
@@ -167,6 +172,8 @@ class Scheduler {
   bool is_running_ = false;  // threads, and not what comes before and after
   LongTurn long_turn_;
   bool given_up_ = false;
+  bool crashed_ = false;
+  const void* bad_address_ = nullptr;
 
   // A thread gets a fiber when it starts and leaves it to the next one when it exits: a kernel whose threads
   // never wait runs on a single stack.

@@ -73,11 +73,21 @@ bool LongTurn::tick(uint64_t turns, int seconds) {
     samples_ = 0;
     return false;
   }
+  sample();
+  return now - began_ >= seconds && processor - processor_began_ >= kLeastShare * seconds;
+}
+
+void LongTurn::note_place() {
+  samples_ = 0;
+  sample();
+}
+
+/// The stack that the signal has interrupted.
+void LongTurn::sample() {
   Stack& stack = stacks_[std::size_t(samples_++ % kSamples)];
   stack.fill(nullptr);
   Walk walk{stack.data(), stack.data() + kFrames};
   _Unwind_Backtrace(&visit, &walk);
-  return now - began_ >= seconds && processor - processor_began_ >= kLeastShare * seconds;
 }
 
 std::string LongTurn::describe_loop() const {
@@ -112,6 +122,36 @@ std::string LongTurn::describe_loop() const {
          (file_of(outermost) != file_of(innermost) ? " from " + outermost : "");
 }
 
+#ifndef FLASHBOOK_ASAN
+namespace {
+
+struct sigaction handlers_before[2];
+constexpr int kCrashes[2] = {SIGSEGV, SIGBUS};
+
+void crash(int signal, siginfo_t* info, void*) {
+  if (current_worker) current_worker->scheduler.crash(info->si_addr);
+  // Not a kernel's: whoever is in charge sees it when the instruction is tried again.
+  for (int i = 0; i < 2; ++i)
+    if (kCrashes[i] == signal) sigaction(signal, &handlers_before[i], nullptr);
+}
+
+}  // namespace
+
+CrashGuard::CrashGuard() {
+  struct sigaction action = {};
+  action.sa_sigaction = &crash;
+  action.sa_flags = SA_NODEFER | SA_SIGINFO;
+  for (int i = 0; i < 2; ++i) sigaction(kCrashes[i], &action, &handlers_before[i]);
+}
+
+CrashGuard::~CrashGuard() {
+  for (int i = 0; i < 2; ++i) sigaction(kCrashes[i], &handlers_before[i], nullptr);
+}
+#else
+CrashGuard::CrashGuard() = default;
+CrashGuard::~CrashGuard() {}
+#endif
+
 Watchdog::Watchdog(int seconds) {
   if (seconds == 0) return;
   static const bool installed = (install_handler(), true);
@@ -139,7 +179,10 @@ Watchdog::~Watchdog() {
 namespace flashbook::sim {
 
 bool LongTurn::tick(uint64_t, int) { return false; }
+void LongTurn::note_place() {}
 std::string LongTurn::describe_loop() const { return ""; }
+CrashGuard::CrashGuard() = default;
+CrashGuard::~CrashGuard() {}
 Watchdog::Watchdog(int) { static_cast<void>(timer_), static_cast<void>(ticks_); }
 Watchdog::~Watchdog() = default;
 

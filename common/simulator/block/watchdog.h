@@ -1,5 +1,5 @@
 /// \file
-/// Kernels that never come back. Internal to the simulator.
+/// Kernels that never come back, and kernels that touch memory that is not there. Internal to the simulator.
 ///
 /// A thread hands over to the next one when it waits, polls or exits. One that does none of these keeps the
 /// OS thread for ever: an endless loop, or a loop that reads a flag in plain or volatile memory, which on a
@@ -25,6 +25,9 @@ class LongTurn {
   /// taken too long.
   bool tick(uint64_t turns, int seconds);
 
+  /// From a signal's handler: forgets the samples for the one of now.
+  void note_place();
+
   /// ", at kernel.cuh:12-14" if the samples are lines of a loop; ", at tile.cuh:7 from kernel.cuh:12" if it
   /// is in a helper; empty if the program has no debug information.
   std::string describe_loop() const;
@@ -37,7 +40,20 @@ class LongTurn {
   uint64_t turn_ = 0;
   double began_ = 0, processor_began_ = 0;  // seconds
   int samples_ = 0;
+  void sample();
+
   std::array<Stack, kSamples> stacks_;
+};
+
+/// While it lives, a thread of a kernel that touches memory which the process does not have, or a vector that
+/// is not aligned, ends its block with a report instead of the process with a signal. (AddressSanitizer has a
+/// handler of its own.) One at a time.
+class CrashGuard {
+ public:
+  CrashGuard();
+  ~CrashGuard();
+  CrashGuard(const CrashGuard&) = delete;
+  CrashGuard& operator=(const CrashGuard&) = delete;
 };
 
 /// Ticks in the calling OS thread while it lives.

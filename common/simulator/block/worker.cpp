@@ -50,7 +50,9 @@ std::optional<std::string> Worker::run_block(uint64_t number, uint64_t seed) {
                               memory.static_arrays()});
   scheduler.run();
   std::string error = scheduler.error();
-  if (error.empty() && scheduler.given_up())
+  if (error.empty() && scheduler.crashed())
+    error = crash_report();
+  else if (error.empty() && scheduler.given_up())
     error = endless_report();
   else if (error.empty())
     error = scheduler.alive() > 0 ? deadlock_report() : end_report();
@@ -118,6 +120,15 @@ std::vector<std::string> Worker::describe_waits(int warp) const {
   }
   for (std::size_t i = 0; i < waits.size(); ++i) waits[i] = describe_lanes(lanes[i]) + ": " + waits[i];
   return waits;
+}
+
+/// The current thread has touched memory that is not there.
+std::string Worker::crash_report() const {
+  return "out of bounds or misaligned: a thread touches " + memory.describe(scheduler.bad_address()) +
+         ", where there is no memory, or a vector that is not aligned. Check the pointer, and the index "
+         "against the "
+         "last row, column or stage\n  " +
+         describe_current(scheduler.current()) + scheduler.long_turn().describe_loop();
 }
 
 /// The current thread never handed over.

@@ -57,6 +57,7 @@ class Worker final : Scheduled {
   std::string end_report() const;
   std::string deadlock_report() const;
   std::string endless_report() const;
+  std::string crash_report() const;
   std::vector<std::string> describe_waits(int warp) const;
 
   dim3 grid_;

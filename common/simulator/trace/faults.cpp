@@ -91,6 +91,22 @@ void Faults::add(const BlockConflict& conflict) {
                   "calls __threadfence, and then sets the flag"};
 }
 
+void Faults::add_unwritten(Site site, uint64_t block, int thread, const std::string& memory) {
+  const Places places{{site, Access::load}, {site, Access::load}};
+  if (!is_better(places, block, false)) return;
+  Fault& fault = found_[places];
+  fault.block = block;
+  fault.one_warp = false;
+  fault.what = "uninitialised shared memory is read in block " + std::to_string(block) + ", " + memory;
+  fault.first = {name_of_thread(thread), site, Access::load};
+  fault.second = fault.first;
+  fault.second.who.clear();
+  fault.advice =
+      "nobody in the block has written it, so it holds what the block before left there: check the index, "
+      "and how "
+      "many threads write";
+}
+
 std::string Faults::report() const {
   std::vector<Site> sites;
   for (const auto& [places, fault] : found_) {
@@ -110,8 +126,8 @@ std::string Faults::report() const {
       text += "\nand " + std::to_string(found_.size() - kMostReported) + " more pairs of places";
       break;
     }
-    text += (text.empty() ? "" : "\n") + fault.what + describe(fault.first) + describe(fault.second) +
-            "\n  " + fault.advice;
+    text += (text.empty() ? "" : "\n") + fault.what + describe(fault.first) +
+            (fault.second.who.empty() ? "" : describe(fault.second)) + "\n  " + fault.advice;
   }
   return text;
 }

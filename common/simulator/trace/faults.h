@@ -17,6 +17,8 @@ class Faults {
   /// `threads` of a block; `memory` says where it happened, "dynamic shared memory + 64 of 1024 bytes".
   void add(const Race& race, uint64_t block, int threads, const std::string& memory);
   void add(const BlockConflict& conflict);
+  /// A thread of a block has read shared memory that nobody in the block writes.
+  void add_unwritten(Site site, uint64_t block, int thread, const std::string& memory);
 
   bool empty() const { return found_.empty(); }
   /// All of them, with lines and advice.
@@ -32,7 +34,7 @@ class Faults {
     uint64_t block;
     bool one_warp;
     std::string what;
-    Side first, second;
+    Side first, second;  ///< the second has no name if there is only one
     std::string advice;
   };
   using Places = std::pair<std::pair<Site, Access>, std::pair<Site, Access>>;

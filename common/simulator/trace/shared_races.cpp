@@ -75,9 +75,19 @@ std::optional<Race> SharedRaces::access(Clocks& clocks, int thread, std::size_t 
       continue;
     }
     if (!race) race = against_readers(clocks, cell, number, thread, mask, self);
-    cell = {block_, now, site, uint16_t(thread), mask, access == Access::atomic, 0};
+    cell = {block_, now, site, uint16_t(thread), mask, access == Access::atomic, uint8_t(cell.written | mask),
+            0};
   }
   return race;
+}
+
+bool SharedRaces::is_written(std::size_t at, std::size_t bytes) const {
+  for (std::size_t number = at / kGranule; number * kGranule < at + bytes; ++number) {
+    const Cell& cell = cells_[number];
+    const uint8_t mask = mask_of(number, at, at + bytes);
+    if (cell.block != block_ || (cell.written & mask) != mask) return false;
+  }
+  return true;
 }
 
 std::optional<Race> SharedRaces::async_access(Clocks& clocks, int thread, int agent, uint32_t ticket,
@@ -102,7 +112,7 @@ std::optional<Race> SharedRaces::async_access(Clocks& clocks, int thread, int ag
       continue;
     }
     if (!race) race = against_readers(clocks, cell, number, thread, mask, self);
-    cell = {block_, ticket, site, uint16_t(agent), mask, false, 0};
+    cell = {block_, ticket, site, uint16_t(agent), mask, false, uint8_t(cell.written | mask), 0};
   }
   return race;
 }

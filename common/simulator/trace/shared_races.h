@@ -50,6 +50,9 @@ class SharedRaces {
   std::optional<Race> access(Clocks& clocks, int thread, std::size_t at, std::size_t bytes, Access access,
                              Site site);
 
+  /// Whether all these bytes have been written in this block.
+  bool is_written(std::size_t at, std::size_t bytes) const;
+
   /// The async proxy does it for `thread`, on a ticket of an agent.
   std::optional<Race> async_access(Clocks& clocks, int thread, int agent, uint32_t ticket, std::size_t at,
                                    std::size_t bytes, Access access, Site site);
@@ -65,6 +68,7 @@ class SharedRaces {
     uint16_t writer;   ///< a thread or an agent
     uint8_t mask;      ///< bytes of the last write
     bool atomic;       ///< whether it was one
+    uint8_t written;   ///< bytes that have been written at all
     uint64_t readers;  ///< columns that have read since
   };
   /// What a warp or an agent has read.

@@ -63,12 +63,14 @@ void Tracer::block_begins(const Block& block) {
   order_.begin(block.number, grid_->published);
   requests_.begin(block.threads);
   suspicions_.begin(block.threads);
+  unwritten_.clear();
   current_tracer = this;
 }
 
 void Tracer::block_ends() {
   current_tracer = nullptr;
   suspicions_.finish();
+  report_unwritten();
   requests_.finish();
   const auto counts = requests_.take();
   const std::lock_guard lock(grid_->mutex);
@@ -104,6 +106,10 @@ void Tracer::accesses(int thread, Access access, std::uintptr_t address, std::si
     out_of_bounds(access, reinterpret_cast<const void*>(address), bytes, site);
   if (aligned && (address & (bytes - 1)))
     misaligned(access, reinterpret_cast<const void*>(address), bytes, site);
+  // What a struct's copy moves may have gaps.
+  if (aligned && access == Access::load && place.space == Space::shared &&
+      !races_->is_written(place.offset, bytes))
+    unwritten_.try_emplace({site, place.offset}, Unwritten{thread, bytes});
   note(thread, access, address, bytes, site, place);
 }
 
@@ -174,11 +180,23 @@ void Tracer::report(const BlockConflict& conflict) {
 }
 
 void Tracer::report(const Race& race) {
-  const void* address = race.at < kMaxSharedBytes
-                            ? block_.dynamic_shared + race.at
-                            : reinterpret_cast<const void*>(static_begin_ + race.at - kMaxSharedBytes);
   const std::lock_guard lock(grid_->mutex);
-  grid_->faults.add(race, block_.number, block_.threads, current_worker->memory.describe(address));
+  grid_->faults.add(race, block_.number, block_.threads, describe_shared(race.at));
+}
+
+/// Where a byte lies of what the races are kept of.
+std::string Tracer::describe_shared(std::size_t offset) const {
+  return current_worker->memory.describe(
+      offset < kMaxSharedBytes ? block_.dynamic_shared + offset
+                               : reinterpret_cast<const void*>(static_begin_ + offset - kMaxSharedBytes));
+}
+
+/// What was read and then written is a race, or was meant to be: only what nobody has written is left.
+void Tracer::report_unwritten() {
+  const std::lock_guard lock(grid_->mutex);
+  for (const auto& [place, read] : unwritten_)
+    if (!races_->is_written(place.second, read.bytes))
+      grid_->faults.add_unwritten(place.first, block_.number, read.thread, describe_shared(place.second));
 }
 
 void Tracer::lands(int thread, const Touched& touched) {

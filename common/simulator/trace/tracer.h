@@ -1,6 +1,7 @@
 /// \file
 /// The observer that traces. Internal to the simulator.
 #pragma once
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -107,6 +108,8 @@ class Tracer final : public Observer {
   void check_global(int thread, Access access, std::uintptr_t address, std::size_t bytes, Site site);
   void report(const Race& race);
   void report(const BlockConflict& conflict);
+  void report_unwritten();
+  std::string describe_shared(std::size_t offset) const;
   template <typename Found>
   void judge(const Found& found, int thread, std::uintptr_t address, std::size_t bytes);
 
@@ -117,6 +120,12 @@ class Tracer final : public Observer {
     for (uint32_t i = 0; i < sectors.count; ++i) grid_->memory.touch(sectors.number[i], access);
   }};
   Suspicions suspicions_;
+  /// A load of shared memory that nobody had written.
+  struct Unwritten {
+    int thread;
+    std::size_t bytes;
+  };
+  std::map<std::pair<Site, std::size_t>, Unwritten> unwritten_;  ///< by its place in the source and in memory
   GridTrace* grid_ = nullptr;
   Block block_{};
   std::vector<std::span<unsigned char>> static_shared_;  ///< the block's, ascending

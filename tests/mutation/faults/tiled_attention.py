@@ -21,7 +21,7 @@ FAULTS = [
     Fault("barrier_in_a_branch",
           "Half of each warp skips a barrier.",
           "    __syncthreads();  // every warp is done with K\n", "    if (tx < 8) __syncthreads();\n",
-          everywhere("deadlock")),
+          everywhere("divergent warp")),
     Fault("half_a_mask",
           "All lanes shuffle, but the mask names half of them.",
           "__shfl_xor_sync(0xffffffff, value, distance)", "__shfl_xor_sync(0x0000ffff, value, distance)",
