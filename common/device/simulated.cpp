@@ -20,7 +20,7 @@ Info info() {
   return {.machine = Machine::simulator,
           .name = "simulator",
           .compute_capability = 90,
-          .multiprocessors = 1,
+          .multiprocessors = 3,  // so that blocks compete for the tiles of persistent kernels
           .memory_free = std::min(host_memory_available(), int64_t(sim::largest_global_gap())),
           .l2_bytes = 0,
           .driver = "",
