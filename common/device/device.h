@@ -55,7 +55,7 @@ enum class Place { host, device };
 /// on an A100. Of a GPU build without a GPU it is an H200's; a launch says what is missing.
 int64_t shared_bytes_of_block();
 
-/// How many multiprocessors the calling thread's device has; 1 in the simulator. Throws HardwareMissing if
+/// How many multiprocessors the calling thread's device has; 3 in the simulator. Throws HardwareMissing if
 /// this is a GPU build and no GPU can be used.
 int multiprocessors();
 
