@@ -35,6 +35,8 @@ HANDED_OUT = (
     "course/score.py", "course/try_exercise.py", "course/watch.py",
 )
 KEPT = ("tests/exercises/hidden/*", "docs/pages/hardening.md", "docs/pages/instructor.md")
+# What a chapter takes as it is and the one before it asks for in its exercises, by the first chapter that takes it.
+KEPT_UNTIL = {"common/hopper/*": "06", "tests/chapters/hopper_test.cu": "06"}
 INTERACTIVE = "docs/figures/interactive"
 # A picture that docs/figures/interactive can bring to life, and the page of its own that it gets.
 PICTURE = re.compile(r"^!\[[^\]]*\]\(((?:\.\./)*docs/figures/(\w+))\.svg\)$", re.MULTILINE)
@@ -79,8 +81,9 @@ def files_of_tree(root: Path) -> list[str]:
 
 
 def is_later(name: str, last: str) -> bool:
-    """Whether a file belongs to a chapter after `last`."""
-    return any("".join(found) > last for found in CHAPTER.findall(name))
+    """Whether a file belongs to a chapter after `last`, or only such chapters take it."""
+    return (any("".join(found) > last for found in CHAPTER.findall(name))
+            or any(first > last for pattern, first in KEPT_UNTIL.items() if fnmatch(name, pattern)))
 
 
 def handed_out_files(root: Path, last: str = ALL) -> list[str]:

@@ -61,17 +61,22 @@ struct Problem {
 };
 
 /// Scores of keys that a row does not see become -inf. `scores` are a thread's of 64 rows as wgmma deals them
-/// out, `query` is the first of its two rows, `first_key` the tile's first.
+/// out, `query` is the first of its two rows, `first_key` the tile's first. Chapter 5 has another loop: that
+/// one is the solution of an exercise.
 template <int kFloats>
 __device__ __forceinline__ void mask(float (&scores)[kFloats], const Problem& problem, int query,
                                      int first_key) {
-  // Float i belongs to column 8 * (i / 4) + 2 * (lane % 4) + i % 2. What varies by thread goes to the limit's
-  // side, so that each comparison is with a constant.
-  const int thread_column = first_key + 2 * int(threadIdx.x % 4);
-  const int limit[2] = {problem.last_key(query) - thread_column, problem.last_key(query + 8) - thread_column};
+  // Of each group of 8 columns a thread has two neighbours, of either row. What varies by thread goes to the
+  // limit's side, so that each comparison is with a constant.
+  const int thread_key = first_key + 2 * int(threadIdx.x % 4);
+  const int limit[2] = {problem.last_key(query) - thread_key, problem.last_key(query + 8) - thread_key};
 #pragma unroll
-  for (int i = 0; i < kFloats; ++i)
-    if (i / 4 * 8 + i % 2 > limit[i / 2 % 2]) scores[i] = -INFINITY;
+  for (int group = 0; group < kFloats / 4; ++group)
+#pragma unroll
+    for (int row = 0; row < 2; ++row)
+#pragma unroll
+      for (int column = 0; column < 2; ++column)
+        if (8 * group + column > limit[row]) scores[4 * group + 2 * row + column] = -INFINITY;
 }
 
 /// Whether some row from `first_query` on does not see all of the `keys` keys from `first_key` on.

@@ -198,6 +198,14 @@ class Handout(Tree):
         with self.assertRaisesRegex(regions.Fault, "there is no chapter 03 with exercises: 01, 02 have some"):
             handout.make(self.root, self.top / "three", last="03")
 
+    def test_what_a_later_chapter_takes_would_give_exercises_away(self):
+        self.write("common/hopper/pipeline.h", "solution\n")
+        self.write("common/hopper.h", "none\n")
+        self.write("tests/chapters/hopper_test.cu", "test\n")
+        kept = {"common/hopper/pipeline.h", "tests/chapters/hopper_test.cu"}
+        five, six = (set(handout.handed_out_files(self.root, last)) for last in ("05", "06"))
+        self.assertEqual(six - five, kept)
+
     def test_excerpts_of_a_solution_are_left_out_of_pages(self):
         def excerpt(line):
             return f"<!-- from kernel.cuh -->\n```cpp\n{line}\n```\n"
