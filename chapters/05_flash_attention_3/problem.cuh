@@ -1,5 +1,6 @@
 #pragma once
 #include "common/attention/layout.h"
+#include "common/device/divisor.h"
 #include "common/device/kernel.h"
 
 namespace flashbook::flash3 {
@@ -16,11 +17,11 @@ struct Head {
 
 /// The shape of one launch.
 struct Problem {
-  int seqlen_q;       ///< query rows of a head
-  int seqlen_k;       ///< keys of a head
-  int heads;          ///< query heads of a batch entry
-  int group;          ///< query heads that share one key head (1 unless grouped-query)
-  bool causal;        ///< aligned to the bottom right: the last query sees every key
+  int seqlen_q;           ///< query rows of a head
+  int seqlen_k;           ///< keys of a head
+  device::Divisor heads;  ///< query heads of a batch entry
+  device::Divisor group;  ///< query heads that share one key head (1 unless grouped-query)
+  bool causal;            ///< aligned to the bottom right: the last query sees every key
   float scale_log2;   ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s), and 2^x is one instruction
   Strides o_strides;  ///< of O, for stores that do not go by a tensor map
 
