@@ -3,7 +3,7 @@
 
     plot.py [--results FOLDER] [--out FOLDER] [PLOT...]
 
-PLOT: ladder, seqlen, memory, roofline, host, blocks, accuracy (default: all that have data)
+PLOT: ladder, seqlen, peers, memory, roofline, host, blocks, accuracy (default: all that have data)
 
 Transparent, with colours that carry on white and on black. The same results give the same bytes. Needs matplotlib (Debian:
 python3-matplotlib, seen by /usr/bin/python3).
@@ -95,16 +95,16 @@ def shade(measured, key):
     return tuple(share * c + (1 - share) * g for c, g in zip(colour, grey))
 
 
-def peer_tflops(measured, peer, dtype="bf16", **shape):
-    """{N: TFLOP/s} of a peer, in turn with ours where that was measured, else carried over."""
+def peer_tflops(measured, peer, **shape):
+    """{N: TFLOP/s} of a peer in BF16 that ran in turn with ours. FlashAttention-3: cuDNN's, times their ratio in one process."""
     found = {}
-    for text, value in results.carried_over(results.folder_of(measured.context())).items():
-        name = Name.parse(text)
-        if name and name == Name("forward", peer, dtype, seqlen=name.seqlen, **shape):
-            found[name.seqlen] = value
     for entry in measured.newest.values():
-        if entry.cell == Name("forward", peer, dtype, seqlen=entry.cell.seqlen, **shape) and not entry.skipped:
+        if entry.cell == Name("forward", "cudnn" if peer == "fa3" else peer, "bf16", seqlen=entry.cell.seqlen, **shape) and not entry.skipped:
             found[entry.cell.seqlen] = tflops(entry)
+    if peer == "fa3":
+        cells = results.in_turn()
+        ratios = {n: cells.get(Name("forward", "ch05/step5", "bf16", seqlen=n, **shape)) for n in found}
+        found = {n: rate * ratios[n].fa3 / ratios[n].cudnn for n, rate in found.items() if ratios[n]}
     return found
 
 
@@ -123,12 +123,17 @@ def save(figure, folder, name):
 
 
 def ladder(measured, folder):
-    """Bars: TFLOP/s of every step, and how much each gains over the one before."""
+    """Bars: TFLOP/s of every step, and how much each gains over the one before; below, in one process, ours and the peers of the same type."""
     entries = on_gpu(measured, **LADDER)
     if not entries:
         return False
     rates = [tflops(entry) for entry in entries.values()]
-    figure, axes = plt.subplots(figsize=(7, 2.1 + 0.26 * len(rates)))
+    rivals = [(f"{chapter}: {who}", getattr(cell, field), field)
+              for name, cell in sorted(results.in_turn().items(), key=lambda item: item[0].who)
+              if (name.head_dim, name.mask, name.seqlen) == tuple(LADDER.values())
+              for chapter in [{"bf16": "BF16", "e4m3": "FP8"}[name.dtype]]
+              for who, field in ((f"step {name.chapter}.{name.step}", "ours"), ("FlashAttention-3", "fa3"), ("cuDNN", "cudnn"))]
+    figure, (axes, below) = plt.subplots(2, 1, figsize=(7, 3.6 + 0.26 * (len(rates) + len(rivals))), height_ratios=[len(rates), len(rivals)])
     axes.barh(range(len(rates)), rates, height=0.7, color=[shade(measured, key) for key in entries])
     axes.set(xscale="log", xlabel="TFLOP/s", yticks=range(len(rates)), xlim=(min(rates) / 12, 3000))
     axes.xaxis.set_major_formatter("{x:g}")
@@ -141,10 +146,6 @@ def ladder(measured, folder):
         axes.annotate(gain + digits(rate), (rate, i), (-4, 0), textcoords="offset points", va="center", ha="right", color="white",
                       fontsize=8.5, weight="bold")
     marks = {}
-    for peer in ("flash", "fa3", "cudnn"):
-        rate = peer_tflops(measured, peer, head_dim=LADDER["head_dim"], mask=LADDER["mask"]).get(LADDER["seqlen"])
-        if rate:
-            marks[PEERS[peer][0]] = rate
     card = CARDS.get(measured.context().get("gpu"), {})
     for kind, title in (("bf16", "BF16 data sheet"), ("e4m3", "FP8 data sheet")):
         if kind in card and (kind == "bf16" or any(e.cell.dtype == kind for e in entries.values())):
@@ -157,6 +158,16 @@ def ladder(measured, folder):
         axes.plot([rate, place], [1, 1 + 0.14 / figure.get_figheight()], color=GREY, lw=0.7, transform=above, clip_on=False)
         axes.text(place, 1 + 0.2 / figure.get_figheight(), f"{title} {rate:.0f}", transform=above, rotation=40, rotation_mode="anchor",
                   fontsize=7.5)
+    below.barh(range(len(rivals)), [rate for _, rate, _ in rivals], height=0.7,
+               color=[CHAPTERS[5 if words.startswith("BF16") else 6] if field == "ours" else GREY for words, _, field in rivals])
+    below.set_yticks(range(len(rivals)), [words for words, _, _ in rivals])
+    below.set_ylim(len(rivals) - 0.4, -0.6)
+    below.set(xlabel="TFLOP/s", title="In one process with the peers")
+    below.grid(axis="x")
+    below.tick_params(axis="y", length=0)
+    for i, (_, rate, _) in enumerate(rivals):
+        below.annotate(digits(rate), (rate, i), (-4, 0), textcoords="offset points", va="center", ha="right", color="white", fontsize=8.5,
+                       weight="bold")
     figure.suptitle("The ladder: every step's forward pass", x=0.01, ha="left", fontsize=10, weight="bold", color=GREY)
     foot(figure, measured, f"Batch 4, heads 16, {shape_text(**LADDER)}; BF16 where a chapter takes it. ×: gain over the step before")
     save(figure, folder, "ladder")
@@ -183,6 +194,9 @@ def seqlen(measured, folder):
                         lacking.setdefault((mask, head_dim, key), []).append(n)
             panels[mask, head_dim] = series
     best = max(rate for series in panels.values() for by_n in series.values() for rate in by_n.values())
+    in_fp8 = {key for key in keys for series in panels.values() for n in series.get(key, {})
+              if measured.by_step(seqlen=n)[key].cell.dtype == "e4m3"}
+    keys = [key for key in keys if key not in in_fp8]  # FP8 stands beside FP8: the plot `peers`
     fast = lambda by_n: max(by_n.values(), default=0) >= best / 30  # slower ones are only in the ladder
     keys = [key for key in keys if any(fast(series.get(key, {})) for series in panels.values())]
     rivals = {peer: {panel: peer_tflops(measured, peer, mask=panel[0], head_dim=panel[1]) for panel in panels}
@@ -222,6 +236,30 @@ def seqlen(measured, folder):
     foot(figure, measured, too_large + "Batch × N = 16k tokens, heads × head_dim = 2048; BF16 where a chapter takes it. "
          "FLOPs = 4·B·H·N²·d, half for causal")
     save(figure, folder, "seqlen")
+    return True
+
+
+def peers(measured, folder):
+    """Lines by N, a panel for each type: the last steps of chapters 5 and 6 over the better of FlashAttention-3 and cuDNN, in one process."""
+    figure, grid = plt.subplots(1, 2, figsize=(7.4, 3.4), sharey=True)
+    for axes, (dtype, title) in zip(grid, (("bf16", "BF16: chapter 5, step 5"), ("e4m3", "FP8: chapter 6, step 5"))):
+        cells = {name: cell for name, cell in results.in_turn().items() if name.dtype == dtype}
+        lengths = sorted({name.seqlen for name in cells})
+        for head_dim, mark, colour in ((64, "o", CHAPTERS[2]), (128, "s", CHAPTERS[3]), (256, "^", CHAPTERS[6])):
+            for mask, style in (("full", "-"), ("causal", "--")):
+                by_n = [cells[Name("forward", next(iter(cells)).who, dtype, head_dim, mask, n)].over_better for n in lengths]
+                axes.plot(lengths, by_n, mark + style, ms=4.5, lw=1.6, color=colour, label=f"d {head_dim}, {'no mask' if mask == 'full' else mask}")
+        axes.axhline(1, color=GREY, lw=1)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(lengths, [short(n) for n in lengths])
+        axes.minorticks_off()
+        axes.set(xlabel="sequence length N", title=title)
+        axes.grid()
+    grid[0].set_ylabel("times as fast as the better peer")
+    figure.legend(*grid[0].get_legend_handles_labels(), fontsize=7.5, loc="lower left", bbox_to_anchor=(0, 1), ncol=3, borderaxespad=0)
+    figure.supxlabel("FlashAttention-3 and cuDNN in the same type, in turn with ours in one process. H200, 2026-11-21, ours as of commit 4fb3efa",
+                     x=0.01, ha="left", fontsize=7, color=GREY)
+    save(figure, folder, "peers")
     return True
 
 
@@ -405,7 +443,7 @@ def accuracy(measured, folder):
     return True
 
 
-PLOTS = {draw.__name__: draw for draw in (ladder, seqlen, memory, roofline, host, blocks, accuracy)}
+PLOTS = {draw.__name__: draw for draw in (ladder, seqlen, peers, memory, roofline, host, blocks, accuracy)}
 
 
 def main():

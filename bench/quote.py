@@ -7,14 +7,16 @@ A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!
     Fields: tflops, ms, gbps, gbytes (moved, by the cost model; of ncu/... as counted), workspace (GB beyond inputs and outputs), of ncu/...
     also model_gbytes, l2_gbytes (between multiprocessors and L2), l2_model_gbytes,
     raced_tflops, raced_share (of what the tensor cores do at the highest clock): of the newest time in turn with cuDNN;
-    error, or any counter of the result. The last word is a Python format. `num ratio A B .1f` is how many times as long A takes as B,
+    turn_ours, turn_fa3, turn_cudnn (TFLOP/s) and turn_better (times as fast as the better of the two) of step 5 of chapters 5 and 6: in one
+    process with the peers' own kernels, from results/peers/h200_in_turn.csv; error, or any counter of the result. The last word is a Python format. `num ratio A B .1f` is how many times as long A takes as B,
     `num ratio A B rmse .1f` how many times as much rmse it has, or of any counter.
 A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at one shape, with the peers
            <!-- table host --> ... <!-- /table -->        the steps of the chapters on the CPU
            <!-- table golden --> ... <!-- /table -->      how many golden cases there are of each family of instructions
            <!-- table kernels 03 --> ... <!-- /table -->  what each kernel of a chapter takes of a multiprocessor
            <!-- table steps 05 4096 --> ... <!-- /table --> every step of a chapter at every head_dim and mask, and the peers
-           <!-- table against 05 5 --> ... <!-- /table --> a step in turn with cuDNN, and against FlashAttention-3 by that one's ratio to cuDNN
+           <!-- table against 05 5 --> ... <!-- /table --> step 5 of chapter 5 or 6 against cuDNN and FlashAttention-3, in one process
+           <!-- table peers --> ... <!-- /table -->       these steps and the peers of the same type at the ladder's shape, in one process
            <!-- table ablation 05 --> ... <!-- /table -->  a chapter's last step with one switch turned at a time
            <!-- table accuracy gpu --> ... <!-- /table --> errors of attention in f16 and FP8; `accuracy simulator`: in the simulator
            <!-- table exercises 04 --> ... <!-- /table --> a chapter's exercises, with points and about how long they take
@@ -77,6 +79,17 @@ def raced(measured: Results, name: str | Name) -> Entry:
     return entry
 
 
+IN_TURN = ("turn_ours", "turn_fa3", "turn_cudnn", "turn_better")
+
+
+def in_turn(name: str, field: str) -> float:
+    """A number of the table of one process: TFLOP/s, or how many times as fast ours is as the better peer."""
+    cell = {str(key): cell for key, cell in results.in_turn().items()}.get(name)
+    if cell is None:
+        raise Refused(f"{name} is not in h200_in_turn.csv: it has forward/ch05/step5/bf16/... and forward/ch06/step5/e4m3/...")
+    return float(getattr(cell, {"turn_better": "over_better"}.get(field, field.removeprefix("turn_"))))
+
+
 def number(words: Sequence[str], measured: Results) -> str:
     """The text of a `num` span."""
     if len(words) == 4 and words[0] == "ratio":
@@ -89,9 +102,8 @@ def number(words: Sequence[str], measured: Results) -> str:
         value = entries[0].values[words[3]] / entries[1].values[words[3]]
     elif len(words) == 3:
         name, field = words[:2]
-        elsewhere = results.carried_over()
-        if field == "tflops" and name not in measured.newest and name in elsewhere:
-            value = elsewhere[name]
+        if field in IN_TURN:
+            value = in_turn(name, field)
         elif field in RACED:
             value = RACED[field](raced(measured, name))
         else:
@@ -128,15 +140,11 @@ def ladder_table(measured: Results) -> str:
     text = row("Chapter", "Step", "Time", "TFLOP/s", "Memory beyond inputs and outputs") + row("---", "---", "--:", "--:", "--:")
     for (chapter, _), entry in entries.items():
         text += table_row(f"{chapter} {entry.context.get(f'ch{chapter:02}', '')}", entry)
-    elsewhere = results.carried_over()
-    for peer, title in (("eager", "PyTorch, eager"), ("flash", "FlashAttention-2"), ("fa3", "FlashAttention-3"), ("cudnn", "cuDNN")):
-        name = str(Name("forward", peer, "bf16", **results.LADDER))
-        peers = measured.newest.get(name)
-        if peers and not peers.skipped:
-            text += row(f"*{title}*", "in turn with ours", f"{three_digits(peers.milliseconds)} ms",
-                        three_digits(peers.values["FLOPS"] / 1e12), "-")
-        elif name in elsewhere:
-            text += row(f"*{title}*", "measured apart", "-", three_digits(elsewhere[name]), "-")
+    for peer, title in (("eager", "PyTorch, eager"), ("flash", "FlashAttention-2"), ("cudnn", "cuDNN")):
+        entry = measured.newest.get(str(Name("forward", peer, "bf16", **results.LADDER)))
+        if entry and not entry.skipped:
+            text += row(f"*{title}*", "in turn with ours, BF16", f"{three_digits(entry.milliseconds)} ms",
+                        three_digits(entry.values["FLOPS"] / 1e12), "-")
     where = ", ".join(measured.context()[key] for key in ("gpu", "clocks") if key in measured.context())
     return text + (f"\nForward pass, batch 4, heads 16, N 4096, head_dim 128, no mask; BF16 where the chapter takes it. "
                    f"{where}. Medians; {measured.origin()}.\n")
@@ -202,45 +210,53 @@ def steps_table(measured: Results, chapter: str, seqlen: str) -> str:
             steps[entry.cell.who] = f"{entry.cell.step}: {entry.label}"
     if not steps:
         raise Unmeasured(f"no step of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
-    elsewhere = results.carried_over()
+    together = results.in_turn()
 
     def tflops(who: str, head_dim: int, mask: str) -> str:
-        name = str(Name("forward", who, "bf16", head_dim, mask, int(seqlen)))
-        entry = raced(measured, name) if who in steps else measured.newest.get(name)
-        return f"{entry.values['FLOPS'] / 1e12:.0f}" if entry and not entry.skipped else f"{elsewhere[name]:.0f}" if name in elsewhere else "-"
+        name = Name("forward", "cudnn" if who == "fa3" else who, "bf16", head_dim, mask, int(seqlen))
+        entry = raced(measured, name) if who in steps else measured.newest.get(str(name))
+        if entry is None or entry.skipped:
+            return "-"
+        cell = together[replace(name, who="ch05/step5")]
+        return f"{entry.values['FLOPS'] / 1e12 * (cell.fa3 / cell.cudnn if who == 'fa3' else 1):.0f}"
 
     text = row("$d$, mask", *(titled(*shape) for shape in SHAPES)) + row("---", *["--:"] * len(SHAPES))
-    for who, title in (*sorted(steps.items()), ("flash", "*FlashAttention-2*"), ("cudnn", "*cuDNN*"), ("fa3", "*FlashAttention-3, apart*")):
+    for who, title in (*sorted(steps.items()), ("flash", "*FlashAttention-2*"), ("cudnn", "*cuDNN*"), ("fa3", "*FlashAttention-3, by its ratio to cuDNN*")):
         text += row(title, *(tflops(who, *shape) for shape in SHAPES))
     return text + f"\nTFLOP/s in turn with cuDNN, forward pass, N = {short(int(seqlen))}, BF16. Medians; {measured.origin()}.\n"
 
 
-def against_table(measured: Results, chapter: str, step: str) -> str:
-    """How many times as fast a step is as cuDNN, in turn, and as FlashAttention-3, whose own ratio to cuDNN is carried over.
-
-    In FP8 both are carried over, by their ratios to cuDNN's BF16, which was timed in turn.
-    """
-    elsewhere = results.carried_over()
-    found: dict[str, dict[tuple[int, str, int], float]] = {"cuDNN": {}, "FlashAttention-3": {}}  # peer -> {(head_dim, mask, seqlen): times as fast}
-    ours = f"ch{chapter}/step{step}"
-    dtype = "e4m3" if str(Name("forward", ours, "e4m3", 128, "full", 4096)) in measured.newest else "bf16"
-    for head_dim, mask in SHAPES:
-        for seqlen in SEQLENS:
-            name = Name("forward", ours, dtype, head_dim, mask, seqlen)
-            faster = raced(measured, name).values[against_cudnn(name)] * elsewhere[str(replace(name, who="cudnn", dtype="bf16"))]
-            found["cuDNN"][head_dim, mask, seqlen] = faster / elsewhere[str(replace(name, who="cudnn"))]
-            found["FlashAttention-3"][head_dim, mask, seqlen] = faster / elsewhere[str(replace(name, who="fa3"))]
+def against_table(_: Results, chapter: str, step: str) -> str:
+    """How many times as fast a step is as cuDNN and FlashAttention-3 in the same type, all in turn in one process."""
+    cells = {name: cell for name, cell in results.in_turn().items() if name.who == f"ch{chapter}/step{step}"}
+    if not cells:
+        raise Unmeasured(f"step {step} of chapter {chapter} is not in h200_in_turn.csv: chapters 5 and 6 have their step 5 there")
+    peers: dict[str, Callable[[results.InTurn], float]] = {
+        "cuDNN": lambda cell: cell.ours / cell.cudnn, "FlashAttention-3": lambda cell: cell.ours / cell.fa3,
+        "the better of the two": lambda cell: cell.over_better}
+    found = {peer: {(name.head_dim, name.mask, name.seqlen): ratio(cell) for name, cell in cells.items()} for peer, ratio in peers.items()}
     text = row("$d$, mask", "against", *map(short, SEQLENS)) + row("---", "---", *["--:"] * len(SEQLENS))
     for shape in SHAPES:
-        for peer, ratios in found.items():
-            text += row(titled(*shape), peer, *(f"{ratios[shape[0], shape[1], seqlen]:.2f}" for seqlen in SEQLENS))
-    found["the better of the two"] = {cell: min(ratios[cell] for ratios in found.values()) for cell in found["cuDNN"]}
+        for peer in ("cuDNN", "FlashAttention-3"):
+            text += row(titled(*shape), peer, *(f"{found[peer][shape[0], shape[1], seqlen]:.2f}" for seqlen in SEQLENS))
     said = []
     for peer, ratios in found.items():
         mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
         head_dim, mask, seqlen = min(ratios, key=lambda cell: ratios[cell])
-        said.append(f"{mean:.3f} times {peer}, at least {min(ratios.values()):.2f} ({titled(head_dim, mask)}, N = {short(seqlen)})")
-    return text + f"\nGeometric means of {len(found['cuDNN'])} cells: {'; '.join(said)}. {measured.origin()}.\n"
+        said.append(f"{mean:.3f} times {peer}, at least {min(ratios.values()):.3f} ({titled(head_dim, mask)}, N = {short(seqlen)})")
+    dtype = {"bf16": "BF16", "e4m3": "FP8"}[next(iter(cells)).dtype]
+    return text + (f"\n{dtype}, all in one process; medians of five rounds, on an H200 on 2026-11-21, step {step} as of commit 4fb3efa. "
+                   f"Geometric means of {len(cells)} cells: {'; '.join(said)}.\n")
+
+
+def peers_table(_: Results) -> str:
+    """The last steps of chapters 5 and 6 and the peers in the same type at the ladder's shape, in turn in one process."""
+    text = row("Type", "ours", "TFLOP/s", "*FlashAttention-3*", "*cuDNN*", "ours over the better") + row("---", "---", *["--:"] * 4)
+    for name, cell in sorted(results.in_turn().items(), key=lambda item: item[0].who):
+        if (name.head_dim, name.mask, name.seqlen) == tuple(results.LADDER.values()):
+            text += row({"bf16": "BF16", "e4m3": "FP8"}[name.dtype], f"chapter {name.chapter}, step {name.step}",
+                        *(f"{value:.0f}" for value in (cell.ours, cell.fa3, cell.cudnn)), f"{cell.over_better:.2f}")
+    return text + "\nThe same shape, each type in one process with the peers' own kernels; H200, 2026-11-21, ours as of commit 4fb3efa.\n"
 
 
 def ablation_table(measured: Results, chapter: str) -> str:
@@ -312,7 +328,7 @@ def exercises_table(_: Results, chapter: str) -> str:
 
 TABLES: dict[str, Callable[..., str]] = {
     "ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "steps": steps_table,
-    "against": against_table, "ablation": ablation_table, "accuracy": accuracy_table,
+    "against": against_table, "peers": peers_table, "ablation": ablation_table, "accuracy": accuracy_table,
     "exercises": exercises_table}
 
 

@@ -195,20 +195,24 @@ def accuracy(measured: Results, machine: str) -> dict[tuple[str, str], dict[str,
     return found
 
 
-def carried_over(gpu: str = BOOK_GPU) -> dict[str, float]:
-    """TFLOP/s of peers that were measured elsewhere, by name: {"forward/fa3/bf16/d128/full/n8192": 670.3}."""
-    found: dict[str, float] = {}
-    path = RESULTS / "peers" / f"{gpu}_forward.csv"
-    if not path.exists():
-        return found
-    with path.open() as file:
-        for row in csv.DictReader(file):
-            dtype, mask = {"fp8": "e4m3"}.get(row["dtype"], row["dtype"]), "causal" if row["causal"] == "1" else "full"
-            for peer, column in (("flash", "fa2_tflops"), ("fa3", "fa3_tflops"), ("cudnn", "cudnn_tflops")):
-                if row[column]:
-                    name = Name("forward", peer, dtype, int(row["head_dim"]), mask, int(row["seqlen"]))
-                    found[str(name)] = float(row[column])
-    return found
+@dataclasses.dataclass(frozen=True)
+class InTurn:
+    """One cell of a step of ours, FlashAttention-3 and cuDNN in turn, in one process: TFLOP/s."""
+
+    ours: float
+    fa3: float
+    cudnn: float
+    over_better: float  # the median of the rounds' ratios to the better peer of the round
+
+
+def in_turn() -> dict[Name, InTurn]:
+    """What ran in one process with the peers' own kernels, by the name of our step: chapter 5's in BF16, chapter 6's in FP8."""
+    steps = {"bf16": "ch05/step5", "e4m3": "ch06/step5"}
+    with (RESULTS / "peers" / f"{BOOK_GPU}_in_turn.csv").open() as file:
+        return {Name("forward", steps[row["dtype"]], row["dtype"], int(row["head_dim"]), "causal" if row["causal"] == "1" else "full",
+                     int(row["seqlen"])):
+                InTurn(*(float(row[column]) for column in ("ours_tflops", "fa3_tflops", "cudnn_tflops", "ours_over_better")))
+                for row in csv.DictReader(file)}
 
 
 def add(path: str | pathlib.Path, results: pathlib.Path | None = None) -> pathlib.Path:

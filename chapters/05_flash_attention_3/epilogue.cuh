@@ -63,7 +63,9 @@ __device__ __forceinline__ void store_from_registers(const float (&output)[kHead
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = query + 8 * r;
-    T* target = o + problem.o_offset(head, row) + threadIdx.x % 4 * 8;
+    // In pieces of 16 bytes from the row on, which begins at a multiple of 16: a pointer to T, cast where it
+    // is stored through, had nvcc store every fourth piece in words.
+    auto* target = reinterpret_cast<uint4*>(o + problem.o_offset(head, row)) + threadIdx.x % 4;
 #pragma unroll
     for (int column = 0; column < kHeadDim; column += 32) {
       uint32_t word[4];
@@ -73,8 +75,7 @@ __device__ __forceinline__ void store_from_registers(const float (&output)[kHead
         word[i] = pack<T>(output[at], output[at + 1]);
       }
       transpose_in_quad(word);  // all lanes, also those of rows beyond the end
-      if (row < problem.seqlen_q)
-        *reinterpret_cast<uint4*>(target + column) = make_uint4(word[0], word[1], word[2], word[3]);
+      if (row < problem.seqlen_q) target[column / 8] = make_uint4(word[0], word[1], word[2], word[3]);
     }
   }
 }

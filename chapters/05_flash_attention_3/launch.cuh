@@ -129,7 +129,8 @@ void run_persistent(const Shape& shape, const Tensors& t, device::Stream stream)
 /// Lengths up to which a version for short sequences is faster under a causal mask.
 constexpr int kShortD64 = 1024, kShortD128 = 2048, kShortD256 = 2048;
 
-/// The causal version for short sequences of head_dim 128: with so few tiles a turn, order pays after all.
+/// The causal version for short sequences of head_dim 128: so few tiles are over before the consumers
+/// alternate by themselves, so a fixed order pays.
 struct ShortD128 : Persistent<128, 2, 128, 5, true> {
   static constexpr bool kPingpong = true;
 };

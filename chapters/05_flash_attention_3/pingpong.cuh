@@ -1,8 +1,8 @@
 //| # Whose turn it is
 //|
 //| With **pingpong** the consumers issue their products one after the other, always in the same order. While the tensor
-//| cores work for one, the others are at their softmax: without the order they drift into step, all wait for the tensor
-//| cores at once, and then all for the exponentials.
+//| cores work for one, the others are at their softmax. Without it the consumers begin together, and alternate by
+//| themselves after three or four tiles, as the timeline shows. Pingpong fixes the order from the first tile.
 //|
 //| Each consumer has a named barrier, which takes 256 arrivals: 128 of its own threads, who wait there (`take_turn`), and
 //| 128 of the consumer before it, who arrive and go on (`pass_turn`). The first turn nobody passes: the last consumer does

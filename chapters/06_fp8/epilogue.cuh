@@ -54,10 +54,10 @@ __device__ __forceinline__ void store_from_registers(
   for (int r = 0; r < 2; ++r) {
     const int row = query + 8 * r;
     if (row >= problem.seqlen_q) continue;
-    __nv_bfloat16* target = o + problem.o_offset(head, row) + threadIdx.x % 4 * 4;
+    auto* target =
+        reinterpret_cast<uint2*>(o + problem.o_offset(head, row)) + threadIdx.x % 4;  // 8 bytes each
 #pragma unroll
-    for (int block = 0; block < kHeadDim / 16; ++block)
-      *reinterpret_cast<uint2*>(target + 16 * block) = four_columns(output, block, r);
+    for (int block = 0; block < kHeadDim / 16; ++block) target[4 * block] = four_columns(output, block, r);
   }
 }
 

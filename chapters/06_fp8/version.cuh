@@ -45,11 +45,11 @@
 //| | --- | --- |
 //| | tensor cores, 8192 FLOP a cycle | 1024 |
 //| | exponentials, 16 a cycle | 1024 |
-//| | instructions of a scheduler, two consumer warps and half a transposer | about 950 |
+//| | instructions of a scheduler, two consumer warps, and every second scheduler one transposer warp | about 950 |
 //| | shared memory, 128 bytes a cycle: `wgmma` 64 KB, TMA 32 KB, the transposition 32 KB | 1024 |
 //|
-//| Four units, all full: that is FP8 attention at d = 128, and why it reaches a smaller part of the tensor cores' rate than
-//| chapter 5 does. With Q read from shared memory for each tile, as in chapter 5, the last line would be 1152. At d = 64 the
+//| Four units would take the same time, each alone. Together they take about twice as long, so each is busy for about half of
+//| it: every unit waits for another one's results. With Q read from shared memory for each tile, as in chapter 5, the last line would be 1152. At d = 64 the
 //| exponentials take twice as long as the products; at d = 256 the products take twice as long as the exponentials.
 #pragma once
 #include <type_traits>

@@ -27,7 +27,7 @@ Info info() {
           .runtime = ""};
 }
 
-int multiprocessors() { return 1; }
+int multiprocessors() { return 3; }  // so that blocks compete for the tiles of persistent kernels
 
 int64_t shared_bytes_of_block() { return int64_t(sim::kMaxSharedBytes); }
 

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/simulator/block/static_shared.h"
 #include "common/simulator/block/watchdog.h"
 #include "common/simulator/block/worker.h"
 #include "common/simulator/launch.h"
@@ -31,7 +32,7 @@ std::string text_of(dim3 size) {
 
 /// Throws Error if a GPU of compute capability 9.0 would refuse the launch (CUDA programming guide, "Compute
 /// Capabilities").
-void check_launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes) {
+void check_launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const void* kernel) {
   for (dim3 size : {grid, block})
     if (size.x == 0 || size.y == 0 || size.z == 0)
       throw Error("grid " + text_of(grid) + " of blocks " + text_of(block) +
@@ -46,6 +47,11 @@ void check_launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes) {
     throw Error(std::to_string(dynamic_shared_bytes) +
                 " bytes of dynamic shared memory: a block has at most " + std::to_string(kMaxSharedBytes) +
                 " (227 KB)");
+  const std::size_t arrays = static_shared_bytes_of(kernel);
+  if (dynamic_shared_bytes + arrays > kMaxSharedBytes)
+    throw Error(std::to_string(dynamic_shared_bytes) + " bytes of dynamic shared memory and " +
+                std::to_string(arrays) + " of __shared__ arrays: a block has at most " +
+                std::to_string(kMaxSharedBytes) + " (227 KB) together");
 }
 
 /// The whole number in an environment variable, or `otherwise` if it is not set.
@@ -109,7 +115,7 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
               const std::function<void()>& thread_body, const void* kernel, Watcher* watcher) {
   if (current_worker)
     throw Error("a kernel launches a kernel: the simulator runs launches from the host only");
-  check_launch(grid, block, dynamic_shared_bytes);
+  check_launch(grid, block, dynamic_shared_bytes, kernel);
 
   // Workers outlive a grid, since their memory is dear to set up; one grid at a time has them.
   static std::mutex one_grid;

@@ -44,7 +44,7 @@ CASES = [  # q shape, kv heads, keys, causal
 # By type: what a file holds, and how far O and log-sum-exp may be off for values around 1 (a few units in the last place).
 TOLERANCE = {np.float32: (5e-6, 2e-5), np.float16: (4e-3, 2e-5)}
 # A chapter of e4m3 gets quarters up to 2, which e4m3 holds. Its probabilities are off by a 16th each at worst; its sums of
-# products keep some 13 bits.
+# products keep about 14 bits.
 E4M3_TOLERANCE = (0.125, 2e-3)
 
 

@@ -168,10 +168,11 @@ class Reading(Case):
         self.assertEqual(measured.ratio(CUDNN, STEP2), 0.125)
         self.assertEqual(measured.ratio(STEP2, CUDNN), 8.0)
 
-    def test_peers_measured_elsewhere_are_carried_over(self):
-        self.assertEqual(results.carried_over()["forward/fa3/bf16/d128/full/n4096"], 676.0)
-        self.assertEqual(results.carried_over()["forward/cudnn/e4m3/d256/causal/n16384"], 994.8)
-        self.assertNotIn("forward/flash/e4m3/d128/full/n4096", results.carried_over())
+    def test_peers_in_one_process_stand_beside_the_step_of_their_type(self):
+        cells = {str(name): cell for name, cell in results.in_turn().items()}
+        self.assertEqual(len(cells), 72)
+        self.assertEqual(cells["forward/ch05/step5/bf16/d128/full/n4096"], results.InTurn(739.1, 721.9, 673.0, 1.023))
+        self.assertEqual(cells["forward/ch06/step5/e4m3/d256/causal/n16384"], results.InTurn(1147.5, 1261.5, 872.3, 0.911))
 
 
 class Filing(Case):
@@ -206,7 +207,7 @@ class Quoting(Case):
         for words, want in ((f"{STEP2} ms .1f", "12.3"), (f"{STEP2} tflops .2f", "0.41"), (f"{STEP2} gbps .0f", "1000"),
                             (f"{STEP2} gbytes .2f", "12.35"), (f"{STEP2} workspace .1f", "6.4"), (f"{STEP2} error .1e", "1.5e-03"),
                             (f"{STEP2} tensor_bytes .1e", "2.5e+08"), (f"ratio {STEP1} {STEP2} .2f", "4.05"),
-                            ("forward/fa3/bf16/d128/full/n4096 tflops .0f", "676")):
+                            ("forward/ch05/step5/bf16/d128/full/n4096 turn_fa3 .0f", "722")):
             mended, wrong = self.quoted(f"It takes {self.span(words)} ms.")
             self.assertEqual(mended, f"It takes {self.span(words, want)} ms.")
             self.assertEqual(len(wrong), 1)
@@ -254,7 +255,7 @@ class Quoting(Case):
         self.assertEqual(len(wrong), 2)
         self.assertEqual(self.quoted(mended), (mended, []))
         self.assertIn("| 1 Naive attention | a step | 12.3 ms | 0.41 | 6.40 GB |", mended)
-        self.assertIn("| *FlashAttention-3* | measured apart | - | 676 | - |", mended)
+        self.assertNotIn("FlashAttention-3*", mended)  # it did not run in turn with these
         self.assertIn("| 900 ms |", mended)
         self.assertIn("commit abc1", mended)
         _, wrong = self.quoted("<!-- table nothing -->\n<!-- /table -->")
@@ -280,17 +281,13 @@ class Quoting(Case):
         runs.append(run_of("ablation/ch05/one_loop/bf16/d128/causal/n4096") | {"vs_as_it_is": 0.9375})
         self.measured = results.Results([self.write(*runs)])
         tables = "".join(f"<!-- table {words} -->\n<!-- /table -->\n" for words in ("against 05 5", "steps 05 4096", "ablation 05"))
-        _, wrong = self.quoted(tables)
-        self.assertIn(f"{cells[0]} was never timed", wrong[0][1])
         self.measured = results.Results([self.write(*runs, run_of(f"forward/ch05/step5/{cells[0]}") | {"vs_cudnn": 0.8})])
         mended, wrong = self.quoted(tables)
         self.assertEqual(len(wrong), 3)
         self.assertEqual(self.quoted(mended), (mended, []))
-        self.assertIn("| 64, none | cuDNN | 0.80 | 1.25 | 1.25 | 1.25 | 1.25 | 1.25 |", mended)
-        elsewhere = results.carried_over()
-        fa3 = 1.25 * elsewhere["forward/cudnn/bf16/d256/causal/n16384"] / elsewhere["forward/fa3/bf16/d256/causal/n16384"]
-        self.assertRegex(mended, rf"\| 256, causal \| FlashAttention-3 \|.* {fa3:.2f} \|\n")
-        self.assertIn(f"Geometric means of 36 cells: {1.25 * (0.8 / 1.25) ** (1 / 36):.3f} times cuDNN, at least 0.80 (64, none, N = 512)", mended)
+        self.assertIn(f"| 64, none | cuDNN | {418.7 / 384.8:.2f} |", mended)
+        self.assertRegex(mended, rf"\| 256, causal \| FlashAttention-3 \|.* {819.8 / 807.2:.2f} \|\n")
+        self.assertIn("1.033 times the better of the two, at least 0.995 (64, causal, N = 512)", mended)
         self.assertIn("| one loop | 4k | - | - | - | 0.938 | - | - |", mended)
         self.assertIn("| 5: a step |", mended)
         span = self.span("forward/ch05/step5/bf16/d128/full/n4096 raced_share .3f")

@@ -66,6 +66,13 @@ __global__ void busy(float* out) {
   out[blockIdx.x * 64 + threadIdx.x] = value;
 }
 
+template <int kFloats>
+__global__ void has_an_array(float* out) {
+  __shared__ float array[kFloats];
+  array[threadIdx.x] = 1;
+  out[threadIdx.x] = array[threadIdx.x];
+}
+
 using sim::error_of;
 using sim::run_grid;
 using Launch = sim::SimulatorTest;
@@ -79,6 +86,27 @@ TEST_F(Launch, EveryThreadRunsOnceAtItsPlace) {
     EXPECT_EQ(positions, std::vector<unsigned>(positions.size(), 1));
   }
 }
+
+#ifdef __linux__
+TEST_F(Launch, ArraysAndDynamicSharedMemoryMustFitTogether) {
+  float out[32];
+  const auto launch = [&](std::size_t dynamic_bytes) {
+    run_grid(
+        1, 32, dynamic_bytes, [&] { has_an_array<8192>(out); },
+        reinterpret_cast<const void*>(&has_an_array<8192>));
+  };
+  EXPECT_NO_THROW(launch(195 * 1024));
+  try {
+    launch(195 * 1024 + 1);
+    FAIL();
+  } catch (const sim::Error& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "199681 bytes of dynamic shared memory and 32768 of __shared__ arrays: a block has at most 232448 "
+        "(227 KB) together");
+  }
+}
+#endif
 
 TEST_F(Launch, WhatTheMachineRefusesIsRefusedWithTheReason) {
   EXPECT_EQ(error_of(1, 1025, nothing), "a block of (1025,1,1) threads: at most 1024 together");

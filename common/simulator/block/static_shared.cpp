@@ -5,10 +5,13 @@
 #include <link.h>
 
 #include <fstream>
+#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/simulator/language.h"
+#include "common/simulator/source_lines.h"
 #endif
 
 namespace flashbook::sim {
@@ -25,6 +28,7 @@ struct Range {
 /// What the symbol table says.
 struct Symbols {
   std::vector<Range> shared;
+  std::map<std::uintptr_t, std::size_t> of_kernels;  ///< bytes of the arrays in a function, by where it lies
   std::size_t thread_idx = 0;  ///< where threadIdx lies: to check that the table is understood
 };
 
@@ -43,6 +47,25 @@ bool is_shared_array(std::string_view symbol) {
   return symbol.starts_with("_ZZ") && symbol.find("B11cuda_shared") != symbol.npos;
 }
 
+/// An array's symbol and its bytes.
+using Array = std::pair<std::string_view, std::size_t>;
+
+/// A variable of function _Z<name> is called _ZZ<name>E<variable>.
+void count_by_function(const std::vector<ElfW(Sym)>& table, const std::vector<char>& names,
+                       const std::vector<Array>& arrays, std::map<std::uintptr_t, std::size_t>& bytes) {
+  for (const auto& symbol : table) {
+    if ((symbol.st_info & 0xf) != STT_FUNC || symbol.st_name >= names.size()) continue;
+    const std::string_view name = names.data() + symbol.st_name;
+    if (!name.starts_with("_Z")) continue;
+    const std::string_view encoded = name.substr(2);
+    std::size_t sum = 0;
+    for (const auto& [array, size] : arrays)
+      if (array.substr(3).starts_with(encoded) && array.substr(3 + encoded.size()).starts_with("E"))
+        sum += size;
+    if (sum > 0) bytes[symbol.st_value] = sum;
+  }
+}
+
 Symbols read_symbols() {
   Symbols symbols;
   std::ifstream file("/proc/self/exe", std::ios::binary);
@@ -53,13 +76,19 @@ Symbols read_symbols() {
     if (section.sh_type != SHT_SYMTAB || section.sh_link >= sections.size()) continue;
     const auto& strings = sections[section.sh_link];
     const auto names = read<char>(file, strings.sh_offset, strings.sh_size);
-    for (const auto& symbol : read<ElfW(Sym)>(file, section.sh_offset, section.sh_size / sizeof(ElfW(Sym)))) {
+    const auto table = read<ElfW(Sym)>(file, section.sh_offset, section.sh_size / sizeof(ElfW(Sym)));
+    std::vector<Array> arrays;
+    for (const auto& symbol : table) {
       // The type is in the low four bits, in ELF32 and ELF64.
       if ((symbol.st_info & 0xf) != STT_TLS || symbol.st_name >= names.size()) continue;
       const std::string_view name = names.data() + symbol.st_name;
       if (name == "threadIdx") symbols.thread_idx = symbol.st_value;
-      if (is_shared_array(name)) symbols.shared.push_back({symbol.st_value, symbol.st_size});
+      if (is_shared_array(name)) {
+        symbols.shared.push_back({symbol.st_value, symbol.st_size});
+        arrays.emplace_back(name, symbol.st_size);
+      }
     }
+    if (!arrays.empty()) count_by_function(table, names, arrays, symbols.of_kernels);
   }
   return symbols;
 }
@@ -91,6 +120,11 @@ std::vector<std::span<unsigned char>> static_shared_arrays() {
   return arrays;
 }
 
+std::size_t static_shared_bytes_of(const void* kernel) {
+  const auto found = symbols().of_kernels.find(offset_in_program(kernel));
+  return found == symbols().of_kernels.end() ? 0 : found->second;
+}
+
 bool static_shared_arrays_are_known() {
   unsigned char* memory = own_thread_local_memory();
   return memory && memory + symbols().thread_idx == reinterpret_cast<unsigned char*>(&threadIdx);
@@ -99,6 +133,7 @@ bool static_shared_arrays_are_known() {
 #else
 
 std::vector<std::span<unsigned char>> static_shared_arrays() { return {}; }
+std::size_t static_shared_bytes_of(const void*) { return 0; }
 bool static_shared_arrays_are_known() { return false; }
 
 #endif

@@ -1,6 +1,7 @@
 /// \file
 /// Finding a kernel's `__shared__` arrays, to poison them.
 #pragma once
+#include <cstddef>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,10 @@ namespace flashbook::sim {
 /// says where in a thread's memory they lie. Nothing is found, and so nothing poisoned, if the program is
 /// stripped, if a kernel lies in a shared library, and on systems without ELF.
 std::vector<std::span<unsigned char>> static_shared_arrays();
+
+/// Bytes of the `__shared__` arrays in the kernel whose code begins here; those of functions that it calls
+/// are not counted. 0 if nothing is known.
+std::size_t static_shared_bytes_of(const void* kernel);
 
 /// Whether they can be found at all: an address that is in none of them is then in no `__shared__` array.
 bool static_shared_arrays_are_known();

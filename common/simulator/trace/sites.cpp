@@ -71,9 +71,9 @@ std::map<Site, SourceLine> source_lines(std::span<const Site> sites) {
     if (frames.empty()) continue;
     std::string& place = lines[Site(offset)].place;
     place = frames[0];
-    const auto caller = std::find_if(frames.begin(), frames.end(), [&](const std::string& frame) {
-      return file_of(frame) != file_of(frames[0]);
-    });
+    const auto caller = std::find_if(
+        frames.begin(), frames.end(),
+        [&, own = file_of(frames[0])](const std::string& frame) { return file_of(frame) != own; });
     if (caller != frames.end()) place += " from " + *caller;
   }
   return lines;
