@@ -102,9 +102,9 @@ def peer_tflops(measured, peer, **shape):
         if entry.cell == Name("forward", "cudnn" if peer == "fa3" else peer, "bf16", seqlen=entry.cell.seqlen, **shape) and not entry.skipped:
             found[entry.cell.seqlen] = tflops(entry)
     if peer == "fa3":
-        cells = results.in_turn()
-        ratios = {n: cells.get(Name("forward", "ch05/step5", "bf16", seqlen=n, **shape)) for n in found}
-        found = {n: rate * ratios[n].fa3 / ratios[n].cudnn for n, rate in found.items() if ratios[n]}
+        cells = {name.seqlen: cell for name, cell in results.in_turn().items()
+                 if name == Name("forward", "ch05/step5", "bf16", seqlen=name.seqlen, **shape)}
+        found = {n: rate * cells[n].fa3 / cells[n].cudnn for n, rate in found.items() if n in cells}
     return found
 
 
@@ -150,7 +150,7 @@ def ladder(measured, folder):
     for kind, title in (("bf16", "BF16 data sheet"), ("e4m3", "FP8 data sheet")):
         if kind in card and (kind == "bf16" or any(e.cell.dtype == kind for e in entries.values())):
             marks[title] = card[kind] / 1e12
-    place = 0
+    place = 0.0
     for title, rate in sorted(marks.items(), key=lambda item: item[1]):
         axes.axvline(rate, color=GREY, lw=0.9, ls=(0, (4, 3)), zorder=0)
         place = max(rate, place * 1.6)  # labels that would touch step aside

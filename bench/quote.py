@@ -8,8 +8,9 @@ A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!
     also model_gbytes, l2_gbytes (between multiprocessors and L2), l2_model_gbytes,
     raced_tflops, raced_share (of what the tensor cores do at the highest clock): of the newest time in turn with cuDNN;
     turn_ours, turn_fa3, turn_cudnn (TFLOP/s) and turn_better (times as fast as the better of the two) of step 5 of chapters 5 and 6: in one
-    process with the peers' own kernels, from results/peers/h200_in_turn.csv; error, or any counter of the result. The last word is a Python format. `num ratio A B .1f` is how many times as long A takes as B,
-    `num ratio A B rmse .1f` how many times as much rmse it has, or of any counter.
+    process with the peers' own kernels, from results/peers/h200_in_turn.csv; error, or any counter of the result. The last word is a
+    Python format. `num ratio A B .1f` is how many times as long A takes as B, `num ratio A B rmse .1f` how many times as much rmse it
+    has, or of any counter.
 A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at one shape, with the peers
            <!-- table host --> ... <!-- /table -->        the steps of the chapters on the CPU
            <!-- table golden --> ... <!-- /table -->      how many golden cases there are of each family of instructions
@@ -141,10 +142,10 @@ def ladder_table(measured: Results) -> str:
     for (chapter, _), entry in entries.items():
         text += table_row(f"{chapter} {entry.context.get(f'ch{chapter:02}', '')}", entry)
     for peer, title in (("eager", "PyTorch, eager"), ("flash", "FlashAttention-2"), ("cudnn", "cuDNN")):
-        entry = measured.newest.get(str(Name("forward", peer, "bf16", **results.LADDER)))
-        if entry and not entry.skipped:
-            text += row(f"*{title}*", "in turn with ours, BF16", f"{three_digits(entry.milliseconds)} ms",
-                        three_digits(entry.values["FLOPS"] / 1e12), "-")
+        raced_peer = measured.newest.get(str(Name("forward", peer, "bf16", **results.LADDER)))
+        if raced_peer and not raced_peer.skipped:
+            text += row(f"*{title}*", "in turn with ours, BF16", f"{three_digits(raced_peer.milliseconds)} ms",
+                        three_digits(raced_peer.values["FLOPS"] / 1e12), "-")
     where = ", ".join(measured.context()[key] for key in ("gpu", "clocks") if key in measured.context())
     return text + (f"\nForward pass, batch 4, heads 16, N 4096, head_dim 128, no mask; BF16 where the chapter takes it. "
                    f"{where}. Medians; {measured.origin()}.\n")
@@ -221,7 +222,8 @@ def steps_table(measured: Results, chapter: str, seqlen: str) -> str:
         return f"{entry.values['FLOPS'] / 1e12 * (cell.fa3 / cell.cudnn if who == 'fa3' else 1):.0f}"
 
     text = row("$d$, mask", *(titled(*shape) for shape in SHAPES)) + row("---", *["--:"] * len(SHAPES))
-    for who, title in (*sorted(steps.items()), ("flash", "*FlashAttention-2*"), ("cudnn", "*cuDNN*"), ("fa3", "*FlashAttention-3, by its ratio to cuDNN*")):
+    peers = ("flash", "*FlashAttention-2*"), ("cudnn", "*cuDNN*"), ("fa3", "*FlashAttention-3, by its ratio to cuDNN*")
+    for who, title in (*sorted(steps.items()), *peers):
         text += row(title, *(tflops(who, *shape) for shape in SHAPES))
     return text + f"\nTFLOP/s in turn with cuDNN, forward pass, N = {short(int(seqlen))}, BF16. Medians; {measured.origin()}.\n"
 

@@ -10,6 +10,7 @@ groups that are in flight, and tells each write to their registers.
 
 It also tells of a left operand that was loaded before a loop and is computed in it: two operands, Q and P, were given the same registers.
 """
+import itertools
 import re
 import sys
 
@@ -70,7 +71,7 @@ def successors(address, following, text, joins):
 def flow(code):
     """The addresses at which execution may go on after each instruction."""
     addresses = sorted(code)
-    after = dict(zip(addresses, addresses[1:]))
+    after = dict(itertools.pairwise(addresses))
     joins = {}
     for text in code.values():
         if match := re.search(r"BSSY\S* (B\d+), 0x([0-9a-f]+)", text):

@@ -91,7 +91,7 @@ def main(program):
                 compare(outputs, q, k, v, causal, tolerance, dtype.__name__)
                 compared += 1
             if compared == before:
-                q, k, v = (random.integers(-8, 9, s).astype(np.float32) / 4 for s in shapes)
+                q, k, v = ((random.integers(-8, 9, s) / 4).astype(np.float32) for s in shapes)
                 outputs = run(program, folder, q, k, v, causal, "--dtype", "e4m3")
                 compare(outputs, q, k, v, causal, E4M3_TOLERANCE, "e4m3")
                 compared += 1

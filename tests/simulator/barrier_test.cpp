@@ -132,7 +132,7 @@ TEST_F(Barriers, ExitedThreadsAreNotWaitedFor) {
 TEST_F(Barriers, LanesOfAWarpComeToOneSyncthreads) {
   const std::string error = error_of(1, 64, sync_in_both_branches);
   EXPECT_EQ(error.find("divergent warp: lane 1 is in __syncthreads at " + line(kLineOfOddLanes) +
-                       ", but lane 0 wait in __syncthreads at " + line(kLineOfOddLanes + 2)),
+                       ", but lane 0 waits in __syncthreads at " + line(kLineOfOddLanes + 2)),
             0u)
       << error;
 }

@@ -23,7 +23,7 @@ namespace {
                             const Thread& other) {
   throw Error(
       "divergent warp: lane " + std::to_string(self.lane) + " is in " + describe_call(what, where) +
-      ", but " + describe_lanes(others) + " wait in " + describe_call(other.what, other.where) +
+      ", but " + describe_waiting(others) + " in " + describe_call(other.what, other.where) +
       ": a warp executes a barrier as one instruction, and an H200 hangs when it comes there in parts. Put "
       "one barrier behind the branches");
 }

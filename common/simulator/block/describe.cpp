@@ -40,6 +40,10 @@ std::string describe_lanes(uint32_t lanes) {
   return (lanes & (lanes - 1) ? "lanes " : "lane ") + text;
 }
 
+std::string describe_waiting(uint32_t lanes) {
+  return describe_lanes(lanes) + (lanes & (lanes - 1) ? " wait" : " waits");
+}
+
 std::string describe_call(const char* what, Location where) {
   return where.line > 0 ? std::string(what) + " at " + to_string(where) : what;
 }

@@ -18,6 +18,9 @@ std::string triple(uint3 index);
 /// "lanes 0-15, 20".
 std::string describe_lanes(uint32_t lanes);
 
+/// "lanes 0-15 wait", "lane 20 waits".
+std::string describe_waiting(uint32_t lanes);
+
 /// "0x0000ffff".
 std::string describe_mask(uint32_t mask);
 

@@ -19,8 +19,8 @@ namespace {
 [[noreturn]] void divergent(const Collective& collective, Location where, uint32_t mask, int lane,
                             const Gathering& other) {
   throw Error("divergent warp: lane " + std::to_string(lane) + " is in " +
-              describe_call(collective, where, mask) + ", but " + describe_lanes(other.arrived) +
-              " wait for it in " + describe_call(*other.collective, other.where, other.mask));
+              describe_call(collective, where, mask) + ", but " + describe_waiting(other.arrived) +
+              " for it in " + describe_call(*other.collective, other.where, other.mask));
 }
 
 [[noreturn]] void lanes_missing(const Gathering& gathering) {
