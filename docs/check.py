@@ -20,8 +20,7 @@ from docs.tools.github_markdown import FENCE, SNIPPET
 
 SITE = book.ROOT / "build" / "docs" / "html"
 
-# A kernel page: enough prose, where the code is. Chapters whose kernels still wait for their prose; a new chapter is not among them.
-PROSE_TO_COME = ("06",)
+# A kernel page: enough prose, where the code is.
 WORDS_A_LINE, LINES_WITHOUT_PROSE = 2, 25
 
 
@@ -135,8 +134,8 @@ def check_prose(page: book.Page) -> Iterator[str]:
 
 
 def has_prose_to_check(page: book.Page) -> bool:
-    """A file with device code of a chapter whose kernel pages are finished."""
-    return (page.kind == "kernel" and page.path.suffix == ".cuh" and page.chapter[:2] not in PROSE_TO_COME
+    """A file with device code."""
+    return (page.kind == "kernel" and page.path.suffix == ".cuh"
             and re.search("__global__|__device__", page.path.read_text(encoding="utf-8")) is not None)
 
 

@@ -166,12 +166,12 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   softmax<true, false>(scores, rows, correction, problem.scale_log2);
   round_probabilities<T>(p, scores);
 
-#pragma unroll 1
   //| ### The loop
   //|
   //| A round begins with P of tile + 1 in registers, and ends with P of `tile`. It goes through two stages of the
   //| pipeline: one has K of `tile`, the other V of tile + 1. In the pairs of steps 2 and 3 V comes first, with overlap K
   //| does.
+#pragma unroll 1
   for (int tile = key_tiles - 2; tile >= 0; --tile) {
     // The two tiles of this iteration: the scores' keys first, or the values.
     const PipelineState<Config::kStages> one = state, two = state.next();

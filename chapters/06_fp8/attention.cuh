@@ -3,6 +3,8 @@
 //| A consumer's loop is chapter 5's: the scores of the next tile are issued before the values of this one, and the softmax
 //| runs while the tensor cores have those to do. What FP8 adds lies elsewhere: in the producer, in what a tile is, in what
 //| the softmax does with scales.
+//|
+//| ![TMA brings keys and raw values, two warps transpose the values, consumers read keys and transposed values](../../docs/figures/fp8_block.svg)
 #pragma once
 #include "chapters/06_fp8/producer.cuh"
 #include "common/hopper/pingpong.h"
@@ -19,6 +21,10 @@ template <typename Config>
 struct Consumer {
   static constexpr int kHeadDim = Config::kHeadDim, kKeys = Config::kKeys;
 
+  //| Two pipelines move on by themselves now: keys come as TMA lays them, values when they have been transposed. So a
+  //| consumer has two states, where chapter 5 has one. `factor` holds all that scores are multiplied by before the
+  //| exponential: the softmax scale, log2(e), and the scales of Q and K. `q` is a descriptor, or the queries themselves
+  //| in registers.
   Shared<Config>& shared;
   const Problem& problem;
   PipelineState<Config::kKeyStages>& key;           ///< in the pipeline of keys; goes on from tile to tile
@@ -33,6 +39,9 @@ struct Consumer {
   Fragments<kKeys> p;
   Rows rows;
 
+  //| A block of 64 queries has one scale, and a warpgroup owns 64 queries: so the scale of Q is read once. With block
+  //| scales that of K changes from tile to tile and is left out here. The clamp to the last row is for a warpgroup whose
+  //| rows are all beyond the end.
   __device__ __forceinline__ Consumer(Shared<Config>& shared, const Problem& problem,
                                       PipelineState<Config::kKeyStages>& key,
                                       PipelineState<Config::kTransposedStages>& value, int number, Head head,
@@ -59,6 +68,11 @@ struct Consumer {
     if constexpr (Config::kPingpong) pass_turn<Config::kConsumers>(number);
   }
 
+  //| ## Scales, queries
+  //|
+  //| Without block scales nothing changes from tile to tile, and the compiler sees it: the function returns constants.
+  //| With them, 128 keys have one scale. K's goes into the factor. V's goes into P, as its log2, and `inverse` takes it
+  //| out of the row sum again (`softmax.cuh`).
   /// The scales of a tile of keys.
   __device__ __forceinline__ TileScale scale_of(int tile) const {
     if constexpr (!Config::kBlockScales) return {factor, 0.0f, 1.0f};
@@ -68,6 +82,9 @@ struct Consumer {
     return {not_zero(factor * problem.k_scale.at(scale_head, block)), __log2f(v_scale), 1 / v_scale};
   }
 
+  //| In registers the queries cost shared memory one read for each tile of queries, instead of one for each tile of keys.
+  //| Their place is free at once. At d = 256 there are no registers for them, and the place is free only after the last
+  //| scores.
   /// Waits for the queries. If they go to registers, the next ones may come at once.
   __device__ __forceinline__ void take_queries(uint32_t parity) {
     mbarrier_wait(&shared.q_full[number], parity);
@@ -83,6 +100,10 @@ struct Consumer {
     if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.q_empty[number]);
   }
 
+  //| ## The two products
+  //|
+  //| Both are issued by descriptors that point at the stage, as in chapter 5. What differs is hidden in `tiles.cuh`: 32
+  //| elements deep instead of 16, and the values' tile has columns of V as its rows, since it is transposed.
   __device__ __forceinline__ void issue_next_scores() {
     issue_scores<kHeadDim, kKeys>(scores, q, wgmma_advance(keys, key.stage * sizeof(shared.keys.tile[0])));
   }
@@ -91,6 +112,8 @@ struct Consumer {
                                   wgmma_advance(values, value.stage * sizeof(shared.transposed.tile[0])));
   }
 
+  //| After the wait each product's stage goes back to whoever fills it: keys to TMA, transposed values to the
+  //| transposers. Queries in registers are operands of a product in flight, so they are pinned like the results.
   /// The scores are there, and their queries may be overwritten.
   __device__ __forceinline__ void pin_scores() {
     wgmma_pin(scores);
@@ -108,6 +131,7 @@ struct Consumer {
     value.advance();
   }
 
+  //| The softmax takes the scores to probabilities times 2^kOffset, in place.
   template <bool kMasked, bool kLazy>
   __device__ __forceinline__ bool to_probabilities(float (&correction)[2], const TileScale& scale) {
     return softmax<kMasked, kLazy, Config::kOffset, Config::kBlockScales>(scores, rows, correction, scale);
@@ -120,6 +144,10 @@ struct Consumer {
     rows = Rows::none();
   }
 
+  //| ## Begin, step, end
+  //|
+  //| This is chapter 5's step 5 again, piece by piece; read it there first. The scales of a tile are asked for at the
+  //| very start, so that they are there when the softmax wants them.
   /// The first scores of a tile of queries.
   __device__ __forceinline__ void begin(int tile) {
     const TileScale scale = scale_of(tile);
@@ -136,6 +164,8 @@ struct Consumer {
     round_probabilities(p, scores);
   }
 
+  //| The two waits for tiles are on two pipelines. If the transposers are late, only the second wait feels it, and the
+  //| scores already run.
   /// The scores of `tile`, and the values of the tile before it in the loop, tile + 1.
   template <bool kMasked>
   __device__ __forceinline__ void step(int tile) {
@@ -151,6 +181,9 @@ struct Consumer {
     issue_next_values();
     pass();
 
+    //| Step 1 waits for both products together. From step 2 on the values still run while the softmax works on the
+    //| scores. Masked scores are those of keys that do not exist or must not be seen: their encodings are zeros from TMA,
+    //| and a score of 0 would count.
     if constexpr (!Config::kOverlap) {
       wgmma_wait<0>();  // both are done
       wgmma_pin(output);
@@ -166,6 +199,8 @@ struct Consumer {
         mask(scores, problem, query, tile * kKeys);
     }
     float correction[2];
+    //| The new P may be written only when the product that reads the old one is done; the same holds for O. Rounding to
+    //| e4m3 happens here: four probabilities to a register, in the order in which a thread has them.
     const bool rescale = to_probabilities<kMasked, Config::kLazy>(correction, scale);
     if constexpr (Config::kOverlap) {
       wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
@@ -177,6 +212,7 @@ struct Consumer {
     if (!Config::kLazy || rescale) rescale_rows(output, correction);
   }
 
+  //| The loop leaves one product with V.
   /// The last values of a tile of queries.
   __device__ __forceinline__ void end() {
     wait_full(shared.transposed, value);
@@ -192,6 +228,11 @@ struct Consumer {
     values_done();
   }
 
+  //| ## Promoted sums
+  //|
+  //| Every product that a tensor core adds is cut off against the sum so far. If products have both signs, that does not
+  //| show. If they have one sign, as where values have a mean, each loses a little, and long sums come out too small.
+  //| Promotion sums each tile from 0, while sums are short, and adds the tiles up in float32.
   // The tensor cores keep some 14 bits of a sum (arXiv 2411.10958). Promotion takes sums out of them before
   // they have grown.
 
@@ -206,6 +247,8 @@ struct Consumer {
     pin_scores();
     scores_done(tile);
     if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
+    //| The second accumulator is why nothing overlaps: `sums` takes the registers in which the next scores would stand.
+    //| So this version serves the study of accuracy, not speed.
     float correction[2], sums[kHeadDim / 2] = {};
     to_probabilities<true, false>(correction, scale);
     round_probabilities(p, scores);
@@ -224,6 +267,9 @@ struct Consumer {
     for (int i = 0; i < kHeadDim / 2; ++i) output[i] += sums[i];
   }
 
+  //| ## One tile of queries
+  //|
+  //| Masked tiles first, whole ones after, as in chapter 5.
   /// One tile of queries, whose last one sees `key_tiles` tiles of keys.
   __device__ __forceinline__ void attend(int key_tiles) {
     if constexpr (Config::kPromote) {
@@ -247,6 +293,8 @@ struct Consumer {
 
 //| ## The kernel
 
+//| It sets up the barriers of three pipelines, of the broadcast, of queries and of outputs, divides the roles, and lets
+//| each consumer go from tile to tile.
 /// Attention for the tiles of `order` that this block takes.
 template <typename Config>
 __global__ void __launch_bounds__(Config::kThreads, 1) attend(
@@ -263,6 +311,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1) attend(
                 "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared<Config>>();
   if (threadIdx.x == 0) {
+    //| Each pipeline is told how many arrive at its two barriers. Where TMA fills, that is one thread, and bytes; where
+    //| warps fill or empty, one lane of each.
     initialise(shared.keys, 1, kConsumers * kWarpsOfWarpgroup, "keys full", "keys empty");
     initialise(shared.raw, 1, kTransposers, "raw full", "raw empty");
     initialise(shared.transposed, kTransposers, kConsumers * kWarpsOfWarpgroup, "transposed full",
@@ -285,6 +335,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1) attend(
   // The same in all threads of a warp; the shuffle tells the compiler so.
   const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / kWarpsOfWarpgroup;
 
+  //| The producer's four warps: one thread loads keys and values, one brings queries and stores outputs, and the last two
+  //| warps transpose, all their lanes.
   if (warpgroup == 0) {
     setmaxnreg_dec<Config::kProducerRegisters>();
     if (threadIdx.x == 0) load_tiles(shared, k_map, v_map, problem, order, counter);
@@ -299,6 +351,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1) attend(
   const int row = warp % kWarpsOfWarpgroup * kRowsOfWarp + threadIdx.x % 32 / 4;  // of the warpgroup's
   if constexpr (Config::kPingpong) open_turns<kConsumers>(number);
 
+  //| A consumer takes a tile of queries from the broadcast, attends to it and hands its output over. V's scale is applied
+  //| at the end, where O is divided by the row sums; with block scales P has it already.
   PipelineState<kBroadcastStages> next;
   PipelineState<Config::kKeyStages> key;
   PipelineState<Config::kTransposedStages> value;
@@ -312,6 +366,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1) attend(
     consumer.attend(key_tiles_of<Config>(problem, work));
     finish_rows<Config::kOffset>(consumer.output, consumer.rows, problem, lse, work.head, consumer.query,
                                  v_scale);
+    //| The way out is chapter 5's: through shared memory and TMA where there is room, else straight from the registers.
     if constexpr (Config::kStoreByTma) {
       mbarrier_wait(&shared.output_empty[number], parity ^ 1);  // TMA has read the last output
       lay_down<Config::kHeadDim>(shared.output[number], consumer.output, row);

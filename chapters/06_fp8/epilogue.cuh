@@ -7,6 +7,8 @@
 //| Chapter 5's lanes had to exchange words before they could store 16 bytes each. Here the order of V's columns has done that
 //| (`transpose.cuh`): of every 16 columns of the output lane t of a quad holds columns 4t to 4t+3 of its row, 8 bytes in
 //| BF16, and the quad stores 32 bytes side by side, a whole sector.
+//|
+//| ![Chapter 5's lanes exchange words in two rounds before they store; here the order of V's columns spares it](../../docs/figures/quad_transpose.svg)
 #pragma once
 #include "chapters/06_fp8/softmax.cuh"
 #include "chapters/06_fp8/tiles.cuh"
@@ -21,6 +23,8 @@ __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows
                                             const Problem& problem,
                                             float* lse,  // [heads, seqlen_q]
                                             Head head, int query, float v_scale) {
+  //| The row's maximum is in log2 units and has all scales in it, so it is not multiplied by anything here. The log-sum-
+  //| exp loses the offset again.
   constexpr float kLn2 = 0.6931471805599453f;
   float inverse[2];
 #pragma unroll
@@ -35,6 +39,8 @@ __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows
   rescale_rows(output, inverse);
 }
 
+//| Even columns of V became rows 0 to 7 of 16, odd ones rows 8 to 15. So floats 0 and 4 of a block are neighbouring
+//| columns of O, and so are 1 and 5.
 /// The thread's four columns, 16 * block + 4 * (lane % 4) and the three after it, of its row r. Floats of
 /// even columns of V come before those of odd ones.
 template <int kFloats>

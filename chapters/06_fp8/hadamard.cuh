@@ -10,6 +10,8 @@
 //| equal for example, from being gathered into one place. And $H$ needs no multiplications: for each bit of the
 //| column's number, every two columns that differ in just this bit are replaced by their sum and their difference. These are
 //| $d \log_2 d$ additions a row, instead of $d^2$ multiply-adds.
+//|
+//| ![A row with one element of 16 and 63 near 1, and the same row rotated: the largest is below 4](../../docs/figures/rotation.svg)
 #pragma once
 #include "common/device/kernel.h"
 
@@ -49,6 +51,7 @@ __device__ __forceinline__ void rotate(float (&value)[kColumns], const Signs<kHe
   // BEGIN SOLUTION ch06-rotation
   const int place = threadIdx.x % kLanes;
   const unsigned negative = signs.negative[place];
+  //| Signs first, then the three bits of the thread's own columns, then the bits of the lane.
 #pragma unroll
   for (int i = 0; i < kColumns; ++i) value[i] = negative >> i & 1 ? -value[i] : value[i];
 #pragma unroll

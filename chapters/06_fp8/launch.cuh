@@ -1,6 +1,8 @@
 //| # How the kernels are launched
 //|
 //| The host's part: tensor maps, scales, the order of tiles, grids. Versions of a step differ in their types only.
+//|
+//| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the longest first](../../docs/figures/tile_order.svg)
 #pragma once
 #include <algorithm>
 
@@ -12,6 +14,8 @@ namespace flashbook::fp8 {
 
 static_assert(kRowsOfWarpgroup == kQueriesOfScale, "a warpgroup's queries have one scale");
 
+//| Scales come as an array, or not at all: then all are 1. There may be one for a tensor, one for a key head, or one for
+//| each block of rows. The kernel sees one form of it: how far to go for a head, and whether to go on for a block.
 inline Problem problem_of(const Shape& shape, const Tensors& t) {
   const auto scales = [&](const float* scale, int seqlen, int rows) {
     const bool block = shape.scaling == Scaling::block;
@@ -28,6 +32,8 @@ inline CUtensorMap input_map(const Shape& shape, TensorId tensor, const void* ba
   return tile_map(shape, tensor, DType::e4m3, base, std::min(shape.head_dim, 128), box_rows);
 }
 
+//| The launch is chapter 5's, from `common/hopper/launch.h`: the order of tiles, the counter set to 0, as many blocks as
+//| multiprocessors. Maps differ in their type: Q, K and V are bytes, O is BF16.
 /// One version of the kernel. The workspace holds the counter, if the version counts.
 template <typename Config>
 void run(const Shape& shape, const Tensors& t, device::Stream stream) {
@@ -53,6 +59,8 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
 template <int kHeadDim, bool kCausal>
 using Fastest = Fast<kHeadDim, kHeadDim == 64 ? 3 : 2, kHeadDim == 256 ? 96 : 128, kCausal>;
 
+//| Each step is a type that turns switches of the step after it. So `Straight` is `Overlapped` with less, and what a step
+//| adds can be read off the lines that it does not share.
 /// Step 2: a block for each tile of queries, one loop for masked and unmasked tiles of keys.
 template <int kHeadDim>
 struct Overlapped : Fastest<kHeadDim, true> {
@@ -75,6 +83,7 @@ struct BlockScaled : Overlapped<kHeadDim> {
   static constexpr bool kBlockScales = true;
 };
 
+//| The next three are for the study, for long sequences and for short ones.
 /// Step 4 with promoted sums. Not for d = 256, where O alone takes 128 registers and sums would take as many.
 template <int kHeadDim>
 struct Promoted : BlockScaled<kHeadDim> {
@@ -93,7 +102,8 @@ struct LongD128 : Fast<128, 3, 96, kCausal> {
   static constexpr int kProducerRegisters = 32, kConsumerRegisters = 160;  // 32 + 3 * 160 = 4 * 128
 };
 
-/// Step 5 for short ones of head_dim 64, without turns: there are too few tiles to fall into step.
+/// Step 5 for short ones of head_dim 64, without turns: measured faster so. (In 16 bits, chapter 5, short
+/// sequences were faster with turns. Why FP8 differs we do not know.)
 template <int kConsumers, bool kCausal>
 struct ShortD64 : Fast<64, kConsumers, 128, kCausal> {
   static constexpr bool kPingpong = false;

@@ -1,3 +1,6 @@
+//| # The problem
+//|
+//| ![Q has a scale for each 64 rows, K and V one for each 128](../../docs/figures/block_scales.svg)
 #pragma once
 #include "common/hopper/problem.h"
 

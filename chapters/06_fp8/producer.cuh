@@ -1,6 +1,8 @@
 //| # The producer
 //|
 //| Its four warps do three different things (`version.cuh`), and none waits for what another waits for.
+//|
+//| ![TMA brings keys and raw values, two warps transpose the values, consumers read keys and transposed values](../../docs/figures/fp8_block.svg)
 #pragma once
 #include "chapters/06_fp8/transpose.cuh"
 #include "chapters/06_fp8/version.cuh"
@@ -14,6 +16,12 @@ __device__ __forceinline__ int key_tiles_of(const Problem& problem, WorkTile wor
   return problem.key_tiles((work.query_tile + 1) * kRows - 1, Config::kKeys);
 }
 
+//| ## The loader
+//|
+//| One thread decides which tile of queries is next, tells everybody, and keeps two pipelines filled. It is chapter 5's
+//| `produce_keys`, with one difference: keys and values have pipelines of their own. In one pipeline a tile of values
+//| would hold its stage until the transposers are done with it, and keys behind it would have to wait. The order in which
+//| it asks is that in which the consumers want the tiles: the next K before this V.
 /// The loader. Keys of a tile come before the values of the tile before: consumers want them in that order.
 template <typename Config>
 __device__ void load_tiles(Shared<Config>& shared, const CUtensorMap& k_map, const CUtensorMap& v_map,
@@ -31,6 +39,8 @@ __device__ void load_tiles(Shared<Config>& shared, const CUtensorMap& k_map, con
     // Asked for now, needed when this tile's keys are under way: nobody waits for the answer.
     if constexpr (Config::kSchedule == Schedule::dynamic_persistent)
       index = gridDim.x + atomicAdd(counter, 1);
+    //| The first K stands alone, since the consumers' first scores do. Then K and V go in pairs. `fill` waits for the
+    //| stage to be empty, announces the bytes, and asks TMA.
     shared.kv_head = problem.kv_head(work.head);
     const int tiles = key_tiles_of<Config>(problem, work);
     fill(shared.keys, key, k_map, (tiles - 1) * Config::kKeys, shared.kv_head);
@@ -42,6 +52,12 @@ __device__ void load_tiles(Shared<Config>& shared, const CUtensorMap& k_map, con
   }
 }
 
+//| ## Queries and outputs
+//|
+//| One thread does both, since the other two warps are busy transposing. So it must not wait for something that comes
+//| late while something else is due. It brings the next queries first: their place is free early, when the consumer has
+//| read them. Then it has the output of the tile *before* stored, which is finished later. That is why it remembers that
+//| tile, and runs one round more than there are tiles.
 /// Brings the queries of a tile, and then has the output of the tile before stored: the next queries must
 /// not wait for that. One thread.
 template <typename Config>
@@ -59,6 +75,7 @@ __device__ void load_queries(Shared<Config>& shared, const CUtensorMap& q_map,
         load(shared.q[i], q_map, &shared.q_full[i], work.query_tile * kRows + i * kRowsOfWarpgroup,
              work.head);
       }
+    //| Parities follow from the round: in round i it brings queries i, and stores output i - 1.
     if constexpr (Config::kStoreByTma)
       if (before.query_tile >= 0)
         for (int i = 0; i < Config::kConsumers; ++i) {
@@ -75,6 +92,11 @@ __device__ void load_queries(Shared<Config>& shared, const CUtensorMap& q_map,
   }
 }
 
+//| ## A transposer
+//|
+//| It stands between two pipelines: it is the consumer of `raw` and the producer of `transposed`. So it waits twice for
+//| each tile, for something to come and for a place, and arrives twice. All its lanes work, so lane 0 may arrive for the
+//| warp only behind a `__syncwarp`.
 /// A transposer. `warp` counts them.
 template <typename Config>
 __device__ void transpose_values(Shared<Config>& shared, const Problem& problem, int warp) {
@@ -88,6 +110,8 @@ __device__ void transpose_values(Shared<Config>& shared, const Problem& problem,
     for (int tiles = key_tiles_of<Config>(problem, work); tiles > 0; --tiles) {
       wait_full(shared.raw, from);
       wait_empty(shared.transposed, to);  // consumers have read what it held before
+      //| What ordinary instructions write, WGMMA reads by another path, the async proxy: hence the fence, by each lane
+      //| for its own writes, before anybody is told that the tile is full.
       if constexpr (Config::kMatrices)
         transpose_matrices(shared.transposed.tile[to.stage], shared.raw.tile[from.stage], warp);
       else

@@ -19,6 +19,8 @@
 //|
 //| **Predicted.** Memory binds. Per tile, 3 bytes an element: 2 read, 1 written. Q, K and V of 4 x 16 heads, N = 4096,
 //| d = 128 are 302 MB, which takes 70 microseconds at 4.3 TB/s. Per tensor, 5 bytes an element: 117 microseconds.
+//|
+//| ![Q has a scale for each 64 rows, K and V one for each 128](../../docs/figures/block_scales.svg)
 #pragma once
 #include "chapters/06_fp8/hadamard.cuh"
 #include "common/attention/layout.h"
@@ -58,6 +60,8 @@ struct Tile {
     return row(i) * row_stride + threadIdx.x % kLanes * kColumns;
   }
 
+  //| All four loads are issued before the first value is used, so that they travel together. Rows beyond the end are not
+  //| read.
   /// Loads the tile, of which `rows` rows exist.
   __device__ __forceinline__ void load(const T* tile,  // [rows, kHeadDim], strided
                                        int64_t row_stride, int rows) {
@@ -80,6 +84,8 @@ struct Tile {
     for (auto& part : value) rotate<kHeadDim>(part, signs);
   }
 
+  //| The largest element: first a thread's own 32, then the warp's by shuffles, then the block's through shared memory.
+  //| Every thread needs it, so every warp reduces the warps' results once more.
   /// The largest absolute value of the tile, for every thread of the block.
   __device__ __forceinline__ float largest() const {
     constexpr int kWarps = kThreads<kHeadDim, kRows> / 32;
@@ -101,6 +107,8 @@ struct Tile {
     return found;
   }
 
+  //| Eight elements of a byte are one store of 8 bytes. The conversion saturates: what rounding brings above 448 becomes
+  //| 448.
   /// Stores the tile divided by its scale, rounded to e4m3.
   __device__ __forceinline__ void store(uint8_t* tile,  // e4m3 [rows, kHeadDim], strided
                                         int64_t row_stride, int rows, float scale) const {
@@ -117,6 +125,10 @@ struct Tile {
   }
 };
 
+//| ## Where a tile lies
+//|
+//| Tensors have strides, and the encoding has the same strides as the values. A block finds its head and its first row
+//| from its number.
 /// The tensor as its kernels see it. A block of threads takes one tile: blockIdx.x counts them head by head.
 template <typename T, int kHeadDim, int kRows>
 struct Source {
@@ -132,6 +144,7 @@ struct Source {
     return head() / heads * strides.batch + head() % heads * strides.head + first_row() * strides.row;
   }
 
+  //| Rotating is a row's own affair, so it happens between loading and looking for the largest element.
   /// The block's tile, rotated if wanted.
   template <bool kRotate>
   __device__ __forceinline__ Tile<T, kHeadDim, kRows> tile(const Signs<kHeadDim>& signs) const {
@@ -186,6 +199,8 @@ __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
     atomicMax(reinterpret_cast<unsigned*>(largest) + source.head() / heads_of_scale, __float_as_uint(found));
 }
 
+//| The second pass reads the values again, and rotates them again: to write rotated values and read them back would cost
+//| more.
 /// Quantises a tile by the largest element of the heads that share its scale. The same rotation again costs
 /// less than to write rotated values and read them back.
 template <typename T, int kHeadDim, int kRows, bool kRotate>

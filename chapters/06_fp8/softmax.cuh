@@ -22,6 +22,8 @@
 //| 2^(x + log2 s), so log2 s is added to the tile's scores, where it is one addition a tile. The maximum sees it too, and no
 //| P overflows; only the row sum must be rid of it, one multiplication a tile. A tile of zeros has the least scale there is, so
 //| that it never sets the maximum: with the scale 1 it would take seven powers of two from the P of its neighbours.
+//|
+//| ![Which powers of two e4m3 holds, and where probabilities fall without an offset and with one](../../docs/figures/p_range.svg)
 #pragma once
 #include "chapters/06_fp8/problem.cuh"
 #include "common/hopper/rows.h"
@@ -50,6 +52,8 @@ template <bool kMasked, bool kLazy, int kOffset, bool kBlockScales, int kFloats>
 __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, float (&correction)[2],
                                         const TileScale& scale) {
   static_assert(kOffset + (kLazy ? kLazyLimit : 0) <= 8, "P must not exceed 448");
+  //| As in chapter 5, in units of log2: the maximum of the scores as the tensor cores leave them, times the tile's
+  //| factor, plus the bias of V's scale. The factor is positive, so the largest sum is the largest score.
   float new_max[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -63,6 +67,7 @@ __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, fl
     new_max[r] = fmaxf(rows.max[r], kBlockScales ? tile_max + scale.bias : tile_max);
   }
 
+  //| Rescaling is a vote of the warp, with a limit of 2 where chapter 5 has 8.
   bool rescale = true;
   if constexpr (kLazy) {
     const float rise = fmaxf(new_max[0] - rows.max[0], new_max[1] - rows.max[1]);
@@ -72,6 +77,9 @@ __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, fl
 
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
+    //| The offset and the bias enter where the maximum is subtracted, so each exponential is still one multiply-add and
+    //| one `ex2`. With block scales the sum of the tile has V's scale in it, and is rid of it before it joins the row's
+    //| sum.
     // A row that has seen no key has the maximum -inf, and -inf - -inf is no number.
     const float safe_max = kMasked && new_max[r] == -INFINITY ? 0.0f : new_max[r];
     const float subtract = kBlockScales ? safe_max - scale.bias - kOffset : safe_max - kOffset;

@@ -2,6 +2,8 @@
 //|
 //| Chapter 5's tiles again, with elements of one byte. Two things change, and both make work: `wgmma` takes e4m3 tiles
 //| only with the summed dimension along their rows, and it wants P in another order than it leaves S.
+//|
+//| ![The scores of 16 keys and the threads that hold them; the places of P; the order of the keys that follows](../../docs/figures/fp8_keys.svg)
 #pragma once
 #include "chapters/06_fp8/problem.cuh"
 #include "common/ptx/convert.h"
@@ -28,6 +30,8 @@ struct alignas(1024) Tile {
   static constexpr uint32_t kBytes = kRows * kColumns;
   unsigned char element[kColumns / kPanel][kRows][kPanel];  // [panel][row][column], pieces of a row exchanged
 
+  //| Three functions know where a byte lies. Threads ask for the 16 bytes of a row from some column on, and get them
+  //| swizzled. WGMMA asks by descriptor: its columns are not swizzled, since the hardware does that on the final address.
   /// What the swizzle exchanges in every eighth row, from `row` on.
   __host__ __device__ static constexpr uint32_t exchange(int row) {
     return swizzled(kSwizzle, uint32_t(row % 8 * kPanel)) - row % 8 * kPanel;
@@ -54,6 +58,7 @@ struct alignas(1024) Tile {
   }
 };
 
+//| One thread asks TMA for a whole tile by its coordinates: column 0, first row, panel 0, head, batch entry.
 /// Brings rows `first_row` ... of `head` into `tile`. `full` must have been told of its bytes.
 template <int kRows, int kColumns>
 __device__ __forceinline__ void load(Tile<kRows, kColumns>& tile, const CUtensorMap& map, uint64_t* full,
@@ -61,6 +66,8 @@ __device__ __forceinline__ void load(Tile<kRows, kColumns>& tile, const CUtensor
   tma_load(tile.element, map, full, {0, first_row, 0, head.head, head.batch});
 }
 
+//| One `wgmma` sums 32 elements of a byte: as many bytes as 16 elements of two. An operand in registers has four elements
+//| in each of four registers.
 constexpr int kDepth = 32;  ///< of the summed dimension, what one wgmma takes
 
 /// A wgmma operand in registers: of every 32 columns, four registers of four elements.
@@ -85,6 +92,7 @@ __device__ __forceinline__ void read_queries(Fragments<kHeadDim>& q, Tile<kRowsO
     ldmatrix_x4(q[step], tile.piece(row, step * kDepth + column));
 }
 
+//| The two forms of the product differ in where the left operand comes from, and in nothing else.
 /// Issues scores = Q K^T, as one group, with Q in registers.
 template <int kHeadDim, int kKeys>
 __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2],
@@ -139,6 +147,8 @@ __device__ __forceinline__ void round_probabilities(uint32_t (&p)[kFloats / 16][
   // END SOLUTION ch06-order
 }
 
+//| The transposed tile is contraction-major, as K is: keys run along its rows. So the descriptor advances by 32 bytes for
+//| 32 keys.
 /// Issues output += P V, as one group. `v` is transposed: its rows are columns of V.
 template <int kHeadDim, int kKeys>
 __device__ __forceinline__ void issue_values(float (&output)[kHeadDim / 2],

@@ -10,6 +10,8 @@
 //| | --- | --- | --- |
 //| | along a row, of every 16 keys | 0 1 8 9  2 3 10 11  4 5 12 13  6 7 14 15 | the order in which P has them (`tiles.cuh`) |
 //| | down the rows, of every 16 columns | 0 2 4 6 8 10 12 14, then 1 3 5 7 9 11 13 15 | see step 2 |
+//|
+//| ![The scores of 16 keys and the threads that hold them; the places of P; the order of the keys that follows](../../docs/figures/fp8_keys.svg)
 #pragma once
 #include "chapters/06_fp8/tiles.cuh"
 #include "common/ptx/fence.h"
@@ -90,6 +92,8 @@ __device__ __forceinline__ void transpose_matrices(Tile<kHeadDim, kKeys>& transp
   const int lane = threadIdx.x % 32, matrix = lane / 8, row = lane % 8;
   const unsigned char* from = v.element[0][matrix * 8 + row];
   unsigned char* to = transposed.element[0][matrix % 2 * 8 + row];
+  //| The warps take every second group of 16 columns. All loads of a batch are issued before the first permutation; then
+  //| each block of 32 keys is permuted and stored.
 #pragma unroll 1
   for (int column = warp * 16; column < kHeadDim; column += kTransposers * 16) {
     const unsigned char* from_column = from + From::column_bytes(column, row);

@@ -51,6 +51,8 @@
 //| Four units would take the same time, each alone. Together they take about twice as long, so each is busy for about half of
 //| it: every unit waits for another one's results. With Q read from shared memory for each tile, as in chapter 5, the last line would be 1152. At d = 64 the
 //| exponentials take twice as long as the products; at d = 256 the products take twice as long as the exponentials.
+//|
+//| ![TMA brings keys and raw values, two warps transpose the values, consumers read keys and transposed values](../../docs/figures/fp8_block.svg)
 #pragma once
 #include <type_traits>
 
@@ -70,6 +72,8 @@ struct Fast {
   static constexpr int kKeyStages = kHeadDim == 64 ? 4 : 3;
   static constexpr int kRawStages = 2;
   static constexpr int kTransposedStages = kHeadDim == 64 ? 4 : kHeadDim == 128 ? 3 : 2;
+  //| Registers are divided as in chapter 5. The transposers need more than chapter 5's producer: their loads wait in
+  //| registers. The switches below are those of the table; a step derives from this version and turns some of them.
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
   // Of a thread, after setmaxnreg. As in chapter 5: 40 + 2 * 232 = 3 * 168. Three consumers can give the
   // transposers more than there: P takes 16 registers, not 32. 56 + 3 * 152 = 4 * 128.
@@ -88,6 +92,8 @@ struct Fast {
   static constexpr Schedule kSchedule = kCausal ? Schedule::dynamic_persistent : Schedule::static_persistent;
 };
 
+//| Shared memory has queries, three pipelines, outputs, the broadcast, and four barriers a consumer. Note the shapes: a
+//| tile of `transposed` has kHeadDim rows of kKeys bytes.
 /// Stands for output tiles where there are none.
 struct Nothing {};
 

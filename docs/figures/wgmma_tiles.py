@@ -41,7 +41,7 @@ def main():
     figure = Figure(478, 500, "A tile lies in panels of 64 columns, whose rows of 128 bytes have their 16-byte pieces exchanged. A product reads two "
                               "pieces of every row of K, and all pieces of 16 rows of V.")
     left, right = 20, 258
-    for x, name, way in ((left, "K, and Q", "k-major: summed along a row"), (right, "V", "mn-major: summed down the rows")):
+    for x, name, way in ((left, "K, and Q", "contraction-major"), (right, "V", "the sum runs down rows")):
         figure.text(x, 28, name, "bold")
         figure.text(x, 48, way, "small soft")
         figure.text(x, 72, "8 rows; numbers: pieces", "small soft")
