@@ -135,7 +135,7 @@ __device__ __forceinline__ void tma_store_wait([[maybe_unused]] CallSite where =
 #ifdef __CUDACC__
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kInFlight) : "memory");
 #else
-  sim::tma_store_wait("tma_store_wait", kInFlight, where);
+  sim::tma_store_wait(kInFlight, where);
 #endif
 }
 
@@ -147,7 +147,7 @@ __device__ __forceinline__ void tma_store_wait_read([[maybe_unused]] CallSite wh
 #ifdef __CUDACC__
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kInFlight) : "memory");
 #else
-  sim::tma_store_wait("tma_store_wait_read", kInFlight, where);
+  sim::tma_store_wait_read(kInFlight, where);
 #endif
 }
 

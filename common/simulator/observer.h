@@ -83,8 +83,8 @@ class Observer {
   /// fence.proxy.async: what `thread` knows of, the async proxy may read when it works for this thread or for
   /// whoever acquires from it.
   virtual void fences_proxy(int thread) = 0;
-  /// The async proxy begins to work for `object`: a thread's stores, a warpgroup's WGMMAs, or the mbarrier
-  /// that a load arrives at. Returns the ticket.
+  /// The async proxy begins to work for `object`: what a thread's stores read, what they
+  /// write, a warpgroup's WGMMAs, or the mbarrier that a load arrives at. Returns the ticket.
   virtual uint32_t begins_async(const void* object) = 0;
   /// On this ticket, which `thread` had it begin, it reads or writes shared memory from now on.
   virtual void touches_async(int thread, const void* object, uint32_t ticket, const Touched& touched) = 0;
@@ -92,8 +92,8 @@ class Observer {
   virtual void knows_async_done(int thread, const void* object, uint32_t ticket) = 0;
   /// The work up to this ticket is over, and `object`, an mbarrier, counts it in its current round.
   virtual void arrives_async(const void* object, uint32_t ticket) = 0;
-  /// TMA moves these bytes of device memory, a row of its box, for `thread`.
-  virtual void streams(int thread, const Touched& touched) = 0;
+  /// On this ticket, which `thread` had it begin, TMA moves these bytes of device memory, a row of its box.
+  virtual void streams(int thread, const void* object, uint32_t ticket, const Touched& touched) = 0;
 };
 
 /// Gives every OS thread its observer. Grids are watched by whom their launch names.

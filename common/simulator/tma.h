@@ -2,7 +2,7 @@
 /// TMA: copies of tiles that go on while threads do other things.
 ///
 /// When they happen is what Options::async says. A load that has not landed leaves NaN in its tile; a store
-/// that has not happened reads its tile later.
+/// reads its tile later, in the wait for that, and writes the tensor later still.
 #pragma once
 #include "common/simulator/location.h"
 #include "common/simulator/tensor_map.h"
@@ -13,7 +13,8 @@ namespace flashbook::sim {
 void tma_load(void* tile, const CUtensorMap& map, void* barrier, const int* at, int rank, Location where);
 void tma_store(const void* tile, const CUtensorMap& map, const int* at, int rank, Location where);
 void tma_store_commit(Location where);
-void tma_store_wait(const char* what, int groups_in_flight, Location where);
+void tma_store_wait(int groups_in_flight, Location where);
+void tma_store_wait_read(int groups_in_flight, Location where);
 void tma_prefetch(const CUtensorMap& map, Location where);
 
 }  // namespace flashbook::sim

@@ -120,7 +120,7 @@ class Recorder : public sim::Observer {
     else if (offset >= offsetof(Products, k))
       k_reads[ticket].push_back(int(offset - offsetof(Products, k)));
   }
-  void streams(int, const sim::Touched& touched) override {
+  void streams(int, const void*, uint32_t, const sim::Touched& touched) override {
     const auto* row = static_cast<const unsigned char*>(touched.address);
     const bool is_key = row >= keys && row < keys + kTiles * SmallTile::kBytes;
     loading_->tile =

@@ -299,6 +299,26 @@ TEST_F(Tma, StoreReadsItsTileAsLateAsItsWait) {
   EXPECT_EQ(result[513], 5.0f);
 }
 
+TEST_F(Tma, StoreThatHasReadItsTileHasNotHappened) {
+  const CUtensorMap map = this->map();
+  EXPECT_EQ(error_of_block(1,
+                           [&] {
+                             for (int i = 0; i < 512; ++i) tile()[i] = 3;
+                             tma_store(map, tile(), {0, 0});
+                             tma_store_commit();
+                             tma_store_wait_read<0>();
+                             tile()[0] = 4;
+                             EXPECT_EQ(*tensor_.data(), 1.0f);
+                             tma_store_wait<0>();
+                             EXPECT_EQ(*tensor_.data(), 3.0f);
+                             tma_store(map, tile(), {0, 8});
+                             tma_store_commit();
+                             tma_store_wait_read<0>();
+                           }),
+            "");
+  EXPECT_EQ(tensor_.get()[512], 4.0f) << "it happens at the latest when the block ends";
+}
+
 TEST_F(Tma, MapsThatCudaWouldRefuse) {
   EXPECT_EQ(refusal_of(tiles()), "");
   auto bad = tiles();

@@ -16,7 +16,7 @@ namespace flashbook {
 namespace {
 
 /// What a kernel leaves out.
-enum class Missing { nothing, fence, barrier, wait, empty };
+enum class Missing { nothing, fence, barrier, wait, empty, read_only_wait, second_launch };
 
 constexpr unsigned kThreads = 128, kRows = 32, kColumns = 32;
 constexpr uint32_t kTileBytes = kRows * kColumns * 4;
@@ -37,6 +37,50 @@ __global__ void fill_and_store(const __grid_constant__ CUtensorMap map, Missing 
     __syncthreads();
   }
   if (threadIdx.x == 0) tma_store_wait_read<0>();
+}
+
+/// Has TMA store a tile and reads it back, with TMA or without.
+__global__ void store_and_read_back(const __grid_constant__ CUtensorMap map, const float* tensor, float* out,
+                                    Missing missing, bool by_tma) {
+  auto* tile = dynamic_shared<float>();
+  __shared__ uint64_t full;
+  for (unsigned i = threadIdx.x; i < kRows * kColumns; i += kThreads) tile[i] = 5;
+  fence_proxy_async();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    mbarrier_init(&full, 1);
+    fence_mbarrier_init();
+    tma_store(map, tile, {0, 0});
+    tma_store_commit();
+    tma_store_wait_read<0>();
+    if (missing != Missing::read_only_wait) tma_store_wait<0>();
+    if (by_tma) {
+      mbarrier_arrive_expect_tx(&full, kTileBytes);
+      tma_load(tile, map, &full, {0, 0});
+      mbarrier_wait(&full, 0);
+    }
+  }
+  __syncthreads();
+  out[threadIdx.x] = by_tma ? tile[threadIdx.x] : tensor[threadIdx.x];
+  if (threadIdx.x == 0) tma_store_wait<0>();
+}
+
+/// Writes a tile in shared memory, or the tensor, and has TMA load the one over the other.
+__global__ void write_and_load(const __grid_constant__ CUtensorMap map, float* tensor, Missing missing) {
+  auto* tile = dynamic_shared<float>();
+  __shared__ uint64_t full;
+  (missing == Missing::second_launch ? tensor : tile)[threadIdx.x] = 2;
+  if (missing != Missing::fence) fence_proxy_async();
+  if (threadIdx.x == 0) {
+    mbarrier_init(&full, 1);
+    fence_mbarrier_init();
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    mbarrier_arrive_expect_tx(&full, kTileBytes);
+    tma_load(tile, map, &full, {0, 0});
+  }
+  mbarrier_wait(&full, 0);
 }
 
 /// Thread 0 loads tile after tile into one stage, the others read.
@@ -92,6 +136,13 @@ class TraceHopper : public sim::SimulatorTest {
   std::string loads(Missing missing) {
     return sim::error_of(1, kThreads, kTileBytes, [&] { load_and_read(map_, out_.data(), missing); });
   }
+  std::string reads_back(Missing missing, bool by_tma) {
+    return sim::error_of(1, kThreads, kTileBytes,
+                         [&] { store_and_read_back(map_, tensor_.data(), out_.data(), missing, by_tma); });
+  }
+  std::string loads_over(Missing missing) {
+    return sim::error_of(1, kThreads, kTileBytes, [&] { write_and_load(map_, tensor_.data(), missing); });
+  }
   std::string multiplies(Missing missing) {
     return sim::error_of(1, kThreads, 16384, [&] { multiply(out_.data(), missing); });
   }
@@ -115,6 +166,9 @@ TEST_F(TraceHopper, NobodyWhoIsRightIsAccused) {
     EXPECT_EQ(stores(Missing::nothing), "");
     EXPECT_EQ(loads(Missing::nothing), "");
     EXPECT_EQ(multiplies(Missing::nothing), "");
+    EXPECT_EQ(reads_back(Missing::nothing, false), "");
+    EXPECT_EQ(reads_back(Missing::nothing, true), "");
+    EXPECT_EQ(loads_over(Missing::nothing), "");
   }
 }
 
@@ -130,6 +184,27 @@ TEST_F(TraceHopper, AStoreByTmaNeedsFenceAndBarrier) {
 
 TEST_F(TraceHopper, ATileIsOverwrittenAfterItsStoreHasReadIt) {
   expect_in(stores(Missing::wait), "nothing says that the read is over");
+}
+
+TEST_F(TraceHopper, AStoreThatHasReadItsTileHasNotHappened) {
+  for (const sim::Async async : {sim::Async::lazy, sim::Async::eager}) {
+    sim::options().async = async;
+    for (const bool by_tma : {false, true}) {
+      const std::string error = reads_back(Missing::read_only_wait, by_tma);
+      expect_in(error, "the async proxy wrote at tma_store at trace_hopper_test.cu:");
+      expect_in(error, "tma_store_wait_read says only that the tile has been read");
+    }
+  }
+}
+
+TEST_F(TraceHopper, TmaLoadsOverPlainStoresAfterAFence) {
+  const std::string error = loads_over(Missing::fence);
+  expect_in(error, "the async proxy wrote at tma_load at trace_hopper_test.cu:");
+  expect_in(error, "calls fence_proxy_async");
+}
+
+TEST_F(TraceHopper, TmaDoesNotSeePlainStoresToTheTensor) {
+  expect_in(loads_over(Missing::second_launch), "TMA does not see plain stores to global memory");
 }
 
 TEST_F(TraceHopper, AStageIsFilledAfterItsReadersAreDone) {

@@ -95,18 +95,20 @@ void load_box(const CUtensorMap& map, const BoxPlace& at, unsigned char* tile) {
   });
 }
 
-void store_box(const CUtensorMap& map, const BoxPlace& at, const unsigned char* tile) {
+std::vector<unsigned char> read_tile(const CUtensorMap& map, const unsigned char* tile) {
+  std::vector<unsigned char> rows(box_bytes(map));
+  for (std::size_t chunk = 0; chunk < rows.size(); chunk += kChunkBytes)
+    std::memcpy(&rows[chunk], swizzled(tile + chunk, map.swizzle_bytes), kChunkBytes);
+  return rows;
+}
+
+void store_rows(const CUtensorMap& map, const BoxPlace& at, const unsigned char* rows) {
   const std::size_t row_bytes = std::size_t(map.box[0]) * map.element_bytes;
   const auto [begin, end] = overlap(map, at, 0);
   const auto skipped = std::size_t(begin) * map.element_bytes;
   const auto valid = std::size_t(end - begin) * map.element_bytes;
-  unsigned char row[kMaxRowBytes];
   for_each_row(map, at, [&](unsigned char* global, std::size_t number) {
-    if (!global || valid == 0) return;
-    const unsigned char* source = tile + number * row_bytes;
-    for (std::size_t chunk = 0; chunk < row_bytes; chunk += kChunkBytes)
-      std::memcpy(row + chunk, swizzled(source + chunk, map.swizzle_bytes), kChunkBytes);
-    std::memcpy(global + skipped, row + skipped, valid);
+    if (global && valid > 0) std::memcpy(global + skipped, rows + number * row_bytes + skipped, valid);
   });
 }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "common/simulator/tensor_map.h"
 
@@ -27,7 +28,10 @@ void for_each_touched_row(const CUtensorMap& map, const BoxPlace& at,
 /// Copies a box to shared memory, zeros for what lies outside the tensor.
 void load_box(const CUtensorMap& map, const BoxPlace& at, unsigned char* tile);
 
-/// Copies a box from shared memory, without what lies outside the tensor.
-void store_box(const CUtensorMap& map, const BoxPlace& at, const unsigned char* tile);
+/// The rows of a box in shared memory, one after another.
+std::vector<unsigned char> read_tile(const CUtensorMap& map, const unsigned char* tile);
+
+/// Copies these rows to the tensor, without what lies outside of it.
+void store_rows(const CUtensorMap& map, const BoxPlace& at, const unsigned char* rows);
 
 }  // namespace flashbook::sim

@@ -64,17 +64,17 @@ struct Copy {
   Location where;
 };
 
-/// Returns the ticket. `in_shared` is what happens to the tile.
-uint32_t tell_of_copy(Observer& observer, const void* object, int thread, Access in_shared,
-                      const Copy& copy) {
-  const uint32_t ticket = observer.begins_async(object);
+void tell_of_tile(Observer& observer, const void* object, uint32_t ticket, int thread, Access access,
+                  const Copy& copy) {
   observer.touches_async(thread, object, ticket,
-                         {in_shared, copy.tile, box_bytes(copy.map), copy.what, copy.where});
-  const Access in_tensor = in_shared == Access::store ? Access::load : Access::store;
+                         {access, copy.tile, box_bytes(copy.map), copy.what, copy.where});
+}
+
+void tell_of_tensor(Observer& observer, const void* object, uint32_t ticket, int thread, Access access,
+                    const Copy& copy) {
   for_each_touched_row(copy.map, copy.at, [&](const unsigned char* row, std::size_t bytes) {
-    observer.streams(thread, {in_tensor, row, bytes, copy.what, copy.where});
+    observer.streams(thread, object, ticket, {access, row, bytes, copy.what, copy.where});
   });
-  return ticket;
 }
 
 }  // namespace
@@ -115,8 +115,10 @@ void TensorCopies::load(void* tile, const CUtensorMap& map, const void* barrier_
                   to_string(other.where) + " by thread " + std::to_string(other.thread) +
                   " is still bringing data: wait for it, and for those who read it, before");
   if (Observer* observer = scheduler_.observer()) {
-    load.ticket = tell_of_copy(*observer, barrier.address, load.thread, Access::store,
-                               {what, map, load.at, tile, where});
+    load.ticket = observer->begins_async(barrier.address);
+    const Copy copy{what, map, load.at, tile, where};
+    tell_of_tile(*observer, barrier.address, load.ticket, load.thread, Access::store, copy);
+    tell_of_tensor(*observer, barrier.address, load.ticket, load.thread, Access::load, copy);
   }
   const Async when = options().async;
   if (when == Async::eager || (when == Async::random && scheduler_.random().below(4) == 0)) {
@@ -169,17 +171,28 @@ void TensorCopies::store(const void* tile, const CUtensorMap& map, const int* at
               .group = mine().groups,
               .where = where};
   require_tensor(what, map, store.at, where);
-  if (Observer* observer = scheduler_.observer())
-    store.ticket = tell_of_copy(*observer, &mine(), scheduler_.current().number, Access::load,
-                                {what, map, store.at, tile, where});
+  if (Observer* observer = scheduler_.observer()) {
+    const int self = scheduler_.current().number;
+    const Copy copy{what, map, store.at, tile, where};
+    store.read_ticket = observer->begins_async(mine().reading());
+    tell_of_tile(*observer, mine().reading(), store.read_ticket, self, Access::load, copy);
+    store.write_ticket = observer->begins_async(mine().writing());
+    tell_of_tensor(*observer, mine().writing(), store.write_ticket, self, Access::store, copy);
+  }
   const Async when = options().async;
   if (when == Async::eager || (when == Async::random && scheduler_.random().below(2) == 0)) land(store);
-  mine().stores.push_back(store);
+  mine().stores.push_back(std::move(store));
+}
+
+void TensorCopies::read(Store& store) {
+  if (store.rows.empty()) store.rows = read_tile(store.map, store.tile);
 }
 
 /// Finishes a store: it has read its tile and written the tensor.
 void TensorCopies::land(Store& store) {
-  if (!store.landed) store_box(store.map, store.at, store.tile);
+  if (store.landed) return;
+  read(store);
+  store_rows(store.map, store.at, store.rows.data());
   store.landed = true;
 }
 
@@ -191,22 +204,38 @@ void TensorCopies::commit_stores() {
 }
 
 void TensorCopies::wait_for_stores(int groups_in_flight) {
-  const int first_in_flight = mine().groups - groups_in_flight;
+  wait_for_reads_of_stores(groups_in_flight);
   std::erase_if(mine().stores, [&](Store& store) {
-    const bool lands_now = store.group < first_in_flight;
+    const bool lands_now = is_awaited(store, groups_in_flight);
     if (lands_now) land(store);
     if (Observer* observer = scheduler_.observer(); lands_now && observer)
-      observer->knows_async_done(scheduler_.current().number, &mine(), store.ticket);
+      observer->knows_async_done(scheduler_.current().number, mine().writing(), store.write_ticket);
     return lands_now;
   });
 }
 
+void TensorCopies::wait_for_reads_of_stores(int groups_in_flight) {
+  for (Store& store : mine().stores) {
+    if (store.waited || !is_awaited(store, groups_in_flight)) continue;
+    store.waited = true;
+    read(store);
+    if (Observer* observer = scheduler_.observer())
+      observer->knows_async_done(scheduler_.current().number, mine().reading(), store.read_ticket);
+  }
+}
+
+void TensorCopies::end_block() {
+  for (OfThread& thread : threads_)
+    for (Store& store : thread.stores) land(store);
+}
+
 // The block's shared memory goes with the block.
-void TensorCopies::require_stores_waited_for() {
-  if (mine().stores.empty()) return;
-  const Store& store = mine().stores.front();
-  const bool committed = store.group < mine().groups;
-  throw Error("the thread exits, and " + describe_call("tma_store", store.where) +
+void TensorCopies::require_stores_read() {
+  const auto store = std::find_if(mine().stores.begin(), mine().stores.end(),
+                                  [](const Store& store) { return !store.waited; });
+  if (store == mine().stores.end()) return;
+  const bool committed = is_awaited(*store, 0);
+  throw Error("the thread exits, and " + describe_call("tma_store", store->where) +
               " may still be reading shared memory" +
               (committed ? "" : ", since it was never committed: call tma_store_commit after it, and") +
               (committed ? ": call" : "") + " tma_store_wait_read<0> before the end");
@@ -233,8 +262,12 @@ void tma_store_commit(Location where) {
   running_worker("tma_store_commit", where).tensor_copies.commit_stores();
 }
 
-void tma_store_wait(const char* what, int groups_in_flight, Location where) {
-  running_worker(what, where).tensor_copies.wait_for_stores(groups_in_flight);
+void tma_store_wait(int groups_in_flight, Location where) {
+  running_worker("tma_store_wait", where).tensor_copies.wait_for_stores(groups_in_flight);
+}
+
+void tma_store_wait_read(int groups_in_flight, Location where) {
+  running_worker("tma_store_wait_read", where).tensor_copies.wait_for_reads_of_stores(groups_in_flight);
 }
 
 void tma_prefetch(const CUtensorMap& map, Location where) { require_map("tma_prefetch", map, where); }

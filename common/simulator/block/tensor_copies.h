@@ -14,7 +14,8 @@
 namespace flashbook::sim {
 
 /// Loads land by themselves, and threads wait for them at mbarriers. Stores belong to the thread that issued
-/// them, and its wait lands them.
+/// them: a wait for the reading takes a copy of the tile, a wait for the store writes the tensor, and what nobody
+/// waited for is written when the block ends.
 class TensorCopies {
  public:
   TensorCopies(Scheduler& scheduler, Mbarriers& mbarriers) : scheduler_(scheduler), mbarriers_(mbarriers) {}
@@ -25,14 +26,17 @@ class TensorCopies {
   void store(const void* tile, const CUtensorMap& map, const int* at, int rank, Location where);
   void commit_stores();
   void wait_for_stores(int groups_in_flight);
-  /// Throws Error if it has stores that it has not waited for.
-  void require_stores_waited_for();
+  void wait_for_reads_of_stores(int groups_in_flight);
+  /// Throws Error if it has stores that may still be reading.
+  void require_stores_read();
 
   bool any_load() const { return !loads_.empty(); }
   /// Finishes one load that is on its way, the oldest or any; false if there is none. Whatever is wrong with
   /// it is not the fault of the thread that runs, so the block ends with that error.
   bool land_one(bool any);
 
+  /// The block ends: stores that have only read happen.
+  void end_block();
   /// What a block did wrong that only its end shows; empty if nothing.
   std::string end_error() const;
 
@@ -49,25 +53,35 @@ class TensorCopies {
     Location where;
   };
 
-  /// A store that its thread has not waited for.
+  /// A store that may not have happened yet.
   struct Store {
     CUtensorMap map;
     const unsigned char* tile;
     BoxPlace at;
     int group;            ///< the number of the thread's group that it belongs to, committed or not
-    bool landed = false;  ///< early, since Options::async says so
-    uint32_t ticket = 0;  ///< of the observer
     Location where;
+    bool waited = false;              ///< until it had read the tile
+    std::vector<unsigned char> rows{};  ///< of the tile, once it has been read
+    bool landed = false;
+    uint32_t read_ticket = 0, write_ticket = 0;  ///< of the observer
   };
 
   struct OfThread {
     std::vector<Store> stores;
     int groups = 0;  ///< that it has committed
+
+    // What an observer knows them by.
+    const void* reading() const { return &stores; }
+    const void* writing() const { return &groups; }
   };
 
   OfThread& mine() { return threads_[std::size_t(scheduler_.current().number)]; }
   void land(const Load& load);
+  static void read(Store& store);
   static void land(Store& store);
+  bool is_awaited(const Store& store, int groups_in_flight) {
+    return store.group < mine().groups - groups_in_flight;
+  }
 
   Scheduler& scheduler_;
   Mbarriers& mbarriers_;

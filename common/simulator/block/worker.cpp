@@ -49,6 +49,7 @@ std::optional<std::string> Worker::run_block(uint64_t number, uint64_t seed) {
     observer()->block_begins({number, scheduler.alive(), memory.dynamic().data(), memory.dynamic().size(),
                               memory.static_arrays()});
   scheduler.run();
+  tensor_copies.end_block();
   std::string error = scheduler.error();
   if (error.empty() && scheduler.crashed())
     error = crash_report();
@@ -77,7 +78,7 @@ void Worker::begin_block(uint64_t number, uint64_t seed) {
 
 void Worker::run_thread() {
   (*body_)();
-  tensor_copies.require_stores_waited_for();
+  tensor_copies.require_stores_read();
   warpgroups.leave();
   scheduler.exit_current();
   if (observer()) observer()->releases(current_number(), barriers.whole_block());

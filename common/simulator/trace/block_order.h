@@ -40,7 +40,9 @@ class BlockOrder {
   void fence(int thread);
   void publish(int thread, std::uintptr_t word);
   void acquire(int thread, std::uintptr_t word);
-  /// Whether `thread` knows what a thread of any block did when its clock was `clock`.
+  /// Whether this is no thread, but an agent.
+  bool is_agent(int of) const { return of >= clocks_.threads(); }
+  /// Whether `thread` knows what a thread, or an agent, of any block did when its clock was `clock`.
   bool knows(int thread, uint64_t block, int of, uint32_t clock);
 
  private:

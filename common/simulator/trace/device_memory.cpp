@@ -36,50 +36,58 @@ void DeviceMemory::touch(uint64_t sector, Access access) {
   if (news & 2) written_.fetch_add(kSectorBytes, std::memory_order_relaxed);
 }
 
-/// Whether nobody else has written these granules' sectors and somebody's read of each is on record: a
-/// further read changes nothing.
-bool DeviceMemory::is_known_read(uint32_t self, std::size_t first, std::size_t end) {
+/// Whether nobody has written these granules' sectors and somebody's read of each is on record: a further
+/// read changes nothing.
+bool DeviceMemory::is_known_read(std::size_t first, std::size_t end) {
   const Summary& summary = summaries_[first / kGranulesOfSector];
   if ((end - 1) / kGranulesOfSector != first / kGranulesOfSector) return false;
-  const uint32_t writer = load(summary.writer);
   const uint32_t mask = ((1u << (end - first)) - 1) << first % kGranulesOfSector;
-  return (writer == 0 || writer == self) && (load(summary.read) & mask) == mask;
+  return !load(summary.written) && (load(summary.read) & mask) == mask;
 }
 
-void DeviceMemory::summarise(uint32_t self, std::size_t granule, Access access) {
+void DeviceMemory::summarise(std::size_t granule, Access access) {
   Summary& summary = summaries_[granule / kGranulesOfSector];
-  if (!writes(access)) {
+  if (writes(access))
+    store(summary.written, true);
+  else
     __atomic_fetch_or(&summary.read, uint16_t(1u << granule % kGranulesOfSector), __ATOMIC_RELAXED);
-  } else if (const uint32_t writer = load(summary.writer); writer != self) {
-    store(summary.writer, writer == 0 ? self : kSeveral);
-  }
 }
 
 std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t address, std::size_t bytes,
                                                   Access access, Site site) {
   constexpr uint64_t kMostBlocks = (1 << 24) - 1;
   if (address < begin_ || address + bytes > end_ || who.block >= kMostBlocks) return std::nullopt;
-  const auto self = uint32_t(who.block + 1);
   const std::size_t begin = address - begin_, last = begin + bytes;
   const std::size_t first = begin / kGranule, end = (last + kGranule - 1) / kGranule;
-  if (!writes(access) && is_known_read(self, first, end)) return std::nullopt;
-  Stamp now{uint32_t(who.block), who.thread, who.clock, 0, meets(access)};
+  if (!writes(access) && is_known_read(first, end)) return std::nullopt;
+  Stamp now{uint32_t(who.block), who.agent, who.clock, 0, meets(access)};
   std::optional<BlockConflict> conflict;
   const auto compare = [&](uint64_t packed, Access before, Site at, std::size_t number) {
     if (packed == 0 || conflict) return;
     const Stamp other = Stamp::unpacked(packed);
     if (!(other.mask & now.mask) || (other.atomic && now.atomic) ||
-        who.order.knows(who.thread, other.block, other.thread, other.clock))
+        (other.block == now.block && other.thread == now.thread))
       return;
+    Race::Rule rule = Race::Rule::order;
+    if (!who.order.knows(who.thread, other.block, other.thread, other.clock)) {
+      if (who.order.is_agent(other.thread))
+        rule = writes(before) ? Race::Rule::async_write : Race::Rule::async_read;
+    } else if (writes(before) && !writes(access) && who.order.is_agent(now.thread) &&
+               !who.order.is_agent(other.thread)) {
+      rule = Race::Rule::proxy_fence;
+    } else {
+      return;
+    }
     conflict = BlockConflict{
+        rule,
         {other.block, other.thread, at, other.atomic && writes(before) ? Access::atomic : before},
-        {who.block, who.thread, site, access},
+        {who.block, who.agent, site, access},
         begin_ + number * kGranule};
   };
   for (std::size_t number = first; number < end; ++number) {
     Cell& cell = cells_[number];
     now.mask = uint8_t(uint8_t(begin <= 2 * number) | uint8_t(last >= 2 * number + 2) << 1);
-    summarise(self, number, access);
+    summarise(number, access);
     const uint64_t writer = load(cell.writer), reader = load(cell.reader);
     compare(writer, Access::store, load(cell.written_at), number);
     if (!writes(access)) {

@@ -9,18 +9,21 @@
 #include "common/simulator/observer.h"
 #include "common/simulator/trace/block_order.h"
 #include "common/simulator/trace/reserved.h"
+#include "common/simulator/trace/shared_races.h"
 #include "common/simulator/trace/sites.h"
 
 namespace flashbook::sim {
 
-/// Two threads of a grid touch the same bytes, at least one writes, and nothing orders the two.
+/// Two threads of a grid, or agents of theirs, touch the same bytes, at least one writes, and nothing orders
+/// the two.
 struct BlockConflict {
   struct Side {
     uint64_t block;
-    int thread;
+    int thread;  ///< or agent
     Site site;
     Access access;
   };
+  Race::Rule rule;
   Side first, second;
   std::uintptr_t address;
 };
@@ -40,7 +43,8 @@ class DeviceMemory {
   struct Who {
     uint64_t block;
     int thread;
-    uint32_t clock;
+    int agent;           ///< that does it for the thread; the thread itself if there is none
+    uint32_t clock;      ///< of that one
     BlockOrder& order;  ///< what the block knows of others
   };
   /// The conflict that an access is in, if any.
@@ -56,10 +60,9 @@ class DeviceMemory {
 
   /// Of a sector: spares most reads the look at their cells.
   struct Summary {
-    uint32_t writer;  ///< the only one, kSeveral, or 0
+    bool written;
     uint16_t read;    ///< granules that have been read, a bit each
   };
-  static constexpr uint32_t kSeveral = ~uint32_t(0);
 
   /// The last writer of a granule and one of its readers, packed; 0 if there was none.
   struct Cell {
@@ -69,26 +72,26 @@ class DeviceMemory {
   /// Who did it, when, to which of the two bytes, in one number that is read and written at once.
   struct Stamp {
     uint32_t block;  ///< below 2^24; the grid's later blocks are not watched
-    int thread;
+    int thread;      ///< or agent
     uint32_t clock;
     uint8_t mask;
     bool atomic;
 
     uint64_t packed() const {
-      return uint64_t(block + 1) << 40 | uint64_t(thread) << 30 | uint64_t(clock & kMaxClock) << 3 |
+      return uint64_t(block + 1) << 40 | uint64_t(thread) << 29 | uint64_t(clock & kMaxClock) << 3 |
              uint64_t(mask) << 1 | uint64_t(atomic);
     }
     static Stamp unpacked(uint64_t stamp) {
-      return {uint32_t(stamp >> 40) - 1, int(stamp >> 30 & 0x3ff), uint32_t(stamp >> 3) & kMaxClock,
+      return {uint32_t(stamp >> 40) - 1, int(stamp >> 29 & 0x7ff), uint32_t(stamp >> 3) & kMaxClock,
               uint8_t(stamp >> 1 & 3), (stamp & 1) != 0};
     }
-    static constexpr uint32_t kMaxClock = (1u << 27) - 1;
+    static constexpr uint32_t kMaxClock = (1u << 26) - 1;
   };
 
   std::uintptr_t begin_, end_;
   Reserved<uint8_t> sectors_;  // bit 0: read, bit 1: written
-  bool is_known_read(uint32_t self, std::size_t first, std::size_t end);
-  void summarise(uint32_t self, std::size_t granule, Access access);
+  bool is_known_read(std::size_t first, std::size_t end);
+  void summarise(std::size_t granule, Access access);
 
   Reserved<Summary> summaries_;  // of sectors
   Reserved<Cell> cells_;

@@ -24,11 +24,12 @@ std::string advice_for(Race::Rule rule, bool one_warp) {
       return "the async proxy does not see plain stores by itself: every thread that wrote calls "
              "fence_proxy_async, then comes the barrier that the issuing thread waits at";
     case Race::Rule::async_read:
-      return "nothing says that the read is over: wait for it (wgmma_wait, tma_store_wait_read) and let "
+      return "nothing says that the read is over: wait for it (wgmma_wait, tma_store_wait_read, the mbarrier of a load) and let "
              "whoever overwrites know by a barrier; if the write is meant to come first, a barrier belongs "
              "between it and the read";
     case Race::Rule::async_write:
-      return "nothing says that the data has landed: wait at the mbarrier that the copy arrives at";
+      return "nothing says that the data has landed: wait at the mbarrier that a load arrives at; of a store by "
+             "tma_store_wait (tma_store_wait_read says only that the tile has been read)";
     case Race::Rule::order:
       break;
   }
@@ -38,6 +39,17 @@ std::string advice_for(Race::Rule rule, bool one_warp) {
   return "nothing orders the two: look for a missing barrier between these lines, also from the end of a "
          "loop "
          "to its next round";
+}
+
+std::string advice_for(const BlockConflict& conflict) {
+  if (conflict.rule == Race::Rule::proxy_fence)
+    return "TMA does not see plain stores to global memory by the same launch, since fence_proxy_async speaks of "
+           "shared memory: bring them there by tma_store, or make it two launches";
+  if (conflict.first.block == conflict.second.block)
+    return advice_for(conflict.rule, conflict.first.thread / 32 == conflict.second.thread / 32);
+  return "blocks of one grid run in any order: let only one of them write there, use "
+         "atomics, or make it two launches. Who hands data over by a flag writes them, "
+         "calls __threadfence, and then sets the flag";
 }
 
 }  // namespace
@@ -66,14 +78,14 @@ void Faults::add(const Race& race, uint64_t block, int threads, const std::strin
                     advice_for(race.rule, one_warp)};
 }
 
-void Faults::add(const BlockConflict& conflict) {
+void Faults::add(const BlockConflict& conflict, int threads) {
   const Places places = std::minmax({std::pair(conflict.first.site, conflict.first.access),
                                      std::pair(conflict.second.site, conflict.second.access)});
   if (!is_better(places, conflict.second.block, false)) return;
   const bool one_block = conflict.first.block == conflict.second.block;
   const auto side = [&](const BlockConflict::Side& from) {
-    return Side{one_block ? name_of_thread(from.thread) : "block " + std::to_string(from.block), from.site,
-                from.access};
+    const std::string who = from.thread < threads ? name_of_thread(from.thread) : "the async proxy";
+    return Side{one_block ? who : "block " + std::to_string(from.block), from.site, from.access};
   };
   char address[24];
   std::snprintf(address, sizeof address, "0x%llx", static_cast<unsigned long long>(conflict.address));
@@ -85,10 +97,7 @@ void Faults::add(const BlockConflict& conflict) {
           " on global memory " + address,
       side(conflict.first),
       side(conflict.second),
-      one_block ? advice_for(Race::Rule::order, conflict.first.thread / 32 == conflict.second.thread / 32)
-                : "blocks of one grid run in any order: let only one of them write there, use "
-                  "atomics, or make it two launches. Who hands data over by a flag writes them, "
-                  "calls __threadfence, and then sets the flag"};
+      advice_for(conflict)};
 }
 
 void Faults::add_unwritten(Site site, uint64_t block, int thread, const std::string& memory) {

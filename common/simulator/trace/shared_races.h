@@ -15,7 +15,7 @@ namespace flashbook::sim {
 struct Race {
   enum class Rule {
     order,        ///< no barrier between them
-    proxy_fence,  ///< a plain store, then the async proxy reads, without fence.proxy.async
+    proxy_fence,  ///< a plain store, then the async proxy, without fence.proxy.async
     async_read,   ///< the async proxy may still be reading what a plain store overwrites
     async_write,  ///< the async proxy may still be writing
   };

@@ -169,14 +169,14 @@ void Tracer::judge(const Found& found, int thread, std::uintptr_t address, std::
 }
 
 void Tracer::check_global(int thread, Access access, std::uintptr_t address, std::size_t bytes, Site site) {
-  const DeviceMemory::Who who{block_.number, thread, clocks_.now(thread), order_};
+  const DeviceMemory::Who who{block_.number, thread, thread, clocks_.now(thread), order_};
   if (const auto conflict = grid_->memory.access(who, address, bytes, access, site))
     judge(*conflict, thread, address, bytes);
 }
 
 void Tracer::report(const BlockConflict& conflict) {
   const std::lock_guard lock(grid_->mutex);
-  grid_->faults.add(conflict);
+  grid_->faults.add(conflict, block_.threads);
 }
 
 void Tracer::report(const Race& race) {
@@ -206,7 +206,7 @@ void Tracer::lands(int thread, const Touched& touched) {
                  site_of_instruction(touched.instruction, touched.where));
 }
 
-void Tracer::streams(int thread, const Touched& touched) {
+void Tracer::streams(int thread, const void* object, uint32_t ticket, const Touched& touched) {
   if (touched.bytes == 0) return;
   const auto address = std::uintptr_t(touched.address);
   const uint64_t first = address / kSectorBytes, last = (address + touched.bytes - 1) / kSectorBytes;
@@ -214,7 +214,9 @@ void Tracer::streams(int thread, const Touched& touched) {
   const Site site = site_of_instruction(touched.instruction, touched.where);
   requests_.add_counts(Kind{site, uint16_t(touched.bytes), touched.access, false}.packed(),
                        {1, 1, last - first + 1, (touched.bytes + kSectorBytes - 1) / kSectorBytes});
-  check_global(thread, touched.access, address, touched.bytes, site);
+  const DeviceMemory::Who who{block_.number, thread, clocks_.agent(object), ticket, order_};
+  if (const auto conflict = grid_->memory.access(who, address, touched.bytes, touched.access, site))
+    report(*conflict);
 }
 
 void Tracer::touches_async(int thread, const void* object, uint32_t ticket, const Touched& touched) {

@@ -91,7 +91,7 @@ class Tracer final : public Observer {
   void arrives_async(const void* object, uint32_t ticket) override {
     clocks_.release_agent(clocks_.agent(object), ticket, object);
   }
-  void streams(int thread, const Touched& touched) override;
+  void streams(int thread, const void* object, uint32_t ticket, const Touched& touched) override;
 
  private:
   /// Where an address lies.
