@@ -21,7 +21,7 @@ from docs.tools.github_markdown import FENCE, SNIPPET
 SITE = book.ROOT / "build" / "docs" / "html"
 
 # A kernel page: enough prose, where the code is. Chapters whose kernels still wait for their prose; a new chapter is not among them.
-PROSE_TO_COME = ("05", "06")
+PROSE_TO_COME = ("06",)
 WORDS_A_LINE, LINES_WITHOUT_PROSE = 2, 25
 
 

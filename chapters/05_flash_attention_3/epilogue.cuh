@@ -3,6 +3,8 @@
 //| After the last tile of keys a thread holds parts of two rows of sums. The quad adds up its four row sums, the output is
 //| divided by them, and the log-sum-exp follows from maximum and sum. Two ways out: straight from the registers, or through
 //| shared memory and TMA.
+//|
+//| ![The four lanes of a quad exchange words in two rounds; then each has 16 bytes side by side](../../docs/figures/quad_transpose.svg)
 #pragma once
 #include "chapters/05_flash_attention_3/softmax.cuh"
 #include "chapters/05_flash_attention_3/tiles.cuh"
@@ -18,6 +20,9 @@ __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows
                                             const Problem& problem,
                                             float* lse,  // [heads, seqlen_q]
                                             int head, int query) {
+  //| Sums are relative to the maximum in use, and so is O, so the maximum cancels in the quotient. The log-sum-exp gives
+  //| it back: log2 of the sum plus the scaled maximum, times ln 2, since its unit is the natural logarithm. One lane of
+  //| the quad stores it.
   constexpr float kLn2 = 0.6931471805599453f;
   float inverse[2];
 #pragma unroll
@@ -54,6 +59,8 @@ __device__ __forceinline__ void transpose_in_quad(uint32_t (&word)[4]) {
     }
 }
 
+//| Rows beyond the end take part in the exchange, since a shuffle needs all lanes, and store nothing. All rows of a tile
+//| are rounded to T here, in pairs, for the first time.
 /// Stores a thread's part of the finished output, 16 bytes at a time.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void store_from_registers(const float (&output)[kHeadDim / 2],
@@ -93,6 +100,9 @@ constexpr int kRowsOfWarp = 16;  ///< query rows that a warp's registers hold
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void lay_down(Tile<T, kRowsOfWarpgroup, kHeadDim>& tile,
                                          const float (&output)[kHeadDim / 2], int first_row) {
+  //| Each lane names the address of one row of one of the four matrices. The address is computed as TMA will read it:
+  //| panel, row, piece, and the swizzle on top. The loop takes 16 columns a round, two matrices beside each other for two
+  //| groups of 8 rows.
   // Lanes 0-7 point at rows 0-7, lanes 8-15 at rows 8-15, lanes 16-31 at the same rows, 8 columns on.
   const int lane = threadIdx.x % 32, row = first_row + lane % kRowsOfWarp, right = lane / kRowsOfWarp * 8;
   auto* bytes = reinterpret_cast<unsigned char*>(tile.element);
@@ -106,6 +116,8 @@ __device__ __forceinline__ void lay_down(Tile<T, kRowsOfWarpgroup, kHeadDim>& ti
       matrices[i] = pack<T>(output[column / 2 + 2 * i], output[column / 2 + 2 * i + 1]);
     stmatrix_x4(bytes + panel + swizzled(Swizzle::b128, in_panel), matrices);
   }
+  //| TMA reads through another path than threads write, the *async proxy*. Without this fence it may read what stood
+  //| there before.
   fence_proxy_async();  // this lane's writes become visible to TMA
 }
 

@@ -1,6 +1,8 @@
 //| # How the kernels are launched
 //|
 //| The host's part: tensor maps, the order of tiles, grids. Versions of a step differ in their types only.
+//|
+//| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the longest first](../../docs/figures/tile_order.svg)
 #pragma once
 #include <algorithm>
 
@@ -59,6 +61,10 @@ inline CUtensorMap key_map(const Shape& shape, TensorId tensor, const void* base
   return tile_map(shape, tensor, base, shape.seqlen_k, shape.kv_heads, box_rows);
 }
 
+//| ## The order of tiles
+//|
+//| The sections of `tile_scheduler.cuh` are made here. 32 MB are well within the L2, which also holds queries and outputs
+//| on their way; a section has at least one key head, and all query heads that share it.
 /// The order of step 5's tiles. Under a causal mask the longest go first, in sections of heads whose keys and
 /// values fit the L2 cache, beside what else is in it.
 inline TileOrder tile_order(const Shape& shape, int rows, bool longest_first) {
@@ -75,6 +81,10 @@ inline TileOrder tile_order(const Shape& shape, int rows, bool longest_first) {
           longest_first};
 }
 
+//| ## The launches
+//|
+//| Step 1 has a block for each 64 queries. Tiles have 128 keys, and 64 at d = 256, so that two blocks fit a
+//| multiprocessor.
 /// Step 1.
 template <typename T, int kHeadDim>
 void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
@@ -85,6 +95,8 @@ void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
                  key_map(shape, TensorId::v, t.v, kKeys), static_cast<T*>(t.o), t.lse, problem_of(shape));
 }
 
+//| Steps 2 to 4 have a block for each 128 queries, or 192 at d = 64. Four stages are two tiles of keys and two of values.
+//| 80 keys are the most that fit at d = 256.
 /// The sizes of steps 2 to 4 for a head dimension.
 template <int kHeadDim, bool kPingpong, bool kOverlap>
 using SpecialisedFor =
@@ -100,6 +112,9 @@ void run_specialised(const Shape& shape, const Tensors& t, device::Stream stream
                  problem_of(shape));
 }
 
+//| Step 5 starts as many blocks as there are multiprocessors, or tiles, if those are fewer. The counter must be 0 before
+//| the kernel begins; a kernel of one thread in the same stream sees to it. That launch is what short causal sequences
+//| pay.
 /// Sets step 5's counter to 0, before the kernel that counts. One thread. The counter lies in the call's
 /// workspace: two calls that may run at the same time need a workspace each.
 static __global__ void clear_counter(int* counter) { *counter = 0; }
@@ -129,6 +144,8 @@ void run_persistent(const Shape& shape, const Tensors& t, device::Stream stream)
 /// Lengths up to which a version for short sequences is faster under a causal mask.
 constexpr int kShortD64 = 1024, kShortD128 = 2048, kShortD256 = 2048;
 
+//| A version is a type that derives from `Persistent` and changes a switch. So the compiler sees every combination that
+//| is used, and no other, and an `if constexpr` leaves nothing behind.
 /// The causal version for short sequences of head_dim 128: so few tiles are over before the consumers
 /// alternate by themselves, so a fixed order pays.
 struct ShortD128 : Persistent<128, 2, 128, 5, true> {
@@ -142,6 +159,8 @@ struct LongD256 : Persistent<256, 2, 64, 5, true> {
   static constexpr Schedule kSchedule = Schedule::single_tile;
 };
 
+//| The choice is made on the host, by shape. `use` is called with one type; the program launches it, the tests check it,
+//| and the ablation derives from it.
 /// Calls `use.operator()<Config>()` with step 5's version for a head dimension, a mask and a length.
 template <int kHeadDim, typename Use>
 void with_version(const Shape& shape, Use use) {

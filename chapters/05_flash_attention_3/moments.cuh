@@ -4,6 +4,8 @@
 //| certain points, by `Config::record(moment, tile)`. The chapter's versions derive from `Unrecorded`, whose `record` does
 //| nothing, and nothing is left of it in the machine code. The bench derives from them versions that write down the clock:
 //| that is where the chapter's timeline comes from.
+//|
+//| ![What the consumers of a block do at the same time, as these moments tell](../../docs/figures/pingpong_timeline.svg)
 #pragma once
 #include "common/device/kernel.h"
 

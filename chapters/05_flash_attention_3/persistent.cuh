@@ -1,7 +1,7 @@
 //| # Step 5: the rest of the way
 //|
-//| Step 4's loop is as good as it gets. What is left lies around it, and every piece is a switch of its own, so that an
-//| ablation can turn it off:
+//| Step 5 keeps step 4's loop, and changes what lies around it. Every piece is a switch of its own, so that an ablation can
+//| turn it off:
 //|
 //| | switch | what it does |
 //| | --- | --- |
@@ -17,6 +17,8 @@
 //| consumer that issues the store itself, behind `if (lane == 0)`, loses that proof: a sixth more instructions in the loop
 //| at d = 128. That is why a thread of the producer stores, and why `kTrim`, whose loops differ from warpgroup to
 //| warpgroup, does not pay.
+//|
+//| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
 #include <type_traits>
 
@@ -29,6 +31,10 @@
 
 namespace flashbook::flash3 {
 
+//| ## The switches
+//|
+//| Some depend on the head dimension. At d = 64 the output is 32 floats a thread, so asking whether to rescale it costs
+//| as much as doing it. At d = 256 queries and pipeline fill shared memory, and the output has no place there.
 /// One version of the kernel, as a type. To turn a switch off, derive from a version and say so.
 template <int kHeadDim_, int kConsumers_, int kKeys_, int kStages_, bool kCausal_>
 struct Persistent : Unrecorded {
@@ -49,6 +55,11 @@ struct Persistent : Unrecorded {
 /// Stands for output tiles where there are none.
 struct Nothing {};
 
+//| ## Shared memory
+//|
+//| Beside queries and pipeline there are now the outputs, the broadcast of the next tile, and four barriers a consumer:
+//| its queries are there, their place is free, its output is there, its place is free. Each consumer has its own, so none
+//| waits for another one's queries or store.
 /// Shared memory of a block.
 template <typename T, typename Config>
 struct PersistentShared {
@@ -73,6 +84,9 @@ struct Consumer {
   static constexpr int kHeadDim = Config::kHeadDim, kKeys = Config::kKeys;
   static constexpr uint32_t kTileBytes = sizeof(Tile<T, kKeys, kHeadDim>);
 
+  //| References and constants first. The compiler keeps all of it in registers: every function below is inlined, and no
+  //| Consumer lies in memory. `state` belongs to the kernel, since the pipeline goes on from tile to tile of queries
+  //| while a Consumer ends.
   PersistentShared<T, Config>& shared;
   const Problem& problem;
   PipelineState<Config::kStages>& state;  ///< in the pipeline; goes on from tile to tile
@@ -84,6 +98,8 @@ struct Consumer {
   Probabilities<kKeys> p;
   Rows rows;
 
+  //| The descriptors are computed anew with each Consumer, from constants. Keeping them would cost registers from one
+  //| tile of queries to the next.
   __device__ __forceinline__ Consumer(PersistentShared<T, Config>& shared, const Problem& problem,
                                       PipelineState<Config::kStages>& state, uint32_t parity, int number,
                                       int first_query, int query)
@@ -105,6 +121,10 @@ struct Consumer {
     if constexpr (Config::kPingpong) pass_turn<Config::kConsumers>(number);
   }
 
+  //| ### What trimming needs
+  //|
+  //| Under a causal mask the upper warpgroup of a block sees fewer keys than the lower one. With `kTrim` it skips those
+  //| tiles. It still has to wait for each tile and give it back, since `empty` counts on its arrivals.
   /// Lets `tiles` tiles of the pipeline pass by.
   __device__ __forceinline__ void skip(int tiles) {
 #pragma unroll 1
@@ -125,6 +145,12 @@ struct Consumer {
     if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.q_empty[number]);
   }
 
+  //| ### Begin, step, end
+  //|
+  //| These three are step 4's loop in pieces: the first scores alone, then scores and values together, then the last
+  //| values alone. `begin` is where a tile of queries starts: O and the sums are set to nothing. After the last scores
+  //| the queries have been read, and their place is given back, so that TMA can bring the next ones under the work that
+  //| is left.
   /// The first scores of a tile of queries.
   __device__ __forceinline__ void begin(int tile) {
     wait_full(shared.pipeline, state);
@@ -135,6 +161,7 @@ struct Consumer {
     release(shared.pipeline, state);
     if (tile == 0) release_queries();
     state.advance();
+    //| The first tile always asks for the mask: it holds the end of the sequence, or the diagonal.
     if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
@@ -144,6 +171,8 @@ struct Consumer {
     round_probabilities<T>(p, scores);
   }
 
+  //| One round of the loop. `kMasked` makes two loops of it: one whose tiles may need the mask, and one that has no trace
+  //| of it. In the second no row can be without a key, so the softmax need not ask for that either.
   /// The scores of `tile`, over the values of the tile before it in the loop, tile + 1.
   template <bool kMasked>
   __device__ __forceinline__ void step(int tile) {
@@ -163,6 +192,8 @@ struct Consumer {
     Config::record(Moment::issued, tile);
     pass();
 
+    //| The two waits are those of step 4. Between them lies the softmax, under which the product with V still runs. K's
+    //| stage is given back after the first wait, V's after the second.
     wgmma_wait<1>();  // the scores are done; the values still run
     wgmma_pin(scores);
     Config::record(Moment::scores, tile);
@@ -176,6 +207,8 @@ struct Consumer {
     const bool rescale = softmax<kMasked, Config::kLazy>(scores, rows, correction, problem.scale_log2);
     Config::record(Moment::softmax, tile);
 
+    //| `softmax` has told whether any row of the warp needs its output rescaled. With lazy rescaling hardly any does
+    //| after a few tiles, and the branch is the same for the whole warp.
     wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
     wgmma_pin(output);
     wgmma_pin(p);
@@ -186,6 +219,8 @@ struct Consumer {
     Config::record(Moment::end, tile);
   }
 
+  //| The last product takes a turn, too, and gives its stage back, since the producer has begun to bring the next tile's
+  //| keys.
   /// The last values of a tile of queries.
   __device__ __forceinline__ void end() {
     wait_full(shared.pipeline, state);
@@ -202,6 +237,10 @@ struct Consumer {
     state.advance();
   }
 
+  //| ### One tile of queries
+  //|
+  //| It waits for the queries, begins with the last tile of keys, goes through the masked tiles and then through the
+  //| whole ones. All consumers see the same tiles of keys pass, as many as the block's last query needs.
   /// One tile of queries: `key_tiles` tiles of keys come through the pipeline, since that is what the last
   /// query of the block sees. With kTrim this warpgroup lets those pass that it does not need. They come
   /// first: K of the first, then K and V in turn; but V of the last one comes after K of the first that it
@@ -226,6 +265,8 @@ struct Consumer {
     begin(own - 1);
     if (Config::kTrim && own < key_tiles) skip(1);
 
+    //| Where does the mask end? The warpgroup's first query sees the fewest keys. Tiles that lie within what it sees are
+    //| whole for all its rows. From there on the second loop runs, or the only one, if there is no mask.
     int tile = own - 2;
     if constexpr (Config::kCausal && Config::kSplitLoops) {
       const int unmasked = (problem.last_key(first_query) + 1) / kKeys;  // tiles that all rows see whole
@@ -240,6 +281,7 @@ struct Consumer {
 
 //| ## The kernel
 
+//| The kernel sets the barriers up, divides the roles, and lets each consumer go from tile to tile.
 /// Attention for the tiles of `order` that this block takes. Grid: as many blocks as there are
 /// multiprocessors, or fewer.
 template <typename T, typename Config>
@@ -257,6 +299,9 @@ __global__ void __launch_bounds__(Config::kThreads, 1) persistent(
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) {
+    //| Each count is the number of those who arrive: one thread for `q_full` and `output_empty`, four warps for `q_empty`
+    //| and `output_full`. The broadcast is read by all warps of the consumers, by the thread that brings queries, and by
+    //| the one that stores, if there is one.
     initialise(shared.pipeline, kConsumers);
     initialise(shared.broadcast, kConsumers * kWarpsOfWarpgroup + (Config::kStoreByTma ? 2 : 1));
     for (int i = 0; i < kConsumers; ++i) {
@@ -276,6 +321,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1) persistent(
   // The same in all threads of a warp; the shuffle tells the compiler so.
   const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / kWarpsOfWarpgroup;
 
+  //| The three threads of the producer are lanes 0 of three different warps. In one warp they would wait for each other.
   if (warpgroup == 0) {
     setmaxnreg_dec<kProducerRegisters<kConsumers>>();
     if (threadIdx.x == 0) produce_keys<Config>(shared, k_map, v_map, problem, order, counter);
@@ -290,6 +336,10 @@ __global__ void __launch_bounds__(Config::kThreads, 1) persistent(
             row = warp % kWarpsOfWarpgroup * kRowsOfWarp;  // of the warp in the warpgroup
   if constexpr (Config::kPingpong) open_turns<kConsumers>(number);
 
+  //| ## A consumer's life
+  //|
+  //| It takes the next tile from the broadcast, attends to it, and hands the output over. `parity` changes with each tile
+  //| of queries, since each of the four barriers has one phase a tile. A negative tile ends it.
   PipelineState<kBroadcastStages> next;
   PipelineState<Config::kStages> state;
   for (uint32_t parity = 0;; parity ^= 1) {
@@ -303,6 +353,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1) persistent(
     const bool any_rows = !Config::kTrim || first_query < problem.seqlen_q;  // else there is no output
     if (any_rows) finish_rows(consumer.output, consumer.rows, problem, lse, head, consumer.query);
     if constexpr (Config::kStoreByTma) {
+      //| The output goes into its place in shared memory as soon as TMA has read the one before. Then lane 0 of each warp
+      //| says so, and the consumer turns to its next queries while TMA stores.
       mbarrier_wait(&shared.output_empty[number], parity ^ 1);  // TMA has read the last output
       if (any_rows) lay_down<T, Config::kHeadDim>(shared.output[number], consumer.output, row);
       __syncwarp();  // all lanes have waited, and written

@@ -7,6 +7,8 @@
 //| Each consumer has a named barrier, which takes 256 arrivals: 128 of its own threads, who wait there (`take_turn`), and
 //| 128 of the consumer before it, who arrive and go on (`pass_turn`). The first turn nobody passes: the last consumer does
 //| it once, before its loop (`open_turns`). All consumers take equally many turns.
+//|
+//| ![Without pingpong the simulator's consumers issue side by side; with it, one after the other](../../docs/figures/pingpong_order.svg)
 #pragma once
 #include "chapters/05_flash_attention_3/problem.cuh"
 #include "common/ptx/barrier.h"
@@ -23,6 +25,9 @@ enum NamedBarrier {
 
 constexpr int kTurnArrivals = 2 * kWarpgroup;  ///< one warpgroup waits, one arrives
 
+//| A *named barrier* is one of 16 that a block has. `sync` waits until as many threads have come as the barrier takes;
+//| `arrive` counts a thread and lets it go on. So one warpgroup can wait for another without stopping it. Barrier 0 is
+//| `__syncthreads`, so turns begin at 1.
 /// Waits until the consumer before has issued its products. A branch for each, since barriers are named at
 /// compile time.
 template <int kConsumers>

@@ -15,6 +15,8 @@
 //| Nobody counts tiles. Producer and consumers go through the stages in the same order, each with a state of its own, and
 //| the barriers keep them less than one round apart. That is why one bit of parity is enough. (CUTLASS has the same:
 //| `PipelineTmaAsync` and `PipelineState`.)
+//|
+//| ![The phases of the four barriers of two stages from event to event, with arrivals and waits](../../docs/figures/ring_phases.svg)
 #pragma once
 #include "chapters/05_flash_attention_3/moments.cuh"
 #include "chapters/05_flash_attention_3/tiles.cuh"
@@ -31,6 +33,8 @@ struct Pipeline {
   uint64_t empty[kStages];  ///< all consumers have read it
 };
 
+//| `full` takes one arrival a phase, the producer's; what it really waits for are the bytes. `empty` takes one arrival
+//| for each warp of each consumer. The names are for the simulator: its reports say `empty[1]`.
 /// One thread makes the barriers, before the block's first __syncthreads.
 template <typename T, int kKeys, int kHeadDim, int kStages>
 __device__ void initialise(Pipeline<T, kKeys, kHeadDim, kStages>& pipeline, int consumers) {
@@ -55,6 +59,10 @@ struct PipelineState {
   __device__ __forceinline__ void advance() { *this = next(); }
 };
 
+//| ## Fill a stage
+//|
+//| First the stage must be empty, then its bytes are announced, then TMA is asked. The three may not change places:
+//| announced bytes belong to the phase that begins when the stage is empty.
 /// Waits for the stage to be empty and has `head`'s rows from `first_row` on brought into it. One thread of
 /// the producer.
 template <typename T, int kKeys, int kHeadDim, int kStages>
@@ -68,6 +76,9 @@ __device__ __forceinline__ void fill(Pipeline<T, kKeys, kHeadDim, kStages>& pipe
   state.advance();
 }
 
+//| ## Read it, and give it back
+//|
+//| A consumer waits for the phase that it is in. All its threads wait, each for itself.
 /// Waits until the tile at `state` has landed.
 template <typename T, int kKeys, int kHeadDim, int kStages>
 __device__ __forceinline__ void wait_full(Pipeline<T, kKeys, kHeadDim, kStages>& pipeline,
@@ -105,6 +116,8 @@ __device__ __forceinline__ void wait_full(Pipeline<T, kKeys, kHeadDim, kStages>&
 //~ }
 // END SOLUTION ch05-ring
 
+//| One lane may arrive for its whole warp, once all lanes have finished reading. After `wgmma_wait` they have: it returns
+//| when the products of the whole warpgroup are done, and WGMMA is the only reader of a tile.
 /// Says that this warp has read the tile at `state`.
 template <typename T, int kKeys, int kHeadDim, int kStages>
 __device__ __forceinline__ void release(Pipeline<T, kKeys, kHeadDim, kStages>& pipeline,

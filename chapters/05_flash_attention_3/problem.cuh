@@ -1,5 +1,11 @@
+//| # The problem
+//|
+//| What a kernel must know of the shape, and the few sizes that Hopper's instructions fix.
+//|
+//| ![The causal mask is aligned to the bottom right: the last query sees every key](../../docs/figures/visible_keys.svg)
 #pragma once
 #include "common/attention/layout.h"
+#include "common/device/divisor.h"
 #include "common/device/kernel.h"
 
 namespace flashbook::flash3 {
@@ -16,14 +22,16 @@ struct Head {
 
 /// The shape of one launch.
 struct Problem {
-  int seqlen_q;       ///< query rows of a head
-  int seqlen_k;       ///< keys of a head
-  int heads;          ///< query heads of a batch entry
-  int group;          ///< query heads that share one key head (1 unless grouped-query)
-  bool causal;        ///< aligned to the bottom right: the last query sees every key
+  int seqlen_q;           ///< query rows of a head
+  int seqlen_k;           ///< keys of a head
+  device::Divisor heads;  ///< query heads of a batch entry
+  device::Divisor group;  ///< query heads that share one key head (1 unless grouped-query)
+  bool causal;            ///< aligned to the bottom right: the last query sees every key
   float scale_log2;   ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s), and 2^x is one instruction
   Strides o_strides;  ///< of O, for stores that do not go by a tensor map
 
+  //| Heads are numbered over batch and heads together where a block or a row of the log-sum-exp needs one number. With
+  //| grouped queries several query heads share a key head.
   /// Its number over batch and heads together: which part of the log-sum-exp is its own.
   __device__ int number(Head q) const { return q.batch * heads + q.head; }
 
@@ -41,6 +49,9 @@ struct Problem {
   /// How many tiles of `rows` queries a head has.
   __host__ __device__ int query_tiles(int rows) const { return (seqlen_q + rows - 1) / rows; }
 
+  //| Both masks are one number: the last key that a query sees. The causal diagonal is aligned to the bottom right, so
+  //| with more keys than queries the first query sees some keys already, and with fewer it may see none. Everything else
+  //| follows from this function: how many tiles of keys a tile of queries needs, and which of them the mask cuts.
   /// The last key that `query` sees; negative if it sees none. Rows beyond the end see what the last one
   /// does.
   __device__ int last_key(int query) const {

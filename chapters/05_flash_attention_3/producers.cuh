@@ -13,11 +13,19 @@
 //| | `output_empty` | the thread that stores, when TMA has read the tile | 1 | the consumer | parity 1 |
 //|
 //| Each has one phase for every tile of queries that the block works on, so everybody's parity is that of the tiles before.
+//|
+//| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
 #include "chapters/05_flash_attention_3/tile_scheduler.cuh"
 
 namespace flashbook::flash3 {
 
+//| ## Keys and values
+//|
+//| It runs ahead of everybody. As soon as the last keys of one tile of queries are sent, it broadcasts the next tile and
+//| goes on filling stages, while the consumers still work on the one before. Which tile is next the schedule says: none,
+//| the one gridDim.x further on, or what the counter gives. The counter's answer takes hundreds of clocks, so it is asked
+//| for before the keys are streamed.
 /// The thread that decides on the next tile, broadcasts it and streams its keys and values.
 template <typename Config, typename Shared>
 __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUtensorMap& v_map,
@@ -41,6 +49,10 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
   }
 }
 
+//| ## Queries
+//|
+//| Each consumer's queries have one place, and it is free as soon as the last *scores* with the old ones are computed;
+//| their product with V, the division and the store still run then.
 /// The thread that brings queries.
 template <typename Config, typename Shared>
 __device__ void produce_queries(Shared& shared, const CUtensorMap& q_map) {
@@ -57,6 +69,10 @@ __device__ void produce_queries(Shared& shared, const CUtensorMap& q_map) {
   }
 }
 
+//| ## Outputs
+//|
+//| `tma_store_wait_read` returns when TMA has read the tile from shared memory, which is enough for the place to be used
+//| again. That the bytes have arrived in device memory, only the end of the kernel says.
 /// The thread that has outputs stored.
 template <typename Config, typename Shared>
 __device__ void store_outputs(Shared& shared, const CUtensorMap& output_map) {

@@ -12,6 +12,8 @@
 //|
 //| **Budget** (d = 128): Q 16 KB, K and V 32 KB each, 80 KB of shared memory, so that two blocks fit a multiprocessor, and
 //| each fills some of the gaps of the other. Registers: 64 of O, 64 of S, 32 of P.
+//|
+//| ![Step 1 in turn; steps 2 to 4 put copies, products and softmax beside each other](../../docs/figures/overlaps.svg)
 #pragma once
 #include "chapters/05_flash_attention_3/epilogue.cuh"
 #include "chapters/05_flash_attention_3/mask.cuh"
@@ -44,6 +46,10 @@ __global__ void __launch_bounds__(kWarpgroup)
                      T* o,        // [batch, heads, seqlen_q, kHeadDim], strided
                      float* lse,  // [batch, heads, seqlen_q]
                      Problem problem) {
+  //| ## The kernel
+  //|
+  //| A block is one warpgroup and has 64 queries of one head. `key_tiles` is the number of tiles of keys that the last of
+  //| them sees.
   using Shared = SingleShared<T, kHeadDim, kKeys>;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   Shared& shared = *dynamic_shared<Shared>();
@@ -55,12 +61,16 @@ __global__ void __launch_bounds__(kWarpgroup)
   const int query = first_query + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
 
   if (threadIdx.x == 0) {
+    //| Thread 0 sets the barrier up: one arrival a phase. TMA is not a thread, so `__syncthreads` does not reach it; the
+    //| fence does.
     mbarrier_init(&shared.landed, 1);
     name_mbarrier(&shared.landed, "landed");
     fence_mbarrier_init();  // TMA sees the barrier,
   }
   __syncthreads();  // and so do all threads
 
+  //| The three descriptors stay the same for the whole kernel: there is one place for each tile. `output` and `scores`
+  //| are what WGMMA leaves in a thread's registers, a 128th of 64 rows each.
   const uint64_t q = rows_descriptor(shared.q), k = rows_descriptor(shared.k),
                  v = values_descriptor(shared.v);
   float output[kHeadDim / 2], scores[kKeys / 2], correction[2];
@@ -72,6 +82,11 @@ __global__ void __launch_bounds__(kWarpgroup)
   uint32_t phase = 0;
   for (int tile = key_tiles - 1; tile >= 0; --tile, phase ^= 1) {
     if (threadIdx.x == 0) {
+      //| Thread 0 says how many bytes will come and asks TMA for them; then all threads wait for the phase. The first
+      //| tile brings Q as well, in the same phase. Tiles go from the last to the first, so the masked ones come first.
+      //|
+      //| The arrival must come before the copies: if bytes landed in a phase that does not know of them, it could end too
+      //| early.
       const bool first = tile == key_tiles - 1;
       mbarrier_arrive_expect_tx(&shared.landed, decltype(shared.k)::kBytes + decltype(shared.v)::kBytes +
                                                     (first ? decltype(shared.q)::kBytes : 0));
@@ -82,6 +97,9 @@ __global__ void __launch_bounds__(kWarpgroup)
     mbarrier_wait(&shared.landed, phase);  // K, V and Q are in
 
     wgmma_fence();
+    //| Now the products run and everybody waits: this is the gap that the next steps fill. `wgmma_wait<0>` returns when
+    //| no group is left. `wgmma_pin` names the registers once more, so that the compiler does not move their use above
+    //| the wait.
     issue_scores<T, kHeadDim, kKeys>(scores, q, k);
     wgmma_wait<0>();  // S is in registers
     wgmma_pin(scores);
@@ -93,6 +111,8 @@ __global__ void __launch_bounds__(kWarpgroup)
     wgmma_pin(output);
     wgmma_pin(p);
     wgmma_fence();  // P and O were just written by ordinary instructions
+    //| The second product of the tile reads P from registers and V from shared memory, and adds to O. Another wait, and a
+    //| barrier of the block: TMA may overwrite K and V only when all four warps have read them.
     issue_values<T, kHeadDim, kKeys>(output, p, v);
     wgmma_wait<0>();  // O is complete up to this tile
     wgmma_pin(output);

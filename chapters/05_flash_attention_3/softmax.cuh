@@ -1,8 +1,10 @@
 //| # Softmax of what a warpgroup holds
 //|
-//| A thread holds half of nothing: of 64 rows it has two, r and r + 8, and of their columns every fourth pair. So a row
+//| Each thread holds parts of two of the 64 rows, r and r + 8: every fourth pair of their columns. So a row
 //| lies in the four lanes of a *quad*, and two shuffles make its maximum known to all four. Float i of `scores` belongs to
 //| row i / 2 % 2 of the two; the same holds for `output`.
+//|
+//| ![A warpgroup's 64 rows belong to four warps; a row lies in four neighbouring lanes](../../docs/figures/wgmma_fragments.svg)
 #pragma once
 #include "chapters/05_flash_attention_3/problem.cuh"
 #include "common/ptx/math.h"
@@ -54,6 +56,8 @@ constexpr float kLazyLimit = 8;  ///< log2 of how far a probability may exceed 1
 template <bool kMasked, bool kLazy, int kFloats>
 __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, float (&correction)[2],
                                         float scale_log2) {
+  //| First the maxima. A thread goes through its own scores of each row, in two chains of `fmaxf`, so that one need not
+  //| wait for the other. Two shuffles then give the quad's four lanes the maximum of the whole row.
   float new_max[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -66,6 +70,8 @@ __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, fl
     new_max[r] = quad_max(fmaxf(fmaxf(a, b), rows.max[r]));
   }
 
+  //| Lazily, the new maximum is taken only if some row of the warp rose by more than 8 log2 units. The factor of the
+  //| exponent is applied first: the limit is one of probabilities, not of scores.
   bool rescale = true;
   if constexpr (kLazy) {
     const float rise = fmaxf(new_max[0] - rows.max[0], new_max[1] - rows.max[1]);
@@ -75,6 +81,9 @@ __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, fl
 
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
+    //| Then the exponentials, in place, and the row's sum with them. `scores[i] * scale_log2 - subtract` is one multiply-
+    //| add. Again two chains, here of additions. The sum is only of this thread's columns: the quad adds its four sums
+    //| once, at the end.
     const float subtract = kMasked && new_max[r] == -INFINITY ? 0.0f : new_max[r] * scale_log2;
     correction[r] = exp2_approx(rows.max[r] * scale_log2 - subtract);
     rows.max[r] = new_max[r];
@@ -89,6 +98,7 @@ __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, fl
   return rescale;
 }
 
+//| The caller does this when the product that adds to the output is done. It is kHeadDim / 2 multiplications a thread.
 /// output *= correction, row by row.
 template <int kFloats>
 __device__ __forceinline__ void rescale_rows(float (&output)[kFloats], const float (&correction)[2]) {

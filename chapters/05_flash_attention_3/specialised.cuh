@@ -18,6 +18,8 @@
 //| **Budget.** d = 128: Q 32 KB, four stages of 32 KB, 160 KB; registers 64 of O, 64 of S, 32 of P, of 232. d = 64: three
 //| consumers of 160 registers, 88 KB. d = 256: O takes 128 registers and a tile of 80 keys 40 KB: 224 of the 227 KB that a
 //| block may have.
+//|
+//| ![One thread of warpgroup 0 asks TMA for tiles; two consumers read them; the barriers between them](../../docs/figures/hopper_block.svg)
 #pragma once
 #include "chapters/05_flash_attention_3/epilogue.cuh"
 #include "chapters/05_flash_attention_3/mask.cuh"
@@ -51,6 +53,10 @@ constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 40;
 template <int kConsumers>
 constexpr int kConsumerRegisters = kConsumers == 3 ? 160 : 232;
 
+//| ## The block
+//|
+//| Shared memory holds the queries of all consumers, the pipeline, and one barrier more, `q_full`: queries come once, so
+//| it has one phase and nobody gives them back.
 /// Shared memory of a block.
 template <typename T, typename Config>
 struct SpecialisedShared {
@@ -59,6 +65,9 @@ struct SpecialisedShared {
   uint64_t q_full;  ///< the queries of all consumers have landed; one phase
 };
 
+//| The maps of Q, K and V are parameters marked `__grid_constant__`: TMA reads a map by its address, and only such a
+//| parameter has one that all threads share. `__launch_bounds__(threads, 1)` promises one block a multiprocessor, so that
+//| ptxas may give each thread as many registers as there are.
 /// Attention for 64 queries a consumer, of one head. Grid: (tiles of queries * heads).
 template <typename T, typename Config>
 __global__ void __launch_bounds__(Config::kThreads, 1)
@@ -75,12 +84,16 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   auto& shared = *dynamic_shared<Shared>();
   auto& pipeline = shared.pipeline;
 
+  //| Which queries are this block's, and how many tiles of keys they see. The last query of the block decides: under a
+  //| causal mask it sees the most.
   const int tiles_of_head = problem.query_tiles(kRows);
   const Head head = problem.head_of(blockIdx.x / tiles_of_head);
   const int block_query = blockIdx.x % tiles_of_head * kRows;
   const int key_tiles = problem.key_tiles(block_query + kRows - 1, kKeys);
 
   if (threadIdx.x == 0) {
+    //| One thread writes the barriers into shared memory. The fence shows them to TMA, which is not a thread; the
+    //| `__syncthreads` shows them to the threads.
     initialise(pipeline, kConsumers);
     mbarrier_init(&shared.q_full, 1);
     name_mbarrier(&shared.q_full, "q_full");
@@ -91,6 +104,12 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   // The same in all threads of a warp; the shuffle tells the compiler so.
   const int warpgroup = __shfl_sync(kWholeWarp, threadIdx.x / kWarpgroup, 0);
 
+  //| ## The producer
+  //|
+  //| First it gives registers back. All four warps must do that, since `setmaxnreg` works on a whole warpgroup. Then one
+  //| thread announces the bytes of the queries and asks for them, and streams the keys and values. It never looks at an
+  //| element: TMA writes into shared memory and counts the bytes off at the barrier. The other 127 threads leave.
+  //| `kOverlap` also turns the order of the stream, because step 4 wants the next K before this V.
   if (warpgroup == 0) {  // the producer
     setmaxnreg_dec<kProducerRegisters<kConsumers>>();
     if (threadIdx.x == 0) {
@@ -103,11 +122,17 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     return;
   }
 
+  //| ## A consumer
+  //|
+  //| It waits here until the producer has given its registers back, and takes them.
   setmaxnreg_inc<kConsumerRegisters<kConsumers>>();
   const int consumer = warpgroup - 1, thread = threadIdx.x % kWarpgroup;
   const int first_query = block_query + consumer * kRowsOfWarpgroup;
   const int query = first_query + thread / 32 * 16 + thread % 32 / 4;  // the first of this thread's two rows
 
+  //| Descriptors are made once, of its own queries and of stage 0. Another stage is a constant further on, which
+  //| `wgmma_advance` adds to the address in the descriptor. Output and scores are plain arrays. All loops over them are
+  //| unrolled, so that every element is a register.
   const uint64_t q = rows_descriptor(shared.q[consumer]);
   const uint64_t keys = rows_descriptor(pipeline.tile[0]), values = values_descriptor(pipeline.tile[0]);
   constexpr uint32_t kTileBytes = sizeof(pipeline.tile[0]);
@@ -120,6 +145,13 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
 
   if constexpr (Config::kPingpong) open_turns<kConsumers>(consumer);
 
+  //| ### The first tile
+  //|
+  //| Nothing can overlap yet: there are no probabilities to multiply with V. So the first scores stand alone, and the
+  //| loop below always has two products, the scores of one tile and the values of the tile before. The first tile holds
+  //| the end of the sequence or the diagonal, so it is usually masked. `wgmma_fence` says that registers which ordinary
+  //| instructions wrote may now be used by WGMMA. `wgmma_pin` costs nothing: it tells the compiler that these registers
+  //| change here, so that it moves no use of them across the wait.
   // The first scores: there are no values to multiply yet.
   mbarrier_wait(&shared.q_full, 0);
   wait_full(pipeline, state);
@@ -135,6 +167,11 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   round_probabilities<T>(p, scores);
 
 #pragma unroll 1
+  //| ### The loop
+  //|
+  //| A round begins with P of tile + 1 in registers, and ends with P of `tile`. It goes through two stages of the
+  //| pipeline: one has K of `tile`, the other V of tile + 1. In the pairs of steps 2 and 3 V comes first, with overlap K
+  //| does.
   for (int tile = key_tiles - 2; tile >= 0; --tile) {
     // The two tiles of this iteration: the scores' keys first, or the values.
     const PipelineState<Config::kStages> one = state, two = state.next();
@@ -143,9 +180,15 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     state = two.next();
     const uint64_t k = wgmma_advance(keys, k_state.stage * kTileBytes);
     const uint64_t v = wgmma_advance(values, v_state.stage * kTileBytes);
+    //| The consumer waits for the tile that its first product reads, and then for its turn. The order matters: who took
+    //| the turn first and waited for its tile then would make the others wait, too.
     wait_full(pipeline, one);
     Config::record(Moment::landed, tile);
     if constexpr (Config::kPingpong) take_turn<kConsumers>(consumer);
+    //| Two products are issued, one group each. They queue at the tensor cores and run in the order of their issue. With
+    //| overlap the scores go first, so they are done first, and the softmax can begin while the product with V still
+    //| runs. Without it the order does not matter for the result; V goes first because it comes first through the pipeline. Only the *issue* is
+    //| inside the turn: the turn is passed on as soon as both products are queued.
     Config::record(Moment::turn, tile);
     wgmma_pin(output);
     wgmma_pin(p);
@@ -164,6 +207,12 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     Config::record(Moment::issued, tile);
     if constexpr (Config::kPingpong) pass_turn<kConsumers>(consumer);
 
+    //| ### Waiting
+    //|
+    //| Without overlap both groups must be done. With it `wgmma_wait<1>` lets the newest group run on, which is the
+    //| product with V, and promises the scores. K's stage is free then, V's is not yet. A stage is given back only after
+    //| the wait for the product that reads it: given back earlier, TMA would overwrite keys that the tensor cores still
+    //| read.
     if constexpr (!Config::kOverlap) {
       wgmma_wait<0>();  // both products are done
       wgmma_pin(output);
@@ -177,6 +226,9 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     release(pipeline, k_state);
     if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
     softmax<true, false>(scores, rows, correction, problem.scale_log2);
+    //| Between these two records lies everything that overlap hides: maximum, exponentials and row sums, which need the
+    //| scores and nothing of V's product. What follows does need it: P's registers are the left operand of that product,
+    //| and O is its result. So the consumer waits for it before it rounds the new P and rescales O.
     Config::record(Moment::softmax, tile);
     if constexpr (Config::kOverlap) {
       wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
@@ -190,6 +242,10 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     Config::record(Moment::end, tile);
   }
 
+  //| ### The end
+  //|
+  //| The loop leaves the values of tile 0. They take a turn as all products do; each consumer takes equally many, or the
+  //| order would break. Then the rows are divided by their sums and stored straight from the registers (`epilogue.cuh`).
   // The last values.
   wait_full(pipeline, state);
   if constexpr (Config::kPingpong) take_turn<kConsumers>(consumer);

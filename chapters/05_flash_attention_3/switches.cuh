@@ -2,6 +2,8 @@
 //|
 //| A version of the kernel is a type (`persistent.cuh`), so a switch is turned by a type that derives from it. The bench
 //| times them in turn with step 5 as it is: that is the chapter's ablation table. The tests hold each against the oracle.
+//|
+//| ![What the consumers of a block do at the same time in steps 2 to 5](../../docs/figures/pingpong_timeline.svg)
 #pragma once
 #include "chapters/05_flash_attention_3/launch.cuh"
 
@@ -11,6 +13,8 @@ namespace flashbook::flash3 {
 template <typename Config>
 struct AsItIs : Config {};
 
+//| The first two concern the tile scheduler: who takes which tile, and whether a block stays. At N = 512 they are worth
+//| the most.
 /// A block for every tile of queries: nothing of one lies under the next. Where step 5 does that already,
 /// blocks that stay.
 template <typename Config>
@@ -26,6 +30,8 @@ struct OtherOrder : Config {
       Config::kCausal ? Schedule::static_persistent : Schedule::dynamic_persistent;
 };
 
+//| The next three concern what a consumer does beside its products: the mask, the rescaling, the way out. Each is a few
+//| percent.
 /// Every tile asks whether it needs the mask, in one loop.
 template <typename Config>
 struct OneLoop : Config {
@@ -44,6 +50,8 @@ struct FromRegisters : Config {
   static constexpr bool kStoreByTma = false;
 };
 
+//| The last two did not pay everywhere. Pingpong is on where it helped. Trimming saves products under a causal mask, and
+//| costs more in all other tiles than it saves.
 /// Turns where there were none, and none where there were.
 template <typename Config>
 struct OtherPingpong : Config {

@@ -12,6 +12,8 @@
 //| **L2.** Longest first for *all* heads at once would read every head's keys before it reads any twice, from device memory
 //| each time. So heads are taken in sections, as many as fit 32 MB of keys and values, and the longest go first within a
 //| section.
+//|
+//| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the longest first](../../docs/figures/tile_order.svg)
 #pragma once
 #include "chapters/05_flash_attention_3/pipeline.cuh"
 
@@ -24,13 +26,18 @@ enum class Schedule {
   dynamic_persistent  ///< what a counter gives
 };
 
+//| ## The order
+//|
+//| The host writes the order down in five numbers, and the kernel computes a tile's place from its index: no list lies in
+//| memory. `heads_of_section` is the number of heads whose keys and values fit in 32 MB.
 /// The tiles of a launch, in order. Made by the host.
 struct TileOrder {
-  int tiles;             ///< of all heads
-  int tiles_of_head;     ///< query tiles of a head
-  int batch, heads;      ///< of Q
-  int heads_of_section;  ///< that are worked on at once
-  bool longest_first;    ///< within a section: the last queries of all its heads, then those before
+  int tiles;                      ///< of all heads
+  device::Divisor tiles_of_head;  ///< query tiles of a head
+  int batch;
+  device::Divisor heads;  ///< of Q
+  int heads_of_section;   ///< that are worked on at once
+  bool longest_first;     ///< within a section: the last queries of all its heads, then those before
 };
 
 /// What a block works on: a tile of queries.
@@ -42,6 +49,8 @@ struct WorkTile {
 /// Tile number `index`.
 __device__ inline WorkTile tile_at(const TileOrder& order, int index) {
   if (index >= order.tiles) return {{0, 0}, -1};
+  //| Plain order goes head by head. Longest first goes section by section, and in a section by tiles: first the last tile
+  //| of all its heads, then the one before it in all heads.
   int head, query_tile;  // `head` counts over batch and heads together
   if (!order.longest_first) {
     head = index / order.tiles_of_head;
@@ -76,6 +85,8 @@ struct TileBroadcast {
   uint64_t full[kBroadcastStages], empty[kBroadcastStages];
 };
 
+//| The count of `work_empty` is the number of warps that read: all of the consumers', and those two or one of the
+//| producer's that also need to know.
 /// One thread makes the barriers. `readers` are warps.
 __device__ inline void initialise(TileBroadcast& broadcast, int readers) {
   for (int stage = 0; stage < kBroadcastStages; ++stage) {
@@ -95,6 +106,8 @@ __device__ __forceinline__ void publish(TileBroadcast& broadcast, PipelineState<
   state.advance();
 }
 
+//| A reader copies the tile into registers and gives the place back at once. A warp needs a `__syncwarp` in between: lane
+//| 0 arrives for all, and another lane may not have read yet. A negative tile means that the block is done.
 /// The block's next tile. `kWarp`: a whole warp asks; else one thread alone.
 template <bool kWarp>
 __device__ __forceinline__ WorkTile next_tile(TileBroadcast& broadcast,

@@ -2,6 +2,8 @@
 //|
 //| Steps 1 to 5 multiply the same way: TMA lays a tile into shared memory, a descriptor says how it lies there, and `wgmma`
 //| reads it, sixteen numbers deep at a time.
+//|
+//| ![A tile of K and one of V: where the pieces of a row lie, and which product reads them](../../docs/figures/wgmma_tiles.svg)
 #pragma once
 #include "chapters/05_flash_attention_3/problem.cuh"
 #include "common/ptx/convert.h"
@@ -40,8 +42,8 @@ __device__ __forceinline__ void load(Tile<T, kRows, kHeadDim>& tile, const CUten
 
 //| ## Two descriptors
 //|
-//| A product sums over one dimension, called k whatever it means. For S = Q K^T it is the head dimension, and it runs along
-//| the rows of both tiles: they are *K-major*. Groups of 8 rows follow each other at 1024 bytes, and that is all the
+//| A product sums over one dimension. For S = Q K^T it is the head dimension, and it runs along the rows of both tiles: they
+//| are contraction-major. (PTX says *K-major*, after the K of M x N x K, which has nothing to do with our keys.) Groups of 8 rows follow each other at 1024 bytes, and that is all the
 //| descriptor must know. One `wgmma` takes 16 columns, which is 32 bytes of a row; four fill a panel.
 //|
 //| For O = P V the summed dimension is the key, and it runs *across* the rows of V, from one to the next: V is *MN-major*.
@@ -60,6 +62,11 @@ __device__ __forceinline__ uint64_t values_descriptor(const Tile<T, kRows, kHead
   return wgmma_descriptor<Swizzle::b128>(tile.element, kRows * kPanelRowBytes, kAtomBytes);
 }
 
+//| ## The products
+//|
+//| Each `wgmma` sums 16 numbers deep, so scores take head_dim / 16 of them, and P V takes keys / 16. Only the addresses
+//| in the descriptors change from one to the next. For scores the first one does not add to what stands in the registers
+//| (`step > 0`), so nobody has to clear them. Each function commits its products as one group.
 /// Issues scores = Q K^T, as one group. 64 queries, kKeys keys.
 template <typename T, int kHeadDim, int kKeys>
 __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint64_t q, uint64_t k) {
@@ -72,6 +79,7 @@ __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint64_
   wgmma_commit();
 }
 
+//| P V always adds: O goes on from tile to tile. Its left operand comes from registers, 16 keys at a time.
 /// P as wgmma takes it from registers: of every 16 keys, four registers of two probabilities.
 template <int kKeys>
 using Probabilities = uint32_t[kKeys / kDepth][4];

@@ -6,6 +6,7 @@
 /// chapters to take as it is. tests/chapters/hopper_test.cu holds the two equal.
 #pragma once
 #include "common/attention/layout.h"
+#include "common/device/divisor.h"
 #include "common/device/kernel.h"
 
 namespace flashbook::hopper {
@@ -24,13 +25,13 @@ struct Head {
 
 /// The shape of one launch.
 struct Problem {
-  int seqlen_q;       ///< query rows of a head
-  int seqlen_k;       ///< keys of a head
-  int heads;          ///< query heads of a batch entry
-  int group;          ///< query heads that share one key head (1 unless grouped-query)
-  bool causal;        ///< aligned to the bottom right: the last query sees every key
-  float scale_log2;   ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s)
-  Strides o_strides;  ///< of O, for stores that do not go by a tensor map
+  int seqlen_q;           ///< query rows of a head
+  int seqlen_k;           ///< keys of a head
+  device::Divisor heads;  ///< query heads of a batch entry
+  device::Divisor group;  ///< query heads that share one key head (1 unless grouped-query)
+  bool causal;            ///< aligned to the bottom right: the last query sees every key
+  float scale_log2;       ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s)
+  Strides o_strides;      ///< of O, for stores that do not go by a tensor map
 
   /// Its number over batch and heads together: which part of the log-sum-exp is its own.
   __device__ int number(Head q) const { return q.batch * heads + q.head; }

@@ -15,11 +15,12 @@ enum class Schedule {
 
 /// The tiles of a launch, in order. Made by the host.
 struct TileOrder {
-  int tiles;             ///< of all heads
-  int tiles_of_head;     ///< query tiles of a head
-  int batch, heads;      ///< of Q
-  int heads_of_section;  ///< that are worked on at once
-  bool longest_first;    ///< within a section: the last queries of all its heads, then those before
+  int tiles;                      ///< of all heads
+  device::Divisor tiles_of_head;  ///< query tiles of a head
+  int batch;
+  device::Divisor heads;  ///< of Q
+  int heads_of_section;   ///< that are worked on at once
+  bool longest_first;     ///< within a section: the last queries of all its heads, then those before
 };
 
 /// What a block works on: a tile of queries.

@@ -21,7 +21,7 @@ def step(figure, y, title):
 
 
 def main():
-    figure = Figure(520, 604, "Step 1: copies, products and softmax take turns. Step 2: copies run beside, and two consumers are in step. Step 3: one's "
+    figure = Figure(520, 604, "Step 1: copies, products and softmax take turns. Step 2: copies run beside, and two consumers begin together. Step 3: one's "
                               "softmax lies under the other's products. Step 4: also under the values of the same consumer.")
     copies, tensor, softmax = step(figure, 40, "Step 1: in turn")
     x = LEFT
@@ -32,7 +32,7 @@ def main():
         span(figure, x + 50 + SCORES + SOFTMAX, tensor, VALUES, "O", "blue")
         x += 54 + SCORES + SOFTMAX + VALUES
 
-    copies, tensor, softmax = step(figure, 188, "Step 2: a producer, and consumers in step")
+    copies, tensor, softmax = step(figure, 188, "Step 2: a producer; consumers begin together")
     span(figure, LEFT, copies, 396, "K, V, K, V, ...", "")
     x = LEFT + 46
     for tile in range(2):

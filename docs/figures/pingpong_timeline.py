@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 LEFT, RIGHT = 96, 16  # of what is drawn over time
 ROW, BAR = 24, 18     # heights: of a warpgroup's row, of a bar in it
-STEPS = {2: "no order", 3: "pingpong", 4: "pingpong, and overlap within a warpgroup"}
+STEPS = {2: "no order", 3: "pingpong", 4: "pingpong, and overlap within a warpgroup", 5: "the loop of step 5"}
 SPANS = (("turn", "issued", "blue", "issues its products"), ("issued", "scores", "green", "waits for its scores"),
          ("scores", "end", "amber", "softmax, output rescaled"))
 SENT = (("keys_sent", "ink", "keys"), ("values_sent", "red", "values"))
@@ -60,8 +60,8 @@ def main():
 
     measured = results.load()
     cycles = 9000
-    figure = Figure(540, 870, "Consumers of a block on an H200. They begin in step and fall out of it by themselves; with pingpong they "
-                               "are out of step from the first tile on; with overlap they hardly wait for their scores.")
+    figure = Figure(540, 1110, "Consumers of a block on an H200. They begin together and alternate by themselves; with pingpong they "
+                               "alternate from the first tile on; with overlap, and in step 5, they hardly wait for their scores.")
     legend(figure, 16)
     y = 74
     for head_dim in (64, 128):

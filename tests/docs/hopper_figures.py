@@ -4,7 +4,7 @@
     hopper_figures.py [--check] HOPPER_LAYOUTS
 
 docs/figures/hopper_layouts.json                  what the program prints; wgmma_tiles.py, wgmma_fragments.py and ring_phases.py draw it
-<!-- simulated ring --> ... <!-- /simulated -->   in the chapter's page: the barriers of a ring of two stages, event by event
+<!-- simulated ring --> ... <!-- /simulated -->   in the chapter's appendix: the barriers of a ring of two stages, event by event
 With --check nothing is written: exit code 1 if something differs.
 """
 import argparse
@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "docs" / "figures"
-PAGE = ROOT / "chapters" / "05_flash_attention_3" / "README.md"
+PAGE = ROOT / "chapters" / "05_flash_attention_3" / "appendix.md"
 LAYOUTS = FIGURES / "hopper_layouts.json"
 DRAWN = ("wgmma_tiles", "wgmma_fragments", "ring_phases")
 sys.path[:0] = [str(ROOT), str(FIGURES)]

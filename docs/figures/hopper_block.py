@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Writes hopper_block.svg and hopper_block_persistent.svg: who does what in a block of chapter 5, and at which barriers they meet."""
+from pathlib import Path
+
+from svg import Figure
+
+
+def shared(figure, y, high, title, *words):
+    figure.box(196, y, 148, high, "amber")
+    figure.text(270, y + 19, title, "bold amber", "middle")
+    for i, line in enumerate(words):
+        figure.text(270, y + 38 + 18 * i, line, "small", "middle")
+
+
+def consumers(figure, y, high):
+    figure.text(452, y - 10, "consumers", "bold", "middle")
+    for i in range(2):
+        top = y + i * (high + 12)
+        figure.box(384, top, 140, high, "green")
+        figure.text(454, top + 20, f"warpgroup {i + 1}", "bold green", "middle")
+        figure.text(454, top + 40, "64 queries", "small", "middle")
+        figure.text(454, top + 58, "232 registers", "small", "middle")
+
+
+def column(figure, words):
+    figure.text(86, 26, words, "bold", "middle")
+
+
+def thread(figure, y, high, *words):
+    figure.box(16, y, 140, high, "blue")
+    for i, line in enumerate(words):
+        figure.text(86, y + 19 + 18 * i, line, "small blue" if i == 0 else "small", "middle")
+
+
+def specialised():
+    figure = Figure(540, 300, "Producer: one thread asks TMA for tiles. Shared memory: queries and four stages. Two consumers read them. "
+                              "Barriers q_full, full and empty pass the tiles to and fro.")
+    column(figure, "warpgroup 0")
+    thread(figure, 40, 64, "thread 0: producer", "asks TMA for tiles", "40 registers")
+    figure.box(16, 116, 140, 46)
+    figure.text(86, 144, "127 threads: leave", "small soft", "middle")
+    shared(figure, 40, 48, "Q", "for each consumer")
+    shared(figure, 112, 84, "pipeline", "4 stages,", "K or V in each")
+    consumers(figure, 40, 76)
+    figure.arrow(158, 62, 194, 62)
+    figure.arrow(346, 62, 382, 62)
+    figure.line([(156, 96), (176, 96), (176, 150)])
+    figure.arrow(176, 150, 194, 150)
+    figure.arrow(346, 150, 382, 150)
+    for i, words in enumerate(("q_full: the queries have landed", "full: a stage's tile has landed, counted in bytes", "empty: all warps of all consumers have read it")):
+        figure.text(16, 232 + 22 * i, words, "small")
+    figure.write(__file__)
+
+
+def persistent():
+    figure = Figure(540, 414, "Three threads of warpgroup 0: one streams keys and values and broadcasts the next tile, one brings queries, one stores outputs. "
+                              "Between them and the consumers lie the pipeline, the queries, the outputs and the broadcast, each with barriers.")
+    column(figure, "warpgroup 0")
+    rows = (("thread 0: keys", "K, V; next tile", "broadcast", "the next tile", "work_full, work_empty"),
+            ("", "", "pipeline", "K or V a stage", "full, empty"),
+            ("thread 32: queries", "the next Q", "Q", "one a consumer", "q_full, q_empty"),
+            ("thread 64: outputs", "stores by TMA", "output", "one a consumer", "output_full, output_empty"))
+    for i, (who, what, where, holds, barriers) in enumerate(rows):
+        y = 40 + 88 * i
+        if who:
+            thread(figure, y, 136 if i == 0 else 48, who, what)
+        shared(figure, y, 48, where, holds)
+        figure.text(270, y + 66, barriers, "small soft", "middle")
+        if where == "output":
+            figure.arrow(382, y + 24, 346, y + 24)
+            figure.arrow(194, y + 24, 158, y + 24)
+        else:
+            figure.arrow(158, y + 24, 194, y + 24)
+            figure.arrow(346, y + 24, 382, y + 24)
+    consumers(figure, 40, 150)
+    figure.text(16, 400, "X_full: there is something to take. X_empty: there is a place to fill.", "small")
+    figure.write(str(Path(__file__).with_name("hopper_block_persistent.py")))
+
+
+def main():
+    specialised()
+    persistent()
+
+
+if __name__ == "__main__":
+    main()
