@@ -250,8 +250,8 @@ class DeviceConflicts : public testing::Test {
   }
   std::optional<BlockConflict> access(int block, int thread, std::size_t at, std::size_t bytes, Access access,
                                       Site site = kHere) {
-    return memory_.access({uint64_t(block), thread, thread, clocks_[block].now(thread), order_[block]}, begin() + at,
-                          bytes, access, site);
+    return memory_.access({uint64_t(block), thread, thread, clocks_[block].now(thread), order_[block]},
+                          begin() + at, bytes, access, site);
   }
   static std::uintptr_t begin() { return std::uintptr_t(bytes_); }
 

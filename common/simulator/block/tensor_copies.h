@@ -14,8 +14,8 @@
 namespace flashbook::sim {
 
 /// Loads land by themselves, and threads wait for them at mbarriers. Stores belong to the thread that issued
-/// them: a wait for the reading takes a copy of the tile, a wait for the store writes the tensor, and what nobody
-/// waited for is written when the block ends.
+/// them: a wait for the reading takes a copy of the tile, a wait for the store writes the tensor, and what
+/// nobody waited for is written when the block ends.
 class TensorCopies {
  public:
   TensorCopies(Scheduler& scheduler, Mbarriers& mbarriers) : scheduler_(scheduler), mbarriers_(mbarriers) {}
@@ -58,9 +58,9 @@ class TensorCopies {
     CUtensorMap map;
     const unsigned char* tile;
     BoxPlace at;
-    int group;            ///< the number of the thread's group that it belongs to, committed or not
+    int group;  ///< the number of the thread's group that it belongs to, committed or not
     Location where;
-    bool waited = false;              ///< until it had read the tile
+    bool waited = false;                ///< until it had read the tile
     std::vector<unsigned char> rows{};  ///< of the tile, once it has been read
     bool landed = false;
     uint32_t read_ticket = 0, write_ticket = 0;  ///< of the observer

@@ -43,8 +43,8 @@ class DeviceMemory {
   struct Who {
     uint64_t block;
     int thread;
-    int agent;           ///< that does it for the thread; the thread itself if there is none
-    uint32_t clock;      ///< of that one
+    int agent;          ///< that does it for the thread; the thread itself if there is none
+    uint32_t clock;     ///< of that one
     BlockOrder& order;  ///< what the block knows of others
   };
   /// The conflict that an access is in, if any.
@@ -61,7 +61,7 @@ class DeviceMemory {
   /// Of a sector: spares most reads the look at their cells.
   struct Summary {
     bool written;
-    uint16_t read;    ///< granules that have been read, a bit each
+    uint16_t read;  ///< granules that have been read, a bit each
   };
 
   /// The last writer of a granule and one of its readers, packed; 0 if there was none.

@@ -24,11 +24,13 @@ std::string advice_for(Race::Rule rule, bool one_warp) {
       return "the async proxy does not see plain stores by itself: every thread that wrote calls "
              "fence_proxy_async, then comes the barrier that the issuing thread waits at";
     case Race::Rule::async_read:
-      return "nothing says that the read is over: wait for it (wgmma_wait, tma_store_wait_read, the mbarrier of a load) and let "
+      return "nothing says that the read is over: wait for it (wgmma_wait, tma_store_wait_read, the mbarrier "
+             "of a load) and let "
              "whoever overwrites know by a barrier; if the write is meant to come first, a barrier belongs "
              "between it and the read";
     case Race::Rule::async_write:
-      return "nothing says that the data has landed: wait at the mbarrier that a load arrives at; of a store by "
+      return "nothing says that the data has landed: wait at the mbarrier that a load arrives at; of a store "
+             "by "
              "tma_store_wait (tma_store_wait_read says only that the tile has been read)";
     case Race::Rule::order:
       break;
@@ -43,7 +45,8 @@ std::string advice_for(Race::Rule rule, bool one_warp) {
 
 std::string advice_for(const BlockConflict& conflict) {
   if (conflict.rule == Race::Rule::proxy_fence)
-    return "TMA does not see plain stores to global memory by the same launch, since fence_proxy_async speaks of "
+    return "TMA does not see plain stores to global memory by the same launch, since fence_proxy_async "
+           "speaks of "
            "shared memory: bring them there by tma_store, or make it two launches";
   if (conflict.first.block == conflict.second.block)
     return advice_for(conflict.rule, conflict.first.thread / 32 == conflict.second.thread / 32);
@@ -89,15 +92,14 @@ void Faults::add(const BlockConflict& conflict, int threads) {
   };
   char address[24];
   std::snprintf(address, sizeof address, "0x%llx", static_cast<unsigned long long>(conflict.address));
-  found_[places] = {
-      conflict.second.block,
-      false,
-      (one_block ? "data race in block " + std::to_string(conflict.first.block)
-                 : std::string("data race between blocks")) +
-          " on global memory " + address,
-      side(conflict.first),
-      side(conflict.second),
-      advice_for(conflict)};
+  found_[places] = {conflict.second.block,
+                    false,
+                    (one_block ? "data race in block " + std::to_string(conflict.first.block)
+                               : std::string("data race between blocks")) +
+                        " on global memory " + address,
+                    side(conflict.first),
+                    side(conflict.second),
+                    advice_for(conflict)};
 }
 
 void Faults::add_unwritten(Site site, uint64_t block, int thread, const std::string& memory) {
