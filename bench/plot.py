@@ -358,7 +358,7 @@ def host(measured, folder):
     figure, axes = plt.subplots(figsize=(6, 3.4))
     for i, (((chapter, step), label), by_n) in enumerate(lines.items()):
         axes.plot(list(by_n), [entry.milliseconds for entry in by_n.values()], marker="osD^v*"[i % 6], ms=5, lw=1.6,
-                  color=[CHAPTERS[1], CHAPTERS[3], CHAPTERS[5], CHAPTERS[6]][i % 4], label=f"{chapter}.{step} {label}")
+                  color=[CHAPTERS[1], CHAPTERS[3], CHAPTERS[5], CHAPTERS[6], ALARM][i % 5], label=f"{chapter}.{step} {label}")
         last = by_n[max(by_n)]
     lengths = sorted({n for by_n in lines.values() for n in by_n})
     axes.set(yscale="log", xlabel="sequence length N", ylabel="milliseconds", title="On the CPU: one head, F32, head_dim 64")

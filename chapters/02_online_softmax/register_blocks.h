@@ -17,8 +17,7 @@
 //| **Predicted.** 2 to 3 times step 4 on one core: from about a quarter of the units' rate to some three quarters, the rest being
 //| exponentials and copies. Measured: see the chapter's table.
 //|
-//| You will meet this again. A warp's `mma.sync` in chapter 4 keeps a block of sums in registers for the same reason, and
-//| chapter 7 computes $S^T$ so that its result is where the next product wants it.
+//| You will meet this again: in chapter 4 a warp keeps a block of sums in registers for the same reason.
 #pragma once
 #include <algorithm>
 #include <cmath>

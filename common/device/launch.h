@@ -51,6 +51,8 @@ void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynami
 #else
   static_cast<void>(stream);
   try {
+    sim::require_device_pointers<Params...>(reinterpret_cast<const void*>(kernel),
+                                            static_cast<Params>(args)...);
     sim::run_grid(
         grid, block, dynamic_shared_bytes, [&] { kernel(static_cast<Params>(args)...); },
         reinterpret_cast<const void*>(kernel), sim::watcher_of<kTraced>());

@@ -16,6 +16,8 @@
 #include "common/simulator/block/watchdog.h"
 #include "common/simulator/block/worker.h"
 #include "common/simulator/launch.h"
+#include "common/simulator/memory.h"
+#include "common/simulator/source_lines.h"
 
 namespace flashbook::sim {
 namespace {
@@ -151,6 +153,18 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
   const std::string seen = watcher ? watcher->grid_ends() : "";
   if (error.happened()) throw Error(error.text() + (seen.empty() ? "" : "\n") + seen);
   if (!seen.empty()) throw Error(seen);
+}
+
+void require_device_pointer(const void* kernel, int number, const volatile void* argument) {
+  if (!argument || is_global(const_cast<const void*>(argument))) return;
+  const std::uintptr_t code = offset_in_program(kernel);
+  const auto lines = source_lines_of_code({&code, 1});
+  const auto line = lines.find(code);
+  const std::string name = function_name(kernel);
+  throw Error("argument " + std::to_string(number) + " of " + (name.empty() ? "the kernel" : name) +
+              (line == lines.end() || line->second.empty() ? "" : " at " + line->second.front()) +
+              " points to host memory: an illegal address on a GPU. Copy the data to a device::Buffer "
+              "(Place::device) and give the kernel that");
 }
 
 unsigned char* dynamic_shared_memory() {

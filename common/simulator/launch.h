@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <stdexcept>
+#include <type_traits>
 
 #include "common/simulator/vector_types.h"
 
@@ -73,6 +74,21 @@ Watcher* watcher_of() {
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
               const std::function<void()>& thread_body, const void* kernel = nullptr,
               Watcher* watcher = watcher_of<kIsTraced>());
+
+/// Throws Error if argument `number` of a kernel, counted from 1, leads to host memory.
+void require_device_pointer(const void* kernel, int number, const volatile void* argument);
+
+/// The same for every pointer among a kernel's arguments. Those within a struct are not looked at.
+template <typename... Params>
+void require_device_pointers(const void* kernel, const Params&... arguments) {
+  int number = 0;
+  const auto require = [&]<typename T>(const T& argument) {
+    ++number;
+    if constexpr (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>)
+      require_device_pointer(kernel, number, argument);
+  };
+  (require(arguments), ...);
+}
 
 /// The calling block's dynamic shared memory, 1024-byte aligned.
 unsigned char* dynamic_shared_memory();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/simulator/simulated.h"
+#include "tests/values.h"
 
 namespace flashbook {
 namespace {
@@ -233,9 +234,9 @@ TEST_F(Launch, AKernelCannotLaunchAKernel) {
 }
 
 TEST_F(Launch, DeviceLaunchConvertsArgumentsAndErrors) {
-  float a = 1.5f, out = 0;
-  device::launch(sum_of_arguments, 1, 32, 0, nullptr, &a, 2u, 3, &out);
-  EXPECT_EQ(out, 6.5f);
+  const Values<float> a(std::vector<float>{1.5f}), out(1);
+  device::launch(sum_of_arguments, 1, 32, 0, nullptr, a.data(), 2u, 3, out.data());
+  EXPECT_EQ(out.get()[0], 6.5f);
   try {
     device::launch(nothing, dim3(2, 3), 2048, 64, nullptr);
     FAIL() << "2048 threads were launched";
@@ -244,6 +245,23 @@ TEST_F(Launch, DeviceLaunchConvertsArgumentsAndErrors) {
         error.what(),
         "launch <<<(2,3,1), (2048,1,1), 64>>>: a block of (2048,1,1) threads: at most 1024 together");
   }
+}
+
+TEST_F(Launch, HostMemoryIsNoArgument) {
+  const Values<float> a(1);
+  std::vector<float> on_host(1);
+  const auto error_of = [&](float* out) -> std::string {
+    try {
+      device::launch(sum_of_arguments, 1, 32, 0, nullptr, a.data(), 2u, 3, out);
+    } catch (const device::DeviceError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(error_of(a.data()), "");
+  const std::string error = error_of(on_host.data());
+  EXPECT_NE(error.find("argument 4 of sum_of_arguments"), error.npos) << error;
+  EXPECT_NE(error.find(" points to host memory: an illegal address on a GPU"), error.npos) << error;
 }
 
 TEST_F(Launch, OptionsHaveSensibleDefaults) { EXPECT_GE(sim::options().os_threads, 1); }

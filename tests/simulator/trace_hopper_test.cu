@@ -109,6 +109,26 @@ __global__ void load_and_read(const __grid_constant__ CUtensorMap map, float* ou
   out[threadIdx.x] = sum;
 }
 
+constexpr int kManyTiles = 40;
+/// Loads so many tiles, each to a barrier of its own, and reads the last but one after a wait for it, or for
+/// the last.
+__global__ void load_many(const __grid_constant__ CUtensorMap map, float* out, Missing missing) {
+  auto* tiles = dynamic_shared<float>();
+  __shared__ uint64_t full[kManyTiles];
+  if (threadIdx.x == 0) {
+    for (auto& barrier : full) mbarrier_init(&barrier, 1);
+    fence_mbarrier_init();
+    for (int i = 0; i < kManyTiles; ++i) {
+      mbarrier_arrive_expect_tx(&full[i], kTileBytes);
+      tma_load(tiles + i * kRows * kColumns, map, &full[i], {0, 0});
+    }
+  }
+  __syncthreads();
+  mbarrier_wait(&full[missing == Missing::wait ? kManyTiles - 1 : kManyTiles - 2], 0);
+  out[threadIdx.x] = tiles[(kManyTiles - 2) * kRows * kColumns + threadIdx.x];
+  for (auto& barrier : full) mbarrier_wait(&barrier, 0);
+}
+
 /// Multiplies two tiles of ones that the threads wrote, and overwrites one of them.
 __global__ void multiply(float* out, Missing missing) {
   auto* halves = dynamic_shared<__half>();
@@ -143,6 +163,10 @@ class TraceHopper : public sim::SimulatorTest {
   std::string loads_over(Missing missing) {
     return sim::error_of(1, kThreads, kTileBytes, [&] { write_and_load(map_, tensor_.data(), missing); });
   }
+  std::string loads_many(Missing missing) {
+    return sim::error_of(1, kThreads, kManyTiles * kTileBytes,
+                         [&] { load_many(map_, out_.data(), missing); });
+  }
   std::string multiplies(Missing missing) {
     return sim::error_of(1, kThreads, 16384, [&] { multiply(out_.data(), missing); });
   }
@@ -166,6 +190,7 @@ TEST_F(TraceHopper, NobodyWhoIsRightIsAccused) {
     EXPECT_EQ(stores(Missing::nothing), "");
     EXPECT_EQ(loads(Missing::nothing), "");
     EXPECT_EQ(multiplies(Missing::nothing), "");
+    EXPECT_EQ(loads_many(Missing::nothing), "");
     EXPECT_EQ(reads_back(Missing::nothing, false), "");
     EXPECT_EQ(reads_back(Missing::nothing, true), "");
     EXPECT_EQ(loads_over(Missing::nothing), "");
@@ -195,6 +220,10 @@ TEST_F(TraceHopper, AStoreThatHasReadItsTileHasNotHappened) {
       expect_in(error, "tma_store_wait_read says only that the tile has been read");
     }
   }
+}
+
+TEST_F(TraceHopper, EachOfManyBarriersIsWaitedFor) {
+  expect_in(loads_many(Missing::wait), "the async proxy wrote at tma_load at trace_hopper_test.cu:");
 }
 
 TEST_F(TraceHopper, TmaLoadsOverPlainStoresAfterAFence) {

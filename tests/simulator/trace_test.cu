@@ -1,6 +1,7 @@
 /// \file
 /// The traced mode: access patterns whose counts are known by hand, accesses that must be refused, and races.
 /// This file is instrumented (flashbook_traced).
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -244,6 +245,30 @@ __global__ void load_one(const float* in, float* out) {
 }
 
 __global__ void store_dynamic(int at) { dynamic_shared<float>()[at] = 1; }
+
+constexpr int kLineOfShift = __LINE__ + 2;
+/// The first `count` bits, of 32.
+__global__ void shift_right(unsigned* out, int count) { out[threadIdx.x] = ~0u >> (32 - count); }
+
+constexpr int kLineOfConversion = __LINE__ + 1;
+__global__ void convert(int* out, float value) { out[threadIdx.x] = int(value); }
+
+TEST_F(Trace, ShiftsByTheWidthOfANumberOrMore) {
+  const Values<unsigned> out(32);
+  EXPECT_EQ(sim::error_of(1, 32, [&] { shift_right(out.data(), 1); }), "");
+  const std::string error = sim::error_of(1, 32, [&] { shift_right(out.data(), 0); });
+  EXPECT_EQ(error.find("shift at " + sim::line(kLineOfShift) + ": by a negative"), 0u) << error;
+}
+
+TEST_F(Trace, ConversionsToIntegersThatDoNotFit) {
+  const Values<int> out(32);
+  EXPECT_EQ(sim::error_of(1, 32, [&] { convert(out.data(), -2147483648.0f); }), "");
+  for (const float value : {2147483648.0f, -1e10f, NAN}) {
+    const std::string error = sim::error_of(1, 32, [&] { convert(out.data(), value); });
+    EXPECT_EQ(error.find("conversion to an integer at " + sim::line(kLineOfConversion) + ": the number"), 0u)
+        << error;
+  }
+}
 
 TEST_F(Trace, BoundsOfDeviceMemory) {
   Values<float> small(std::vector<float>(100, 1.0f));

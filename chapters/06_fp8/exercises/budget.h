@@ -8,8 +8,8 @@ namespace flashbook::fp8 {
 // registers, output that goes to memory without a tile of its own. Sizes are in bytes; leave barriers out.
 // What a multiprocessor of an H200 has: 227 KB of shared memory for a block (1 KB is 1024 bytes), which reads
 // or writes 128 bytes a cycle; tensor cores that do 8192 FLOPs a cycle in e4m3, a multiply-add counted as
-// two; 16 exponentials a cycle. What you need besides stands in the tables of version.cuh and pipeline.cuh,
-// and in the text of transpose.cuh.
+// two; 16 exponentials a cycle. What you need besides stands in the tables of version.cuh and of
+// chapter 5's pipeline.cuh, and in the text of transpose.cuh.
 //
 // Write products, not results: they show how you think, and the compiler multiplies. Whole numbers divide
 // downwards: 7 / 2 is 3, 7 / 2.0 is 3.5. Within one percent is right.

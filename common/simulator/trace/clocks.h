@@ -13,7 +13,7 @@
 namespace flashbook::sim {
 
 /// Agents of a block; those beyond share the last entry, which makes the checks weaker and never wrong.
-constexpr int kAgents = 32;
+constexpr int kAgents = 128;
 
 /// The clocks of a block.
 class Clocks {

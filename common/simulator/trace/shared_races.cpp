@@ -12,7 +12,8 @@ uint8_t mask_of(std::size_t granule, std::size_t begin, std::size_t end) {
 }  // namespace
 
 SharedRaces::SharedRaces(std::size_t bytes)
-    : cells_((bytes + kGranule - 1) / kGranule), reads_(std::size_t(kWarps + kAgents) * cells_.size()) {}
+    : cells_((bytes + kGranule - 1) / kGranule),
+      reads_(std::size_t(kWarps + kColumnsOfAgents) * cells_.size()) {}
 
 SharedRaces::Cell& SharedRaces::cell_at(std::size_t number) {
   Cell& cell = cells_[number];
@@ -31,7 +32,7 @@ std::optional<Race> SharedRaces::against_readers(Clocks& clocks, const Cell& cel
     const Read& read = read_at(number, column);
     if (!(read.mask & mask)) continue;
     if (column >= kWarps) {
-      const int agent = clocks.threads() + column - kWarps;
+      const auto agent = int(read.lanes);
       if (clocks.known(thread, agent) < read.clock)
         return Race{Race::Rule::async_read, {agent, read.site, Access::load}, second, number * kGranule};
       continue;
@@ -106,8 +107,8 @@ std::optional<Race> SharedRaces::async_access(Clocks& clocks, int thread, int ag
         race = Race{Race::Rule::proxy_fence, other, self, number * kGranule};
     }
     if (access == Access::load) {
-      const int column = kWarps + agent - clocks.threads();
-      read_at(number, column) = {ticket, 0, site, mask};
+      const int column = kWarps + (agent - clocks.threads()) % kColumnsOfAgents;
+      read_at(number, column) = {ticket, uint32_t(agent), site, mask};
       cell.readers |= uint64_t(1) << column;
       continue;
     }

@@ -59,7 +59,8 @@ class SharedRaces {
 
  private:
   static constexpr std::size_t kGranule = 2;
-  static constexpr int kWarps = 32;  ///< of the largest block
+  static constexpr int kWarps = 32;            ///< of the largest block
+  static constexpr int kColumnsOfAgents = 32;  ///< agents that share one forget each other's reads
 
   struct Cell {
     uint32_t block;    ///< in which all this happened
@@ -74,7 +75,7 @@ class SharedRaces {
   /// What a warp or an agent has read.
   struct Read {
     uint32_t clock;  ///< of the lanes, or the agent's ticket
-    uint32_t lanes;
+    uint32_t lanes;  ///< of an agent's read, the agent
     Site site;
     uint8_t mask;
   };
@@ -88,7 +89,7 @@ class SharedRaces {
 
   uint32_t block_ = 0;
   Reserved<Cell> cells_;
-  Reserved<Read> reads_;  // [kWarps + kAgents][cells]
+  Reserved<Read> reads_;  // [kWarps + kColumnsOfAgents][cells]
 };
 
 }  // namespace flashbook::sim
