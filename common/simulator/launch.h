@@ -82,7 +82,7 @@ void require_device_pointer(const void* kernel, int number, const volatile void*
 template <typename... Params>
 void require_device_pointers(const void* kernel, const Params&... arguments) {
   int number = 0;
-  const auto require = [&]<typename T>(const T& argument) {
+  [[maybe_unused]] const auto require = [&]<typename T>(const T& argument) {
     ++number;
     if constexpr (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>)
       require_device_pointer(kernel, number, argument);
