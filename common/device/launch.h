@@ -56,6 +56,8 @@ void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynami
     sim::run_grid(
         grid, block, dynamic_shared_bytes, [&] { kernel(static_cast<Params>(args)...); },
         reinterpret_cast<const void*>(kernel), sim::watcher_of<kTraced>());
+  } catch (const sim::SettingError& error) {
+    throw UsageError(error.what());
   } catch (const sim::Error& error) {
     throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes) + error.what());
   }

@@ -64,7 +64,7 @@ uint64_t from_environment(const char* name, uint64_t otherwise, uint64_t least, 
   uint64_t value = 0;
   const auto [parsed, error] = std::from_chars(text, end, value);
   if (error != std::errc() || parsed != end || value < least || value > most)
-    throw Error(std::string(name) + "=" + text + ": give a whole number from " + std::to_string(least) +
+    throw SettingError(std::string(name) + "=" + text + ": give a whole number from " + std::to_string(least) +
                 " to " + std::to_string(most));
   return value;
 }
@@ -76,7 +76,7 @@ Async async_from_environment() {
   if (value == "eager") return Async::eager;
   if (value == "lazy") return Async::lazy;
   if (value == "random") return Async::random;
-  throw Error(std::string(name) + "=" + text + ": use eager, lazy or random");
+  throw SettingError(std::string(name) + "=" + text + ": use eager, lazy or random");
 }
 
 /// The error of the lowest block. Blocks are handed out in order, so it does not depend on the number of OS

@@ -18,6 +18,11 @@ struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// An environment variable says what it cannot say, or the process may have too little memory for a machine.
+struct SettingError : Error {
+  using Error::Error;
+};
+
 /// When an asynchronous copy lands. A kernel that is right is right in all three.
 enum class Async {
   eager,  ///< as early as possible: when it is issued
