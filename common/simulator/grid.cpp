@@ -114,7 +114,8 @@ Options& options() {
 }
 
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
-              const std::function<void()>& thread_body, const void* kernel, Watcher* watcher) {
+              const std::function<void()>& thread_body, const void* kernel, Watcher* watcher,
+              bool dependent) {
   if (current_worker)
     throw Error("a kernel launches a kernel: the simulator runs launches from the host only");
   check_launch(grid, block, dynamic_shared_bytes, kernel);
@@ -128,7 +129,7 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
   const std::size_t os_threads = std::min<uint64_t>(blocks, uint64_t(std::max(1, options().os_threads)));
   while (workers.size() < os_threads) workers.push_back(std::make_unique<Worker>());
 
-  if (watcher) watcher->grid_begins({grid, block, dynamic_shared_bytes, kernel});
+  if (watcher) watcher->grid_begins({grid, block, dynamic_shared_bytes, kernel, dependent});
   const CrashGuard guard;
   const uint64_t seed = options().seed;
   std::atomic<uint64_t> next_block{0};
