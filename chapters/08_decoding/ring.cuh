@@ -50,7 +50,7 @@ struct RingConfig {
   static constexpr int kKeyWarps = kWarps / kRowTiles;            ///< that share a tile's keys
   static constexpr int kChunks = kKeys / kRowsOfMma / kKeyWarps;  ///< of 16 keys, that a warp has of a tile
   /// Chunks whose scores a thread holds at a time: what registers are left for.
-  static constexpr int kChunksAtOnce = kHeadDim == 256 || kChunks == 1 ? 1 : 2;
+  static constexpr int kChunksAtOnce = kHeadDim == 256 || kRowTiles == 4 || kChunks == 1 ? 1 : 2;
   static constexpr int kConsumers = kWarps * 32;    ///< threads
   static constexpr int kThreads = kConsumers + 32;  ///< and the producer warp
   static constexpr int kStages = 7;
