@@ -12,35 +12,35 @@ namespace flashbook::decoding {
 /// a partial result that is written and merged.
 constexpr int kOverheadTiles = 2;
 
-constexpr int kMaxSplits = 128;
+constexpr int kMostParts = 128;
 
-// BEGIN SOLUTION ch08-splits
-/// Into how many parts the keys are split where all sequences have the same length. `rows` blocks are needed
-/// without splits: batch times key heads. `tiles` are a sequence's tiles of keys, `slots` the blocks that the
-/// machine runs at once. At most kMaxSplits, at most one a tile.
+// BEGIN SOLUTION ch08-parts
+/// Into how many parts the keys are split where all sequences have the same length. `tiles` blocks are needed
+/// without: tiles of rows, of all sequences and key heads. `key_tiles` are a sequence's tiles of keys,
+/// `slots` the blocks that the machine runs at once. At most kMostParts, at most one a tile of keys.
 ///
-/// With s splits there are ceil(rows * s / slots) waves of blocks, and a block takes as long as its tiles and
-/// the overhead. The smallest product wins; of equal ones the fewest splits, which have the fewest partials.
-inline int splits_for(int64_t rows, int tiles, int slots) {
+/// With p parts there are ceil(tiles * p / slots) waves of blocks, and a block takes as long as its tiles and
+/// the overhead. The smallest product wins; of equal ones the fewest parts, which have the fewest partials.
+inline int parts_for(int64_t tiles, int key_tiles, int slots) {
   int best = 1;
   int64_t best_time = INT64_MAX;
-  for (int splits = 1; splits <= std::min(kMaxSplits, std::max(tiles, 1)); ++splits) {
-    const int64_t waves = (rows * splits + slots - 1) / slots;
-    const int64_t time = waves * ((tiles + splits - 1) / splits + kOverheadTiles);
+  for (int parts = 1; parts <= std::clamp(key_tiles, 1, kMostParts); ++parts) {
+    const int64_t waves = (tiles * parts + slots - 1) / slots;
+    const int64_t time = waves * ((key_tiles + parts - 1) / parts + kOverheadTiles);
     if (time < best_time) {
-      best = splits;
+      best = parts;
       best_time = time;
     }
   }
   return best;
 }
-//~ /// Into how many parts the keys are split where all sequences have the same length. `rows` blocks are needed
-//~ /// without splits: batch times key heads. `tiles` are a sequence's tiles of keys, `slots` the blocks that the
-//~ /// machine runs at once. At most kMaxSplits, at most one a tile.
-//~ inline int splits_for(int64_t rows, int tiles, int slots) {
-//~   return rows + tiles + slots > 0 ? 1 : 0;  // TODO: the count whose blocks are done first
+//~ /// Into how many parts the keys are split where all sequences have the same length. `tiles` blocks are needed
+//~ /// without: tiles of rows, of all sequences and key heads. `key_tiles` are a sequence's tiles of keys, `slots`
+//~ /// the blocks that the machine runs at once. At most kMostParts, at most one a tile of keys.
+//~ inline int parts_for(int64_t tiles, int key_tiles, int slots) {
+//~   return tiles + key_tiles + slots > 0 ? 1 : 0;  // TODO: the count whose blocks are done first
 //~ }
-// END SOLUTION ch08-splits
+// END SOLUTION ch08-parts
 
 /// Keys of one sequence for one key head, which a block reads in one go.
 struct Chunk {
