@@ -26,6 +26,7 @@ inline Problem problem_of(const Shape& shape, const Tensors& t, int pack) {
   constexpr double kLog2E = 1.4426950408889634;
   return {.seqlen_q = shape.seqlen_q,
           .seqlen_k = shape.seqlen_k,
+          .batch = shape.batch,
           .heads = shape.heads,
           .pack = pack,
           .packs = shape.heads / pack,
@@ -74,7 +75,7 @@ inline int64_t partial_bytes(const Shape& shape, int parts) {
 
 inline Partials partials_in(void* workspace, const Shape& shape, int parts) {
   auto* o = static_cast<float*>(workspace);
-  return {o, o + parts * shape.q_elements(), shape.q_rows()};
+  return {o, o + parts * shape.q_elements()};
 }
 
 /// Steps 1 to 3, `pack` heads a tile. With more than one part the workspace has partial_bytes.

@@ -14,116 +14,95 @@
 
 namespace flashbook::decoding {
 
-/// Results over parts of the keys, in the workspace. `o` is null if there is one part, which is the result.
+/// Results over parts of the keys, in the workspace, a row of a part at each place. `o` is null if there is
+/// one part, which is the result.
 struct Partials {
-  float* o;      ///< [parts, rows of O, head_dim]
-  float* lse;    ///< [parts, rows of O], -inf of a part without keys, whose o is not written
-  int64_t rows;  ///< of O
+  float* o;    ///< [places, head_dim]
+  float* lse;  ///< [places], -inf of a part without keys, whose o is not written
 };
-
-//| A block may have two rows a thread of a finished tile, either of the result or of a part. Both go straight from the
-//| registers: there are few of them.
-/// Stores a thread's parts of its two rows, `row` and `row` + 8 of the pack.
-template <typename T, int kHeadDim>
-__device__ __forceinline__ void store_rows(const float (&output)[kHeadDim / 2], const float (&lse)[2],
-                                           const Problem& problem, const Pack& of, int row,
-                                           T* o,           // [batch, heads, seqlen_q, kHeadDim], strided
-                                           float* all_lse  // [batch, heads, seqlen_q]
-) {
-  const int lane = threadIdx.x % 4;
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    if (row + 8 * r >= problem.rows()) continue;
-    auto* to = reinterpret_cast<uint32_t*>(o + problem.offset(problem.o_strides, of, row + 8 * r)) + lane;
-#pragma unroll
-    for (int i = 0; i < kHeadDim / 8; ++i)
-      to[4 * i] = pack<T>(output[4 * i + 2 * r], output[4 * i + 2 * r + 1]);
-    if (lane == 0) all_lse[problem.number(of, row + 8 * r)] = lse[r];
-  }
-}
-
-/// The same of part `part`, in float32.
-template <int kHeadDim>
-__device__ __forceinline__ void store_partial(const float (&output)[kHeadDim / 2], const float (&lse)[2],
-                                              const Problem& problem, const Pack& of, int row,
-                                              const Partials& partials, int part) {
-  const int lane = threadIdx.x % 4;
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    if (row + 8 * r >= problem.rows()) continue;
-    const int64_t number = part * partials.rows + problem.number(of, row + 8 * r);
-    auto* to = reinterpret_cast<float2*>(partials.o + number * kHeadDim) + lane;
-    if (lane == 0) partials.lse[number] = lse[r];
-    if (lse[r] == -INFINITY) continue;  // nobody reads O of a part without keys
-#pragma unroll
-    for (int i = 0; i < kHeadDim / 8; ++i)
-      to[4 * i] = make_float2(output[4 * i + 2 * r], output[4 * i + 2 * r + 1]);
-  }
-}
 
 //| ## The merge
 //|
 //| A warp has a row. First its lanes look at all log-sum-exps, then every lane adds up its own columns. A part without keys
 //| has the log-sum-exp -inf, and nobody wrote its O: it is left out, for 0 times what lies there may be NaN. If all parts
 //| are empty, so is the row: O = 0, and -inf.
+//|
+//| Parts are added in their order, whoever merges and whenever. So a launch gives the same bits as the one before.
 
-/// A row's columns of one lane.
+/// A row as a warp holds it: each lane has some columns side by side.
 template <int kHeadDim>
-struct LaneColumns {
-  static constexpr int kCount = kHeadDim / 32;  ///< side by side
-  float value[kCount];
+struct WarpRow {
+  static constexpr int kColumns = kHeadDim / 32;  ///< of a lane
+  float value[kColumns];
+  float lse;
+
+  __device__ static int first_column() { return threadIdx.x % 32 * kColumns; }
 };
 
-/// Merges a row's parts 0 ... parts - 1 and stores the result. One warp.
-template <typename T, int kHeadDim>
-__device__ __forceinline__ void merge_row(const Problem& problem, const Partials& partials, int parts,
-                                          const Pack& of, int row, T* o, float* all_lse) {
+/// Merges parts 0 ... parts - 1 of a row; part i lies at `place(i)`. One warp.
+template <int kHeadDim, typename Place>
+__device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials, int parts, Place place) {
   constexpr float kLn2 = 0.6931471805599453f;
-  using Columns = LaneColumns<kHeadDim>;
+  using Row = WarpRow<kHeadDim>;
   const int lane = threadIdx.x % 32;
-  const int64_t number = problem.number(of, row);
 
   float max = -INFINITY;
-  for (int part = lane; part < parts; part += 32)
-    max = fmaxf(max, partials.lse[part * partials.rows + number]);
+  for (int part = lane; part < parts; part += 32) max = fmaxf(max, partials.lse[place(part)]);
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2)
     max = fmaxf(max, __shfl_xor_sync(kWholeWarp, max, distance));
 
-  Columns sum = {};
+  //| Weights are made by 32 lanes for 32 parts at once and handed round, so that the loads of O wait for nothing but
+  //| their addresses.
+  Row row = {};
   float weights = 0;
-  for (int part = 0; part < parts; ++part) {
-    const float lse = partials.lse[part * partials.rows + number];
-    if (lse == -INFINITY) continue;  // so max is finite below
-    const float weight = exp2_approx((lse - max) / kLn2);
-    const auto* from = reinterpret_cast<const Columns*>(
-        partials.o + (part * partials.rows + number) * kHeadDim + lane * Columns::kCount);
-    weights += weight;
+  for (int first = 0; first < parts; first += 32) {
+    const float lse = first + lane < parts ? partials.lse[place(first + lane)] : -INFINITY;
+    const float own = lse == -INFINITY ? 0 : exp2_approx((lse - max) / kLn2);
+#pragma unroll 4
+    for (int i = 0; i < min(32, parts - first); ++i) {
+      const float weight = __shfl_sync(kWholeWarp, own, i);
+      if (weight == 0) continue;
+      const float* from = partials.o + place(first + i) * kHeadDim + Row::first_column();
+      weights += weight;
 #pragma unroll
-    for (int c = 0; c < Columns::kCount; ++c) sum.value[c] += weight * from->value[c];
+      for (int c = 0; c < Row::kColumns; c += 2) {
+        const float2 pair = *reinterpret_cast<const float2*>(from + c);
+        row.value[c] += weight * pair.x;
+        row.value[c + 1] += weight * pair.y;
+      }
+    }
   }
 
   const float inverse = weights > 0 ? 1 / weights : 0;
-  auto* to =
-      reinterpret_cast<uint32_t*>(o + problem.offset(problem.o_strides, of, row) + lane * Columns::kCount);
 #pragma unroll
-  for (int c = 0; c < Columns::kCount; c += 2)
-    to[c / 2] = pack<T>(sum.value[c] * inverse, sum.value[c + 1] * inverse);
-  if (lane == 0) all_lse[number] = weights > 0 ? max + __log2f(weights) * kLn2 : -INFINITY;
+  for (int c = 0; c < Row::kColumns; ++c) row.value[c] *= inverse;
+  row.lse = weights > 0 ? max + __log2f(weights) * kLn2 : -INFINITY;
+  return row;
 }
 
-constexpr int kMergeWarps = 4;  ///< rows that a block of the merging kernel has
-
-/// Step 3's second kernel. Grid: (rows of a pack / kMergeWarps, packs of all sequences).
+/// Stores a row of the result, `row` of the pack. One warp.
 template <typename T, int kHeadDim>
-__global__ void __launch_bounds__(kMergeWarps * 32)
-    merge(Partials partials, int parts,
-          T* o,        // [batch, heads, seqlen_q, kHeadDim], strided
-          float* lse,  // [batch, heads, seqlen_q]
-          Problem problem) {
-  const int row = int(blockIdx.x) * kMergeWarps + int(threadIdx.x) / 32;
-  if (row < problem.rows())
-    merge_row<T, kHeadDim>(problem, partials, parts, problem.pack_of(blockIdx.y), row, o, lse);
+__device__ __forceinline__ void store_row(const WarpRow<kHeadDim>& result, const Problem& problem,
+                                          const Pack& of, int row,
+                                          T* o,          // [batch, heads, seqlen_q, kHeadDim], strided
+                                          float* lse) {  // [batch, heads, seqlen_q]
+  auto* to =
+      reinterpret_cast<uint32_t*>(o + problem.offset(problem.o_strides, of, row) + result.first_column());
+#pragma unroll
+  for (int c = 0; c < result.kColumns; c += 2) to[c / 2] = pack<T>(result.value[c], result.value[c + 1]);
+  if (threadIdx.x % 32 == 0) lse[problem.number(of, row)] = result.lse;
+}
+
+/// Stores a row of a part.
+template <int kHeadDim>
+__device__ __forceinline__ void store_row(const WarpRow<kHeadDim>& result, const Partials& partials,
+                                          int64_t place) {
+  float* to = partials.o + place * kHeadDim + result.first_column();
+#pragma unroll
+  for (int c = 0; c < result.kColumns; c += 2)
+    *reinterpret_cast<float2*>(to + c) = make_float2(result.value[c], result.value[c + 1]);
+  if (threadIdx.x % 32 == 0) partials.lse[place] = result.lse;
 }
 
 }  // namespace flashbook::decoding

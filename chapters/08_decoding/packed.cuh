@@ -86,6 +86,48 @@ __device__ __forceinline__ void clear_rows(Tile<T, kRows, kHeadDim>& tile, int f
     *tile.piece(i / kPieces, i % kPieces * 8) = make_uint4(0, 0, 0, 0);
 }
 
+//| ## From registers to memory
+//|
+//| A thread has two rows of a finished tile, either of the result or of a part of the keys. There are few rows, so they go
+//| straight from the registers.
+
+/// Stores a thread's parts of its two rows, `row` and `row` + 8 of the pack.
+template <typename T, int kHeadDim>
+__device__ __forceinline__ void store_rows(const float (&output)[kHeadDim / 2], const float (&lse)[2],
+                                           const Problem& problem, const Pack& of, int row,
+                                           T* o,              // [batch, heads, seqlen_q, kHeadDim], strided
+                                           float* all_lse) {  // [batch, heads, seqlen_q]
+  const int lane = threadIdx.x % 4;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    if (row + 8 * r >= problem.rows()) continue;
+    auto* to = reinterpret_cast<uint32_t*>(o + problem.offset(problem.o_strides, of, row + 8 * r)) + lane;
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 8; ++i)
+      to[4 * i] = pack<T>(output[4 * i + 2 * r], output[4 * i + 2 * r + 1]);
+    if (lane == 0) all_lse[problem.number(of, row + 8 * r)] = lse[r];
+  }
+}
+
+/// The same of part `part`, in float32, at place part * rows of O + the row's number.
+template <int kHeadDim>
+__device__ __forceinline__ void store_partial(const float (&output)[kHeadDim / 2], const float (&lse)[2],
+                                              const Problem& problem, const Pack& of, int row,
+                                              const Partials& partials, int part) {
+  const int lane = threadIdx.x % 4;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    if (row + 8 * r >= problem.rows()) continue;
+    const int64_t place = part * problem.all_rows() + problem.number(of, row + 8 * r);
+    auto* to = reinterpret_cast<float2*>(partials.o + place * kHeadDim) + lane;
+    if (lane == 0) partials.lse[place] = lse[r];
+    if (lse[r] == -INFINITY) continue;  // nobody reads O of a part without keys
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 8; ++i)
+      to[4 * i] = make_float2(output[4 * i + 2 * r], output[4 * i + 2 * r + 1]);
+  }
+}
+
 //| ## The kernel
 //|
 //| Chapter 5's step 1: ask for a tile of keys and values, wait, multiply, softmax, multiply. Nothing overlaps but by the
@@ -183,6 +225,28 @@ __global__ void __launch_bounds__(kWarpgroup)
     store_rows<T, kHeadDim>(output, row_lse, problem, of, row, o, lse);
   else
     store_partial<kHeadDim>(output, row_lse, problem, of, row, partials, part);
+}
+
+//| ## Step 3's second kernel
+//|
+//| A warp for each row. Its launch waits for all blocks of the first kernel, and for the machine to start another.
+
+constexpr int kMergeWarps = 4;  ///< rows that a block has
+
+/// Grid: (rows of a pack / kMergeWarps, packs of all sequences).
+template <typename T, int kHeadDim>
+__global__ void __launch_bounds__(kMergeWarps * 32)
+    merge(Partials partials, int parts,
+          T* o,        // [batch, heads, seqlen_q, kHeadDim], strided
+          float* lse,  // [batch, heads, seqlen_q]
+          Problem problem) {
+  const int row = int(blockIdx.x) * kMergeWarps + int(threadIdx.x) / 32;
+  if (row >= problem.rows()) return;
+  const Pack of = problem.pack_of(blockIdx.y);
+  const int64_t number = problem.number(of, row);
+  store_row<T>(
+      merge_row<kHeadDim>(partials, parts, [&](int part) { return part * problem.all_rows() + number; }),
+      problem, of, row, o, lse);
 }
 
 }  // namespace flashbook::decoding

@@ -33,7 +33,7 @@ struct Pack {
 struct Problem {
   int seqlen_q;           ///< queries of a head
   int seqlen_k;           ///< keys of a sequence, unless it has a length of its own
-  int heads;              ///< query heads of a sequence
+  int batch, heads;       ///< sequences, and query heads of each
   device::Divisor pack;   ///< query heads that are rows of one tile: 1, or the group
   device::Divisor packs;  ///< of a sequence: heads / pack
   device::Divisor group;  ///< query heads that share one key head
@@ -50,6 +50,9 @@ struct Problem {
 
   /// How many rows a pack has.
   __host__ __device__ int rows() const { return pack * seqlen_q; }
+
+  /// How many rows O has.
+  __host__ __device__ int64_t all_rows() const { return int64_t(batch) * heads * seqlen_q; }
 
   /// How many keys the sequence has; may be 0.
   __device__ int length(int batch) const { return lengths == nullptr ? seqlen_k : lengths[batch]; }
