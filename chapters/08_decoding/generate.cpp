@@ -65,6 +65,7 @@ std::vector<float> attend(const Chapter& chapter, int step, const PagePool& pool
   const device::Buffer q = uploaded(place, encode(kType, query));
   device::Buffer o(place, q.bytes()), lse(place, Decoder::kHeads * sizeof(float));
   device::Buffer workspace(place, chapter.workspace_bytes(shape, step));
+  if (chapter.zeroed_bytes) workspace.upload(std::vector<std::byte>(chapter.zeroed_bytes(shape, step)), 0);
   Tensors tensors = {.q = q.data(),
                      .k = memory.keys(),
                      .v = memory.values(),

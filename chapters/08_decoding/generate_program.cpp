@@ -75,6 +75,7 @@ int run(int argc, char** argv) {
             << tokens << " tokens.\nAttention by step " << step << ", " << kDecoding.steps[step - 1].name
             << "; all else on the host.\n\n";
 
+  generate(kDecoding, step, decoder, pool, kFirstToken, 1, true);  // a GPU's first launch takes longer
   std::optional<ProgressLine> progress("writing with the cache");
   const Generated with = generate(kDecoding, step, decoder, pool, kFirstToken, tokens, true);
   progress.emplace("writing without a cache");

@@ -76,6 +76,25 @@ TEST(Generate, ACacheThatIsTooSmallSaysSo) {
   EXPECT_EQ(pool.free_pages(), 2);
 }
 
+class GenerateOnTheMachine : public MachineTest {};
+
+TEST_F(GenerateOnTheMachine, TheKernelsWriteWhatPlainAttentionWrites) {
+  constexpr int kTokens = 40, kPageRows = 16;
+  const Decoder decoder(1);
+  PagePool pool(3, kPageRows);
+  const std::vector<int> want = generate(kPlain, 1, decoder, pool, 0, kTokens, true).tokens;
+  int steps = 0;
+  for (int step = 1; step <= int(kDecoding.steps.size()); ++step) {
+    Sequence sequence(pool);
+    ASSERT_FALSE(sequence.append(1));
+    if (!kDecoding.why_not(shape_of(pool, sequence), step).empty()) continue;
+    sequence.reset();
+    ++steps;
+    EXPECT_EQ(generate(kDecoding, step, decoder, pool, 0, kTokens, true).tokens, want) << "step " << step;
+  }
+  EXPECT_GE(steps, 2);
+}
+
 TEST(Generate, AForkAttendsToWhatItsOwnTokensAre) {
   const Decoder decoder(3);
   PagePool pool(8, kRows);

@@ -1,4 +1,4 @@
-#include "chapters/08_decoding/plan.h"
+#include "chapters/08_decoding/parts.h"
 #include "tests/exercises/exercise.h"
 
 namespace flashbook::testing {
