@@ -1,10 +1,11 @@
 //| # How the kernels are launched
 //|
-//| The host's part: what a launch must know of the shape, tensor maps of the cache, into how many parts the keys are split.
+//| The host's part: what a launch must know of the shape, tensor maps of the cache, and [into how many parts](parts.h) the keys are split.
 #pragma once
 #include <algorithm>
 
 #include "chapters/08_decoding/packed.cuh"
+#include "chapters/08_decoding/parts.h"
 #include "chapters/08_decoding/ring.cuh"
 #include "common/attention/shape.h"
 #include "common/attention/tensors.h"
@@ -53,29 +54,6 @@ inline CUtensorMap cache_map(const Shape& shape, TensorId tensor, const void* ba
        .stride = {strides.row * bytes, kPanelRowBytes, strides.head * bytes, strides.batch * bytes},
        .box = {kPanel, uint32_t(box_rows), panels, 1, 1},
        .swizzle = Swizzle::b128});
-}
-
-//| ## How many parts
-//|
-//| Too few and multiprocessors idle, too many and partial results cost more than the keys. The blocks of a launch run in
-//| waves of two a multiprocessor; what counts is how full the last wave is. Of all counts whose waves are at least 85 % as
-//| full as the best, the smallest is taken (FlashAttention-3's rule).
-
-constexpr int kMostParts = 128;
-
-/// Into how many parts the keys of `tiles` independent tiles of rows are split, of `key_tiles` tiles each,
-/// when `slots` blocks run at once.
-inline int parts_for(int64_t tiles, int key_tiles, int slots) {
-  const int most = std::clamp(key_tiles, 1, kMostParts);
-  const auto fullness = [&](int parts) {
-    const double waves = double(tiles) * parts / slots;
-    return waves / std::ceil(waves);
-  };
-  double best = 0;
-  for (int parts = 1; parts <= most; ++parts) best = std::max(best, fullness(parts));
-  int parts = 1;
-  while (fullness(parts) < 0.85 * best) ++parts;
-  return parts;
 }
 
 /// Keys of a tile of steps 1 to 3.
