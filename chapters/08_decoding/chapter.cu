@@ -17,6 +17,12 @@ constexpr Step kSteps[] = {
      "The query heads that share a key head are rows of one tile, so keys and values are read once."},
     {"keys split over blocks",
      "Every block takes a part of the keys, and a second kernel merges the partial results."},
+    {"a deep ring",
+     "Shared memory is one ring of narrow tiles that a warp keeps filled, and the last block to arrive "
+     "merges."},
+    {"pages",
+     "A table says which page has a sequence's next keys, and TMA puts a tile together page by page."},
+    {"equal work", "All tiles of keys are numbered through and dealt out evenly, wherever a sequence ends."},
 };
 constexpr DType kTypes[] = {DType::f16, DType::bf16};
 
@@ -36,20 +42,32 @@ constexpr int64_t kMostBlocks = 65535;  // of a grid's y
 
 int group_of(const Shape& shape) { return shape.heads / shape.kv_heads; }
 
-std::string why_not(const Shape& shape, int) {
+std::string why_not(const Shape& shape, int step) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
     return "chapter 8 takes f16 and bf16: choose one with --dtype";
   if (int64_t(shape.batch) * shape.heads > kMostBlocks)
     return "batch * heads is at most 65535: split the batch with --batch";
   Shape dense = shape;
   dense.visibility.lengths.clear();
+  if (step >= 5) {
+    const int rows = shape.paging.rows;
+    if (rows > 0 && (rows < kRowsOfMma || !std::has_single_bit(unsigned(rows))))
+      return "pages have 16, 32, 64, ... rows here, a power of two: give such a number";
+    dense.paging = {};
+  }
   return why_not_dense(dense);
 }
 
 int64_t workspace_bytes(const Shape& shape, int step) {
   if (step < 3) return 0;
+  if (step > 3) return ring_workspace_bytes(shape, ring_launch(shape, step == 6));
   const int parts = parts_of(shape);
   return parts == 1 ? 0 : partial_bytes(shape, parts);
+}
+
+/// The counters of steps 4 to 6, which reset themselves.
+int64_t zeroed_bytes(const Shape& shape, int step) {
+  return step > 3 && workspace_bytes(shape, step) > 0 ? kArrivalBytes : 0;
 }
 
 /// Keys and values come once for each query head, or once; partial results go out and come back.
@@ -68,8 +86,10 @@ void attention(const Shape& shape, const Tensors& tensors, device::Stream stream
             return run_packed<T, kHeadDim>(shape, tensors, stream, 1, 1);
           case 2:
             return run_packed<T, kHeadDim>(shape, tensors, stream, group_of(shape), 1);
-          default:
+          case 3:
             return run_packed<T, kHeadDim>(shape, tensors, stream, group_of(shape), parts_of(shape));
+          default:
+            return run_ring<T, kHeadDim>(shape, tensors, stream, step == 6);
         }
       });
   });
@@ -92,6 +112,7 @@ const Chapter kDecoding = {
     .memory_bytes = memory_bytes,
     .attention = attention,
     .preface = nullptr,
+    .zeroed_bytes = zeroed_bytes,
 };
 
 }  // namespace flashbook

@@ -1,10 +1,12 @@
 //| # How the kernels are launched
 //|
-//| The host's part: what a launch must know of the shape, tensor maps of the cache, into how many parts the keys are split.
+//| The host's part: what a launch must know of the shape, tensor maps of the cache, and [into how many parts](parts.h) the keys are split.
 #pragma once
 #include <algorithm>
 
 #include "chapters/08_decoding/packed.cuh"
+#include "chapters/08_decoding/parts.h"
+#include "chapters/08_decoding/ring.cuh"
 #include "common/attention/shape.h"
 #include "common/attention/tensors.h"
 #include "common/device/launch.h"
@@ -37,41 +39,21 @@ inline Problem problem_of(const Shape& shape, const Tensors& t, int pack) {
           .o_strides = shape.strides(TensorId::o)};
 }
 
-/// The map of K or V, whose boxes are `box_rows` keys: {column, row, panel, head, batch}.
+//| A cache of one piece a sequence and a cache of pages have the same map. Without pages a sequence is a page of its own, as
+//| long as it is.
+/// The map of K or V, whose boxes are `box_rows` keys: {column, row, panel, head, batch or page}.
 inline CUtensorMap cache_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
   const uint64_t bytes = size_of(shape.dtype);
   const uint32_t panels = shape.head_dim / kPanel;
   const Strides strides = shape.strides(tensor);
+  const std::vector<int64_t> dims = dims_of(shape, tensor);  // [batch or pages, heads, rows, head_dim]
   return device::tensor_map(
       {.dtype = shape.dtype,
        .base = base,
-       .size = {kPanel, uint64_t(shape.seqlen_k), panels, uint64_t(shape.kv_heads), uint64_t(shape.batch)},
+       .size = {kPanel, uint64_t(dims[2]), panels, uint64_t(dims[1]), uint64_t(dims[0])},
        .stride = {strides.row * bytes, kPanelRowBytes, strides.head * bytes, strides.batch * bytes},
        .box = {kPanel, uint32_t(box_rows), panels, 1, 1},
        .swizzle = Swizzle::b128});
-}
-
-//| ## How many parts
-//|
-//| Too few and multiprocessors idle, too many and partial results cost more than the keys. The blocks of a launch run in
-//| waves of two a multiprocessor; what counts is how full the last wave is. Of all counts whose waves are at least 85 % as
-//| full as the best, the smallest is taken (FlashAttention-3's rule).
-
-constexpr int kMostParts = 128;
-
-/// Into how many parts the keys of `tiles` independent tiles of rows are split, of `key_tiles` tiles each,
-/// when `slots` blocks run at once.
-inline int parts_for(int64_t tiles, int key_tiles, int slots) {
-  const int most = std::clamp(key_tiles, 1, kMostParts);
-  const auto fullness = [&](int parts) {
-    const double waves = double(tiles) * parts / slots;
-    return waves / std::ceil(waves);
-  };
-  double best = 0;
-  for (int parts = 1; parts <= most; ++parts) best = std::max(best, fullness(parts));
-  int parts = 1;
-  while (fullness(parts) < 0.85 * best) ++parts;
-  return parts;
 }
 
 /// Keys of a tile of steps 1 to 3.
@@ -114,6 +96,86 @@ void run_packed(const Shape& shape, const Tensors& t, device::Stream stream, int
   device::launch(merge<T, kHeadDim>,
                  dim3((problem.rows() + kMergeWarps - 1) / kMergeWarps, shape.batch * (shape.heads / pack)),
                  dim3(kMergeWarps * 32), 0, stream, partials, parts, static_cast<T*>(t.o), t.lse, problem);
+}
+
+//| ## Steps 4 to 6
+//|
+//| One block a multiprocessor, whose ring fills the shared memory. Equal parts: as many as let all blocks run at once.
+
+/// Tiles of 16 rows that a block of steps 4 to 6 has: as many as the pack's rows need, up to 4, at d = 256 up
+/// to 2.
+inline int ring_row_tiles(const Shape& shape) {
+  const int rows = shape.heads / shape.kv_heads * shape.seqlen_q, most = shape.head_dim == 256 ? 2 : 4;
+  int tiles = 1;
+  while (tiles < most && tiles * kRowsOfMma < rows) tiles *= 2;
+  return tiles;
+}
+
+/// How a launch of the ring goes.
+struct RingLaunch {
+  int blocks;
+  Plan plan;
+};
+
+/// Steps 4 and 5: equal parts. Step 6: equal work.
+inline RingLaunch ring_launch(const Shape& shape, bool equal_work) {
+  const int rows = ring_row_tiles(shape) * kRowsOfMma, keys = kStageBytes / 2 / shape.head_dim;
+  const int row_tiles = (shape.heads / shape.kv_heads * shape.seqlen_q + rows - 1) / rows;
+  const int64_t items = int64_t(shape.batch) * shape.kv_heads * row_tiles;
+  const int key_tiles = (shape.seqlen_k + keys - 1) / keys, processors = device::multiprocessors();
+  const int parts = int(std::clamp<int64_t>(processors / items, 1, key_tiles));
+  return {.blocks = equal_work ? int(std::min<int64_t>(processors, items * key_tiles)) : int(items) * parts,
+          .plan = {.parts = equal_work ? 0 : parts,
+                   .row_tiles = row_tiles,
+                   .items_of_sequence = shape.kv_heads * row_tiles,
+                   .first_key = 0}};
+}
+
+constexpr int64_t kArrivalBytes = kMergeLevels * kMostRingBlocks * int64_t(sizeof(unsigned));
+
+/// Bytes of the ring's workspace: counters, and two parts a block. Equal parts that are whole items need
+/// none.
+inline int64_t ring_workspace_bytes(const Shape& shape, const RingLaunch& launch) {
+  if (launch.plan.parts == 1) return 0;
+  const int64_t places = 2 * int64_t(launch.blocks) * ring_row_tiles(shape) * kRowsOfMma;
+  return kArrivalBytes + places * (shape.head_dim + 1) * int64_t(sizeof(float));
+}
+
+inline Workspace ring_workspace(void* memory, const Shape& shape, const RingLaunch& launch) {
+  const int64_t places = 2 * int64_t(launch.blocks) * ring_row_tiles(shape) * kRowsOfMma;
+  auto* arrivals = static_cast<unsigned*>(memory);
+  auto* o = reinterpret_cast<float*>(static_cast<unsigned char*>(memory) + kArrivalBytes);
+  return {.partials = {o, o + places * shape.head_dim}, .arrivals = arrivals};
+}
+
+/// The cache, of which one copy brings `tile_keys` keys or a page.
+inline Cache cache_of(const Shape& shape, const Tensors& t, int tile_keys) {
+  const int page_rows = shape.paging.rows > 0 ? shape.paging.rows : shape.seqlen_k;
+  return {.table = static_cast<const int*>(t.tables[int(TableId::page_table)]),
+          .page_rows = page_rows,
+          .pages_of_sequence = (shape.seqlen_k + page_rows - 1) / page_rows,
+          .box_rows = shape.paging.rows > 0 ? std::min(page_rows, tile_keys) : tile_keys};
+}
+
+template <typename T, typename Config>
+void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, const RingLaunch& launch) {
+  const Cache cache = cache_of(shape, t, Config::kKeys);
+  const Workspace workspace =
+      launch.plan.parts == 1 ? Workspace{} : ring_workspace(t.workspace, shape, launch);
+  device::launch(ring<T, Config>, dim3(launch.blocks), dim3(Config::kThreads), sizeof(RingShared<Config>),
+                 stream, static_cast<const T*>(t.q), cache_map(shape, TensorId::k, t.k, cache.box_rows),
+                 cache_map(shape, TensorId::v, t.v, cache.box_rows), static_cast<T*>(t.o), t.lse, cache,
+                 workspace, problem_of(shape, t, shape.heads / shape.kv_heads), launch.plan);
+}
+
+/// Steps 4 to 6 with as many rows as the shape needs.
+template <typename T, int kHeadDim>
+void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, bool equal_work) {
+  const RingLaunch launch = ring_launch(shape, equal_work);
+  const int row_tiles = ring_row_tiles(shape);
+  if (row_tiles == 1) return run_ring<T, RingConfig<kHeadDim, 1>>(shape, t, stream, launch);
+  if (row_tiles == 2) return run_ring<T, RingConfig<kHeadDim, 2>>(shape, t, stream, launch);
+  if constexpr (kHeadDim < 256) run_ring<T, RingConfig<kHeadDim, 4>>(shape, t, stream, launch);
 }
 
 }  // namespace flashbook::decoding

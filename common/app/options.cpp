@@ -12,17 +12,7 @@
 #include "common/attention/whole_file.h"
 
 namespace flashbook {
-namespace {
 
-/// The options as the user wrote them. Numbers stay text until their names can be said in the error.
-struct Words {
-  std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling, layout = "bhsd";
-  std::string step = "all", device = "auto", check = "auto", reps, seed = "1", json;
-  std::map<TensorId, std::string> files;  // of the operation's tensors
-  bool causal = false, list = false;
-};
-
-/// A whole number; "4k" means 4096.
 int64_t whole_number(const std::string& option, const std::string& text) {
   int64_t value = 0;
   const char* end = text.data() + text.size();
@@ -33,7 +23,6 @@ int64_t whole_number(const std::string& option, const std::string& text) {
   return kilo ? value * 1024 : value;
 }
 
-/// A whole number that a Shape can hold. Whether it makes sense is validate()'s to say.
 int count(const std::string& option, const std::string& text) {
   const int64_t value = whole_number(option, text);
   if (value < 1) throw InputError(option + " is " + text + ": give at least 1");
@@ -42,6 +31,16 @@ int count(const std::string& option, const std::string& text) {
                      std::to_string(std::numeric_limits<int>::max()));
   return int(value);
 }
+
+namespace {
+
+/// The options as the user wrote them. Numbers stay text until their names can be said in the error.
+struct Words {
+  std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling, layout = "bhsd";
+  std::string step = "all", device = "auto", check = "auto", reps, seed = "1", json;
+  std::map<TensorId, std::string> files;  // of the operation's tensors
+  bool causal = false, list = false;
+};
 
 float real_number(const std::string& option, const std::string& text) {
   std::size_t used = 0;

@@ -80,6 +80,8 @@ class Buffer {
 
   /// Copies from the host; `source` has the buffer's size.
   void upload(std::span<const std::byte> source);
+  /// Copies from the host to the bytes from `offset` on. Throws DeviceError if they are not all the buffer's.
+  void upload(std::span<const std::byte> source, std::size_t offset);
   /// Copies to the host; `target` has the buffer's size. Waits for all work before it.
   void download(std::span<std::byte> target) const;
   /// Fills the buffer with 0xff.
