@@ -217,7 +217,7 @@ class Handout(Tree):
 
     def test_differences_that_tell_a_solution_are_left_out_of_pages(self):
         def difference(line):
-            return f'<!-- diff before.cuh "answer" to kernel.cuh "answer" -->\n```diff\n-  return 0;\n+{line}\n```\n<!-- /diff -->\n'
+            return f"```diff\n-  return 0;\n+{line}\n```\n"
         other = difference("int answer() {")
         self.write("chapters/01_one/README.md", PAGE + difference("  return six * 7 + some_longer_expression;") + other)
         handout.make(self.root, self.top / "student")
