@@ -1,6 +1,7 @@
 #include "bench/flashbook.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <new>
@@ -59,12 +60,12 @@ T& required(T* pointer, const char* name) {
   return *pointer;
 }
 
-/// A struct that a caller filled, whose header may be older than this one: what that lacks is 0.
+/// A struct that a caller filled, whose header may be older than this one: what that lacks is 0. `first` is
+/// how long it was in the first header.
 template <typename T>
-T completed(const T* from, const char* name) {
-  constexpr std::size_t kFirst = sizeof(T);  // when it grows: its size of today
+T completed(const T* from, const char* name, std::size_t first) {
   const std::size_t size = required(from, name).size;
-  if (size < kFirst || size > sizeof(T))
+  if (size < first || size > sizeof(T))
     throw InputError(std::string(name) + ".size is " + std::to_string(size) +
                      ": set it to sizeof, which is " + std::to_string(sizeof(T)) +
                      " in this library's flashbook.h");
@@ -75,10 +76,13 @@ T completed(const T* from, const char* name) {
 
 /// The shape as the house knows it, if the step can run it.
 Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from) {
-  const FlashbookShape given = completed(from, "shape");
+  const FlashbookShape given = completed(from, "shape", offsetof(FlashbookShape, scaling));
   constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3};
   if (given.dtype < 0 || given.dtype >= int(std::size(kTypes)))
     throw InputError("dtype is " + std::to_string(given.dtype) + ": give a FlashbookType, 0 to 3");
+  constexpr Scaling kScalings[] = {Scaling::tensor, Scaling::head, Scaling::block};
+  if (given.scaling < 0 || given.scaling >= int(std::size(kScalings)))
+    throw InputError("scaling is " + std::to_string(given.scaling) + ": give a FlashbookScaling, 0 to 2");
   const auto strides = [](const FlashbookStrides& of) { return Strides{of.batch, of.head, of.row}; };
   const Shape shape = {
       .batch = given.batch,
@@ -90,6 +94,7 @@ Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from
       .visibility = Visibility::causal_if(given.causal != 0),
       .dtype = kTypes[given.dtype],
       .scale = given.scale,
+      .scaling = kScalings[given.scaling],
       .layout = {.q = strides(given.q), .k = strides(given.k), .v = strides(given.v), .o = strides(given.o)}};
   validate(shape);
   if (std::ranges::find(chapter.dtypes, shape.dtype) == chapter.dtypes.end())
@@ -140,7 +145,7 @@ int flashbook_attention(int chapter, int step, const FlashbookShape* shape, cons
     if (found.runs_on == device::Place::host)
       throw InputError("chapter " + std::to_string(chapter) + " is CPU code: run its program, " + found.name);
     const Shape problem = checked_shape(found, step, shape);
-    const FlashbookTensors given = completed(tensors, "tensors");
+    const FlashbookTensors given = completed(tensors, "tensors", offsetof(FlashbookTensors, q_scale));
     const int64_t workspace = found.workspace_bytes(problem, step);
     require_aligned(given.q, "q", kRowAlignment);
     require_aligned(given.k, "k", kRowAlignment);
@@ -150,13 +155,20 @@ int flashbook_attention(int chapter, int step, const FlashbookShape* shape, cons
     if (workspace > 0 && given.workspace == nullptr)
       throw InputError("workspace is null: this step needs " + std::to_string(workspace) + " bytes");
     if (workspace > 0) require_aligned(given.workspace, "workspace", kWorkspaceAlignment);
+    for (const auto& [mean, name] : {std::pair(given.k_mean, "k_mean"), {given.v_mean, "v_mean"}})
+      if (mean != nullptr) require_aligned(mean, name, kRowAlignment);
     found.attention(problem,
                     {.q = given.q,
                      .k = given.k,
                      .v = given.v,
                      .o = given.o,
                      .lse = given.lse,
-                     .workspace = given.workspace},
+                     .workspace = given.workspace,
+                     .q_scale = given.q_scale,
+                     .k_scale = given.k_scale,
+                     .v_scale = given.v_scale,
+                     .k_mean = given.k_mean,
+                     .v_mean = given.v_mean},
                     static_cast<device::Stream>(stream), step);
   });
 }

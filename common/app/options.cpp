@@ -36,7 +36,8 @@ namespace {
 
 /// The options as the user wrote them. Numbers stay text until their names can be said in the error.
 struct Words {
-  std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling, layout = "bhsd";
+  std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling, means,
+      layout = "bhsd";
   std::string step = "all", device = "auto", check = "auto", reps, seed = "1", json;
   std::map<TensorId, std::string> files;  // of the operation's tensors
   bool causal = false, list = false;
@@ -77,6 +78,16 @@ Scaling scaling_of(const std::string& text, const Chapter& chapter) {
   for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block})
     if (text.empty() || text == name_of(scaling)) return scaling;
   throw InputError("--scaling is '" + text + "': give tensor, head or block");
+}
+
+/// Likewise, when the type is known. Columns of what models compute have means, so they are taken out unless
+/// the user says no.
+bool centred_of(const std::string& text, DType type) {
+  if (!text.empty() && text != "out" && text != "in")
+    throw InputError("--means is '" + text + "': give out or in");
+  if (!text.empty() && type != DType::e4m3)
+    throw InputError("--means is for e4m3 and this is " + std::string(name_of(type)) + ": leave it out");
+  return type == DType::e4m3 && text != "in";
 }
 
 std::vector<int> steps_of(const std::string& text, const Chapter& chapter) {
@@ -227,6 +238,7 @@ void read_inputs(const Words& words, const Chapter& chapter, Options& options) {
   shape.kv_heads = from_file("--kv-heads", words.kv_heads, k_file, k[1]);
   shape.seqlen_k = from_file("--seqlen-k", words.seqlen_k, k_file, k[2]);
   shape.dtype = dtype_of_files(words, chapter, arrays);
+  shape.centred = centred_of(words.means, shape.dtype);
 
   Inputs inputs;
   for (const TensorSpec& tensor : tensors_of(chapter.operation)) {
@@ -268,6 +280,7 @@ void fill_shape(const Words& words, const Chapter& chapter, Options& options) {
   if (!words.head_dim.empty()) shape.head_dim = count("--head-dim", words.head_dim);
   if (!words.dtype.empty()) shape.dtype = dtype_of(words.dtype, chapter);
   shape.scaling = scaling_of(words.scaling, chapter);
+  shape.centred = centred_of(words.means, shape.dtype);
 }
 
 /// The options for the files of the operation's tensors.
@@ -324,6 +337,9 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
       ->type_name("X");
   app.add_option("--scaling", words.scaling, "Of e4m3, a scale per tensor (default), head or block of rows")
       ->type_name("WHAT");
+  app.add_option("--means", words.means,
+                 "Of e4m3, the means of the columns of K and V: out (default), quantised without them; or in")
+      ->type_name("WHERE");
   app.add_option("--step", words.step, "Which step, or all (default)")->type_name("N");
   app.add_option("--device", words.device,
                  "auto (default), gpu or sim: refuse to run if this build is for the other")
