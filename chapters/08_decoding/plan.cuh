@@ -49,23 +49,23 @@ class Segments {
     }
     //| Equal work. A tile of keys for one tile of rows is a *unit*; an empty sequence's item counts as one, so that somebody
     //| writes its zeros. First the sum of all, a lane for every 32nd sequence.
-    int64_t all = 0;
+    int all = 0;
     for (int batch = lane(); batch < problem.batch; batch += 32) all += units_of_sequence(batch);
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) all += __shfl_xor_sync(kWholeWarp, all, distance);
     all_ = all;
-    blocks_ = int(all < gridDim.x ? all : gridDim.x);
+    blocks_ = min(all, int(gridDim.x));
     if (int(blockIdx.x) >= blocks_) return;  // more blocks than units: this one has none
-    const int64_t first = all * blockIdx.x / blocks_;
-    left_ = int(all * (blockIdx.x + 1) / blocks_ - first);
+    const int first = int(int64_t(all) * blockIdx.x / blocks_);
+    left_ = int(int64_t(all) * (blockIdx.x + 1) / blocks_) - first;
 
     //| Then the sequence in which the block's first unit lies: 32 at a time are summed from lane to lane.
     for (int group = 0;; group += 32) {
-      const int64_t own = group + lane() < problem.batch ? units_of_sequence(group + lane()) : 0;
-      int64_t sum = own;  // of the lanes up to this one
+      const int own = group + lane() < problem.batch ? units_of_sequence(group + lane()) : 0;
+      int sum = own;  // of the lanes up to this one
 #pragma unroll
       for (int distance = 1; distance < 32; distance *= 2) {
-        const int64_t before = __shfl_up_sync(kWholeWarp, sum, distance);
+        const int before = __shfl_up_sync(kWholeWarp, sum, distance);
         if (lane() >= distance) sum += before;
       }
       const unsigned beyond = __ballot_sync(kWholeWarp, base_ + sum > first);
@@ -73,7 +73,7 @@ class Segments {
         const int found = __ffs(int(beyond)) - 1;
         batch_ = group + found;
         base_ += __shfl_sync(kWholeWarp, sum - own, found);
-        unit_ = int(first - base_);
+        unit_ = first - base_;
         return;
       }
       base_ += __shfl_sync(kWholeWarp, sum, 31);
@@ -100,7 +100,7 @@ class Segments {
     segment = item_of(batch_, item);
     segment.begin = min(begin, tiles);
     segment.end = min(begin + taken, tiles);
-    const int64_t first_unit = base_ + int64_t(item) * units;
+    const int first_unit = base_ + item * units;
     segment.first_block = block_of(first_unit);
     segment.part = int(blockIdx.x) - segment.first_block;
     segment.parts = block_of(first_unit + units - 1) - segment.first_block + 1;
@@ -117,11 +117,11 @@ class Segments {
  private:
   __device__ static int lane() { return threadIdx.x % 32; }
   __device__ int tiles_of(int length) const { return (max(length - plan_.first_key, 0) + kKeys - 1) / kKeys; }
-  __device__ int64_t units_of_sequence(int batch) const {
-    return int64_t(max(tiles_of(problem_.length(batch)), 1)) * plan_.items_of_sequence;
+  __device__ int units_of_sequence(int batch) const {
+    return max(tiles_of(problem_.length(batch)), 1) * plan_.items_of_sequence;
   }
   /// The block that has a unit: the last i with all * i / blocks <= unit.
-  __device__ int block_of(int64_t unit) const { return int(((unit + 1) * blocks_ - 1) / all_); }
+  __device__ int block_of(int unit) const { return int((int64_t(unit + 1) * blocks_ - 1) / all_); }
   /// A segment's item, all but its tiles and parts.
   __device__ Segment item_of(int batch, int item) const {
     Segment segment;
@@ -133,9 +133,9 @@ class Segments {
 
   const Plan& plan_;
   const Problem& problem_;
-  int64_t all_ = 0;   // units of the launch
-  int64_t base_ = 0;  // units before batch_
-  int blocks_ = 0;    // that have units
+  int all_ = 0;     // units of the launch
+  int base_ = 0;    // units before batch_
+  int blocks_ = 0;  // that have units
   int batch_ = 0;
   int unit_ = 0;  // the next, counted from base_
   int left_ = 0;  // units; of equal parts, segments

@@ -49,8 +49,10 @@ struct RingConfig {
   static constexpr int kWarps = kHeadDim == 256 ? 4 : 8;
   static constexpr int kKeyWarps = kWarps / kRowTiles;            ///< that share a tile's keys
   static constexpr int kChunks = kKeys / kRowsOfMma / kKeyWarps;  ///< of 16 keys, that a warp has of a tile
-  static constexpr int kConsumers = kWarps * 32;                  ///< threads
-  static constexpr int kThreads = kConsumers + 32;                ///< and the producer warp
+  /// Chunks whose scores a thread holds at a time: what registers are left for.
+  static constexpr int kChunksAtOnce = kHeadDim == 256 || kRowTiles == 4 || kChunks == 1 ? 1 : 2;
+  static constexpr int kConsumers = kWarps * 32;    ///< threads
+  static constexpr int kThreads = kConsumers + 32;  ///< and the producer warp
   static constexpr int kStages = 7;
   /// A warp's sums, in float32, when warps merge: they fill whole stages of the ring.
   static constexpr int kWarpSumBytes = kRowsOfMma * kHeadDim * 4;
@@ -261,42 +263,49 @@ __device__ __forceinline__ WarpSums<Config> attend(RingShared<Config>& shared,
                                                    const Queries<Config>& q, const Problem& problem,
                                                    const Cache& cache, const Segment& segment, int first_key,
                                                    int row, int key_warp) {
-  constexpr int kChunks = Config::kChunks;
+  constexpr int kAtOnce = Config::kChunksAtOnce;
   WarpSums<Config> sums = {{}, Rows::none()};
   const int last[2] = {problem.last_key(segment.length, row), problem.last_key(segment.length, row + 8)};
   for (int tile = segment.begin; tile < segment.end; ++tile) {
     const int tile_key = first_key + tile * Config::kKeys;
-    float scores[8 * kChunks];
-    hopper::wait_full(shared.ring, state);  // K is in
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      const int in_tile = (c * Config::kKeyWarps + key_warp) * kRowsOfMma, key = tile_key + in_tile;
-      float* own = scores + 8 * c;
-      if (key < segment.length)
-        multiply_keys<T, Config>(own, q, chunk_of<Config>(shared.ring.tile[state.stage], cache, in_tile));
-      if (key + kRowsOfMma > segment.length || problem.causal) {
-#pragma unroll
-        for (int i = 0; i < 8; ++i)
-          if (key + 2 * int(threadIdx.x % 4) + i / 4 * 8 + i % 2 > last[row_of(i)]) own[i] = -INFINITY;
-      }
-    }
-    __syncwarp();                         // all lanes have read their part of K,
-    hopper::release(shared.ring, state);  // so it may be overwritten
+    const PipelineState<Config::kStages> keys = state;
     state.advance();
-
-    float correction[2];
-    softmax(scores, sums.rows, correction, problem.scale_log2);
-    if (__any_sync(kWholeWarp, correction[0] != 1 || correction[1] != 1))
-      rescale_rows(sums.output, correction);
-
-    hopper::wait_full(shared.ring, state);  // V is in
 #pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      const int in_tile = (c * Config::kKeyWarps + key_warp) * kRowsOfMma;
-      const int valid = segment.length - tile_key - in_tile;
-      if (valid > 0)
-        multiply_values<T, Config>(sums.output, scores + 8 * c,
-                                   chunk_of<Config>(shared.ring.tile[state.stage], cache, in_tile), valid);
+    for (int first = 0; first < Config::kChunks; first += kAtOnce) {
+      float scores[8 * kAtOnce];
+      if (first == 0) hopper::wait_full(shared.ring, keys);  // K is in
+#pragma unroll
+      for (int c = 0; c < kAtOnce; ++c) {
+        const int in_tile = ((first + c) * Config::kKeyWarps + key_warp) * kRowsOfMma;
+        const int key = tile_key + in_tile;
+        float* own = scores + 8 * c;
+        if (key < segment.length)
+          multiply_keys<T, Config>(own, q, chunk_of<Config>(shared.ring.tile[keys.stage], cache, in_tile));
+        if (key + kRowsOfMma > segment.length || problem.causal) {
+#pragma unroll
+          for (int i = 0; i < 8; ++i)
+            if (key + 2 * int(threadIdx.x % 4) + i / 4 * 8 + i % 2 > last[row_of(i)]) own[i] = -INFINITY;
+        }
+      }
+      if (first + kAtOnce == Config::kChunks) {
+        __syncwarp();                        // all lanes have read their part of K,
+        hopper::release(shared.ring, keys);  // so it may be overwritten
+      }
+
+      float correction[2];
+      softmax(scores, sums.rows, correction, problem.scale_log2);
+      if (__any_sync(kWholeWarp, correction[0] != 1 || correction[1] != 1))
+        rescale_rows(sums.output, correction);
+
+      if (first == 0) hopper::wait_full(shared.ring, state);  // V is in
+#pragma unroll
+      for (int c = 0; c < kAtOnce; ++c) {
+        const int in_tile = ((first + c) * Config::kKeyWarps + key_warp) * kRowsOfMma;
+        const int valid = segment.length - tile_key - in_tile;
+        if (valid > 0)
+          multiply_values<T, Config>(sums.output, scores + 8 * c,
+                                     chunk_of<Config>(shared.ring.tile[state.stage], cache, in_tile), valid);
+      }
     }
     __syncwarp();  // the same of V
     hopper::release(shared.ring, state);
@@ -344,6 +353,7 @@ __device__ __forceinline__ void finish_block(RingShared<Config>& shared,
   const int first_warp = warp / kKeyWarps * kKeyWarps;  // of the same rows
   const int first_row = segment.row_tile * Config::kRows;
   const int rows = min(problem.rows() - first_row, Config::kRows);
+  named_barrier_sync<kAllConsumers, Config::kConsumers>();  // all have read what the segment before left
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const float sum = quad_sum(own.rows.sum[r]);
