@@ -8,7 +8,7 @@ from pathlib import Path
 
 from docs.tools import book, formulas, kernel_source
 from docs.tools.book import Page
-from docs.tools.github_markdown import MARK
+from docs.tools.github_markdown import DIFF, MARK
 from docs.tools.raw_page import RawPage
 
 Match = re.Match[str]
@@ -193,7 +193,7 @@ class Site:
             page = page_at.get(name)
             if page:
                 kind, title, above, steps = page.kind, page.title, self.path_above(page), self.steps(page)
-                body = self.explain_terms(self.link(tidy(body), page.source), terms)
+                body = self.explain_terms(self.link(coloured(tidy(body)), page.source), terms)
             else:
                 kind, title, above, steps = "reference", self.raw[name].title, "", ""
                 body = self.link(body, name)
@@ -227,6 +227,14 @@ def tidy(body: str) -> str:
     # Doxygen counts the headings below the title from 1.
     body = re.sub(r"<(/?)h([1-5])>", lambda found: f"<{found[1]}h{int(found[2]) + 1}>", body)
     return re.sub(r'<(h\d)><a class="anchor" id="([^"]*)"></a>\s*', r'<\1 id="\2">', body)
+
+
+def coloured(body: str) -> str:
+    """`body` with the lines that go and come in its differences marked as such."""
+    def lines(found: Match) -> str:
+        return re.sub(r'<div class="line">(?=([-+]))', lambda line: f'<div class="line {"goes" if line[1] == "-" else "comes"}">', found[0])
+
+    return re.sub(rf'<div class="{DIFF}">.*?<!-- fragment -->', lines, body, flags=re.DOTALL)
 
 
 def search_entries(url: str, title: str, body: str) -> Iterator[tuple[str, str, str, str]]:
