@@ -7,6 +7,8 @@
 //|
 //| for any number of parts and in any order (FlashInfer, arXiv 2501.01005, calls it the merge operator). Partial results
 //| stay in float32: rounded to 16 bits, each part would add an error of its own.
+//|
+//| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges them](../../docs/figures/merge_parts.svg)
 #pragma once
 #include "chapters/08_decoding/problem.cuh"
 #include "common/ptx/convert.h"

@@ -10,6 +10,8 @@
 //| * **Step 3** gives each block a part of the keys, so that all multiprocessors read, and a second kernel merges.
 //|
 //| **Budget** (d = 128): Q 16 KB, K and V 32 KB each: 80 KB, two blocks a multiprocessor.
+//|
+//| ![Without packing four blocks read the same keys, each for one row of its tile; packed, one block reads them for four rows](../../docs/figures/packed_rows.svg)
 #pragma once
 #include "chapters/08_decoding/merge.cuh"
 #include "chapters/08_decoding/softmax.cuh"

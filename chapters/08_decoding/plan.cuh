@@ -12,6 +12,8 @@
 //|
 //| Lengths change with every token, so the plan is not made on the host: each warp adds up the lengths for itself, which
 //| takes less time than a first tile does to arrive.
+//|
+//| ![Eight blocks over time: with uneven lengths equal parts take 20 tiles, equal work 8](../../docs/figures/equal_work.svg)
 #pragma once
 #include "chapters/08_decoding/problem.cuh"
 

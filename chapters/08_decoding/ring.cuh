@@ -16,6 +16,8 @@
 //| * **No second kernel.** Whoever arrives last, by an atomic counter, merges the parts: see `finish_parts` below.
 //|
 //| **Budget** (d = 128): a ring of 7 x 32 KB, and 2 KB of barriers and sums. Registers of a consumer: Q 32, O 64, scores 8.
+//|
+//| ![A producer warp keeps seven stages of 32 KB filled; eight consumer warps each take 16 keys of a tile and merge at the end](../../docs/figures/decode_ring.svg)
 #pragma once
 #include "chapters/08_decoding/merge.cuh"
 #include "chapters/08_decoding/plan.cuh"
