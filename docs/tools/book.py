@@ -14,7 +14,7 @@ PAGE_ORDER = ("glossary", "which_one_when", "claims", "measuring", "memory_hiera
 
 # Pages about the house: file and its name on the site.
 HOUSE = {"CONTRIBUTING.md": "contributing", "docs/README.md": "writing", "bench/README.md": "bench", "bench/results/peers/README.md": "peers",
-         "course/README.md": "course", "course/student.md": "student"}
+         "course/README.md": "course"}
 
 
 @dataclass
