@@ -206,7 +206,7 @@ class Site:
             if page:
                 kind, title, above, steps = page.kind, page.title, self.path_above(page), self.steps(page)
                 body = tidy(body).replace(f'id="{page.name}--', 'id="')
-                body = self.explain_terms(self.link(with_captions(coloured(body), page.number), page.source), terms)
+                body = self.explain_terms(self.link(with_captions(coloured(body), {"chapter": page.number, "appendix": f"{page.number}.A"}.get(kind, "")), page.source), terms)
             else:
                 kind, title, above, steps = "reference", self.raw[name].title, "", ""
                 body = self.link(body, name)
