@@ -1,30 +1,18 @@
 #include "common/app/options.h"
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 
 #include "common/app/report.h"
 #include "common/attention/error.h"
 #include "common/attention/npy.h"
+#include "common/attention/whole_file.h"
 
 namespace flashbook {
-namespace {
 
-/// The options as the user wrote them. Numbers stay text until their names can be said in the error.
-struct Words {
-  std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling, layout = "bhsd";
-  std::string step = "all", device = "auto", check = "auto", reps, seed = "1", json;
-  std::map<TensorId, std::string> files;  // of the operation's tensors
-  bool causal = false, list = false;
-};
-
-/// A whole number; "4k" means 4096.
 int64_t whole_number(const std::string& option, const std::string& text) {
   int64_t value = 0;
   const char* end = text.data() + text.size();
@@ -35,7 +23,6 @@ int64_t whole_number(const std::string& option, const std::string& text) {
   return kilo ? value * 1024 : value;
 }
 
-/// A whole number that a Shape can hold. Whether it makes sense is validate()'s to say.
 int count(const std::string& option, const std::string& text) {
   const int64_t value = whole_number(option, text);
   if (value < 1) throw InputError(option + " is " + text + ": give at least 1");
@@ -44,6 +31,16 @@ int count(const std::string& option, const std::string& text) {
                      std::to_string(std::numeric_limits<int>::max()));
   return int(value);
 }
+
+namespace {
+
+/// The options as the user wrote them. Numbers stay text until their names can be said in the error.
+struct Words {
+  std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling, layout = "bhsd";
+  std::string step = "all", device = "auto", check = "auto", reps, seed = "1", json;
+  std::map<TensorId, std::string> files;  // of the operation's tensors
+  bool causal = false, list = false;
+};
 
 float real_number(const std::string& option, const std::string& text) {
   std::size_t used = 0;
@@ -124,16 +121,8 @@ void check_device(const std::string& text) {
 
 void check_writable(const std::string& option, const std::string& file) {
   if (file.empty()) return;
-  const std::filesystem::path path(file);
-  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(folder, ignored))
-    throw InputError(option + " " + file + ": there is no folder " + folder.string() + "; make it first");
-  if (std::filesystem::is_directory(path, ignored))
-    throw InputError(option + " " + file + ": that is a folder; name a file in it");
-  if (access(folder.c_str(), W_OK) != 0)
-    throw InputError(option + " " + file + ": the folder " + folder.string() +
-                     " cannot be written to; choose another");
+  if (const std::string reason = why_not_writable(file); !reason.empty())
+    throw InputError(option + " " + file + ": " + reason);
 }
 
 std::string one_line(std::string text) {
@@ -296,13 +285,22 @@ void add_files(CLI::App& app, const Chapter& chapter, Words& words) {
 
 /// The files to write, which can be.
 void take_outputs(const Words& words, const Chapter& chapter, Options& options) {
+  std::map<std::string, std::string> taken;  // file by option
+  const auto take = [&](const std::string& option, const std::string& file) {
+    check_writable(option, file);
+    for (const auto& [other, name] : taken)
+      if (same_file(name, file))
+        throw InputError(other + " " + name + " and " + option + " " + file +
+                         " are one file, of which the last would be left: name two");
+    taken[option] = file;
+  };
   for (const TensorSpec& tensor : tensors_of(chapter.operation)) {
     const std::string& file = words.files.at(tensor.id);
     if (tensor.role == Role::input || file.empty()) continue;
-    check_writable(option_of(tensor), file);
+    take(option_of(tensor), file);
     options.outputs[tensor.id] = file;
   }
-  check_writable("--json", words.json);
+  if (!words.json.empty()) take("--json", words.json);
   options.json = words.json;
 }
 
