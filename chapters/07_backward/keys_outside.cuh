@@ -77,6 +77,9 @@ __device__ __forceinline__ void left_operand(uint32_t (&a)[C::kRowBlocks][4],
   }
 }
 
+//| ## The kernel
+//|
+//| One template for both steps: `kAddsDq` says whether the block gives dQ its part. Without it the fifth product, its barrier and its additions are not compiled.
 /// dK and dV of a tile of keys, and with kAddsDq what it gives to dQ. Grid: (key tiles * key heads); dynamic
 /// shared memory: C::kSharedBytes.
 template <typename T, typename C, bool kAddsDq>
