@@ -145,6 +145,7 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
   const std::size_t os_threads = std::min<uint64_t>(blocks, uint64_t(std::max(1, options().os_threads)));
   while (workers.size() < os_threads) workers.push_back(std::make_unique<Worker>());
 
+  if (!watcher) note_all_written();  // what this launch writes, nobody sees
   if (watcher) watcher->grid_begins({grid, block, dynamic_shared_bytes, kernel});
   const CrashGuard guard;
   const uint64_t seed = options().seed;

@@ -77,6 +77,7 @@ void Scheduler::begin_block(Random random, bool random_order) {
     thread.exited = false;
     thread.awaited = nullptr;
     thread.where = {};
+    thread.synchronised = 0;
   }
   for (int i = 0; i < warps(); ++i) {
     Warp& warp = warps_[std::size_t(i)];
@@ -253,6 +254,7 @@ bool Scheduler::wake_pollers() {
 }
 
 void Scheduler::poll_memory(const char* what, Location where) {
+  synchronise();
   if (++memory_polls_ >= kPollsBeforeOthersRun) poll(memory_, what, where);
 }
 

@@ -44,6 +44,7 @@ struct Thread {
   const Awaited* awaited = nullptr;  ///< where it last waited; null if it never has
   const char* what = "";             ///< the call in which it did, and its place
   Location where;
+  uint64_t synchronised = 0;  ///< the turn in which it last knew what others had done: behind a barrier
 };
 
 /// SplitMix64: random numbers whose generator costs nothing to seed, once a block.
@@ -103,6 +104,10 @@ class Scheduler {
   /// Lanes that have not exited.
   uint32_t alive_lanes(int warp) const { return warps_[std::size_t(warp)].alive; }
   Random& random() { return random_; }
+  /// Turns that were handed out so far.
+  uint64_t turns() const { return turns_; }
+  /// The current thread knows from now on what others have done, since it has waited for them.
+  void synchronise() { current_->synchronised = turns_; }
   Observer* observer() const { return observer_; }
 
   /// Lets others run until the current thread is made ready again. It waits in `awaited`.

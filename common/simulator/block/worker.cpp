@@ -59,6 +59,7 @@ std::optional<std::string> Worker::run_block(uint64_t number, uint64_t seed) {
     error = endless_report();
   else if (error.empty())
     error = scheduler.alive() > 0 ? deadlock_report() : end_report();
+  if (!error.empty()) error += mbarriers.suspects();
   if (observer()) observer()->block_ends();
   current_worker = nullptr;
   return error.empty() ? std::nullopt : std::optional(std::move(error));

@@ -51,6 +51,12 @@ class DeviceMemory {
   std::optional<BlockConflict> access(const Who& who, std::uintptr_t address, std::size_t bytes,
                                       Access access, Site site);
 
+  /// Whether somebody in the grid has written one of these bytes, or one in the same granule.
+  bool is_written(std::uintptr_t address, std::size_t bytes) const;
+
+  /// Notes for the grids to come what this one has written. (memory.h)
+  void note_written() const;
+
   /// Bytes of the different sectors that were read, and written.
   uint64_t read_bytes() const { return read_; }
   uint64_t written_bytes() const { return written_; }

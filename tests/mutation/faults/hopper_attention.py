@@ -21,6 +21,19 @@ QK_BEGIN = """int consumer) {
 """
 
 FAULTS = [
+    # The launch.
+    Fault("map_is_no_grid_constant",
+          "The map of K is an ordinary parameter, which a GPU copies to local memory.",
+          "const __grid_constant__ CUtensorMap k_map", "const CUtensorMap k_map",
+          everywhere("the tensor map is a copy in the thread's local memory")),
+    Fault("map_is_copied",
+          "A helper takes the map of V by value.",
+          "                        const CUtensorMap& v_map, int", "                        const CUtensorMap v_map, int",
+          everywhere("the tensor map is a copy in the thread's local memory")),
+    Fault("two_blocks_share_the_registers",
+          "The bounds let two blocks share a multiprocessor, so a block has half of its registers to deal out.",
+          "__launch_bounds__(kThreads, 1)", "__launch_bounds__(kThreads, 2)",
+          everywhere("setmaxnreg_inc")),
     # The stages and their mbarriers.
     Fault("no_wait_for_empty",
           "The producer overwrites stages that are still in use.",
