@@ -81,8 +81,8 @@ uint64_t from_environment(const char* name, uint64_t otherwise, uint64_t least, 
   uint64_t value = 0;
   const auto [parsed, error] = std::from_chars(text, end, value);
   if (error != std::errc() || parsed != end || value < least || value > most)
-    throw Error(std::string(name) + "=" + text + ": give a whole number from " + std::to_string(least) +
-                " to " + std::to_string(most));
+    throw SettingError(std::string(name) + "=" + text + ": give a whole number from " +
+                       std::to_string(least) + " to " + std::to_string(most));
   return value;
 }
 
@@ -93,7 +93,7 @@ Async async_from_environment() {
   if (value == "eager") return Async::eager;
   if (value == "lazy") return Async::lazy;
   if (value == "random") return Async::random;
-  throw Error(std::string(name) + "=" + text + ": use eager, lazy or random");
+  throw SettingError(std::string(name) + "=" + text + ": use eager, lazy or random");
 }
 
 /// The error of the lowest block. Blocks are handed out in order, so it does not depend on the number of OS
@@ -131,7 +131,8 @@ Options& options() {
 }
 
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
-              const std::function<void()>& thread_body, const void* kernel, Watcher* watcher) {
+              const std::function<void()>& thread_body, const void* kernel, Watcher* watcher,
+              bool dependent) {
   if (current_worker)
     throw Error("a kernel launches a kernel: the simulator runs launches from the host only");
   check_launch(grid, block, dynamic_shared_bytes, kernel);
@@ -146,7 +147,7 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
   while (workers.size() < os_threads) workers.push_back(std::make_unique<Worker>());
 
   if (!watcher) note_all_written();  // what this launch writes, nobody sees
-  if (watcher) watcher->grid_begins({grid, block, dynamic_shared_bytes, kernel});
+  if (watcher) watcher->grid_begins({grid, block, dynamic_shared_bytes, kernel, dependent});
   const CrashGuard guard;
   const uint64_t seed = options().seed;
   std::atomic<uint64_t> next_block{0};

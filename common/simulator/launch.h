@@ -20,6 +20,11 @@ struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// An environment variable says what it cannot say, or the process may have too little memory for a machine.
+struct SettingError : Error {
+  using Error::Error;
+};
+
 /// When an asynchronous copy lands. A kernel that is right is right in all three.
 enum class Async {
   eager,  ///< as early as possible: when it is issued
@@ -72,10 +77,11 @@ Watcher* watcher_of() {
 /// for a launch that the machine would refuse, and for the first block, by number, in which a thread breaks a
 /// rule or throws. Later blocks may then not have run. In a traced program (trace/trace.h) also for data
 /// races and accesses out of bounds. `kernel` is where the kernel's code begins, for its name; `watcher`
-/// watches, unless it is null.
+/// watches, unless it is null. `dependent`: on a GPU it might begin before the launch before it is over, and
+/// whoever watches reports what relies on that end without waiting for it.
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
               const std::function<void()>& thread_body, const void* kernel = nullptr,
-              Watcher* watcher = watcher_of<kIsTraced>());
+              Watcher* watcher = watcher_of<kIsTraced>(), bool dependent = false);
 
 /// Throws Error if argument `number` of a kernel, counted from 1, leads to host memory.
 void require_device_pointer(const void* kernel, int number, const volatile void* argument);

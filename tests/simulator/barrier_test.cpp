@@ -42,7 +42,7 @@ __global__ void sync_in_both_branches() {
     __syncthreads();
 }
 
-constexpr int kLineOfBothLanes = __LINE__ + 2;
+constexpr int kLineOfBothLanes = __LINE__ + 1;
 __global__ void sync_in_both_branches_of_a_line() { threadIdx.x % 2 ? __syncthreads() : __syncthreads(); }
 
 __global__ void sync_on_two_lines(int* result) {

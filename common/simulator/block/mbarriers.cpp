@@ -201,15 +201,12 @@ void Mbarriers::complete_if_over(Mbarrier& barrier) {
   barrier.waiting.fill(0);
 }
 
-/// What mbarrier_init wrote is known to its own thread, and to others once they and that thread have waited
-/// at a barrier.
+/// What mbarrier_init wrote is known to its own thread, and to others once they have waited at a barrier
+/// since.
 void Mbarriers::require_order(const char* what, const Mbarrier& barrier, Location where) const {
   const Thread& self = scheduler_.current();
-  const Thread& initialiser = scheduler_.threads()[std::size_t(barrier.initialiser)];
-  if (barrier.initialiser == self.number ||
-      (self.synchronised > barrier.turn && (initialiser.synchronised > barrier.turn || initialiser.exited)))
-    return;
-  used_too_early(what, barrier, where);
+  if (barrier.initialiser != self.number && self.synchronised <= barrier.turn)
+    used_too_early(what, barrier, where);
 }
 
 /// A wait of the current thread has found that all phases before the running one are over.
@@ -322,7 +319,12 @@ void mbarrier_wait(const void* barrier, uint32_t parity, Location where) {
 void fence_proxy_async(Location where) {
   Worker& worker = running_worker("fence_proxy_async", where);
   worker.mbarriers.fence();
-  if (worker.observer()) worker.observer()->fences_proxy(worker.current_number());
+  if (worker.observer()) worker.observer()->fences_proxy(worker.current_number(), Proxied::shared);
+}
+
+void fence_proxy_async_global(Location where) {
+  Worker& worker = running_worker("fence_proxy_async_global", where);
+  if (worker.observer()) worker.observer()->fences_proxy(worker.current_number(), Proxied::global);
 }
 
 }  // namespace flashbook::sim
