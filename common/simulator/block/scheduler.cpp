@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <bit>
 #include <new>
 #include <utility>
@@ -244,6 +245,11 @@ void Scheduler::poll(const Awaited& awaited, const char* what, Location where) {
   pollers_.push_back(current_);
   suspend(awaited, what, where);
   std::erase(pollers_, current_);
+}
+
+bool Scheduler::is_polling_memory() const {
+  return std::any_of(pollers_.begin(), pollers_.end(),
+                     [this](const Thread* thread) { return thread->awaited == &memory_; });
 }
 
 /// Lets those who poll try again; false if that has been in vain for too long.

@@ -96,6 +96,8 @@ class Scheduler {
   bool crashed() const { return crashed_; }            ///< the current thread, at bad_address()
   const void* bad_address() const { return bad_address_; }
   bool is_polling() const { return !pollers_.empty(); }
+  /// Whether one of those who poll reads memory, which another block may change.
+  bool is_polling_memory() const;
 
   const Thread& current() const { return *current_; }
   const std::vector<Thread>& threads() const { return threads_; }
