@@ -2,6 +2,7 @@
 /// The simulator's device memory: one range of addresses, so that "is this global memory?" is a comparison.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 namespace flashbook::sim {
@@ -28,6 +29,10 @@ std::span<const unsigned char> global_memory_in_use();
 
 /// Whether the address lies in the range of the device memory, allocated or not.
 bool is_global(const void* address);
+
+/// How many bytes of each granule of kGlobalAlignment bytes are allocated, from the beginning of the device
+/// memory on; they are its first.
+const std::uint16_t* allocated_of_granules();
 
 /// Whether every byte lies in a single allocation that has not been freed.
 bool is_allocated(const void* address, std::size_t bytes);

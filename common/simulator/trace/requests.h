@@ -60,9 +60,13 @@ class Requests {
 
   void begin(int threads);
   void add(int thread, uint64_t kind, uint64_t address) {
-    Log& log = logs_[std::size_t(thread)];
-    log.kinds.push_back(kind);
-    log.addresses.push_back(address);
+    const auto self = std::size_t(thread);
+    const std::size_t size = sizes_[self];
+    Log& log = logs_[self];
+    if (size == log.kinds.size()) log.grow();
+    log.kinds[size] = kind;
+    log.addresses[size] = address;
+    sizes_[self] = uint32_t(size + 1);
   }
   /// Counts what is no request of a warp.
   void add_counts(uint64_t kind, const Counts& counts) { counts_[kind].add(counts); }
@@ -72,19 +76,36 @@ class Requests {
   void finish();
 
   /// The counts since the last call, by Kind::packed.
-  std::unordered_map<uint64_t, Counts> take() { return std::exchange(counts_, {}); }
+  std::unordered_map<uint64_t, Counts> take() {
+    recent_.fill({});
+    return std::exchange(counts_, {});
+  }
 
  private:
+  /// What a thread accesses, as far as its entry in sizes_ says.
   struct Log {
     std::vector<uint64_t> kinds, addresses;
+
+    void grow() {
+      kinds.resize(2 * kinds.size() + 64);
+      addresses.resize(kinds.size());
+    }
+  };
+  /// A kind of which there has been a request lately, and the sectors of the last.
+  struct Recent {
+    uint64_t kind = 0;
+    Counts* counts = nullptr;
+    Sectors sectors;
   };
 
-  void count_together(Log* logs, uint32_t lanes, int leader);
-  void count_apart(Log* logs, uint32_t lanes);
+  void count_together(const Log* logs, uint32_t size, uint32_t lanes, int leader);
+  void count_apart(const Log* logs, const uint32_t* sizes, uint32_t lanes);
   void count(uint64_t kind, uint32_t lanes, const uint64_t* addresses);
 
   OnSectors on_sectors_;
   std::vector<Log> logs_;
+  std::vector<uint32_t> sizes_;  // of the logs
+  std::array<Recent, 64> recent_{};
   int threads_ = 0;
   std::unordered_map<uint64_t, Counts> counts_;
 };

@@ -51,6 +51,7 @@ void Tracer::block_begins(const Block& block) {
   std::sort(static_shared_.begin(), static_shared_.end(),
             [](const auto& a, const auto& b) { return a.data() < b.data(); });
   global_begin_ = std::uintptr_t(global_memory_in_use().data());
+  allocated_ = allocated_of_granules();
   dynamic_begin_ = std::uintptr_t(block.dynamic_shared);
   static_begin_ = static_end_ = 0;
   if (!static_shared_.empty()) {
