@@ -5,8 +5,6 @@
 namespace flashbook::sim {
 namespace {
 
-constexpr uint32_t kBanks = 32, kBankBytes = 4;
-
 /// Adds to an array that is usually ascending already.
 struct Collected {
   uint32_t count = 0;

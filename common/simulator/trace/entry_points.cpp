@@ -20,10 +20,12 @@ inline void access(const volatile void* address, std::size_t bytes, Access what,
                    const void* return_address) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   flashbook::sim::Tracer* tracer = current_tracer;
-  if (!tracer || !tracer->concerns(at)) return;
-  const int thread = current_worker->current_number();
-  if (what == Access::load && aligned && tracer->notes_known_load(thread, at, bytes, return_address)) return;
-  tracer->accesses(thread, what, at, bytes, aligned, return_address);
+  if (!tracer) return;
+  if (what == Access::load && aligned &&
+      tracer->notes_known_load(current_worker->current_number(), at, bytes, return_address))
+    return;
+  if (tracer->concerns(at))
+    tracer->accesses(current_worker->current_number(), what, at, bytes, aligned, return_address);
 }
 
 /// The calling thread has seen what an atomic operation, or a volatile store, left there.

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -60,13 +61,11 @@ class Requests {
 
   void begin(int threads);
   void add(int thread, uint64_t kind, uint64_t address) {
-    const auto self = std::size_t(thread);
-    const std::size_t size = sizes_[self];
-    Log& log = logs_[self];
-    if (size == log.kinds.size()) log.grow();
-    log.kinds[size] = kind;
-    log.addresses[size] = address;
-    sizes_[self] = uint32_t(size + 1);
+    Log& log = logs_[std::size_t(thread)];
+    if (log.size == log.capacity) log.grow();
+    log.entries[log.size] = kind;
+    log.entries[log.capacity + log.size] = address;
+    ++log.size;
   }
   /// Counts what is no request of a warp.
   void add_counts(uint64_t kind, const Counts& counts) { counts_[kind].add(counts); }
@@ -82,29 +81,35 @@ class Requests {
   }
 
  private:
-  /// What a thread accesses, as far as its entry in sizes_ says.
+  /// What a thread accesses: kinds, and from `capacity` on addresses.
   struct Log {
-    std::vector<uint64_t> kinds, addresses;
+    std::unique_ptr<uint64_t[]> entries;
+    uint32_t size = 0, capacity = 0;
 
-    void grow() {
-      kinds.resize(2 * kinds.size() + 64);
-      addresses.resize(kinds.size());
-    }
+    const uint64_t* kinds() const { return entries.get(); }
+    const uint64_t* addresses() const { return entries.get() + capacity; }
+    void grow();
   };
-  /// A kind of which there has been a request lately, and the sectors of the last.
+  /// A kind's last request whose cost was worked out. Another one that is the same but for a shift of all
+  /// addresses costs the same, if the shift leaves sectors or banks as they are.
   struct Recent {
     uint64_t kind = 0;
     Counts* counts = nullptr;
-    Sectors sectors;
+    uint32_t lanes = 0;
+    uint64_t addresses[32];
+    Cost cost;
+    uint32_t room_before, room_behind;  ///< bytes by which the addresses may shift within their sectors
+    Sectors sectors;                    ///< of global memory
   };
 
-  void count_together(const Log* logs, uint32_t size, uint32_t lanes, int leader);
-  void count_apart(const Log* logs, const uint32_t* sizes, uint32_t lanes);
+  void count_together(const Log* logs, uint32_t lanes, int leader);
+  void count_apart(const Log* logs, uint32_t lanes);
   void count(uint64_t kind, uint32_t lanes, const uint64_t* addresses);
+  /// Whether a request costs what the recent one did; touches its sectors.
+  bool is_shifted(const Recent& recent, const Kind& kind, uint32_t lanes, const uint64_t* addresses);
 
   OnSectors on_sectors_;
   std::vector<Log> logs_;
-  std::vector<uint32_t> sizes_;  // of the logs
   std::array<Recent, 64> recent_{};
   int threads_ = 0;
   std::unordered_map<uint64_t, Counts> counts_;
