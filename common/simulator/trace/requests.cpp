@@ -17,7 +17,7 @@ void Requests::begin(int threads) {
   threads_ = threads;
   if (logs_.size() < std::size_t(threads)) logs_.resize(std::size_t(threads));
   for (Log& log : logs_) log.size = 0;
-  recent_.fill({});  // another grid may have begun, which has touched no sector
+  for (Recent& recent : recent_) recent.kind = 0;  // another grid may have begun, which has touched no sector
 }
 
 void Requests::finish() {

@@ -76,7 +76,7 @@ class Requests {
 
   /// The counts since the last call, by Kind::packed.
   std::unordered_map<uint64_t, Counts> take() {
-    recent_.fill({});
+    for (Recent& recent : recent_) recent.kind = 0;
     return std::exchange(counts_, {});
   }
 
