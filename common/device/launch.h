@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <string>
+#include <tuple>
 
 #include "common/device/device.h"
 #include "common/device/kernel.h"
@@ -30,8 +31,8 @@ template <bool kTraced = sim::kIsTraced, typename... Params, typename... Args>
 #endif
 void launch(bool dependent, void (*kernel)(Params...), dim3 grid, dim3 block,
             std::size_t dynamic_shared_bytes, Stream stream, Args... args) {
-  static_assert(sizeof...(Params) == sizeof...(Args), "one argument for each of the kernel's parameters");
 #ifdef __CUDACC__
+  static_assert(sizeof...(Params) == sizeof...(Args), "one argument for each of the kernel's parameters");
   // What a block gets without being asked for; more must be allowed kernel by kernel.
   constexpr std::size_t kDefaultSharedBytes = 48 * 1024;
   cudaError_t error = cudaSuccess;
@@ -60,11 +61,13 @@ void launch(bool dependent, void (*kernel)(Params...), dim3 grid, dim3 block,
 #else
   static_cast<void>(stream);
   try {
-    sim::require_device_pointers<Params...>(reinterpret_cast<const void*>(kernel),
-                                            static_cast<Params>(args)...);
+    const auto parameters = sim::parameters<Params...>(args...);
+    sim::require_device_pointers(reinterpret_cast<const void*>(kernel), parameters);
     sim::run_grid(
-        grid, block, dynamic_shared_bytes, [&] { kernel(static_cast<Params>(args)...); },
+        grid, block, dynamic_shared_bytes, [&] { std::apply(kernel, parameters); },
         reinterpret_cast<const void*>(kernel), sim::watcher_of<kTraced>(), dependent);
+  } catch (const sim::SettingError& error) {
+    throw UsageError(error.what());
   } catch (const sim::Error& error) {
     throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes) + error.what());
   }
