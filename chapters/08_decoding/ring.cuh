@@ -284,7 +284,7 @@ __device__ __forceinline__ WarpSums<Config> attend(RingShared<Config>& shared,
     const int tile_key = first_key + tile * Config::kKeys;
     const PipelineState<Config::kStages> keys = state;
     state.advance();
-#pragma unroll
+#pragma unroll 1  // unrolled, it would want more registers than there are
     for (int first = 0; first < Config::kChunks; first += kAtOnce) {
       float scores[8 * kAtOnce];
       if (first == 0) hopper::wait_full(shared.ring, keys);  // K is in
