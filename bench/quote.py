@@ -288,8 +288,8 @@ def decode_table(measured: Results) -> str:
                     *(f"{by_who[who].values['bytes_per_second'] / 1e12:.2f}" if who in by_who else "-" for who in DECODERS),
                     f"{ratio:.2f}" if ratio else "-")
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
-    return text + (f"\nTB/s of the keys and values that must be read, BF16, one query a sequence, in turn in one process. Step 6 over cuDNN: geometric mean "
-                   f"{mean:.2f}, least {min(ratios, default=math.nan):.2f}. Medians; {measured.origin()}.\n")
+    return text + (f"\nTB/s of the keys and values that must be read, BF16, one query a sequence, in turn in one process. "
+                   f"Step 6 over cuDNN: geometric mean {mean:.2f}, least {min(ratios, default=math.nan):.2f}. Medians; {measured.origin()}.\n")
 
 
 def ablation_table(measured: Results, chapter: str) -> str:
