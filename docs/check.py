@@ -85,6 +85,8 @@ def check_links() -> Iterator[str]:
                 yield f"{name}: {link} leads nowhere"
             elif anchor and target in site and anchor not in site[target].anchors:
                 yield f"{name}: {link} names a place that {target} has not"
+            if path.endswith(".md.txt"):
+                yield f"{name}: {link} is a page without the site around it: name it in docs/tools/book.py"
         text = (SITE / name).read_text(encoding="utf-8")
         for source in re.findall(r'<(?:script|img|source|link)\b[^>]*"(https?:[^"]+)"', text):
             yield f"{name}: {source} needs a network"
