@@ -81,8 +81,9 @@ __device__ __forceinline__ void add_value_means(float (&output)[kFloats], const 
 
 /// Divides the output by its rows' sums, gives it its means back and stores the log-sum-exp. `query` is the
 /// first of the thread's two rows; `v_scale` is 1 with block scales, which P has in it; `shift` is what
-/// put_by_key_means has put by for these rows, or null.
-template <int kOffset, int kFloats>
+/// put_by_key_means has put by for these rows, or null. `kWholeSums`: a lane has its row's sum, not a
+/// quarter.
+template <int kOffset, bool kWholeSums, int kFloats>
 __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows& rows,
                                             const Problem& problem,
                                             float* lse,  // [heads, seqlen_q]
@@ -94,7 +95,7 @@ __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows
   bool sees[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const float sum = quad_sum(rows.sum[r]);
+    const float sum = kWholeSums ? rows.sum[r] : quad_sum(rows.sum[r]);
     sees[r] = sum > 0;
     inverse[r] = sees[r] ? v_scale / sum : 0;  // a row that sees no key: O = 0
     const int row = query + 8 * r;

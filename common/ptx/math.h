@@ -18,6 +18,16 @@ __device__ __forceinline__ float exp2_approx(float x) {
 #endif
 }
 
+/// `x` held between 0 and 1; NaN gives 0. A multiply-add before it has it for nothing. (PTX ISA,
+/// fma.rn.sat.f32)
+__device__ __forceinline__ float saturate(float x) {
+#ifdef __CUDACC__
+  return __saturatef(x);
+#else
+  return x > 0 ? std::min(x, 1.0f) : 0.0f;
+#endif
+}
+
 /// Four of the eight bytes of two registers: digit i of the selector, counted from the right, says which byte
 /// becomes byte i; 0 to 3 are those of `low`, 4 to 7 those of `high`. (PTX ISA, prmt.b32)
 template <uint32_t kSelector>
