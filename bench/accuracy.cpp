@@ -20,6 +20,7 @@
 #include "chapters/05_flash_attention_3/chapter.h"
 #include "chapters/06_fp8/chapter.h"
 #include "common/app/call.h"
+#include "common/app/exit_code.h"
 #include "common/attention/error.h"
 #include "common/attention/inputs.h"
 #include "common/attention/oracle.h"
@@ -344,23 +345,15 @@ int main(int argc, char** argv) {
                "Values with means, one-signed and all equal, at 1k keys, 4k and so on up to --seqlen");
   app.add_option("--head-dim", options.head_dim, "64, 128 or 256")->capture_default_str();
   app.add_option("--out", options.out, "Write the results to this file, whole after every cell");
-  const auto fail = [](const char* reason, int code) {
-    std::cerr << "accuracy: " << reason << "\n";
-    return code;
-  };
-  try {
-    app.parse(argc, argv);
+  return exit_code("accuracy", [&] {
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::CallForHelp&) {
+      std::cout << app.help();
+      return kRight;
+    } catch (const CLI::ParseError& error) {
+      throw InputError(std::string(error.what()) + " (--help lists the options)");
+    }
     return study(options);
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    return fail((std::string(error.what()) + " (--help lists the options)").c_str(), 2);
-  } catch (const InputError& error) {
-    return fail(error.what(), 2);
-  } catch (const device::HardwareMissing& error) {
-    return fail(error.what(), 77);
-  } catch (const std::exception& error) {
-    return fail(error.what(), 1);
-  }
+  });
 }

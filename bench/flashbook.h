@@ -82,7 +82,8 @@ typedef struct FlashbookTensors {
   const void* v;
   void* o;
   float* lse;      /**< [batch, heads, seqlen_q], natural log-sum-exp */
-  void* workspace; /**< flashbook_workspace_bytes() bytes, 256-byte aligned; may be null if that is 0 */
+  void* workspace; /**< flashbook_workspace_bytes() bytes, 256-byte aligned; may be null if that is 0. Of
+                      chapter 8 all 0 before the first call with it */
   /* Of FLASHBOOK_E4M3, each may be null. An element of Q, K or V stands for its encoding times its scale,
      plus the mean of its column. */
   const float* q_scale; /**< as the shape's scaling says, > 0; null: all are 1 */
@@ -91,6 +92,18 @@ typedef struct FlashbookTensors {
   const float* k_mean;  /**< [batch, kv_heads, head_dim], 16-byte aligned; null: all are 0 */
   const float* v_mean;  /**< likewise */
 } FlashbookTensors;
+
+/** Where the keys of a decoder lie: sequences of their own lengths, in pages or not. */
+typedef struct FlashbookCache {
+  size_t size; /**< sizeof(FlashbookCache) */
+  /** Device memory, [batch]: keys of each sequence, 0 ... seqlen_k. Null: all have seqlen_k. */
+  const int32_t* lengths;
+  /** Device memory, [batch, ceil(seqlen_k / page_rows)]: the page of a sequence's next keys, 0 ... pages - 1;
+   * entries behind a sequence's length are not read. Null: no pages. */
+  const int32_t* page_table;
+  int32_t page_rows; /**< keys of a page: 16, 32, 64, ... */
+  int32_t pages;     /**< k and v are [pages, kv_heads, page_rows, head_dim] */
+} FlashbookCache;
 
 /** A chapter, for those who list them. The texts live as long as the library. */
 typedef struct FlashbookChapter {
@@ -113,6 +126,12 @@ const char* flashbook_step_name(int chapter, int step);
 /** Launches a step on `stream` (a cudaStream_t; null is the default stream). Returns a FlashbookStatus. */
 int flashbook_attention(int chapter, int step, const FlashbookShape* shape, const FlashbookTensors* tensors,
                         void* stream);
+
+/** The same against a cache: a step of a chapter that decodes (8). With pages the strides of k and v go from
+ * one page to the next in place of batch entries. Null for a cache without lengths and pages. Returns a
+ * FlashbookStatus. */
+int flashbook_decode(int chapter, int step, const FlashbookShape* shape, const FlashbookCache* cache,
+                     const FlashbookTensors* tensors, void* stream);
 
 /** Device memory in bytes that the step needs beyond its inputs and outputs, or -1 if it cannot run the
  * shape. */

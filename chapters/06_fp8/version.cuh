@@ -112,7 +112,6 @@ struct Shared {
   std::conditional_t<Config::kStoreByTma, OutputTile<Config::kHeadDim>, Nothing> output[kConsumers];
   std::conditional_t<Config::kSumsByProduct, Tile<kOnesColumns, kDepth>, Nothing> ones;
   TileBroadcast broadcast;
-  Head kv_head;                               ///< the loader's, which has no register left for it
   float shift[kConsumers][kRowsOfWarpgroup];  ///< of the log-sum-exp, by the keys' means (epilogue.cuh)
   uint64_t q_full[kConsumers], q_empty[kConsumers];
   uint64_t output_full[kConsumers], output_empty[kConsumers];

@@ -112,7 +112,12 @@ Call::Call(const Chapter& chapter, const Shape& shape, const UploadedInputs& inp
     : Call(chapter.operation, shape, inputs, chapter.workspace_bytes(shape, step),
            [attention = chapter.attention, shape, step](const Tensors& tensors) {
              attention(shape, tensors, nullptr, step);
-           }) {}
+           }) {
+  if (chapter.zeroed_bytes == nullptr || workspace_.bytes() == 0) return;
+  std::vector<std::byte> fresh(workspace_.bytes(), std::byte(kPoison));
+  std::fill_n(fresh.begin(), chapter.zeroed_bytes(shape, step), std::byte(0));
+  workspace_.upload(fresh);
+}
 
 Call::Call(Operation operation, const Shape& shape, const UploadedInputs& inputs, int64_t workspace_bytes,
            Launch launch)

@@ -15,8 +15,9 @@ namespace flashbook {
 
 /// One step of a chapter: a version of the kernel that adds one idea. Steps are counted from 1.
 struct Step {
-  const char* name;  ///< a few words for a table: "one thread per score"
-  const char* idea;  ///< one sentence: what this step adds
+  const char* name;       ///< a few words for a table: "one thread per score"
+  const char* idea;       ///< one sentence: what this step adds
+  bool same_bits = true;  ///< in every launch; false where sums are made in the order in which blocks come
 };
 
 /// The shape by which chapters are compared, which fills a GPU: 64 heads of 4096 tokens, head_dim 128.
@@ -70,6 +71,9 @@ struct Chapter {
   /// Bytes that the multiprocessors ask for when `step` runs, counted in sectors, whether a cache has them or
   /// not. Null if the chapter has no model of that.
   double (*requested_bytes)(const Shape& shape, int step) = nullptr;
+  /// The first bytes of the workspace, which must be 0 before the first launch with it; every launch leaves
+  /// them so. Null: none.
+  int64_t (*zeroed_bytes)(const Shape& shape, int step) = nullptr;
 };
 
 }  // namespace flashbook

@@ -1,31 +1,18 @@
 #include "common/app/options.h"
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 
 #include "common/app/report.h"
 #include "common/attention/error.h"
 #include "common/attention/npy.h"
+#include "common/attention/whole_file.h"
 
 namespace flashbook {
-namespace {
 
-/// The options as the user wrote them. Numbers stay text until their names can be said in the error.
-struct Words {
-  std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling, means,
-      layout = "bhsd";
-  std::string step = "all", device = "auto", check = "auto", reps, seed = "1", json;
-  std::map<TensorId, std::string> files;  // of the operation's tensors
-  bool causal = false, list = false;
-};
-
-/// A whole number; "4k" means 4096.
 int64_t whole_number(const std::string& option, const std::string& text) {
   int64_t value = 0;
   const char* end = text.data() + text.size();
@@ -36,7 +23,6 @@ int64_t whole_number(const std::string& option, const std::string& text) {
   return kilo ? value * 1024 : value;
 }
 
-/// A whole number that a Shape can hold. Whether it makes sense is validate()'s to say.
 int count(const std::string& option, const std::string& text) {
   const int64_t value = whole_number(option, text);
   if (value < 1) throw InputError(option + " is " + text + ": give at least 1");
@@ -45,6 +31,17 @@ int count(const std::string& option, const std::string& text) {
                      std::to_string(std::numeric_limits<int>::max()));
   return int(value);
 }
+
+namespace {
+
+/// The options as the user wrote them. Numbers stay text until their names can be said in the error.
+struct Words {
+  std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling, means,
+      layout = "bhsd";
+  std::string step = "all", device = "auto", check = "auto", reps, seed = "1", json;
+  std::map<TensorId, std::string> files;  // of the operation's tensors
+  bool causal = false, list = false;
+};
 
 float real_number(const std::string& option, const std::string& text) {
   std::size_t used = 0;
@@ -135,16 +132,8 @@ void check_device(const std::string& text) {
 
 void check_writable(const std::string& option, const std::string& file) {
   if (file.empty()) return;
-  const std::filesystem::path path(file);
-  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(folder, ignored))
-    throw InputError(option + " " + file + ": there is no folder " + folder.string() + "; make it first");
-  if (std::filesystem::is_directory(path, ignored))
-    throw InputError(option + " " + file + ": that is a folder; name a file in it");
-  if (access(folder.c_str(), W_OK) != 0)
-    throw InputError(option + " " + file + ": the folder " + folder.string() +
-                     " cannot be written to; choose another");
+  if (const std::string reason = why_not_writable(file); !reason.empty())
+    throw InputError(option + " " + file + ": " + reason);
 }
 
 std::string one_line(std::string text) {
@@ -171,11 +160,16 @@ std::string option_of(const TensorSpec& tensor) {
   return "--" + std::string(tensor.name);
 }
 
+/// Whether an input is computed if it is not given: of backward what a forward pass leaves.
+bool is_optional(const TensorSpec& tensor) {
+  return tensor.role == Role::input && (tensor.id == TensorId::o || tensor.id == TensorId::lse);
+}
+
 /// "--q, --k and --v"
 std::string input_options(Operation operation) {
   std::vector<std::string> options;
   for (const TensorSpec& tensor : tensors_of(operation))
-    if (tensor.role == Role::input) options.push_back(option_of(tensor));
+    if (tensor.role == Role::input && !is_optional(tensor)) options.push_back(option_of(tensor));
   std::string text = options[0];
   for (std::size_t i = 1; i < options.size(); ++i)
     text += (i + 1 == options.size() ? " and " : ", ") + options[i];
@@ -219,17 +213,26 @@ DType dtype_of_files(const Words& words, const Chapter& chapter, const std::map<
   return type;
 }
 
-/// Whether inputs come from files: all of them or none.
+/// Whether inputs come from files: all that cannot be computed, or none.
 bool has_files(const Words& words, Operation operation) {
   int given = 0, inputs = 0;
+  std::vector<std::string> computed, missing;  // options of what could be computed
   for (const TensorSpec& tensor : tensors_of(operation)) {
     if (tensor.role != Role::input) continue;
+    const bool is_given = !words.files.at(tensor.id).empty();
+    if (is_optional(tensor)) {
+      (is_given ? computed : missing).push_back(option_of(tensor));
+      continue;
+    }
     ++inputs;
-    given += !words.files.at(tensor.id).empty();
+    given += is_given;
   }
-  if (given > 0 && given < inputs)
+  if ((given > 0 && given < inputs) || (given == 0 && !computed.empty()))
     throw InputError(input_options(operation) +
                      " go together: give all of these files, or none for random inputs");
+  if (!computed.empty() && !missing.empty())
+    throw InputError(computed[0] + " and " + missing[0] +
+                     " are of one forward pass: give both, or none and they are computed");
   return given > 0;
 }
 
@@ -237,7 +240,8 @@ bool has_files(const Words& words, Operation operation) {
 void read_inputs(const Words& words, const Chapter& chapter, Options& options) {
   std::map<TensorId, NpyArray> arrays;
   for (const TensorSpec& tensor : tensors_of(chapter.operation)) {
-    if (tensor.role == Role::input) arrays.emplace(tensor.id, read_tensor(tensor, words.files.at(tensor.id)));
+    if (const std::string& file = words.files.at(tensor.id); tensor.role == Role::input && !file.empty())
+      arrays.emplace(tensor.id, read_tensor(tensor, file));
   }
   const std::string &q_file = words.files.at(TensorId::q), &k_file = words.files.at(TensorId::k);
   const std::vector<int64_t>&q = arrays.at(TensorId::q).shape, &k = arrays.at(TensorId::k).shape;
@@ -253,7 +257,7 @@ void read_inputs(const Words& words, const Chapter& chapter, Options& options) {
 
   Inputs inputs;
   for (const TensorSpec& tensor : tensors_of(chapter.operation)) {
-    if (tensor.role != Role::input) continue;
+    if (tensor.role != Role::input || !arrays.contains(tensor.id)) continue;
     NpyArray& array = arrays.at(tensor.id);
     if (const std::vector<int64_t> dims = dims_of(shape, tensor.id); array.shape != dims)
       throw InputError(option_of(tensor) + " " + words.files.at(tensor.id) + " has shape " +
@@ -262,7 +266,7 @@ void read_inputs(const Words& words, const Chapter& chapter, Options& options) {
     inputs[tensor.id] = std::move(array.values);
   }
   round_inputs(shape, inputs);
-  for (TensorId id : {TensorId::q, TensorId::k, TensorId::v})
+  for (TensorId id : {TensorId::q, TensorId::k, TensorId::v, TensorId::o, TensorId::d_o})
     if (!all_finite(inputs[id]))
       throw InputError("the files hold values beyond the range of " + std::string(name_of(shape.dtype)) +
                        ": choose another --dtype");
@@ -301,7 +305,8 @@ void add_files(CLI::App& app, const Chapter& chapter, Words& words) {
         tensor.id == TensorId::lse ? "[batch, heads, seqlen]" : "[batch, heads, seqlen, head_dim]";
     const std::string help =
         tensor.role == Role::input
-            ? std::string(title_of(tensor.id)) + " from a .npy file, float32 or float16, " + dims
+            ? std::string(title_of(tensor.id)) + " from a .npy file, float32 or float16, " + dims +
+                  (is_optional(tensor) ? " (default: computed)" : "")
             : "Write " + std::string(title_of(tensor.id)) + " of the last step to this .npy file, as float32";
     app.add_option(option_of(tensor), words.files[tensor.id], help)->type_name("FILE");
   }
@@ -309,13 +314,22 @@ void add_files(CLI::App& app, const Chapter& chapter, Words& words) {
 
 /// The files to write, which can be.
 void take_outputs(const Words& words, const Chapter& chapter, Options& options) {
+  std::map<std::string, std::string> taken;  // file by option
+  const auto take = [&](const std::string& option, const std::string& file) {
+    check_writable(option, file);
+    for (const auto& [other, name] : taken)
+      if (same_file(name, file))
+        throw InputError(other + " " + name + " and " + option + " " + file +
+                         " are one file, of which the last would be left: name two");
+    taken[option] = file;
+  };
   for (const TensorSpec& tensor : tensors_of(chapter.operation)) {
     const std::string& file = words.files.at(tensor.id);
     if (tensor.role == Role::input || file.empty()) continue;
-    check_writable(option_of(tensor), file);
+    take(option_of(tensor), file);
     options.outputs[tensor.id] = file;
   }
-  check_writable("--json", words.json);
+  if (!words.json.empty()) take("--json", words.json);
   options.json = words.json;
 }
 

@@ -91,15 +91,15 @@ std::vector<int> runnable_steps(const Options& options, const Chapter& chapter, 
 
 std::vector<int64_t> rows_to_check(const Options& options, Operation operation, Report& report) {
   const Shape& shape = options.shape;
-  const double row_flops = 4.0 * shape.head_dim * shape.seqlen_k;
+  double row_flops = 4.0 * shape.head_dim * shape.seqlen_k;
+  if (operation == Operation::backward)  // a row of dQ, and one of dK and dV, which is a sum over a group
+    row_flops += 6.0 * shape.head_dim * shape.seqlen_q * (double(shape.heads) / shape.kv_heads);
   const bool small = row_flops * double(shape.q_rows()) <= kFullCheck;
   if (options.check == CheckMode::off) {
     report.checked_rows = "nothing (--check off)";
     return {};
   }
-  // A row of dK sums over all queries, so the gradient's oracle has no sample.
-  if (options.check == CheckMode::full || operation == Operation::backward ||
-      (options.check == CheckMode::automatic && small)) {
+  if (options.check == CheckMode::full || (options.check == CheckMode::automatic && small)) {
     report.checked_rows = "every row";
     return all_rows(shape);
   }
@@ -154,7 +154,8 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
     return std::nullopt;
   };
   const Shape taken = as_taken_by(before, shape);
-  if (operation == Operation::backward || before.operation != operation)
+  // Decoding is a forward pass: what they share is their list of tensors.
+  if (operation == Operation::backward || tensors_of(before.operation).data() != tensors_of(operation).data())
     return skip("it computes something else");
   if (!why_not_dense(shape).empty()) return skip("its heads are compared as problems of their own");
   if (std::find(before.dtypes.begin(), before.dtypes.end(), taken.dtype) == before.dtypes.end())
@@ -234,9 +235,12 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
   const std::vector<int> steps = runnable_steps(options, chapter, report);
   check_memory(chapter, shape, steps, !report.on_gpu);
 
-  const Inputs inputs = options.inputs
-                            ? *options.inputs
-                            : make_inputs(chapter.operation, shape, InputKind::drifting, options.seed);
+  Inputs inputs = options.inputs ? *options.inputs : make_inputs(shape, InputKind::drifting, options.seed);
+  {
+    ProgressLine progress("completing the inputs");
+    if (complete_inputs(chapter.operation, shape, options.seed, inputs, before))
+      report.before = "O and the log-sum-exp are those of chapter " + std::to_string(before->number);
+  }
   const std::vector<int64_t> rows = rows_to_check(options, chapter.operation, report);
   std::optional<Expected> expected;
   std::optional<Before> earlier;
@@ -244,7 +248,7 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
     ProgressLine progress("computing the oracle");
     expected.emplace(chapter.operation, shape, inputs, rows, [&](double done) { progress.update(done); });
   }
-  if (!rows.empty() && before != nullptr)
+  if (!rows.empty() && before != nullptr && chapter.operation != Operation::backward)
     earlier = run_before(chapter.operation, shape, inputs, *before, report);
 
   const UploadedInputs uploaded(chapter.operation, shape, inputs, chapter.runs_on);

@@ -1,10 +1,17 @@
 /// \file
 /// Atomic operations. Blocks of one grid run on several OS threads, so these are atomic for the host too.
 #pragma once
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
+#include <span>
+#include <type_traits>
 
+#include "common/simulator/barrier.h"
 #include "common/simulator/location.h"
+#include "common/simulator/memory.h"
+#include "common/simulator/vector_types.h"
 
 namespace flashbook::sim {
 
@@ -20,6 +27,54 @@ T atomic_update(T* address, Update update) {
   T next = update(old);
   while (!__atomic_compare_exchange(address, &old, &next, true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
     next = update(old);
+  return old;
+}
+
+/// As atomicAdd and red add floats in global memory: a subnormal argument or sum becomes 0 of the same sign
+/// (PTX ISA, atom). TMA keeps subnormals, and so does shared memory: golden_h200.txt.
+inline float add_in_global_memory(float* address, float value) {
+  const auto flushed = [](float x) {
+    const auto bits = std::bit_cast<uint32_t>(x);
+    return (bits & 0x7f80'0000) == 0 ? std::bit_cast<float>(bits & 0x8000'0000) : x;
+  };
+  return atomic_update(address, [&](float old) { return flushed(flushed(old) + flushed(value)); });
+}
+
+/// Adds 1, 2 or 4 floats to those in global memory, each atomically, and makes them what was there before.
+void add_floats(const char* what, void* address, std::span<float> values, Location where);
+
+// What the wrappers of common/ptx/atomic.h do. A release is a fence and an operation that hands over.
+inline void red_add(void* address, std::span<const float> values, Location where) {
+  float copy[4];
+  std::copy(values.begin(), values.end(), copy);
+  add_floats("red_add", address, {copy, values.size()}, where);
+}
+template <typename T>
+T load_acquire(const T* address, Location where) {
+  poll_memory("load_acquire", where);
+  return __atomic_load_n(address, __ATOMIC_SEQ_CST);
+}
+template <typename T>
+void store_release(T* address, T value) {
+  memory_fence();
+  __atomic_store_n(address, value, __ATOMIC_SEQ_CST);
+}
+template <typename T>
+T add_acq_rel(T* address, T value) {
+  memory_fence();
+  return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
+}
+
+/// What CUDA's atomic operations on integers take.
+template <typename T>
+concept AtomicInteger =
+    std::is_same_v<T, int> || std::is_same_v<T, unsigned> || std::is_same_v<T, unsigned long long>;
+
+/// The same as atomic_update, where a loop may wait for others by it.
+template <typename T, typename Update>
+T atomic_change(const char* what, T* address, Update update, Location where) {
+  const T old = atomic_update(address, update);
+  if (update(old) == old) poll_memory(what, where);
   return old;
 }
 
@@ -61,18 +116,73 @@ inline unsigned long long atomicAdd(unsigned long long* address, unsigned long l
   return flashbook::sim::atomic_add(address, value, where);
 }
 inline float atomicAdd(float* address, float value) {
+  if (flashbook::sim::is_global(address)) return flashbook::sim::add_in_global_memory(address, value);
   return flashbook::sim::atomic_update(address, [value](float old) { return old + value; });
 }
+inline float2 atomicAdd(float2* address, float2 value,
+                        flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  float both[] = {value.x, value.y};
+  flashbook::sim::add_floats("atomicAdd", address, both, where);
+  return {both[0], both[1]};
+}
+inline float4 atomicAdd(float4* address, float4 value,
+                        flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  float all[] = {value.x, value.y, value.z, value.w};
+  flashbook::sim::add_floats("atomicAdd", address, all, where);
+  return {all[0], all[1], all[2], all[3]};
+}
 
-inline int atomicMax(int* address, int value) {
-  return flashbook::sim::atomic_update(address, [value](int old) { return old < value ? value : old; });
+template <flashbook::sim::AtomicInteger T>
+T atomicMax(T* address, std::type_identity_t<T> value,
+            flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_change(
+      "atomicMax", address, [value](T old) { return old < value ? value : old; }, where);
 }
-inline unsigned atomicMax(unsigned* address, unsigned value) {
-  return flashbook::sim::atomic_update(address, [value](unsigned old) { return old < value ? value : old; });
+template <flashbook::sim::AtomicInteger T>
+T atomicMin(T* address, std::type_identity_t<T> value,
+            flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_change(
+      "atomicMin", address, [value](T old) { return value < old ? value : old; }, where);
 }
-inline unsigned long long atomicMax(unsigned long long* address, unsigned long long value) {
-  return flashbook::sim::atomic_update(address,
-                                       [value](unsigned long long old) { return old < value ? value : old; });
+template <flashbook::sim::AtomicInteger T>
+T atomicAnd(T* address, std::type_identity_t<T> value,
+            flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_change(
+      "atomicAnd", address, [value](T old) { return T(old & value); }, where);
+}
+template <flashbook::sim::AtomicInteger T>
+T atomicOr(T* address, std::type_identity_t<T> value,
+           flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_change(
+      "atomicOr", address, [value](T old) { return T(old | value); }, where);
+}
+template <flashbook::sim::AtomicInteger T>
+T atomicXor(T* address, std::type_identity_t<T> value,
+            flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_change(
+      "atomicXor", address, [value](T old) { return T(old ^ value); }, where);
+}
+
+inline int atomicSub(int* address, int value,
+                     flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_add(address, int(0u - unsigned(value)), where);
+}
+inline unsigned atomicSub(unsigned* address, unsigned value,
+                          flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_add(address, 0u - value, where);
+}
+/// Counts up to `limit`, and then from 0 again.
+inline unsigned atomicInc(unsigned* address, unsigned limit,
+                          flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_change(
+      "atomicInc", address, [limit](unsigned old) { return old >= limit ? 0u : old + 1; }, where);
+}
+/// Counts down to 0, and then from `limit` again.
+inline unsigned atomicDec(unsigned* address, unsigned limit,
+                          flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_change(
+      "atomicDec", address, [limit](unsigned old) { return old == 0 || old > limit ? limit : old - 1; },
+      where);
 }
 
 inline int atomicExch(int* address, int value,

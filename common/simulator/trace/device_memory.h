@@ -51,6 +51,10 @@ class DeviceMemory {
   std::optional<BlockConflict> access(const Who& who, std::uintptr_t address, std::size_t bytes,
                                       Access access, Site site);
 
+  /// The conflict of an access of the next launch with one of this, if any.
+  std::optional<BlockConflict> conflict_after(const Who& who, std::uintptr_t address, std::size_t bytes,
+                                              Access access, Site site) const;
+
   /// Bytes of the different sectors that were read, and written.
   uint64_t read_bytes() const { return read_; }
   uint64_t written_bytes() const { return written_; }
@@ -95,6 +99,14 @@ class DeviceMemory {
 
   Reserved<Summary> summaries_;  // of sectors
   Reserved<Cell> cells_;
+  /// Whose atomic operation the last writer's, which was one too, has followed: they need no order, but who
+  /// reads the result must know of both.
+  struct Earlier {
+    uint64_t writer;
+    Site written_at;
+  };
+  Reserved<Earlier> earlier_;  // of cells
+  static void remember_earlier(Earlier& earlier, uint64_t writer, Site written_at, const Stamp& now);
   std::atomic<uint64_t> read_{0}, written_{0};
 };
 

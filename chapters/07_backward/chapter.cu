@@ -1,0 +1,143 @@
+#include "chapters/07_backward/chapter.h"
+#include "chapters/07_backward/keys_outside.cuh"
+#include "chapters/07_backward/prepare.cuh"
+#include "chapters/07_backward/queries_outside.cuh"
+#include "common/attention/cost.h"
+#include "common/device/dispatch.h"
+#include "common/device/launch.h"
+
+namespace flashbook {
+namespace {
+
+using namespace backward;
+
+constexpr Step kSteps[] = {
+    {"two passes",
+     "One kernel walks along the keys for dQ, one along the queries for dK and dV; both compute P and dS "
+     "again."},
+    {"one pass",
+     "A block keeps a tile of keys, computes dS once, and adds what it gives to dQ to sums in memory.",
+     false},
+};
+constexpr DType kTypes[] = {DType::f16, DType::bf16};
+
+constexpr int64_t kMaxGridX = 2147483647;
+
+/// Queries of a tile of the workspace, by step: all tiles that the step's kernels read are parts of it.
+int tile_of(const Shape&, int) { return 128; }
+
+bool adds_dq(int step) { return step >= 2; }
+
+template <int kHeadDim>
+struct QueryCutFor;
+template <>
+struct QueryCutFor<64> : QueryCut<64, 4, 2, 64, 2> {};
+template <>
+struct QueryCutFor<128> : QueryCut<128, 4, 2, 32, 2> {};
+template <>
+struct QueryCutFor<256> : QueryCut<256, 8, 1, 32, 1> {};
+
+template <int kHeadDim>
+struct KeyCutFor;
+template <>
+struct KeyCutFor<64> : KeyCut<64, 8, 1, 1, 64, 1> {};
+template <>
+struct KeyCutFor<128> : KeyCut<128, 8, 1, 1, 64, 1> {};
+template <>
+struct KeyCutFor<256> : KeyCut<256, 8, 2, 1, 64, 1> {};
+
+std::string why_not(const Shape& shape, int) {
+  if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
+    return "chapter 7 takes f16 and bf16: choose one with --dtype";
+  if (shape.q_rows() / 16 > kMaxGridX || shape.k_rows() / 16 > kMaxGridX)
+    return "batch * heads * seqlen / 16 is at most 2^31 - 1, what a grid has in x: split the batch with "
+           "--batch";
+  return why_not_dense(shape);
+}
+
+int64_t workspace_bytes(const Shape& shape, int step) {
+  return bytes_of_workspace(shape, tile_of(shape, step), adds_dq(step));
+}
+
+double memory_bytes(const Shape& shape, int step) {
+  // What the workspace holds is written once and read once, at least.
+  return compulsory_bytes(shape, Operation::backward) + 2.0 * double(workspace_bytes(shape, step));
+}
+
+unsigned tiles_of(int64_t heads, int64_t rows, int tile) {
+  return unsigned(heads * ((rows + tile - 1) / tile));
+}
+
+template <typename T, typename C, bool kAddsDq>
+void run_keys(const Shape& shape, const Tensors& t, device::Stream stream, const Problem& problem,
+              const Workspace& workspace) {
+  device::launch(keys_outside<T, C, kAddsDq>,
+                 dim3(tiles_of(int64_t(shape.batch) * shape.kv_heads, shape.seqlen_k, C::kKeys)),
+                 dim3(C::kThreads), C::kSharedBytes, stream, static_cast<const T*>(t.q),
+                 static_cast<const T*>(t.k), static_cast<const T*>(t.v), static_cast<const T*>(t.d_o),
+                 workspace, static_cast<T*>(t.dk), static_cast<T*>(t.dv), problem);
+}
+
+template <typename T, int kHeadDim>
+void run_two_passes(const Shape& shape, const Tensors& t, device::Stream stream) {
+  const int tile = tile_of(shape, 1);
+  run_prepare<T, kHeadDim, false>(shape, t, stream, tile);
+  const Problem problem = problem_of(shape, tile);
+  const Workspace workspace = workspace_of(shape, tile, t);
+  using C = QueryCutFor<kHeadDim>;
+  device::launch(
+      queries_outside<T, C>, dim3(tiles_of(int64_t(shape.batch) * shape.heads, shape.seqlen_q, C::kQueries)),
+      dim3(C::kThreads), C::kSharedBytes, stream, static_cast<const T*>(t.q), static_cast<const T*>(t.k),
+      static_cast<const T*>(t.v), static_cast<const T*>(t.d_o), static_cast<const float*>(workspace.lse),
+      static_cast<const float*>(workspace.d), static_cast<T*>(t.dq), problem);
+  run_keys<T, KeyCutFor<kHeadDim>, false>(shape, t, stream, problem, workspace);
+}
+
+template <typename T, int kHeadDim>
+void run_one_pass(const Shape& shape, const Tensors& t, device::Stream stream) {
+  const int tile = tile_of(shape, 2);
+  run_prepare<T, kHeadDim, true>(shape, t, stream, tile);
+  const Problem problem = problem_of(shape, tile);
+  const Workspace workspace = workspace_of(shape, tile, t);
+  using C = KeyCutFor<kHeadDim>;
+  run_keys<T, C, true>(shape, t, stream, problem, workspace);
+  device::launch(convert_dq<T, C>,
+                 dim3(tiles_of(int64_t(shape.batch) * shape.heads, problem.padded_q, C::kQueries)),
+                 dim3(C::kThreads), C::kQueryTileBytes, stream, static_cast<const float*>(workspace.dq),
+                 static_cast<T*>(t.dq), problem);
+}
+
+void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
+  device::with_type(shape.dtype, [&]<typename T>() {
+    if constexpr (sizeof(T) == 2)  // with_type also knows float, which why_not refuses
+      device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+        switch (step) {
+          case 1:
+            return run_two_passes<T, kHeadDim>(shape, tensors, stream);
+          default:
+            return run_one_pass<T, kHeadDim>(shape, tensors, stream);
+        }
+      });
+  });
+}
+
+}  // namespace
+
+const Chapter kBackward = {
+    .number = 7,
+    .name = "07_backward",
+    .title = "The backward pass",
+    .runs_on = device::Place::device,
+    .steps = kSteps,
+    .dtypes = kTypes,
+    .gpu_shape = shape_for_gpu(),
+    .cpu_shape = shape_for_simulator(),
+    .operation = Operation::backward,
+    .why_not = why_not,
+    .workspace_bytes = workspace_bytes,
+    .memory_bytes = memory_bytes,
+    .attention = attention,
+    .preface = nullptr,
+};
+
+}  // namespace flashbook

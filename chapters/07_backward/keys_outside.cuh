@@ -1,0 +1,236 @@
+#pragma once
+#include "chapters/07_backward/prepare.cuh"
+#include "chapters/07_backward/warp_tile.cuh"
+
+namespace flashbook::backward {
+
+/// The sizes of a kernel for dK and dV. kSplit warps share kRowBlocks * 16 keys: each computes the scores of
+/// a part of the queries, and sums a part of the dims.
+template <int kHeadDim_, int kWarps_, int kSplit_, int kRowBlocks_, int kQueries_, int kBlocksPerSm_>
+struct KeyCut {
+  static constexpr int kHeadDim = kHeadDim_;
+  static constexpr int kWarps = kWarps_;              // of a block
+  static constexpr int kSplit = kSplit_;              // warps that share their keys
+  static constexpr int kRowBlocks = kRowBlocks_;      // of 16 keys that a warp has
+  static constexpr int kQueries = kQueries_;          // of a tile
+  static constexpr int kBlocksPerSm = kBlocksPerSm_;  // that fit side by side, in registers too
+  static constexpr int kThreads = kWarps * 32, kWarpKeys = kRowBlocks * 16;
+  static constexpr int kKeys = kWarps / kSplit * kWarpKeys;
+  static constexpr int kColumns = kQueries / kSplit;  // queries whose scores a warp computes
+  static constexpr int kDims = kHeadDim / kSplit;     // of dK and dV that a warp sums
+  static constexpr int kRowBytes = kHeadDim * 2, kKeyTileBytes = kKeys * kRowBytes;
+  static constexpr int kQueryTileBytes = kQueries * kRowBytes;
+  static constexpr int kStageBytes = 2 * kQueryTileBytes + 2 * kQueries * 4;  // Q, dO, log-sum-exp, D
+  // dS^T goes through shared memory for dQ; P^T too where warps share keys.
+  static constexpr int kPairBytes = kKeys * kQueries * 2;
+  static constexpr int kSharedBytes = 2 * kKeyTileBytes + 2 * kStageBytes + kSplit * kPairBytes;
+  // dQ of a tile: warps side by side along the queries and along the dims.
+  static constexpr int kDqRowBlocks = 2, kDqWarpRows = kDqRowBlocks * 16;
+  static constexpr int kDqDims = kHeadDim / (kWarps / (kQueries / kDqWarpRows));  // of a warp
+  static constexpr int kDqFloats = kDqRowBlocks * kDqDims / 8 * 4;                // of a thread
+  static_assert(kDqFloats * kThreads == kQueries * kHeadDim, "the warps' parts are dQ's tile, each once");
+};
+
+/// The place of dQ's float `i` of this thread in a tile of the workspace: neighbouring threads side by side.
+template <typename C>
+__device__ __forceinline__ int place_of_dq(int i) {
+  return i * C::kThreads + int(threadIdx.x);
+}
+
+/// P^T or dS^T of the warp's keys and 16 queries as a left operand: from its registers, or from what the
+/// warps that share its keys have written.
+template <typename T, typename C>
+__device__ __forceinline__ void left_operand(uint32_t (&a)[C::kRowBlocks][4],
+                                             const Blocks<C::kRowBlocks, C::kColumns / 8>& blocks,
+                                             const unsigned char* rows,  // swizzled, the warp's first key
+                                             int step) {
+  if constexpr (C::kSplit == 1) {
+    round_blocks<T>(a, blocks, step);
+  } else {
+    constexpr int kRowBytes = C::kQueries * 2;
+    const int lane = threadIdx.x % 32, place = walk(swizzled<kRowBytes>(lane % 16, lane / 16), step);
+#pragma unroll
+    for (int r = 0; r < C::kRowBlocks; ++r) ldmatrix_x4(a[r], rows + place + r * 16 * kRowBytes);
+  }
+}
+
+/// dK and dV of a tile of keys, and with kAddsDq what it gives to dQ. Grid: (key tiles * key heads); dynamic
+/// shared memory: C::kSharedBytes.
+template <typename T, typename C, bool kAddsDq>
+__global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
+    keys_outside(const T* q,    // [batch, heads, seqlen_q, kHeadDim]
+                 const T* k,    // [batch, kv_heads, seqlen_k, kHeadDim]
+                 const T* v,    // [batch, kv_heads, seqlen_k, kHeadDim]
+                 const T* d_o,  // [batch, heads, seqlen_q, kHeadDim]
+                 Workspace workspace,
+                 T* dk,  // [batch, kv_heads, seqlen_k, kHeadDim]
+                 T* dv,  // [batch, kv_heads, seqlen_k, kHeadDim]
+                 Problem problem) {
+  constexpr int kHeadDim = C::kHeadDim, kRowBlocks = C::kRowBlocks, kQueries = C::kQueries;
+  constexpr int kColumnBlocks = C::kColumns / 8, kPairRowBytes = kQueries * 2;
+  constexpr bool kShares = C::kSplit > 1;
+  const int key_tiles = (problem.seqlen_k + C::kKeys - 1) / C::kKeys;
+  const int kv_head = blockIdx.x / key_tiles, first_key = int(blockIdx.x) % key_tiles * C::kKeys;
+  const int valid_keys = problem.seqlen_k - first_key;
+  const int query_tiles = (problem.seqlen_q + kQueries - 1) / kQueries;
+  const int first_tile = min(problem.first_query(first_key) / kQueries, query_tiles);
+  const int tiles_of_head = query_tiles - first_tile, tiles = tiles_of_head * problem.group;
+
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp_key = warp / C::kSplit * C::kWarpKeys;  // the warp's keys, within the tile
+  const int warp_column = warp % C::kSplit * C::kColumns, warp_dim = warp % C::kSplit * C::kDims;
+  unsigned char* k_tile = dynamic_shared<unsigned char>();  // [kKeys, kHeadDim], then dK
+  unsigned char* v_tile = k_tile + C::kKeyTileBytes;        // [kKeys, kHeadDim], then dV
+  unsigned char* stages = v_tile + C::kKeyTileBytes;        // 2 x {Q, dO, log-sum-exp, D}
+  unsigned char* ds_tile = stages + 2 * C::kStageBytes;     // dS^T [kKeys, kQueries]
+  unsigned char* p_tile = ds_tile + C::kPairBytes;          // P^T [kKeys, kQueries], if kShares
+
+  const auto head_of = [&](int i) { return kv_head * problem.group + i / tiles_of_head; };
+  const auto query_of = [&](int i) { return (first_tile + i % tiles_of_head) * kQueries; };
+  const auto load = [&](int i) {
+    const int head = head_of(i), query = query_of(i), valid = problem.seqlen_q - query;
+    unsigned char* const stage = stages + i % 2 * C::kStageBytes;
+    copy_tile<kQueries, kHeadDim, C::kThreads>(stage, q + problem.of_query(problem.at.q, head, query),
+                                               problem.at.q.row, valid);
+    copy_tile<kQueries, kHeadDim, C::kThreads>(stage + C::kQueryTileBytes,
+                                               d_o + problem.of_query(problem.at.d_o, head, query),
+                                               problem.at.d_o.row, valid);
+    constexpr int kPieces = kQueries / 4;  // of 16 bytes, of each of the two
+    static_assert(2 * kPieces <= C::kThreads, "a thread copies a piece of the log-sum-exp or of D");
+    if (threadIdx.x < 2 * kPieces) {
+      const float* const from = threadIdx.x < kPieces ? workspace.lse : workspace.d;
+      cp_async_cg(stage + 2 * C::kQueryTileBytes + threadIdx.x * 16,
+                  from + int64_t(head) * problem.padded_q + query + threadIdx.x % kPieces * 4);
+    }
+  };
+  copy_tile<C::kKeys, kHeadDim, C::kThreads>(k_tile, k + problem.of_key(problem.at.k, kv_head, first_key),
+                                             problem.at.k.row, valid_keys);
+  copy_tile<C::kKeys, kHeadDim, C::kThreads>(v_tile, v + problem.of_key(problem.at.v, kv_head, first_key),
+                                             problem.at.v.row, valid_keys);
+  if (tiles > 0) load(0);
+  cp_async_commit();
+
+  Blocks<kRowBlocks, C::kDims / 8> dk_sums = {}, dv_sums = {};
+  const auto use = [&]<bool kMasked>(int i) {
+    const int first_query = query_of(i);
+    const unsigned char* const q_tile = stages + i % 2 * C::kStageBytes;
+    const unsigned char* const do_tile = q_tile + C::kQueryTileBytes;
+    const float* const lse = reinterpret_cast<const float*>(q_tile + 2 * C::kQueryTileBytes);
+    const float* const d = lse + kQueries;
+
+    Blocks<kRowBlocks, kColumnBlocks> p, ds;  // S^T, then P^T; dP^T, then dS^T
+    multiply_rows<T, kHeadDim>(p, k_tile + warp_key * C::kRowBytes, q_tile + warp_column * C::kRowBytes);
+    multiply_rows<T, kHeadDim>(ds, v_tile + warp_key * C::kRowBytes, do_tile + warp_column * C::kRowBytes);
+#pragma unroll
+    for (int n = 0; n < kColumnBlocks; ++n)
+#pragma unroll
+      for (int column = 0; column < 2; ++column) {
+        const int query = warp_column + n * 8 + lane % 4 * 2 + column;
+        const float query_lse = lse[query], query_d = d[query];
+        const int last = problem.last_key(first_query + query) - first_key - warp_key - lane / 4;
+#pragma unroll
+        for (int r = 0; r < kRowBlocks; ++r)
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            float& x = p[r][n][2 * half + column];
+            if (kMasked && r * 16 + half * 8 > last) x = -INFINITY;
+            x = exp2_approx(problem.scale_log2 * x - query_lse);
+            float& y = ds[r][n][2 * half + column];
+            y = x * (y - query_d);
+          }
+      }
+    if constexpr (kAddsDq || kShares) write_blocks<T, kPairRowBytes>(ds_tile, ds, warp_key, warp_column);
+    if constexpr (kShares) {
+      write_blocks<T, kPairRowBytes>(p_tile, p, warp_key, warp_column);
+      __syncthreads();  // P^T and dS^T of the warps that share keys are written
+    }
+#pragma unroll
+    for (int step = 0; step < kQueries / 16; ++step) {
+      uint32_t a[kRowBlocks][4];
+      left_operand<T, C>(a, p, p_tile + warp_key * kPairRowBytes, step);
+      multiply_columns<T, kHeadDim>(dv_sums, a, do_tile + step * 16 * C::kRowBytes, warp_dim);
+    }
+#pragma unroll
+    for (int step = 0; step < kQueries / 16; ++step) {
+      uint32_t a[kRowBlocks][4];
+      left_operand<T, C>(a, ds, ds_tile + warp_key * kPairRowBytes, step);
+      multiply_columns<T, kHeadDim>(dk_sums, a, q_tile + step * 16 * C::kRowBytes, warp_dim);
+    }
+  };
+
+  /// Adds dS K of the tile to dQ, which other blocks add to as well.
+  const auto add_dq = [&](int i) {
+    constexpr int kWarpsAlongQueries = kQueries / C::kDqWarpRows;
+    const int warp_query = warp % kWarpsAlongQueries * C::kDqWarpRows;
+    const int dim = warp / kWarpsAlongQueries * C::kDqDims;
+    Blocks<C::kDqRowBlocks, C::kDqDims / 8> sums = {};
+    const int place = swizzled<kPairRowBytes>(lane % 8 + lane / 16 * 8, lane / 8 % 2 + warp_query / 8);
+#pragma unroll
+    for (int step = 0; step < C::kKeys / 16; ++step) {
+      uint32_t a[C::kDqRowBlocks][4];
+#pragma unroll
+      for (int r = 0; r < C::kDqRowBlocks; ++r)
+        ldmatrix_x4_trans(a[r], ds_tile + step * 16 * kPairRowBytes + (place ^ r * 32));
+      multiply_columns<T, kHeadDim>(sums, a, k_tile + step * 16 * C::kRowBytes, dim);
+    }
+    float* const dq = workspace.dq + (int64_t(head_of(i)) * problem.padded_q + query_of(i)) * kHeadDim;
+#pragma unroll
+    for (int r = 0; r < C::kDqRowBlocks; ++r)
+#pragma unroll
+      for (int n = 0; n < C::kDqDims / 8; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          atomicAdd(dq + place_of_dq<C>((r * (C::kDqDims / 8) + n) * 4 + e), sums[r][n][e]);
+  };
+
+#pragma unroll 1
+  for (int i = 0; i < tiles; ++i) {
+    cp_async_wait<0>();
+    __syncthreads();  // the tile is in, and no warp still reads the stage or the dS^T that are overwritten
+    if (i + 1 < tiles) load(i + 1);
+    cp_async_commit();
+    if (first_key + C::kKeys - 1 > problem.last_key(query_of(i)))
+      use.template operator()<true>(i);
+    else
+      use.template operator()<false>(i);
+    if constexpr (kAddsDq) {
+      if (!kShares) __syncthreads();  // dS^T of all warps is written
+      add_dq(i);
+    }
+  }
+  cp_async_wait_all();
+  __syncthreads();  // no warp reads K and V any more, and where no query sees them they have landed
+  store_blocks<T, kHeadDim>(dk_sums, problem.scale, k_tile, warp_key, warp_dim,
+                            dk + problem.of_key(problem.at.dk, kv_head, first_key), problem.at.dk.row,
+                            valid_keys);
+  store_blocks<T, kHeadDim>(dv_sums, 1.0f, v_tile, warp_key, warp_dim,
+                            dv + problem.of_key(problem.at.dv, kv_head, first_key), problem.at.dv.row,
+                            valid_keys);
+}
+
+/// Rounds the sums of dQ. A thread reads what it would have added in keys_outside. Grid: (tiles of
+/// C::kQueries queries of the workspace); dynamic shared memory: C::kQueryTileBytes.
+template <typename T, typename C>
+__global__ void __launch_bounds__(C::kThreads)
+    convert_dq(const float* sums,  // [batch * heads, padded_q, kHeadDim], in place_of_dq's order
+               T* dq,              // [batch, heads, seqlen_q, kHeadDim]
+               Problem problem) {
+  constexpr int kWarpsAlongQueries = C::kQueries / C::kDqWarpRows;
+  const int tiles = problem.padded_q / C::kQueries;
+  const int head = blockIdx.x / tiles, first_query = int(blockIdx.x) % tiles * C::kQueries;
+  const int warp = threadIdx.x / 32;
+  sums += int64_t(blockIdx.x) * C::kQueries * C::kHeadDim;
+  Blocks<C::kDqRowBlocks, C::kDqDims / 8> blocks;
+#pragma unroll
+  for (int r = 0; r < C::kDqRowBlocks; ++r)
+#pragma unroll
+    for (int n = 0; n < C::kDqDims / 8; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) blocks[r][n][e] = sums[place_of_dq<C>((r * (C::kDqDims / 8) + n) * 4 + e)];
+  store_blocks<T, C::kHeadDim>(
+      blocks, problem.scale, dynamic_shared<unsigned char>(), warp % kWarpsAlongQueries * C::kDqWarpRows,
+      warp / kWarpsAlongQueries * C::kDqDims, dq + problem.of_query(problem.at.dq, head, first_query),
+      problem.at.dq.row, problem.seqlen_q - first_query);
+}
+
+}  // namespace flashbook::backward

@@ -1,0 +1,62 @@
+#pragma once
+#include "common/attention/layout.h"
+#include "common/attention/shape.h"
+#include "common/device/kernel.h"
+
+namespace flashbook::backward {
+
+/// The shape of one launch. Query heads are numbered over batch and heads together, and so are key heads:
+/// query head h reads key head h / group.
+struct Problem {
+  int seqlen_q;      ///< query rows of a head
+  int seqlen_k;      ///< keys of a head
+  int kv_heads;      ///< key heads of a batch entry
+  int group;         ///< query heads that share one key head (1 unless grouped-query)
+  bool causal;       ///< aligned to the bottom right: the last query sees every key
+  float scale;       ///< factor on the scores, and so on dQ and dK
+  float scale_log2;  ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s), and 2^x is one instruction
+  int padded_q;      ///< rows of a head in the workspace: seqlen_q, rounded up to whole tiles
+  Layout at;         ///< where rows lie, every stride given
+
+  /// The last key that `query` sees; negative if it sees none.
+  __device__ int last_key(int query) const {
+    return causal ? min(query + seqlen_k - seqlen_q, seqlen_k - 1) : seqlen_k - 1;
+  }
+
+  /// The first query that sees `key`; seqlen_q or more if none does.
+  __device__ int first_query(int key) const { return causal ? max(key + seqlen_q - seqlen_k, 0) : 0; }
+
+  /// How many elements lie before row `row` of a query head, in a tensor with these strides.
+  __device__ int64_t of_query(const Strides& strides, int head, int row) const {
+    const int heads = kv_heads * group;
+    return head / heads * strides.batch + head % heads * strides.head + row * strides.row;
+  }
+
+  /// The same of a key head.
+  __device__ int64_t of_key(const Strides& strides, int head, int row) const {
+    return head / kv_heads * strides.batch + head % kv_heads * strides.head + row * strides.row;
+  }
+};
+
+/// `tile`: the queries of a tile, whole numbers of which the workspace holds.
+inline Problem problem_of(const Shape& shape, int tile) {
+  constexpr float kLog2e = 1.44269504f;
+  return {.seqlen_q = shape.seqlen_q,
+          .seqlen_k = shape.seqlen_k,
+          .kv_heads = shape.kv_heads,
+          .group = shape.heads / shape.kv_heads,
+          .causal = shape.causal(),
+          .scale = shape.scale,
+          .scale_log2 = shape.scale * kLog2e,
+          .padded_q = (shape.seqlen_q + tile - 1) / tile * tile,
+          .at = {.q = shape.strides(TensorId::q),
+                 .k = shape.strides(TensorId::k),
+                 .v = shape.strides(TensorId::v),
+                 .o = shape.strides(TensorId::o),
+                 .d_o = shape.strides(TensorId::d_o),
+                 .dq = shape.strides(TensorId::dq),
+                 .dk = shape.strides(TensorId::dk),
+                 .dv = shape.strides(TensorId::dv)}};
+}
+
+}  // namespace flashbook::backward

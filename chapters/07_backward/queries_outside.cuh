@@ -1,0 +1,115 @@
+#pragma once
+#include "chapters/07_backward/warp_tile.cuh"
+
+namespace flashbook::backward {
+
+/// The sizes of step 1's kernel for dQ.
+template <int kHeadDim_, int kWarps_, int kRowBlocks_, int kKeys_, int kBlocksPerSm_>
+struct QueryCut {
+  static constexpr int kHeadDim = kHeadDim_;
+  static constexpr int kWarps = kWarps_;              // of a block
+  static constexpr int kRowBlocks = kRowBlocks_;      // of 16 queries that a warp owns
+  static constexpr int kKeys = kKeys_;                // of a tile
+  static constexpr int kBlocksPerSm = kBlocksPerSm_;  // that fit side by side, in registers too
+  static constexpr int kThreads = kWarps * 32, kWarpRows = kRowBlocks * 16, kQueries = kWarps * kWarpRows;
+  static constexpr int kRowBytes = kHeadDim * 2, kTileBytes = kKeys * kRowBytes;
+  static constexpr int kSharedBytes = 2 * kQueries * kRowBytes + 4 * kTileBytes;  // Q, dO; 2 x {K, V}
+};
+
+/// dQ of a tile of queries. Grid: (query tiles * query heads); dynamic shared memory: C::kSharedBytes.
+template <typename T, typename C>
+__global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
+    queries_outside(const T* q,        // [batch, heads, seqlen_q, kHeadDim]
+                    const T* k,        // [batch, kv_heads, seqlen_k, kHeadDim]
+                    const T* v,        // [batch, kv_heads, seqlen_k, kHeadDim]
+                    const T* d_o,      // [batch, heads, seqlen_q, kHeadDim]
+                    const float* lse,  // [batch * heads, padded_q], of the workspace
+                    const float* d,    // [batch * heads, padded_q]
+                    T* dq,             // [batch, heads, seqlen_q, kHeadDim]
+                    Problem problem) {
+  constexpr int kHeadDim = C::kHeadDim, kRowBlocks = C::kRowBlocks, kKeys = C::kKeys;
+  const int query_tiles = (problem.seqlen_q + C::kQueries - 1) / C::kQueries;
+  const int head = blockIdx.x / query_tiles, kv_head = head / problem.group;
+  const int first_query = (query_tiles - 1 - int(blockIdx.x) % query_tiles) * C::kQueries;
+  const int valid_rows = problem.seqlen_q - first_query;
+  const int last_key = problem.last_key(first_query + min(C::kQueries, valid_rows) - 1);
+  const int tiles = last_key < 0 ? 0 : last_key / kKeys + 1;
+
+  const int warp_row = threadIdx.x / 32 * C::kWarpRows, lane = threadIdx.x % 32;
+  unsigned char* q_tile = dynamic_shared<unsigned char>();       // [kQueries, kHeadDim], then dQ
+  unsigned char* do_tile = q_tile + C::kQueries * C::kRowBytes;  // [kQueries, kHeadDim]
+  unsigned char* stages = do_tile + C::kQueries * C::kRowBytes;  // 2 x {K [kKeys, kHeadDim], V the same}
+  const auto load = [&](int tile) {
+    unsigned char* const stage = stages + tile % 2 * 2 * C::kTileBytes;
+    const int first = tile * kKeys, valid = problem.seqlen_k - first;
+    copy_tile<kKeys, kHeadDim, C::kThreads>(stage, k + problem.of_key(problem.at.k, kv_head, first),
+                                            problem.at.k.row, valid);
+    copy_tile<kKeys, kHeadDim, C::kThreads>(
+        stage + C::kTileBytes, v + problem.of_key(problem.at.v, kv_head, first), problem.at.v.row, valid);
+  };
+  copy_tile<C::kQueries, kHeadDim, C::kThreads>(q_tile, q + problem.of_query(problem.at.q, head, first_query),
+                                                problem.at.q.row, valid_rows);
+  copy_tile<C::kQueries, kHeadDim, C::kThreads>(
+      do_tile, d_o + problem.of_query(problem.at.d_o, head, first_query), problem.at.d_o.row, valid_rows);
+  if (tiles > 0) load(0);
+  cp_async_commit();
+
+  float row_lse[kRowBlocks][2], row_d[kRowBlocks][2];
+#pragma unroll
+  for (int r = 0; r < kRowBlocks; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = first_query + warp_row + r * 16 + half * 8 + lane / 4;
+      const int64_t at = int64_t(head) * problem.padded_q + row;
+      row_lse[r][half] = lse[at];
+      row_d[r][half] = d[at];
+    }
+
+  Blocks<kRowBlocks, kHeadDim / 8> sums = {};
+  const auto use = [&]<bool kMasked>(int tile) {
+    cp_async_wait<0>();
+    __syncthreads();  // the tile is in, and no warp still reads the stage that the next one overwrites
+    if (tile + 1 < tiles) load(tile + 1);
+    cp_async_commit();
+    const unsigned char* const k_tile = stages + tile % 2 * 2 * C::kTileBytes;
+
+    Blocks<kRowBlocks, kKeys / 8> ds, dp;  // ds is S, then P, then dS
+    multiply_rows<T, kHeadDim>(ds, q_tile + warp_row * C::kRowBytes, k_tile);
+    multiply_rows<T, kHeadDim>(dp, do_tile + warp_row * C::kRowBytes, k_tile + C::kTileBytes);
+#pragma unroll
+    for (int r = 0; r < kRowBlocks; ++r)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int last =
+            problem.last_key(first_query + warp_row + r * 16 + half * 8 + lane / 4) - tile * kKeys;
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            float& x = ds[r][n][2 * half + i];
+            if (kMasked && n * 8 + lane % 4 * 2 + i > last) x = -INFINITY;
+            x = exp2_approx(problem.scale_log2 * x - row_lse[r][half]);
+            x *= dp[r][n][2 * half + i] - row_d[r][half];
+          }
+      }
+#pragma unroll
+    for (int step = 0; step < kKeys / 16; ++step) {
+      uint32_t a[kRowBlocks][4];
+      round_blocks<T>(a, ds, step);
+      multiply_columns<T, kHeadDim>(sums, a, k_tile + step * 16 * C::kRowBytes, 0);
+    }
+  };
+  int tile = 0;
+#pragma unroll 1
+  for (; tile < tiles && tile * kKeys + kKeys - 1 <= problem.last_key(first_query); ++tile)
+    use.template operator()<false>(tile);
+#pragma unroll 1
+  for (; tile < tiles; ++tile) use.template operator()<true>(tile);
+  cp_async_wait_all();
+  __syncthreads();  // where no key was visible: Q has landed everywhere before dQ takes its place
+  store_blocks<T, kHeadDim>(sums, problem.scale, q_tile, warp_row, 0,
+                            dq + problem.of_query(problem.at.dq, head, first_query), problem.at.dq.row,
+                            valid_rows);
+}
+
+}  // namespace flashbook::backward

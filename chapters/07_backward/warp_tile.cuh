@@ -1,0 +1,147 @@
+#pragma once
+#include "chapters/07_backward/problem.cuh"
+#include "common/ptx/convert.h"
+#include "common/ptx/cp_async.h"
+#include "common/ptx/ldmatrix.h"
+#include "common/ptx/math.h"
+#include "common/ptx/mma.h"
+
+namespace flashbook::backward {
+
+/// Results of mma.sync for kRowBlocks x kColumnBlocks blocks of 16 x 8.
+template <int kRowBlocks, int kColumnBlocks>
+using Blocks = float[kRowBlocks][kColumnBlocks][4];
+
+/// Where piece `piece` (16 bytes) of row `row` lies in a swizzled tile, in bytes. Rows have 64 bytes or a
+/// multiple of 128; any eight rows' pieces lie in all 32 banks.
+template <int kRowBytes>
+__device__ __forceinline__ int swizzled(int row, int piece) {
+  return row * kRowBytes + (piece ^ (kRowBytes == 64 ? row / 2 % 4 : row % 8)) * 16;
+}
+
+/// From the place of piece 0 or 1 of an aligned group of eight, 2 * step pieces further along the same row.
+__device__ __forceinline__ int walk(int place, int step) { return (place ^ step % 4 * 32) + step / 4 * 128; }
+
+/// Starts copying kRows rows into a swizzled tile; rows from `valid_rows` on become zeros.
+template <int kRows, int kHeadDim, int kThreads, typename T>
+__device__ __forceinline__ void copy_tile(unsigned char* tile,
+                                          const T* rows,  // [valid_rows, kHeadDim], `stride` apart
+                                          int64_t stride, int valid_rows) {
+  constexpr int kPieces = kHeadDim * int(sizeof(T)) / 16, kRowsAtOnce = kThreads / kPieces;
+  static_assert(kRows % kRowsAtOnce == 0, "every thread copies as many pieces");
+  const int row = threadIdx.x / kPieces, piece = threadIdx.x % kPieces;
+  const T* source = rows + row * stride + piece * 8;
+#pragma unroll
+  for (int i = 0; i < kRows; i += kRowsAtOnce) {
+    cp_async_cg(tile + swizzled<kHeadDim* int(sizeof(T))>(row + i, piece), source,
+                row + i < valid_rows ? 16 : 0);
+    source += kRowsAtOnce * stride;
+  }
+}
+
+/// sums = A B^T, summed along the rows of both: A the warp's rows, B kColumnBlocks * 8 rows.
+template <typename T, int kHeadDim, int kRowBlocks, int kColumnBlocks>
+__device__ __forceinline__ void multiply_rows(Blocks<kRowBlocks, kColumnBlocks>& sums,
+                                              const unsigned char* a_rows,    // swizzled, the warp's first
+                                              const unsigned char* b_rows) {  // swizzled
+  constexpr int kRowBytes = kHeadDim * 2;
+  const int lane = threadIdx.x % 32;
+  const int a_place = swizzled<kRowBytes>(lane % 16, lane / 16);
+  const int b_place = swizzled<kRowBytes>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+#pragma unroll
+  for (int r = 0; r < kRowBlocks; ++r)
+#pragma unroll
+    for (int n = 0; n < kColumnBlocks; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[r][n][i] = 0;
+#pragma unroll
+  for (int step = 0; step < kHeadDim / 16; ++step) {
+    uint32_t a[kRowBlocks][4];
+#pragma unroll
+    for (int r = 0; r < kRowBlocks; ++r) ldmatrix_x4(a[r], a_rows + walk(a_place, step) + r * 16 * kRowBytes);
+#pragma unroll
+    for (int n = 0; n < kColumnBlocks; n += 2) {
+      uint32_t b[4];  // two column blocks, each 16 dims
+      ldmatrix_x4(b, b_rows + walk(b_place, step) + n * 8 * kRowBytes);
+#pragma unroll
+      for (int r = 0; r < kRowBlocks; ++r) {
+        mma_m16n8k16<T>(sums[r][n], a[r], b[0], b[1], sums[r][n]);
+        mma_m16n8k16<T>(sums[r][n + 1], a[r], b[2], b[3], sums[r][n + 1]);
+      }
+    }
+  }
+}
+
+/// sums += A B for 16 rows of B, which are summed over, and kColumnBlocks * 8 of its columns.
+template <typename T, int kHeadDim, int kRowBlocks, int kColumnBlocks>
+__device__ __forceinline__ void multiply_columns(Blocks<kRowBlocks, kColumnBlocks>& sums,
+                                                 const uint32_t (&a)[kRowBlocks][4],
+                                                 const unsigned char* b_rows,  // swizzled, the first of 16
+                                                 int first_column) {
+  const int lane = threadIdx.x % 32, place = swizzled<kHeadDim * 2>(lane % 16, lane / 16);
+#pragma unroll
+  for (int n = 0; n < kColumnBlocks; n += 2) {
+    uint32_t b[4];  // two column blocks, each 16 rows
+    ldmatrix_x4_trans(b, b_rows + walk(place, first_column / 16 + n / 2));
+#pragma unroll
+    for (int r = 0; r < kRowBlocks; ++r) {
+      mma_m16n8k16<T>(sums[r][n], a[r], b[0], b[1], sums[r][n]);
+      mma_m16n8k16<T>(sums[r][n + 1], a[r], b[2], b[3], sums[r][n + 1]);
+    }
+  }
+}
+
+/// Two column blocks of a result, rounded, as the left operand of the next product.
+template <typename T, int kRowBlocks, int kColumnBlocks>
+__device__ __forceinline__ void round_blocks(uint32_t (&a)[kRowBlocks][4],
+                                             const Blocks<kRowBlocks, kColumnBlocks>& sums, int step) {
+#pragma unroll
+  for (int r = 0; r < kRowBlocks; ++r)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float(&block)[4] = sums[r][2 * step + i / 2];
+      a[r][i] = pack<T>(block[i % 2 * 2], block[i % 2 * 2 + 1]);
+    }
+}
+
+/// Writes a result, rounded and multiplied by `factor`, into a swizzled tile at the warp's first row and
+/// first column.
+template <typename T, int kRowBytes, int kRowBlocks, int kColumnBlocks>
+__device__ __forceinline__ void write_blocks(unsigned char* tile,
+                                             const Blocks<kRowBlocks, kColumnBlocks>& sums, int first_row,
+                                             int first_column, float factor = 1) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int r = 0; r < kRowBlocks; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int n = 0; n < kColumnBlocks; ++n) {
+        const int place = swizzled<kRowBytes>(first_row + r * 16 + half * 8 + lane / 4, first_column / 8 + n);
+        *reinterpret_cast<uint32_t*>(tile + place + lane % 4 * 4) =
+            pack<T>(sums[r][n][2 * half] * factor, sums[r][n][2 * half + 1] * factor);
+      }
+}
+
+/// Stores a warp's result by way of its own part of a swizzled tile, so that whole lines go out 16 bytes a
+/// lane. Precondition: no other warp uses this part of the tile any more.
+template <typename T, int kHeadDim, int kRowBlocks, int kColumnBlocks>
+__device__ __forceinline__ void store_blocks(const Blocks<kRowBlocks, kColumnBlocks>& sums, float factor,
+                                             unsigned char* tile, int first_row, int first_column,
+                                             T* rows,  // [valid_rows, kHeadDim], `stride` apart
+                                             int64_t stride, int valid_rows) {
+  constexpr int kRowBytes = kHeadDim * 2, kPieces = kColumnBlocks;  // 8 columns are 16 bytes
+  const int lane = threadIdx.x % 32, first_piece = first_column / 8;
+  __syncwarp();  // the warp's last reads of these rows are done
+  write_blocks<T, kRowBytes>(tile, sums, first_row, first_column, factor);
+  __syncwarp();  // the rows are complete before other lanes read them
+#pragma unroll
+  for (int i = 0; i < kRowBlocks * 16 * kPieces; i += 32) {
+    const int row = first_row + (i + lane) / kPieces, piece = first_piece + (i + lane) % kPieces;
+    if (row < valid_rows)
+      reinterpret_cast<uint4*>(rows + row * stride)[piece] =
+          *reinterpret_cast<const uint4*>(tile + swizzled<kRowBytes>(row, piece));
+  }
+}
+
+}  // namespace flashbook::backward
