@@ -64,6 +64,7 @@ __device__ __forceinline__ void put_by_key_means(float (&shift)[kRowsOfWarpgroup
 template <int kFloats>
 __device__ __forceinline__ void add_value_means(float (&output)[kFloats], const bool (&sees)[2],
                                                 const float* mean) {  // [head_dim]
+  // BEGIN SOLUTION ch06-means
 #pragma unroll
   for (int block = 0; block < kFloats / 8; ++block) {
     const float4 of_columns = __ldg(reinterpret_cast<const float4*>(mean) + 4 * block + threadIdx.x % 4);
@@ -77,6 +78,8 @@ __device__ __forceinline__ void add_value_means(float (&output)[kFloats], const 
       even[5] += factor * of_columns.w;
     }
   }
+  //~ for (int i = 0; i < kFloats; ++i) output[i] += mean[i];  // a thread has other columns, and of two rows
+  // END SOLUTION ch06-means
 }
 
 /// Divides the output by its rows' sums, gives it its means back and stores the log-sum-exp. `query` is the
