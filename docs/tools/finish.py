@@ -154,7 +154,7 @@ class Site:
 
         chapters = "".join(chapter(page) for page in self.pages if page.kind == "chapter")
         reference = "".join(entry(url, title, "reference") for url, title in REFERENCE.items())
-        return (f'<ul>{entries("main")}</ul><h2>Chapters</h2><ul>{chapters}</ul><h2>Background</h2><ul>{entries("page")}</ul>'
+        return (f'<ul>{entries("main")}</ul><h2>Chapters</h2><ul>{chapters}</ul><h2>Background</h2><ul>{entries("page")}{entry("figures.html", "Index of figures", "page")}</ul>'
                 + folded("The house", entries("house")) + folded("Reference", reference))
 
     def steps(self, page: Page) -> str:
@@ -220,6 +220,7 @@ class Site:
             index += ((*entry, int(kind in ("reference", "kernel")) + int(kind == "reference")) for entry in search_entries(name, title, body))
             if page and kind != "house":
                 articles[page.url] = f"<h1>{html.escape(title)}</h1>{above}{body}"
+        self.write("figures.html", "page", "Index of figures", "", figures_list([page for page in self.pages if page.url in articles], articles), "")
         self.write_book(articles)
         (self.out / "search_index.js").write_text(f"window.flashbookIndex = {json.dumps(index)};\n", encoding="utf-8")
         self.copy_files()
@@ -270,6 +271,16 @@ def with_captions(body: str, chapter: str) -> str:
         return f'<figure id="figure-{count}">{found[1]}<figcaption><b>Figure {number}.</b> {found[2]}</figcaption></figure>'
 
     return re.sub(r'<p>\s*(<img class="figure" src="[^"]*" alt="([^"]+)"/>)\s*</p>', figure, body)
+
+
+def figures_list(pages: Sequence[Page], articles: dict[str, str]) -> str:
+    """Every figure with its caption, by page."""
+    text = ""
+    for page in pages:
+        found = re.findall(r'<figure id="(figure-\d+)">.*?<figcaption><b>(.*?)\.</b> (.*?)</figcaption>', articles[page.url], re.DOTALL)
+        items = "".join(f'<li><a href="{page.url}#{anchor}">{number}</a>: {caption}</li>' for anchor, number, caption in found)
+        text += f"<h2>{html.escape(page.title)}</h2><ul>{items}</ul>" if items else ""
+    return text
 
 
 def glossary_terms(body: str) -> dict[str, str]:
