@@ -16,7 +16,8 @@ constexpr Step kSteps[] = {
      "One kernel walks along the keys for dQ, one along the queries for dK and dV; both compute P and dS "
      "again."},
     {"one pass",
-     "A block keeps a tile of keys, computes dS once, and adds what it gives to dQ to sums in memory."},
+     "A block keeps a tile of keys, computes dS once, and adds what it gives to dQ to sums in memory.",
+     false},
 };
 constexpr DType kTypes[] = {DType::f16, DType::bf16};
 

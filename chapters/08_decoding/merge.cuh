@@ -7,6 +7,8 @@
 //|
 //| for any number of parts and in any order (FlashInfer, arXiv 2501.01005, calls it the merge operator). Partial results
 //| stay in float32: rounded to 16 bits, each part would add an error of its own.
+//|
+//| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges them](../../docs/figures/merge_parts.svg)
 #pragma once
 #include "chapters/08_decoding/problem.cuh"
 #include "common/ptx/convert.h"
@@ -58,6 +60,7 @@ __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials,
   Row row = {};
   float weights = 0;
   for (int first = 0; first < parts; first += 32) {
+    //| A lane without a part has the weight 0, and so has a part without keys.
     const float lse = first + lane < parts ? partials.lse[place(first + lane)] : -INFINITY;
     const float own = lse == -INFINITY ? 0 : exp2_approx((lse - max) / kLn2);
 #pragma unroll 4
@@ -75,6 +78,7 @@ __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials,
     }
   }
 
+  //| The weights were measured against the largest log-sum-exp. Their sum is at least 1, unless no part has a key.
   const float inverse = weights > 0 ? 1 / weights : 0;
 #pragma unroll
   for (int c = 0; c < Row::kColumns; ++c) row.value[c] *= inverse;
@@ -91,6 +95,9 @@ __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials,
   // END SOLUTION ch08-merge
 }
 
+//| ## Where a merged row goes
+//|
+//| To $O$ in its type; or, where merging goes on at the next level of a tree, back to the workspace as a part.
 /// Stores a row of the result, `row` of the pack. One warp.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void store_row(const WarpRow<kHeadDim>& result, const Problem& problem,

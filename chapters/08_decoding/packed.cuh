@@ -10,6 +10,8 @@
 //| * **Step 3** gives each block a part of the keys, so that all multiprocessors read, and a second kernel merges.
 //|
 //| **Budget** (d = 128): Q 16 KB, K and V 32 KB each: 80 KB, two blocks a multiprocessor.
+//|
+//| ![Without packing four blocks read the same keys, each for one row of its tile; packed, one block reads them for four rows](../../docs/figures/packed_rows.svg)
 #pragma once
 #include "chapters/08_decoding/merge.cuh"
 #include "chapters/08_decoding/softmax.cuh"
@@ -109,6 +111,8 @@ __device__ __forceinline__ void store_rows(const float (&output)[kHeadDim / 2], 
   }
 }
 
+//| A part of the keys is stored likewise, in float32, and with its log-sum-exp. All parts of a row are as far apart as O has
+//| rows, so the merge finds part $i$ without a table.
 /// The same of part `part`, in float32, at place part * rows of O + the row's number.
 template <int kHeadDim>
 __device__ __forceinline__ void store_partial(const float (&output)[kHeadDim / 2], const float (&lse)[2],
@@ -167,6 +171,8 @@ __global__ void __launch_bounds__(kWarpgroup)
   fence_proxy_async();  // Q, which threads wrote, is visible to wgmma
   __syncthreads();      // and so are barrier and Q to all threads
 
+  //| What `wgmma` reads is named by descriptors, as in chapter 5; V's says that its rows are keys. Scores, probabilities and output
+  //| are registers of the thread: two rows of each.
   const uint64_t q_rows = wgmma_descriptor<Swizzle::b128>(shared.q.element, 16, kAtomBytes);
   const uint64_t k_rows = wgmma_descriptor<Swizzle::b128>(shared.k.element, 16, kAtomBytes);
   const uint64_t values =
@@ -190,6 +196,8 @@ __global__ void __launch_bounds__(kWarpgroup)
       __syncthreads();      // those of all threads
     }
 
+    //| $S = QK^\top$, in steps of 16 columns; then the softmax of what has come out. A tile that ends behind the last key, or under a
+    //| causal mask, is masked first.
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kHeadDim / kDepth; ++step) {
@@ -206,6 +214,8 @@ __global__ void __launch_bounds__(kWarpgroup)
     for (int i = 0; i < kKeys / 2; i += 2) p[i / 8][i / 2 % 4] = pack<T>(scores[i], scores[i + 1]);
     rescale_rows(output, correction);
 
+    //| $O$ grows by $PV$. Nobody asks for the next tile before this is done, since its place is the one that is being read. That is what
+    //| step 4 changes.
     wgmma_pin(output);
     wgmma_pin(p);
     wgmma_fence();  // P and O were just written by ordinary instructions
@@ -220,6 +230,7 @@ __global__ void __launch_bounds__(kWarpgroup)
     __syncthreads();  // all warps have read K and V: thread 0 may have them overwritten
   }
 
+  //| With one part this is the result. With several it is one of the results that the second kernel merges.
   finish_rows(output, rows, row_lse, problem.scale_log2);
   if (partials.o == nullptr)
     store_rows<T, kHeadDim>(output, row_lse, problem, of, row, o, lse);

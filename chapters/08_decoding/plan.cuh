@@ -12,6 +12,8 @@
 //|
 //| Lengths change with every token, so the plan is not made on the host: each warp adds up the lengths for itself, which
 //| takes less time than a first tile does to arrive.
+//|
+//| ![Eight blocks over time: with uneven lengths equal parts take 20 tiles, equal work 8](../../docs/figures/equal_work.svg)
 #pragma once
 #include "chapters/08_decoding/problem.cuh"
 
@@ -25,6 +27,8 @@ struct Plan {
   int first_key;              ///< keys before are not read: another launch has them
 };
 
+//| A segment knows who else works on its item: the blocks of an item's parts follow one another, so the first one's number and the
+//| count are enough to find all partial results.
 /// Some tiles of keys for one tile of rows. Merged with its item's other parts if there is more than one.
 struct Segment {
   Pack of;
@@ -35,6 +39,8 @@ struct Segment {
   int first_block;  ///< that of part 0; part i is that of block first_block + i
 };
 
+//| Producer and consumers of a block go through the same segments. Each warp works them out for itself, since a warp that asks
+//| another has to wait for it.
 /// The segments of a block, one after another. Each warp has its own copy and asks it in step with the
 /// others.
 template <int kKeys>
@@ -80,6 +86,8 @@ class Segments {
     }
   }
 
+  //| **The next segment.** With equal parts a block has one. With equal work it takes what is left of the item at which it stands, at most
+  //| as many units as it has left, and goes on to the next item.
   /// The block's next segment, or false if it has had all.
   __device__ __forceinline__ bool next(Segment& segment) {
     if (left_ == 0) return false;
@@ -95,6 +103,7 @@ class Segments {
       left_ = 0;
       return true;
     }
+    //| Which other blocks have units of the same item follows from the numbers alone: its first and its last unit have a block each.
     const int length = problem_.length(batch_), tiles = tiles_of(length), units = max(tiles, 1);
     const int item = unit_ / units, begin = unit_ % units, taken = min(units - begin, left_);
     segment = item_of(batch_, item);
@@ -114,6 +123,7 @@ class Segments {
     return true;
   }
 
+  //| An empty sequence has one unit and no tile: its segment begins where it ends. The block that gets it writes zeros, and -inf.
  private:
   __device__ static int lane() { return threadIdx.x % 32; }
   __device__ int tiles_of(int length) const { return (max(length - plan_.first_key, 0) + kKeys - 1) / kKeys; }
@@ -131,6 +141,7 @@ class Segments {
     return segment;
   }
 
+  //| All of this is a few registers of each warp.
   const Plan& plan_;
   const Problem& problem_;
   int all_ = 0;     // units of the launch

@@ -8,6 +8,8 @@
 //| With grouped queries several query heads read the same key head. To the keys it does not matter whether rows of a tile
 //| are queries of one head or heads of one query. So a tile's rows are *packed*: `pack` query heads, one after another, of
 //| the first query, then the same heads of the second. Step 1 packs a single head, later steps the whole group.
+//|
+//| ![Without packing four blocks read the same keys, each for one row of its tile; packed, one block reads them for four rows](../../docs/figures/packed_rows.svg)
 #pragma once
 #include "common/attention/layout.h"
 #include "common/device/divisor.h"
@@ -29,6 +31,10 @@ struct Pack {
   int batch;
 };
 
+//| ## What a block must know
+//|
+//| A group of heads has a number, and so has every row of it. Divisions by what only the launch knows, such as the heads of a
+//| group, are multiplications by a `Divisor` that the host has prepared.
 /// The shape of one launch.
 struct Problem {
   int seqlen_q;           ///< queries of a head
@@ -42,6 +48,8 @@ struct Problem {
   const int* lengths;     ///< [batch], keys that each sequence has; null: all have seqlen_k
   Strides q_strides, o_strides;
 
+  //| Sequences of a batch end at different keys. The causal mask is aligned to each sequence's own last key: with several
+  //| queries the last one sees all keys, the one before it all but the last.
   /// Pack number `index`, over batch and packs together.
   __device__ Pack pack_of(int index) const {
     const int first_head = index % packs * pack;

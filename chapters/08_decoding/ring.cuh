@@ -16,6 +16,8 @@
 //| * **No second kernel.** Whoever arrives last, by an atomic counter, merges the parts: see `finish_parts` below.
 //|
 //| **Budget** (d = 128): a ring of 7 x 32 KB, and 2 KB of barriers and sums. Registers of a consumer: Q 32, O 64, scores 8.
+//|
+//| ![A producer warp keeps seven stages of 32 KB filled; eight consumer warps each take 16 keys of a tile and merge at the end](../../docs/figures/decode_ring.svg)
 #pragma once
 #include "chapters/08_decoding/merge.cuh"
 #include "chapters/08_decoding/plan.cuh"
@@ -61,6 +63,8 @@ struct RingConfig {
                 "a tile has keys for every warp, and sums fit the ring");
 };
 
+//| A stage is 32 KB of keys or of values, whatever their columns: 256 keys at $d = 64$, 128 at 128, 64 at 256. The swizzle wants it to begin
+//| at a multiple of 1024 bytes.
 struct alignas(1024) Stage {
   unsigned char byte[kStageBytes];
 };
@@ -76,6 +80,9 @@ struct RingShared {
 
 enum RingBarrier { kWholeBlock, kAllConsumers };  ///< named barriers
 
+//| ## What a launch is given
+//|
+//| A cache of one piece a sequence is a cache of pages that are as long as a sequence, and has no table. So one kernel does both.
 /// Where keys and values lie: pages of `page_rows` keys, of which a sequence has `pages_of_sequence` in its
 /// table. Without a table a sequence is one page.
 struct Cache {
@@ -121,6 +128,8 @@ __device__ __forceinline__ void produce(RingShared<Config>& shared, const CUtens
                  ? segment.of.batch
                  : cache.table[segment.of.batch * cache.pages_of_sequence + key / cache.page_rows];
     };
+    //| `arrive_expect_tx` names the bytes of the whole tile before a lane asks for its box: the boxes of a tile land in any order, and the stage
+    //| is full when the last of them has.
     int page = page_of(segment.begin);
     for (int tile = segment.begin; tile < segment.end; ++tile) {
       const int first_key = plan.first_key + tile * Config::kKeys, key = first_key + lane * cache.box_rows;
@@ -166,6 +175,7 @@ struct Chunk {
   }
 };
 
+//| A chunk of 16 keys lies within one box, since a box has 16 rows at least. Within it, panels of 64 columns lie one behind the other.
 template <typename Config>
 __device__ __forceinline__ Chunk chunk_of(const Stage& stage, const Cache& cache, int first_row) {
   const int box = first_row / cache.box_rows, row = first_row % cache.box_rows;
@@ -177,6 +187,8 @@ __device__ __forceinline__ Chunk chunk_of(const Stage& stage, const Cache& cache
 template <typename Config>
 using Queries = uint32_t[Config::kHeadDim / 16][4];
 
+//| A row of K is contiguous along the summed dimension, so `ldmatrix` brings K as `mma.sync` wants its second operand; V needs the
+//| transposing form.
 /// scores = Q K^T for 16 keys.
 template <typename T, typename Config>
 __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Config>& q, const Chunk& keys) {
@@ -195,6 +207,7 @@ __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Confi
   for (int i = 0; i < 8; ++i) scores[i] = sums[i / 4][i % 4];
 }
 
+//| A warp's scores are registers in the order in which `mma.sync` gives them, which is the order in which it takes P, as in chapter 4.
 /// output += P V for 16 keys, of which the first `valid` exist.
 template <typename T, typename Config>
 __device__ __forceinline__ void multiply_values(float (&output)[Config::kHeadDim / 2], const float* p,
@@ -263,6 +276,7 @@ __device__ __forceinline__ WarpSums<Config> attend(RingShared<Config>& shared,
                                                    const Queries<Config>& q, const Problem& problem,
                                                    const Cache& cache, const Segment& segment, int first_key,
                                                    int row, int key_warp) {
+  //| A warp takes one or two chunks at a time: as many scores as its registers hold beside Q and the output.
   constexpr int kAtOnce = Config::kChunksAtOnce;
   WarpSums<Config> sums = {{}, Rows::none()};
   const int last[2] = {problem.last_key(segment.length, row), problem.last_key(segment.length, row + 8)};
@@ -270,7 +284,7 @@ __device__ __forceinline__ WarpSums<Config> attend(RingShared<Config>& shared,
     const int tile_key = first_key + tile * Config::kKeys;
     const PipelineState<Config::kStages> keys = state;
     state.advance();
-#pragma unroll
+#pragma unroll 1  // unrolled, it would want more registers than there are
     for (int first = 0; first < Config::kChunks; first += kAtOnce) {
       float scores[8 * kAtOnce];
       if (first == 0) hopper::wait_full(shared.ring, keys);  // K is in
@@ -281,6 +295,7 @@ __device__ __forceinline__ WarpSums<Config> attend(RingShared<Config>& shared,
         float* own = scores + 8 * c;
         if (key < segment.length)
           multiply_keys<T, Config>(own, q, chunk_of<Config>(shared.ring.tile[keys.stage], cache, in_tile));
+        //| Only chunks that end behind the last key, or under a causal mask, ask key by key who sees it.
         if (key + kRowsOfMma > segment.length || problem.causal) {
 #pragma unroll
           for (int i = 0; i < 8; ++i)
@@ -292,6 +307,7 @@ __device__ __forceinline__ WarpSums<Config> attend(RingShared<Config>& shared,
         hopper::release(shared.ring, keys);  // so it may be overwritten
       }
 
+      //| Most tiles leave the maximum as it is, and then no output is multiplied: the warp votes on it.
       float correction[2];
       softmax(scores, sums.rows, correction, problem.scale_log2);
       if (__any_sync(kWholeWarp, correction[0] != 1 || correction[1] != 1))
@@ -333,6 +349,8 @@ __device__ __forceinline__ float* sums_at(RingShared<Config>& shared,
   return sums + row * Config::kHeadDim + (column ^ row % 8 * 8);
 }
 
+//| A place in the workspace belongs to a block. With equal work a block may hold the last part of one item and the first of another,
+//| so it has two.
 /// Where row `row` of a block's part lies in the workspace. A block has at most two parts of items that other
 /// blocks share: the end of one that began before, and the beginning of one that goes on.
 template <typename Config>
@@ -354,6 +372,7 @@ __device__ __forceinline__ void finish_block(RingShared<Config>& shared,
   const int first_row = segment.row_tile * Config::kRows;
   const int rows = min(problem.rows() - first_row, Config::kRows);
   named_barrier_sync<kAllConsumers, Config::kConsumers>();  // all have read what the segment before left
+  //| First every warp says what its maxima and sums are.
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const float sum = quad_sum(own.rows.sum[r]);
@@ -374,6 +393,7 @@ __device__ __forceinline__ void finish_block(RingShared<Config>& shared,
     return shared.max[w][row] == -INFINITY ? 0 : exp2_approx(shared.max[w][row] - max);
   };
 
+  //| Then each brings its output to the largest maximum and lays it down. The stages are the ring's own, handed out by the producer.
   const PipelineState<Config::kStages> first = state;
   PipelineState<Config::kStages> waited = state;
   for (int i = 0; i < Config::kMergeStages; ++i) {
@@ -392,6 +412,7 @@ __device__ __forceinline__ void finish_block(RingShared<Config>& shared,
   }
   named_barrier_sync<kAllConsumers, Config::kConsumers>();  // all sums are there
 
+  //| All consumers add up, four columns a thread. A row of an item that other blocks share is stored as a part, any other is the result.
   constexpr int kPieces = Config::kHeadDim / 4;  // of four columns, that a thread adds up
   for (int i = threadIdx.x; i < rows * kPieces; i += Config::kConsumers) {
     const int tile_row = i / kPieces, column = i % kPieces * 4;
@@ -407,6 +428,7 @@ __device__ __forceinline__ void finish_block(RingShared<Config>& shared,
     const float inverse = weights > 0 ? 1 / weights : 0;
     const float row_lse = weights > 0 ? (max + __log2f(weights)) * kLn2 : -INFINITY;
     total.x *= inverse, total.y *= inverse, total.z *= inverse, total.w *= inverse;
+    //| What is stored is normalised, in both cases, with its log-sum-exp beside it: parts of any size merge alike.
     if (segment.parts > 1) {
       const int64_t place = place_of<Config>(segment, segment.part, tile_row);
       *reinterpret_cast<float4*>(partials.o + place * Config::kHeadDim + column) = total;
@@ -461,6 +483,7 @@ __device__ __forceinline__ void finish_parts(RingShared<Config>& shared, const P
       if (threadIdx.x == 0) *arrived = 0;  // as the next launch wants it
     }
     const bool is_root = count <= kMergeWidth;
+    //| The block that is last merges a row a warp. At the root of the tree the row is the result; below it, it takes the place of its first part.
     if (merged > 1 || is_root) {
       for (int row = threadIdx.x / 32; row < rows; row += Config::kWarps) {
         const WarpRow<kHeadDim> result = merge_row<kHeadDim>(workspace.partials, merged, [&](int i) {
@@ -494,6 +517,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   using Shared = RingShared<Config>;
   static_assert(sizeof(Shared) <= hopper::kMostSharedBytes, "more shared memory than a block may have");
   Shared& shared = *dynamic_shared<Shared>();
+  //| `full` waits for the producer's lane and its bytes, `empty` for one lane of each consumer warp.
   if (threadIdx.x == 0) {
     hopper::initialise(shared.ring, 1, Config::kWarps, "full", "empty");
     fence_mbarrier_init();  // TMA sees the barriers,
@@ -504,6 +528,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   const int warp = threadIdx.x / 32;
   if (warp == Config::kWarps) return produce<Config>(shared, k_map, v_map, cache, plan, segments);
 
+  //| A consumer warp has 16 rows of the tile of queries, and every so many-th chunk of the keys.
   const int row_in_tile = warp / Config::kKeyWarps * kRowsOfMma, key_warp = warp % Config::kKeyWarps;
   PipelineState<Config::kStages> state;
   Segment segment;

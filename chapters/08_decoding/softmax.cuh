@@ -2,6 +2,8 @@
 //|
 //| Chapter 5's softmax of what a warp holds: 16 rows as tensor cores deal them out, two to a thread, r and r + 8, a row
 //| in the four lanes of a quad. `mma.sync` and `wgmma` agree on that, so all steps share this file.
+//|
+//| ![Which lane holds which elements of the results of mma.sync](../../docs/figures/mma_fragments.svg)
 #pragma once
 #include "chapters/08_decoding/problem.cuh"
 #include "common/ptx/math.h"

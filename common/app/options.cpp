@@ -36,7 +36,8 @@ namespace {
 
 /// The options as the user wrote them. Numbers stay text until their names can be said in the error.
 struct Words {
-  std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling, layout = "bhsd";
+  std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling, means,
+      layout = "bhsd";
   std::string step = "all", device = "auto", check = "auto", reps, seed = "1", json;
   std::map<TensorId, std::string> files;  // of the operation's tensors
   bool causal = false, list = false;
@@ -77,6 +78,16 @@ Scaling scaling_of(const std::string& text, const Chapter& chapter) {
   for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block})
     if (text.empty() || text == name_of(scaling)) return scaling;
   throw InputError("--scaling is '" + text + "': give tensor, head or block");
+}
+
+/// Likewise, when the type is known. Columns of what models compute have means, so they are taken out unless
+/// the user says no.
+bool centred_of(const std::string& text, DType type) {
+  if (!text.empty() && text != "out" && text != "in")
+    throw InputError("--means is '" + text + "': give out or in");
+  if (!text.empty() && type != DType::e4m3)
+    throw InputError("--means is for e4m3 and this is " + std::string(name_of(type)) + ": leave it out");
+  return type == DType::e4m3 && text != "in";
 }
 
 std::vector<int> steps_of(const std::string& text, const Chapter& chapter) {
@@ -149,11 +160,16 @@ std::string option_of(const TensorSpec& tensor) {
   return "--" + std::string(tensor.name);
 }
 
+/// Whether an input is computed if it is not given: of backward what a forward pass leaves.
+bool is_optional(const TensorSpec& tensor) {
+  return tensor.role == Role::input && (tensor.id == TensorId::o || tensor.id == TensorId::lse);
+}
+
 /// "--q, --k and --v"
 std::string input_options(Operation operation) {
   std::vector<std::string> options;
   for (const TensorSpec& tensor : tensors_of(operation))
-    if (tensor.role == Role::input) options.push_back(option_of(tensor));
+    if (tensor.role == Role::input && !is_optional(tensor)) options.push_back(option_of(tensor));
   std::string text = options[0];
   for (std::size_t i = 1; i < options.size(); ++i)
     text += (i + 1 == options.size() ? " and " : ", ") + options[i];
@@ -197,17 +213,26 @@ DType dtype_of_files(const Words& words, const Chapter& chapter, const std::map<
   return type;
 }
 
-/// Whether inputs come from files: all of them or none.
+/// Whether inputs come from files: all that cannot be computed, or none.
 bool has_files(const Words& words, Operation operation) {
   int given = 0, inputs = 0;
+  std::vector<std::string> computed, missing;  // options of what could be computed
   for (const TensorSpec& tensor : tensors_of(operation)) {
     if (tensor.role != Role::input) continue;
+    const bool is_given = !words.files.at(tensor.id).empty();
+    if (is_optional(tensor)) {
+      (is_given ? computed : missing).push_back(option_of(tensor));
+      continue;
+    }
     ++inputs;
-    given += !words.files.at(tensor.id).empty();
+    given += is_given;
   }
-  if (given > 0 && given < inputs)
+  if ((given > 0 && given < inputs) || (given == 0 && !computed.empty()))
     throw InputError(input_options(operation) +
                      " go together: give all of these files, or none for random inputs");
+  if (!computed.empty() && !missing.empty())
+    throw InputError(computed[0] + " and " + missing[0] +
+                     " are of one forward pass: give both, or none and they are computed");
   return given > 0;
 }
 
@@ -215,7 +240,8 @@ bool has_files(const Words& words, Operation operation) {
 void read_inputs(const Words& words, const Chapter& chapter, Options& options) {
   std::map<TensorId, NpyArray> arrays;
   for (const TensorSpec& tensor : tensors_of(chapter.operation)) {
-    if (tensor.role == Role::input) arrays.emplace(tensor.id, read_tensor(tensor, words.files.at(tensor.id)));
+    if (const std::string& file = words.files.at(tensor.id); tensor.role == Role::input && !file.empty())
+      arrays.emplace(tensor.id, read_tensor(tensor, file));
   }
   const std::string &q_file = words.files.at(TensorId::q), &k_file = words.files.at(TensorId::k);
   const std::vector<int64_t>&q = arrays.at(TensorId::q).shape, &k = arrays.at(TensorId::k).shape;
@@ -227,10 +253,11 @@ void read_inputs(const Words& words, const Chapter& chapter, Options& options) {
   shape.kv_heads = from_file("--kv-heads", words.kv_heads, k_file, k[1]);
   shape.seqlen_k = from_file("--seqlen-k", words.seqlen_k, k_file, k[2]);
   shape.dtype = dtype_of_files(words, chapter, arrays);
+  shape.centred = centred_of(words.means, shape.dtype);
 
   Inputs inputs;
   for (const TensorSpec& tensor : tensors_of(chapter.operation)) {
-    if (tensor.role != Role::input) continue;
+    if (tensor.role != Role::input || !arrays.contains(tensor.id)) continue;
     NpyArray& array = arrays.at(tensor.id);
     if (const std::vector<int64_t> dims = dims_of(shape, tensor.id); array.shape != dims)
       throw InputError(option_of(tensor) + " " + words.files.at(tensor.id) + " has shape " +
@@ -239,7 +266,7 @@ void read_inputs(const Words& words, const Chapter& chapter, Options& options) {
     inputs[tensor.id] = std::move(array.values);
   }
   round_inputs(shape, inputs);
-  for (TensorId id : {TensorId::q, TensorId::k, TensorId::v})
+  for (TensorId id : {TensorId::q, TensorId::k, TensorId::v, TensorId::o, TensorId::d_o})
     if (!all_finite(inputs[id]))
       throw InputError("the files hold values beyond the range of " + std::string(name_of(shape.dtype)) +
                        ": choose another --dtype");
@@ -268,6 +295,7 @@ void fill_shape(const Words& words, const Chapter& chapter, Options& options) {
   if (!words.head_dim.empty()) shape.head_dim = count("--head-dim", words.head_dim);
   if (!words.dtype.empty()) shape.dtype = dtype_of(words.dtype, chapter);
   shape.scaling = scaling_of(words.scaling, chapter);
+  shape.centred = centred_of(words.means, shape.dtype);
 }
 
 /// The options for the files of the operation's tensors.
@@ -277,7 +305,8 @@ void add_files(CLI::App& app, const Chapter& chapter, Words& words) {
         tensor.id == TensorId::lse ? "[batch, heads, seqlen]" : "[batch, heads, seqlen, head_dim]";
     const std::string help =
         tensor.role == Role::input
-            ? std::string(title_of(tensor.id)) + " from a .npy file, float32 or float16, " + dims
+            ? std::string(title_of(tensor.id)) + " from a .npy file, float32 or float16, " + dims +
+                  (is_optional(tensor) ? " (default: computed)" : "")
             : "Write " + std::string(title_of(tensor.id)) + " of the last step to this .npy file, as float32";
     app.add_option(option_of(tensor), words.files[tensor.id], help)->type_name("FILE");
   }
@@ -324,6 +353,9 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
       ->type_name("X");
   app.add_option("--scaling", words.scaling, "Of e4m3, a scale per tensor (default), head or block of rows")
       ->type_name("WHAT");
+  app.add_option("--means", words.means,
+                 "Of e4m3, the means of the columns of K and V: out (default), quantised without them; or in")
+      ->type_name("WHERE");
   app.add_option("--step", words.step, "Which step, or all (default)")->type_name("N");
   app.add_option("--device", words.device,
                  "auto (default), gpu or sim: refuse to run if this build is for the other")

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <optional>
 #include <thread>
 
@@ -90,15 +91,15 @@ std::vector<int> runnable_steps(const Options& options, const Chapter& chapter, 
 
 std::vector<int64_t> rows_to_check(const Options& options, Operation operation, Report& report) {
   const Shape& shape = options.shape;
-  const double row_flops = 4.0 * shape.head_dim * shape.seqlen_k;
+  double row_flops = 4.0 * shape.head_dim * shape.seqlen_k;
+  if (operation == Operation::backward)  // a row of dQ, and one of dK and dV, which is a sum over a group
+    row_flops += 6.0 * shape.head_dim * shape.seqlen_q * (double(shape.heads) / shape.kv_heads);
   const bool small = row_flops * double(shape.q_rows()) <= kFullCheck;
   if (options.check == CheckMode::off) {
     report.checked_rows = "nothing (--check off)";
     return {};
   }
-  // A row of dK sums over all queries, so the gradient's oracle has no sample.
-  if (options.check == CheckMode::full || operation == Operation::backward ||
-      (options.check == CheckMode::automatic && small)) {
+  if (options.check == CheckMode::full || (options.check == CheckMode::automatic && small)) {
     report.checked_rows = "every row";
     return all_rows(shape);
   }
@@ -122,6 +123,28 @@ Shape leading_groups(const Shape& shape, int groups) {
   part.heads = shape.heads / shape.kv_heads;
   part.kv_heads = 1;
   return part;
+}
+
+/// Attention of a centred shape by a chapter that knows no means: of K and V without them, which are values
+/// of its type too. What it leaves is given them back.
+Outputs run_without_means(const Chapter& before, const Shape& shape, Inputs inputs, int step) {
+  const auto head_of = [&](int64_t row, int seqlen) { return row / seqlen * shape.head_dim; };
+  for (TensorId id : {TensorId::k, TensorId::v})
+    for (int64_t i = 0; i < shape.k_elements(); ++i)
+      inputs[id][i] -= inputs.means(id)[head_of(i / shape.head_dim, shape.seqlen_k) + i % shape.head_dim];
+  Outputs outputs = run_once(before, shape, inputs, step);
+  for (int64_t row = 0; row < shape.q_rows(); ++row) {
+    if (std::isinf(outputs.lse[row])) continue;  // it sees no key
+    const int64_t kv_head = head_of(row / (shape.heads / shape.kv_heads), shape.seqlen_q);
+    double product = 0;
+    for (int c = 0; c < shape.head_dim; ++c) {
+      const int64_t i = row * shape.head_dim + c;
+      outputs.o[i] += inputs.v_mean[kv_head + c];
+      product += double(inputs.q[i]) * inputs.k_mean[kv_head + c];
+    }
+    outputs.lse[row] += float(shape.scale * product);
+  }
+  return outputs;
 }
 
 std::optional<Before> run_before(Operation operation, const Shape& shape, const Inputs& inputs,
@@ -151,8 +174,12 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
   const auto front = [](const std::vector<float>& values, int64_t count) {
     return std::vector<float>(values.begin(), values.begin() + count);
   };
-  const Inputs part_inputs{front(inputs.q, part.q_elements()), front(inputs.k, part.k_elements()),
-                           front(inputs.v, part.k_elements())};
+  Inputs part_inputs{front(inputs.q, part.q_elements()), front(inputs.k, part.k_elements()),
+                     front(inputs.v, part.k_elements())};
+  if (shape.centred) {
+    part_inputs.k_mean = front(inputs.k_mean, part.k_columns());
+    part_inputs.v_mean = front(inputs.v_mean, part.k_columns());
+  }
   ProgressLine progress("running chapter " + std::to_string(before.number) + " for comparison");
   try {
     report.before =
@@ -160,7 +187,8 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
         (groups == all_groups ? "every head"
                               : std::to_string(int64_t(groups) * part.heads) + " of " +
                                     std::to_string(int64_t(shape.batch) * shape.heads) + " heads");
-    return Before{part, run_once(before, part, part_inputs, step)};
+    return Before{part, shape.centred && !part.centred ? run_without_means(before, part, part_inputs, step)
+                                                       : run_once(before, part, part_inputs, step)};
   } catch (const device::HardwareMissing&) {
     return skip("there is no GPU to run it on");
   }
@@ -191,6 +219,7 @@ Shape as_taken_by(const Chapter& chapter, const Shape& shape) {
   taken.layout = {};
   if (std::find(chapter.dtypes.begin(), chapter.dtypes.end(), shape.dtype) == chapter.dtypes.end())
     taken.dtype = output_type(shape.dtype);
+  taken.centred = shape.centred && taken.dtype == DType::e4m3;
   return taken;
 }
 
@@ -206,9 +235,12 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
   const std::vector<int> steps = runnable_steps(options, chapter, report);
   check_memory(chapter, shape, steps, !report.on_gpu);
 
-  const Inputs inputs = options.inputs
-                            ? *options.inputs
-                            : make_inputs(chapter.operation, shape, InputKind::drifting, options.seed);
+  Inputs inputs = options.inputs ? *options.inputs : make_inputs(shape, InputKind::drifting, options.seed);
+  {
+    ProgressLine progress("completing the inputs");
+    if (complete_inputs(chapter.operation, shape, options.seed, inputs, before))
+      report.before = "O and the log-sum-exp are those of chapter " + std::to_string(before->number);
+  }
   const std::vector<int64_t> rows = rows_to_check(options, chapter.operation, report);
   std::optional<Expected> expected;
   std::optional<Before> earlier;
@@ -216,7 +248,7 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
     ProgressLine progress("computing the oracle");
     expected.emplace(chapter.operation, shape, inputs, rows, [&](double done) { progress.update(done); });
   }
-  if (!rows.empty() && before != nullptr)
+  if (!rows.empty() && before != nullptr && chapter.operation != Operation::backward)
     earlier = run_before(chapter.operation, shape, inputs, *before, report);
 
   const UploadedInputs uploaded(chapter.operation, shape, inputs, chapter.runs_on);

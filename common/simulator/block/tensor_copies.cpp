@@ -76,7 +76,7 @@ CUtensorMap bulk_map(const char* what, const void* shared, const void* global, u
   require_global(what, global, bytes, kBulkAlignment, where);
   constexpr uint16_t kElement = sizeof(float);
   CUtensorMap map{};
-  map.mark = kTensorMapMark;
+  map.mark = MapMark::map;
   map.element_bytes = kElement;
   map.rank = 1;
   map.swizzle_bytes = kBulkAlignment;
