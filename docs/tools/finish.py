@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from docs.tools import book, formulas, kernel_source
+from docs.tools import book, formulas, kernel_source, ladder_data
 from docs.tools.book import Page
 from docs.tools.github_markdown import DIFF, MARK
 from docs.tools.raw_page import RawPage
@@ -20,7 +20,7 @@ PICTURES = (".svg", ".png", ".jpg", ".webp", ".gif")
 
 ROW_END = '<div class="row-end" data-row="{}"></div>'  # follows the prose of a row; its code goes there
 REFERENCE = {"namespaces.html": "Namespaces", "annotated.html": "Types", "files.html": "Files"}
-OWN_FILES = ("site.css", "site.js", "favicon.svg", "card.png")  # of docs/site, as they are
+OWN_FILES = ("site.css", "site.js", "ladder.js", "favicon.svg", "card.png")  # of docs/site, as they are
 # Doxygen's indices of members, for which the site has its search.
 UNUSED = re.compile(r"((functions|globals|namespacemembers)(_\w+)?|classes|pages|hierarchy|.*-members)\.html")
 
@@ -174,6 +174,8 @@ class Site:
 
     def write(self, url: str, kind: str, title: str, above: str, body: str, steps: str) -> None:
         scripts = "".join(f'<script defer src="interactive/{file.name}"></script>\n' for file in sorted(INTERACTIVE.glob("*.js")))
+        if kind == "main":
+            scripts += f'<script>window.flashbookLadder = {json.dumps(ladder_data.shapes())};</script>\n<script defer src="ladder.js"></script>\n'
         values = {"kind": kind, "container": "contents" if kind == "reference" else "text", "title": html.escape(title),
                   "description": html.escape(description(body) or title), "above": above, "body": with_permalinks(body), "steps": steps,
                   "menu": self.menu(url, body), "scripts": scripts}

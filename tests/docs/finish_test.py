@@ -11,7 +11,7 @@ sys.path.insert(0, str(ROOT / "docs" / "figures"))
 
 import svg
 
-from docs.tools import finish
+from docs.tools import finish, ladder_data
 
 FIGURE = '<p><img class="figure" src="a.svg" alt="What one sees"/></p>'
 
@@ -56,6 +56,15 @@ class Descriptions(unittest.TestCase):
 
     def test_a_page_of_tables_has_none(self):
         self.assertEqual(finish.description("<table></table>"), "")
+
+
+class Ladder(unittest.TestCase):
+    def test_every_choice_has_numbers(self):
+        shapes = ladder_data.shapes()
+        self.assertEqual({(s["head_dim"], s["mask"], s["seqlen"]) for s in shapes},
+                         {(d, mask, 2 ** n) for d in (64, 128, 256) for mask in ("full", "causal") for n in range(9, 15)})
+        for shape in shapes:
+            self.assertTrue(all(rate > 0 for rate in (*shape["bf16"], *shape["e4m3"], *(rate for _, rate in shape["chapters"]))))
 
 
 def luminance(colour):
