@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes ladder_ch01.svg, ladder_ch02.svg, ...: the book's ladder with one chapter's rungs lit, in TFLOP/s on a linear scale; chapter 2, which
-runs on the CPU, has one of its own, in GFLOP/s; ladder_book.svg has the fastest step of every chapter, and the peers. Rates come from the newest results, names of steps from the chapters."""
+runs on the CPU, has one of its own, in GFLOP/s; ladder_book.svg has the fastest step of every chapter, and the peers. Rates come
+from the newest results, names of steps from the chapters."""
 import re
 import sys
 from pathlib import Path

@@ -154,7 +154,8 @@ class Site:
 
         chapters = "".join(chapter(page) for page in self.pages if page.kind == "chapter")
         reference = "".join(entry(url, title, "reference") for url, title in REFERENCE.items())
-        return (f'<ul>{entries("main")}</ul><h2>Chapters</h2><ul>{chapters}</ul><h2>Background</h2><ul>{entries("page")}{entry("figures.html", "Index of figures", "page")}</ul>'
+        background = entries("page") + entry("figures.html", "Index of figures", "page")
+        return (f'<ul>{entries("main")}</ul><h2>Chapters</h2><ul>{chapters}</ul><h2>Background</h2><ul>{background}</ul>'
                 + folded("The house", entries("house")) + folded("Reference", reference))
 
     def steps(self, page: Page) -> str:
@@ -208,7 +209,8 @@ class Site:
             if page:
                 kind, title, above, steps = page.kind, page.title, self.path_above(page), self.steps(page)
                 body = tidy(body).replace(f'id="{page.name}--', 'id="')
-                body = self.explain_terms(self.link(with_captions(coloured(body), {"chapter": page.number, "appendix": f"{page.number}.A"}.get(kind, "")), page.source), terms)
+                body = with_captions(coloured(body), {"chapter": page.number, "appendix": f"{page.number}.A"}.get(kind, ""))
+                body = self.explain_terms(self.link(body, page.source), terms)
             else:
                 kind, title, above, steps = "reference", self.raw[name].title, "", ""
                 body = self.link(body, name)
@@ -259,7 +261,8 @@ def description(body: str) -> str:
 
 def with_permalinks(body: str) -> str:
     """`body` whose headings have a link to themselves, by the anchor that GitHub gives them."""
-    return re.sub(r'<(h[234]) id="([^"]+)">(.*?)</\1>', r'<\1 id="\2">\3 <a class="permalink" href="#\2" title="Link to this section">#</a></\1>', body, flags=re.DOTALL)
+    link = r'<\1 id="\2">\3 <a class="permalink" href="#\2" title="Link to this section">#</a></\1>'
+    return re.sub(r'<(h[234]) id="([^"]+)">(.*?)</\1>', link, body, flags=re.DOTALL)
 
 
 def with_captions(body: str, chapter: str) -> str:
