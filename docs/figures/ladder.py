@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT))
 from bench import results
 
 LIT = (1, 3, 4, 5, 6)  # chapters on the GPU whose page begins with this figure
-ON_CPU = {"dtype": "f32", "head_dim": 64, "mask": "full", "seqlen": 4096}
+ON_CPU: dict[str, str | int] = {"dtype": "f32", "head_dim": 64, "mask": "full", "seqlen": 4096}
 WIDTH, LEFT, RIGHT, ROW, BAR = 420, 16, 16, 34, 8
 STEP = re.compile(r'\{\s*"([^"]+)",\s*"')  # of kSteps: {"title", "sentence"}
 
