@@ -92,6 +92,8 @@ class Arena {
     return {base_, offset + allocation.size};
   }
 
+  const std::uint16_t* valid_bytes() const { return valid_bytes_; }
+
   bool is_inside(const void* address) const {
     return std::uintptr_t(address) - std::uintptr_t(base_) < kGlobalBytes;
   }
@@ -256,6 +258,8 @@ std::vector<std::span<const unsigned char>> incomplete_allocations() {
 }
 
 bool is_global(const void* address) { return arena().is_inside(address); }
+
+const std::uint16_t* allocated_of_granules() { return arena().valid_bytes(); }
 
 bool is_allocated(const void* address, std::size_t bytes) { return arena().is_allocated(address, bytes); }
 

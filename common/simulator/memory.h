@@ -2,6 +2,7 @@
 /// The simulator's device memory: one range of addresses, so that "is this global memory?" is a comparison.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -42,6 +43,9 @@ void note_unwritten(const void* address);
 bool is_written(const void* address, std::size_t bytes);
 /// The allocations that have not been written as a whole.
 std::vector<std::span<const unsigned char>> incomplete_allocations();
+/// How many bytes of each granule of kGlobalAlignment bytes are allocated, from the beginning of the device
+/// memory on; they are its first.
+const std::uint16_t* allocated_of_granules();
 
 /// Whether every byte lies in a single allocation that has not been freed.
 bool is_allocated(const void* address, std::size_t bytes);

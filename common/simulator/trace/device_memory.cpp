@@ -40,15 +40,6 @@ void DeviceMemory::touch(uint64_t sector, Access access) {
   if (news & 2) written_.fetch_add(kSectorBytes, std::memory_order_relaxed);
 }
 
-/// Whether nobody has written these granules' sectors and somebody's read of each is on record: a further
-/// read changes nothing.
-bool DeviceMemory::is_known_read(std::size_t first, std::size_t end) {
-  const Summary& summary = summaries_[first / kGranulesOfSector];
-  if ((end - 1) / kGranulesOfSector != first / kGranulesOfSector) return false;
-  const uint32_t mask = ((1u << (end - first)) - 1) << first % kGranulesOfSector;
-  return !load(summary.written) && (load(summary.read) & mask) == mask;
-}
-
 void DeviceMemory::summarise(std::size_t granule, Access access) {
   Summary& summary = summaries_[granule / kGranulesOfSector];
   if (writes(access))
@@ -107,7 +98,7 @@ std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t
   if (address < begin_ || address + bytes > end_ || who.block >= kMostBlocks) return std::nullopt;
   const std::size_t begin = address - begin_, last = begin + bytes;
   const std::size_t first = begin / kGranule, end = (last + kGranule - 1) / kGranule;
-  if (!writes(access) && is_known_read(first, end)) return std::nullopt;
+  if (!writes(access) && is_known_read(address, bytes)) return std::nullopt;
   Stamp now{uint32_t(who.block), who.agent, who.clock, 0, meets(access)};
   std::optional<BlockConflict> conflict;
   const auto compare = [&](uint64_t packed, Access before, Site at, std::size_t number) {

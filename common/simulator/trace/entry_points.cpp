@@ -20,7 +20,11 @@ inline void access(const volatile void* address, std::size_t bytes, Access what,
                    const void* return_address) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   flashbook::sim::Tracer* tracer = current_tracer;
-  if (tracer && tracer->concerns(at))
+  if (!tracer) return;
+  if (what == Access::load && aligned &&
+      tracer->notes_known_load(current_worker->current_number(), at, bytes, return_address))
+    return;
+  if (tracer->concerns(at))
     tracer->accesses(current_worker->current_number(), what, at, bytes, aligned, return_address);
 }
 

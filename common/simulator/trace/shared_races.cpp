@@ -50,6 +50,7 @@ std::optional<Race> SharedRaces::access(Clocks& clocks, int thread, std::size_t 
                                         Access access, Site site) {
   std::optional<Race> race;
   const uint32_t now = clocks.now(thread);
+  const uint32_t* known = clocks.known_of_others(thread);
   const Race::Side self{thread, site, access};
   for (std::size_t number = at / kGranule; number * kGranule < at + bytes; ++number) {
     Cell& cell = cell_at(number);
@@ -57,7 +58,7 @@ std::optional<Race> SharedRaces::access(Clocks& clocks, int thread, std::size_t 
     if (cell.in_flight && !race)
       race = Race{Race::Rule::in_flight, {cell.writer, cell.site, Access::store}, self, number * kGranule};
     if (cell.clock != 0 && cell.writer != thread && (cell.mask & mask) && !race &&
-        !(cell.atomic && meets(access)) && clocks.known(thread, cell.writer) < cell.clock)
+        !(cell.atomic && meets(access)) && known[cell.writer] < cell.clock)
       race = Race{cell.writer < clocks.threads() ? Race::Rule::order : Race::Rule::async_write,
                   {cell.writer, cell.site, cell.atomic ? Access::atomic : Access::store},
                   self,

@@ -50,10 +50,7 @@ std::string describe_code(Site site) {
 
 }  // namespace
 
-Site site_of_code(const void* return_address) {
-  // The call ends where the next instruction begins, which may belong to the next line.
-  return Site(offset_in_program(return_address)) - 1;
-}
+const std::uintptr_t code_begin = 0 - offset_in_program(nullptr);
 
 Site site_of_instruction(const char* instruction, Location where) {
   // What an OS thread has asked last of each place.

@@ -16,8 +16,14 @@ namespace flashbook::sim {
 /// place that it was called from.
 using Site = uint32_t;
 
-/// The site of the code before `return_address`.
-Site site_of_code(const void* return_address);
+/// Where the program's code begins: what sites of code are counted from.
+extern const std::uintptr_t code_begin;
+
+/// The site of the code before `return_address`. (The call ends where the next instruction begins, which may
+/// belong to the next line.)
+inline Site site_of_code(const void* return_address) {
+  return Site(std::uintptr_t(return_address) - code_begin) - 1;
+}
 
 /// The site of an instruction: its name and its call. Both must outlive the program, as literals do.
 Site site_of_instruction(const char* instruction, Location where);

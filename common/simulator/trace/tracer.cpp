@@ -59,6 +59,7 @@ void Tracer::block_begins(const Block& block) {
   global_begin_ = std::uintptr_t(global_memory_in_use().data());
   variables_begin_ = std::uintptr_t(__data_start);
   variables_bytes_ = std::uintptr_t(_end) - variables_begin_;
+  allocated_ = allocated_of_granules();
   dynamic_begin_ = std::uintptr_t(block.dynamic_shared);
   static_begin_ = static_end_ = 0;
   if (!static_shared_.empty()) {

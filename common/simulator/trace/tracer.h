@@ -54,6 +54,19 @@ class Tracer final : public Observer {
            address - static_begin_ < static_end_ - static_begin_ ||
            address - variables_begin_ < variables_bytes_ || address < kLowestAddress;
   }
+  /// Notes a plain load of the kernel's own text, if it is one of global memory that can be no fault: most
+  /// are.
+  bool notes_known_load(int thread, std::uintptr_t address, std::size_t bytes, const void* return_address) {
+    const std::size_t offset = address - global_begin_;
+    if (offset >= kGlobalBytes || (address & (bytes - 1)) != 0 ||
+        offset % kGlobalAlignment + bytes > allocated_[offset / kGlobalAlignment] ||
+        !grid_->memory.is_known_read(address, bytes) || grid_->before)
+      return false;
+    suspicions_.goes_on(thread);
+    requests_.add(thread, Kind{site_of_code(return_address), uint16_t(bytes), Access::load, false}.packed(),
+                  address);
+    return true;
+  }
   /// A load or store of the kernel's own text, at such an address. What is atomic, or volatile, publishes
   /// what the thread has fenced before it happens.
   void accesses(int thread, Access access, std::uintptr_t address, std::size_t bytes, bool aligned,
@@ -144,6 +157,7 @@ class Tracer final : public Observer {
   GridTrace* grid_ = nullptr;
   Block block_{};
   std::vector<std::span<unsigned char>> static_shared_;  ///< the block's, ascending
+  const std::uint16_t* allocated_ = nullptr;             ///< of each granule of device memory
   uint64_t barriers_ = 0;                                ///< that the block has passed
   std::uintptr_t variables_begin_ = 0, variables_bytes_ = 0;
   std::uintptr_t global_begin_ = 0, dynamic_begin_ = 0, static_begin_ = 0, static_end_ = 0;
