@@ -105,7 +105,8 @@ void run_packed(const Shape& shape, const Tensors& t, device::Stream stream, int
 /// Tiles of 16 rows that a block of steps 4 to 6 has: as many as the pack's rows need, up to 4, at d = 256 up
 /// to 2.
 inline int ring_row_tiles(const Shape& shape) {
-  const int rows = shape.heads / shape.kv_heads * shape.seqlen_q, most = shape.head_dim == 256 ? 2 : 4;
+  const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
+  const int most = shape.head_dim == 256 ? 1 : 4;
   int tiles = 1;
   while (tiles < most && tiles * kRowsOfMma < rows) tiles *= 2;
   return tiles;
@@ -120,9 +121,10 @@ struct RingLaunch {
 /// Steps 4 and 5: equal parts. Step 6: equal work.
 inline RingLaunch ring_launch(const Shape& shape, bool equal_work) {
   const int rows = ring_row_tiles(shape) * kRowsOfMma, keys = kStageBytes / 2 / shape.head_dim;
-  const int row_tiles = (shape.heads / shape.kv_heads * shape.seqlen_q + rows - 1) / rows;
+  const int row_tiles = int((int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q + rows - 1) / rows);
   const int64_t items = int64_t(shape.batch) * shape.kv_heads * row_tiles;
-  const int key_tiles = (shape.seqlen_k + keys - 1) / keys, processors = device::multiprocessors();
+  const int key_tiles = int((int64_t(shape.seqlen_k) + keys - 1) / keys),
+            processors = device::multiprocessors();
   const int parts = int(std::clamp<int64_t>(processors / items, 1, key_tiles));
   return {.blocks = equal_work ? int(std::min<int64_t>(processors, items * key_tiles)) : int(items) * parts,
           .plan = {.parts = equal_work ? 0 : parts,
@@ -174,8 +176,10 @@ void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, bool 
   const RingLaunch launch = ring_launch(shape, equal_work);
   const int row_tiles = ring_row_tiles(shape);
   if (row_tiles == 1) return run_ring<T, RingConfig<kHeadDim, 1>>(shape, t, stream, launch);
-  if (row_tiles == 2) return run_ring<T, RingConfig<kHeadDim, 2>>(shape, t, stream, launch);
-  if constexpr (kHeadDim < 256) run_ring<T, RingConfig<kHeadDim, 4>>(shape, t, stream, launch);
+  if constexpr (kHeadDim < 256) {
+    if (row_tiles == 2) return run_ring<T, RingConfig<kHeadDim, 2>>(shape, t, stream, launch);
+    run_ring<T, RingConfig<kHeadDim, 4>>(shape, t, stream, launch);
+  }
 }
 
 }  // namespace flashbook::decoding

@@ -87,7 +87,7 @@ def end_of_statement(text: str, at: int) -> int:
 def decided(text: str, switches: Mapping[str, bool]) -> str:
     """The text with the branches that these switches leave."""
     for name, value in switches.items():
-        text = re.sub(rf"\b(?:\w+::)?{name} \? ([\w:.]+) : ([\w:.]+)", lambda found: found[1 if value else 2], text)
+        text = re.sub(rf"\b(?:\w+::)?{name} \? ([\w:.]+) : ([\w:.]+)", r"\1" if value else r"\2", text)
         condition = re.compile(rf"^( *)if constexpr \((!?)(?:\w+::)?{name}\)\s*", re.MULTILINE)
         while found := condition.search(text):
             end = end_of_statement(text, found.end())
@@ -138,7 +138,8 @@ def update(path: Path, check: bool) -> bool:
 
 def main() -> None:
     found = sorted([*ROOT.glob("chapters/*/*.md"), *ROOT.glob("docs/pages/*.md")])
-    sys.exit(not all([update(path, "--check" in sys.argv[1:]) for path in found]))
+    right = [update(path, "--check" in sys.argv[1:]) for path in found]  # all of them, also after one that is not
+    sys.exit(not all(right))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from docs.tools import book, formulas, kernel_source
+from docs.tools import book, formulas, kernel_source, ladder_data
 from docs.tools.book import Page
 from docs.tools.github_markdown import DIFF, MARK
 from docs.tools.raw_page import RawPage
@@ -20,7 +20,7 @@ PICTURES = (".svg", ".png", ".jpg", ".webp", ".gif")
 
 ROW_END = '<div class="row-end" data-row="{}"></div>'  # follows the prose of a row; its code goes there
 REFERENCE = {"namespaces.html": "Namespaces", "annotated.html": "Types", "files.html": "Files"}
-OWN_FILES = ("site.css", "site.js", "favicon.svg", "card.png")  # of docs/site, as they are
+OWN_FILES = ("site.css", "site.js", "ladder.js", "favicon.svg", "card.png")  # of docs/site, as they are
 # Doxygen's indices of members, for which the site has its search.
 UNUSED = re.compile(r"((functions|globals|namespacemembers)(_\w+)?|classes|pages|hierarchy|.*-members)\.html")
 
@@ -154,7 +154,8 @@ class Site:
 
         chapters = "".join(chapter(page) for page in self.pages if page.kind == "chapter")
         reference = "".join(entry(url, title, "reference") for url, title in REFERENCE.items())
-        return (f'<ul>{entries("main")}</ul><h2>Chapters</h2><ul>{chapters}</ul><h2>Background</h2><ul>{entries("page")}</ul>'
+        background = entries("page") + entry("figures.html", "Index of figures", "page")
+        return (f'<ul>{entries("main")}</ul><h2>Chapters</h2><ul>{chapters}</ul><h2>Background</h2><ul>{background}</ul>'
                 + folded("The house", entries("house")) + folded("Reference", reference))
 
     def steps(self, page: Page) -> str:
@@ -174,6 +175,8 @@ class Site:
 
     def write(self, url: str, kind: str, title: str, above: str, body: str, steps: str) -> None:
         scripts = "".join(f'<script defer src="interactive/{file.name}"></script>\n' for file in sorted(INTERACTIVE.glob("*.js")))
+        if kind == "main":
+            scripts += f'<script>window.flashbookLadder = {json.dumps(ladder_data.shapes())};</script>\n<script defer src="ladder.js"></script>\n'
         values = {"kind": kind, "container": "contents" if kind == "reference" else "text", "title": html.escape(title),
                   "description": html.escape(description(body) or title), "above": above, "body": with_permalinks(body), "steps": steps,
                   "menu": self.menu(url, body), "scripts": scripts}
@@ -206,7 +209,8 @@ class Site:
             if page:
                 kind, title, above, steps = page.kind, page.title, self.path_above(page), self.steps(page)
                 body = tidy(body).replace(f'id="{page.name}--', 'id="')
-                body = self.explain_terms(self.link(with_captions(coloured(body), {"chapter": page.number, "appendix": f"{page.number}.A"}.get(kind, "")), page.source), terms)
+                body = with_captions(coloured(body), {"chapter": page.number, "appendix": f"{page.number}.A"}.get(kind, ""))
+                body = self.explain_terms(self.link(body, page.source), terms)
             else:
                 kind, title, above, steps = "reference", self.raw[name].title, "", ""
                 body = self.link(body, name)
@@ -220,6 +224,7 @@ class Site:
             index += ((*entry, int(kind in ("reference", "kernel")) + int(kind == "reference")) for entry in search_entries(name, title, body))
             if page and kind != "house":
                 articles[page.url] = f"<h1>{html.escape(title)}</h1>{above}{body}"
+        self.write("figures.html", "page", "Index of figures", "", figures_list([page for page in self.pages if page.url in articles], articles), "")
         self.write_book(articles)
         (self.out / "search_index.js").write_text(f"window.flashbookIndex = {json.dumps(index)};\n", encoding="utf-8")
         self.copy_files()
@@ -256,7 +261,8 @@ def description(body: str) -> str:
 
 def with_permalinks(body: str) -> str:
     """`body` whose headings have a link to themselves, by the anchor that GitHub gives them."""
-    return re.sub(r'<(h[234]) id="([^"]+)">(.*?)</\1>', r'<\1 id="\2">\3 <a class="permalink" href="#\2" title="Link to this section">#</a></\1>', body, flags=re.DOTALL)
+    link = r'<\1 id="\2">\3 <a class="permalink" href="#\2" title="Link to this section">#</a></\1>'
+    return re.sub(r'<(h[234]) id="([^"]+)">(.*?)</\1>', link, body, flags=re.DOTALL)
 
 
 def with_captions(body: str, chapter: str) -> str:
@@ -270,6 +276,16 @@ def with_captions(body: str, chapter: str) -> str:
         return f'<figure id="figure-{count}">{found[1]}<figcaption><b>Figure {number}.</b> {found[2]}</figcaption></figure>'
 
     return re.sub(r'<p>\s*(<img class="figure" src="[^"]*" alt="([^"]+)"/>)\s*</p>', figure, body)
+
+
+def figures_list(pages: Sequence[Page], articles: dict[str, str]) -> str:
+    """Every figure with its caption, by page."""
+    text = ""
+    for page in pages:
+        found = re.findall(r'<figure id="(figure-\d+)">.*?<figcaption><b>(.*?)\.</b> (.*?)</figcaption>', articles[page.url], re.DOTALL)
+        items = "".join(f'<li><a href="{page.url}#{anchor}">{number}</a>: {caption}</li>' for anchor, number, caption in found)
+        text += f"<h2>{html.escape(page.title)}</h2><ul>{items}</ul>" if items else ""
+    return text
 
 
 def glossary_terms(body: str) -> dict[str, str]:

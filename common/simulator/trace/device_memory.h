@@ -64,6 +64,12 @@ class DeviceMemory {
   std::optional<BlockConflict> access(const Who& who, std::uintptr_t address, std::size_t bytes,
                                       Access access, Site site);
 
+  /// Whether somebody in the grid has written one of these bytes, or one in the same granule.
+  bool is_written(std::uintptr_t address, std::size_t bytes) const;
+
+  /// Notes for the grids to come what this one has written. (memory.h)
+  void note_written() const;
+
   /// The conflict of an access of the next launch with one of this, if any.
   std::optional<BlockConflict> conflict_after(const Who& who, std::uintptr_t address, std::size_t bytes,
                                               Access access, Site site) const;
