@@ -29,6 +29,7 @@ from bench.names import DTYPES, Name
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 STUDIES = ("accuracy/", "long/")  # what the simulator may say
+TIMED = ("forward", "backward", "decode", "masked", "blocks", "ablation", "timeline")  # others count, or tell errors
 BOOK_GPU = "h200"  # the machine that the book's numbers come from
 
 LADDER: dict[str, Any] = {"head_dim": 128, "mask": "full", "seqlen": 4096}  # the shape of the README's table and picture: batch 4, heads 16
@@ -111,8 +112,7 @@ def entry_of(run: dict[str, Any], context: dict[str, Any], when: datetime.dateti
         raise Refused(f"{path}: {name} was wrong ({skipped}): mend it and measure again")
     scale = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}.get(str(run.get("time_unit")))
     time = run.get("real_time")
-    untimed = skipped or cell.kind.startswith(STUDIES)  # what rounds, or is another program's, takes no time
-    if scale is None or not (is_measured(time) and (time > 0 or untimed)):
+    if scale is None or not is_measured(time) or time < 0 or (time == 0 and cell.kind in TIMED and not skipped):
         raise Refused(f"{path}: {name} took {time!r} {run.get('time_unit')!r}: a time is a number above 0 in ns, us, ms or s")
     values = {key: value for key, value in run.items() if isinstance(value, (int, float)) and key != "iterations"}
     for key, value in values.items():

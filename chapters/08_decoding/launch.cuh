@@ -105,7 +105,7 @@ void run_packed(const Shape& shape, const Tensors& t, device::Stream stream, int
 /// Tiles of 16 rows that a block of steps 4 to 6 has: as many as the pack's rows need, up to 4, at d = 256 up
 /// to 2.
 inline int ring_row_tiles(const Shape& shape) {
-  const int rows = shape.heads / shape.kv_heads * shape.seqlen_q, most = shape.head_dim == 256 ? 2 : 4;
+  const int rows = shape.heads / shape.kv_heads * shape.seqlen_q, most = shape.head_dim == 256 ? 1 : 4;
   int tiles = 1;
   while (tiles < most && tiles * kRowsOfMma < rows) tiles *= 2;
   return tiles;
@@ -174,8 +174,10 @@ void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, bool 
   const RingLaunch launch = ring_launch(shape, equal_work);
   const int row_tiles = ring_row_tiles(shape);
   if (row_tiles == 1) return run_ring<T, RingConfig<kHeadDim, 1>>(shape, t, stream, launch);
-  if (row_tiles == 2) return run_ring<T, RingConfig<kHeadDim, 2>>(shape, t, stream, launch);
-  if constexpr (kHeadDim < 256) run_ring<T, RingConfig<kHeadDim, 4>>(shape, t, stream, launch);
+  if constexpr (kHeadDim < 256) {
+    if (row_tiles == 2) return run_ring<T, RingConfig<kHeadDim, 2>>(shape, t, stream, launch);
+    run_ring<T, RingConfig<kHeadDim, 4>>(shape, t, stream, launch);
+  }
 }
 
 }  // namespace flashbook::decoding

@@ -44,7 +44,7 @@ constexpr int kPanelBytes = 128;  ///< of a row of a panel: 64 columns, the span
 template <int kHeadDim_, int kRowTiles_>
 struct RingConfig {
   static constexpr int kHeadDim = kHeadDim_;
-  static constexpr int kRowTiles = kRowTiles_;              ///< of 16 rows: 1, 2 or, up to d = 128, 4
+  static constexpr int kRowTiles = kRowTiles_;              ///< of 16 rows: 1; up to d = 128 also 2 and 4
   static constexpr int kRows = kRowTiles * kRowsOfMma;      ///< of a tile of queries
   static constexpr int kKeys = kStageBytes / 2 / kHeadDim;  ///< of a tile of K or V: 256, 128, 64
   /// At d = 256 a thread has 128 sums and 64 registers of Q: only five warps may have that many.
@@ -113,20 +113,20 @@ constexpr int kMergeWidth = 16;  ///< parts that one block merges
 
 template <typename Config>
 __device__ __forceinline__ void produce(RingShared<Config>& shared, const CUtensorMap& k_map,
-                                        const CUtensorMap& v_map, const Cache& cache, const Plan& plan,
-                                        Segments<Config::kKeys>& segments) {
+                                        const CUtensorMap& v_map, const Cache& cache, const Problem& problem,
+                                        const Plan& plan, Segments<Config::kKeys>& segments) {
   const int lane = threadIdx.x % 32, boxes = Config::kKeys / cache.box_rows;
   const int box_bytes = cache.box_rows * Config::kHeadDim * 2;
   PipelineState<Config::kStages> state;
   Segment segment;
   while (segments.next(segment)) {
+    const Pack of = problem.pack_of(segment.pack);
     /// The page in which this lane's box of a tile begins.
     const auto page_of = [&](int tile) {
       const int key = plan.first_key + tile * Config::kKeys + lane * cache.box_rows;
       if (tile >= segment.end || lane >= boxes || key >= segment.length) return 0;  // nothing to bring
-      return cache.table == nullptr
-                 ? segment.of.batch
-                 : cache.table[segment.of.batch * cache.pages_of_sequence + key / cache.page_rows];
+      return cache.table == nullptr ? of.batch
+                                    : cache.table[of.batch * cache.pages_of_sequence + key / cache.page_rows];
     };
     //| `arrive_expect_tx` names the bytes of the whole tile before a lane asks for its box: the boxes of a tile land in any order, and the stage
     //| is full when the last of them has.
@@ -143,7 +143,7 @@ __device__ __forceinline__ void produce(RingShared<Config>& shared, const CUtens
         __syncwarp();  // the barrier knows of the bytes before any can land
         if (lane < needed)
           tma_load(shared.ring.tile[state.stage].byte + lane * box_bytes, tensor == 0 ? k_map : v_map, full,
-                   {0, cache.table == nullptr ? key : key % cache.page_rows, 0, segment.of.kv_head, page},
+                   {0, cache.table == nullptr ? key : key % cache.page_rows, 0, of.kv_head, page},
                    KeepInL2::briefly);
         state.advance();
       }
@@ -414,6 +414,7 @@ __device__ __forceinline__ void finish_block(RingShared<Config>& shared,
 
   //| All consumers add up, four columns a thread. A row of an item that other blocks share is stored as a part, any other is the result.
   constexpr int kPieces = Config::kHeadDim / 4;  // of four columns, that a thread adds up
+  const Pack of = problem.pack_of(segment.pack);
   for (int i = threadIdx.x; i < rows * kPieces; i += Config::kConsumers) {
     const int tile_row = i / kPieces, column = i % kPieces * 4;
     const int from = tile_row / kRowsOfMma * kKeyWarps, row = tile_row % kRowsOfMma;
@@ -434,9 +435,9 @@ __device__ __forceinline__ void finish_block(RingShared<Config>& shared,
       *reinterpret_cast<float4*>(partials.o + place * Config::kHeadDim + column) = total;
       if (column == 0) partials.lse[place] = row_lse;
     } else {
-      T* to = o + problem.offset(problem.o_strides, segment.of, first_row + tile_row) + column;
+      T* to = o + problem.offset(problem.o_strides, of, first_row + tile_row) + column;
       *reinterpret_cast<uint2*>(to) = make_uint2(pack<T>(total.x, total.y), pack<T>(total.z, total.w));
-      if (column == 0) lse[problem.number(segment.of, first_row + tile_row)] = row_lse;
+      if (column == 0) lse[problem.number(of, first_row + tile_row)] = row_lse;
     }
   }
   fence_proxy_async();  // TMA may write where threads have written
@@ -490,7 +491,7 @@ __device__ __forceinline__ void finish_parts(RingShared<Config>& shared, const P
           return place_of<Config>(segment, (first + i) * distance, row);
         });
         if (is_root)
-          store_row<T>(result, problem, segment.of, first_row + row, o, lse);
+          store_row<T>(result, problem, problem.pack_of(segment.pack), first_row + row, o, lse);
         else
           store_row<kHeadDim>(result, workspace.partials, place_of<Config>(segment, first * distance, row));
       }
@@ -526,7 +527,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
 
   Segments<Config::kKeys> segments(plan, problem);
   const int warp = threadIdx.x / 32;
-  if (warp == Config::kWarps) return produce<Config>(shared, k_map, v_map, cache, plan, segments);
+  if (warp == Config::kWarps) return produce<Config>(shared, k_map, v_map, cache, problem, plan, segments);
 
   //| A consumer warp has 16 rows of the tile of queries, and every so many-th chunk of the keys.
   const int row_in_tile = warp / Config::kKeyWarps * kRowsOfMma, key_warp = warp % Config::kKeyWarps;
@@ -535,7 +536,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   while (segments.next(segment)) {
     const int first_row = segment.row_tile * Config::kRows + row_in_tile;
     Queries<Config> queries;
-    load_queries<T, Config>(queries, q, problem, segment.of, first_row);
+    load_queries<T, Config>(queries, q, problem, problem.pack_of(segment.pack), first_row);
     const WarpSums<Config> sums =
         attend<T, Config>(shared, state, queries, problem, cache, segment, plan.first_key,
                           first_row + int(threadIdx.x) % 32 / 4, key_warp);

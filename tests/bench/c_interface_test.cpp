@@ -58,6 +58,32 @@ void expect_refused(int chapter, int step, const FlashbookShape* shape, const Fl
   EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
 }
 
+TEST(CInterface, GradientsAreAskedForByTheirOwnCall) {
+  FlashbookShape shape = small_shape();
+  shape.dtype = FLASHBOOK_BF16;
+  const FlashbookTensors tensors = some_tensors();
+  FlashbookGradients gradients = {.size = sizeof(FlashbookGradients),
+                                  .d_o = tensors.q,
+                                  .dq = tensors.o,
+                                  .dk = tensors.o,
+                                  .dv = nullptr,
+                                  .d_o_strides = {},
+                                  .dq_strides = {},
+                                  .dk_strides = {},
+                                  .dv_strides = {}};
+  const auto expect_backward_refused = [&](int chapter, const std::string& because) {
+    EXPECT_EQ(flashbook_backward(chapter, 1, &shape, &tensors, &gradients, nullptr), FLASHBOOK_BAD_ARGUMENT);
+    EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
+  };
+  expect_backward_refused(1, "flashbook_attention");
+  expect_backward_refused(7, "dv is null");
+  gradients.dq_strides = {.batch = 8, .head = 8, .row = 3};
+  expect_backward_refused(7, "dq");
+  gradients.size = 1;
+  expect_backward_refused(7, "gradients.size");
+  expect_refused(7, 1, &shape, &tensors, "flashbook_backward");
+}
+
 TEST(CInterface, ListsEveryChapterAndStep) {
   ASSERT_EQ(flashbook_chapter_count(), int(all_chapters().size()));
   for (int place = 0; place < flashbook_chapter_count(); ++place) {

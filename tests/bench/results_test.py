@@ -9,6 +9,7 @@ import sys
 import tempfile
 import unittest
 from random import Random
+from typing import ClassVar
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH.parent))
@@ -54,7 +55,7 @@ class Case(unittest.TestCase):
 class Malformed(Case):
     """Files that somebody has written by hand, or that a program has left: refused in one line, or read."""
 
-    STRANGE = [None, True, -1, 0, 1e999, float("nan"), "", "x", "\0", [], {}, [[]], {"a": 1}, "9" * 400, 10 ** 400]
+    STRANGE: ClassVar[list[object]] = [None, True, -1, 0, 1e999, float("nan"), "", "x", "\0", [], {}, [[]], {"a": 1}, "9" * 400, 10 ** 400]
 
     def test_times_that_nobody_measured(self):
         for time in (float("nan"), float("inf"), 0, -5, None, "5"):

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <bit>
 #include <new>
 #include <utility>
@@ -77,6 +78,7 @@ void Scheduler::begin_block(Random random, bool random_order) {
     thread.exited = false;
     thread.awaited = nullptr;
     thread.where = {};
+    thread.synchronised = 0;
   }
   for (int i = 0; i < warps(); ++i) {
     Warp& warp = warps_[std::size_t(i)];
@@ -245,6 +247,11 @@ void Scheduler::poll(const Awaited& awaited, const char* what, Location where) {
   std::erase(pollers_, current_);
 }
 
+bool Scheduler::is_polling_memory() const {
+  return std::any_of(pollers_.begin(), pollers_.end(),
+                     [this](const Thread* thread) { return thread->awaited == &memory_; });
+}
+
 /// Lets those who poll try again; false if that has been in vain for too long.
 bool Scheduler::wake_pollers() {
   if (pollers_.empty() || ++fruitless_polls_ > kMaxFruitlessPolls) return false;
@@ -253,6 +260,7 @@ bool Scheduler::wake_pollers() {
 }
 
 void Scheduler::poll_memory(const char* what, Location where) {
+  synchronise();
   if (++memory_polls_ >= kPollsBeforeOthersRun) poll(memory_, what, where);
 }
 
