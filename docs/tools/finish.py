@@ -297,9 +297,12 @@ def with_captions(body: str, chapter: str) -> str:
         nonlocal count
         count += 1
         number = f"{chapter}.{count}" if chapter else str(count)
-        return f'<figure id="figure-{count}">{found[1]}<figcaption><b>Figure {number}.</b> {found[2]}</figcaption></figure>'
+        address, text = found[2], found[3]
+        # A plot is wide: on a phone it can be opened alone.
+        shown = f'<a href="{address}" title="Alone, to enlarge">{found[1]}</a>' if "/plots/" in address else found[1]
+        return f'<figure id="figure-{count}">{shown}<figcaption><b>Figure {number}.</b> {text}</figcaption></figure>'
 
-    return re.sub(r'<p>\s*(<img class="figure" src="[^"]*" alt="([^"]+)"/>)\s*</p>', figure, body)
+    return re.sub(r'<p>\s*(<img class="figure" src="([^"]*)" alt="([^"]+)"/>)\s*</p>', figure, body)
 
 
 def figures_list(pages: Sequence[Page], articles: dict[str, str]) -> str:
