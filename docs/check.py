@@ -76,6 +76,14 @@ def check_lines(page: book.Page) -> Iterator[str]:
             yield f"{page.url}: line {number} is not in {page.source}: {line}"
 
 
+def check_names(page: book.Page) -> Iterator[str]:
+    """A name in an annotated source leads to no other chapter, whose files it does not include."""
+    text = (SITE / page.url).read_text(encoding="utf-8")
+    for target in sorted(set(re.findall(r'<a class="code" href="(chapter-[^"#]+)', text))):
+        if not target.startswith(f"chapter-{page.chapter}-"):
+            yield f"{page.url}: a name leads to {target}"
+
+
 def check_links() -> Iterator[str]:
     """Every address leads to a file of the site and every #anchor to a place in it; nothing is fetched from the network."""
     site = {file.name: Addresses(file.read_text(encoding="utf-8")) for file in SITE.glob("*.html")}
@@ -184,7 +192,7 @@ def main() -> None:
     faults = [*check_pages(all_pages), *check_links(), *check_figures()]
     for page in all_pages:
         if page.kind == "kernel" and (SITE / page.url).exists():
-            faults += check_lines(page)
+            faults += [*check_lines(page), *check_names(page)]
         if has_prose_to_check(page):
             faults += check_prose(page)
         if page.path.suffix == ".md" and page.path.exists():
