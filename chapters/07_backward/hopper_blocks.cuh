@@ -1,0 +1,250 @@
+#pragma once
+#include "chapters/07_backward/hopper_gradients.cuh"
+#include "chapters/07_backward/prepare.cuh"
+#include "common/ptx/bulk_copy.h"
+#include "common/ptx/setmaxnreg.h"
+
+namespace flashbook::backward {
+
+/// Brings a tile of queries, and what the workspace has of each of its rows.
+template <typename Queries, int kStages, int kQueries>
+__device__ __forceinline__ void fill_queries(Pipeline<Queries, kStages>& pipeline, PipelineState<kStages>& state,
+                                             float (&of_rows)[kStages][kQueries], const CUtensorMap& map,
+                                             const float* from, int first_query, const Head& head) {
+  wait_empty(pipeline, state);
+  uint64_t* const full = &pipeline.full[state.stage];
+  mbarrier_arrive_expect_tx(full, Queries::kBytes + sizeof(of_rows[0]));
+  load(pipeline.tile[state.stage], map, full, first_query, head);
+  bulk_load(of_rows[state.stage], from, sizeof(of_rows[0]), full);
+  state.advance();
+}
+
+/// The tile of keys at place `index` of the order: head, and tile.
+template <typename Config>
+__device__ __forceinline__ WorkTile keys_at(const TileOrder& order, int index) {
+  WorkTile work = hopper::tile_at(order, index);
+  // The order's longest tiles are its last; of keys under a causal mask the first are seen by most queries.
+  if (Config::kCausal && !Config::kDeterministic && work.query_tile >= 0)
+    work.query_tile = order.tiles_of_head - 1 - work.query_tile;
+  return work;
+}
+
+/// All tiles of queries that see the keys of `work`, head after head of the group.
+template <typename Config, typename Queries, int kStages, int kQueries>
+__device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipeline,
+                                               PipelineState<kStages>& state,
+                                               float (&of_rows)[kStages][kQueries], const CUtensorMap& map,
+                                               const float* from,  // [heads, padded_q], of the workspace
+                                               const Problem& problem, const WorkTile& work) {
+  const Visit visit = queries_of<kQueries>(problem, work.query_tile * kKeys);
+#pragma unroll 1
+  for (int member = 0; member < problem.group; ++member) {
+    const Head head{work.head.head * problem.group + member, work.head.batch};
+    const float* of_head = from + problem.workspace_row(head.batch, head.head);
+#pragma unroll 1
+    for (int query = visit.first * kQueries; query < visit.end * kQueries; query += kQueries)
+      fill_queries(pipeline, state, of_rows, map, of_head + query, query, head);
+  }
+}
+
+/// The thread that takes tiles of keys, and brings K, V and Q.
+template <typename T, typename Config>
+__device__ __forceinline__ void produce_keys(HopperShared<T, Config>& shared, const CUtensorMap& q_map,
+                                             const CUtensorMap& k_map, const CUtensorMap& v_map,
+                                             const Workspace& workspace, const Problem& problem,
+                                             const TileOrder& order, int* counter) {
+  using Shared = HopperShared<T, Config>;
+  PipelineState<kBroadcastStages> next;
+  PipelineState<Config::kQStages> state;
+  uint32_t parity = 0;
+#pragma unroll 1
+  for (int index = blockIdx.x;;) {
+    const WorkTile work = keys_at<Config>(order, index);
+    hopper::publish(shared.broadcast, next, work);
+    if (work.query_tile < 0) return;
+    const int first_key = work.query_tile * kKeys;
+    if (sees_something(problem, first_key)) {
+      mbarrier_wait(&shared.keys_empty, parity ^ 1);  // the products that read the last tile are done
+      parity ^= 1;
+      mbarrier_arrive_expect_tx(&shared.keys_full, (Shared::kHasDp ? 2 : 1) * Shared::Keys::kBytes);
+      load(shared.k, k_map, &shared.keys_full, first_key, work.head);
+      if constexpr (Shared::kHasDp) load(shared.v, v_map, &shared.keys_full, first_key, work.head);
+    }
+    stream_queries<Config>(shared.q, state, shared.lse, q_map, workspace.lse, problem, work);
+    if constexpr (Config::kSchedule == Schedule::single_tile)
+      index = order.tiles;
+    else if constexpr (Config::kSchedule == Schedule::static_persistent)
+      index += gridDim.x;
+    else
+      index = gridDim.x + atomicAdd(counter, 1);
+  }
+}
+
+/// The thread that brings dO.
+template <typename T, typename Config>
+__device__ __forceinline__ void produce_do(HopperShared<T, Config>& shared, const CUtensorMap& do_map,
+                                           const Workspace& workspace, const Problem& problem) {
+  PipelineState<kBroadcastStages> next;
+  PipelineState<Config::kDoStages> state;
+#pragma unroll 1
+  for (;;) {
+    const WorkTile work = hopper::next_tile<false>(shared.broadcast, next);
+    if (work.query_tile < 0) return;
+    stream_queries<Config>(shared.d_o, state, shared.d, do_map, workspace.d, problem, work);
+  }
+}
+
+/// How many blocks have added to dQ of a tile of queries before the one with this tile of keys may: in order
+/// of keys, or from the last one down under a causal mask.
+template <typename Config>
+__device__ __forceinline__ int turn_of(const Problem& problem, int key_tile, int query_tile) {
+  if constexpr (!Config::kCausal) return key_tile;
+  const int last_key = (query_tile + 1) * Config::kQueries - 1 + problem.seqlen_k - problem.seqlen_q;
+  return min(last_key, problem.seqlen_k - 1) / kKeys - key_tile;
+}
+
+/// A thread that adds one consumer's part of dQ, tile after tile.
+template <typename T, typename Config>
+__device__ __forceinline__ void add_dq(HopperShared<T, Config>& shared, const Workspace& workspace, const Problem& problem,
+                       int* semaphores, int number) {
+  using Part = DqPart<Config::kHeadDim, Config::kQueries>;
+  PipelineState<kBroadcastStages> next;
+  uint32_t parity = 0;
+#pragma unroll 1
+  for (;;) {
+    const WorkTile work = hopper::next_tile<false>(shared.broadcast, next);
+    if (work.query_tile < 0) return;
+    const Visit visit = queries_of<Config::kQueries>(problem, work.query_tile * kKeys);
+#pragma unroll 1
+    for (int member = 0; member < problem.group; ++member) {
+      const int row = problem.workspace_row(work.head.batch, work.head.head * problem.group + member);
+#pragma unroll 1
+      for (int tile = visit.first; tile < visit.end; ++tile) {
+        const int first_row = row + tile * Config::kQueries;
+        mbarrier_wait(&shared.dq_full[number], parity);
+        parity ^= 1;
+        int* const semaphore = semaphores + first_row / kRowsOfWarpgroup * kConsumers + number;
+        int turn = 0;
+        if constexpr (Config::kDeterministic) {
+          turn = turn_of<Config>(problem, work.query_tile, tile);
+          while (load_acquire(semaphore) != turn) {
+          }
+        }
+        bulk_reduce_add(Gradients<T, Config>::part_of(workspace.dq, first_row, number),
+                        &shared.dq[number][0][0].x, Part::kBytes);
+        tma_store_commit();
+        tma_store_wait_read<0>();  // the part may be overwritten
+        mbarrier_arrive(&shared.dq_empty[number]);
+        if constexpr (Config::kDeterministic) {
+          tma_store_wait<0>();  // the sums are in memory: only now may the next block add
+          store_release(semaphore, turn + 1);
+        }
+      }
+    }
+  }
+}
+
+/// The gradients of the tiles of keys that this block takes.
+template <typename T, typename Config>
+__global__ void __launch_bounds__(Config::kThreads, 1) hopper_backward(
+    const __grid_constant__ CUtensorMap q_map,   // [batch, heads, panels, seqlen_q, 64]
+    const __grid_constant__ CUtensorMap k_map,   // [batch, kv heads, panels, seqlen_k, 64]
+    const __grid_constant__ CUtensorMap v_map,   // [batch, kv heads, panels, seqlen_k, 64]
+    const __grid_constant__ CUtensorMap do_map,  // [batch, heads, panels, seqlen_q, 64]
+    T* dk,                                       // [batch, kv heads, seqlen_k, head_dim], strided
+    T* dv,                                       // [batch, kv heads, seqlen_k, head_dim], strided
+    Workspace workspace, Problem problem, TileOrder order,
+    int* counter,       // Schedule::dynamic_persistent: 0 at the start
+    int* semaphores) {  // kDeterministic: [heads, tiles of queries, consumers], 0 at the start
+  using Shared = HopperShared<T, Config>;
+  static_assert(sizeof(Shared) <= hopper::kMostSharedBytes,
+                "more shared memory than a block of sm_90 may have");
+  auto& shared = *dynamic_shared<Shared>();
+  if (threadIdx.x == 0) {
+    hopper::initialise(shared.q, 1, kConsumers * kWarpsOfWarpgroup, "q full", "q empty");
+    hopper::initialise(shared.d_o, 1, kConsumers * kWarpsOfWarpgroup, "do full", "do empty");
+    hopper::initialise(shared.broadcast, kConsumers * kWarpsOfWarpgroup + 1 + (Config::kAddByTma ? kConsumers : 0));
+    mbarrier_init(&shared.keys_full, 1);
+    name_mbarrier(&shared.keys_full, "keys full");
+    mbarrier_init(&shared.keys_empty, kConsumers * kWarpsOfWarpgroup);
+    name_mbarrier(&shared.keys_empty, "keys empty");
+    for (int i = 0; i < kConsumers; ++i) {
+      mbarrier_init(&shared.dq_full[i], kWarpsOfWarpgroup);
+      name_mbarrier(&shared.dq_full[i], "dq full", i);
+      mbarrier_init(&shared.dq_empty[i], 1);
+      name_mbarrier(&shared.dq_empty[i], "dq empty", i);
+    }
+    fence_mbarrier_init();
+  }
+  __syncthreads();  // the barriers are ready
+
+  // The same in all threads of a warp; the shuffle tells the compiler so.
+  const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / kWarpsOfWarpgroup;
+  if (warpgroup == 0) {
+    setmaxnreg_dec<24>();
+    if (threadIdx.x == 0) produce_keys(shared, q_map, k_map, v_map, workspace, problem, order, counter);
+    if (threadIdx.x == 32) produce_do(shared, do_map, workspace, problem);
+    if constexpr (Config::kAddByTma)
+      if (threadIdx.x == 64 || threadIdx.x == 96) add_dq(shared, workspace, problem, semaphores, warp - 2);
+    return;
+  }
+
+  setmaxnreg_inc<240>();
+  const int number = warpgroup - 1;
+  PipelineState<kBroadcastStages> next;
+  PipelineState<Config::kQStages> q_state;
+  PipelineState<Config::kDoStages> do_state;
+  uint32_t parity = 0, round = 0;
+  for (;;) {
+    const WorkTile work = hopper::next_tile<true>(shared.broadcast, next);
+    if (work.query_tile < 0) return;
+    const int first_key = work.query_tile * kKeys;
+    const int kv_head = work.head.batch * problem.kv_heads + work.head.head;
+    const Visit visit = queries_of<Config::kQueries>(problem, first_key);
+    Gradients<T, Config> gradients(shared, problem, number, warp);
+    if (visit.first < visit.end) {
+      mbarrier_wait(&shared.keys_full, parity);
+      parity ^= 1;
+  #pragma unroll 1
+    for (int member = 0; member < problem.group; ++member) {
+        const int64_t row = int64_t(kv_head * problem.group + member) * problem.padded_q;
+#pragma unroll 1
+        for (int tile = visit.first; tile < visit.end; ++tile) {
+          const int query = tile * Config::kQueries;
+          float* sums = nullptr;
+          if constexpr (!Config::kAddByTma && Shared::kHasDp)
+            sums = gradients.part_of(workspace.dq, row + query, number);
+          gradients.step(q_state, do_state, round, first_key, query, sums);
+        }
+      }
+      if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.keys_empty);
+    }
+    store_gradients(gradients, problem, dk, dv, kv_head, first_key);
+  }
+}
+
+/// Rounds dQ from the sums. A block has kConsumers warpgroups, and each a part of a tile of queries. Grid:
+/// tiles of queries of all heads.
+template <typename T, typename Config>
+__global__ void __launch_bounds__(kConsumerThreads) convert_dq_parts(
+    const float* sums,  // [heads, padded_q, head_dim], parts of tiles in the order of registers
+    T* dq,              // [batch, heads, seqlen_q, head_dim], strided
+    Problem problem) {
+  using Part = DqPart<Config::kHeadDim, Config::kQueries>;
+  const int number = threadIdx.x / kWarpgroup, tiles = (problem.seqlen_q + Config::kQueries - 1) / Config::kQueries;
+  const int head = int(blockIdx.x) / tiles, query = int(blockIdx.x) % tiles * Config::kQueries;
+  const int64_t row = int64_t(head) * problem.padded_q + query;
+  const auto* from =
+      reinterpret_cast<const float4*>(sums + row * Config::kHeadDim) + number * int(Part::kBytes / 16) + threadIdx.x % kWarpgroup;
+  float part[Part::kFloats];
+#pragma unroll
+  for (int i = 0; i < Part::kFloats; i += 4) {
+    const float4 four = from[i / 4 * kWarpgroup];
+    part[i] = four.x, part[i + 1] = four.y, part[i + 2] = four.z, part[i + 3] = four.w;
+  }
+  const int first = query + (Part::kByRows ? number * kRowsOfWarpgroup : 0);
+  T* const to = dq + problem.of_query(problem.at.dq, head, first) + (Part::kByRows ? 0 : number * Part::kColumns);
+  store_rows<T, Part::kColumns>(part, problem.scale, to, problem.at.dq.row, problem.seqlen_q - first);
+}
+
+}  // namespace flashbook::backward

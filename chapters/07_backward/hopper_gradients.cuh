@@ -1,0 +1,361 @@
+//| # One round of the loop
+//|
+//| A block keeps a tile of 128 keys. Its two warpgroups own 64 of them each and go through the queries together, tile after
+//| tile. What a round does, in the order of issue:
+//|
+//| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ handed over](../../docs/figures/backward_round.svg)
+#pragma once
+#include <type_traits>
+
+#include "chapters/07_backward/hopper_tiles.cuh"
+#include "common/hopper/pipeline.h"
+#include "common/hopper/tile_scheduler.h"
+#include "common/ptx/atomic.h"
+#include "common/ptx/barrier.h"
+#include "common/ptx/math.h"
+
+namespace flashbook::backward {
+
+using hopper::kBroadcastStages;
+using hopper::Pipeline;
+using hopper::PipelineState;
+using hopper::release;
+using hopper::Schedule;
+using hopper::TileBroadcast;
+using hopper::TileOrder;
+using hopper::wait_empty;
+using hopper::wait_full;
+using hopper::WorkTile;
+
+/// The gradients that a block sums.
+enum class Sums {
+  all,             ///< dV, dK, dQ: five products
+  values,          ///< dV: S and dV
+  keys_and_queries ///< dK and dQ: S, dP, dK and dQ
+};
+
+constexpr int kConsumers = 2;                           ///< warpgroups that multiply
+constexpr int kKeys = kConsumers * kRowsOfWarpgroup;    ///< of a tile
+constexpr int kConsumerThreads = kConsumers * kWarpgroup;
+
+/// What the block's named barriers are for.
+enum NamedBarrier {
+  kWholeBlock,  ///< __syncthreads
+  kDsWritten,   ///< both warpgroups have laid down their dS
+  kDsRead       ///< and dQ of the round before has been computed from it
+};
+
+/// What lies in shared memory for no one.
+struct Nothing {};
+
+/// Shared memory of a block.
+template <typename T, typename Config>
+struct HopperShared {
+  static constexpr int kHeadDim = Config::kHeadDim, kQueries = Config::kQueries;
+  using Keys = Tile<T, kKeys, kHeadDim>;
+  using Queries = Tile<T, kQueries, kHeadDim>;
+  static constexpr bool kHasDp = Config::kSums != Sums::values;
+  using DsTiles = Tile<T, kQueries, kKeys>[Config::kDsStages];
+  using DqParts = float4[kConsumers][DqPart<kHeadDim, kQueries>::kFloats / 4][kWarpgroup];
+
+  Keys k;
+  std::conditional_t<kHasDp, Keys, Nothing> v;
+  Pipeline<Queries, Config::kQStages> q;
+  Pipeline<Queries, Config::kDoStages> d_o;
+  std::conditional_t<kHasDp, DsTiles, Nothing> ds;
+  std::conditional_t<Config::kAddByTma, DqParts, Nothing> dq;
+  alignas(16) float lse[Config::kQStages][kQueries];  // of the rows of q, as the workspace has it
+  alignas(16) float d[Config::kDoStages][kQueries];   // of the rows of d_o
+  TileBroadcast broadcast;
+  uint64_t keys_full, keys_empty;
+  uint64_t dq_full[kConsumers], dq_empty[kConsumers];
+};
+
+/// The tiles of queries that see something of a tile of keys: first, and the one after the last.
+struct Visit {
+  int first, end;
+};
+
+/// Which tiles of kQueries queries see a key from `first_key` on.
+template <int kQueries>
+__device__ __forceinline__ Visit queries_of(const Problem& problem, int first_key) {
+  const int end = (problem.seqlen_q + kQueries - 1) / kQueries;
+  return {min(problem.first_query(first_key) / kQueries, end), end};
+}
+
+/// Whether any query sees a key from `first_key` on.
+__device__ __forceinline__ bool sees_something(const Problem& problem, int first_key) {
+  return problem.first_query(first_key) < problem.seqlen_q;
+}
+
+//| ## A consumer
+//|
+//| A thread's share of everything is in registers: dK and dV stay from the first tile of queries to the last, scores and
+//| dP live for half a round, dQ for the other half.
+/// A thread of a consumer, for one tile of keys.
+template <typename T, typename Config>
+struct Gradients {
+  static constexpr int kHeadDim = Config::kHeadDim, kQueries = Config::kQueries;
+  static constexpr bool kHasDv = Config::kSums != Sums::keys_and_queries;
+  static constexpr bool kHasDk = Config::kSums != Sums::values;
+  static_assert(Config::kQStages > 1 || !kHasDv || !kHasDk, "dV still reads dO where one stage of Q gives it back");
+  using Part = DqPart<kHeadDim, kQueries>;
+  using Shared = HopperShared<T, Config>;
+
+  Shared& shared;
+  const Problem& problem;
+  const int number;     ///< which consumer this is
+  const int warp_key;   ///< the warp's first key, counted from the tile's
+  float dk[kHasDk ? kHeadDim / 2 : 2], dv[kHasDv ? kHeadDim / 2 : 2];
+
+  __device__ __forceinline__ Gradients(Shared& shared, const Problem& problem, int number, int warp)
+      : shared(shared),
+        problem(problem),
+        number(number),
+        warp_key(number * kRowsOfWarpgroup + warp % kWarpsOfWarpgroup * kRowsOfWarp) {
+#pragma unroll
+    for (float& sum : dk) sum = 0.0f;
+#pragma unroll
+    for (float& sum : dv) sum = 0.0f;
+  }
+
+  //| ### P
+  //|
+  //| There is no maximum to find and no sum to divide by: forward's log-sum-exp has both, and P comes out right at once. In
+  //| S^T a query is a column, so a thread needs the log-sum-exp of its columns, two of every eight, and reads them from
+  //| shared memory. Rows beyond the end, and rows that see nothing, have +inf there, and their P is 0.
+  /// Scores of keys that a query does not see become -inf. `first_key` and `first_query` are the tile's.
+  __device__ __forceinline__ void mask(float (&scores)[kQueries / 2], int first_key, int first_query) const {
+    const int key = first_key + warp_key + threadIdx.x % 32 / 4;
+    const int thread_query = first_query + 2 * int(threadIdx.x % 4);
+    int limit[2];  // the first query, counted from thread_query, that sees the key
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      limit[r] = key + 8 * r < problem.seqlen_k ? problem.first_query(key + 8 * r) - thread_query : kQueries;
+#pragma unroll
+    for (int i = 0; i < kQueries / 2; ++i)
+      if (i / 4 * 8 + i % 2 < limit[i / 2 % 2]) scores[i] = -INFINITY;
+  }
+
+  /// scores = P^T, in place.
+  __device__ __forceinline__ void to_probabilities(float (&scores)[kQueries / 2], int stage) const {
+    const auto* lse = reinterpret_cast<const float2*>(shared.lse[stage]) + threadIdx.x % 4;
+#pragma unroll
+    for (int group = 0; group < kQueries / 8; ++group) {
+      const float2 of_column = lse[4 * group];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        scores[4 * group + i] = exp2_approx(problem.scale_log2 * scores[4 * group + i] -
+                                            (i % 2 == 0 ? of_column.x : of_column.y));
+    }
+  }
+
+  //| ### dS
+  //|
+  //| dS = P * (dP - D), an element at a time, with D by column like the log-sum-exp. It is rounded at once: as left
+  //| operand of dK it stays in registers, for dQ it goes through shared memory.
+  /// scores = dS^T, from P^T.
+  __device__ __forceinline__ void to_ds(float (&scores)[kQueries / 2], const float (&dp)[kQueries / 2],
+                                        int stage) const {
+    const auto* d = reinterpret_cast<const float2*>(shared.d[stage]) + threadIdx.x % 4;
+#pragma unroll
+    for (int group = 0; group < kQueries / 8; ++group) {
+      const float2 of_column = d[4 * group];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        scores[4 * group + i] *= dp[4 * group + i] - (i % 2 == 0 ? of_column.x : of_column.y);
+    }
+  }
+
+  //| ### dQ
+  //|
+  //| What a thread has of dQ goes to memory as it is, in the order of registers: thread t's four floats stand beside thread
+  //| t + 1's. So 32 lanes write 512 bytes side by side, whether into shared memory or into the L2. Nobody but
+  //| `convert_dq` reads those sums, and it knows the order.
+  /// Where this warpgroup's part of dQ of a tile of queries is summed.
+  static __device__ __forceinline__ float* part_of(float* dq, int64_t row, int number) {
+    return dq + row * kHeadDim + number * int(Part::kBytes / sizeof(float));
+  }
+
+  __device__ __forceinline__ void add_from_registers(float (&part)[Part::kFloats], float* sums) const {
+    auto* to = reinterpret_cast<float4*>(sums) + threadIdx.x % kWarpgroup;
+#pragma unroll
+    for (int i = 0; i < Part::kFloats; i += 4)
+      red_add(to + i / 4 * kWarpgroup, make_float4(part[i], part[i + 1], part[i + 2], part[i + 3]));
+  }
+
+  /// Hands the part to the warp that adds.
+  __device__ __forceinline__ void hand_over(float (&part)[Part::kFloats], uint32_t parity) const {
+    mbarrier_wait(&shared.dq_empty[number], parity ^ 1);  // TMA has read the part before
+    auto* to = &shared.dq[number][0][threadIdx.x % kWarpgroup];
+#pragma unroll
+    for (int i = 0; i < Part::kFloats; i += 4)
+      to[i / 4 * kWarpgroup] = make_float4(part[i], part[i + 1], part[i + 2], part[i + 3]);
+    fence_proxy_async();  // this thread's writes become visible to TMA
+    __syncwarp();         // all lanes have written
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.dq_full[number]);
+  }
+
+  //| ### The round
+  /// One tile of queries. `sums` is where this warpgroup's part of its dQ is added, if registers add it.
+  template <typename QState, typename DoState>
+  __device__ __forceinline__ void step(QState& q_state, DoState& do_state, uint32_t& round, int first_key,
+                                       int first_query, float* sums) {
+    constexpr uint32_t kWarpgroupRows = kRowsOfWarpgroup * kPanelRowBytes;
+    const uint64_t own_k = wgmma_advance(along_rows(shared.k), number * kWarpgroupRows);
+    float scores[kQueries / 2], dp[kQueries / 2];
+    Fragments<kQueries> p, ds;
+
+    //| Both scores are issued before either is waited for. Under dP^T the first ones become probabilities.
+    wait_full(shared.q, q_state);
+    wgmma_fence();
+    issue_scores<T, kHeadDim, kKeys, kQueries>(scores, own_k, along_rows(shared.q.tile[q_state.stage]));
+    wait_full(shared.d_o, do_state);
+    if constexpr (kHasDk) {
+      const uint64_t own_v = wgmma_advance(along_rows(shared.v), number * kWarpgroupRows);
+      wgmma_fence();
+      issue_scores<T, kHeadDim, kKeys, kQueries>(dp, own_v, along_rows(shared.d_o.tile[do_state.stage]));
+      wgmma_wait<1>();  // S^T is there; dP^T still runs
+    } else {
+      wgmma_wait<0>();
+    }
+    wgmma_pin(scores);
+    if (first_key + number * kRowsOfWarpgroup + kRowsOfWarpgroup - 1 > problem.last_key(first_query))
+      mask(scores, first_key, first_query);
+    to_probabilities(scores, q_state.stage);
+    if constexpr (kHasDv) round_to_fragments<T>(p, scores);
+
+    if constexpr (kHasDk) {
+      wgmma_wait<0>();
+      wgmma_pin(dp);
+      to_ds(scores, dp, do_state.stage);
+      round_to_fragments<T>(ds, scores);
+    }
+
+    //| P^T is an operand at once, so dV is issued before anybody waits for the other warpgroup.
+    if constexpr (kHasDv) {
+      wgmma_pin(dv);
+      wgmma_pin(p);
+      wgmma_fence();
+      issue_sum<T, kHeadDim>(dv, p, across_rows(shared.d_o.tile[do_state.stage]));
+    }
+    if constexpr (kHasDk) {
+      //| With one stage of dS, the other warpgroup may still be reading what it would overwrite. With two, the barrier of
+      //| the round before has made sure that it is not.
+      if constexpr (Config::kDsStages == 1) named_barrier_sync<kDsRead, kConsumerThreads>();
+      auto& ds_tile = shared.ds[round % Config::kDsStages];
+      lay_down(ds_tile, ds, warp_key);
+      named_barrier_sync<kDsWritten, kConsumerThreads>();  // both halves of dS are there
+
+      float dq[Part::kFloats];
+      const uint64_t ds_rows = along_rows(ds_tile), k_columns = across_rows(shared.k);
+      const uint64_t q_columns = across_rows(shared.q.tile[q_state.stage]);
+      wgmma_pin(dk);
+      wgmma_pin(ds);
+      wgmma_fence();
+      //| dQ before dK, so that dK runs while dQ is handed over. With one stage of Q it is dK first: the next Q is on its way
+      //| while dQ is computed.
+      if constexpr (Config::kQStages > 1) {
+        issue_dq<T, kHeadDim, kKeys, kQueries>(dq, ds_rows, k_columns, number);
+        issue_sum<T, kHeadDim>(dk, ds, q_columns);
+        wgmma_wait<1>();  // dV and dQ are there; dK still runs
+        if constexpr (kHasDv) {
+          wgmma_pin(dv);
+          wgmma_pin(p);
+        }
+        wgmma_pin(dq);
+        release(shared.d_o, do_state);
+      } else {
+        issue_sum<T, kHeadDim>(dk, ds, q_columns);
+        issue_dq<T, kHeadDim, kKeys, kQueries>(dq, ds_rows, k_columns, number);
+        release(shared.d_o, do_state);
+        wgmma_wait<1>();
+        wgmma_pin(dk);
+        wgmma_pin(ds);
+        release(shared.q, q_state);
+        wgmma_wait<0>();
+        wgmma_pin(dq);
+      }
+      if constexpr (Config::kAddByTma)
+        hand_over(dq, round & 1);
+      else
+        add_from_registers(dq, sums);
+      if constexpr (Config::kQStages > 1) {
+        wgmma_wait<0>();
+        wgmma_pin(dk);
+        wgmma_pin(ds);
+        release(shared.q, q_state);
+      }
+    } else {
+      __syncwarp();  // all lanes have read the log-sum-exp, and S^T is done
+      release(shared.q, q_state);
+      wgmma_wait<0>();
+      wgmma_pin(dv);
+      wgmma_pin(p);
+      release(shared.d_o, do_state);
+    }
+    q_state.advance();
+    do_state.advance();
+    ++round;
+  }
+};
+
+//| ## From sums to results
+//|
+//| dK and dV leave from the registers, rounded. A lane holds two neighbouring columns of every eight; the four lanes of a
+//| quad exchange, so that each stores 16 bytes side by side (chapter 5's epilogue has the picture).
+
+/// Transposes the quad's 4 x 4 matrix of words: word i of lane j and word j of lane i change places.
+__device__ __forceinline__ void transpose_in_quad(uint32_t (&word)[4]) {
+  const int lane = threadIdx.x % 4;
+#pragma unroll
+  for (int bit = 1; bit <= 2; bit *= 2)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i & bit) continue;
+      // Of words i and i + bit, a lane with the bit set gives away the first, one without it the second.
+      const uint32_t other = __shfl_xor_sync(kWholeWarp, lane & bit ? word[i] : word[i + bit], bit);
+      word[i] = lane & bit ? other : word[i];
+      word[i + bit] = lane & bit ? word[i + bit] : other;
+    }
+}
+
+/// Stores factor * sums, a thread's part of 64 rows of kColumns columns, rounded to T. `to` is row 0, of which
+/// rows from `valid` on are left out.
+template <typename T, int kColumns>
+__device__ __forceinline__ void store_rows(const float (&sums)[kColumns / 2], float factor,
+                                           T* to,  // [64, kColumns], rows `stride` elements apart
+                                           int64_t stride, int valid) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = threadIdx.x / 32 % kWarpsOfWarpgroup * kRowsOfWarp + threadIdx.x % 32 / 4 + 8 * r;
+    auto* target = reinterpret_cast<uint4*>(to + row * stride) + threadIdx.x % 4;
+#pragma unroll
+    for (int column = 0; column < kColumns; column += 32) {
+      uint32_t word[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int at = column / 2 + 4 * i + 2 * r;
+        word[i] = pack<T>(factor * sums[at], factor * sums[at + 1]);
+      }
+      transpose_in_quad(word);  // all lanes, also those of rows beyond the end
+      if (row < valid) target[column / 8] = make_uint4(word[0], word[1], word[2], word[3]);
+    }
+  }
+}
+
+/// Stores a consumer's dK and dV of the tile at `first_key` of key head `head`, counted over the batch.
+template <typename T, typename Config>
+__device__ __forceinline__ void store_gradients(const Gradients<T, Config>& sums, const Problem& problem,
+                                                T* dk,  // [batch, kv heads, seqlen_k, head_dim], strided
+                                                T* dv, int head, int first_key) {
+  const int key = first_key + sums.number * kRowsOfWarpgroup, valid = problem.seqlen_k - key;
+  if constexpr (Gradients<T, Config>::kHasDv)
+    store_rows<T, Config::kHeadDim>(sums.dv, 1.0f, dv + problem.of_key(problem.at.dv, head, key),
+                                    problem.at.dv.row, valid);
+  if constexpr (Gradients<T, Config>::kHasDk)
+    store_rows<T, Config::kHeadDim>(sums.dk, problem.scale, dk + problem.of_key(problem.at.dk, head, key),
+                                    problem.at.dk.row, valid);
+}
+
+}  // namespace flashbook::backward

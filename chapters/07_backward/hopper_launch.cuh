@@ -1,0 +1,96 @@
+//| # How the Hopper kernels are launched
+#pragma once
+#include <algorithm>
+
+#include "chapters/07_backward/hopper_blocks.cuh"
+#include "chapters/07_backward/hopper_single.cuh"
+#include "chapters/07_backward/prepare.cuh"
+#include "common/hopper/launch.h"
+
+namespace flashbook::backward {
+
+/// One version of steps 4 to 6, as a type.
+template <int kHeadDim_, int kQueries_, bool kCausal_, Sums kSums_ = Sums::all>
+struct Hopper {
+  static constexpr int kHeadDim = kHeadDim_;
+  static constexpr int kQueries = kQueries_;  ///< of a tile
+  static constexpr bool kCausal = kCausal_;
+  static constexpr Sums kSums = kSums_;
+  static constexpr int kQStages = 2, kDoStages = 2, kDsStages = 2;
+  static constexpr int kThreads = kConsumerThreads + kWarpgroup;
+  static constexpr bool kAddByTma = kSums != Sums::values;
+  static constexpr bool kDeterministic = false;
+  static constexpr Schedule kSchedule = kCausal ? Schedule::dynamic_persistent : Schedule::static_persistent;
+};
+
+/// The map of Q, dO, K or V, in tiles of `rows` rows.
+inline CUtensorMap map_of(const Shape& shape, TensorId tensor, const void* base, int rows) {
+  return hopper::tile_map(shape, tensor, shape.dtype, base, kPanel, rows);
+}
+
+inline int64_t key_tiles(const Shape& shape) {
+  return int64_t(shape.batch) * shape.kv_heads * ((shape.seqlen_k + kKeys - 1) / kKeys);
+}
+
+/// The order of tiles of keys. Under a causal mask in sections of heads whose queries and sums of dQ fit the
+/// L2 cache.
+inline TileOrder key_order(const Shape& shape, bool sections) {
+  constexpr int64_t kSectionBytes = int64_t(32) << 20;
+  const int group = shape.heads / shape.kv_heads;
+  const int64_t bytes_of_head =
+      int64_t(group) * shape.seqlen_q * shape.head_dim * int64_t(2 * size_of(shape.dtype) + sizeof(float));
+  const auto heads = int(std::clamp<int64_t>(kSectionBytes / bytes_of_head, 1, int64_t(shape.batch) * shape.kv_heads));
+  return {int(key_tiles(shape)), (shape.seqlen_k + kKeys - 1) / kKeys, shape.batch, shape.kv_heads, heads, sections};
+}
+
+/// What steps 5 and 6 count with lies behind the sums of dQ: the counter of tiles, and the semaphores.
+inline int* counters_of(const Shape& shape, const Tensors& tensors) {
+  return reinterpret_cast<int*>(static_cast<char*>(tensors.workspace) + bytes_of_workspace(shape, kWorkspaceRows, true));
+}
+inline int64_t counters(const Shape& shape, bool deterministic) {
+  const int64_t rows = int64_t(shape.batch) * shape.heads * problem_of(shape, kWorkspaceRows).padded_q;
+  return 4 + (deterministic ? rows / kRowsOfWarpgroup * kConsumers : 0);
+}
+
+/// Sets the counters to 0.
+[[maybe_unused]] static __global__ void clear_counters(int* counter, int64_t count) {
+  const int64_t at = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (at < count) counter[at] = 0;
+}
+
+/// One launch of steps 4 to 6.
+template <typename T, typename Config>
+void run_blocks(const Shape& shape, const Tensors& t, device::Stream stream) {
+  const TileOrder order = key_order(shape, Config::kCausal);
+  const int blocks = hopper::blocks_for(order, Config::kSchedule);
+  int* const counter = counters_of(shape, t);
+  if constexpr (Config::kDeterministic || Config::kSchedule == Schedule::dynamic_persistent) {
+    constexpr int kThreads = 256;
+    const int64_t count = counters(shape, Config::kDeterministic);
+    device::launch(clear_counters, dim3(unsigned((count + kThreads - 1) / kThreads)), dim3(kThreads), 0, stream, counter, count);
+  }
+  device::launch(hopper_backward<T, Config>, dim3(blocks), dim3(Config::kThreads),
+                 sizeof(HopperShared<T, Config>), stream, map_of(shape, TensorId::q, t.q, Config::kQueries),
+                 map_of(shape, TensorId::k, t.k, kKeys), map_of(shape, TensorId::v, t.v, kKeys),
+                 map_of(shape, TensorId::d_o, t.d_o, Config::kQueries), static_cast<T*>(t.dk), static_cast<T*>(t.dv),
+                 workspace_of(shape, kWorkspaceRows, t), problem_of(shape, kWorkspaceRows), order, counter, counter + 4);
+}
+
+template <typename T, typename Config>
+void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
+  device::launch(hopper_single<T, Config>, dim3(unsigned(key_tiles(shape))), dim3(kConsumerThreads),
+                 sizeof(HopperShared<T, Config>), stream, map_of(shape, TensorId::q, t.q, Config::kQueries),
+                 map_of(shape, TensorId::k, t.k, kKeys), map_of(shape, TensorId::v, t.v, kKeys),
+                 map_of(shape, TensorId::d_o, t.d_o, Config::kQueries), static_cast<T*>(t.dk), static_cast<T*>(t.dv),
+                 workspace_of(shape, kWorkspaceRows, t), problem_of(shape, kWorkspaceRows));
+}
+
+template <typename T, typename Config>
+void run_convert(const Shape& shape, const Tensors& t, device::Stream stream) {
+  const int tiles = (shape.seqlen_q + Config::kQueries - 1) / Config::kQueries;
+  device::launch(convert_dq_parts<T, Config>, dim3(unsigned(int64_t(shape.batch) * shape.heads * tiles)), dim3(kConsumerThreads), 0,
+                 stream, static_cast<const float*>(workspace_of(shape, kWorkspaceRows, t).dq), static_cast<T*>(t.dq),
+                 problem_of(shape, kWorkspaceRows));
+}
+
+}  // namespace flashbook::backward
