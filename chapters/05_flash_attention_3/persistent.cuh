@@ -68,7 +68,6 @@ struct PersistentShared {
   std::conditional_t<Config::kStoreByTma, Tile<T, kRowsOfWarpgroup, Config::kHeadDim>, Nothing>
       output[Config::kConsumers];
   TileBroadcast broadcast;
-  Head kv_head;  ///< of the producer of keys, which has no register left for it
   uint64_t q_full[Config::kConsumers], q_empty[Config::kConsumers];
   uint64_t output_full[Config::kConsumers], output_empty[Config::kConsumers];
 };

@@ -32,11 +32,10 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
                              const Problem& problem, const TileOrder& order, int* counter) {
   constexpr int kRows = Config::kConsumers * kRowsOfWarpgroup;
   PipelineState<Config::kStages> state;
-  PipelineState<kBroadcastStages> next;
   int index = blockIdx.x;
-  for (;;) {
+  for (uint32_t round = 0;; ++round) {
     const WorkTile work = tile_at(order, index);
-    publish(shared.broadcast, next, work);
+    publish(shared.broadcast, round, work);
     if (work.query_tile < 0) return;
     if constexpr (Config::kSchedule == Schedule::single_tile) index = order.tiles;
     if constexpr (Config::kSchedule == Schedule::static_persistent) index += gridDim.x;
@@ -44,8 +43,7 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
     if constexpr (Config::kSchedule == Schedule::dynamic_persistent)
       index = gridDim.x + atomicAdd(counter, 1);
     const int key_tiles = problem.key_tiles((work.query_tile + 1) * kRows - 1, Config::kKeys);
-    shared.kv_head = problem.kv_head(work.head);
-    stream<Config, true>(shared.pipeline, state, k_map, v_map, key_tiles, shared.kv_head);
+    stream<Config, true>(shared.pipeline, state, k_map, v_map, key_tiles, problem.kv_head(work.head));
   }
 }
 

@@ -97,13 +97,14 @@ __device__ inline void initialise(TileBroadcast& broadcast, int readers) {
   }
 }
 
-/// Tells all readers the block's next tile. One thread.
-__device__ __forceinline__ void publish(TileBroadcast& broadcast, PipelineState<kBroadcastStages>& state,
-                                        WorkTile work) {
-  mbarrier_wait(&broadcast.empty[state.stage], state.phase ^ 1);  // all have read what stood here before
-  broadcast.work[state.stage] = work;
-  mbarrier_arrive(&broadcast.full[state.stage]);
-  state.advance();
+//| The producer of keys has a register less than a `PipelineState` takes, so it counts rounds: with two stages the last bit
+//| of the count is the stage, the bit before it the phase.
+/// Tells all readers the block's next tile, its number `round` counted from 0. One thread.
+__device__ __forceinline__ void publish(TileBroadcast& broadcast, uint32_t round, WorkTile work) {
+  const uint32_t stage = round % kBroadcastStages, phase = round / kBroadcastStages % 2;
+  mbarrier_wait(&broadcast.empty[stage], phase ^ 1);  // all have read what stood here before
+  broadcast.work[stage] = work;
+  mbarrier_arrive(&broadcast.full[stage]);
 }
 
 //| A reader copies the tile into registers and gives the place back at once. A warp needs a `__syncwarp` in between: lane

@@ -28,28 +28,18 @@ __device__ void load_tiles(Shared<Config>& shared, const CUtensorMap& k_map, con
                            const Problem& problem, const TileOrder& order, int* counter) {
   PipelineState<Config::kKeyStages> key;
   PipelineState<Config::kRawStages> value;
-  PipelineState<kBroadcastStages> next;
-  int index = blockIdx.x;
-  for (;;) {
-    const WorkTile work = tile_at(order, index);
-    publish(shared.broadcast, next, work);
-    if (work.query_tile < 0) return;
-    if constexpr (Config::kSchedule == Schedule::single_tile) index = order.tiles;
-    if constexpr (Config::kSchedule == Schedule::static_persistent) index += gridDim.x;
-    // Asked for now, needed when this tile's keys are under way: nobody waits for the answer.
-    if constexpr (Config::kSchedule == Schedule::dynamic_persistent)
-      index = gridDim.x + atomicAdd(counter, 1);
+  hand_out_tiles<Config::kSchedule>(shared.broadcast, order, counter, [&](WorkTile work) {
     //| The first K stands alone, since the consumers' first scores do. Then K and V go in pairs. `fill` waits for the
     //| stage to be empty, announces the bytes, and asks TMA.
-    shared.kv_head = problem.kv_head(work.head);
+    const Head kv_head = problem.kv_head(work.head);
     const int tiles = key_tiles_of<Config>(problem, work);
-    fill(shared.keys, key, k_map, (tiles - 1) * Config::kKeys, shared.kv_head);
+    fill(shared.keys, key, k_map, (tiles - 1) * Config::kKeys, kv_head);
 #pragma unroll 1  // the producer has few registers
     for (int tile = tiles - 1; tile >= 0; --tile) {
-      if (tile > 0) fill(shared.keys, key, k_map, (tile - 1) * Config::kKeys, shared.kv_head);
-      fill(shared.raw, value, v_map, tile * Config::kKeys, shared.kv_head);
+      if (tile > 0) fill(shared.keys, key, k_map, (tile - 1) * Config::kKeys, kv_head);
+      fill(shared.raw, value, v_map, tile * Config::kKeys, kv_head);
     }
-  }
+  });
 }
 
 //| ## Queries and outputs

@@ -107,7 +107,6 @@ struct Shared {
   Pipeline<Tile<Config::kHeadDim, Config::kKeys>, Config::kTransposedStages> transposed;
   std::conditional_t<Config::kStoreByTma, OutputTile<Config::kHeadDim>, Nothing> output[kConsumers];
   TileBroadcast broadcast;
-  Head kv_head;  ///< the loader's, which has no register left for it
   uint64_t q_full[kConsumers], q_empty[kConsumers];
   uint64_t output_full[kConsumers], output_empty[kConsumers];
 };

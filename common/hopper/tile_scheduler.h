@@ -66,13 +66,26 @@ __device__ inline void initialise(TileBroadcast& broadcast, int readers) {
   }
 }
 
-/// Tells all readers the block's next tile. One thread.
-__device__ __forceinline__ void publish(TileBroadcast& broadcast, PipelineState<kBroadcastStages>& state,
-                                        WorkTile work) {
-  mbarrier_wait(&broadcast.empty[state.stage], state.phase ^ 1);  // all have read what stood here before
-  broadcast.work[state.stage] = work;
-  mbarrier_arrive(&broadcast.full[state.stage]);
-  state.advance();
+/// Decides which tile of queries the block works on next, tells all readers, and calls `work_on(tile)` for
+/// each; at the end it tells them that there is none. One thread. `counter` is 0 at the launch, and not read
+/// unless kSchedule is dynamic_persistent.
+template <Schedule kSchedule, typename WorkOn>
+__device__ __forceinline__ void hand_out_tiles(TileBroadcast& broadcast, const TileOrder& order, int* counter,
+                                               const WorkOn& work_on) {
+  int index = blockIdx.x;
+  for (uint32_t round = 0;; ++round) {  // a register less than a PipelineState
+    const WorkTile work = tile_at(order, index);
+    const uint32_t stage = round % kBroadcastStages, phase = round / kBroadcastStages % 2;
+    mbarrier_wait(&broadcast.empty[stage], phase ^ 1);  // all have read what stood here before
+    broadcast.work[stage] = work;
+    mbarrier_arrive(&broadcast.full[stage]);
+    if (work.query_tile < 0) return;
+    if constexpr (kSchedule == Schedule::single_tile) index = order.tiles;
+    if constexpr (kSchedule == Schedule::static_persistent) index += gridDim.x;
+    // Asked for now, needed when this tile's keys are under way: nobody waits for the answer.
+    if constexpr (kSchedule == Schedule::dynamic_persistent) index = gridDim.x + atomicAdd(counter, 1);
+    work_on(work);
+  }
 }
 
 /// The block's next tile. `kWarp`: a whole warp asks; else one thread alone.

@@ -118,6 +118,49 @@ __device__ __forceinline__ void tma_store(const CUtensorMap& map, const void* ti
 #endif
 }
 
+/// Adds a box of float32 to the tensor, each element atomically: any number of blocks may add to the same
+/// place, in any order, beside red_add and atomicAdd. A subnormal argument or sum becomes 0. It is committed,
+/// read and in memory as a store is, and what lies outside the tensor is left out as of one. Precondition: as
+/// of a store. (PTX ISA, cp.reduce.async.bulk.tensor)
+template <int kRank>
+__device__ __forceinline__ void tma_reduce_add(const CUtensorMap& map, const void* tile,
+                                               const int (&at)[kRank],
+                                               [[maybe_unused]] CallSite where = CallSite::current()) {
+  static_assert(1 <= kRank && kRank <= 5, "a tensor has 1 to 5 dimensions");
+#ifdef __CUDACC__
+  const uint32_t from = shared_address(tile);
+  if constexpr (kRank == 1)
+    asm volatile("cp.reduce.async.bulk.tensor.1d.global.shared::cta.add.bulk_group [%0, {%2}], [%1];"
+                 :
+                 : "l"(&map), "r"(from), "r"(at[0])
+                 : "memory");
+  if constexpr (kRank == 2)
+    asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.bulk_group [%0, {%2, %3}], [%1];"
+                 :
+                 : "l"(&map), "r"(from), "r"(at[0]), "r"(at[1])
+                 : "memory");
+  if constexpr (kRank == 3)
+    asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.bulk_group [%0, {%2, %3, %4}], [%1];"
+                 :
+                 : "l"(&map), "r"(from), "r"(at[0]), "r"(at[1]), "r"(at[2])
+                 : "memory");
+  if constexpr (kRank == 4)
+    asm volatile(
+        "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.bulk_group [%0, {%2, %3, %4, %5}], [%1];"
+        :
+        : "l"(&map), "r"(from), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3])
+        : "memory");
+  if constexpr (kRank == 5)
+    asm volatile(
+        "cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];"
+        :
+        : "l"(&map), "r"(from), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(at[4])
+        : "memory");
+#else
+  sim::tma_reduce_add(tile, map, at, kRank, where);
+#endif
+}
+
 /// Makes the thread's stores since its last commit a group. (PTX ISA, cp.async.bulk.commit_group)
 __device__ __forceinline__ void tma_store_commit([[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__

@@ -16,5 +16,6 @@ void mbarrier_arrive_expect_tx(void* barrier, uint32_t bytes, Location where);
 bool mbarrier_try_wait(const void* barrier, uint32_t parity, Location where);
 void mbarrier_wait(const void* barrier, uint32_t parity, Location where);
 void fence_proxy_async(Location where);
+void fence_proxy_async_global(Location where);
 
 }  // namespace flashbook::sim

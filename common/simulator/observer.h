@@ -22,6 +22,9 @@ constexpr bool writes(Access access) { return access == Access::store || access 
 /// Whether threads may meet there without a barrier.
 constexpr bool meets(Access access) { return access == Access::atomic || access == Access::volatile_load; }
 
+/// The memory that a proxy fence speaks of.
+enum class Proxied { shared, global };
+
 /// A launch.
 struct Launch {
   dim3 grid, block;
@@ -80,9 +83,9 @@ class Observer {
   /// __threadfence: what `thread` knows of now, it hands over with every atomic operation or volatile store
   /// that follows.
   virtual void fences(int thread) = 0;
-  /// fence.proxy.async: what `thread` knows of, the async proxy may read when it works for this thread or for
-  /// whoever acquires from it.
-  virtual void fences_proxy(int thread) = 0;
+  /// fence.proxy.async: what `thread` knows of in that memory, the async proxy may read when it works for
+  /// this thread or for whoever acquires from it.
+  virtual void fences_proxy(int thread, Proxied memory) = 0;
   /// The async proxy begins to work for `object`: what a thread's stores read, what they
   /// write, a warpgroup's WGMMAs, or the mbarrier that a load arrives at. Returns the ticket.
   virtual uint32_t begins_async(const void* object) = 0;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/device/tensor_map.h"
+#include "common/ptx/bulk_copy.h"
 #include "common/ptx/fence.h"
 #include "common/ptx/mbarrier.h"
 #include "tests/simulator/simulated.h"
@@ -317,6 +318,77 @@ TEST_F(Tma, StoreThatHasReadItsTileHasNotHappened) {
                            }),
             "");
   EXPECT_EQ(tensor_.get()[512], 4.0f) << "it happens at the latest when the block ends";
+}
+
+TEST_F(Tma, AdditionThatHasReadItsTileHasNotHappened) {
+  const CUtensorMap map = this->map();
+  EXPECT_EQ(error_of_block(1,
+                           [&] {
+                             for (int i = 0; i < 512; ++i) tile()[i] = 3;
+                             tma_reduce_add(map, tile(), {0, 0});
+                             tma_store_commit();
+                             tma_store_wait_read<0>();
+                             tile()[0] = 4;
+                             EXPECT_EQ(*tensor_.data(), 1.0f);
+                             tma_store_wait<0>();
+                             EXPECT_EQ(*tensor_.data(), 4.0f);
+                             bulk_reduce_add(tensor_.data(), tile(), 16);
+                             tma_store_commit();
+                             tma_store_wait_read<0>();
+                             EXPECT_EQ(*tensor_.data(), 4.0f);
+                           }),
+            "");
+  EXPECT_EQ(tensor_.get()[0], 8.0f) << "it happens at the latest when the block ends";
+}
+
+TEST_F(Tma, OrderOfAdditionsFollowsTheSeed) {
+  // 2^24 + 1 rounds to 2^24: what comes first shows.
+  const auto sum_of = [&](uint64_t seed) {
+    sim::options().seed = seed;
+    *tensor_.data() = 0;
+    EXPECT_EQ(error_of_block(1,
+                             [&] {
+                               const float parts[] = {0x1p24f, 1, 1, -0x1p24f};
+                               for (int i = 0; i < 4; ++i) {
+                                 tile()[4 * i] = parts[i];
+                                 for (int j = 1; j < 4; ++j) tile()[4 * i + j] = 0;
+                                 bulk_reduce_add(tensor_.data(), tile() + 4 * i, 16);
+                                 tma_store_commit();
+                               }
+                               tma_store_wait<0>();
+                             }),
+              "");
+    return *tensor_.data();
+  };
+  EXPECT_EQ(sum_of(0), 0.0f) << "in order";
+  EXPECT_EQ(sum_of(7), sum_of(7));
+  bool differ = false;
+  for (uint64_t seed = 1; seed < 9; ++seed) differ = differ || sum_of(seed) != 0;
+  EXPECT_TRUE(differ);
+}
+
+TEST_F(Tma, BulkCopiesThatTheMachineRefuses) {
+  const auto refused = [&](const std::function<void()>& copy) { return error_of_block(1, copy); };
+  expect_contains(refused([&] { bulk_store(tensor_.data(), tile(), 8); }),
+                  {"bulk_store at tma_test.cpp:", "moves 8 bytes: give a multiple of 16"});
+  expect_contains(refused([&] { bulk_store(tensor_.data() + 1, tile(), 16); }),
+                  {"misaligned address", "not a multiple of 16"});
+  expect_contains(refused([&] { bulk_reduce_add(tensor_.data() + 1020, tile(), 32); }),
+                  {"bulk_reduce_add at tma_test.cpp:", "not in an allocation of device memory"});
+  expect_contains(refused([&] {
+                    begin();
+                    bulk_load(tile() + 2, tensor_.data(), 16, barrier());
+                  }),
+                  {"bulk_load at tma_test.cpp:", "misaligned address"});
+  expect_contains(refused([&] { bulk_reduce_add(tensor_.data(), tile(), 16); }),
+                  {"the thread exits, and bulk_reduce_add at tma_test.cpp:", "may still be reading"});
+  const Values<uint16_t> halves(16 * 64);
+  const CUtensorMap map = device::tensor_map(
+      {.dtype = DType::bf16, .base = halves.data(), .size = {64, 16}, .stride = {128}, .box = {64, 8}});
+  expect_contains(refused([&] {
+                    tma_reduce_add(map, tile(), {0, 0});
+                  }),
+                  {"tma_reduce_add at tma_test.cpp:", "adds float32: the map's elements have 2 bytes"});
 }
 
 TEST_F(Tma, MapsThatCudaWouldRefuse) {

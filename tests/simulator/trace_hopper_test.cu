@@ -22,7 +22,7 @@ constexpr unsigned kThreads = 128, kRows = 32, kColumns = 32;
 constexpr uint32_t kTileBytes = kRows * kColumns * 4;
 
 constexpr int kLineOfFill = __LINE__ + 5;
-/// Fills a tile, has TMA store it, and fills it again.
+/// Fills a tile, has TMA store it, fills it again, and has it stored behind the first.
 __global__ void fill_and_store(const __grid_constant__ CUtensorMap map, Missing missing) {
   auto* tile = dynamic_shared<float>();
   for (int round = 0; round < 2; ++round) {
@@ -30,7 +30,7 @@ __global__ void fill_and_store(const __grid_constant__ CUtensorMap map, Missing 
     if (missing != Missing::fence) fence_proxy_async();
     if (missing != Missing::barrier) __syncthreads();
     if (threadIdx.x == 0) {
-      tma_store(map, tile, {0, 0});
+      tma_store(map, tile, {0, round * int(kRows)});
       tma_store_commit();
       if (missing != Missing::wait) tma_store_wait_read<0>();
     }
@@ -171,10 +171,10 @@ class TraceHopper : public sim::SimulatorTest {
     return sim::error_of(1, kThreads, 16384, [&] { multiply(out_.data(), missing); });
   }
 
-  Values<float> tensor_{std::vector<float>(kRows * kColumns, 1.0f)}, out_{kThreads};
+  Values<float> tensor_{std::vector<float>(2 * kRows * kColumns, 1.0f)}, out_{kThreads};
   CUtensorMap map_ = device::tensor_map({.dtype = DType::f32,
                                          .base = tensor_.data(),
-                                         .size = {kColumns, kRows},
+                                         .size = {kColumns, 2 * kRows},
                                          .stride = {4 * kColumns},
                                          .box = {kColumns, kRows},
                                          .swizzle = Swizzle::none});

@@ -58,14 +58,14 @@ TEST(Clocks, AProxyFenceCoversWhatWasKnownThen) {
   clocks.begin(2);
   int object;
   const uint32_t before = clocks.now(0);
-  EXPECT_LT(clocks.known_to_proxy(0, 0), before);
-  clocks.fence_proxy(0);
-  EXPECT_GE(clocks.known_to_proxy(0, 0), before);
-  EXPECT_LT(clocks.known_to_proxy(0, 0), clocks.now(0));
+  EXPECT_LT(clocks.known_to_proxy(0, 0, Proxied::shared), before);
+  clocks.fence_proxy(0, Proxied::shared);
+  EXPECT_GE(clocks.known_to_proxy(0, 0, Proxied::shared), before);
+  EXPECT_LT(clocks.known_to_proxy(0, 0, Proxied::shared), clocks.now(0));
   clocks.release(0, &object);
   clocks.complete(&object);
   clocks.acquire(1, &object);
-  EXPECT_GE(clocks.known_to_proxy(1, 0), before);
+  EXPECT_GE(clocks.known_to_proxy(1, 0, Proxied::shared), before);
 }
 
 /// A block of 256 threads with one tile in shared memory.
@@ -176,7 +176,7 @@ TEST_F(Races, TheAsyncProxySeesStoresAfterAFenceOnly) {
   EXPECT_EQ(race->rule, Race::Rule::proxy_fence);
   races_.begin();
   store(130);
-  clocks_.fence_proxy(130);
+  clocks_.fence_proxy(130, Proxied::shared);
   async(0, &products_, Access::load, &race);
   ASSERT_TRUE(race);
   EXPECT_EQ(race->rule, Race::Rule::order) << "fenced, and nobody waited";

@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/simulator/atomics.h"
+
 namespace flashbook::sim {
 namespace {
 
 constexpr std::size_t kChunkBytes = 16;  // what a swizzle moves
-constexpr std::size_t kMaxRowBytes = 256 * 4;
 
 /// The elements of a dimension that a box and the tensor share, counted from the box's beginning.
 struct Overlap {
@@ -48,6 +49,19 @@ void for_each_row(const CUtensorMap& map, const BoxPlace& at, Move move) {
   }
 }
 
+/// Calls `move(global, row, bytes)` for each row of a box whose rows lie one after another at `rows`, as far
+/// as it lies in the tensor.
+template <typename Move>
+void for_each_pair_of_rows(const CUtensorMap& map, const BoxPlace& at, const unsigned char* rows, Move move) {
+  const std::size_t row_bytes = std::size_t(map.box[0]) * map.element_bytes;
+  const auto [begin, end] = overlap(map, at, 0);
+  const auto skipped = std::size_t(begin) * map.element_bytes;
+  const auto valid = std::size_t(end - begin) * map.element_bytes;
+  for_each_row(map, at, [&](unsigned char* global, std::size_t number) {
+    if (global && valid > 0) move(global + skipped, rows + number * row_bytes + skipped, valid);
+  });
+}
+
 }  // namespace
 
 std::size_t box_bytes(const CUtensorMap& map) {
@@ -82,16 +96,15 @@ void load_box(const CUtensorMap& map, const BoxPlace& at, unsigned char* tile) {
   const auto [begin, end] = overlap(map, at, 0);
   const auto skipped = std::size_t(begin) * map.element_bytes;
   const auto valid = std::size_t(end - begin) * map.element_bytes;
-  unsigned char row[kMaxRowBytes];
-  std::memset(row, 0, row_bytes);
+  std::vector<unsigned char> row(row_bytes);
   for_each_row(map, at, [&](const unsigned char* global, std::size_t number) {
     if (global && valid > 0)
-      std::memcpy(row + skipped, global + skipped, valid);
+      std::memcpy(row.data() + skipped, global + skipped, valid);
     else
-      std::memset(row + skipped, 0, valid);
+      std::memset(row.data() + skipped, 0, valid);
     unsigned char* target = tile + number * row_bytes;
     for (std::size_t chunk = 0; chunk < row_bytes; chunk += kChunkBytes)
-      std::memcpy(swizzled(target + chunk, map.swizzle_bytes), row + chunk, kChunkBytes);
+      std::memcpy(swizzled(target + chunk, map.swizzle_bytes), row.data() + chunk, kChunkBytes);
   });
 }
 
@@ -103,13 +116,21 @@ std::vector<unsigned char> read_tile(const CUtensorMap& map, const unsigned char
 }
 
 void store_rows(const CUtensorMap& map, const BoxPlace& at, const unsigned char* rows) {
-  const std::size_t row_bytes = std::size_t(map.box[0]) * map.element_bytes;
-  const auto [begin, end] = overlap(map, at, 0);
-  const auto skipped = std::size_t(begin) * map.element_bytes;
-  const auto valid = std::size_t(end - begin) * map.element_bytes;
-  for_each_row(map, at, [&](unsigned char* global, std::size_t number) {
-    if (global && valid > 0) std::memcpy(global + skipped, rows + number * row_bytes + skipped, valid);
-  });
+  for_each_pair_of_rows(map, at, rows,
+                        [](unsigned char* global, const unsigned char* row, std::size_t bytes) {
+                          std::memcpy(global, row, bytes);
+                        });
+}
+
+void add_rows(const CUtensorMap& map, const BoxPlace& at, const unsigned char* rows) {
+  for_each_pair_of_rows(map, at, rows,
+                        [](unsigned char* global, const unsigned char* row, std::size_t bytes) {
+                          for (std::size_t i = 0; i < bytes; i += sizeof(float)) {
+                            float value;
+                            std::memcpy(&value, row + i, sizeof value);
+                            add_in_global_memory(reinterpret_cast<float*>(global + i), value);
+                          }
+                        });
 }
 
 }  // namespace flashbook::sim

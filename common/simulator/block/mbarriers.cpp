@@ -272,7 +272,12 @@ void mbarrier_wait(const void* barrier, uint32_t parity, Location where) {
 void fence_proxy_async(Location where) {
   Worker& worker = running_worker("fence_proxy_async", where);
   worker.mbarriers.fence();
-  if (worker.observer()) worker.observer()->fences_proxy(worker.current_number());
+  if (worker.observer()) worker.observer()->fences_proxy(worker.current_number(), Proxied::shared);
+}
+
+void fence_proxy_async_global(Location where) {
+  Worker& worker = running_worker("fence_proxy_async_global", where);
+  if (worker.observer()) worker.observer()->fences_proxy(worker.current_number(), Proxied::global);
 }
 
 }  // namespace flashbook::sim

@@ -14,6 +14,7 @@ namespace flashbook::sim {
 namespace {
 
 constexpr std::size_t kTileAlignment = 128;
+constexpr std::size_t kBulkAlignment = 16;
 constexpr int64_t kStartAlignment = 16;  // not in the PTX ISA, but an H200 stops at anything else
 
 std::string text_of(const int* at, int rank) {
@@ -47,6 +48,37 @@ void require_copy(const char* what, const CUtensorMap& map, const void* tile, co
 void require_tensor(const char* what, const CUtensorMap& map, const BoxPlace& at, Location where) {
   const auto touched = touched_memory(map, at);
   require_global(what, touched.data(), touched.size(), 1, where);
+}
+
+void require_store(const char* what, const CUtensorMap& map, const void* tile, const int* at, int rank,
+                   Location where) {
+  require_copy(what, map, tile, at, rank, where);
+  if (std::any_of(at, at + rank, [](int coordinate) { return coordinate < 0; }))
+    throw Error(describe_call(what, where) + " begins at " + text_of(at, rank) +
+                ": a store with a negative coordinate is an illegal instruction on an H200; only loads may "
+                "begin before the tensor");
+}
+
+/// A run of bytes as a tensor of one dimension that is one box. Throws unless the copy keeps the rules of
+/// those without a map.
+CUtensorMap bulk_map(const char* what, const void* shared, const void* global, uint32_t bytes,
+                     Location where) {
+  if (bytes == 0 || bytes % kBulkAlignment != 0)
+    throw Error(describe_call(what, where) + " moves " + std::to_string(bytes) +
+                " bytes: give a multiple of 16 that is not 0");
+  require_shared(what, shared, bytes, kBulkAlignment, where);
+  require_global(what, global, bytes, kBulkAlignment, where);
+  constexpr uint16_t kElement = sizeof(float);
+  CUtensorMap map{};
+  map.mark = kTensorMapMark;
+  map.element_bytes = kElement;
+  map.rank = 1;
+  map.swizzle_bytes = kBulkAlignment;
+  map.base = static_cast<unsigned char*>(const_cast<void*>(global));
+  map.size[0] = bytes / kElement;
+  map.stride[0] = kElement;
+  map.box[0] = uint16_t(bytes / kElement);
+  return map;
 }
 
 BoxPlace place(const int* at, int rank) {
@@ -88,10 +120,8 @@ void TensorCopies::begin_block() {
   }
 }
 
-void TensorCopies::load(void* tile, const CUtensorMap& map, const void* barrier_address, const int* at,
-                        int rank, Location where) {
-  constexpr const char* what = "tma_load";
-  require_copy(what, map, tile, at, rank, where);
+void TensorCopies::load(const char* what, void* tile, const CUtensorMap& map, const void* barrier_address,
+                        const BoxPlace& at, Location where) {
   const std::size_t number = mbarriers_.number_at(what, barrier_address, where);
   const Mbarrier& barrier = mbarriers_[number];
   if (!barrier.fenced)
@@ -99,19 +129,14 @@ void TensorCopies::load(void* tile, const CUtensorMap& map, const void* barrier_
                 describe(barrier) + " yet: thread " + std::to_string(barrier.initialiser) +
                 ", which initialised it at " + to_string(barrier.where) +
                 ", calls fence_mbarrier_init, then comes a __syncthreads");
-  Load load{map,
-            static_cast<unsigned char*>(tile),
-            place(at, rank),
-            number,
-            barrier.phase,
-            scheduler_.current().number,
-            0,
+  Load load{what,   map,           static_cast<unsigned char*>(tile), at,
+            number, barrier.phase, scheduler_.current().number,       0,
             where};
   require_tensor(what, map, load.at, where);
   const std::size_t bytes = box_bytes(map);
   for (const Load& other : loads_)
     if (other.tile < load.tile + bytes && load.tile < other.tile + box_bytes(other.map))
-      throw Error(describe_call(what, where) + " writes a tile into which the tma_load at " +
+      throw Error(describe_call(what, where) + " writes a tile into which the " + other.what + " at " +
                   to_string(other.where) + " by thread " + std::to_string(other.thread) +
                   " is still bringing data: wait for it, and for those who read it, before");
   if (Observer* observer = scheduler_.observer()) {
@@ -133,7 +158,7 @@ void TensorCopies::load(void* tile, const CUtensorMap& map, const void* barrier_
 void TensorCopies::land(const Load& load) {
   const Mbarrier& barrier = mbarriers_[load.barrier];
   if (barrier.phase != load.phase)
-    throw Error("the bytes of " + describe_call("tma_load", load.where) + ", by thread " +
+    throw Error("the bytes of " + describe_call(load.what, load.where) + ", by thread " +
                 std::to_string(load.thread) + ", belong to phase " + std::to_string(load.phase) + " of " +
                 describe(barrier) +
                 ", which was over before they landed: announce the bytes of all its loads "
@@ -141,7 +166,7 @@ void TensorCopies::land(const Load& load) {
   scheduler_.progress();
   load_box(load.map, load.at, load.tile);
   if (Observer* observer = scheduler_.observer()) observer->arrives_async(barrier.address, load.ticket);
-  mbarriers_.land_bytes("tma_load", load.barrier, box_bytes(load.map), load.where);
+  mbarriers_.land_bytes(load.what, load.barrier, box_bytes(load.map), load.where);
 }
 
 bool TensorCopies::land_one(bool any) {
@@ -158,16 +183,13 @@ bool TensorCopies::land_one(bool any) {
   return true;
 }
 
-void TensorCopies::store(const void* tile, const CUtensorMap& map, const int* at, int rank, Location where) {
-  constexpr const char* what = "tma_store";
-  require_copy(what, map, tile, at, rank, where);
-  if (std::any_of(at, at + rank, [](int coordinate) { return coordinate < 0; }))
-    throw Error(describe_call(what, where) + " begins at " + text_of(at, rank) +
-                ": a store with a negative coordinate is an illegal instruction on an H200; only loads may "
-                "begin before the tensor");
-  Store store{.map = map,
+void TensorCopies::store(const char* what, const void* tile, const CUtensorMap& map, const BoxPlace& at,
+                         bool adds, Location where) {
+  Store store{.what = what,
+              .adds = adds,
+              .map = map,
               .tile = static_cast<const unsigned char*>(tile),
-              .at = place(at, rank),
+              .at = at,
               .group = mine().groups,
               .where = where};
   require_tensor(what, map, store.at, where);
@@ -177,7 +199,8 @@ void TensorCopies::store(const void* tile, const CUtensorMap& map, const int* at
     store.read_ticket = observer->begins_async(mine().reading());
     tell_of_tile(*observer, mine().reading(), store.read_ticket, self, Access::load, copy);
     store.write_ticket = observer->begins_async(mine().writing());
-    tell_of_tensor(*observer, mine().writing(), store.write_ticket, self, Access::store, copy);
+    tell_of_tensor(*observer, mine().writing(), store.write_ticket, self,
+                   adds ? Access::atomic : Access::store, copy);
   }
   const Async when = options().async;
   if (when == Async::eager || (when == Async::random && scheduler_.random().below(2) == 0)) land(store);
@@ -192,26 +215,37 @@ void TensorCopies::read(Store& store) {
 void TensorCopies::land(Store& store) {
   if (store.landed) return;
   read(store);
-  store_rows(store.map, store.at, store.rows.data());
+  (store.adds ? add_rows : store_rows)(store.map, store.at, store.rows.data());
   store.landed = true;
+}
+
+/// Finishes these, in any order: sums of float32 show which.
+void TensorCopies::land(std::vector<Store*> stores) {
+  if (options().seed != 0 || options().async == Async::random)
+    for (std::size_t left = stores.size(); left > 1; --left)
+      std::swap(stores[left - 1], stores[std::size_t(scheduler_.random().below(int(left)))]);
+  for (Store* store : stores) land(*store);
 }
 
 void TensorCopies::commit_stores() {
   ++mine().groups;
-  if (options().async == Async::random)
-    for (Store& store : mine().stores)
-      if (scheduler_.random().below(4) == 0) land(store);
+  if (options().async != Async::random) return;
+  std::vector<Store*> landing;
+  for (Store& store : mine().stores)
+    if (scheduler_.random().below(4) == 0) landing.push_back(&store);
+  land(std::move(landing));
 }
 
 void TensorCopies::wait_for_stores(int groups_in_flight) {
   wait_for_reads_of_stores(groups_in_flight);
-  std::erase_if(mine().stores, [&](Store& store) {
-    const bool lands_now = is_awaited(store, groups_in_flight);
-    if (lands_now) land(store);
-    if (Observer* observer = scheduler_.observer(); lands_now && observer)
-      observer->knows_async_done(scheduler_.current().number, mine().writing(), store.write_ticket);
-    return lands_now;
-  });
+  std::vector<Store*> landing;
+  for (Store& store : mine().stores)
+    if (is_awaited(store, groups_in_flight)) landing.push_back(&store);
+  land(landing);
+  if (Observer* observer = scheduler_.observer())
+    for (const Store* store : landing)
+      observer->knows_async_done(scheduler_.current().number, mine().writing(), store->write_ticket);
+  std::erase_if(mine().stores, [&](const Store& store) { return is_awaited(store, groups_in_flight); });
 }
 
 void TensorCopies::wait_for_reads_of_stores(int groups_in_flight) {
@@ -225,8 +259,10 @@ void TensorCopies::wait_for_reads_of_stores(int groups_in_flight) {
 }
 
 void TensorCopies::end_block() {
+  std::vector<Store*> landing;
   for (OfThread& thread : threads_)
-    for (Store& store : thread.stores) land(store);
+    for (Store& store : thread.stores) landing.push_back(&store);
+  land(std::move(landing));
 }
 
 // The block's shared memory goes with the block.
@@ -235,7 +271,7 @@ void TensorCopies::require_stores_read() {
                                   [](const Store& store) { return !store.waited; });
   if (store == mine().stores.end()) return;
   const bool committed = is_awaited(*store, 0);
-  throw Error("the thread exits, and " + describe_call("tma_store", store->where) +
+  throw Error("the thread exits, and " + describe_call(store->what, store->where) +
               " may still be reading shared memory" +
               (committed ? "" : ", since it was never committed: call tma_store_commit after it, and") +
               (committed ? ": call" : "") + " tma_store_wait_read<0> before the end");
@@ -244,18 +280,49 @@ void TensorCopies::require_stores_read() {
 std::string TensorCopies::end_error() const {
   if (loads_.empty()) return "";
   const Load& load = loads_.front();
-  return "block " + triple(blockIdx) + " ends while " + describe_call("tma_load", load.where) +
+  return "block " + triple(blockIdx) + " ends while " + describe_call(load.what, load.where) +
          " is in flight to " + describe(mbarriers_[load.barrier]) +
          ": its shared memory goes to another block. Someone must wait for every load\n  issued " +
          describe_current(scheduler_.threads()[std::size_t(load.thread)]);
 }
 
 void tma_load(void* tile, const CUtensorMap& map, void* barrier, const int* at, int rank, Location where) {
-  running_worker("tma_load", where).tensor_copies.load(tile, map, barrier, at, rank, where);
+  require_copy("tma_load", map, tile, at, rank, where);
+  running_worker("tma_load", where)
+      .tensor_copies.load("tma_load", tile, map, barrier, place(at, rank), where);
 }
 
 void tma_store(const void* tile, const CUtensorMap& map, const int* at, int rank, Location where) {
-  running_worker("tma_store", where).tensor_copies.store(tile, map, at, rank, where);
+  require_store("tma_store", map, tile, at, rank, where);
+  running_worker("tma_store", where)
+      .tensor_copies.store("tma_store", tile, map, place(at, rank), false, where);
+}
+
+void tma_reduce_add(const void* tile, const CUtensorMap& map, const int* at, int rank, Location where) {
+  constexpr const char* what = "tma_reduce_add";
+  require_store(what, map, tile, at, rank, where);
+  if (map.element_bytes != sizeof(float))
+    throw Error(describe_call(what, where) + " adds float32: the map's elements have " +
+                std::to_string(map.element_bytes) + " bytes");
+  running_worker(what, where).tensor_copies.store(what, tile, map, place(at, rank), true, where);
+}
+
+void bulk_load(void* shared, const void* global, uint32_t bytes, void* barrier, Location where) {
+  constexpr const char* what = "bulk_load";
+  running_worker(what, where)
+      .tensor_copies.load(what, shared, bulk_map(what, shared, global, bytes, where), barrier, {}, where);
+}
+
+void bulk_store(void* global, const void* shared, uint32_t bytes, Location where) {
+  constexpr const char* what = "bulk_store";
+  running_worker(what, where)
+      .tensor_copies.store(what, shared, bulk_map(what, shared, global, bytes, where), {}, false, where);
+}
+
+void bulk_reduce_add(float* global, const float* shared, uint32_t bytes, Location where) {
+  constexpr const char* what = "bulk_reduce_add";
+  running_worker(what, where)
+      .tensor_copies.store(what, shared, bulk_map(what, shared, global, bytes, where), {}, true, where);
 }
 
 void tma_store_commit(Location where) {

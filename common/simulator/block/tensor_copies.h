@@ -22,8 +22,11 @@ class TensorCopies {
 
   void begin_block();
   // Of the current thread.
-  void load(void* tile, const CUtensorMap& map, const void* barrier, const int* at, int rank, Location where);
-  void store(const void* tile, const CUtensorMap& map, const int* at, int rank, Location where);
+  void load(const char* what, void* tile, const CUtensorMap& map, const void* barrier, const BoxPlace& at,
+            Location where);
+  /// Stores the box, or, if `adds`, adds it to the float32 that are there.
+  void store(const char* what, const void* tile, const CUtensorMap& map, const BoxPlace& at, bool adds,
+             Location where);
   void commit_stores();
   void wait_for_stores(int groups_in_flight);
   void wait_for_reads_of_stores(int groups_in_flight);
@@ -43,6 +46,7 @@ class TensorCopies {
  private:
   /// A load that has not landed.
   struct Load {
+    const char* what;  ///< the instruction
     CUtensorMap map;
     unsigned char* tile;
     BoxPlace at;
@@ -55,6 +59,8 @@ class TensorCopies {
 
   /// A store that may not have happened yet.
   struct Store {
+    const char* what;  ///< the instruction
+    bool adds;
     CUtensorMap map;
     const unsigned char* tile;
     BoxPlace at;
@@ -79,6 +85,7 @@ class TensorCopies {
   void land(const Load& load);
   static void read(Store& store);
   static void land(Store& store);
+  void land(std::vector<Store*> stores);
   bool is_awaited(const Store& store, int groups_in_flight) {
     return store.group < mine().groups - groups_in_flight;
   }

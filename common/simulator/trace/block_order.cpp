@@ -16,6 +16,18 @@ void merge(Knowledge& to, const Knowledge& from) {
   }
 }
 
+/// The same, and the async proxy knows all of it.
+Knowledge known_to_proxy(const Knowledge& what) {
+  Knowledge result;
+  for (const auto& [block, clocks] : what) {
+    auto both = std::make_shared<std::vector<uint32_t>>(*clocks);
+    const auto middle = both->begin() + std::ptrdiff_t(both->size() / 2);
+    std::copy(both->begin(), middle, middle);
+    result[block] = std::move(both);
+  }
+  return result;
+}
+
 }  // namespace
 
 void Published::add(std::uintptr_t word, const Knowledge& news) {
@@ -42,8 +54,11 @@ void BlockOrder::begin(uint64_t block, Published& published) {
 void BlockOrder::fence(int thread) {
   clocks_.fence(thread);
   Knowledge known;
-  for (const Acquired& acquired : acquired_)
-    if (clocks_.known(thread, acquired.thread) >= acquired.clock) merge(known, *acquired.what);
+  for (const Acquired& acquired : acquired_) {
+    if (clocks_.known(thread, acquired.thread) < acquired.clock) continue;
+    const bool proxied = clocks_.known_to_proxy(thread, acquired.thread, Proxied::global) >= acquired.clock;
+    merge(known, proxied ? known_to_proxy(*acquired.what) : *acquired.what);
+  }
   fenced_[thread] = std::move(known);
 }
 
@@ -72,6 +87,20 @@ bool BlockOrder::knows(int thread, uint64_t block, int of, uint32_t clock) {
     const auto known = acquired.what->find(block);
     return known != acquired.what->end() && (*known->second)[std::size_t(of)] >= clock &&
            clocks_.known(thread, acquired.thread) >= acquired.clock;
+  });
+}
+
+bool BlockOrder::proxy_knows(int thread, uint64_t block, int of, uint32_t clock) {
+  if (block == block_) return clocks_.known_to_proxy(thread, of, Proxied::global) >= clock;
+  const auto index = std::size_t(of);
+  return std::any_of(acquired_.begin(), acquired_.end(), [&](const Acquired& acquired) {
+    const auto known = acquired.what->find(block);
+    if (known == acquired.what->end()) return false;
+    // Who handed it over has fenced, or whoever has it since.
+    return ((*known->second)[clocks_.width() + index] >= clock &&
+            clocks_.known(thread, acquired.thread) >= acquired.clock) ||
+           ((*known->second)[index] >= clock &&
+            clocks_.known_to_proxy(thread, acquired.thread, Proxied::global) >= acquired.clock);
   });
 }
 

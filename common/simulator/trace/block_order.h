@@ -16,7 +16,8 @@
 
 namespace flashbook::sim {
 
-/// The clocks of threads of several blocks, up to which their work is known. Never changed once it is shared.
+/// The clocks of threads of several blocks, as Clocks::fenced has them, up to which their work is known.
+/// Never changed once it is shared.
 using Knowledge = std::map<uint64_t, std::shared_ptr<const std::vector<uint32_t>>>;
 
 /// What has been published at words of device memory. One for a grid.
@@ -44,6 +45,9 @@ class BlockOrder {
   bool is_agent(int of) const { return of >= clocks_.threads(); }
   /// Whether `thread` knows what a thread, or an agent, of any block did when its clock was `clock`.
   bool knows(int thread, uint64_t block, int of, uint32_t clock);
+  /// Whether the async proxy knows it too when it works for `thread`: a proxy fence for global memory came
+  /// between.
+  bool proxy_knows(int thread, uint64_t block, int of, uint32_t clock);
 
  private:
   /// A thread has acquired when its clock was `clock`: whoever knows that, knows what was acquired.

@@ -20,7 +20,7 @@ void Clocks::begin(int threads) {
   threads_ = threads;
   width_ = std::size_t(threads + kAgents);
   known_.clear();
-  proxy_.clear();
+  for (Vector& known : proxy_) known.clear();
   fenced_.assign(std::size_t(threads), {});
   objects_.clear();
   agents_.clear();
@@ -33,21 +33,20 @@ void Clocks::start() {
   for (int i = 0; i < threads_; ++i) known_[std::size_t(i) * width_ + std::size_t(i)] = 1;
 }
 
-uint32_t Clocks::known_to_proxy(int thread, int of) const {
-  return proxy_.empty() ? 0 : proxy_[std::size_t(thread) * width_ + std::size_t(of)];
-}
-
 void Clocks::join(int first_thread, uint32_t lanes) {
-  Vector all, all_proxy;
+  const auto join_in = [&](Vector& known) {
+    Vector all;
+    for (uint32_t left = lanes; left; left &= left - 1)
+      raise(all, row_of(known, first_thread + __builtin_ctz(left), width_), width_);
+    for (uint32_t left = lanes; left; left &= left - 1)
+      std::copy(all.begin(), all.end(), row_of(known, first_thread + __builtin_ctz(left), width_));
+  };
+  if (known_.empty()) start();
+  join_in(known_);
+  for (Vector& known : proxy_)
+    if (!known.empty()) join_in(known);
   for (uint32_t left = lanes; left; left &= left - 1) {
     const int thread = first_thread + __builtin_ctz(left);
-    raise(all, row(thread), width_);
-    if (!proxy_.empty()) raise(all_proxy, proxy_row(thread), width_);
-  }
-  for (uint32_t left = lanes; left; left &= left - 1) {
-    const int thread = first_thread + __builtin_ctz(left);
-    std::copy(all.begin(), all.end(), row(thread));
-    if (!proxy_.empty()) std::copy(all_proxy.begin(), all_proxy.end(), proxy_row(thread));
     ++row(thread)[thread];
   }
 }
@@ -55,7 +54,8 @@ void Clocks::join(int first_thread, uint32_t lanes) {
 void Clocks::release(int thread, const void* object) {
   Object& to = objects_[object];
   raise(to.gathering, row(thread), width_);
-  if (!proxy_.empty()) raise(to.gathering_proxy, proxy_row(thread), width_);
+  for (std::size_t i = 0; i < proxy_.size(); ++i)
+    if (!proxy_[i].empty()) raise(to.gathering_proxy[i], row_of(proxy_[i], thread, width_), width_);
   ++row(thread)[thread];
 }
 
@@ -64,26 +64,32 @@ void Clocks::complete(const void* object) {
   round.complete.swap(round.gathering);
   round.gathering.clear();
   round.complete_proxy.swap(round.gathering_proxy);
-  round.gathering_proxy.clear();
+  for (Vector& gathering : round.gathering_proxy) gathering.clear();
 }
 
 void Clocks::acquire(int thread, const void* object) {
   const auto from = objects_.find(object);
   if (from == objects_.end()) return;
   if (const Vector& plain = from->second.complete; !plain.empty()) raise(row(thread), plain.data(), width_);
-  if (const Vector& proxy = from->second.complete_proxy; !proxy.empty() && !proxy_.empty())
-    raise(proxy_row(thread), proxy.data(), width_);
+  for (std::size_t i = 0; i < proxy_.size(); ++i)
+    if (const Vector& proxy = from->second.complete_proxy[i]; !proxy.empty() && !proxy_[i].empty())
+      raise(row_of(proxy_[i], thread, width_), proxy.data(), width_);
 }
 
-void Clocks::fence_proxy(int thread) {
-  if (proxy_.empty()) proxy_.resize(std::size_t(threads_) * width_);
-  raise(proxy_row(thread), row(thread), width_);
+void Clocks::fence_proxy(int thread, Proxied memory) {
+  Vector& known = proxy_[std::size_t(memory)];
+  if (known.empty()) known.resize(std::size_t(threads_) * width_);
+  raise(row_of(known, thread, width_), row(thread), width_);
   // What the thread does from now on is not fenced.
   ++row(thread)[thread];
 }
 
 void Clocks::fence(int thread) {
-  fenced_[std::size_t(thread)].assign(row(thread), row(thread) + width_);
+  Vector& at_fence = fenced_[std::size_t(thread)];
+  at_fence.assign(row(thread), row(thread) + width_);
+  at_fence.resize(2 * width_);
+  if (Vector& proxy = proxy_[std::size_t(Proxied::global)]; !proxy.empty())
+    std::copy_n(row_of(proxy, thread, width_), width_, at_fence.begin() + std::ptrdiff_t(width_));
   // What the thread does from now on is not fenced.
   ++row(thread)[thread];
 }
@@ -91,7 +97,7 @@ void Clocks::fence(int thread) {
 std::vector<uint32_t> Clocks::fenced(int thread) {
   Vector known;
   for (int of = 0; of < threads_; ++of)
-    if (knows_fence(thread, of)) raise(known, fenced_[std::size_t(of)].data(), width_);
+    if (knows_fence(thread, of)) raise(known, fenced_[std::size_t(of)].data(), 2 * width_);
   return known;
 }
 

@@ -6,9 +6,12 @@
 /// which the first was done. (L. Lamport, 1978; F. Mattern, 1988; FastTrack, C. Flanagan and S. Freund,
 /// 2009.) Agents, which stand for the async proxy, are entries like threads, but what they count are tickets.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
+
+#include "common/simulator/observer.h"
 
 namespace flashbook::sim {
 
@@ -25,21 +28,27 @@ class Clocks {
   uint32_t now(int thread) { return row(thread)[thread]; }
   /// What `thread` knows of another thread, or of agent `of - threads()`.
   uint32_t known(int thread, int of) { return row(thread)[of]; }
-  /// The same, as far as a proxy fence has made it known to the async proxy.
-  uint32_t known_to_proxy(int thread, int of) const;
+  /// The same, as far as a proxy fence for that memory has made it known to the async proxy.
+  uint32_t known_to_proxy(int thread, int of, Proxied memory) const {
+    const Vector& known = proxy_[std::size_t(memory)];
+    return known.empty() ? 0 : known[std::size_t(thread) * width_ + std::size_t(of)];
+  }
 
   void join(int first_thread, uint32_t lanes);
   void release(int thread, const void* object);
   void complete(const void* object);
   void acquire(int thread, const void* object);
-  void fence_proxy(int thread);
+  void fence_proxy(int thread, Proxied memory);
   /// What `thread` knows now is what publish() hands over.
   void fence(int thread);
   /// Hands over what fences have covered, to whoever acquires from the object: the thread's own fence, and
   /// those of others that it knows of, by a barrier after them.
   void publish(int thread, const void* object);
-  /// What that is, of each thread; empty if it is nothing.
+  /// What that is: what is known of each thread and agent, and then, of each again, as far as the async proxy
+  /// knows it in global memory; empty if it is nothing.
   std::vector<uint32_t> fenced(int thread);
+  /// Threads and agents.
+  std::size_t width() const { return width_; }
   /// Whether `thread` knows of the last fence of another one, or of its own.
   bool knows_fence(int thread, int of) {
     const Vector& at_fence = fenced_[std::size_t(of)];
@@ -59,10 +68,12 @@ class Clocks {
 
  private:
   using Vector = std::vector<uint32_t>;
+  using Proxy = std::array<Vector, 2>;  // of each memory
   /// What was released in the round that is under way, and in the last one that was completed; for plain
   /// accesses and for the async proxy.
   struct Object {
-    Vector gathering, gathering_proxy, complete, complete_proxy;
+    Vector gathering, complete;
+    Proxy gathering_proxy, complete_proxy;
   };
 
   uint32_t* row(int thread) {
@@ -70,13 +81,15 @@ class Clocks {
     return &known_[std::size_t(thread) * width_];
   }
   void start();
-  uint32_t* proxy_row(int thread) { return &proxy_[std::size_t(thread) * width_]; }
+  static uint32_t* row_of(Vector& known, int thread, std::size_t width) {
+    return &known[std::size_t(thread) * width];
+  }
 
   int threads_ = 0;
   std::size_t width_ = 0;
   Vector known_;  // [threads][threads + agents]; empty until somebody asks
-  Vector proxy_;  // likewise; empty until the first proxy fence: nothing is known to the async proxy
-  std::vector<Vector> fenced_;  // of each thread, its row at its last fence
+  Proxy proxy_;   // likewise; empty until the first proxy fence: nothing is known to the async proxy
+  std::vector<Vector> fenced_;  // of each thread, at its last fence, as fenced() has it
   std::unordered_map<const void*, Object> objects_;
   std::unordered_map<const void*, int> agents_;
   Vector tickets_;

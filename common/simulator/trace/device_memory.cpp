@@ -23,7 +23,8 @@ DeviceMemory::DeviceMemory(std::uintptr_t begin, std::uintptr_t end)
       end_(end),
       sectors_((end - begin) / kSectorBytes + 1),
       summaries_((end - begin) / kSectorBytes + 1),
-      cells_((end - begin) / kGranule + 1) {}
+      cells_((end - begin) / kGranule + 1),
+      earlier_((end - begin) / kGranule + 1) {}
 
 void DeviceMemory::touch(uint64_t sector, Access access) {
   const uint64_t number = sector - begin_ / kSectorBytes;
@@ -53,6 +54,14 @@ void DeviceMemory::summarise(std::size_t granule, Access access) {
     __atomic_fetch_or(&summary.read, uint16_t(1u << granule % kGranulesOfSector), __ATOMIC_RELAXED);
 }
 
+/// An atomic operation follows what `writer` did.
+void DeviceMemory::remember_earlier(Earlier& earlier, uint64_t writer, Site written_at, const Stamp& now) {
+  const Stamp before = Stamp::unpacked(writer);
+  if (writer != 0 && before.atomic && before.block == now.block && before.thread == now.thread) return;
+  store(earlier.writer, before.atomic ? writer : 0);
+  store(earlier.written_at, written_at);
+}
+
 std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t address, std::size_t bytes,
                                                   Access access, Site site) {
   constexpr uint64_t kMostBlocks = (1 << 24) - 1;
@@ -65,15 +74,17 @@ std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t
   const auto compare = [&](uint64_t packed, Access before, Site at, std::size_t number) {
     if (packed == 0 || conflict) return;
     const Stamp other = Stamp::unpacked(packed);
-    if (!(other.mask & now.mask) || (other.atomic && now.atomic) ||
-        (other.block == now.block && other.thread == now.thread))
+    if (!(other.mask & now.mask) || (other.atomic && now.atomic)) return;
+    // What an agent does on several tickets has no order.
+    if (other.block == now.block && other.thread == now.thread &&
+        (!who.order.is_agent(now.thread) || other.clock == (now.clock & Stamp::kMaxClock)))
       return;
     Race::Rule rule = Race::Rule::order;
     if (!who.order.knows(who.thread, other.block, other.thread, other.clock)) {
       if (who.order.is_agent(other.thread))
         rule = writes(before) ? Race::Rule::async_write : Race::Rule::async_read;
-    } else if (writes(before) && !writes(access) && who.order.is_agent(now.thread) &&
-               !who.order.is_agent(other.thread)) {
+    } else if (writes(before) && who.order.is_agent(now.thread) && !who.order.is_agent(other.thread) &&
+               !who.order.proxy_knows(who.thread, other.block, other.thread, other.clock)) {
       rule = Race::Rule::proxy_fence;
     } else {
       return;
@@ -90,6 +101,8 @@ std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t
     summarise(number, access);
     const uint64_t writer = load(cell.writer), reader = load(cell.reader);
     compare(writer, Access::store, load(cell.written_at), number);
+    if (writer != 0 && Stamp::unpacked(writer).atomic)
+      compare(load(earlier_[number].writer), Access::store, load(earlier_[number].written_at), number);
     if (!writes(access)) {
       if (reader == 0 || Stamp::unpacked(reader).block == now.block) {
         store(cell.reader, now.packed());
@@ -98,6 +111,7 @@ std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t
       continue;
     }
     compare(reader, Access::load, load(cell.read_at), number);
+    if (now.atomic) remember_earlier(earlier_[number], writer, load(cell.written_at), now);
     // Neighbouring bytes that one block writes are remembered together.
     Stamp both = now;
     if (writer != 0 && Stamp::unpacked(writer).block == now.block) both.mask |= Stamp::unpacked(writer).mask;

@@ -95,6 +95,14 @@ class DeviceMemory {
 
   Reserved<Summary> summaries_;  // of sectors
   Reserved<Cell> cells_;
+  /// Whose atomic operation the last writer's, which was one too, has followed: they need no order, but who
+  /// reads the result must know of both.
+  struct Earlier {
+    uint64_t writer;
+    Site written_at;
+  };
+  Reserved<Earlier> earlier_;  // of cells
+  static void remember_earlier(Earlier& earlier, uint64_t writer, Site written_at, const Stamp& now);
   std::atomic<uint64_t> read_{0}, written_{0};
 };
 

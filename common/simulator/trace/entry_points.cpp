@@ -124,7 +124,9 @@ FLASHBOOK_VOLATILE(16)
                   [&] { return builtin(address, value, __ATOMIC_SEQ_CST); });                                \
   }
 #define FLASHBOOK_ATOMIC(bits)                                                                             \
-  uint##bits##_t __tsan_atomic##bits##_load(const volatile uint##bits##_t* address, int) {                 \
+  uint##bits##_t __tsan_atomic##bits##_load(const volatile uint##bits##_t* address, int order) {           \
+    if (order != __ATOMIC_RELAXED) /* that is how a loop by compare-and-swap begins */                     \
+      access(address, bits / 8, Access::volatile_load, true, __builtin_return_address(0));                 \
     const auto value = __atomic_load_n(address, __ATOMIC_SEQ_CST);                                         \
     acquire(address);                                                                                      \
     return value;                                                                                          \

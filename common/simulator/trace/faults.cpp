@@ -45,9 +45,9 @@ std::string advice_for(Race::Rule rule, bool one_warp) {
 
 std::string advice_for(const BlockConflict& conflict) {
   if (conflict.rule == Race::Rule::proxy_fence)
-    return "TMA does not see plain stores to global memory by the same launch, since fence_proxy_async "
-           "speaks of "
-           "shared memory: bring them there by tma_store, or make it two launches";
+    return "TMA does not see plain stores to global memory by the same launch: between the store and the "
+           "copy, who wrote or who issues calls fence_proxy_async_global (fence_proxy_async speaks of shared "
+           "memory), or bring them there by tma_store, or make it two launches";
   if (conflict.first.block == conflict.second.block)
     return advice_for(conflict.rule, conflict.first.thread / 32 == conflict.second.thread / 32);
   return "blocks of one grid run in any order: let only one of them write there, use "

@@ -103,7 +103,7 @@ std::optional<Race> SharedRaces::async_access(Clocks& clocks, int thread, int ag
       const bool by_agent = cell.writer >= clocks.threads();
       if (cell.writer != thread && clocks.known(thread, cell.writer) < cell.clock)
         race = Race{by_agent ? Race::Rule::async_write : Race::Rule::order, other, self, number * kGranule};
-      else if (!by_agent && clocks.known_to_proxy(thread, cell.writer) < cell.clock)
+      else if (!by_agent && clocks.known_to_proxy(thread, cell.writer, Proxied::shared) < cell.clock)
         race = Race{Race::Rule::proxy_fence, other, self, number * kGranule};
     }
     if (access == Access::load) {

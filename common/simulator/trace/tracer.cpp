@@ -212,8 +212,9 @@ void Tracer::streams(int thread, const void* object, uint32_t ticket, const Touc
   const uint64_t first = address / kSectorBytes, last = (address + touched.bytes - 1) / kSectorBytes;
   for (uint64_t sector = first; sector <= last; ++sector) grid_->memory.touch(sector, touched.access);
   const Site site = site_of_instruction(touched.instruction, touched.where);
-  requests_.add_counts(Kind{site, uint16_t(touched.bytes), touched.access, false}.packed(),
-                       {1, 1, last - first + 1, (touched.bytes + kSectorBytes - 1) / kSectorBytes});
+  requests_.add_counts(
+      Kind{site, uint16_t(std::min<std::size_t>(touched.bytes, 0xffff)), touched.access, false}.packed(),
+      {1, 1, last - first + 1, (touched.bytes + kSectorBytes - 1) / kSectorBytes});
   const DeviceMemory::Who who{block_.number, thread, clocks_.agent(object), ticket, order_};
   if (const auto conflict = grid_->memory.access(who, address, touched.bytes, touched.access, site))
     report(*conflict);

@@ -82,7 +82,7 @@ class Tracer final : public Observer {
     suspicions_.goes_on(thread);
     order_.fence(thread);
   }
-  void fences_proxy(int thread) override { clocks_.fence_proxy(thread); }
+  void fences_proxy(int thread, Proxied memory) override { clocks_.fence_proxy(thread, memory); }
   uint32_t begins_async(const void* object) override { return clocks_.next_ticket(clocks_.agent(object)); }
   void touches_async(int thread, const void* object, uint32_t ticket, const Touched& touched) override;
   void knows_async_done(int thread, const void* object, uint32_t ticket) override {

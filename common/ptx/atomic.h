@@ -1,0 +1,152 @@
+/// \file
+/// Sums in global memory that are not waited for, and words by which threads of all blocks hand data over.
+///
+/// CUDA's own atomics (atomicAdd and its like, of float2 and float4 too) need no header. A thread hands over
+/// what it wrote by store_release or by an addition with release to a word; who then reads the word by
+/// load_acquire, or adds with acquire, may read what was handed over. A barrier before the release, or after
+/// the acquire, does it for the whole block. TMA's stores are handed over after a tma_store_wait.
+///
+/// Preconditions of all: the address lies in global memory, at a multiple of the size.
+#pragma once
+#include "common/ptx/call_site.h"
+
+namespace flashbook {
+
+/// Adds to a float in global memory and does not wait for it. Order of additions: any. A subnormal argument
+/// or sum becomes 0. (PTX ISA, red)
+__device__ __forceinline__ void red_add(float* address, float value,
+                                        [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;"
+               :
+               : "l"(__cvta_generic_to_global(address)), "f"(value)
+               : "memory");
+#else
+  sim::red_add(address, std::array{value}, where);
+#endif
+}
+
+/// The same for two floats, in one instruction; each addition is atomic, the two together are not. Needs
+/// Hopper (sm_90).
+__device__ __forceinline__ void red_add(float2* address, float2 value,
+                                        [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {%1, %2};"
+               :
+               : "l"(__cvta_generic_to_global(address)), "f"(value.x), "f"(value.y)
+               : "memory");
+#else
+  sim::red_add(address, std::array{value.x, value.y}, where);
+#endif
+}
+
+/// The same for four.
+__device__ __forceinline__ void red_add(float4* address, float4 value,
+                                        [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(__cvta_generic_to_global(address)), "f"(value.x), "f"(value.y), "f"(value.z),
+                 "f"(value.w)
+               : "memory");
+#else
+  sim::red_add(address, std::array{value.x, value.y, value.z, value.w}, where);
+#endif
+}
+
+/// Reads a word, of 4 or 8 bytes, and what was handed over by whoever has written what it reads. (PTX ISA,
+/// ld.acquire.gpu)
+template <typename T>
+__device__ __forceinline__ T load_acquire(const T* address,
+                                          [[maybe_unused]] CallSite where = CallSite::current()) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a word of 4 or 8 bytes");
+#ifdef __CUDACC__
+  if constexpr (sizeof(T) == 4) {
+    uint32_t word;
+    asm volatile("ld.acquire.gpu.global.b32 %0, [%1];"
+                 : "=r"(word)
+                 : "l"(__cvta_generic_to_global(address))
+                 : "memory");
+    return static_cast<T>(word);
+  } else {
+    uint64_t word;
+    asm volatile("ld.acquire.gpu.global.b64 %0, [%1];"
+                 : "=l"(word)
+                 : "l"(__cvta_generic_to_global(address))
+                 : "memory");
+    return static_cast<T>(word);
+  }
+#else
+  return sim::load_acquire(address, where);
+#endif
+}
+
+/// Hands over what the thread has written, and what it knows of others' work, with a word of 4 or 8 bytes.
+/// (PTX ISA, st.release.gpu)
+template <typename T>
+__device__ __forceinline__ void store_release(T* address, T value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a word of 4 or 8 bytes");
+#ifdef __CUDACC__
+  if constexpr (sizeof(T) == 4)
+    asm volatile("st.release.gpu.global.b32 [%0], %1;"
+                 :
+                 : "l"(__cvta_generic_to_global(address)), "r"(static_cast<uint32_t>(value))
+                 : "memory");
+  else
+    asm volatile("st.release.gpu.global.b64 [%0], %1;"
+                 :
+                 : "l"(__cvta_generic_to_global(address)), "l"(static_cast<uint64_t>(value))
+                 : "memory");
+#else
+  sim::store_release(address, value);
+#endif
+}
+
+/// Adds to a word of 4 or 8 bytes, and hands over as store_release does. (PTX ISA, red.release.gpu)
+template <typename T>
+__device__ __forceinline__ void red_add_release(T* address, T value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a word of 4 or 8 bytes");
+#ifdef __CUDACC__
+  if constexpr (sizeof(T) == 4)
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;"
+                 :
+                 : "l"(__cvta_generic_to_global(address)), "r"(static_cast<uint32_t>(value))
+                 : "memory");
+  else
+    asm volatile("red.release.gpu.global.add.u64 [%0], %1;"
+                 :
+                 : "l"(__cvta_generic_to_global(address)), "l"(static_cast<uint64_t>(value))
+                 : "memory");
+#else
+  sim::add_acq_rel(address, value);
+#endif
+}
+
+/// Adds to a word of 4 or 8 bytes and returns what was there: hands over as store_release does, and takes
+/// over as load_acquire does. With it the last of several blocks to come finds out that it is. (PTX ISA,
+/// atom.acq_rel.gpu)
+template <typename T>
+__device__ __forceinline__ T atomic_add_acq_rel(T* address, T value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a word of 4 or 8 bytes");
+#ifdef __CUDACC__
+  if constexpr (sizeof(T) == 4) {
+    uint32_t old;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+                 : "=r"(old)
+                 : "l"(__cvta_generic_to_global(address)), "r"(static_cast<uint32_t>(value))
+                 : "memory");
+    return static_cast<T>(old);
+  } else {
+    uint64_t old;
+    asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;"
+                 : "=l"(old)
+                 : "l"(__cvta_generic_to_global(address)), "l"(static_cast<uint64_t>(value))
+                 : "memory");
+    return static_cast<T>(old);
+  }
+#else
+  return sim::add_acq_rel(address, value);
+#endif
+}
+
+}  // namespace flashbook

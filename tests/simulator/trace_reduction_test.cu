@@ -1,0 +1,174 @@
+/// \file
+/// Races in global memory with what adds there and what hands data over. This file is instrumented
+/// (flashbook_traced).
+#include <string>
+#include <vector>
+
+#include "common/device/tensor_map.h"
+#include "common/ptx/atomic.h"
+#include "common/ptx/bulk_copy.h"
+#include "common/ptx/fence.h"
+#include "common/ptx/mbarrier.h"
+#include "tests/simulator/simulated.h"
+#include "tests/values.h"
+
+namespace flashbook {
+namespace {
+
+/// What a kernel does wrong.
+enum class Wrong {
+  nothing,
+  read_only_wait,   // waits until the tile has been read, for tma_store_wait
+  relaxed_arrival,  // counts without a release
+  plain_add,        // one block adds by a plain load and store
+  plain_read,       // reads the sum without having waited for all
+  no_fence,
+  fence_of_shared_memory,
+  no_wait_between
+};
+
+constexpr unsigned kThreads = 64, kBlocks = 3;
+constexpr uint32_t kBytes = kThreads * sizeof(float);
+
+constexpr int kLineOfRead = __LINE__ + 22;
+/// Every block adds a tile to the sum, and the last to come reads it.
+__global__ void add_and_read(float* sum, unsigned* arrived, float* out, Wrong wrong) {
+  auto* tile = dynamic_shared<float>();
+  __shared__ bool is_last;
+  tile[threadIdx.x] = 1;
+  fence_proxy_async();
+  __syncthreads();
+  if (wrong == Wrong::plain_add && blockIdx.x == 1) sum[threadIdx.x] += 1;
+  if (threadIdx.x == 0) {
+    bulk_reduce_add(sum, tile, kBytes);
+    tma_store_commit();
+    if (wrong == Wrong::read_only_wait)
+      tma_store_wait_read<0>();
+    else
+      tma_store_wait<0>();
+    if (wrong == Wrong::relaxed_arrival)
+      is_last = atomicAdd(arrived, 1u) == kBlocks - 1;
+    else
+      is_last = atomic_add_acq_rel(arrived, 1u) == kBlocks - 1;
+  }
+  __syncthreads();
+  if (is_last || wrong == Wrong::plain_read) out[threadIdx.x] = sum[threadIdx.x];
+  if (threadIdx.x == 0) tma_store_wait<0>();
+}
+
+/// A block writes by plain stores, and the next loads it, or adds to it, by TMA.
+__global__ void write_and_hand_over(float* row, int* flag, Wrong wrong, bool reader_fences, bool adds) {
+  auto* tile = dynamic_shared<float>();
+  __shared__ uint64_t full;
+  const auto fence = [wrong] {
+    if (wrong == Wrong::fence_of_shared_memory) fence_proxy_async();
+    if (wrong != Wrong::no_fence && wrong != Wrong::fence_of_shared_memory) fence_proxy_async_global();
+  };
+  if (blockIdx.x == 0) {
+    row[threadIdx.x] = 1;
+    if (!reader_fences) fence();
+    __syncthreads();
+    if (threadIdx.x == 0) store_release(flag, 1);
+    return;
+  }
+  tile[threadIdx.x] = 1;
+  fence_proxy_async();
+  if (threadIdx.x == 0) {
+    mbarrier_init(&full, 1);
+    fence_mbarrier_init();
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  while (load_acquire(flag) == 0) {
+  }
+  if (reader_fences) fence();
+  if (adds) {
+    bulk_reduce_add(row, tile, kBytes);
+    tma_store_commit();
+    tma_store_wait_read<0>();
+  } else {
+    mbarrier_arrive_expect_tx(&full, kBytes);
+    bulk_load(tile, row, kBytes, &full);
+    mbarrier_wait(&full, 0);
+  }
+}
+
+/// A thread clears a row by TMA, and adds to it.
+__global__ void clear_and_add(float* row, Wrong wrong) {
+  auto* tiles = dynamic_shared<float>();
+  tiles[threadIdx.x] = 0;
+  tiles[kThreads + threadIdx.x] = 1;
+  fence_proxy_async();
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  bulk_store(row, tiles, kBytes);
+  tma_store_commit();
+  if (wrong != Wrong::no_wait_between) tma_store_wait<0>();
+  bulk_reduce_add(row, tiles + kThreads, kBytes);
+  tma_store_commit();
+  tma_store_wait_read<0>();
+}
+
+class TraceReduction : public sim::SimulatorTest {
+ protected:
+  TraceReduction() { sim::options().os_threads = 1; }
+
+  std::string adds(Wrong wrong) {
+    const Values<float> sum(std::vector<float>(kThreads, 0.0f)), out(kThreads);
+    const Values<unsigned> arrived(std::vector<unsigned>{0});
+    return sim::error_of(kBlocks, kThreads, kBytes,
+                         [&] { add_and_read(sum.data(), arrived.data(), out.data(), wrong); });
+  }
+  std::string hands_over(Wrong wrong, bool reader_fences, bool adds) {
+    const Values<float> row(kThreads);
+    const Values<int> flag(std::vector<int>{0});
+    return sim::error_of(2, kThreads, kBytes,
+                         [&] { write_and_hand_over(row.data(), flag.data(), wrong, reader_fences, adds); });
+  }
+  std::string clears(Wrong wrong) {
+    const Values<float> row(kThreads);
+    return sim::error_of(1, kThreads, 2 * kBytes, [&] { clear_and_add(row.data(), wrong); });
+  }
+};
+
+void expect_in(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), text.npos) << text << "\nlacks: " << part;
+}
+
+TEST_F(TraceReduction, NobodyWhoIsRightIsAccused) {
+  for (const sim::Async async : {sim::Async::lazy, sim::Async::eager, sim::Async::random}) {
+    sim::options().async = async;
+    EXPECT_EQ(adds(Wrong::nothing), "");
+    EXPECT_EQ(clears(Wrong::nothing), "");
+    for (const bool reader_fences : {false, true})
+      for (const bool adds : {false, true}) EXPECT_EQ(hands_over(Wrong::nothing, reader_fences, adds), "");
+  }
+}
+
+TEST_F(TraceReduction, ASumIsReadWhenItHasLandedAndAllKnow) {
+  const std::string only_read = adds(Wrong::read_only_wait);
+  expect_in(only_read, "updated atomically at bulk_reduce_add at trace_reduction_test.cu:");
+  expect_in(only_read, "read at " + sim::line(kLineOfRead));
+  expect_in(adds(Wrong::relaxed_arrival), "read at " + sim::line(kLineOfRead));
+  expect_in(adds(Wrong::plain_read), "read at " + sim::line(kLineOfRead));
+}
+
+TEST_F(TraceReduction, PlainAdditionsRaceWithAtomicOnes) {
+  expect_in(adds(Wrong::plain_add), "updated atomically at bulk_reduce_add at trace_reduction_test.cu:");
+}
+
+TEST_F(TraceReduction, TmaSeesPlainStoresOfAnotherBlockAfterAFenceForGlobalMemory) {
+  for (const Wrong wrong : {Wrong::no_fence, Wrong::fence_of_shared_memory})
+    for (const bool reader_fences : {false, true})
+      for (const bool adds : {false, true})
+        expect_in(hands_over(wrong, reader_fences, adds), "calls fence_proxy_async_global");
+}
+
+TEST_F(TraceReduction, BulkOperationsOfOneThreadHaveNoOrder) {
+  const std::string error = clears(Wrong::no_wait_between);
+  expect_in(error, "the async proxy wrote at bulk_store at trace_reduction_test.cu:");
+  expect_in(error, "the async proxy updated atomically at bulk_reduce_add at trace_reduction_test.cu:");
+}
+
+}  // namespace
+}  // namespace flashbook
