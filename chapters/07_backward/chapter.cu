@@ -1,4 +1,5 @@
 #include "chapters/07_backward/chapter.h"
+#include "chapters/07_backward/hopper.h"
 #include "chapters/07_backward/keys_outside.cuh"
 #include "chapters/07_backward/prepare.cuh"
 #include "chapters/07_backward/queries_outside.cuh"
@@ -17,6 +18,13 @@ constexpr Step kSteps[] = {
      "again."},
     {"one pass",
      "A block keeps a tile of keys, computes dS once, and adds what it gives to dQ to sums in memory."},
+    {"TMA and WGMMA",
+     "Tiles that TMA brings and WGMMA multiplies; scores are computed transposed, so that P and dS are "
+     "operands in registers."},
+    {"roles", "A producer, two consumers, and a warp that has TMA add dQ."},
+    {"around the loop",
+     "Blocks that stay, longest tiles first, sections of heads that fit the L2, sizes by head dimension."},
+    {"deterministic", "Additions to dQ in a fixed order: the same bits every time."},
 };
 constexpr DType kTypes[] = {DType::f16, DType::bf16};
 
@@ -55,6 +63,7 @@ std::string why_not(const Shape& shape, int) {
 }
 
 int64_t workspace_bytes(const Shape& shape, int step) {
+  if (step >= 3) return hopper_workspace_bytes(shape, step);
   return bytes_of_workspace(shape, tile_of(shape, step), adds_dq(step));
 }
 
@@ -113,8 +122,10 @@ void attention(const Shape& shape, const Tensors& tensors, device::Stream stream
         switch (step) {
           case 1:
             return run_two_passes<T, kHeadDim>(shape, tensors, stream);
-          default:
+          case 2:
             return run_one_pass<T, kHeadDim>(shape, tensors, stream);
+          default:
+            return run_hopper(shape, tensors, stream, step);
         }
       });
   });

@@ -19,14 +19,12 @@ __device__ __forceinline__ void fill_queries(Pipeline<Queries, kStages>& pipelin
   state.advance();
 }
 
-/// The tile of keys at place `index` of the order: head, and tile.
+/// The first key of a tile of the order. The order's longest tiles are the last of a head, as of queries; of
+/// keys the first are the ones that most queries see.
 template <typename Config>
-__device__ __forceinline__ WorkTile keys_at(const TileOrder& order, int index) {
-  WorkTile work = hopper::tile_at(order, index);
-  // The order's longest tiles are its last; of keys under a causal mask the first are seen by most queries.
-  if (Config::kCausal && !Config::kDeterministic && work.query_tile >= 0)
-    work.query_tile = order.tiles_of_head - 1 - work.query_tile;
-  return work;
+__device__ __forceinline__ int first_key_of(const TileOrder& order, const WorkTile& work) {
+  const bool turned = Config::kCausal && !Config::kDeterministic;
+  return (turned ? order.tiles_of_head - 1 - work.query_tile : work.query_tile) * kKeys;
 }
 
 /// All tiles of queries that see the keys of `work`, head after head of the group.
@@ -35,11 +33,12 @@ __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipel
                                                PipelineState<kStages>& state,
                                                float (&of_rows)[kStages][kQueries], const CUtensorMap& map,
                                                const float* from,  // [heads, padded_q], of the workspace
-                                               const Problem& problem, const WorkTile& work) {
-  const Visit visit = queries_of<kQueries>(problem, work.query_tile * kKeys);
+                                               const Problem& problem, const Head& kv_head,
+                                               int first_key) {
+  const Visit visit = queries_of<kQueries>(problem, first_key);
 #pragma unroll 1
   for (int member = 0; member < problem.group; ++member) {
-    const Head head{work.head.head * problem.group + member, work.head.batch};
+    const Head head{kv_head.head * problem.group + member, kv_head.batch};
     const float* of_head = from + problem.workspace_row(head.batch, head.head);
 #pragma unroll 1
     for (int query = visit.first * kQueries; query < visit.end * kQueries; query += kQueries)
@@ -54,15 +53,10 @@ __device__ __forceinline__ void produce_keys(HopperShared<T, Config>& shared, co
                                              const Workspace& workspace, const Problem& problem,
                                              const TileOrder& order, int* counter) {
   using Shared = HopperShared<T, Config>;
-  PipelineState<kBroadcastStages> next;
   PipelineState<Config::kQStages> state;
   uint32_t parity = 0;
-#pragma unroll 1
-  for (int index = blockIdx.x;;) {
-    const WorkTile work = keys_at<Config>(order, index);
-    hopper::publish(shared.broadcast, next, work);
-    if (work.query_tile < 0) return;
-    const int first_key = work.query_tile * kKeys;
+  hopper::hand_out_tiles<Config::kSchedule>(shared.broadcast, order, counter, [&](const WorkTile& work) {
+    const int first_key = first_key_of<Config>(order, work);
     if (sees_something(problem, first_key)) {
       mbarrier_wait(&shared.keys_empty, parity ^ 1);  // the products that read the last tile are done
       parity ^= 1;
@@ -70,27 +64,23 @@ __device__ __forceinline__ void produce_keys(HopperShared<T, Config>& shared, co
       load(shared.k, k_map, &shared.keys_full, first_key, work.head);
       if constexpr (Shared::kHasDp) load(shared.v, v_map, &shared.keys_full, first_key, work.head);
     }
-    stream_queries<Config>(shared.q, state, shared.lse, q_map, workspace.lse, problem, work);
-    if constexpr (Config::kSchedule == Schedule::single_tile)
-      index = order.tiles;
-    else if constexpr (Config::kSchedule == Schedule::static_persistent)
-      index += gridDim.x;
-    else
-      index = gridDim.x + atomicAdd(counter, 1);
-  }
+    stream_queries<Config>(shared.q, state, shared.lse, q_map, workspace.lse, problem, work.head, first_key);
+  });
 }
 
 /// The thread that brings dO.
 template <typename T, typename Config>
 __device__ __forceinline__ void produce_do(HopperShared<T, Config>& shared, const CUtensorMap& do_map,
-                                           const Workspace& workspace, const Problem& problem) {
+                                           const Workspace& workspace, const Problem& problem,
+                                           const TileOrder& order) {
   PipelineState<kBroadcastStages> next;
   PipelineState<Config::kDoStages> state;
 #pragma unroll 1
   for (;;) {
     const WorkTile work = hopper::next_tile<false>(shared.broadcast, next);
     if (work.query_tile < 0) return;
-    stream_queries<Config>(shared.d_o, state, shared.d, do_map, workspace.d, problem, work);
+    stream_queries<Config>(shared.d_o, state, shared.d, do_map, workspace.d, problem, work.head,
+                           first_key_of<Config>(order, work));
   }
 }
 
@@ -106,7 +96,7 @@ __device__ __forceinline__ int turn_of(const Problem& problem, int key_tile, int
 /// A thread that adds one consumer's part of dQ, tile after tile.
 template <typename T, typename Config>
 __device__ __forceinline__ void add_dq(HopperShared<T, Config>& shared, const Workspace& workspace, const Problem& problem,
-                       int* semaphores, int number) {
+                       const TileOrder& order, int* semaphores, int number) {
   using Part = DqPart<Config::kHeadDim, Config::kQueries>;
   PipelineState<kBroadcastStages> next;
   uint32_t parity = 0;
@@ -114,7 +104,8 @@ __device__ __forceinline__ void add_dq(HopperShared<T, Config>& shared, const Wo
   for (;;) {
     const WorkTile work = hopper::next_tile<false>(shared.broadcast, next);
     if (work.query_tile < 0) return;
-    const Visit visit = queries_of<Config::kQueries>(problem, work.query_tile * kKeys);
+    const int first_key = first_key_of<Config>(order, work);
+    const Visit visit = queries_of<Config::kQueries>(problem, first_key);
 #pragma unroll 1
     for (int member = 0; member < problem.group; ++member) {
       const int row = problem.workspace_row(work.head.batch, work.head.head * problem.group + member);
@@ -126,7 +117,7 @@ __device__ __forceinline__ void add_dq(HopperShared<T, Config>& shared, const Wo
         int* const semaphore = semaphores + first_row / kRowsOfWarpgroup * kConsumers + number;
         int turn = 0;
         if constexpr (Config::kDeterministic) {
-          turn = turn_of<Config>(problem, work.query_tile, tile);
+          turn = turn_of<Config>(problem, first_key / kKeys, tile);
           while (load_acquire(semaphore) != turn) {
           }
         }
@@ -183,9 +174,9 @@ __global__ void __launch_bounds__(Config::kThreads, 1) hopper_backward(
   if (warpgroup == 0) {
     setmaxnreg_dec<24>();
     if (threadIdx.x == 0) produce_keys(shared, q_map, k_map, v_map, workspace, problem, order, counter);
-    if (threadIdx.x == 32) produce_do(shared, do_map, workspace, problem);
+    if (threadIdx.x == 32) produce_do(shared, do_map, workspace, problem, order);
     if constexpr (Config::kAddByTma)
-      if (threadIdx.x == 64 || threadIdx.x == 96) add_dq(shared, workspace, problem, semaphores, warp - 2);
+      if (threadIdx.x == 64 || threadIdx.x == 96) add_dq(shared, workspace, problem, order, semaphores, warp - 2);
     return;
   }
 
@@ -198,7 +189,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1) hopper_backward(
   for (;;) {
     const WorkTile work = hopper::next_tile<true>(shared.broadcast, next);
     if (work.query_tile < 0) return;
-    const int first_key = work.query_tile * kKeys;
+    const int first_key = first_key_of<Config>(order, work);
     const int kv_head = work.head.batch * problem.kv_heads + work.head.head;
     const Visit visit = queries_of<Config::kQueries>(problem, first_key);
     Gradients<T, Config> gradients(shared, problem, number, warp);
@@ -225,17 +216,17 @@ __global__ void __launch_bounds__(Config::kThreads, 1) hopper_backward(
 
 /// Rounds dQ from the sums. A block has kConsumers warpgroups, and each a part of a tile of queries. Grid:
 /// tiles of queries of all heads.
-template <typename T, typename Config>
+template <typename T, int kHeadDim, int kQueries>
 __global__ void __launch_bounds__(kConsumerThreads) convert_dq_parts(
     const float* sums,  // [heads, padded_q, head_dim], parts of tiles in the order of registers
     T* dq,              // [batch, heads, seqlen_q, head_dim], strided
     Problem problem) {
-  using Part = DqPart<Config::kHeadDim, Config::kQueries>;
-  const int number = threadIdx.x / kWarpgroup, tiles = (problem.seqlen_q + Config::kQueries - 1) / Config::kQueries;
-  const int head = int(blockIdx.x) / tiles, query = int(blockIdx.x) % tiles * Config::kQueries;
+  using Part = DqPart<kHeadDim, kQueries>;
+  const int number = threadIdx.x / kWarpgroup, tiles = (problem.seqlen_q + kQueries - 1) / kQueries;
+  const int head = int(blockIdx.x) / tiles, query = int(blockIdx.x) % tiles * kQueries;
   const int64_t row = int64_t(head) * problem.padded_q + query;
   const auto* from =
-      reinterpret_cast<const float4*>(sums + row * Config::kHeadDim) + number * int(Part::kBytes / 16) + threadIdx.x % kWarpgroup;
+      reinterpret_cast<const float4*>(sums + row * kHeadDim) + number * int(Part::kBytes / 16) + threadIdx.x % kWarpgroup;
   float part[Part::kFloats];
 #pragma unroll
   for (int i = 0; i < Part::kFloats; i += 4) {

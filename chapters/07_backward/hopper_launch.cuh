@@ -9,6 +9,9 @@
 
 namespace flashbook::backward {
 
+/// Rows of a head in the workspace are a multiple of this: every tile of queries is whole there.
+constexpr int kWorkspaceRows = 128;
+
 /// One version of steps 4 to 6, as a type.
 template <int kHeadDim_, int kQueries_, bool kCausal_, Sums kSums_ = Sums::all>
 struct Hopper {
@@ -85,12 +88,78 @@ void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
                  workspace_of(shape, kWorkspaceRows, t), problem_of(shape, kWorkspaceRows));
 }
 
-template <typename T, typename Config>
+template <typename T, int kHeadDim, int kQueries>
 void run_convert(const Shape& shape, const Tensors& t, device::Stream stream) {
-  const int tiles = (shape.seqlen_q + Config::kQueries - 1) / Config::kQueries;
-  device::launch(convert_dq_parts<T, Config>, dim3(unsigned(int64_t(shape.batch) * shape.heads * tiles)), dim3(kConsumerThreads), 0,
+  const int tiles = (shape.seqlen_q + kQueries - 1) / kQueries;
+  device::launch(convert_dq_parts<T, kHeadDim, kQueries>, dim3(unsigned(int64_t(shape.batch) * shape.heads * tiles)), dim3(kConsumerThreads), 0,
                  stream, static_cast<const float*>(workspace_of(shape, kWorkspaceRows, t).dq), static_cast<T*>(t.dq),
                  problem_of(shape, kWorkspaceRows));
+}
+
+/// A version for the gradients of one tile, and dQ's conversion, if it is one that sums all of them; or one
+/// for dV and one for dK and dQ.
+template <int kHeadDim, bool kCausal>
+struct Version : Hopper<kHeadDim, kHeadDim == 64 ? 128 : 64, kCausal> {};
+
+/// d = 256, dV.
+template <bool kCausal>
+struct Values256 : Hopper<256, 64, kCausal, Sums::values> {
+  static constexpr int kDsStages = 1;
+};
+
+/// d = 256, dK and dQ: K and V fill more than half of the shared memory.
+template <bool kCausal>
+struct KeysAndQueries256 : Hopper<256, 64, kCausal, Sums::keys_and_queries> {
+  static constexpr int kQStages = 1, kDoStages = 1, kDsStages = 1;
+  static constexpr bool kAddByTma = false;
+};
+
+/// Step 3: as many threads as multiply, registers that add.
+template <typename Config>
+struct Single : Config {
+  static constexpr bool kAddByTma = false;
+};
+
+/// Step 4: a block for each tile of keys.
+template <typename Config>
+struct OneTile : Config {
+  static constexpr Schedule kSchedule = Schedule::single_tile;
+};
+
+/// Step 6: dQ's additions in a fixed order.
+template <typename Config>
+struct Deterministic : Config {
+  static constexpr bool kDeterministic = true;
+};
+
+/// Calls `use.operator()<Config>()` with the version for a head dimension, or with both.
+template <int kHeadDim, bool kCausal, typename Use>
+void with_versions(Use use) {
+  if constexpr (kHeadDim == 256) {
+    use.template operator()<Values256<kCausal>>();
+    use.template operator()<KeysAndQueries256<kCausal>>();
+  } else {
+    use.template operator()<Version<kHeadDim, kCausal>>();
+  }
+}
+
+/// Steps 3 to 6.
+template <typename T, int kHeadDim, bool kCausal>
+void run_step(const Shape& shape, const Tensors& t, device::Stream stream, int step) {
+  run_prepare<T, kHeadDim, true>(shape, t, stream, kWorkspaceRows);
+  with_versions<kHeadDim, kCausal>([&]<typename Config>() {
+    switch (step) {
+      case 3:
+        return run_single<T, Single<Config>>(shape, t, stream);
+      case 4:
+        return run_blocks<T, OneTile<Config>>(shape, t, stream);
+      case 5:
+        return run_blocks<T, Config>(shape, t, stream);
+      default:
+        return run_blocks<T, Deterministic<Config>>(shape, t, stream);
+    }
+  });
+  run_convert<T, kHeadDim, kHeadDim == 64 ? 128 : 64>(shape, t, stream);
 }
 
 }  // namespace flashbook::backward
