@@ -10,12 +10,13 @@ namespace flashbook::backward {
 template <typename Queries, int kStages, int kQueries>
 __device__ __forceinline__ void fill_queries(Pipeline<Queries, kStages>& pipeline, PipelineState<kStages>& state,
                                              float (&of_rows)[kStages][kQueries], const CUtensorMap& map,
-                                             const float* from, int first_query, const Head& head) {
+                                             const CUtensorMap& row_map, int first_query, const Head& head,
+                                             int workspace_row) {
   wait_empty(pipeline, state);
   uint64_t* const full = &pipeline.full[state.stage];
   mbarrier_arrive_expect_tx(full, Queries::kBytes + sizeof(of_rows[0]));
   load(pipeline.tile[state.stage], map, full, first_query, head);
-  bulk_load(of_rows[state.stage], from, sizeof(of_rows[0]), full);
+  tma_load(of_rows[state.stage], row_map, full, {workspace_row});
   state.advance();
 }
 
@@ -27,60 +28,57 @@ __device__ __forceinline__ int first_key_of(const TileOrder& order, const WorkTi
   return (turned ? order.tiles_of_head - 1 - work.query_tile : work.query_tile) * kKeys;
 }
 
-/// All tiles of queries that see the keys of `work`, head after head of the group.
-template <typename Config, typename Queries, int kStages, int kQueries>
+/// All tiles of queries that see the keys from `first_key` on, head after head of the group.
+template <typename Queries, int kStages, int kQueries>
 __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipeline,
                                                PipelineState<kStages>& state,
                                                float (&of_rows)[kStages][kQueries], const CUtensorMap& map,
-                                               const float* from,  // [heads, padded_q], of the workspace
-                                               const Problem& problem, const Head& kv_head,
-                                               int first_key) {
-  const Visit visit = queries_of<kQueries>(problem, first_key);
+                                               const CUtensorMap& row_map, const Problem& problem,
+                                               const Head& kv_head, int first_key) {
+  Head head{kv_head.head * problem.group, kv_head.batch};
+  int row = problem.workspace_row(head.batch, head.head);
 #pragma unroll 1
-  for (int member = 0; member < problem.group; ++member) {
-    const Head head{kv_head.head * problem.group + member, kv_head.batch};
-    const float* of_head = from + problem.workspace_row(head.batch, head.head);
+  for (int member = problem.group; member > 0; --member, ++head.head, row += problem.padded_q)
 #pragma unroll 1
-    for (int query = visit.first * kQueries; query < visit.end * kQueries; query += kQueries)
-      fill_queries(pipeline, state, of_rows, map, of_head + query, query, head);
-  }
+    for (int query = queries_of<kQueries>(problem, first_key).first * kQueries; query < problem.seqlen_q;
+         query += kQueries)
+      fill_queries(pipeline, state, of_rows, map, row_map, query, head, row + query);
 }
 
-/// The thread that takes tiles of keys, and brings K, V and Q.
+/// The thread that takes tiles of keys, tells all others, and brings Q.
 template <typename T, typename Config>
-__device__ __forceinline__ void produce_keys(HopperShared<T, Config>& shared, const CUtensorMap& q_map,
-                                             const CUtensorMap& k_map, const CUtensorMap& v_map,
-                                             const Workspace& workspace, const Problem& problem,
-                                             const TileOrder& order, int* counter) {
-  using Shared = HopperShared<T, Config>;
-  PipelineState<Config::kQStages> state;
-  uint32_t parity = 0;
+__device__ __forceinline__ void produce_q(HopperShared<T, Config>& shared, const CUtensorMap& q_map,
+                                          const CUtensorMap& lse_map, const Problem& problem,
+                                          const TileOrder& order, int* counter) {
+  PipelineState<Config::kStages> state;
   hopper::hand_out_tiles<Config::kSchedule>(shared.broadcast, order, counter, [&](const WorkTile& work) {
-    const int first_key = first_key_of<Config>(order, work);
-    if (sees_something(problem, first_key)) {
-      mbarrier_wait(&shared.keys_empty, parity ^ 1);  // the products that read the last tile are done
-      parity ^= 1;
-      mbarrier_arrive_expect_tx(&shared.keys_full, (Shared::kHasDp ? 2 : 1) * Shared::Keys::kBytes);
-      load(shared.k, k_map, &shared.keys_full, first_key, work.head);
-      if constexpr (Shared::kHasDp) load(shared.v, v_map, &shared.keys_full, first_key, work.head);
-    }
-    stream_queries<Config>(shared.q, state, shared.lse, q_map, workspace.lse, problem, work.head, first_key);
+    stream_queries(shared.q, state, shared.lse, q_map, lse_map, problem, work.head,
+                   first_key_of<Config>(order, work));
   });
 }
 
-/// The thread that brings dO.
+/// The thread that brings K, V and dO.
 template <typename T, typename Config>
-__device__ __forceinline__ void produce_do(HopperShared<T, Config>& shared, const CUtensorMap& do_map,
-                                           const Workspace& workspace, const Problem& problem,
-                                           const TileOrder& order) {
+__device__ __forceinline__ void produce_keys(HopperShared<T, Config>& shared, const CUtensorMap& k_map,
+                                             const CUtensorMap& v_map, const CUtensorMap& do_map,
+                                             const CUtensorMap& d_map, const Problem& problem,
+                                             const TileOrder& order) {
+  using Shared = HopperShared<T, Config>;
   PipelineState<kBroadcastStages> next;
-  PipelineState<Config::kDoStages> state;
+  PipelineState<Config::kStages> state;
+  uint32_t parity = 0;
 #pragma unroll 1
   for (;;) {
     const WorkTile work = hopper::next_tile<false>(shared.broadcast, next);
     if (work.query_tile < 0) return;
-    stream_queries<Config>(shared.d_o, state, shared.d, do_map, workspace.d, problem, work.head,
-                           first_key_of<Config>(order, work));
+    const int first_key = first_key_of<Config>(order, work);
+    if (problem.first_query(first_key) >= problem.seqlen_q) continue;
+    mbarrier_wait(&shared.keys_empty, parity ^ 1);  // the products that read the last tile are done
+    parity ^= 1;
+    mbarrier_arrive_expect_tx(&shared.keys_full, (Shared::kHasDp ? 2 : 1) * Shared::Keys::kBytes);
+    load(shared.k, k_map, &shared.keys_full, first_key, work.head);
+    if constexpr (Shared::kHasDp) load(shared.v, v_map, &shared.keys_full, first_key, work.head);
+    stream_queries(shared.d_o, state, shared.d, do_map, d_map, problem, work.head, first_key);
   }
 }
 
@@ -89,8 +87,8 @@ __device__ __forceinline__ void produce_do(HopperShared<T, Config>& shared, cons
 template <typename Config>
 __device__ __forceinline__ int turn_of(const Problem& problem, int key_tile, int query_tile) {
   if constexpr (!Config::kCausal) return key_tile;
-  const int last_key = (query_tile + 1) * Config::kQueries - 1 + problem.seqlen_k - problem.seqlen_q;
-  return min(last_key, problem.seqlen_k - 1) / kKeys - key_tile;
+  const int last_query = min((query_tile + 1) * Config::kQueries, problem.seqlen_q) - 1;
+  return problem.last_key(last_query) / kKeys - key_tile;
 }
 
 /// A thread that adds one consumer's part of dQ, tile after tile.
@@ -122,7 +120,7 @@ __device__ __forceinline__ void add_dq(HopperShared<T, Config>& shared, const Wo
           }
         }
         bulk_reduce_add(Gradients<T, Config>::part_of(workspace.dq, first_row, number),
-                        &shared.dq[number][0][0].x, Part::kBytes);
+                        &shared.dq[number][0][0].x, Part::kPieceFloats * sizeof(float));
         tma_store_commit();
         tma_store_wait_read<0>();  // the part may be overwritten
         mbarrier_arrive(&shared.dq_empty[number]);
@@ -142,6 +140,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1) hopper_backward(
     const __grid_constant__ CUtensorMap k_map,   // [batch, kv heads, panels, seqlen_k, 64]
     const __grid_constant__ CUtensorMap v_map,   // [batch, kv heads, panels, seqlen_k, 64]
     const __grid_constant__ CUtensorMap do_map,  // [batch, heads, panels, seqlen_q, 64]
+    const __grid_constant__ CUtensorMap lse_map,  // [heads * padded_q], of the workspace
+    const __grid_constant__ CUtensorMap d_map,    // [heads * padded_q], of the workspace
     T* dk,                                       // [batch, kv heads, seqlen_k, head_dim], strided
     T* dv,                                       // [batch, kv heads, seqlen_k, head_dim], strided
     Workspace workspace, Problem problem, TileOrder order,
@@ -172,20 +172,19 @@ __global__ void __launch_bounds__(Config::kThreads, 1) hopper_backward(
   // The same in all threads of a warp; the shuffle tells the compiler so.
   const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / kWarpsOfWarpgroup;
   if (warpgroup == 0) {
-    setmaxnreg_dec<24>();
-    if (threadIdx.x == 0) produce_keys(shared, q_map, k_map, v_map, workspace, problem, order, counter);
-    if (threadIdx.x == 32) produce_do(shared, do_map, workspace, problem, order);
+    setmaxnreg_dec<Config::kProducerRegisters>();
+    if (threadIdx.x == 0) produce_q(shared, q_map, lse_map, problem, order, counter);
+    if (threadIdx.x == 32) produce_keys(shared, k_map, v_map, do_map, d_map, problem, order);
     if constexpr (Config::kAddByTma)
       if (threadIdx.x == 64 || threadIdx.x == 96) add_dq(shared, workspace, problem, order, semaphores, warp - 2);
     return;
   }
 
-  setmaxnreg_inc<240>();
+  setmaxnreg_inc<Config::kConsumerRegisters>();
   const int number = warpgroup - 1;
   PipelineState<kBroadcastStages> next;
-  PipelineState<Config::kQStages> q_state;
-  PipelineState<Config::kDoStages> do_state;
-  uint32_t parity = 0, round = 0;
+  PipelineState<Config::kStages> state;
+  uint32_t parity = 0;
   for (;;) {
     const WorkTile work = hopper::next_tile<true>(shared.broadcast, next);
     if (work.query_tile < 0) return;
@@ -205,7 +204,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1) hopper_backward(
           float* sums = nullptr;
           if constexpr (!Config::kAddByTma && Shared::kHasDp)
             sums = gradients.part_of(workspace.dq, row + query, number);
-          gradients.step(q_state, do_state, round, first_key, query, sums);
+          gradients.step(state, first_key, query, sums);
         }
       }
       if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.keys_empty);
@@ -225,17 +224,20 @@ __global__ void __launch_bounds__(kConsumerThreads) convert_dq_parts(
   const int number = threadIdx.x / kWarpgroup, tiles = (problem.seqlen_q + kQueries - 1) / kQueries;
   const int head = int(blockIdx.x) / tiles, query = int(blockIdx.x) % tiles * kQueries;
   const int64_t row = int64_t(head) * problem.padded_q + query;
-  const auto* from =
-      reinterpret_cast<const float4*>(sums + row * kHeadDim) + number * int(Part::kBytes / 16) + threadIdx.x % kWarpgroup;
-  float part[Part::kFloats];
-#pragma unroll
-  for (int i = 0; i < Part::kFloats; i += 4) {
-    const float4 four = from[i / 4 * kWarpgroup];
-    part[i] = four.x, part[i + 1] = four.y, part[i + 2] = four.z, part[i + 3] = four.w;
-  }
   const int first = query + (Part::kByRows ? number * kRowsOfWarpgroup : 0);
-  T* const to = dq + problem.of_query(problem.at.dq, head, first) + (Part::kByRows ? 0 : number * Part::kColumns);
-  store_rows<T, Part::kColumns>(part, problem.scale, to, problem.at.dq.row, problem.seqlen_q - first);
+  T* to = dq + problem.of_query(problem.at.dq, head, first) + (Part::kByRows ? 0 : number * Part::kColumns);
+  const auto* from = reinterpret_cast<const float4*>(sums + row * kHeadDim) +
+                     number * (Part::kPieces * Part::kPieceFloats / 4) + threadIdx.x % kWarpgroup;
+#pragma unroll
+  for (int piece = 0; piece < Part::kPieces; ++piece, to += kPanel, from += Part::kPieceFloats / 4) {
+    float floats[Part::kFloats];
+#pragma unroll
+    for (int i = 0; i < Part::kFloats; i += 4) {
+      const float4 four = from[i / 4 * kWarpgroup];
+      floats[i] = four.x, floats[i + 1] = four.y, floats[i + 2] = four.z, floats[i + 3] = four.w;
+    }
+    store_rows<T, kPanel>(floats, problem.scale, to, problem.at.dq.row, problem.seqlen_q - first);
+  }
 }
 
 }  // namespace flashbook::backward

@@ -56,16 +56,16 @@ struct HopperShared {
   using Queries = Tile<T, kQueries, kHeadDim>;
   static constexpr bool kHasDp = Config::kSums != Sums::values;
   using DsTiles = Tile<T, kQueries, kKeys>[Config::kDsStages];
-  using DqParts = float4[kConsumers][DqPart<kHeadDim, kQueries>::kFloats / 4][kWarpgroup];
+  using DqParts = float4[kConsumers][DqPart<kHeadDim, kQueries>::kFloats / 4][kWarpgroup];  // one piece each
 
   Keys k;
   std::conditional_t<kHasDp, Keys, Nothing> v;
-  Pipeline<Queries, Config::kQStages> q;
-  Pipeline<Queries, Config::kDoStages> d_o;
+  Pipeline<Queries, Config::kStages> q;
+  Pipeline<Queries, Config::kStages> d_o;
   std::conditional_t<kHasDp, DsTiles, Nothing> ds;
   std::conditional_t<Config::kAddByTma, DqParts, Nothing> dq;
-  alignas(16) float lse[Config::kQStages][kQueries];  // of the rows of q, as the workspace has it
-  alignas(16) float d[Config::kDoStages][kQueries];   // of the rows of d_o
+  alignas(16) float lse[Config::kStages][kQueries];  // of the rows of q, as the workspace has it
+  alignas(16) float d[Config::kStages][kQueries];   // of the rows of d_o
   TileBroadcast broadcast;
   uint64_t keys_full, keys_empty;
   uint64_t dq_full[kConsumers], dq_empty[kConsumers];
@@ -76,16 +76,11 @@ struct Visit {
   int first, end;
 };
 
-/// Which tiles of kQueries queries see a key from `first_key` on.
+/// Which tiles of kQueries queries see a key from `first_key` on; none if no query does.
 template <int kQueries>
 __device__ __forceinline__ Visit queries_of(const Problem& problem, int first_key) {
-  const int end = (problem.seqlen_q + kQueries - 1) / kQueries;
-  return {min(problem.first_query(first_key) / kQueries, end), end};
-}
-
-/// Whether any query sees a key from `first_key` on.
-__device__ __forceinline__ bool sees_something(const Problem& problem, int first_key) {
-  return problem.first_query(first_key) < problem.seqlen_q;
+  const int end = (problem.seqlen_q + kQueries - 1) / kQueries, query = problem.first_query(first_key);
+  return {query < problem.seqlen_q ? query / kQueries : end, end};
 }
 
 //| ## A consumer
@@ -98,8 +93,10 @@ struct Gradients {
   static constexpr int kHeadDim = Config::kHeadDim, kQueries = Config::kQueries;
   static constexpr bool kHasDv = Config::kSums != Sums::keys_and_queries;
   static constexpr bool kHasDk = Config::kSums != Sums::values;
-  static_assert(Config::kQStages > 1 || !kHasDv || !kHasDk, "dV still reads dO where one stage of Q gives it back");
+  static_assert(Config::kStages > 1 || !kHasDv || !kHasDk, "dV still reads dO where one stage of Q gives it back");
   using Part = DqPart<kHeadDim, kQueries>;
+  static_assert(Part::kPieces == 1 || !Config::kAddByTma, "dQ has room for one piece");
+  static_assert(!kHasDk || Part::kPieces == 1 || Config::kStages == 1, "the rest of dQ is computed when dK is done");
   using Shared = HopperShared<T, Config>;
 
   Shared& shared;
@@ -172,25 +169,25 @@ struct Gradients {
   //| What a thread has of dQ goes to memory as it is, in the order of registers: thread t's four floats stand beside thread
   //| t + 1's. So 32 lanes write 512 bytes side by side, whether into shared memory or into the L2. Nobody but
   //| `convert_dq` reads those sums, and it knows the order.
-  /// Where this warpgroup's part of dQ of a tile of queries is summed.
-  static __device__ __forceinline__ float* part_of(float* dq, int64_t row, int number) {
-    return dq + row * kHeadDim + number * int(Part::kBytes / sizeof(float));
+  /// Where a warpgroup's part of dQ of the tile at a row of the workspace is summed.
+  static __device__ __forceinline__ float* part_of(float* dq, int row, int number) {
+    return dq + int64_t(row) * kHeadDim + number * Part::kPieces * Part::kPieceFloats;
   }
 
-  __device__ __forceinline__ void add_from_registers(float (&part)[Part::kFloats], float* sums) const {
+  __device__ __forceinline__ void add_from_registers(float (&dq)[Part::kFloats], float* sums) const {
     auto* to = reinterpret_cast<float4*>(sums) + threadIdx.x % kWarpgroup;
 #pragma unroll
     for (int i = 0; i < Part::kFloats; i += 4)
-      red_add(to + i / 4 * kWarpgroup, make_float4(part[i], part[i + 1], part[i + 2], part[i + 3]));
+      red_add(to + i / 4 * kWarpgroup, make_float4(dq[i], dq[i + 1], dq[i + 2], dq[i + 3]));
   }
 
-  /// Hands the part to the warp that adds.
-  __device__ __forceinline__ void hand_over(float (&part)[Part::kFloats], uint32_t parity) const {
+  /// Hands dQ to the warp that adds.
+  __device__ __forceinline__ void hand_over(float (&dq)[Part::kFloats], uint32_t parity) const {
     mbarrier_wait(&shared.dq_empty[number], parity ^ 1);  // TMA has read the part before
     auto* to = &shared.dq[number][0][threadIdx.x % kWarpgroup];
 #pragma unroll
     for (int i = 0; i < Part::kFloats; i += 4)
-      to[i / 4 * kWarpgroup] = make_float4(part[i], part[i + 1], part[i + 2], part[i + 3]);
+      to[i / 4 * kWarpgroup] = make_float4(dq[i], dq[i + 1], dq[i + 2], dq[i + 3]);
     fence_proxy_async();  // this thread's writes become visible to TMA
     __syncwarp();         // all lanes have written
     if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.dq_full[number]);
@@ -198,23 +195,22 @@ struct Gradients {
 
   //| ### The round
   /// One tile of queries. `sums` is where this warpgroup's part of its dQ is added, if registers add it.
-  template <typename QState, typename DoState>
-  __device__ __forceinline__ void step(QState& q_state, DoState& do_state, uint32_t& round, int first_key,
-                                       int first_query, float* sums) {
+  __device__ __forceinline__ void step(PipelineState<Config::kStages>& state, int first_key, int first_query,
+                                       float* sums) {
     constexpr uint32_t kWarpgroupRows = kRowsOfWarpgroup * kPanelRowBytes;
     const uint64_t own_k = wgmma_advance(along_rows(shared.k), number * kWarpgroupRows);
     float scores[kQueries / 2], dp[kQueries / 2];
     Fragments<kQueries> p, ds;
 
     //| Both scores are issued before either is waited for. Under dP^T the first ones become probabilities.
-    wait_full(shared.q, q_state);
+    wait_full(shared.q, state);
     wgmma_fence();
-    issue_scores<T, kHeadDim, kKeys, kQueries>(scores, own_k, along_rows(shared.q.tile[q_state.stage]));
-    wait_full(shared.d_o, do_state);
+    issue_scores<T, kHeadDim, kKeys, kQueries>(scores, own_k, along_rows(shared.q.tile[state.stage]));
+    wait_full(shared.d_o, state);
     if constexpr (kHasDk) {
       const uint64_t own_v = wgmma_advance(along_rows(shared.v), number * kWarpgroupRows);
       wgmma_fence();
-      issue_scores<T, kHeadDim, kKeys, kQueries>(dp, own_v, along_rows(shared.d_o.tile[do_state.stage]));
+      issue_scores<T, kHeadDim, kKeys, kQueries>(dp, own_v, along_rows(shared.d_o.tile[state.stage]));
       wgmma_wait<1>();  // S^T is there; dP^T still runs
     } else {
       wgmma_wait<0>();
@@ -222,13 +218,13 @@ struct Gradients {
     wgmma_pin(scores);
     if (first_key + number * kRowsOfWarpgroup + kRowsOfWarpgroup - 1 > problem.last_key(first_query))
       mask(scores, first_key, first_query);
-    to_probabilities(scores, q_state.stage);
+    to_probabilities(scores, state.stage);
     if constexpr (kHasDv) round_to_fragments<T>(p, scores);
 
     if constexpr (kHasDk) {
       wgmma_wait<0>();
       wgmma_pin(dp);
-      to_ds(scores, dp, do_state.stage);
+      to_ds(scores, dp, state.stage);
       round_to_fragments<T>(ds, scores);
     }
 
@@ -237,26 +233,26 @@ struct Gradients {
       wgmma_pin(dv);
       wgmma_pin(p);
       wgmma_fence();
-      issue_sum<T, kHeadDim>(dv, p, across_rows(shared.d_o.tile[do_state.stage]));
+      issue_sum<T, kHeadDim>(dv, p, across_rows(shared.d_o.tile[state.stage]));
     }
     if constexpr (kHasDk) {
       //| With one stage of dS, the other warpgroup may still be reading what it would overwrite. With two, the barrier of
       //| the round before has made sure that it is not.
       if constexpr (Config::kDsStages == 1) named_barrier_sync<kDsRead, kConsumerThreads>();
-      auto& ds_tile = shared.ds[round % Config::kDsStages];
+      auto& ds_tile = shared.ds[state.stage % Config::kDsStages];
       lay_down(ds_tile, ds, warp_key);
       named_barrier_sync<kDsWritten, kConsumerThreads>();  // both halves of dS are there
 
       float dq[Part::kFloats];
       const uint64_t ds_rows = along_rows(ds_tile), k_columns = across_rows(shared.k);
-      const uint64_t q_columns = across_rows(shared.q.tile[q_state.stage]);
+      const uint64_t q_columns = across_rows(shared.q.tile[state.stage]);
       wgmma_pin(dk);
       wgmma_pin(ds);
       wgmma_fence();
       //| dQ before dK, so that dK runs while dQ is handed over. With one stage of Q it is dK first: the next Q is on its way
       //| while dQ is computed.
-      if constexpr (Config::kQStages > 1) {
-        issue_dq<T, kHeadDim, kKeys, kQueries>(dq, ds_rows, k_columns, number);
+      if constexpr (Config::kStages > 1) {
+        issue_dq<T, kHeadDim, kKeys, kQueries>(dq, ds_rows, k_columns, number, 0);
         issue_sum<T, kHeadDim>(dk, ds, q_columns);
         wgmma_wait<1>();  // dV and dQ are there; dK still runs
         if constexpr (kHasDv) {
@@ -264,39 +260,45 @@ struct Gradients {
           wgmma_pin(p);
         }
         wgmma_pin(dq);
-        release(shared.d_o, do_state);
+        release(shared.d_o, state);
+        if constexpr (Config::kAddByTma)
+          hand_over(dq, state.stage);  // of two stages: 0 and 1 in turn, as the parity
+        else
+          add_from_registers(dq, sums);
+        wgmma_wait<0>();
+        wgmma_pin(dk);
+        wgmma_pin(ds);
+        release(shared.q, state);
       } else {
+        release(shared.d_o, state);
         issue_sum<T, kHeadDim>(dk, ds, q_columns);
-        issue_dq<T, kHeadDim, kKeys, kQueries>(dq, ds_rows, k_columns, number);
-        release(shared.d_o, do_state);
+        issue_dq<T, kHeadDim, kKeys, kQueries>(dq, ds_rows, k_columns, number, 0);
         wgmma_wait<1>();
         wgmma_pin(dk);
         wgmma_pin(ds);
-        release(shared.q, q_state);
+        release(shared.q, state);
         wgmma_wait<0>();
         wgmma_pin(dq);
-      }
-      if constexpr (Config::kAddByTma)
-        hand_over(dq, round & 1);
-      else
         add_from_registers(dq, sums);
-      if constexpr (Config::kQStages > 1) {
-        wgmma_wait<0>();
-        wgmma_pin(dk);
-        wgmma_pin(ds);
-        release(shared.q, q_state);
+#pragma unroll
+        for (int piece = 1; piece < Part::kPieces; ++piece) {
+          wgmma_pin(dq);
+          wgmma_fence();
+          issue_dq<T, kHeadDim, kKeys, kQueries>(dq, ds_rows, k_columns, number, piece);
+          wgmma_wait<0>();
+          wgmma_pin(dq);
+          add_from_registers(dq, sums + piece * Part::kPieceFloats);
+        }
       }
     } else {
       __syncwarp();  // all lanes have read the log-sum-exp, and S^T is done
-      release(shared.q, q_state);
+      release(shared.q, state);
       wgmma_wait<0>();
       wgmma_pin(dv);
       wgmma_pin(p);
-      release(shared.d_o, do_state);
+      release(shared.d_o, state);
     }
-    q_state.advance();
-    do_state.advance();
-    ++round;
+    state.advance();
   }
 };
 

@@ -19,8 +19,10 @@ struct Hopper {
   static constexpr int kQueries = kQueries_;  ///< of a tile
   static constexpr bool kCausal = kCausal_;
   static constexpr Sums kSums = kSums_;
-  static constexpr int kQStages = 2, kDoStages = 2, kDsStages = 2;
+  static constexpr int kStages = 2, kDsStages = 2;
   static constexpr int kThreads = kConsumerThreads + kWarpgroup;
+  static constexpr int kProducerRegisters = kHeadDim == 256 ? 40 : 24;  ///< with the consumers' 504, what
+  static constexpr int kConsumerRegisters = kHeadDim == 256 ? 232 : 240;  ///< a block of 384 threads starts with
   static constexpr bool kAddByTma = kSums != Sums::values;
   static constexpr bool kDeterministic = false;
   static constexpr Schedule kSchedule = kCausal ? Schedule::dynamic_persistent : Schedule::static_persistent;
@@ -29,6 +31,13 @@ struct Hopper {
 /// The map of Q, dO, K or V, in tiles of `rows` rows.
 inline CUtensorMap map_of(const Shape& shape, TensorId tensor, const void* base, int rows) {
   return hopper::tile_map(shape, tensor, shape.dtype, base, kPanel, rows);
+}
+
+/// The map of a number for each row of the workspace.
+inline CUtensorMap row_map(const Shape& shape, const float* base, int rows) {
+  const int64_t size = int64_t(shape.batch) * shape.heads * problem_of(shape, kWorkspaceRows).padded_q;
+  return device::tensor_map(
+      {.dtype = DType::f32, .base = base, .size = {uint64_t(size)}, .stride = {}, .box = {uint32_t(rows)}});
 }
 
 inline int64_t key_tiles(const Shape& shape) {
@@ -75,7 +84,8 @@ void run_blocks(const Shape& shape, const Tensors& t, device::Stream stream) {
   device::launch(hopper_backward<T, Config>, dim3(blocks), dim3(Config::kThreads),
                  sizeof(HopperShared<T, Config>), stream, map_of(shape, TensorId::q, t.q, Config::kQueries),
                  map_of(shape, TensorId::k, t.k, kKeys), map_of(shape, TensorId::v, t.v, kKeys),
-                 map_of(shape, TensorId::d_o, t.d_o, Config::kQueries), static_cast<T*>(t.dk), static_cast<T*>(t.dv),
+                 map_of(shape, TensorId::d_o, t.d_o, Config::kQueries), row_map(shape, workspace_of(shape, kWorkspaceRows, t).lse, Config::kQueries),
+                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).d, Config::kQueries), static_cast<T*>(t.dk), static_cast<T*>(t.dv),
                  workspace_of(shape, kWorkspaceRows, t), problem_of(shape, kWorkspaceRows), order, counter, counter + 4);
 }
 
@@ -84,7 +94,8 @@ void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
   device::launch(hopper_single<T, Config>, dim3(unsigned(key_tiles(shape))), dim3(kConsumerThreads),
                  sizeof(HopperShared<T, Config>), stream, map_of(shape, TensorId::q, t.q, Config::kQueries),
                  map_of(shape, TensorId::k, t.k, kKeys), map_of(shape, TensorId::v, t.v, kKeys),
-                 map_of(shape, TensorId::d_o, t.d_o, Config::kQueries), static_cast<T*>(t.dk), static_cast<T*>(t.dv),
+                 map_of(shape, TensorId::d_o, t.d_o, Config::kQueries), row_map(shape, workspace_of(shape, kWorkspaceRows, t).lse, Config::kQueries),
+                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).d, Config::kQueries), static_cast<T*>(t.dk), static_cast<T*>(t.dv),
                  workspace_of(shape, kWorkspaceRows, t), problem_of(shape, kWorkspaceRows));
 }
 
@@ -110,7 +121,7 @@ struct Values256 : Hopper<256, 64, kCausal, Sums::values> {
 /// d = 256, dK and dQ: K and V fill more than half of the shared memory.
 template <bool kCausal>
 struct KeysAndQueries256 : Hopper<256, 64, kCausal, Sums::keys_and_queries> {
-  static constexpr int kQStages = 1, kDoStages = 1, kDsStages = 1;
+  static constexpr int kStages = 1, kDsStages = 1;
   static constexpr bool kAddByTma = false;
 };
 
@@ -130,6 +141,7 @@ struct OneTile : Config {
 template <typename Config>
 struct Deterministic : Config {
   static constexpr bool kDeterministic = true;
+  static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;  // the adding threads need a few more
 };
 
 /// Calls `use.operator()<Config>()` with the version for a head dimension, or with both.

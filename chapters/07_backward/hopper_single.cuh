@@ -12,6 +12,8 @@ __global__ void __launch_bounds__(kConsumerThreads, 1) hopper_single(
     const __grid_constant__ CUtensorMap k_map,   // [batch, kv heads, panels, seqlen_k, 64]
     const __grid_constant__ CUtensorMap v_map,   // [batch, kv heads, panels, seqlen_k, 64]
     const __grid_constant__ CUtensorMap do_map,  // [batch, heads, panels, seqlen_q, 64]
+    const __grid_constant__ CUtensorMap lse_map,  // [heads * padded_q], of the workspace
+    const __grid_constant__ CUtensorMap d_map,    // [heads * padded_q], of the workspace
     T* dk,                                       // [batch, kv heads, seqlen_k, head_dim], strided
     T* dv,                                       // [batch, kv heads, seqlen_k, head_dim], strided
     Workspace workspace, Problem problem) {
@@ -23,7 +25,6 @@ __global__ void __launch_bounds__(kConsumerThreads, 1) hopper_single(
   const int kv_head = int(blockIdx.x) / key_tiles, first_key = int(blockIdx.x) % key_tiles * kKeys;
   const Head of_keys{kv_head % problem.kv_heads, kv_head / problem.kv_heads};
   const Visit visit = queries_of<Config::kQueries>(problem, first_key);
-  const int tiles = visit.end - visit.first, rounds = problem.group * tiles;
   if (threadIdx.x == 0) {
     hopper::initialise(shared.q, 1, kConsumers * kWarpsOfWarpgroup, "q full", "q empty");
     hopper::initialise(shared.d_o, 1, kConsumers * kWarpsOfWarpgroup, "do full", "do empty");
@@ -33,40 +34,51 @@ __global__ void __launch_bounds__(kConsumerThreads, 1) hopper_single(
   }
   __syncthreads();  // the barriers are ready
 
-  const auto row_of = [&](int round) {  // of the workspace
-    return int64_t(kv_head * problem.group + round / tiles) * problem.padded_q +
-           (visit.first + round % tiles) * Config::kQueries;
+  const int first_query = visit.first * Config::kQueries, last_query = (visit.end - 1) * Config::kQueries;
+  const auto fill = [&](PipelineState<Config::kStages> to, int member, int query) {
+    const Head head{of_keys.head * problem.group + member, of_keys.batch};
+    const int row = problem.workspace_row(head.batch, head.head) + query;
+    PipelineState<Config::kStages> q = to, d_o = to;
+    fill_queries(shared.q, q, shared.lse, q_map, lse_map, query, head, row);
+    fill_queries(shared.d_o, d_o, shared.d, do_map, d_map, query, head, row);
   };
-  PipelineState<Config::kQStages> q_filled, q_state;
-  PipelineState<Config::kDoStages> do_filled, do_state;
-  const auto fill = [&](int round) {
-    const Head head{of_keys.head * problem.group + round / tiles, of_keys.batch};
-    const int query = (visit.first + round % tiles) * Config::kQueries;
-    fill_queries(shared.q, q_filled, shared.lse, q_map, workspace.lse + row_of(round), query, head);
-    fill_queries(shared.d_o, do_filled, shared.d, do_map, workspace.d + row_of(round), query, head);
-  };
-  if (threadIdx.x == 0 && rounds > 0) {
+  PipelineState<Config::kStages> state;
+  if (threadIdx.x == 0 && visit.first < visit.end) {
     mbarrier_arrive_expect_tx(&shared.keys_full, (Shared::kHasDp ? 2 : 1) * Shared::Keys::kBytes);
     load(shared.k, k_map, &shared.keys_full, first_key, of_keys);
     if constexpr (Shared::kHasDp) load(shared.v, v_map, &shared.keys_full, first_key, of_keys);
-    fill(0);
+    fill(state, 0, first_query);
   }
 
   const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), number = warp / kWarpsOfWarpgroup;
   Gradients<T, Config> gradients(shared, problem, number, warp);
-  if (rounds > 0) mbarrier_wait(&shared.keys_full, 0);
-  uint32_t round = 0;
+  if (visit.first < visit.end) mbarrier_wait(&shared.keys_full, 0);
 #pragma unroll 1
-  while (int(round) < rounds) {
-    // With two stages the next tile travels while this one is used; with one, nothing does.
-    constexpr int kAhead = Config::kQStages - 1;
-    if (threadIdx.x == 0 && (kAhead == 1 || round > 0) && int(round) + kAhead < rounds) fill(round + kAhead);
-    __syncwarp();
-    float* sums = nullptr;
-    if constexpr (Shared::kHasDp) sums = gradients.part_of(workspace.dq, row_of(round), number);
-    gradients.step(q_state, do_state, round, first_key, (visit.first + int(round) % tiles) * Config::kQueries,
-                   sums);
-  }
+  for (int member = 0; member < problem.group; ++member)
+#pragma unroll 1
+    for (int query = first_query; query <= last_query; query += Config::kQueries) {
+      //| With two stages the next tile travels while this one is used. At d = 256 there is room for one, and it is waited
+      //| for.
+      if (threadIdx.x == 0) {
+        if constexpr (Config::kStages == 2) {
+          PipelineState<2> other = state;
+          other.advance();
+          if (query < last_query)
+            fill(other, member, query + Config::kQueries);
+          else if (member + 1 < problem.group)
+            fill(other, member + 1, first_query);
+        } else if (query > first_query || member > 0) {
+          fill(state, member, query);
+        }
+      }
+      __syncwarp();
+      float* sums = nullptr;
+      if constexpr (Shared::kHasDp)
+        sums = gradients.part_of(workspace.dq,
+                                 problem.workspace_row(of_keys.batch, of_keys.head * problem.group + member) + query,
+                                 number);
+      gradients.step(state, first_key, query, sums);
+    }
   store_gradients(gradients, problem, dk, dv, kv_head, first_key);
 }
 

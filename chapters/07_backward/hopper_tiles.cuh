@@ -130,30 +130,32 @@ __device__ __forceinline__ void lay_down(Tile<T, kQueries, kKeys>& tile,
 //| ## Who computes which part of dQ
 //|
 //| Two warpgroups share dQ of a tile: of 128 queries each takes 64, with all columns; of 64 queries each takes half of the
-//| columns. Either way a thread has dQ as an accumulator of 64 rows.
+//| columns. Either way a thread has dQ as an accumulator of 64 rows. At d = 256 half of the columns are 128, too many for
+//| the registers that are left, and the part is computed in two pieces.
 
-/// A warpgroup's part of dQ.
+/// A warpgroup's part of dQ of a tile.
 template <int kHeadDim, int kQueries>
 struct DqPart {
   static_assert(kQueries == 64 || kQueries == 128, "an accumulator has 64 rows, and there are two");
   static constexpr bool kByRows = kQueries == 128;
   static constexpr int kColumns = kByRows ? kHeadDim : kHeadDim / 2;
-  static constexpr int kFloats = kColumns / 2;                 ///< of a thread
-  static constexpr uint32_t kBytes = kFloats * kWarpgroup * sizeof(float);  ///< of the warpgroup
+  static constexpr int kPieces = kColumns / kPanel;  ///< one panel wide each
+  static constexpr int kFloats = kPanel / 2;         ///< that a thread has of a piece
+  static constexpr int kPieceFloats = kFloats * kWarpgroup;
 };
 
-/// Issues a warpgroup's part of dQ = dS K, as one group. `ds` and `k` are the tiles' descriptors.
-template <typename T, int kHeadDim, int kKeys, int kQueries, int kFloats>
-__device__ __forceinline__ void issue_dq(float (&dq)[kFloats], uint64_t ds, uint64_t k, int number) {
+/// Issues a piece of a warpgroup's part of dQ = dS K, as one group. `ds` and `k` are the tiles' descriptors.
+template <typename T, int kHeadDim, int kKeys, int kQueries>
+__device__ __forceinline__ void issue_dq(float (&dq)[kPanel / 2], uint64_t ds, uint64_t k, int number,
+                                         int piece) {
   using Part = DqPart<kHeadDim, kQueries>;
-  if constexpr (Part::kByRows)
-    ds = wgmma_advance(ds, number * kRowsOfWarpgroup * kPanelRowBytes);
-  else
-    k = wgmma_advance(k, number * (Part::kColumns / kPanel) * kKeys * kPanelRowBytes);
+  if constexpr (Part::kByRows) ds = wgmma_advance(ds, number * kRowsOfWarpgroup * kPanelRowBytes);
+  const int first_panel = Part::kByRows ? piece : number * Part::kPieces + piece;
+  k = wgmma_advance(k, first_panel * kKeys * kPanelRowBytes);
 #pragma unroll
   for (int step = 0; step < kKeys / kDepth; ++step) {
     const int panel = step * kDepth / kPanel, column_bytes = step * kDepth % kPanel * 2;
-    wgmma<T, Part::kColumns, Major::k, Major::mn>(
+    wgmma<T, kPanel, Major::k, Major::mn>(
         dq, wgmma_advance(ds, panel * kQueries * kPanelRowBytes + column_bytes),
         wgmma_advance(k, step * kDepth * kPanelRowBytes), step > 0);
   }
