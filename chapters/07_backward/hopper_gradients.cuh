@@ -101,7 +101,7 @@ struct Gradients {
 
   Shared& shared;
   const Problem& problem;
-  const int number;     ///< which consumer this is
+  int number;     ///< which consumer this is
   const int warp_key;   ///< the warp's first key, counted from the tile's
   float dk[kHasDk ? kHeadDim / 2 : 2], dv[kHasDv ? kHeadDim / 2 : 2];
 

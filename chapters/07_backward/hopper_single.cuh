@@ -72,6 +72,8 @@ __global__ void __launch_bounds__(kConsumerThreads, 1) hopper_single(
         }
       }
       __syncwarp();
+      // The same every time; asked anew, or the compiler keeps descriptors of all steps in registers.
+      gradients.number = __shfl_sync(kWholeWarp, threadIdx.x / kWarpgroup, 0);
       float* sums = nullptr;
       if constexpr (Shared::kHasDp)
         sums = gradients.part_of(workspace.dq,
