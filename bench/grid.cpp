@@ -89,7 +89,8 @@ std::string name_of(const Cell& cell) {
   const std::string chapter = (cell.chapter->number < 10 ? "0" : "") + std::to_string(cell.chapter->number);
   const std::string who = cell.block_size != nullptr
                               ? "blocks/ch" + chapter + "/b" + std::to_string(cell.block_size->rows)
-                              : "forward/ch" + chapter + "/step" + std::to_string(cell.step);
+                              : std::string(name_of(cell.chapter->operation)) + "/ch" + chapter + "/step" +
+                                    std::to_string(cell.step);
   return who + "/" + std::string(name_of(shape.dtype)) + "/d" + std::to_string(shape.head_dim) +
          (shape.causal() ? "/causal" : "/full") + "/n" + std::to_string(shape.seqlen_q);
 }

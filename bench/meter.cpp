@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bench/chapters.h"
 #include "common/app/expected.h"
 #include "common/attention/cost.h"
 #include "common/attention/inputs.h"
@@ -47,6 +48,17 @@ bool can_share(Operation operation, const Shape& a, const Shape& b) {
          a.k_elements() == b.k_elements();
 }
 
+/// The last chapter of a forward pass that takes a shape: of a gradient it makes O and the log-sum-exp. Null
+/// if none does.
+const Chapter* forward_for(const Shape& shape) {
+  const Chapter* last = nullptr;
+  for (const Chapter* chapter : all_chapters())
+    if (chapter->operation == Operation::forward && std::ranges::count(chapter->dtypes, shape.dtype) > 0 &&
+        chapter->why_not(shape, int(chapter->steps.size())).empty())
+      last = chapter;
+  return last;
+}
+
 /// The value a share of the way up the sorted values, 0.5 for the median.
 double quantile(const std::vector<double>& sorted, double share) {
   const double place = share * double(sorted.size() - 1);
@@ -64,7 +76,7 @@ const Meter::StoredInputs& Meter::inputs_for(const Cell& cell) {
       can_share(cell.chapter->operation, inputs_->shape, shape))
     return *inputs_;
   inputs_.reset();  // frees the memory before it is asked for again
-  Inputs host = make_inputs(cell.chapter->operation, shape, InputKind::normal, kSeed);
+  Inputs host = make_inputs(cell.chapter->operation, shape, InputKind::normal, kSeed, forward_for(shape));
   UploadedInputs uploaded(cell.chapter->operation, shape, host, cell.chapter->runs_on);
   inputs_.emplace(cell.chapter->operation, shape, std::move(host), std::move(uploaded));
   return *inputs_;

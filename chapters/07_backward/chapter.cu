@@ -17,13 +17,16 @@ constexpr Step kSteps[] = {
      "One kernel walks along the keys for dQ, one along the queries for dK and dV; both compute P and dS "
      "again."},
     {"one pass",
-     "A block keeps a tile of keys, computes dS once, and adds what it gives to dQ to sums in memory."},
+     "A block keeps a tile of keys, computes dS once, and adds what it gives to dQ to sums in memory.",
+     false},
     {"TMA and WGMMA",
      "Tiles that TMA brings and WGMMA multiplies; scores are computed transposed, so that P and dS are "
-     "operands in registers."},
-    {"roles", "A producer, two consumers, and a warp that has TMA add dQ."},
+     "operands in registers.",
+     false},
+    {"roles", "A producer, two consumers, and threads that have TMA add dQ.", false},
     {"around the loop",
-     "Blocks that stay, longest tiles first, sections of heads that fit the L2, sizes by head dimension."},
+     "Blocks that stay, longest tiles first, sections of heads that fit the L2, sizes by head dimension.",
+     false},
     {"deterministic", "Additions to dQ in a fixed order: the same bits every time."},
 };
 constexpr DType kTypes[] = {DType::f16, DType::bf16};

@@ -37,6 +37,23 @@ __device__ __forceinline__ int place_of_dq(int i) {
   return i * C::kThreads + int(threadIdx.x);
 }
 
+/// P^T or dS^T of the warp's keys and 16 queries as a left operand: from its registers, or from what the
+/// warps that share its keys have written.
+template <typename T, typename C>
+__device__ __forceinline__ void left_operand(uint32_t (&a)[C::kRowBlocks][4],
+                                             const Blocks<C::kRowBlocks, C::kColumns / 8>& blocks,
+                                             const unsigned char* rows,  // swizzled, the warp's first key
+                                             int step) {
+  if constexpr (C::kSplit == 1) {
+    round_blocks<T>(a, blocks, step);
+  } else {
+    constexpr int kRowBytes = C::kQueries * 2;
+    const int lane = threadIdx.x % 32, place = walk(swizzled<kRowBytes>(lane % 16, lane / 16), step);
+#pragma unroll
+    for (int r = 0; r < C::kRowBlocks; ++r) ldmatrix_x4(a[r], rows + place + r * 16 * kRowBytes);
+  }
+}
+
 /// dK and dV of a tile of keys, and with kAddsDq what it gives to dQ. Grid: (key tiles * key heads); dynamic
 /// shared memory: C::kSharedBytes.
 template <typename T, typename C, bool kAddsDq>
@@ -127,27 +144,16 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
       write_blocks<T, kPairRowBytes>(p_tile, p, warp_key, warp_column);
       __syncthreads();  // P^T and dS^T of the warps that share keys are written
     }
-    // The left operand for 16 queries: of registers, or of what the warps that share keys have written.
-    const auto left = [&](uint32_t(&a)[kRowBlocks][4], const auto& blocks, const unsigned char* tile,
-                          int step) {
-      if constexpr (kShares) {
-        const int place = walk(swizzled<kPairRowBytes>(warp_key + lane % 16, lane / 16), step);
-#pragma unroll
-        for (int r = 0; r < kRowBlocks; ++r) ldmatrix_x4(a[r], tile + place + r * 16 * kPairRowBytes);
-      } else {
-        round_blocks<T>(a, blocks, step);
-      }
-    };
 #pragma unroll
     for (int step = 0; step < kQueries / 16; ++step) {
       uint32_t a[kRowBlocks][4];
-      left(a, p, p_tile, step);
+      left_operand<T, C>(a, p, p_tile + warp_key * kPairRowBytes, step);
       multiply_columns<T, kHeadDim>(dv_sums, a, do_tile + step * 16 * C::kRowBytes, warp_dim);
     }
 #pragma unroll
     for (int step = 0; step < kQueries / 16; ++step) {
       uint32_t a[kRowBlocks][4];
-      left(a, ds, ds_tile, step);
+      left_operand<T, C>(a, ds, ds_tile + warp_key * kPairRowBytes, step);
       multiply_columns<T, kHeadDim>(dk_sums, a, q_tile + step * 16 * C::kRowBytes, warp_dim);
     }
   };

@@ -15,8 +15,9 @@ namespace flashbook {
 
 /// One step of a chapter: a version of the kernel that adds one idea. Steps are counted from 1.
 struct Step {
-  const char* name;  ///< a few words for a table: "one thread per score"
-  const char* idea;  ///< one sentence: what this step adds
+  const char* name;       ///< a few words for a table: "one thread per score"
+  const char* idea;       ///< one sentence: what this step adds
+  bool same_bits = true;  ///< in every launch; false where sums are made in the order in which blocks come
 };
 
 /// The shape by which chapters are compared, which fills a GPU: 64 heads of 4096 tokens, head_dim 128.

@@ -3,6 +3,7 @@
 #pragma once
 #include <vector>
 
+#include "common/app/chapter.h"
 #include "common/app/report.h"
 #include "common/attention/gradient.h"
 #include "common/attention/inputs.h"
@@ -10,14 +11,21 @@
 
 namespace flashbook {
 
-/// make_inputs of Q, K and V, and what an operation has besides: of backward, O and the log-sum-exp as a
-/// forward pass leaves them, and dO of N(0, 1).
-Inputs make_inputs(Operation operation, const Shape& shape, InputKind kind, uint64_t seed);
+/// Gives an operation's inputs what they lack besides Q, K and V: of backward, O and the log-sum-exp as a
+/// forward pass leaves them, and dO of N(0, 1). The forward pass is the oracle's, in full; where that takes
+/// long, it is the last step of `forward` if it can run the shape. True if it was that.
+bool complete_inputs(Operation operation, const Shape& shape, uint64_t seed, Inputs& inputs,
+                     const Chapter* forward = nullptr);
+
+/// make_inputs of Q, K and V, completed.
+Inputs make_inputs(Operation operation, const Shape& shape, InputKind kind, uint64_t seed,
+                   const Chapter* forward = nullptr);
 
 /// The right answer, by the FP64 oracle of the operation.
 class Expected {
  public:
-  /// For `rows` of O, ascending. Of a gradient every row is expected, whatever `rows` are.
+  /// For `rows` of O, ascending. Of a gradient these are rows of dQ, and of dK and dV every row if they are
+  /// all, else as many random ones.
   Expected(Operation operation, const Shape& shape, const Inputs& inputs, std::vector<int64_t> rows,
            const Progress& progress = {});
 

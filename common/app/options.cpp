@@ -160,11 +160,16 @@ std::string option_of(const TensorSpec& tensor) {
   return "--" + std::string(tensor.name);
 }
 
+/// Whether an input is computed if it is not given: of backward what a forward pass leaves.
+bool is_optional(const TensorSpec& tensor) {
+  return tensor.role == Role::input && (tensor.id == TensorId::o || tensor.id == TensorId::lse);
+}
+
 /// "--q, --k and --v"
 std::string input_options(Operation operation) {
   std::vector<std::string> options;
   for (const TensorSpec& tensor : tensors_of(operation))
-    if (tensor.role == Role::input) options.push_back(option_of(tensor));
+    if (tensor.role == Role::input && !is_optional(tensor)) options.push_back(option_of(tensor));
   std::string text = options[0];
   for (std::size_t i = 1; i < options.size(); ++i)
     text += (i + 1 == options.size() ? " and " : ", ") + options[i];
@@ -208,17 +213,26 @@ DType dtype_of_files(const Words& words, const Chapter& chapter, const std::map<
   return type;
 }
 
-/// Whether inputs come from files: all of them or none.
+/// Whether inputs come from files: all that cannot be computed, or none.
 bool has_files(const Words& words, Operation operation) {
   int given = 0, inputs = 0;
+  std::vector<std::string> computed, missing;  // options of what could be computed
   for (const TensorSpec& tensor : tensors_of(operation)) {
     if (tensor.role != Role::input) continue;
+    const bool is_given = !words.files.at(tensor.id).empty();
+    if (is_optional(tensor)) {
+      (is_given ? computed : missing).push_back(option_of(tensor));
+      continue;
+    }
     ++inputs;
-    given += !words.files.at(tensor.id).empty();
+    given += is_given;
   }
-  if (given > 0 && given < inputs)
+  if ((given > 0 && given < inputs) || (given == 0 && !computed.empty()))
     throw InputError(input_options(operation) +
                      " go together: give all of these files, or none for random inputs");
+  if (!computed.empty() && !missing.empty())
+    throw InputError(computed[0] + " and " + missing[0] +
+                     " are of one forward pass: give both, or none and they are computed");
   return given > 0;
 }
 
@@ -226,7 +240,8 @@ bool has_files(const Words& words, Operation operation) {
 void read_inputs(const Words& words, const Chapter& chapter, Options& options) {
   std::map<TensorId, NpyArray> arrays;
   for (const TensorSpec& tensor : tensors_of(chapter.operation)) {
-    if (tensor.role == Role::input) arrays.emplace(tensor.id, read_tensor(tensor, words.files.at(tensor.id)));
+    if (const std::string& file = words.files.at(tensor.id); tensor.role == Role::input && !file.empty())
+      arrays.emplace(tensor.id, read_tensor(tensor, file));
   }
   const std::string &q_file = words.files.at(TensorId::q), &k_file = words.files.at(TensorId::k);
   const std::vector<int64_t>&q = arrays.at(TensorId::q).shape, &k = arrays.at(TensorId::k).shape;
@@ -241,7 +256,7 @@ void read_inputs(const Words& words, const Chapter& chapter, Options& options) {
 
   Inputs inputs;
   for (const TensorSpec& tensor : tensors_of(chapter.operation)) {
-    if (tensor.role != Role::input) continue;
+    if (tensor.role != Role::input || !arrays.contains(tensor.id)) continue;
     NpyArray& array = arrays.at(tensor.id);
     if (const std::vector<int64_t> dims = dims_of(shape, tensor.id); array.shape != dims)
       throw InputError(option_of(tensor) + " " + words.files.at(tensor.id) + " has shape " +
@@ -250,7 +265,7 @@ void read_inputs(const Words& words, const Chapter& chapter, Options& options) {
     inputs[tensor.id] = std::move(array.values);
   }
   round_inputs(shape, inputs);
-  for (TensorId id : {TensorId::q, TensorId::k, TensorId::v})
+  for (TensorId id : {TensorId::q, TensorId::k, TensorId::v, TensorId::o, TensorId::d_o})
     if (!all_finite(inputs[id]))
       throw InputError("the files hold values beyond the range of " + std::string(name_of(shape.dtype)) +
                        ": choose another --dtype");
@@ -288,7 +303,8 @@ void add_files(CLI::App& app, const Chapter& chapter, Words& words) {
         tensor.id == TensorId::lse ? "[batch, heads, seqlen]" : "[batch, heads, seqlen, head_dim]";
     const std::string help =
         tensor.role == Role::input
-            ? std::string(title_of(tensor.id)) + " from a .npy file, float32 or float16, " + dims
+            ? std::string(title_of(tensor.id)) + " from a .npy file, float32 or float16, " + dims +
+                  (is_optional(tensor) ? " (default: computed)" : "")
             : "Write " + std::string(title_of(tensor.id)) + " of the last step to this .npy file, as float32";
     app.add_option(option_of(tensor), words.files[tensor.id], help)->type_name("FILE");
   }

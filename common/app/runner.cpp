@@ -90,15 +90,15 @@ std::vector<int> runnable_steps(const Options& options, const Chapter& chapter, 
 
 std::vector<int64_t> rows_to_check(const Options& options, Operation operation, Report& report) {
   const Shape& shape = options.shape;
-  const double row_flops = 4.0 * shape.head_dim * shape.seqlen_k;
+  double row_flops = 4.0 * shape.head_dim * shape.seqlen_k;
+  if (operation == Operation::backward)  // a row of dQ, and one of dK and dV, which is a sum over a group
+    row_flops += 6.0 * shape.head_dim * shape.seqlen_q * (double(shape.heads) / shape.kv_heads);
   const bool small = row_flops * double(shape.q_rows()) <= kFullCheck;
   if (options.check == CheckMode::off) {
     report.checked_rows = "nothing (--check off)";
     return {};
   }
-  // A row of dK sums over all queries, so the gradient's oracle has no sample.
-  if (options.check == CheckMode::full || operation == Operation::backward ||
-      (options.check == CheckMode::automatic && small)) {
+  if (options.check == CheckMode::full || (options.check == CheckMode::automatic && small)) {
     report.checked_rows = "every row";
     return all_rows(shape);
   }
@@ -205,9 +205,12 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
   const std::vector<int> steps = runnable_steps(options, chapter, report);
   check_memory(chapter, shape, steps, !report.on_gpu);
 
-  const Inputs inputs = options.inputs
-                            ? *options.inputs
-                            : make_inputs(chapter.operation, shape, InputKind::drifting, options.seed);
+  Inputs inputs = options.inputs ? *options.inputs : make_inputs(shape, InputKind::drifting, options.seed);
+  {
+    ProgressLine progress("completing the inputs");
+    if (complete_inputs(chapter.operation, shape, options.seed, inputs, before))
+      report.before = "O and the log-sum-exp are those of chapter " + std::to_string(before->number);
+  }
   const std::vector<int64_t> rows = rows_to_check(options, chapter.operation, report);
   std::optional<Expected> expected;
   std::optional<Before> earlier;
@@ -215,7 +218,7 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
     ProgressLine progress("computing the oracle");
     expected.emplace(chapter.operation, shape, inputs, rows, [&](double done) { progress.update(done); });
   }
-  if (!rows.empty() && before != nullptr)
+  if (!rows.empty() && before != nullptr && chapter.operation != Operation::backward)
     earlier = run_before(chapter.operation, shape, inputs, *before, report);
 
   const UploadedInputs uploaded(chapter.operation, shape, inputs, chapter.runs_on);

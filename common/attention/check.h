@@ -28,7 +28,7 @@ struct CheckResult {
 /// `error <= bound`, so NaN never passes; -inf equals -inf only. Sizes that differ from `shape` fail.
 CheckResult check(const Shape& shape, const Reference& reference, const Outputs& outputs);
 
-/// The same of a gradient, of which the reference has every row. `got` is in the default layout.
+/// The same of a gradient. `got` is in the default layout.
 Verdict check(const Shape& shape, const TensorReference& reference, std::span<const float> got);
 
 /// Compares every element of two chapters' outputs of one shape, each of which keeps the bounds of

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <numeric>
 #include <span>
+#include <utility>
 
 #include "common/attention/bounds.h"
 #include "common/attention/error.h"
@@ -15,142 +16,176 @@
 namespace flashbook {
 namespace {
 
-/// Sums of terms in a row, and how large they are before anything cancels.
+/// A row: sums of terms, and how large they are before anything cancels.
 template <typename Sum>
-struct Rows {
-  std::vector<Sum> values;   // [rows, head_dim]
-  std::vector<Sum> squares;  // [rows, head_dim]: of the terms
+struct Row {
+  std::vector<Sum> values, squares;  // [head_dim]; squares: of the terms
 
-  explicit Rows(int64_t elements) : values(elements), squares(elements) {}
+  explicit Row(int64_t dims) : values(dims), squares(dims) {}
 
-  /// Adds factor * terms to a row. `size` is that of the factor, if nothing in it had cancelled.
-  void add(int64_t row, std::span<const float> terms, Sum factor, Sum size) {
-    Sum* const value = &values[row * terms.size()];
-    Sum* const square = &squares[row * terms.size()];
+  /// Adds factor * terms. `size` is that of the factor, if nothing in it had cancelled.
+  void add(std::span<const float> terms, Sum factor, Sum size) {
     for (std::size_t c = 0; c < terms.size(); ++c) {
-      value[c] += factor * terms[c];
-      square[c] += (size * terms[c]) * (size * terms[c]);
+      values[c] += factor * terms[c];
+      squares[c] += (size * terms[c]) * (size * terms[c]);
     }
   }
 };
 
-template <typename A>
-auto dot(std::span<const A> a, std::span<const float> b) {
+template <typename Sum, typename A>
+Sum dot(std::span<const A> a, std::span<const float> b) {
   constexpr std::size_t kLanes = 16;  // sums that do not wait for one another; divides head_dim
-  A lanes[kLanes] = {};
+  Sum lanes[kLanes] = {};
   for (std::size_t c = 0; c < a.size(); c += kLanes)
-    for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += a[c + lane] * A(b[c + lane]);
-  return std::accumulate(std::begin(lanes), std::end(lanes), A(0));
+    for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += Sum(a[c + lane]) * Sum(b[c + lane]);
+  return std::accumulate(std::begin(lanes), std::end(lanes), Sum(0));
 }
 
-/// The gradients of a key head and of the query heads that read it, by the textbook, in `Sum`. `store(x)` is
-/// what lies in memory of S, P, dP and dS, and `store_o` of O.
+/// What a query's probabilities and dS follow from.
+template <typename Sum>
+struct QueryState {
+  Sum max = -std::numeric_limits<Sum>::infinity(), sum = 0, d = 0;  // P is exp(S - max) / sum
+
+  Sum lse() const { return max + std::log(sum); }
+};
+
+/// Rows of the gradients by the textbook, in `Sum`. `store(x)` is what lies in memory of S, P, O, dP and dS.
 template <typename Sum, typename Store>
-class GroupGradient {
+class Textbook {
  public:
-  GroupGradient(const Shape& shape, const Inputs& inputs, int group, Store store)
-      : dq(int64_t(shape.heads) / shape.kv_heads * shape.seqlen_q * shape.head_dim),
-        dk(int64_t(shape.seqlen_k) * shape.head_dim),
-        dv(int64_t(shape.seqlen_k) * shape.head_dim),
-        shape_(shape),
-        inputs_(inputs),
-        batch_(group / shape.kv_heads),
-        first_key_(int64_t(group) * shape.seqlen_k),
-        store_(store) {
-    const int heads = shape.heads / shape.kv_heads;
-    for (int i = 0; i < heads; ++i)
-      for (int query = 0; query < shape.seqlen_q; ++query)
-        add_query(group % shape.kv_heads * heads + i, query, int64_t(i) * shape.seqlen_q + query,
-                  (int64_t(group) * heads + i) * shape.seqlen_q + query);
-  }
+  Textbook(const Shape& shape, const Inputs& inputs, Store store)
+      : shape_(shape), inputs_(inputs), store_(store) {}
 
-  Rows<Sum> dq, dk, dv;  ///< dq of the group's query heads, one after another
-  Sum largest_lse = 1;   ///< of the group's log-sum-exps, and of 1
-
- private:
-  std::span<const float> row(const std::vector<float>& tensor, int64_t index) const {
-    return std::span(tensor).subspan(index * shape_.head_dim, shape_.head_dim);
-  }
-
-  /// `dq_row` is the query's row within the group, `q_row` that of Q and dO.
-  void add_query(int head, int query, int64_t dq_row, int64_t q_row) {
-    const std::span<const float> q = row(inputs_.q, q_row), d_o = row(inputs_.d_o, q_row);
-    const std::vector<Sum> wide_q(q.begin(), q.end()), wide_d_o(d_o.begin(), d_o.end());
-    const int64_t own = own_key(shape_, batch_, query);
-    const KeyRange range = keys_seen(shape_, batch_, head, query, 1);
-
-    std::vector<int> keys;
+  /// A row of dQ. Computes the query's state.
+  Row<Sum> query(int64_t row, QueryState<Sum>& state) const {
+    const Query q = query_of(row);
+    const KeyRange range = keys_seen(shape_, q.batch, q.head, q.query, 1);
+    std::vector<int64_t> keys;  // rows of K and V
     std::vector<Sum> p, slope;  // P, at first S; and the derivative of the score function
-    Sum row_max = -std::numeric_limits<Sum>::infinity();
+    state = {};
     for (int key = range.begin; key < range.end; ++key) {
-      if (!sees(shape_, batch_, head, query, key)) continue;
-      Sum score = Sum(shape_.scale) * dot(std::span<const Sum>(wide_q), row(inputs_.k, first_key_ + key));
-      Sum derivative = 1;
-      if (const Sum cap = shape_.score.softcap; cap > 0) {
-        const Sum bent = std::tanh(score / cap);
-        score = cap * bent, derivative = 1 - bent * bent;
-      }
-      if (!shape_.score.alibi.empty()) score -= shape_.score.alibi[head] * Sum(std::abs(own - key));
-      keys.push_back(key);
-      p.push_back(store_(score));
-      slope.push_back(derivative);
-      row_max = std::max(row_max, p.back());
+      if (!sees(shape_, q.batch, q.head, q.query, key)) continue;
+      const Score score = score_of(q, key);
+      keys.push_back(q.first_key + key);
+      p.push_back(score.value);
+      slope.push_back(score.slope);
+      state.max = std::max(state.max, score.value);
     }
-    Sum row_sum = 0;
-    for (Sum& score : p) row_sum += score = std::exp(score - row_max);
-    if (!keys.empty()) largest_lse = std::max(largest_lse, std::abs(row_max + std::log(row_sum)));
+    for (const Sum score : p) state.sum += std::exp(score - state.max);
     std::vector<Sum> o(shape_.head_dim);
     for (std::size_t j = 0; j < keys.size(); ++j) {
-      p[j] = store_(p[j] / row_sum);
-      const std::span<const float> v = row(inputs_.v, first_key_ + keys[j]);
+      p[j] = probability(p[j], state);
+      const std::span<const float> v = row_of(inputs_.v, keys[j]);
       for (int c = 0; c < shape_.head_dim; ++c) o[c] += p[j] * v[c];
     }
     for (Sum& value : o) value = store_(value);
-    const Sum d = dot(std::span<const Sum>(o), d_o);  // the row's D
+    state.d = dot<Sum>(std::span<const Sum>(o), row_of(inputs_.d_o, row));
 
+    Row<Sum> dq(shape_.head_dim);
     for (std::size_t j = 0; j < keys.size(); ++j) {
-      const Sum dp = store_(dot(std::span<const Sum>(wide_d_o), row(inputs_.v, first_key_ + keys[j])));
-      const Sum ds = Sum(shape_.scale) * slope[j] * store_(p[j] * (dp - d));
-      const Sum size = Sum(shape_.scale) * p[j] * (std::abs(dp) + std::abs(d));
-      dq.add(dq_row, row(inputs_.k, first_key_ + keys[j]), ds, size);
-      dk.add(keys[j], q, ds, size);
-      dv.add(keys[j], d_o, p[j], p[j]);
+      const Change ds = change(q, keys[j], p[j], slope[j], state.d);
+      dq.add(row_of(inputs_.k, keys[j]), ds.value, ds.size);
     }
+    return dq;
+  }
+
+  /// The state of a query by the O and the log-sum-exp that were given.
+  QueryState<Sum> given(int64_t row) const {
+    return {inputs_.lse[row], 1, dot<Sum>(row_of(inputs_.o, row), row_of(inputs_.d_o, row))};
+  }
+
+  /// A row of dK and of dV. `states` are those of all queries that may see the key.
+  std::pair<Row<Sum>, Row<Sum>> key(int64_t row, const std::vector<QueryState<Sum>>& states) const {
+    std::pair<Row<Sum>, Row<Sum>> gradients{Row<Sum>(shape_.head_dim), Row<Sum>(shape_.head_dim)};
+    const int64_t heads = shape_.heads / shape_.kv_heads;
+    const int key = int(row % shape_.seqlen_k);
+    const int64_t first = row / shape_.seqlen_k * heads * shape_.seqlen_q;
+    for (int64_t at = first; at < first + heads * shape_.seqlen_q; ++at) {
+      const Query q = query_of(at);
+      if (!sees(shape_, q.batch, q.head, q.query, key)) continue;
+      const Score score = score_of(q, key);
+      const Sum p = probability(score.value, states[at]);
+      const Change ds = change(q, row, p, score.slope, states[at].d);
+      gradients.first.add(q.q, ds.value, ds.size);
+      gradients.second.add(q.d_o, p, p);
+    }
+    return gradients;
+  }
+
+ private:
+  struct Query {
+    int batch, head, query;
+    int64_t first_key;  // row of K and V
+    std::span<const float> q, d_o;
+  };
+  struct Score {
+    Sum value, slope;  // the slope is the derivative of the score function
+  };
+  struct Change {
+    Sum value, size;  // scale * dS, and how large it is before anything cancels
+  };
+
+  std::span<const float> row_of(const std::vector<float>& tensor, int64_t index) const {
+    return std::span(tensor).subspan(index * shape_.head_dim, shape_.head_dim);
+  }
+
+  Query query_of(int64_t row) const {
+    const int64_t head = row / shape_.seqlen_q;
+    return {int(head / shape_.heads),   int(head % shape_.heads),
+            int(row % shape_.seqlen_q), head / (shape_.heads / shape_.kv_heads) * shape_.seqlen_k,
+            row_of(inputs_.q, row),     row_of(inputs_.d_o, row)};
+  }
+
+  Score score_of(const Query& q, int key) const {
+    Sum score = Sum(shape_.scale) * dot<Sum>(q.q, row_of(inputs_.k, q.first_key + key));
+    Sum slope = 1;
+    if (const Sum cap = shape_.score.softcap; cap > 0) {
+      const Sum bent = std::tanh(score / cap);
+      score = cap * bent, slope = 1 - bent * bent;
+    }
+    if (!shape_.score.alibi.empty())
+      score -= shape_.score.alibi[q.head] * Sum(std::abs(own_key(shape_, q.batch, q.query) - key));
+    return {store_(score), slope};
+  }
+
+  Sum probability(Sum score, const QueryState<Sum>& state) const {
+    return store_(std::exp(score - state.max) / state.sum);
+  }
+
+  Change change(const Query& q, int64_t key_row, Sum p, Sum slope, Sum d) const {
+    const Sum dp = store_(dot<Sum>(q.d_o, row_of(inputs_.v, key_row)));
+    return {Sum(shape_.scale) * slope * store_(p * (dp - d)),
+            Sum(shape_.scale) * p * (std::abs(dp) + std::abs(d))};
   }
 
   const Shape& shape_;
   const Inputs& inputs_;
-  const int batch_;
-  const int64_t first_key_;  // row of K and V
   const Store store_;
 };
 
-/// A gradient while its groups are computed.
+/// A gradient while its rows are computed.
 struct Gathered {
   TensorReference reference;
   std::vector<double> error, scale, floor;  // by row
   DType type;
   int64_t dims;
 
-  Gathered(const Shape& shape, TensorId id)
-      : reference{.id = id, .values = std::vector<double>(elements_of(shape, id)), .bound = {}},
-        error(reference.values.size() / shape.head_dim),
+  Gathered(const Shape& shape, TensorId id, std::vector<int64_t> rows)
+      : reference{.id = id, .rows = std::move(rows), .values = {}, .bound = {}},
+        error(reference.rows.size()),
         scale(error.size()),
         floor(error.size()),
         type(type_of(shape, id)),
-        dims(shape.head_dim) {}
+        dims(shape.head_dim) {
+    reference.values.resize(error.size() * dims);
+  }
 
-  /// Rows from `first` on. `floor_part` is the floor as a part of a row's scale.
-  void set(int64_t first, const Rows<double>& exact, Rows<float>& plain, double floor_part) {
+  void set(int64_t i, const Row<double>& exact, Row<float>& plain, double floor_part) {
     round_to(type, plain.values);
-    std::ranges::copy(exact.values, reference.values.begin() + first * dims);
-    for (int64_t i = 0; i < int64_t(exact.values.size()) / dims; ++i) {
-      const auto row = [&](const auto& values) { return std::span(values).subspan(i * dims, dims); };
-      error[first + i] = largest_error(row(exact.values), row(plain.values));
-      scale[first + i] =
-          std::max(largest_value(row(exact.values)), std::sqrt(largest_value(row(exact.squares))));
-      floor[first + i] = floor_part * scale[first + i];
-    }
+    std::ranges::copy(exact.values, reference.values.begin() + i * dims);
+    error[i] = largest_error(exact.values, plain.values);
+    scale[i] = std::max(largest_value(exact.values), std::sqrt(largest_value(exact.squares)));
+    floor[i] = floor_part * scale[i];
   }
 
   TensorReference finished() {
@@ -171,25 +206,63 @@ void validate_gradient(const Shape& shape) {
 
 std::vector<TensorReference> make_gradient_reference(const Shape& shape, const Inputs& inputs,
                                                      const Progress& progress) {
+  return make_gradient_reference(shape, inputs, all_rows(shape), all_key_rows(shape), progress);
+}
+
+std::vector<TensorReference> make_gradient_reference(const Shape& shape, const Inputs& inputs,
+                                                     std::vector<int64_t> queries, std::vector<int64_t> keys,
+                                                     const Progress& progress) {
   validate_gradient(shape);
-  Gathered dq(shape, TensorId::dq), dk(shape, TensorId::dk), dv(shape, TensorId::dv);
-  const int groups = shape.batch * shape.kv_heads;
-  std::mutex mutex;  // of groups_done and progress
-  int groups_done = 0;
-  parallel_for(groups, [&](int64_t group) {
-    const GroupGradient<double, double (*)(double)> exact(shape, inputs, int(group),
-                                                          [](double value) { return value; });
-    with_host_type(shape.dtype, [&]<typename T>(T) {
-      GroupGradient<float, float (*)(float)> plain(
-          shape, inputs, int(group), [](float value) { return to_float(from_float<T>(value)); });
-      // P is exp(S - log-sum-exp), and the log-sum-exp may be off by the floor of its own bound.
-      const double floor = floor_for(type_of(shape, TensorId::dq)) + 0x1p-20 * exact.largest_lse;
-      dq.set(group * (shape.heads / shape.kv_heads) * shape.seqlen_q, exact.dq, plain.dq, floor);
-      dk.set(group * shape.seqlen_k, exact.dk, plain.dk, floor);
-      dv.set(group * shape.seqlen_k, exact.dv, plain.dv, floor);
-    });
+  const bool is_sample = int64_t(queries.size()) < shape.q_rows();
+  const int64_t q_count = int64_t(queries.size()), k_count = int64_t(keys.size());
+  Gathered dq(shape, TensorId::dq, std::move(queries));
+  Gathered dk(shape, TensorId::dk, keys), dv(shape, TensorId::dv, std::move(keys));
+  std::mutex mutex;  // of rows_done and progress
+  int64_t rows_done = 0;
+  const auto count_row = [&] {
     const std::lock_guard lock(mutex);
-    if (progress) progress(double(++groups_done) / groups);
+    if (progress) progress(double(++rows_done) / double(q_count + k_count));
+  };
+  with_host_type(shape.dtype, [&]<typename T>(T) {
+    using Exact = double (*)(double);
+    using Plain = float (*)(float);
+    const Textbook<double, Exact> exact(shape, inputs, [](double value) { return value; });
+    const Textbook<float, Plain> plain(shape, inputs,
+                                       [](float value) { return to_float(from_float<T>(value)); });
+    std::vector<QueryState<double>> states(shape.q_rows());
+    std::vector<QueryState<float>> plain_states(shape.q_rows());
+    if (is_sample)  // before the sample's own queries, whose states are computed anew
+      parallel_for(shape.q_rows(), [&](int64_t row) {
+        states[row] = exact.given(row);
+        plain_states[row] = plain.given(row);
+      });
+    // P is exp(S - log-sum-exp), and the log-sum-exp may be off by the floor of its own bound.
+    const auto floor_of = [&](double largest_lse) {
+      return floor_for(type_of(shape, TensorId::dq)) + 0x1p-20 * std::max(1.0, largest_lse);
+    };
+    parallel_for(q_count, [&](int64_t i) {
+      const int64_t row = dq.reference.rows[i];
+      const Row<double> value = exact.query(row, states[row]);
+      Row<float> plain_value = plain.query(row, plain_states[row]);
+      const double lse = states[row].lse();
+      dq.set(i, value, plain_value, floor_of(std::isfinite(lse) ? std::abs(lse) : 0));
+      count_row();
+    });
+    // The largest log-sum-exp of the queries that read a key head.
+    std::vector<double> largest_lse(int64_t(shape.batch) * shape.kv_heads);
+    const int64_t rows_of_group = shape.q_rows() / int64_t(largest_lse.size());
+    for (int64_t row = 0; row < shape.q_rows(); ++row)
+      if (const double lse = std::abs(states[row].lse()); std::isfinite(lse))
+        largest_lse[row / rows_of_group] = std::max(largest_lse[row / rows_of_group], lse);
+    parallel_for(k_count, [&](int64_t i) {
+      const int64_t row = dk.reference.rows[i];
+      const double floor = floor_of(largest_lse[row / shape.seqlen_k]);
+      const auto values = exact.key(row, states);
+      auto plain_values = plain.key(row, plain_states);
+      dk.set(i, values.first, plain_values.first, floor);
+      dv.set(i, values.second, plain_values.second, floor);
+      count_row();
+    });
   });
   std::vector<TensorReference> references;
   for (Gathered* gradient : {&dq, &dk, &dv}) references.push_back(gradient->finished());

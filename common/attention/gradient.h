@@ -7,11 +7,13 @@
 
 namespace flashbook {
 
-/// The right values of a tensor [batch, heads, seqlen, head_dim], in FP64, and what a kernel's must keep.
+/// The right values of rows of a tensor [batch, heads, seqlen, head_dim], in FP64, and what a kernel's must
+/// keep.
 struct TensorReference {
   TensorId id;
-  std::vector<double> values;  ///< in the default layout
-  std::vector<double> bound;   ///< by row, the largest error that passes
+  std::vector<int64_t> rows;   ///< which rows, ascending: (b * heads + h) * seqlen + i
+  std::vector<double> values;  ///< [rows, head_dim]
+  std::vector<double> bound;   ///< [rows], the largest error that passes
 };
 
 /// dQ, dK and dV of <O, dO> in FP64, from Q, K, V and dO as rounded. O and the log-sum-exp are computed anew,
@@ -25,13 +27,20 @@ struct TensorReference {
 ///
 /// Bounds are by row, as those of O are (see make_reference): twice the largest error of plain attention's
 /// gradient in 64 rows (S, P, O, dP and dS rounded to the type, float sums), plus a floor. The floor is that
-/// of O, and 2^-20 of the largest log-sum-exp of the group: a kernel's P is exp(S - log-sum-exp), and what
-/// forward gave it may be off by so much. Errors are parts of the larger of the row's largest value and of
-/// the root of the sum of its squared terms, with |dP| + |D| for dP - D: where that cancels, as in a row of
-/// one key, the rounding of both is left.
+/// of O, and 2^-20 of the query's log-sum-exp, for a key of the largest of its group: a kernel's P is
+/// exp(S - log-sum-exp), and what forward gave it may be off by so much. Errors are parts of the larger of
+/// the row's largest value and of the root of the sum of its squared terms, with |dP| + |D| for dP - D: where
+/// that cancels, as in a row of one key, the rounding of both is left.
 ///
 /// Throws InputError for paged keys and for e4m3, of which there is no gradient.
 std::vector<TensorReference> make_gradient_reference(const Shape& shape, const Inputs& inputs,
+                                                     const Progress& progress = {});
+
+/// The same of rows of dQ and of rows of dK and dV only, where all would take too long. A row of dK needs O
+/// and the log-sum-exp of every query that sees its key: if `queries` are not all, they are taken from
+/// `inputs`, but for those of `queries`, whose gradients show whether O and the log-sum-exp are right.
+std::vector<TensorReference> make_gradient_reference(const Shape& shape, const Inputs& inputs,
+                                                     std::vector<int64_t> queries, std::vector<int64_t> keys,
                                                      const Progress& progress = {});
 
 }  // namespace flashbook

@@ -190,6 +190,16 @@ std::vector<RowSpan> split_into_blocks(const Shape& shape, RowSpan rows) {
   return blocks;
 }
 
+/// `count` of `total` rows, of which a head has n.
+std::vector<int64_t> sample(int64_t total, int64_t n, int64_t count, uint64_t seed) {
+  std::set<int64_t> rows;
+  for (int64_t corner : {int64_t(0), n - 1, total - n, total - 1})
+    if (int64_t(rows.size()) < count) rows.insert(corner);
+  for (uint64_t draw = 0; int64_t(rows.size()) < count; ++draw)
+    rows.insert(int64_t(random_bits(seed, draw) % uint64_t(total)));
+  return {rows.begin(), rows.end()};
+}
+
 }  // namespace
 
 std::vector<int64_t> all_rows(const Shape& shape) {
@@ -198,16 +208,18 @@ std::vector<int64_t> all_rows(const Shape& shape) {
   return rows;
 }
 
+std::vector<int64_t> all_key_rows(const Shape& shape) {
+  std::vector<int64_t> rows(shape.k_rows());
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
 std::vector<int64_t> sample_rows(const Shape& shape, int64_t count, uint64_t seed) {
-  const int64_t total = shape.q_rows();
-  if (total <= count) return all_rows(shape);
-  const int64_t n = shape.seqlen_q;
-  std::set<int64_t> rows;
-  for (int64_t corner : {int64_t(0), n - 1, total - n, total - 1})
-    if (int64_t(rows.size()) < count) rows.insert(corner);
-  for (uint64_t draw = 0; int64_t(rows.size()) < count; ++draw)
-    rows.insert(int64_t(random_bits(seed, draw) % uint64_t(total)));
-  return {rows.begin(), rows.end()};
+  return shape.q_rows() <= count ? all_rows(shape) : sample(shape.q_rows(), shape.seqlen_q, count, seed);
+}
+
+std::vector<int64_t> sample_key_rows(const Shape& shape, int64_t count, uint64_t seed) {
+  return shape.k_rows() <= count ? all_key_rows(shape) : sample(shape.k_rows(), shape.seqlen_k, count, seed);
 }
 
 Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<int64_t> rows,

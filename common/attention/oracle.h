@@ -29,6 +29,10 @@ std::vector<int64_t> all_rows(const Shape& shape);
 /// then random ones. All rows if there are no more than `count`.
 std::vector<int64_t> sample_rows(const Shape& shape, int64_t count, uint64_t seed);
 
+/// The same of the rows of K and V: (b * kv_heads + h) * seqlen_k + j.
+std::vector<int64_t> all_key_rows(const Shape& shape);
+std::vector<int64_t> sample_key_rows(const Shape& shape, int64_t count, uint64_t seed);
+
 /// FP64 attention softmax(scale * Q K^T) V on the inputs as rounded, for `rows` (ascending), on all cores,
 /// under the shape's visibility and score function. Of a pair that is not visible nothing is read. Pages are
 /// gathered.

@@ -197,6 +197,8 @@ void round_inputs(const Shape& shape, Inputs& inputs) {
   inputs.q = decode(shape.dtype, q.bytes);
   inputs.k = decode(shape.dtype, k.bytes);
   inputs.v = decode(shape.dtype, v.bytes);
+  round_to(type_of(shape, TensorId::o), inputs.o);
+  round_to(type_of(shape, TensorId::d_o), inputs.d_o);
   if (shape.dtype != DType::e4m3) return;
   for (int64_t i = 0; i < shape.q_elements(); ++i)
     inputs.q[i] *= q.scales[shape.q_scale_of(i / shape.head_dim)];

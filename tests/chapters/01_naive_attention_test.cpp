@@ -1,6 +1,6 @@
 #include "chapters/01_naive_attention/chapter.h"
 #include "common/attention/cost.h"
-#include "tests/chapters/conformance.h"
+#include "tests/chapters/forward.h"
 
 namespace flashbook::testing {
 

@@ -6,7 +6,7 @@
 #include "chapters/02_online_softmax/exp2.h"
 #include "chapters/02_online_softmax/online_softmax.h"
 #include "chapters/02_online_softmax/register_blocks.h"
-#include "tests/chapters/conformance.h"
+#include "tests/chapters/forward.h"
 
 namespace flashbook::testing {
 

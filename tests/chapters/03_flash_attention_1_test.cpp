@@ -3,7 +3,7 @@
 #include "chapters/03_flash_attention_1/chapter.h"
 #include "chapters/03_flash_attention_1/traffic.h"
 #include "common/attention/cost.h"
-#include "tests/chapters/conformance.h"
+#include "tests/chapters/forward.h"
 
 namespace flashbook::testing {
 

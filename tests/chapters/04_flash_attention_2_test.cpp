@@ -1,7 +1,7 @@
 #include "chapters/03_flash_attention_1/chapter.h"
 #include "chapters/04_flash_attention_2/chapter.h"
 #include "common/numeric/float_formats.h"
-#include "tests/chapters/conformance.h"
+#include "tests/chapters/forward.h"
 
 namespace flashbook::testing {
 

@@ -1,6 +1,7 @@
 #include "chapters/05_flash_attention_3/chapter.h"
 #include "chapters/06_fp8/chapter.h"
 #include "common/attention/error.h"
+#include "tests/chapters/forward.h"
 #include "tests/chapters/layouts.h"
 
 namespace flashbook::testing {

@@ -1,9 +1,154 @@
+#include <algorithm>
+#include <cmath>
+
 #include "chapters/07_backward/chapter.h"
-#include "tests/chapters/conformance.h"
+#include "tests/chapters/layouts.h"
 
 namespace flashbook::testing {
 
 const Chapter& chapter_under_test = kBackward;
 const Chapter* const chapter_before = nullptr;
 
+namespace {
+
+int steps() { return int(kBackward.steps.size()); }
+
+Shape shape_with(int heads, int kv_heads, int seqlen_q, int seqlen_k, int head_dim, bool causal) {
+  return {.batch = 1,
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .seqlen_q = seqlen_q,
+          .seqlen_k = seqlen_k,
+          .head_dim = head_dim,
+          .visibility = Visibility::causal_if(causal),
+          .dtype = DType::bf16,
+          .scale = default_scale(head_dim)};
+}
+
+bool all_zero(const std::vector<float>& values) {
+  return std::ranges::all_of(values, [](float value) { return value == 0; });
+}
+
+TEST(Backward, SaysWhatItCannotRun) {
+  Shape f32 = shape_with(1, 1, 1, 1, 64, false);
+  EXPECT_EQ(kBackward.why_not(shape_with(1, 1, 1, 1, 64, false), 1), "");
+  f32.dtype = DType::f32;
+  EXPECT_NE(kBackward.why_not(f32, 1).find("--dtype"), std::string::npos);
+  EXPECT_NE(kBackward.why_not(shape_with(1 << 16, 1 << 16, 1 << 22, 1, 64, false), 1).find("--batch"),
+            std::string::npos);
+}
+
+// Of four times as many tokens a step keeps four times as much, not sixteen times.
+TEST(Backward, KeepsNothingOfTheSizeOfTheScores) {
+  for (int step = 1; step <= steps(); ++step)
+    for (int head_dim : {64, 128, 256}) {
+      const auto bytes = [&](int n) {
+        return double(kBackward.workspace_bytes(shape_with(2, 2, n, n, head_dim, true), step));
+      };
+      EXPECT_LE(bytes(16384), 4.01 * bytes(4096)) << "step " << step;
+      // The log-sum-exp and D, and at most dQ, dK and dV in float32.
+      EXPECT_LE(bytes(16384), 2 * 16384 * (3.0 * head_dim + 3) * 4) << "step " << step;
+    }
+}
+
+// Groups of three, whose heads' sums meet in one key head: no power of two.
+TEST_F(ChapterTest, GroupsOfThree) {
+  for (int head_dim : {64, 128, 256})
+    for (bool causal : {false, true}) {
+      const Shape shape = shape_with(6, 2, 100, 70, head_dim, causal);
+      expect_right(shape, inputs_of(shape, InputKind::normal, 3));
+    }
+}
+
+// Under a causal mask with fewer keys than queries the first queries see nothing, and with more keys than
+// queries none is unseen; keys nobody sees come from a mask that ends before them. Both gradients are
+// written.
+TEST_F(ChapterTest, WhatIsNotSeenHasZeros) {
+  for (int step = 1; step <= steps(); ++step)
+    for (int head_dim : {64, 128, 256}) {
+      const Shape shape = shape_with(2, 1, 200, 30, head_dim, true);
+      const Outputs outputs = run_once(kBackward, shape, inputs_of(shape, InputKind::normal, 5), step);
+      for (int head = 0; head < 2; ++head)
+        for (int i = 0; i < 170 * head_dim; ++i)
+          ASSERT_EQ(outputs.dq[int64_t(head) * 200 * head_dim + i], 0.0f) << "step " << step;
+    }
+}
+
+// A gradient of nothing is nothing: every product has dO or dS in it.
+TEST_F(ChapterTest, NoGradientComesOfNoGradient) {
+  for (int step = 1; step <= steps(); ++step) {
+    const Shape shape = shape_with(4, 2, 130, 190, 128, true);
+    Inputs inputs = inputs_of(shape, InputKind::normal, 5);
+    std::ranges::fill(inputs.d_o, 0.0f);
+    const Outputs outputs = run_once(kBackward, shape, inputs, step);
+    EXPECT_TRUE(all_zero(outputs.dq) && all_zero(outputs.dk) && all_zero(outputs.dv)) << "step " << step;
+  }
+}
+
+// dO of a single one: dV's rows are a column of P, and everything else of dO is zero.
+TEST_F(ChapterTest, AGradientOfOneElement) {
+  for (int head_dim : {64, 256}) {
+    const Shape shape = shape_with(2, 2, 90, 150, head_dim, false);
+    Inputs inputs = inputs_of(shape, InputKind::normal, 6);
+    std::ranges::fill(inputs.d_o, 0.0f);
+    inputs.d_o[(90 + 77) * head_dim + 13] = 1;
+    expect_right(shape, inputs);
+  }
+}
+
+// P's rows sum to 1, so over all keys dV sums to what dO sums to over the queries.
+TEST_F(ChapterTest, OverAllKeysGradientsOfValuesSumToThatOfO) {
+  const Shape shape = shape_with(1, 1, 150, 333, 64, false);
+  const Inputs inputs = inputs_of(shape, InputKind::normal, 8);
+  for (int step = 1; step <= steps(); ++step) {
+    const Outputs outputs = run_once(kBackward, shape, inputs, step);
+    for (int c = 0; c < 64; ++c) {
+      double dv = 0, d_o = 0;
+      for (int j = 0; j < 333; ++j) dv += outputs.dv[j * 64 + c];
+      for (int i = 0; i < 150; ++i) d_o += inputs.d_o[i * 64 + c];
+      ASSERT_NEAR(dv, d_o, 0.1) << "step " << step << ", dim " << c;
+    }
+  }
+}
+
+/// The bound must tell a wrong gradient from a right one, in every type and under every mask.
+class GradientFaults : public ChapterTest, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(GradientFaults, Show) {
+  constexpr int kDim = 64, kRows = 200;
+  for (DType dtype : kBackward.dtypes) {
+    Shape shape = shape_with(2, 2, kRows, kRows, kDim, GetParam());
+    shape.dtype = dtype;
+    const Inputs inputs = inputs_of(shape, InputKind::normal, 27);
+    const Expected expected(Operation::backward, shape, inputs, all_rows(shape));
+    const auto expect_shown = [&](const char* fault, const auto& spoil) {
+      Inputs faulty = inputs;
+      spoil(faulty);
+      const Outputs outputs = run_once(kBackward, shape, faulty, steps());
+      EXPECT_NE(describe_failure(expected.judge(outputs), "the oracle"), "") << describe(shape) << fault;
+    };
+    const int row = 100;
+    expect_shown("no D in a row", [&](Inputs& f) { std::fill_n(f.o.begin() + row * kDim, kDim, 0.0f); });
+    expect_shown("the log-sum-exp of the next row", [&](Inputs& f) { f.lse[row] = f.lse[row + 1] + 0.5f; });
+    expect_shown("a row of V is zeros",
+                 [&](Inputs& f) { std::fill_n(f.v.begin() + row * kDim, kDim, 0.0f); });
+    expect_shown("a row of dO is that of its neighbour", [&](Inputs& f) {
+      std::copy_n(inputs.d_o.begin() + (row + 1) * kDim, kDim, f.d_o.begin() + row * kDim);
+    });
+    expect_shown("two rows of K are each other's", [&](Inputs& f) {
+      std::swap_ranges(f.k.begin() + row * kDim, f.k.begin() + (row + 1) * kDim,
+                       f.k.begin() + (row + 1) * kDim);
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Masks, GradientFaults, ::testing::Bool(),
+                         [](const auto& info) { return std::string(info.param ? "causal" : "full"); });
+
+TEST_F(ChapterTest, EveryLaunchGivesTheSameBits) {
+  for (int step = 1; step <= steps(); ++step)
+    if (kBackward.steps[step - 1].same_bits) expect_same_bits(DType::bf16, step);
+}
+
+}  // namespace
 }  // namespace flashbook::testing

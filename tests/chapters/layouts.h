@@ -19,37 +19,48 @@ inline Layout layout_with_gaps(const Shape& shape) {
     return Strides{.batch = rows * heads * row + 16, .head = row, .row = heads * row};
   };
   const Strides q = strides(shape.heads, shape.seqlen_q), k = strides(shape.kv_heads, shape.seqlen_k);
-  return {.q = q, .k = k, .v = k, .o = q};
+  return {.q = q, .k = k, .v = k, .o = q, .d_o = q, .dq = q, .dk = k, .dv = k};
 }
 
-/// What lies between rows is NaN in the inputs, so that it would show in the outputs; between the rows of O
-/// it must be as it was.
+/// What lies between rows is NaN in the inputs, so that it would show in the outputs; between the rows of an
+/// output it must be as it was. Of a step that adds to dQ in any order, dQ is held against the oracle.
 inline void expect_layouts_agree(Shape shape, int step) {
   ASSERT_EQ(chapter_under_test.why_not(shape, step), "");
-  const Inputs inputs = make_inputs(shape, InputKind::normal, 31);
+  const Operation operation = chapter_under_test.operation;
+  const Inputs inputs = inputs_of(shape, InputKind::normal, 31);
+  const bool same_bits = chapter_under_test.steps[step - 1].same_bits;
+  const Expected expected(operation, shape, inputs, all_rows(shape));
   const auto run = [&](const Layout& layout) {
     shape.layout = layout;
     validate(shape);
-    const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::device);
+    const UploadedInputs uploaded(operation, shape, inputs, device::Place::device);
     Call call(chapter_under_test, shape, uploaded, step);
     call.poison();
     call.run();
+    if (!same_bits) {
+      EXPECT_EQ(describe_failure(expected.judge(call.download()), "the oracle"), "") << describe(shape);
+    }
     return call.download_bytes();
   };
-  const std::size_t element = size_of(output_type(shape.dtype));
-  const std::size_t o_bytes = shape.q_elements() * element;
   const std::vector<std::byte> want = run({});
   for (const auto& [name, layout] : {std::pair<std::string, Layout>{"bshd", layout_bshd(shape)},
                                      {"packed", layout_packed_qkv(shape)},
                                      {"with gaps", layout_with_gaps(shape)}}) {
     SCOPED_TRACE(describe(shape) + ", " + name + ", step " + std::to_string(step));
     const std::vector<std::byte> got = run(layout);
-    const std::size_t spanned = elements_spanned(shape, TensorId::o) * element;
-    std::vector<std::byte> expected(spanned, std::byte(0xff));  // what poison is
-    scatter(shape, TensorId::o, std::span(want).first(o_bytes), expected, element);
-    EXPECT_TRUE(std::ranges::equal(std::span(got).first(spanned), expected)) << "O";
-    EXPECT_TRUE(std::ranges::equal(std::span(got).subspan(spanned), std::span(want).subspan(o_bytes)))
-        << "log-sum-exp";
+    std::size_t at = 0, at_want = 0;  // in `got` and `want`: the outputs lie one after another
+    for (const TensorSpec& tensor : tensors_of(operation)) {
+      if (tensor.role != Role::output) continue;
+      const std::size_t element = size_of(type_of(shape, tensor.id));
+      const std::size_t bytes = elements_of(shape, tensor.id) * element;
+      const std::size_t spanned = elements_spanned(shape, tensor.id) * element;
+      std::vector<std::byte> expected(spanned, std::byte(0xff));  // what poison is
+      scatter(shape, tensor.id, std::span(want).subspan(at_want, bytes), expected, element);
+      if (same_bits || tensor.id != TensorId::dq) {
+        EXPECT_TRUE(std::ranges::equal(std::span(got).subspan(at, spanned), expected)) << tensor.name;
+      }
+      at += spanned, at_want += bytes;
+    }
   }
 }
 

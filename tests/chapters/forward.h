@@ -1,0 +1,120 @@
+/// \file
+/// What every chapter of the forward pass must keep besides conformance.h: faults of K and V that must show,
+/// and properties, which need no oracle. A chapter's test file includes this instead.
+#pragma once
+#include "tests/chapters/conformance.h"
+#include "tests/support/faults.h"
+
+namespace flashbook::testing {
+
+// ---- faults that must show
+// --------------------------------------------------------------------------------------------------------------
+
+/// The bound must tell a wrong result from a right one, in every type and under every mask.
+class Faults : public ChapterTest, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(Faults, OfVAndKShow) {
+  const int step = int(chapter_under_test.steps.size());
+  for (DType dtype : chapter_under_test.dtypes) {
+    const Shape shape{.batch = 1,
+                      .heads = 2,
+                      .kv_heads = 2,
+                      .seqlen_q = 200,
+                      .seqlen_k = 200,
+                      .head_dim = 64,
+                      .visibility = Visibility::causal_if(GetParam()),
+                      .dtype = dtype,
+                      .scale = default_scale(64)};
+    const Inputs inputs = make_inputs(shape, InputKind::normal, 27);
+    const Reference reference = make_reference(shape, inputs, all_rows(shape));
+    for (Fault fault : kFaults) {
+      const Problem faulty = with_fault(shape, inputs, fault, 100);
+      const CheckResult result =
+          check(shape, reference, run_once(chapter_under_test, faulty.shape, faulty.inputs, step));
+      EXPECT_FALSE(result.o.ok) << describe(shape) << ", " << name_of(fault) << ": error "
+                                << result.o.max_error << ", bound " << result.o.bound;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Masks, Faults, ::testing::Bool(),
+                         [](const auto& info) { return std::string(info.param ? "causal" : "full"); });
+
+// ---- properties, which need no oracle
+// -------------------------------------------------------------------------------------------------
+
+class Properties : public ChapterTest, public ::testing::WithParamInterface<int> {
+ protected:
+  int step() const { return GetParam(); }
+  Shape shape() const {
+    return {.batch = 2,
+            .heads = 4,
+            .kv_heads = 2,
+            .seqlen_q = 70,
+            .seqlen_k = 150,
+            .head_dim = 64,
+            .dtype = chapter_under_test.dtypes.front(),
+            .scale = default_scale(64)};
+  }
+};
+
+TEST_P(Properties, ValuesOfOneGiveOne) {
+  Inputs inputs = make_inputs(shape(), InputKind::normal, 5);
+  std::fill(inputs.v.begin(), inputs.v.end(), 1.0f);
+  const Outputs outputs = run_once(chapter_under_test, shape(), inputs, step());
+  // The sum of up to 150 rounded probabilities; a probability rounded to e4m3 is off by a 16th at worst.
+  const float tolerance = shape().dtype == DType::e4m3 ? 0.0625f : 4e-3f;
+  for (float value : outputs.o) ASSERT_NEAR(value, 1.0f, tolerance);
+}
+
+TEST_P(Properties, KeysInAnotherOrderGiveTheSame) {
+  const Inputs inputs = make_inputs(shape(), InputKind::normal, 5);
+  Inputs permuted = inputs;
+  std::vector<int> order(shape().seqlen_k);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), std::mt19937(17));
+  const int dim = shape().head_dim, keys = shape().seqlen_k;
+  for (int head = 0; head < shape().batch * shape().kv_heads; ++head)
+    for (int key = 0; key < keys; ++key)
+      for (int c = 0; c < dim; ++c) {
+        const std::size_t to = (std::size_t(head) * keys + key) * dim + c;
+        const std::size_t from = (std::size_t(head) * keys + order[key]) * dim + c;
+        permuted.k[to] = inputs.k[from];
+        permuted.v[to] = inputs.v[from];
+      }
+  const Reference reference = make_reference(shape(), inputs, all_rows(shape()));
+  EXPECT_TRUE(check(shape(), reference, run_once(chapter_under_test, shape(), permuted, step())).ok());
+}
+
+TEST_P(Properties, RowsThatSeeNoKeyAreZero) {
+  Shape blind = shape();
+  blind.visibility = Visibility::causal();
+  blind.seqlen_k = 30;  // queries 0 ... 39 of 70 see none of the 30 keys
+  const Outputs outputs =
+      run_once(chapter_under_test, blind, make_inputs(blind, InputKind::normal, 5), step());
+  for (int64_t row = 0; row < blind.q_rows(); ++row) {
+    const bool sees_some = row % blind.seqlen_q >= 40;
+    EXPECT_EQ(std::isfinite(outputs.lse[row]), sees_some) << "row " << row;
+    if (sees_some) continue;
+    EXPECT_EQ(outputs.lse[row], -std::numeric_limits<float>::infinity());
+    for (int c = 0; c < blind.head_dim; ++c)
+      ASSERT_EQ(outputs.o[row * blind.head_dim + c], 0.0f) << "row " << row;
+  }
+}
+
+TEST_P(Properties, TheScaleIsAFactorOnTheScores) {
+  // Twice the scale is twice Q, exactly: a power of two rounds away nothing.
+  const Inputs inputs = make_inputs(shape(), InputKind::normal, 5);
+  Inputs doubled = inputs;
+  for (float& value : doubled.q) value *= 2;
+  Shape twice = shape();
+  twice.scale *= 2;
+  const Outputs a = run_once(chapter_under_test, twice, inputs, step());
+  const Outputs b = run_once(chapter_under_test, shape(), doubled, step());
+  const Reference reference = make_reference(twice, inputs, all_rows(twice));
+  EXPECT_TRUE(compare(twice, a, b, reference).ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Steps, Properties, ::testing::Range(1, int(chapter_under_test.steps.size()) + 1));
+
+}  // namespace flashbook::testing
