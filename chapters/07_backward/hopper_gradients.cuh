@@ -64,8 +64,8 @@ struct HopperShared {
   Pipeline<Queries, Config::kStages> d_o;
   std::conditional_t<kHasDp, DsTiles, Nothing> ds;
   std::conditional_t<Config::kAddByTma, DqParts, Nothing> dq;
-  alignas(16) float lse[Config::kStages][kQueries];  // of the rows of q, as the workspace has it
-  alignas(16) float d[Config::kStages][kQueries];   // of the rows of d_o
+  alignas(128) float lse[Config::kStages][kQueries];  // of the rows of q, as the workspace has it
+  alignas(128) float d[Config::kStages][kQueries];    // of the rows of d_o
   TileBroadcast broadcast;
   uint64_t keys_full, keys_empty;
   uint64_t dq_full[kConsumers], dq_empty[kConsumers];
