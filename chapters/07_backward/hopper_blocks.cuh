@@ -24,12 +24,12 @@ __device__ __forceinline__ void fill_queries(Pipeline<Queries, kStages>& pipelin
 /// keys the first are the ones that most queries see.
 template <typename Config>
 __device__ __forceinline__ int first_key_of(const TileOrder& order, const WorkTile& work) {
-  const bool turned = Config::kCausal && !Config::kDeterministic;
+  constexpr bool turned = !Config::kDeterministic;
   return (turned ? order.tiles_of_head - 1 - work.query_tile : work.query_tile) * kKeys;
 }
 
 /// All tiles of queries that see the keys from `first_key` on, head after head of the group.
-template <typename Queries, int kStages, int kQueries>
+template <typename Config, typename Queries, int kStages, int kQueries>
 __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipeline,
                                                PipelineState<kStages>& state,
                                                float (&of_rows)[kStages][kQueries], const CUtensorMap& map,
@@ -37,12 +37,15 @@ __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipel
                                                const Head& kv_head, int first_key) {
   Head head{kv_head.head * problem.group, kv_head.batch};
   int row = problem.workspace_row(head.batch, head.head);
+  const Visit visit = queries_of<kQueries>(problem, first_key);
+  const int start = start_of<Config>(visit, first_key);
 #pragma unroll 1
   for (int member = problem.group; member > 0; --member, ++head.head, row += problem.padded_q)
 #pragma unroll 1
-    for (int query = queries_of<kQueries>(problem, first_key).first * kQueries; query < problem.seqlen_q;
-         query += kQueries)
+    for (int round = 0; round < visit.tiles(); ++round) {
+      const int query = visit.tile(round, start) * kQueries;
       fill_queries(pipeline, state, of_rows, map, row_map, query, head, row + query);
+    }
 }
 
 /// The thread that takes tiles of keys, tells all others, and brings Q.
@@ -52,7 +55,7 @@ __device__ __forceinline__ void produce_q(HopperShared<T, Config>& shared, const
                                           const TileOrder& order, int* counter) {
   PipelineState<Config::kStages> state;
   hopper::hand_out_tiles<Config::kSchedule>(shared.broadcast, order, counter, [&](const WorkTile& work) {
-    stream_queries(shared.q, state, shared.lse, q_map, lse_map, problem, work.head,
+    stream_queries<Config>(shared.q, state, shared.lse, q_map, lse_map, problem, work.head,
                    first_key_of<Config>(order, work));
   });
 }
@@ -78,18 +81,25 @@ __device__ __forceinline__ void produce_keys(HopperShared<T, Config>& shared, co
     mbarrier_arrive_expect_tx(&shared.keys_full, (Shared::kHasDp ? 2 : 1) * Shared::Keys::kBytes);
     load(shared.k, k_map, &shared.keys_full, first_key, work.head);
     if constexpr (Shared::kHasDp) load(shared.v, v_map, &shared.keys_full, first_key, work.head);
-    stream_queries(shared.d_o, state, shared.d, do_map, d_map, problem, work.head, first_key);
+    stream_queries<Config>(shared.d_o, state, shared.d, do_map, d_map, problem, work.head, first_key);
   }
 }
 
-/// How many blocks have added to dQ of a tile of queries before the one with this tile of keys may: in order
-/// of keys, or from the last one down under a causal mask.
-template <typename Config>
-__device__ __forceinline__ int turn_of(const Problem& problem, int key_tile, int query_tile) {
-  if constexpr (!Config::kCausal) return key_tile;
-  const int last_query = min((query_tile + 1) * Config::kQueries, problem.seqlen_q) - 1;
-  return problem.last_key(last_query) / kKeys - key_tile;
+/// How many blocks add to dQ of a tile of queries before the one with the keys from `first_key` on: those with
+/// later keys.
+__device__ __forceinline__ int turn_of(const Problem& problem, int first_key, int first_query, int queries) {
+  const int last_query = min(first_query + queries, problem.seqlen_q) - 1;
+  return (problem.last_key(last_query) - first_key) / kKeys;
 }
+
+__device__ __forceinline__ void wait_for_turn(const int* semaphore, int turn) {
+  while (load_acquire(semaphore) != turn) {
+  }
+}
+
+/// Whether threads of their own add dQ, or wait for the consumer's turn to do so.
+template <typename Config>
+constexpr bool kHasAdders = Config::kAddByTma || (Config::kDeterministic && Config::kSums != Sums::values);
 
 /// A thread that adds one consumer's part of dQ, tile after tile.
 template <typename T, typename Config>
@@ -104,30 +114,33 @@ __device__ __forceinline__ void add_dq(HopperShared<T, Config>& shared, const Wo
     if (work.query_tile < 0) return;
     const int first_key = first_key_of<Config>(order, work);
     const Visit visit = queries_of<Config::kQueries>(problem, first_key);
+    const int start = start_of<Config>(visit, first_key);
 #pragma unroll 1
     for (int member = 0; member < problem.group; ++member) {
       const int row = problem.workspace_row(work.head.batch, work.head.head * problem.group + member);
 #pragma unroll 1
-      for (int tile = visit.first; tile < visit.end; ++tile) {
-        const int first_row = row + tile * Config::kQueries;
-        mbarrier_wait(&shared.dq_full[number], parity);
-        parity ^= 1;
+      for (int round = 0; round < visit.tiles(); ++round) {
+        const int tile = visit.tile(round, start);
+        const int query = tile * Config::kQueries, first_row = row + query;
         int* const semaphore = semaphores + first_row / kRowsOfWarpgroup * kConsumers + number;
         int turn = 0;
-        if constexpr (Config::kDeterministic) {
-          turn = turn_of<Config>(problem, first_key / kKeys, tile);
-          while (load_acquire(semaphore) != turn) {
-          }
+        if constexpr (Config::kDeterministic) turn = turn_of(problem, first_key, query, Config::kQueries);
+        if constexpr (Config::kAddByTma) {
+          mbarrier_wait(&shared.dq_full[number], parity);  // the part is written
+          if constexpr (Config::kDeterministic) wait_for_turn(semaphore, turn);
+          bulk_reduce_add(Gradients<T, Config>::part_of(workspace.dq, first_row, number),
+                          &shared.dq[number][0][0].x, Part::kPieceFloats * sizeof(float));
+          tma_store_commit();
+          tma_store_wait_read<0>();  // it may be overwritten
+          mbarrier_arrive(&shared.dq_empty[number]);
+          if constexpr (Config::kDeterministic) tma_store_wait<0>();  // the sums are in memory
+        } else {
+          wait_for_turn(semaphore, turn);
+          mbarrier_arrive(&shared.dq_empty[number]);       // the consumer may add
+          mbarrier_wait(&shared.dq_full[number], parity);  // it has
         }
-        bulk_reduce_add(Gradients<T, Config>::part_of(workspace.dq, first_row, number),
-                        &shared.dq[number][0][0].x, Part::kPieceFloats * sizeof(float));
-        tma_store_commit();
-        tma_store_wait_read<0>();  // the part may be overwritten
-        mbarrier_arrive(&shared.dq_empty[number]);
-        if constexpr (Config::kDeterministic) {
-          tma_store_wait<0>();  // the sums are in memory: only now may the next block add
-          store_release(semaphore, turn + 1);
-        }
+        if constexpr (Config::kDeterministic) store_release(semaphore, turn + 1);
+        parity ^= 1;
       }
     }
   }
@@ -154,7 +167,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1) hopper_backward(
   if (threadIdx.x == 0) {
     hopper::initialise(shared.q, 1, kConsumers * kWarpsOfWarpgroup, "q full", "q empty");
     hopper::initialise(shared.d_o, 1, kConsumers * kWarpsOfWarpgroup, "do full", "do empty");
-    hopper::initialise(shared.broadcast, kConsumers * kWarpsOfWarpgroup + 1 + (Config::kAddByTma ? kConsumers : 0));
+    hopper::initialise(shared.broadcast, kConsumers * kWarpsOfWarpgroup + 1 + (kHasAdders<Config> ? kConsumers : 0));
     mbarrier_init(&shared.keys_full, 1);
     name_mbarrier(&shared.keys_full, "keys full");
     mbarrier_init(&shared.keys_empty, kConsumers * kWarpsOfWarpgroup);
@@ -175,7 +188,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1) hopper_backward(
     setmaxnreg_dec<Config::kProducerRegisters>();
     if (threadIdx.x == 0) produce_q(shared, q_map, lse_map, problem, order, counter);
     if (threadIdx.x == 32) produce_keys(shared, k_map, v_map, do_map, d_map, problem, order);
-    if constexpr (Config::kAddByTma)
+    if constexpr (kHasAdders<Config>)
       if (threadIdx.x == 64 || threadIdx.x == 96) add_dq(shared, workspace, problem, order, semaphores, warp - 2);
     return;
   }
@@ -191,19 +204,20 @@ __global__ void __launch_bounds__(Config::kThreads, 1) hopper_backward(
     const int first_key = first_key_of<Config>(order, work);
     const int kv_head = work.head.batch * problem.kv_heads + work.head.head;
     const Visit visit = queries_of<Config::kQueries>(problem, first_key);
+    const int start = start_of<Config>(visit, first_key);
     Gradients<T, Config> gradients(shared, problem, number, warp);
-    if (visit.first < visit.end) {
+    if (visit.tiles() > 0) {
       mbarrier_wait(&shared.keys_full, parity);
       parity ^= 1;
-  #pragma unroll 1
-    for (int member = 0; member < problem.group; ++member) {
-        const int64_t row = int64_t(kv_head * problem.group + member) * problem.padded_q;
 #pragma unroll 1
-        for (int tile = visit.first; tile < visit.end; ++tile) {
-          const int query = tile * Config::kQueries;
+      for (int member = 0; member < problem.group; ++member) {
+#pragma unroll 1
+        for (int round = 0; round < visit.tiles(); ++round) {
+          const int query = visit.tile(round, start) * Config::kQueries;
           float* sums = nullptr;
           if constexpr (!Config::kAddByTma && Shared::kHasDp)
-            sums = gradients.part_of(workspace.dq, row + query, number);
+            sums = gradients.part_of(workspace.dq, (kv_head * problem.group + member) * problem.padded_q + query,
+                                     number);
           gradients.step(state, first_key, query, sums);
         }
       }

@@ -74,6 +74,15 @@ struct HopperShared {
 /// The tiles of queries that see something of a tile of keys: first, and the one after the last.
 struct Visit {
   int first, end;
+
+  /// How many they are.
+  __device__ __forceinline__ int tiles() const { return end - first; }
+
+  /// The tile of a round. Rounds begin at tile `start` and go on at the first one after the last.
+  __device__ __forceinline__ int tile(int round, int start) const {
+    const int at = start + round;
+    return at < end ? at : at - tiles();
+  }
 };
 
 /// Which tiles of kQueries queries see a key from `first_key` on; none if no query does.
@@ -81,6 +90,18 @@ template <int kQueries>
 __device__ __forceinline__ Visit queries_of(const Problem& problem, int first_key) {
   const int end = (problem.seqlen_q + kQueries - 1) / kQueries, query = problem.first_query(first_key);
   return {query < problem.seqlen_q ? query / kQueries : end, end};
+}
+
+/// Where a block begins. Blocks that keep tiles of the same head's keys would all add to the same tile of dQ at
+/// once, and additions to one place wait for each other; so each begins elsewhere. Under a causal mask the
+/// diagonal sees to that, and where additions have an order, their order does.
+template <typename Config>
+__device__ __forceinline__ int start_of(const Visit& visit, int first_key) {
+  if constexpr (!Config::kRotate) return visit.first;
+  int start = first_key / Config::kQueries;
+#pragma unroll 1
+  while (start >= visit.end) start -= visit.end;  // more keys than queries
+  return start;
 }
 
 //| ## A consumer
@@ -95,6 +116,8 @@ struct Gradients {
   static constexpr bool kHasDk = Config::kSums != Sums::values;
   static_assert(Config::kStages > 1 || !kHasDv || !kHasDk, "dV still reads dO where one stage of Q gives it back");
   using Part = DqPart<kHeadDim, kQueries>;
+  static_assert(!kHasDk || Config::kAddByTma || Config::kStages == 1 || !Config::kDeterministic,
+                "with two stages nobody but TMA adds in order");
   static_assert(Part::kPieces == 1 || !Config::kAddByTma, "dQ has room for one piece");
   static_assert(!kHasDk || Part::kPieces == 1 || Config::kStages == 1, "the rest of dQ is computed when dK is done");
   using Shared = HopperShared<T, Config>;
@@ -279,6 +302,7 @@ struct Gradients {
         release(shared.q, state);
         wgmma_wait<0>();
         wgmma_pin(dq);
+        if constexpr (Config::kDeterministic) mbarrier_wait(&shared.dq_empty[number], state.phase);
         add_from_registers(dq, sums);
 #pragma unroll
         for (int piece = 1; piece < Part::kPieces; ++piece) {
@@ -288,6 +312,10 @@ struct Gradients {
           wgmma_wait<0>();
           wgmma_pin(dq);
           add_from_registers(dq, sums + piece * Part::kPieceFloats);
+        }
+        if constexpr (Config::kDeterministic) {
+          __syncwarp();  // all lanes have added
+          if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.dq_full[number]);
         }
       }
     } else {

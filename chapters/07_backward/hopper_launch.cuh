@@ -21,11 +21,12 @@ struct Hopper {
   static constexpr Sums kSums = kSums_;
   static constexpr int kStages = 2, kDsStages = 2;
   static constexpr int kThreads = kConsumerThreads + kWarpgroup;
-  static constexpr int kProducerRegisters = kHeadDim == 256 ? 40 : 24;  ///< with the consumers' 504, what
-  static constexpr int kConsumerRegisters = kHeadDim == 256 ? 232 : 240;  ///< a block of 384 threads starts with
+  static constexpr int kProducerRegisters = 40;  ///< with the consumers' no more than the 504 that a block of
+  static constexpr int kConsumerRegisters = 232;  ///< three warpgroups starts with
   static constexpr bool kAddByTma = kSums != Sums::values;
   static constexpr bool kDeterministic = false;
-  static constexpr Schedule kSchedule = kCausal ? Schedule::dynamic_persistent : Schedule::static_persistent;
+  static constexpr Schedule kSchedule = Schedule::in_order_persistent;
+  static constexpr bool kRotate = !kCausal;
 };
 
 /// The map of Q, dO, K or V, in tiles of `rows` rows.
@@ -73,10 +74,10 @@ inline int64_t counters(const Shape& shape, bool deterministic) {
 /// One launch of steps 4 to 6.
 template <typename T, typename Config>
 void run_blocks(const Shape& shape, const Tensors& t, device::Stream stream) {
-  const TileOrder order = key_order(shape, Config::kCausal);
+  const TileOrder order = key_order(shape, Config::kCausal || Config::kDeterministic);
   const int blocks = hopper::blocks_for(order, Config::kSchedule);
   int* const counter = counters_of(shape, t);
-  if constexpr (Config::kDeterministic || Config::kSchedule == Schedule::dynamic_persistent) {
+  if constexpr (Config::kDeterministic || Config::kSchedule == Schedule::in_order_persistent) {
     constexpr int kThreads = 256;
     const int64_t count = counters(shape, Config::kDeterministic);
     device::launch(clear_counters, dim3(unsigned((count + kThreads - 1) / kThreads)), dim3(kThreads), 0, stream, counter, count);
@@ -125,23 +126,26 @@ struct KeysAndQueries256 : Hopper<256, 64, kCausal, Sums::keys_and_queries> {
   static constexpr bool kAddByTma = false;
 };
 
-/// Step 3: as many threads as multiply, registers that add.
+/// Registers add. Step 3, and step 5 for short sequences.
 template <typename Config>
-struct Single : Config {
+struct FromRegisters : Config {
   static constexpr bool kAddByTma = false;
 };
+
+/// Up to here registers that add are faster: so few rounds leave little for TMA to overlap.
+constexpr int kShort = 1024;
 
 /// Step 4: a block for each tile of keys.
 template <typename Config>
 struct OneTile : Config {
+  static constexpr bool kRotate = false;
   static constexpr Schedule kSchedule = Schedule::single_tile;
 };
 
 /// Step 6: dQ's additions in a fixed order.
 template <typename Config>
 struct Deterministic : Config {
-  static constexpr bool kDeterministic = true;
-  static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;  // the adding threads need a few more
+  static constexpr bool kDeterministic = true, kRotate = false;
 };
 
 /// Calls `use.operator()<Config>()` with the version for a head dimension, or with both.
@@ -162,10 +166,12 @@ void run_step(const Shape& shape, const Tensors& t, device::Stream stream, int s
   with_versions<kHeadDim, kCausal>([&]<typename Config>() {
     switch (step) {
       case 3:
-        return run_single<T, Single<Config>>(shape, t, stream);
+        return run_single<T, FromRegisters<Config>>(shape, t, stream);
       case 4:
         return run_blocks<T, OneTile<Config>>(shape, t, stream);
       case 5:
+        if constexpr (Config::kAddByTma)
+          if (shape.seqlen_q <= kShort) return run_blocks<T, FromRegisters<Config>>(shape, t, stream);
         return run_blocks<T, Config>(shape, t, stream);
       default:
         return run_blocks<T, Deterministic<Config>>(shape, t, stream);
