@@ -21,8 +21,9 @@ struct Hopper {
   static constexpr Sums kSums = kSums_;
   static constexpr int kStages = 2, kDsStages = 2;
   static constexpr int kThreads = kConsumerThreads + kWarpgroup;
-  static constexpr int kProducerRegisters = 40;  ///< with the consumers' no more than the 504 that a block of
-  static constexpr int kConsumerRegisters = 232;  ///< three warpgroups starts with
+  // A block of three warpgroups starts with 504. Threads that begin at different queries need more than 24.
+  static constexpr int kProducerRegisters = kCausal && kHeadDim != 256 ? 24 : 40;
+  static constexpr int kConsumerRegisters = kCausal && kHeadDim != 256 ? 240 : 232;
   static constexpr bool kAddByTma = kSums != Sums::values;
   static constexpr bool kDeterministic = false;
   static constexpr Schedule kSchedule = Schedule::in_order_persistent;
@@ -129,6 +130,7 @@ struct KeysAndQueries256 : Hopper<256, 64, kCausal, Sums::keys_and_queries> {
 /// Registers add. Step 3, and step 5 for short sequences.
 template <typename Config>
 struct FromRegisters : Config {
+  static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
   static constexpr bool kAddByTma = false;
 };
 
@@ -146,6 +148,7 @@ struct OneTile : Config {
 template <typename Config>
 struct Deterministic : Config {
   static constexpr bool kDeterministic = true, kRotate = false;
+  static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;  // the adding threads need them
 };
 
 /// Calls `use.operator()<Config>()` with the version for a head dimension, or with both.
