@@ -3,7 +3,8 @@
 ///
 /// Inputs are f16. The truth is FP64 attention on them, before anything is quantised. Held against it are
 /// plain attention in f16, chapter 5, and chapter 6 on what its quantiser makes of the inputs, with one scale
-/// or many, rotated or not. Google Benchmark writes the results; a time is the median of the attention alone.
+/// or many, rotated or not, with the means of columns or without. The same again for many keys, whose sums
+/// grow long (--long). Google Benchmark writes the results; a time is the median of the attention alone.
 #include <benchmark/benchmark.h>
 
 #include <CLI/CLI.hpp>
@@ -11,6 +12,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
+#include <span>
 
 #include "bench/chapters.h"
 #include "bench/context.h"
@@ -18,10 +20,12 @@
 #include "chapters/05_flash_attention_3/chapter.h"
 #include "chapters/06_fp8/chapter.h"
 #include "common/app/call.h"
+#include "common/app/exit_code.h"
 #include "common/attention/error.h"
 #include "common/attention/inputs.h"
 #include "common/attention/oracle.h"
 #include "common/attention/parallel.h"
+#include "common/attention/random.h"
 #include "common/numeric/float_formats.h"
 
 namespace flashbook {
@@ -30,15 +34,23 @@ namespace {
 using device::Place;
 
 constexpr uint64_t kSeed = 1, kRotationSeed = 2;
-constexpr int64_t kRows = 4096;  // held against FP64, in which a row of 4096 keys costs milliseconds
+constexpr int64_t kRows = 4096;  // held against FP64, of up to 4096 keys
 constexpr int kTimedRuns = 11;   // on a GPU
 
+/// Inputs: of a kind; then the values may be made one-signed, and each column gets a mean, of either sign.
 struct NamedInputs {
   const char* name;
   InputKind kind;
+  float mean = 0;
+  bool one_sign = false;
 };
-constexpr NamedInputs kInputs[] = {
-    {"normal", InputKind::normal}, {"outliers", InputKind::outliers}, {"channels", InputKind::channels}};
+constexpr NamedInputs kInputs[] = {{.name = "accuracy/normal", .kind = InputKind::normal},
+                                   {.name = "accuracy/outliers", .kind = InputKind::outliers},
+                                   {.name = "accuracy/channels", .kind = InputKind::channels}};
+constexpr NamedInputs kLongInputs[] = {{.name = "long/quarter", .kind = InputKind::normal, .mean = 0.25f},
+                                       {.name = "long/one", .kind = InputKind::normal, .mean = 1},
+                                       {.name = "long/one_sign", .kind = InputKind::normal, .one_sign = true},
+                                       {.name = "long/all_equal", .kind = InputKind::all_equal}};
 
 /// One way to compute attention.
 struct Variant {
@@ -47,7 +59,7 @@ struct Variant {
   const Chapter* chapter;  ///< null: on the host, while the truth is computed
   int step;
   Scaling scaling = Scaling::tensor;
-  bool rotated = false, promoted = false;
+  bool rotated = false, promoted = false, centred = false;
   DType dtype = chapter == &kFp8 ? DType::e4m3 : DType::f16;
 };
 const Variant kVariants[] = {
@@ -55,7 +67,7 @@ const Variant kVariants[] = {
     {"plain", "plain attention, S and P rounded", nullptr, 0},
     {"ch05/step5", "chapter 5", &kFlashAttention3, 5},
     {"plain", "plain attention, P rounded after its division", nullptr, 0, Scaling::tensor, false, false,
-     DType::e4m3},
+     false, DType::e4m3},
     {"ch06/step1_tensor", "a scale per tensor, P up to 1", &kFp8, 1},
     {"ch06/step3_tensor", "a scale per tensor, P up to 256", &kFp8, 3},
     {"ch06/step3_block", "block scales", &kFp8, 3, Scaling::block},
@@ -64,6 +76,19 @@ const Variant kVariants[] = {
     {"ch06/promoted_block", "the same, sums promoted", &kFp8, 4, Scaling::block, true, true},
     {"ch06/step5_tensor", "step 5: a scale per tensor, P up to 64", &kFp8, 5},
     {"ch06/step5_rotated", "step 5: the same, rotated", &kFp8, 5, Scaling::tensor, true},
+    {"ch06/step5_centred", "step 5: means out", &kFp8, 5, Scaling::tensor, false, false, true},
+    {"ch06/step5_centred_rotated", "step 5: means out, rotated", &kFp8, 5, Scaling::tensor, true, false,
+     true},
+};
+const Variant kLongVariants[] = {
+    {"ch05/step5", "chapter 5", &kFlashAttention3, 5},
+    {"plain", "plain attention, P rounded after its division", nullptr, 0, Scaling::tensor, false, false,
+     false, DType::e4m3},
+    {"ch06/step5", "step 5, means in", &kFp8, 5},
+    {"ch06/promoted", "step 4 with promoted sums, means in", &kFp8, 4, Scaling::tensor, false, true},
+    {"ch06/step5_centred", "step 5, means out", &kFp8, 5, Scaling::tensor, false, false, true},
+    {"ch06/promoted_centred", "step 4 with promoted sums, means out", &kFp8, 4, Scaling::tensor, false, true,
+     true},
 };
 
 /// What one kind of inputs needs once.
@@ -99,11 +124,23 @@ std::vector<double> plain_fp8(Shape shape, Inputs inputs, const std::vector<int6
   return o;
 }
 
-Problem make_problem(const Shape& shape, InputKind kind) {
+/// Whether the mean of a column of V is positive.
+bool is_positive(int64_t column) { return random_bits(kSeed, column) >> 63 == 0; }
+
+Problem make_problem(const Shape& shape, const NamedInputs& kind) {
   Shape unrounded = shape;
   unrounded.dtype = DType::f32;
-  Inputs inputs = make_inputs(unrounded, kind, kSeed);
-  const std::vector<int64_t> rows = sample_rows(shape, kRows, kSeed);
+  Inputs inputs = make_inputs(unrounded, kind.kind, kSeed);
+  parallel_for(int64_t(shape.batch) * shape.kv_heads * shape.seqlen_k, [&](int64_t row) {
+    for (int c = 0; c < shape.head_dim; ++c) {
+      float& value = inputs.v[row * shape.head_dim + c];
+      if (kind.one_sign) value = std::abs(value);
+      value += is_positive(row / shape.seqlen_k * shape.head_dim + c) ? kind.mean : -kind.mean;
+    }
+  });
+  // As many products for every length; a row of 4096 keys costs milliseconds.
+  const int64_t row_count = std::min(kRows, kRows * 4096 / shape.seqlen_k);
+  const std::vector<int64_t> rows = sample_rows(shape, row_count, kSeed);
   Reference reference = make_reference(unrounded, inputs, rows);
   std::vector<double> fp8 = plain_fp8(shape, inputs, rows);
   for (auto* values : {&inputs.q, &inputs.k, &inputs.v}) round_to(shape.dtype, *values);
@@ -131,12 +168,16 @@ struct Result {
 UploadedInputs quantised(const Variant& variant, const Shape& shape, const Problem& problem, Result& result) {
   UploadedInputs inputs(Operation::forward, shape, Place::device);
   const auto scales = [&](TensorId id) { return static_cast<float*>(inputs.scales(id).data()); };
+  const device::Buffer workspace(Place::device, quantise_workspace_bytes(shape));
   const Quantised to{.q = inputs.values(TensorId::q).data(),
                      .k = inputs.values(TensorId::k).data(),
                      .v = inputs.values(TensorId::v).data(),
                      .q_scale = scales(TensorId::q),
                      .k_scale = scales(TensorId::k),
-                     .v_scale = scales(TensorId::v)};
+                     .v_scale = scales(TensorId::v),
+                     .k_mean = static_cast<float*>(inputs.means(TensorId::k).data()),
+                     .v_mean = static_cast<float*>(inputs.means(TensorId::v).data()),
+                     .workspace = workspace.data()};
   const Tensors& from = problem.inputs.tensors();
   result.quantise_seconds = seconds_of([&] {
     device::flush_l2(nullptr);
@@ -166,6 +207,7 @@ Result run(const Variant& variant, const Problem& problem) {
   Shape shape = problem.shape;
   shape.dtype = variant.dtype;
   shape.scaling = variant.scaling;
+  shape.centred = variant.centred;
   if (const std::string why = variant.chapter->why_not(shape, variant.step); !why.empty())
     throw InputError(why);
 
@@ -195,10 +237,10 @@ void report(benchmark::State& state, const Variant& variant, const Problem& prob
     return;
   }
   const std::vector<double>& want = problem.reference.o;
-  double square = 0, norm = 0, largest = 0;
+  double square = 0, norm = 0, largest = 0, along = 0;
   for (std::size_t i = 0; i < want.size(); ++i) {
     const double error = result.o[i] - want[i];
-    square += error * error, norm += want[i] * want[i];
+    square += error * error, norm += want[i] * want[i], along += result.o[i] * want[i];
     largest = std::max(largest, std::abs(error));
   }
   for (auto _ : state) state.SetIterationTime(result.seconds);
@@ -206,6 +248,7 @@ void report(benchmark::State& state, const Variant& variant, const Problem& prob
   state.counters = {{"rmse", std::sqrt(square / double(want.size()))},
                     {"relative_rms", std::sqrt(square / norm)},
                     {"error", largest},
+                    {"left", along / norm},
                     {"rows", double(problem.reference.rows.size())},
                     {"batch", problem.shape.batch},
                     {"heads", problem.shape.heads}};
@@ -215,10 +258,18 @@ void report(benchmark::State& state, const Variant& variant, const Problem& prob
 
 struct Options {
   int batch = 4, heads = 16, seqlen = 4096, head_dim = 128;
+  bool of_long = false;
   std::string out;
 };
 
-int study(const Options& options) {
+/// Inputs of a shape that all variants of a study are held against.
+struct Case {
+  NamedInputs inputs;
+  Shape shape;
+};
+
+/// Three kinds of inputs; or long rows of four kinds.
+std::vector<Case> cases_of(const Options& options) {
   const Shape shape{.batch = options.batch,
                     .heads = options.heads,
                     .kv_heads = options.heads,
@@ -228,22 +279,41 @@ int study(const Options& options) {
                     .dtype = DType::f16,
                     .scale = default_scale(options.head_dim)};
   validate(shape);
+  std::vector<Case> cases;
+  if (!options.of_long) {
+    for (const NamedInputs& inputs : kInputs) cases.push_back({inputs, shape});
+    return cases;
+  }
+  for (const NamedInputs& inputs : kLongInputs)
+    for (int seqlen = 1024; seqlen <= options.seqlen; seqlen *= 4) {
+      Shape part = shape;
+      part.seqlen_k = seqlen;
+      // In the simulator a few queries: how long a row is does not depend on how many there are.
+      part.seqlen_q = device::machine() == device::Machine::gpu ? seqlen : 64;
+      cases.push_back({inputs, part});
+    }
+  return cases;
+}
+
+int study(const Options& options) {
+  const std::vector<Case> cases = cases_of(options);
+  const Shape& shape = cases.front().shape;
   const Cell cell{&kFp8, 1, shape};  // a kernel's: the context is that of the machine that runs kernels
   for (const auto& [key, value] : measuring_context({&cell, 1})) benchmark::AddCustomContext(key, value);
   if (device::machine() == device::Machine::simulator)
     benchmark::AddCustomContext("exact", std::getenv("FLASHBOOK_SIM_EXACT"));
 
-  std::vector<std::optional<Problem>> problems(std::size(kInputs));  // made when first needed, freed after
-  for (std::size_t i = 0; i < std::size(kInputs); ++i)
-    for (const Variant& variant : kVariants) {
-      const std::string name = std::string("accuracy/") + kInputs[i].name + "/" + variant.name + "/" +
+  std::vector<std::optional<Problem>> problems(cases.size());  // made when first needed, freed after
+  for (std::size_t i = 0; i < cases.size(); ++i)
+    for (const Variant& variant : options.of_long ? std::span<const Variant>(kLongVariants) : kVariants) {
+      const std::string name = std::string(cases[i].inputs.name) + "/" + variant.name + "/" +
                                std::string(name_of(variant.dtype)) + "/d" + std::to_string(shape.head_dim) +
-                               "/full/n" + std::to_string(shape.seqlen_k);
+                               "/full/n" + std::to_string(cases[i].shape.seqlen_k);
       benchmark::RegisterBenchmark(name.c_str(),
                                    [&, i](benchmark::State& state) {
                                      if (!problems[i]) {
                                        std::ranges::fill(problems, std::nullopt);
-                                       problems[i] = make_problem(shape, kInputs[i].kind);
+                                       problems[i] = make_problem(cases[i].shape, cases[i].inputs);
                                      }
                                      report(state, variant, *problems[i]);
                                    })
@@ -271,25 +341,19 @@ int main(int argc, char** argv) {
   app.add_option("--batch", options.batch, "Batch")->capture_default_str();
   app.add_option("--heads", options.heads, "Heads")->capture_default_str();
   app.add_option("--seqlen", options.seqlen, "Queries and keys of a head")->capture_default_str();
+  app.add_flag("--long", options.of_long,
+               "Values with means, one-signed and all equal, at 1k keys, 4k and so on up to --seqlen");
   app.add_option("--head-dim", options.head_dim, "64, 128 or 256")->capture_default_str();
   app.add_option("--out", options.out, "Write the results to this file, whole after every cell");
-  const auto fail = [](const char* reason, int code) {
-    std::cerr << "accuracy: " << reason << "\n";
-    return code;
-  };
-  try {
-    app.parse(argc, argv);
+  return exit_code("accuracy", [&] {
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::CallForHelp&) {
+      std::cout << app.help();
+      return kRight;
+    } catch (const CLI::ParseError& error) {
+      throw InputError(std::string(error.what()) + " (--help lists the options)");
+    }
     return study(options);
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    return fail((std::string(error.what()) + " (--help lists the options)").c_str(), 2);
-  } catch (const InputError& error) {
-    return fail(error.what(), 2);
-  } catch (const device::HardwareMissing& error) {
-    return fail(error.what(), 77);
-  } catch (const std::exception& error) {
-    return fail(error.what(), 1);
-  }
+  });
 }

@@ -1,11 +1,13 @@
 #include "bench/flashbook.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "bench/chapters.h"
 #include "common/app/machine_context.h"
@@ -59,12 +61,12 @@ T& required(T* pointer, const char* name) {
   return *pointer;
 }
 
-/// A struct that a caller filled, whose header may be older than this one: what that lacks is 0.
+/// A struct that a caller filled, whose header may be older than this one: what that lacks is 0. `first` is
+/// how long it was in the first header.
 template <typename T>
-T completed(const T* from, const char* name) {
-  constexpr std::size_t kFirst = sizeof(T);  // when it grows: its size of today
+T completed(const T* from, const char* name, std::size_t first) {
   const std::size_t size = required(from, name).size;
-  if (size < kFirst || size > sizeof(T))
+  if (size < first || size > sizeof(T))
     throw InputError(std::string(name) + ".size is " + std::to_string(size) +
                      ": set it to sizeof, which is " + std::to_string(sizeof(T)) +
                      " in this library's flashbook.h");
@@ -73,24 +75,47 @@ T completed(const T* from, const char* name) {
   return given;
 }
 
+/// The pages of a cache. Nobody here can read the table: a stand-in of the same size says that it has one.
+Paging paging_of(const FlashbookShape& shape, const FlashbookCache& cache) {
+  if (cache.page_table == nullptr) return {};
+  if (cache.page_rows < 1)
+    throw InputError("page_rows is " + std::to_string(cache.page_rows) + ": give at least 1");
+  const int64_t entries = shape.batch * ((int64_t(shape.seqlen_k) + cache.page_rows - 1) / cache.page_rows);
+  return {.rows = cache.page_rows,
+          .pages = cache.pages,
+          .table = std::vector<int>(std::size_t(std::max<int64_t>(0, entries)))};
+}
+
 /// The shape as the house knows it, if the step can run it.
-Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from) {
-  const FlashbookShape given = completed(from, "shape");
+Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from,
+                    const FlashbookCache& cache = {}, const FlashbookGradients& gradients = {}) {
+  const FlashbookShape given = completed(from, "shape", offsetof(FlashbookShape, scaling));
   constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3};
   if (given.dtype < 0 || given.dtype >= int(std::size(kTypes)))
     throw InputError("dtype is " + std::to_string(given.dtype) + ": give a FlashbookType, 0 to 3");
+  constexpr Scaling kScalings[] = {Scaling::tensor, Scaling::head, Scaling::block};
+  if (given.scaling < 0 || given.scaling >= int(std::size(kScalings)))
+    throw InputError("scaling is " + std::to_string(given.scaling) + ": give a FlashbookScaling, 0 to 2");
   const auto strides = [](const FlashbookStrides& of) { return Strides{of.batch, of.head, of.row}; };
-  const Shape shape = {
-      .batch = given.batch,
-      .heads = given.heads,
-      .kv_heads = given.kv_heads,
-      .seqlen_q = given.seqlen_q,
-      .seqlen_k = given.seqlen_k,
-      .head_dim = given.head_dim,
-      .visibility = Visibility::causal_if(given.causal != 0),
-      .dtype = kTypes[given.dtype],
-      .scale = given.scale,
-      .layout = {.q = strides(given.q), .k = strides(given.k), .v = strides(given.v), .o = strides(given.o)}};
+  const Shape shape = {.batch = given.batch,
+                       .heads = given.heads,
+                       .kv_heads = given.kv_heads,
+                       .seqlen_q = given.seqlen_q,
+                       .seqlen_k = given.seqlen_k,
+                       .head_dim = given.head_dim,
+                       .visibility = Visibility::causal_if(given.causal != 0),
+                       .dtype = kTypes[given.dtype],
+                       .scale = given.scale,
+                       .scaling = kScalings[given.scaling],
+                       .layout = {.q = strides(given.q),
+                                  .k = strides(given.k),
+                                  .v = strides(given.v),
+                                  .o = strides(given.o),
+                                  .d_o = strides(gradients.d_o_strides),
+                                  .dq = strides(gradients.dq_strides),
+                                  .dk = strides(gradients.dk_strides),
+                                  .dv = strides(gradients.dv_strides)},
+                       .paging = paging_of(given, cache)};
   validate(shape);
   if (std::ranges::find(chapter.dtypes, shape.dtype) == chapter.dtypes.end())
     throw InputError("chapter " + std::to_string(chapter.number) + " does not take " +
@@ -107,6 +132,52 @@ void require_aligned(const void* pointer, const char* name, std::size_t alignmen
   if (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0)
     throw InputError(std::string(name) + " is not aligned: give an address that is a multiple of " +
                      std::to_string(alignment) + " bytes, or copy the tensor to one");
+}
+
+void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const FlashbookCache& cache,
+            const FlashbookTensors* tensors, const FlashbookGradients& gradients, void* stream) {
+  if (chapter.runs_on == device::Place::host)
+    throw InputError("chapter " + std::to_string(chapter.number) + " is CPU code: run its program, " +
+                     chapter.name);
+  const Shape problem = checked_shape(chapter, step, shape, cache, gradients);
+  const FlashbookTensors given = completed(tensors, "tensors", offsetof(FlashbookTensors, q_scale));
+  const int64_t workspace = chapter.workspace_bytes(problem, step);
+  require_aligned(given.q, "q", kRowAlignment);
+  require_aligned(given.k, "k", kRowAlignment);
+  require_aligned(given.v, "v", kRowAlignment);
+  require_aligned(given.o, "o", kRowAlignment);
+  require_aligned(given.lse, "lse", alignof(float));
+  if (workspace > 0 && given.workspace == nullptr)
+    throw InputError("workspace is null: this step needs " + std::to_string(workspace) + " bytes");
+  if (workspace > 0) require_aligned(given.workspace, "workspace", kWorkspaceAlignment);
+  for (const auto& [mean, name] : {std::pair(given.k_mean, "k_mean"), {given.v_mean, "v_mean"}})
+    if (mean != nullptr) require_aligned(mean, name, kRowAlignment);
+  if (chapter.operation == Operation::backward) {
+    const std::pair<const void*, const char*> pointers[] = {
+        {gradients.d_o, "d_o"}, {gradients.dq, "dq"}, {gradients.dk, "dk"}, {gradients.dv, "dv"}};
+    for (const auto& [pointer, name] : pointers) {
+      required(static_cast<const char*>(pointer), name);
+      require_aligned(pointer, name, kRowAlignment);
+    }
+  }
+  Tensors all = {.q = given.q,
+                 .k = given.k,
+                 .v = given.v,
+                 .o = given.o,
+                 .lse = given.lse,
+                 .d_o = gradients.d_o,
+                 .dq = gradients.dq,
+                 .dk = gradients.dk,
+                 .dv = gradients.dv,
+                 .workspace = given.workspace,
+                 .q_scale = given.q_scale,
+                 .k_scale = given.k_scale,
+                 .v_scale = given.v_scale,
+                 .k_mean = given.k_mean,
+                 .v_mean = given.v_mean};
+  all.tables[int(TableId::lengths)] = cache.lengths;
+  all.tables[int(TableId::page_table)] = cache.page_table;
+  chapter.attention(problem, all, static_cast<device::Stream>(stream), step);
 }
 
 }  // namespace
@@ -137,27 +208,34 @@ int flashbook_attention(int chapter, int step, const FlashbookShape* shape, cons
                         void* stream) {
   return guarded([&] {
     const Chapter& found = find(chapter, step);
-    if (found.runs_on == device::Place::host)
-      throw InputError("chapter " + std::to_string(chapter) + " is CPU code: run its program, " + found.name);
-    const Shape problem = checked_shape(found, step, shape);
-    const FlashbookTensors given = completed(tensors, "tensors");
-    const int64_t workspace = found.workspace_bytes(problem, step);
-    require_aligned(given.q, "q", kRowAlignment);
-    require_aligned(given.k, "k", kRowAlignment);
-    require_aligned(given.v, "v", kRowAlignment);
-    require_aligned(given.o, "o", kRowAlignment);
-    require_aligned(given.lse, "lse", alignof(float));
-    if (workspace > 0 && given.workspace == nullptr)
-      throw InputError("workspace is null: this step needs " + std::to_string(workspace) + " bytes");
-    if (workspace > 0) require_aligned(given.workspace, "workspace", kWorkspaceAlignment);
-    found.attention(problem,
-                    {.q = given.q,
-                     .k = given.k,
-                     .v = given.v,
-                     .o = given.o,
-                     .lse = given.lse,
-                     .workspace = given.workspace},
-                    static_cast<device::Stream>(stream), step);
+    if (found.operation == Operation::backward)
+      throw InputError("chapter " + std::to_string(chapter) + " computes gradients: use flashbook_backward");
+    launch(found, step, shape, {}, tensors, {}, stream);
+  });
+}
+
+int flashbook_backward(int chapter, int step, const FlashbookShape* shape, const FlashbookTensors* tensors,
+                       const FlashbookGradients* gradients, void* stream) {
+  return guarded([&] {
+    const Chapter& found = find(chapter, step);
+    if (found.operation != Operation::backward)
+      throw InputError("chapter " + std::to_string(chapter) +
+                       " computes no gradients: use flashbook_attention, or chapter 7");
+    launch(found, step, shape, {}, tensors, completed(gradients, "gradients", sizeof(FlashbookGradients)),
+           stream);
+  });
+}
+
+int flashbook_decode(int chapter, int step, const FlashbookShape* shape, const FlashbookCache* cache,
+                     const FlashbookTensors* tensors, void* stream) {
+  return guarded([&] {
+    const Chapter& found = find(chapter, step);
+    if (found.operation != Operation::decode)
+      throw InputError("chapter " + std::to_string(chapter) +
+                       " knows no cache: use flashbook_attention, or chapter 8");
+    launch(found, step, shape,
+           cache == nullptr ? FlashbookCache{} : completed(cache, "cache", sizeof(FlashbookCache)), tensors,
+           {}, stream);
   });
 }
 

@@ -33,13 +33,21 @@ typedef enum FlashbookStatus {
   FLASHBOOK_HARDWARE_MISSING = 77, /**< there is no GPU, or not the one that is needed */
 } FlashbookStatus;
 
-/** Element type of Q, K, V and O; O of FLASHBOOK_E4M3 is BF16, and its scales are 1. */
+/** Element type of Q, K, V and O; O of FLASHBOOK_E4M3 is BF16. */
 typedef enum FlashbookType {
   FLASHBOOK_F32 = 0,
   FLASHBOOK_F16 = 1,
   FLASHBOOK_BF16 = 2,
   FLASHBOOK_E4M3 = 3
 } FlashbookType;
+
+/** Which elements of FLASHBOOK_E4M3 share a scale (common/attention/shape.h). */
+typedef enum FlashbookScaling {
+  FLASHBOOK_SCALE_OF_TENSOR = 0, /**< all: [1] */
+  FLASHBOOK_SCALE_OF_HEAD = 1,   /**< those of a key head, and the queries that read it: [batch, kv_heads] */
+  FLASHBOOK_SCALE_OF_BLOCK =
+      2 /**< 64 rows of Q: [batch, heads, blocks]; 128 of K or V: [batch, kv_heads, blocks] */
+} FlashbookScaling;
 
 /** Elements from one batch entry, head and row of a tensor to the next; a row's elements lie side by side.
  * Multiples of 16 bytes. All 0: [batch, heads, seqlen, head_dim] without gaps. */
@@ -62,6 +70,8 @@ typedef struct FlashbookShape {
   int32_t dtype;               /**< a FlashbookType */
   float scale;                 /**< factor on the scores, > 0: 1 / sqrt(head_dim) */
   FlashbookStrides q, k, v, o; /**< chapters 1 to 4 take 0 only */
+  int32_t scaling;             /**< a FlashbookScaling; of FLASHBOOK_E4M3, else 0 */
+  int32_t reserved;            /**< 0 */
 } FlashbookShape;
 
 /** Device pointers. Those of q, k, v and o are multiples of 16. */
@@ -72,8 +82,39 @@ typedef struct FlashbookTensors {
   const void* v;
   void* o;
   float* lse;      /**< [batch, heads, seqlen_q], natural log-sum-exp */
-  void* workspace; /**< flashbook_workspace_bytes() bytes, 256-byte aligned; may be null if that is 0 */
+  void* workspace; /**< flashbook_workspace_bytes() bytes, 256-byte aligned; may be null if that is 0. Of
+                      chapter 8 all 0 before the first call with it */
+  /* Of FLASHBOOK_E4M3, each may be null. An element of Q, K or V stands for its encoding times its scale,
+     plus the mean of its column. */
+  const float* q_scale; /**< as the shape's scaling says, > 0; null: all are 1 */
+  const float* k_scale; /**< likewise */
+  const float* v_scale; /**< likewise */
+  const float* k_mean;  /**< [batch, kv_heads, head_dim], 16-byte aligned; null: all are 0 */
+  const float* v_mean;  /**< likewise */
 } FlashbookTensors;
+
+/** Where the keys of a decoder lie: sequences of their own lengths, in pages or not. */
+typedef struct FlashbookCache {
+  size_t size; /**< sizeof(FlashbookCache) */
+  /** Device memory, [batch]: keys of each sequence, 0 ... seqlen_k. Null: all have seqlen_k. */
+  const int32_t* lengths;
+  /** Device memory, [batch, ceil(seqlen_k / page_rows)]: the page of a sequence's next keys, 0 ... pages - 1;
+   * entries behind a sequence's length are not read. Null: no pages. */
+  const int32_t* page_table;
+  int32_t page_rows; /**< keys of a page: 16, 32, 64, ... */
+  int32_t pages;     /**< k and v are [pages, kv_heads, page_rows, head_dim] */
+} FlashbookCache;
+
+/** What a backward pass has besides FlashbookTensors, of which all but the workspace are input to it. Device
+ * pointers, multiples of 16. */
+typedef struct FlashbookGradients {
+  size_t size;     /**< sizeof(FlashbookGradients) */
+  const void* d_o; /**< [batch, heads, seqlen_q, head_dim], the gradient that comes in */
+  void* dq;        /**< [batch, heads, seqlen_q, head_dim] */
+  void* dk;        /**< [batch, kv_heads, seqlen_k, head_dim], the sum over the query heads of a group */
+  void* dv;        /**< likewise */
+  FlashbookStrides d_o_strides, dq_strides, dk_strides, dv_strides; /**< as in FlashbookShape */
+} FlashbookGradients;
 
 /** A chapter, for those who list them. The texts live as long as the library. */
 typedef struct FlashbookChapter {
@@ -96,6 +137,16 @@ const char* flashbook_step_name(int chapter, int step);
 /** Launches a step on `stream` (a cudaStream_t; null is the default stream). Returns a FlashbookStatus. */
 int flashbook_attention(int chapter, int step, const FlashbookShape* shape, const FlashbookTensors* tensors,
                         void* stream);
+
+/** The same against a cache: a step of a chapter that decodes (8). With pages the strides of k and v go from
+ * one page to the next in place of batch entries. Null for a cache without lengths and pages. Returns a
+ * FlashbookStatus. */
+int flashbook_decode(int chapter, int step, const FlashbookShape* shape, const FlashbookCache* cache,
+                     const FlashbookTensors* tensors, void* stream);
+
+/** The gradients: a step of a chapter of the backward pass (7). Returns a FlashbookStatus. */
+int flashbook_backward(int chapter, int step, const FlashbookShape* shape, const FlashbookTensors* tensors,
+                       const FlashbookGradients* gradients, void* stream);
 
 /** Device memory in bytes that the step needs beyond its inputs and outputs, or -1 if it cannot run the
  * shape. */

@@ -14,13 +14,12 @@
 #include "bench/meter.h"
 #include "bench/options.h"
 #include "bench/reporter.h"
+#include "common/app/exit_code.h"
 #include "common/attention/cost.h"
 #include "common/attention/error.h"
 
 namespace flashbook {
 namespace {
-
-constexpr int kRight = 0, kWrongResult = 1, kWrongUsage = 2, kHardwareMissing = 77;
 
 /// Hands a measurement to Google Benchmark. One "iteration" is the median of all runs.
 void report(benchmark::State& state, const Cell& cell, const Measurement& result) {
@@ -102,7 +101,9 @@ int run(const BenchOptions& options) {
   benchmark::Initialize(&argc, argv.data());
   if (benchmark::ReportUnrecognizedArguments(argc, argv.data())) return kWrongUsage;
   ResultReporter reporter(options.out);
-  benchmark::RunSpecifiedBenchmarks(&reporter);
+  if (benchmark::RunSpecifiedBenchmarks(&reporter) == 0)
+    throw InputError(
+        "no cell has a name that --benchmark_filter takes: -- --benchmark_list_tests lists them");
   return wrong ? kWrongResult : kRight;
 }
 
@@ -111,20 +112,16 @@ int run(const BenchOptions& options) {
 
 int main(int argc, char** argv) {
   using namespace flashbook;
-  const auto fail = [](const char* reason, int code) {
-    std::cerr << "forward: " << reason << "\n";
-    return code;
-  };
-  try {
+  return exit_code("forward", [&] {
     const BenchOptions options = parse_bench_options(argc, argv);
-    if (options.help.empty()) return run(options);
-    std::cout << options.help;
-    return kRight;
-  } catch (const InputError& error) {
-    return fail(error.what(), kWrongUsage);
-  } catch (const device::HardwareMissing& error) {
-    return fail((error.what() + (". Measured without a GPU:" + host_chapters())).c_str(), kHardwareMissing);
-  } catch (const std::exception& error) {
-    return fail(error.what(), kWrongResult);
-  }
+    if (!options.help.empty()) {
+      std::cout << options.help;
+      return kRight;
+    }
+    try {
+      return run(options);
+    } catch (const device::HardwareMissing& error) {
+      throw device::HardwareMissing(error.what() + (". Measured without a GPU:" + host_chapters()));
+    }
+  });
 }

@@ -89,6 +89,8 @@ Measurement Meter::measure(const Cell& cell) {
       result.skipped = "a kernel failed before: " + device_failure_;
     else
       measure_right(cell, result);
+  } catch (const device::UsageError& error) {
+    result.skipped = error.what();
   } catch (const std::exception& error) {
     result.wrong = error.what();
     if (on_gpu(cell)) device_failure_ = error.what();

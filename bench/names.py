@@ -5,16 +5,20 @@
     ablation/ch05/one_loop/bf16/d128/full/n4096         a step with a switch turned
     blocks/ch03/b64/bf16/d128/full/n4096                a step with other tiles
     accuracy/outliers/ch06/step3_block/e4m3/d128/full/n4096
+    long/quarter/ch06/step5_centred/e4m3/d128/full/n16384   the same study of long rows
     masked/ch09/step2/bf16/d128/window/n8192            a mask by its word
+    decode/ch08/step4/bf16/d128/b16h32k8/n8192          one query a sequence: batch, query heads and key heads, keys
+    decode/ch08/step5_p64/bf16/d128/b16h32k8/n8192      the same, its keys in pages of 64
     machine/latency/l2                                  of chapter 0: of the machine, without a shape
 """
 import dataclasses
 import re
 
 KINDS = ("forward", "backward", "decode", "masked", "ablation", "timeline", "ncu", "blocks",
-         *(f"accuracy/{inputs}" for inputs in ("normal", "outliers", "channels")))
+         *(f"accuracy/{inputs}" for inputs in ("normal", "outliers", "channels")),
+         *(f"long/{inputs}" for inputs in ("quarter", "one", "one_sign", "all_equal")))
 DTYPES = ("bf16", "e4m3", "f16", "f32")
-MASKS = ("full", "causal")  # of all kinds but masked, whose words are the chapter's
+MASKS = ("full", "causal")  # of all kinds but masked and decode, whose words are the chapter's
 PATTERN = re.compile(rf"(?P<kind>{'|'.join(KINDS)})/(?P<who>ch\d\d/[a-z0-9]\w*|[a-z]\w*)/(?P<dtype>{'|'.join(DTYPES)})"
                      r"/d(?P<head_dim>[1-9]\d{0,4})/(?P<mask>[a-z]\w*)/n(?P<seqlen>[1-9]\d{0,9})", re.ASCII)
 MACHINE = re.compile(r"machine/(?P<who>[a-z]\w*(/[a-z]\w*)+)", re.ASCII)
@@ -37,7 +41,7 @@ class Name:
         if machine := MACHINE.fullmatch(text):
             return Name("machine", machine["who"])
         found = PATTERN.fullmatch(text)
-        if not found or (found["kind"] != "masked" and found["mask"] not in MASKS):
+        if not found or (found["kind"] not in ("masked", "decode") and found["mask"] not in MASKS):
             return None
         return Name(found["kind"], found["who"], found["dtype"], int(found["head_dim"]), found["mask"], int(found["seqlen"]))
 
@@ -64,5 +68,5 @@ class Name:
 
     @property
     def inputs(self) -> str:
-        """Of accuracy/...: normal, outliers, channels."""
+        """Of accuracy/...: normal, outliers, channels; of long/...: quarter, one, one_sign, all_equal."""
         return self.kind.partition("/")[2]

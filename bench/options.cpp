@@ -28,7 +28,7 @@ DType dtype_of(const std::string& text) {
 
 bool causal_of(const std::string& text) {
   if (text == "causal" || text == "full") return text == "causal";
-  throw InputError("--mask has '" + text + "': give full, causal or both, with a comma between");
+  throw InputError("--mask has '" + text + "': give full, causal, or full,causal for both");
 }
 
 /// CLI11 takes all that follows `--` as positional arguments, so they are cut off before it sees them.

@@ -4,7 +4,8 @@
     quote.py [--check] [--results FOLDER] [FILE...]     default: every Markdown page of the book
 
 A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!-- /num -->
-    Fields: tflops, ms, gbps, gbytes (moved, by the cost model; of ncu/... as counted), workspace (GB beyond inputs and outputs), of ncu/...
+    Fields: tflops, ms, gbps, gbytes (moved, by the cost model; of ncu/... as counted), workspace (GB beyond inputs and outputs), memory_times
+    (inputs, outputs and workspace over inputs and outputs), of ncu/...
     also model_gbytes, l2_gbytes (between multiprocessors and L2), l2_model_gbytes,
     raced_tflops, raced_share (of what the tensor cores do at the highest clock): of the newest time in turn with cuDNN;
     turn_ours, turn_fa3, turn_cudnn (TFLOP/s) and turn_better (times as fast as the better of the two) of step 5 of chapters 5 and 6: in one
@@ -19,6 +20,7 @@ A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at
            <!-- table against 05 5 --> ... <!-- /table --> step 5 of chapter 5 or 6 against cuDNN and FlashAttention-3, in one process
            <!-- table peers --> ... <!-- /table -->       these steps and the peers of the same type at the ladder's shape, in one process
            <!-- table ablation 05 --> ... <!-- /table -->  a chapter's last step with one switch turned at a time
+           <!-- table long gpu --> ... <!-- /table --> errors of long rows; `long simulator` likewise
            <!-- table accuracy gpu --> ... <!-- /table --> errors of attention in f16 and FP8; `accuracy simulator`: in the simulator
            <!-- table exercises 04 --> ... <!-- /table --> a chapter's exercises, with points and about how long they take
 Examples in code are left alone. With --check nothing is written: exit code 1 if a page differs from the results, or quotes what was
@@ -51,6 +53,7 @@ FIELDS: dict[str, Callable[[Entry], float]] = {
     "gbytes": lambda entry: entry.values.get("bytes", entry.values.get("bytes_per_second", 0) * entry.milliseconds / 1e3) / 1e9,
     "l2_gbytes": lambda entry: entry.values["l2_bytes"] / 1e9,
     "l2_model_gbytes": lambda entry: entry.values["l2_model_bytes"] / 1e9,
+    "memory_times": lambda entry: 1 + entry.values["workspace_bytes"] / entry.values["tensor_bytes"],
     "model_gbytes": lambda entry: entry.values["model_bytes"] / 1e9,
     "workspace": lambda entry: entry.values["workspace_bytes"] / 1e9,
 }
@@ -295,6 +298,26 @@ def accuracy_table(measured: Results, machine: str) -> str:
                    f"{context['date'][:10]}, commit {context['commit']}.\n")
 
 
+LONG_INPUTS = {"quarter": "mean 1/4", "one": "mean 1", "one_sign": "one sign", "all_equal": "all equal"}
+
+
+def long_table(measured: Results, machine: str) -> str:
+    """The relative RMS error of O, and what is left of O, by kind of values, attention and number of keys."""
+    found = results.study(measured, machine, "long")
+    lengths = sorted({entry.cell.seqlen for entry in found})
+    text = row("Values", "Attention", "Type", *map(short, lengths)) + row("---", "---", "---", *["--:"] * len(lengths))
+    newest = {entry.name: entry for entry in found}
+    for kind, who, dtype in dict.fromkeys((entry.cell.kind, entry.cell.who, entry.cell.dtype) for entry in found):
+        entries = [newest.get(str(Name(kind, who, dtype, found[0].cell.head_dim, "full", seqlen))) for seqlen in lengths]
+        label = next(entry.label for entry in entries if entry)
+        text += row(LONG_INPUTS[kind.partition("/")[2]], label, dtype,
+                    *(f"{three_digits(100 * entry.values['relative_rms'])} % ({entry.values['left']:.3f})" if entry else "-" for entry in entries))
+    last = found[-1]
+    return text + (f"\nRMS error of O over its RMS; in brackets, how much of O is left along its true direction. Heads {last.values['heads']:.0f}, "
+                   f"head_dim {last.cell.head_dim}, no mask. {last.context.get('gpu', 'The simulator')}; "
+                   f"{last.context['date'][:10]}, commit {last.context['commit']}.\n")
+
+
 GOLDEN = results.ROOT / "tests" / "simulator" / "golden_h200.txt"
 
 
@@ -330,7 +353,7 @@ def exercises_table(_: Results, chapter: str) -> str:
 
 TABLES: dict[str, Callable[..., str]] = {
     "ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "steps": steps_table,
-    "against": against_table, "peers": peers_table, "ablation": ablation_table, "accuracy": accuracy_table,
+    "against": against_table, "peers": peers_table, "ablation": ablation_table, "accuracy": accuracy_table, "long": long_table,
     "exercises": exercises_table}
 
 

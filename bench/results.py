@@ -81,7 +81,7 @@ def read(path: str | pathlib.Path) -> list[Entry]:
         when = datetime.datetime.fromisoformat(context["date"]).astimezone(datetime.timezone.utc)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Refused(f"{path} is no result file ({error}): write one with bench/forward --out") from None
-    if context.get("machine") == "simulator" and not all(run.get("name", "").startswith("accuracy/") for run in runs):
+    if context.get("machine") == "simulator" and not all(run.get("name", "").startswith(("accuracy/", "long/")) for run in runs):
         raise Refused(f"{path} was measured in the simulator: its times say nothing about a GPU; measure on one")
     for key in ("machine", "commit", "gpu" if context.get("machine") == "gpu" else "cpu"):
         if context.get(key, "unknown") in ("unknown", ""):
@@ -180,18 +180,24 @@ def load(folder: str | pathlib.Path = RESULTS / BOOK_GPU) -> Results:
     return Results(sorted(pathlib.Path(folder).glob("*.json")))
 
 
-def accuracy(measured: Results, machine: str) -> dict[tuple[str, str], dict[str, Entry]]:
-    """The study of accuracy: {(variant, type): {kind of inputs: entry}} as filed. `machine`: gpu, which `measured` is of, or simulator."""
+def study(measured: Results, machine: str, name: str) -> list[Entry]:
+    """What is newest of a study of accuracy, as filed: `accuracy` or `long`. `machine`: gpu, which `measured` is of, or simulator."""
     if machine not in ("gpu", "simulator"):
         raise Refused(f"accuracy is known of gpu and of simulator, not of {machine}")
     if machine == "simulator":
         measured = load(RESULTS / "simulator")
-    found: dict[tuple[str, str], dict[str, Entry]] = {}
-    for entry in measured.history:  # in the order of the newest file
-        if entry.cell.inputs and not entry.skipped and measured.newest[entry.name] is entry:
-            found.setdefault((entry.cell.who, entry.cell.dtype), {})[entry.cell.inputs] = entry
+    found = [entry for entry in measured.history  # in the order of the newest file
+             if entry.cell.kind.startswith(f"{name}/") and not entry.skipped and measured.newest[entry.name] is entry]
     if not found:
-        raise Refused("accuracy was never measured on this machine: ./flashbook accuracy does it, --no-cuda in the simulator")
+        raise Refused(f"{name} was never measured on this machine: ./flashbook accuracy does it, --no-cuda in the simulator, -- --long of long rows")
+    return found
+
+
+def accuracy(measured: Results, machine: str) -> dict[tuple[str, str], dict[str, Entry]]:
+    """The study of accuracy: {(variant, type): {kind of inputs: entry}}."""
+    found: dict[tuple[str, str], dict[str, Entry]] = {}
+    for entry in study(measured, machine, "accuracy"):
+        found.setdefault((entry.cell.who, entry.cell.dtype), {})[entry.cell.inputs] = entry
     return found
 
 

@@ -12,6 +12,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "chapters/05_flash_attention_3/chapter.h"
 #include "common/app/exit_code.h"
 #include "common/app/machine_context.h"
+#include "common/attention/error.h"
 #include "common/attention/whole_file.h"
 
 namespace flashbook {
@@ -137,9 +139,9 @@ int run(const std::string& file) {
 }  // namespace flashbook
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "timeline FILE: which file shall take the result?\n";
-    return flashbook::kWrongUsage;
-  }
-  return flashbook::exit_code(flashbook::kFlashAttention3.name, [&] { return flashbook::run(argv[1]); });
+  return flashbook::exit_code("timeline", [&] {
+    if (argc != 2 || std::string_view(argv[1]).starts_with("-"))
+      throw flashbook::InputError("timeline takes one word, the file for the result: timeline timeline.json");
+    return flashbook::run(argv[1]);
+  });
 }

@@ -59,6 +59,8 @@ FIGURE = """\
 """
 # In a page: lines of a source that it names.
 EXCERPT = re.compile(r"^<!-- from (\S+) -->\n```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# In a page: lines that go and come, from a step to the next or where a fault is shown.
+DIFFERENCE = re.compile(r"^```diff\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # A link to a file, or, to step over it, code. Pictures are not looked at: each page keeps its own.
 LINK = re.compile(r"```.*?```|`[^`\n]*`|(?<!!)\[([^\]]*)\]\(([^)\s#]+)[^)]*\)", re.DOTALL)
 TABLE = "<!-- exercises -->\n"
@@ -105,15 +107,19 @@ def readme(root: Path, exercises: Sequence[manifest.Exercise]) -> str:
 
 
 def page_without_solutions(root: Path, name: str, text: str) -> str:
-    """A chapter's page whose excerpts give no solution away."""
-    def replace(excerpt: re.Match[str]) -> str:
-        source = (root / name).parent / excerpt[1]
-        for region in regions.regions(source.read_text(encoding="utf-8"), excerpt[1]) if source.is_file() else ():
-            if region.telling() & set(regions.code(excerpt[2].splitlines())):
-                return f"> These lines are yours to write, in the exercise `{region.id}`."
-        return excerpt[0]
+    """A chapter's page whose excerpts and differences give no solution away."""
+    folder = (root / name).parent
 
-    return EXCERPT.sub(replace, text)
+    def told(shown: re.Match[str], sources: Iterable[Path], lines: Sequence[str]) -> str:
+        for source in sources:
+            for region in regions.regions(source.read_text(encoding="utf-8"), source.name) if source.is_file() else ():
+                if region.telling() & set(regions.code(lines)):
+                    return f"> These lines are yours to write, in the exercise `{region.id}`."
+        return shown[0]
+
+    text = EXCERPT.sub(lambda found: told(found, [folder / found[1]], found[2].splitlines()), text)
+    sources = sorted(path for path in folder.iterdir() if path.suffix in (".h", ".cuh", ".cu", ".cpp"))
+    return DIFFERENCE.sub(lambda found: told(found, sources, [line[1:] for line in found[1].splitlines()]), text)
 
 
 def page_with_own_links(name: str, text: str, files: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 docs/check.py
 
-from docs.tools import book, kernel_source
+from docs.tools import book, diffs, kernel_source, pages
 from docs.tools.github_markdown import FENCE, SNIPPET
 
 SITE = book.ROOT / "build" / "docs" / "html"
@@ -41,9 +41,9 @@ class Addresses(HTMLParser):
                 self.anchors[value] += 1
 
 
-def check_pages(pages: Iterable[book.Page]) -> Iterator[str]:
+def check_pages(found: Iterable[book.Page]) -> Iterator[str]:
     """Every chapter has its text, and everything has its page."""
-    for page in pages:
+    for page in found:
         if not page.path.exists():
             yield f"there is no {page.source}"
         if not (SITE / page.url).exists():
@@ -71,8 +71,8 @@ def check_lines(page: book.Page) -> Iterator[str]:
 
 def check_links() -> Iterator[str]:
     """Every address leads to a file of the site and every #anchor to a place in it; nothing is fetched from the network."""
-    pages = {file.name: Addresses(file.read_text(encoding="utf-8")) for file in SITE.glob("*.html")}
-    for name, page in pages.items():
+    site = {file.name: Addresses(file.read_text(encoding="utf-8")) for file in SITE.glob("*.html")}
+    for name, page in site.items():
         for anchor, count in page.anchors.items():
             if count > 1:
                 yield f"{name}: the anchor {anchor} is there {count} times"
@@ -83,8 +83,10 @@ def check_links() -> Iterator[str]:
             target = path or name
             if not (SITE / target).is_file():
                 yield f"{name}: {link} leads nowhere"
-            elif anchor and target in pages and anchor not in pages[target].anchors:
+            elif anchor and target in site and anchor not in site[target].anchors:
                 yield f"{name}: {link} names a place that {target} has not"
+            if path.endswith(".md.txt"):
+                yield f"{name}: {link} is a page without the site around it: name it in docs/tools/book.py"
         text = (SITE / name).read_text(encoding="utf-8")
         for source in re.findall(r'<(?:script|img|source|link)\b[^>]*"(https?:[^"]+)"', text):
             yield f"{name}: {source} needs a network"
@@ -116,6 +118,14 @@ def check_snippets(page: book.Page) -> Iterator[str]:
         parts = (textwrap.dedent("\n".join(code[i:i + count])) for i in range(len(code) - count + 1))
         if not text or text not in parts:
             yield f"{page.source}:{number}: {source} has no such lines"
+
+
+def check_differences(page: book.Page) -> Iterator[str]:
+    """Every difference between two steps is what the compiled files say."""
+    text = page.path.read_text(encoding="utf-8")
+    filled = pages.filled(text, {"diff": lambda mark: diffs.difference(mark, page.path.parent)})
+    for line, message in sorted(filled.stale + filled.refused):
+        yield f"{page.source}:{line}: {message}; python3 -m docs.tools.diffs draws it"
 
 
 def check_prose(page: book.Page) -> Iterator[str]:
@@ -161,19 +171,19 @@ def check_figures() -> Iterator[str]:
 def main() -> None:
     if not (SITE / "index.html").exists():
         sys.exit("docs/check.py: there is no site: run docs/build first")
-    pages = book.pages()
-    faults = [*check_pages(pages), *check_links(), *check_figures()]
-    for page in pages:
+    all_pages = book.pages()
+    faults = [*check_pages(all_pages), *check_links(), *check_figures()]
+    for page in all_pages:
         if page.kind == "kernel" and (SITE / page.url).exists():
             faults += check_lines(page)
         if has_prose_to_check(page):
             faults += check_prose(page)
         if page.path.suffix == ".md" and page.path.exists():
-            faults += check_snippets(page)
+            faults += [*check_snippets(page), *check_differences(page)]
     for fault in faults:
         print(fault)
-    kernels = sum(page.kind == "kernel" for page in pages)
-    print(f"{len(pages)} pages, {kernels} of them annotated sources: {len(faults) or 'no'} faults")
+    kernels = sum(page.kind == "kernel" for page in all_pages)
+    print(f"{len(all_pages)} pages, {kernels} of them annotated sources: {len(faults) or 'no'} faults")
     sys.exit(1 if faults else 0)
 
 

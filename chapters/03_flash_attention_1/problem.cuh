@@ -50,7 +50,7 @@ struct Problem {
 //| ## Two numbers for a row
 //|
 //| What all three steps do when a tile's scores of a row have come in is the merge rule of
-//| [chapter 2](../02_online_softmax/README.md#changing-the-maximum-afterwards), in base 2. As there, a row that has seen nothing but
+//| [chapter 2](../02_online_softmax/README.md#the-idea-a-state-of-two-numbers), in base 2. As there, a row that has seen nothing but
 //| masked keys has the maximum $-\infty$, and 0 is subtracted instead, so that $-\infty - (-\infty)$ never happens.
 //|
 //| Example: a row's maximum so far is 3, and the tile brings 5. The new maximum is 5, and everything summed so far is multiplied by $2^{3-5} = 1/4$. If the tile brings 2,

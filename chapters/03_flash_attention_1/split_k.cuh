@@ -160,7 +160,7 @@ __device__ void multiply_scores(SplitKTiles<T, Size>& tiles) {
 //| The weights of a row overwrite the first half of its scores. That is safe since the lanes have all of it in registers by then.
 //|
 //| O is rescaled here, in shared memory. The maximum of a row seldom moves: of 32 tiles of random scores about four times
-//| ([chapter 2](../02_online_softmax/README.md#why-it-is-exact)). Otherwise the factor is exactly 1, and the row is left alone.
+//| ([chapter 2](../02_online_softmax/appendix.md#why-it-is-exact)). Otherwise the factor is exactly 1, and the row is left alone.
 
 /// What `combine` makes of the values of the eight lanes of a row, in all of them.
 template <typename Combine>

@@ -33,7 +33,8 @@ struct Consumer {
   const int scale_head;
   const int first_query, query;  ///< the warpgroup's first row; the first of this thread's two
   const uint64_t keys, values;   ///< descriptors: stage 0
-  const float factor;            ///< of all scores, without the keys' scales if those change
+  const float query_factor;      ///< of all scores, without the keys' scales
+  const float factor;            ///< with them, unless they change from tile to tile
   std::conditional_t<Config::kQueriesInRegisters, Fragments<kHeadDim>, uint64_t> q;
   float output[kHeadDim / 2], scores[kKeys / 2];
   Fragments<kKeys> p;
@@ -56,10 +57,10 @@ struct Consumer {
         query(query),
         keys(shared.keys.tile[0].descriptor()),
         values(shared.transposed.tile[0].descriptor()),
-        factor(not_zero(problem.scale_log2 *
-                        problem.q_scale.at(problem.q_by_kv_head ? scale_head : problem.number(head),
-                                           min(first_query, problem.seqlen_q - 1) / kRowsOfWarpgroup) *
-                        (Config::kBlockScales ? 1.0f : problem.k_scale.at(scale_head, 0)))) {}
+        query_factor(problem.scale_log2 *
+                     problem.q_scale.at(problem.q_by_kv_head ? scale_head : problem.number(head),
+                                        min(first_query, problem.seqlen_q - 1) / kRowsOfWarpgroup)),
+        factor(not_zero(query_factor * (Config::kBlockScales ? 1.0f : problem.k_scale.at(scale_head, 0)))) {}
 
   __device__ __forceinline__ void take() {
     if constexpr (Config::kPingpong) take_turn<Config::kConsumers>(number);
@@ -88,6 +89,9 @@ struct Consumer {
   /// Waits for the queries. If they go to registers, the next ones may come at once.
   __device__ __forceinline__ void take_queries(uint32_t parity) {
     mbarrier_wait(&shared.q_full[number], parity);
+    if (problem.k_mean != nullptr)
+      put_by_key_means(shared.shift[number], shared.q[number], query - first_query,
+                       problem.k_mean + int64_t(scale_head) * kHeadDim, query_factor);
     if constexpr (Config::kQueriesInRegisters) {
       read_queries<kHeadDim>(q, shared.q[number], threadIdx.x / 32 % kWarpsOfWarpgroup * kRowsOfWarp);
       __syncwarp();  // all lanes have read
@@ -365,7 +369,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1) attend(
     consumer.take_queries(parity);
     consumer.attend(key_tiles_of<Config>(problem, work));
     finish_rows<Config::kOffset>(consumer.output, consumer.rows, problem, lse, work.head, consumer.query,
-                                 v_scale);
+                                 v_scale, problem.k_mean ? &shared.shift[number][row] : nullptr);
     //| The way out is chapter 5's: through shared memory and TMA where there is room, else straight from the registers.
     if constexpr (Config::kStoreByTma) {
       mbarrier_wait(&shared.output_empty[number], parity ^ 1);  // TMA has read the last output

@@ -104,10 +104,14 @@ void attention_promoted(const Shape& shape, const Tensors& tensors, device::Stre
                        : run<Promoted<128>>(shape, tensors, stream);
 }
 
+int64_t quantise_workspace_bytes(const Shape& shape) {
+  return shape.centred ? mean_workspace_bytes(shape.k_columns()) : 0;
+}
+
 void quantise_fp8(const Shape& shape, DType from, const void* q, const void* k, const void* v,
                   const Quantised& to, bool incoherent, uint32_t seed, device::Stream stream) {
   const auto run = [&](TensorId tensor, const void* values, void* encoded, float* scales, int heads, int rows,
-                       int rows_of_block, bool rotated) {
+                       int rows_of_block, bool rotated, float* means) {
     const int heads_of_scale =
         shape.scaling == Scaling::tensor ? shape.batch * heads : heads / shape.kv_heads;
     quantise({.dtype = from,
@@ -121,12 +125,14 @@ void quantise_fp8(const Shape& shape, DType from, const void* q, const void* k, 
               .strides = shape.strides(tensor),
               .values = values,
               .encoded = encoded,
-              .scales = scales},
+              .scales = scales,
+              .means = shape.centred ? means : nullptr,
+              .workspace = to.workspace},
              stream);
   };
-  run(TensorId::q, q, to.q, to.q_scale, shape.heads, shape.seqlen_q, kQueriesOfScale, incoherent);
-  run(TensorId::k, k, to.k, to.k_scale, shape.kv_heads, shape.seqlen_k, kKeysOfScale, incoherent);
-  run(TensorId::v, v, to.v, to.v_scale, shape.kv_heads, shape.seqlen_k, kKeysOfScale, false);
+  run(TensorId::q, q, to.q, to.q_scale, shape.heads, shape.seqlen_q, kQueriesOfScale, incoherent, nullptr);
+  run(TensorId::k, k, to.k, to.k_scale, shape.kv_heads, shape.seqlen_k, kKeysOfScale, incoherent, to.k_mean);
+  run(TensorId::v, v, to.v, to.v_scale, shape.kv_heads, shape.seqlen_k, kKeysOfScale, false, to.v_mean);
 }
 
 }  // namespace flashbook

@@ -2,7 +2,8 @@
 //|
 //| After the last tile of keys a quad adds up its four row sums, the output is divided by them and multiplied by V's scale,
 //| and the log-sum-exp follows from maximum and sum. The offset of P is in both: the division takes it out of the output,
-//| and the log-sum-exp is less by it.
+//| and the log-sum-exp is less by it. If V was quantised without the means of its columns, they are added here, and the
+//| log-sum-exp gets what K's means would have added to it.
 //|
 //| Chapter 5's lanes had to exchange words before they could store 16 bytes each. Here the order of V's columns has done that
 //| (`transpose.cuh`): of every 16 columns of the output lane t of a quad holds columns 4t to 4t+3 of its row, 8 bytes in
@@ -16,27 +17,94 @@
 
 namespace flashbook::fp8 {
 
-/// Divides the output by its rows' sums and stores their log-sum-exp. `query` is the first of the thread's
-/// two rows; `v_scale` is 1 with block scales, which P has in it.
+//| ## Means
+//|
+//| $m$ is what the quantiser took from the keys, the same from each. A query's scores are then all less by one number,
+//| $q \cdot m$ times the scale. The softmax does not see that; the log-sum-exp does. So every row of queries is multiplied
+//| by $m$ once, when it arrives: a lane of a quad takes every fourth piece of 16 columns, and the quad adds up. The result
+//| waits in shared memory, since the loop has no register for it; the thread that wrote it reads it, so nobody waits.
+
+/// The scores that were taken from the thread's two rows with the keys' means, in units of log2, for the
+/// first lane of a quad. `row` is the first of the two; all lanes of the warp.
+template <int kHeadDim>
+__device__ __forceinline__ void put_by_key_means(float (&shift)[kRowsOfWarpgroup],
+                                                 Tile<kRowsOfWarpgroup, kHeadDim>& queries, int row,
+                                                 const float* mean,  // [kHeadDim]
+                                                 float factor) {
+  float product[2] = {};
+#pragma unroll
+  for (int column = threadIdx.x % 4 * 16; column < kHeadDim; column += 64) {
+    float4 of_columns[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) of_columns[i] = __ldg(reinterpret_cast<const float4*>(mean + column) + i);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const uint4 q = *reinterpret_cast<const uint4*>(queries.piece(row + 8 * r, column));
+      const uint32_t four[4] = {q.x, q.y, q.z, q.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float4 element = unpack_e4m3(four[i]);
+        product[r] += element.x * of_columns[i].x + element.y * of_columns[i].y +
+                      element.z * of_columns[i].z + element.w * of_columns[i].w;
+      }
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float sum = quad_sum(product[r]);
+    if (threadIdx.x % 4 == 0) shift[row + 8 * r] = sum * factor;
+  }
+}
+
+//| Of the values $O = \frac{1}{\ell} \sum_j p_j (v_j - m) + m$ is what it was, since the weights $p_j / \ell$ add up to 1.
+//| A row that sees no key stays 0.
+
+/// Adds the values' means to a finished output, to rows that see a key. A thread has four neighbouring
+/// columns of every 16, see four_columns.
+template <int kFloats>
+__device__ __forceinline__ void add_value_means(float (&output)[kFloats], const bool (&sees)[2],
+                                                const float* mean) {  // [head_dim]
+#pragma unroll
+  for (int block = 0; block < kFloats / 8; ++block) {
+    const float4 of_columns = __ldg(reinterpret_cast<const float4*>(mean) + 4 * block + threadIdx.x % 4);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float* const even = output + 8 * block + 2 * r;
+      const float factor = sees[r] ? 1.0f : 0.0f;
+      even[0] += factor * of_columns.x;
+      even[4] += factor * of_columns.y;
+      even[1] += factor * of_columns.z;
+      even[5] += factor * of_columns.w;
+    }
+  }
+}
+
+/// Divides the output by its rows' sums, gives it its means back and stores the log-sum-exp. `query` is the
+/// first of the thread's two rows; `v_scale` is 1 with block scales, which P has in it; `shift` is what
+/// put_by_key_means has put by for these rows, or null.
 template <int kOffset, int kFloats>
 __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows& rows,
                                             const Problem& problem,
                                             float* lse,  // [heads, seqlen_q]
-                                            Head head, int query, float v_scale) {
+                                            Head head, int query, float v_scale, const float* shift) {
   //| The row's maximum is in log2 units and has all scales in it, so it is not multiplied by anything here. The log-sum-
   //| exp loses the offset again.
   constexpr float kLn2 = 0.6931471805599453f;
   float inverse[2];
+  bool sees[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const float sum = quad_sum(rows.sum[r]);
-    inverse[r] = sum > 0 ? v_scale / sum : 0;  // a row that sees no key: O = 0
+    sees[r] = sum > 0;
+    inverse[r] = sees[r] ? v_scale / sum : 0;  // a row that sees no key: O = 0
     const int row = query + 8 * r;
     if (threadIdx.x % 4 == 0 && row < problem.seqlen_q)
       lse[int64_t(problem.number(head)) * problem.seqlen_q + row] =
-          sum > 0 ? (rows.max[r] + __log2f(sum) - kOffset) * kLn2 : -INFINITY;
+          sees[r] ? (rows.max[r] + __log2f(sum) - kOffset + (shift ? shift[8 * r] : 0.0f)) * kLn2 : -INFINITY;
   }
   rescale_rows(output, inverse);
+  if (problem.v_mean != nullptr)
+    add_value_means(output, sees, problem.v_mean + int64_t(problem.scale_head(head)) * (2 * kFloats));
 }
 
 //| Even columns of V became rows 0 to 7 of 16, odd ones rows 8 to 15. So floats 0 and 4 of a block are neighbouring

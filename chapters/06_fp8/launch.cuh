@@ -22,9 +22,13 @@ inline Problem problem_of(const Shape& shape, const Tensors& t) {
     const int of_head = block ? (seqlen + rows - 1) / rows : shape.scaling == Scaling::head;
     return Scales{scale, of_head, block};
   };
-  return {hopper::problem_of(shape), scales(t.q_scale, shape.seqlen_q, kQueriesOfScale),
-          shape.scaling == Scaling::head, scales(t.k_scale, shape.seqlen_k, kKeysOfScale),
-          scales(t.v_scale, shape.seqlen_k, kKeysOfScale)};
+  return {hopper::problem_of(shape),
+          scales(t.q_scale, shape.seqlen_q, kQueriesOfScale),
+          shape.scaling == Scaling::head,
+          scales(t.k_scale, shape.seqlen_k, kKeysOfScale),
+          scales(t.v_scale, shape.seqlen_k, kKeysOfScale),
+          t.k_mean,
+          t.v_mean};
 }
 
 /// The map of Q, K or V: panels as wide as a row, up to 128 bytes.

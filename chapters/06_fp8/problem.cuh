@@ -12,7 +12,8 @@ using namespace hopper;  // what chapter 5 has taught, in common/hopper
 //|
 //| It is chapter 5's, and what has not changed since lies in `common/hopper`: the problem's shape, the pipeline of stages and
 //| phases, the tile scheduler, pingpong, the rows of an accumulator. New are the scales: an element of Q, K or V stands for its encoding times
-//| the scale of its block of rows.
+//| the scale of its block of rows. And new are the means: if the quantiser took out what all elements of a column of K or V
+//| have in common (`quantise.cuh`), the epilogue gives it back (`epilogue.cuh`).
 
 /// The scales of one tensor.
 struct Scales {
@@ -26,11 +27,13 @@ struct Scales {
   }
 };
 
-/// Chapter 5's problem, and scales.
+/// Chapter 5's problem, scales and means.
 struct Problem : hopper::Problem {
   Scales q_scale;           ///< of query heads, blocks of 64 rows; or of key heads
   bool q_by_kv_head;        ///< which of the two
   Scales k_scale, v_scale;  ///< of key heads, blocks of 128 rows
+  const float* k_mean;      ///< [key heads, head_dim], of columns; null: nothing was taken out
+  const float* v_mean;      ///< likewise
 
   /// Which scales of keys a query head has; counted over batch and heads together.
   __device__ int scale_head(Head q) const { return number(q) / group; }

@@ -8,9 +8,10 @@
 //| | --- | --- | --: |
 //| | a tile of 64 or 128 rows | [heads, tiles] | 1 |
 //| | some heads, or all of a tensor | [heads / heads of a scale] | 2 |
+//| | either, without the means of columns | | 2 |
 //|
 //| A tile's largest element can be found while the tile is in registers. A tensor's cannot: it is read once for the
-//| largest element, and once more to be rounded.
+//| largest element, and once more to be rounded. The first of these passes finds the means of columns too.
 //|
 //| **Budget.** A thread holds 32 values, four rows' parts of 8 columns, in 38 to 54 registers. A tile of 64 x 64 is 128
 //| threads, one of 128 x 256 is 1024. At 1024 threads a multiprocessor, 64 bytes a thread, 64 KB of loads are under way,
@@ -84,6 +85,46 @@ struct Tile {
     for (auto& part : value) rotate<kHeadDim>(part, signs);
   }
 
+  /// Takes its mean from each column, in rows that exist.
+  __device__ __forceinline__ void centre(const float* means, int rows) {  // [kHeadDim]
+    const int column = threadIdx.x % kLanes * kColumns;
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      const float mean = __ldg(means + column + c);
+#pragma unroll
+      for (int i = 0; i < kRowsOfThread; ++i)
+        if (row(i) < rows) value[i][c] -= mean;
+    }
+  }
+
+  //| What is asked of columns, their sum and their largest element, comes together in three steps: a thread's own four
+  //| rows, the rows of its warp by shuffles, the warps through shared memory. The order is always the same, so the sum is.
+  /// Of column threadIdx.x, if there is one, what `combine` makes of its elements in the rows that exist and
+  /// of `nothing`. All threads of the block.
+  template <typename Combine>
+  __device__ __forceinline__ float over_columns(Combine combine, float nothing, int rows) const {
+    constexpr int kWarps = kThreads<kHeadDim, kRows> / 32;
+    __shared__ float of_warp[kWarps][kHeadDim];
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      float found = nothing;
+#pragma unroll
+      for (int i = 0; i < kRowsOfThread; ++i)
+        if (row(i) < rows) found = combine(found, value[i][c]);
+#pragma unroll
+      for (int distance = kLanes; distance < 32; distance *= 2)
+        found = combine(found, __shfl_xor_sync(kWholeWarp, found, distance));
+      if (lane < kLanes) of_warp[threadIdx.x / 32][lane * kColumns + c] = found;
+    }
+    __syncthreads();  // every warp has written its own
+    float found = nothing;
+    if (threadIdx.x < kHeadDim)
+      for (int warp = 0; warp < kWarps; ++warp) found = combine(found, of_warp[warp][threadIdx.x]);
+    __syncthreads();  // all have read: the next question may write
+    return found;
+  }
+
   //| The largest element: first a thread's own 32, then the warp's by shuffles, then the block's through shared memory.
   //| Every thread needs it, so every warp reduces the warps' results once more.
   /// The largest absolute value of the tile, for every thread of the block.
@@ -144,13 +185,16 @@ struct Source {
     return head() / heads * strides.batch + head() % heads * strides.head + first_row() * strides.row;
   }
 
-  //| Rotating is a row's own affair, so it happens between loading and looking for the largest element.
-  /// The block's tile, rotated if wanted.
+  //| Rotating is a row's own affair, so it happens between loading and looking for the largest element. Means are those
+  //| of rotated columns, then: a rotated mean is the mean of what was rotated.
+  /// The block's tile, rotated if wanted, without `means` unless null.
   template <bool kRotate>
-  __device__ __forceinline__ Tile<T, kHeadDim, kRows> tile(const Signs<kHeadDim>& signs) const {
+  __device__ __forceinline__ Tile<T, kHeadDim, kRows> tile(const Signs<kHeadDim>& signs,
+                                                           const float* means) const {  // [heads, kHeadDim]
     Tile<T, kHeadDim, kRows> loaded;
     loaded.load(values + first_element(), strides.row, rows - first_row());
     if constexpr (kRotate) loaded.rotate_rows(signs);
+    if (means != nullptr) loaded.centre(means + int64_t(head()) * kHeadDim, rows - first_row());
     return loaded;
   }
 
@@ -167,9 +211,10 @@ struct Source {
 template <typename T, int kHeadDim, int kRows, bool kRotate>
 __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
     quantise_tiles(Source<T, kHeadDim, kRows> source, const __grid_constant__ Signs<kHeadDim> signs,
-                   uint8_t* encoded,  // e4m3 [batch, heads, rows, kHeadDim], strided
-                   float* scales) {   // [heads, tiles]
-  const auto tile = source.template tile<kRotate>(signs);
+                   const float* means,  // [heads, kHeadDim], or null
+                   uint8_t* encoded,    // e4m3 [batch, heads, rows, kHeadDim], strided
+                   float* scales) {     // [heads, tiles]
+  const auto tile = source.template tile<kRotate>(signs, means);
   const float scale = scale_for(tile.largest());
   if (threadIdx.x == 0) scales[blockIdx.x] = scale;
   source.store(tile, encoded, scale);
@@ -194,7 +239,7 @@ __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
     find_largest(Source<T, kHeadDim, kRows> source, const __grid_constant__ Signs<kHeadDim> signs,
                  int heads_of_scale,
                  float* largest) {  // [heads / heads_of_scale]
-  const float found = source.template tile<kRotate>(signs).largest();
+  const float found = source.template tile<kRotate>(signs, nullptr).largest();
   if (threadIdx.x == 0)
     atomicMax(reinterpret_cast<unsigned*>(largest) + source.head() / heads_of_scale, __float_as_uint(found));
 }
@@ -207,10 +252,83 @@ template <typename T, int kHeadDim, int kRows, bool kRotate>
 __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
     quantise_heads(Source<T, kHeadDim, kRows> source, const __grid_constant__ Signs<kHeadDim> signs,
                    int heads_of_scale,
+                   const float* means,    // [heads, kHeadDim], or null
                    const float* largest,  // [heads / heads_of_scale]
                    uint8_t* encoded) {    // e4m3 [batch, heads, rows, kHeadDim], strided
-  source.store(source.template tile<kRotate>(signs), encoded,
+  source.store(source.template tile<kRotate>(signs, means), encoded,
                scale_for(largest[source.head() / heads_of_scale]));
+}
+
+//| ## The mean of a column
+//|
+//| All tiles of a head must agree on it before the first element is rounded, and so on the largest element *without* it.
+//| One pass finds both: of each column the sum, the largest and the least element, of which the two distances from the
+//| mean follow.
+//|
+//| **Sums in any order.** Tiles come in any order, and floats would add up to other last bits each time. So a tile's sum
+//| becomes a whole number of 2^-24, and whole numbers have one sum. Every f16 is such a number, so of f16 the sum is as
+//| exact as a float of 64 rows. Any number would do as a mean, as long as the same is given back; but one outside of the
+//| column would cost range, so what is too large for whole numbers is held between the least and the largest element.
+
+/// What is known of a column.
+struct Column {
+  unsigned long long sum;  ///< of its elements, in units of 2^-24; of both signs
+  unsigned largest;        ///< as ordered_bits
+  unsigned least_negated;  ///< of minus the least element, likewise
+};
+
+/// A number that grows with the float, of both signs, and is above 0.
+__device__ __forceinline__ unsigned ordered_bits(float value) {
+  const unsigned bits = __float_as_uint(value);
+  return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ float of_ordered_bits(unsigned ordered) {
+  return __uint_as_float(ordered >> 31 ? ordered & 0x7fffffffu : ~ordered);
+}
+
+constexpr float kUnitsOfSum = 0x1p24f;
+constexpr float kMostOfSum = 0x1p22f;  ///< that a tile adds: 64 times the largest f16
+
+/// Nothing is known yet.
+__global__ void clear_columns(Column* columns,  // [heads, head_dim]
+                              int count) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) columns[i] = {};
+}
+
+/// Takes a tile into what is known of its columns.
+template <typename T, int kHeadDim, int kRows, bool kRotate>
+__global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
+    measure_columns(Source<T, kHeadDim, kRows> source, const __grid_constant__ Signs<kHeadDim> signs,
+                    Column* columns) {  // [heads, kHeadDim]
+  const auto tile = source.template tile<kRotate>(signs, nullptr);
+  const int rows = source.rows - source.first_row();
+  const float sum = tile.over_columns([](float a, float b) { return a + b; }, 0, rows);
+  const float largest = tile.over_columns([](float a, float b) { return fmaxf(a, b); }, -INFINITY, rows);
+  const float least = tile.over_columns([](float a, float b) { return fminf(a, b); }, INFINITY, rows);
+  if (threadIdx.x >= kHeadDim) return;
+  Column& column = columns[int64_t(source.head()) * kHeadDim + threadIdx.x];
+  const float bounded = fminf(fmaxf(sum, -kMostOfSum), kMostOfSum);
+  atomicAdd(&column.sum, static_cast<unsigned long long>(static_cast<long long>(bounded * kUnitsOfSum)));
+  atomicMax(&column.largest, ordered_bits(largest));
+  atomicMax(&column.least_negated, ordered_bits(-least));
+}
+
+/// The means of columns, and the largest absolute value without them of the heads that share a scale, unless
+/// `largest` is null. A thread has a column.
+__global__ void means_of_columns(const Column* columns,  // [heads, head_dim]
+                                 int count, int rows, int columns_of_scale,
+                                 float* means,      // [heads, head_dim]
+                                 float* largest) {  // [count / columns_of_scale]
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  const float high = of_ordered_bits(columns[i].largest), low = -of_ordered_bits(columns[i].least_negated);
+  const float sum = float(static_cast<long long>(columns[i].sum)) / kUnitsOfSum;
+  const float mean = fminf(fmaxf(sum / float(rows), low), high);
+  means[i] = mean;
+  if (largest != nullptr)
+    atomicMax(reinterpret_cast<unsigned*>(largest) + i / columns_of_scale,
+              __float_as_uint(fmaxf(high - mean, mean - low)));
 }
 
 /// Every largest element becomes the scale that was made of it.

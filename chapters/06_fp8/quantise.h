@@ -1,5 +1,6 @@
 /// \file
-/// Quantises a tensor of f16 or bf16 to e4m3 on the machine of the build, rotated first if wanted.
+/// Quantises a tensor of f16 or bf16 to e4m3 on the machine of the build, rotated first and without the means
+/// of its columns if wanted.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -24,7 +25,13 @@ struct Quantisation {
   const void* values;                ///< [batch, heads, rows, head_dim], finite
   void* encoded;                     ///< e4m3 [batch, heads, rows, head_dim]; times its scale it is the value
   float* scales;                     ///< [batch * heads, tiles] or [batch * heads / heads_of_scale]; > 0
+  float* means = nullptr;  ///< [batch * heads, head_dim]: what is taken from each column, after the rotation.
+                           ///< Null: nothing
+  void* workspace = nullptr;  ///< mean_workspace_bytes, 16-byte aligned; null without means
 };
+
+/// What finding the means of a tensor's columns takes of memory, for a while.
+int64_t mean_workspace_bytes(int64_t columns);
 
 /// How many scales there will be.
 int64_t scales_of(const Quantisation& tensor);

@@ -107,6 +107,7 @@ struct Shared {
   Pipeline<Tile<Config::kHeadDim, Config::kKeys>, Config::kTransposedStages> transposed;
   std::conditional_t<Config::kStoreByTma, OutputTile<Config::kHeadDim>, Nothing> output[kConsumers];
   TileBroadcast broadcast;
+  float shift[kConsumers][kRowsOfWarpgroup];  ///< of the log-sum-exp, by the keys' means (epilogue.cuh)
   uint64_t q_full[kConsumers], q_empty[kConsumers];
   uint64_t output_full[kConsumers], output_empty[kConsumers];
 };

@@ -121,6 +121,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
     Blocks<kRowBlocks, kColumnBlocks> p, ds;  // S^T, then P^T; dP^T, then dS^T
     multiply_rows<T, kHeadDim>(p, k_tile + warp_key * C::kRowBytes, q_tile + warp_column * C::kRowBytes);
     multiply_rows<T, kHeadDim>(ds, v_tile + warp_key * C::kRowBytes, do_tile + warp_column * C::kRowBytes);
+    // BEGIN SOLUTION ch07-ds
 #pragma unroll
     for (int n = 0; n < kColumnBlocks; ++n)
 #pragma unroll
@@ -139,6 +140,10 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
             y = x * (y - query_d);
           }
       }
+    //~ // TODO: p becomes P^T = exp(scale * S - log-sum-exp), 0 where a query does not see a key; ds becomes
+    //~ // dS^T = P * (dP - D). lse and d have a number for each query of the tile.
+    //~ static_cast<void>(lse), static_cast<void>(d), static_cast<void>(first_query);
+    // END SOLUTION ch07-ds
     if constexpr (kAddsDq || kShares) write_blocks<T, kPairRowBytes>(ds_tile, ds, warp_key, warp_column);
     if constexpr (kShares) {
       write_blocks<T, kPairRowBytes>(p_tile, p, warp_key, warp_column);

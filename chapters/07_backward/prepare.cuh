@@ -49,6 +49,7 @@ __global__ void __launch_bounds__(kPrepareThreads)
   const int head = int(at / problem.padded_q), row = int(at % problem.padded_q), lane = threadIdx.x % kLanes;
   const bool is_row = at < rows && row < problem.seqlen_q;
 
+  // BEGIN SOLUTION ch07-delta
   float sum = 0;
   if (is_row) {
     const auto a = reinterpret_cast<const Piece<T>*>(o + problem.of_query(problem.at.o, head, row))[lane];
@@ -59,6 +60,8 @@ __global__ void __launch_bounds__(kPrepareThreads)
 #pragma unroll
   for (int distance = kLanes / 2; distance > 0; distance /= 2)
     sum += __shfl_xor_sync(0xffffffff, sum, distance);
+  //~ const float sum = is_row ? 1 : 0;  // TODO: the products of the row's O and dO, added up by its kLanes lanes
+  // END SOLUTION ch07-delta
   if (at >= rows) return;
 
   if (lane == 0) {

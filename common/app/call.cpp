@@ -29,6 +29,10 @@ int64_t scales_of(const Shape& shape, TensorId id) {
   return id == TensorId::q ? shape.q_scales() : shape.k_scales();
 }
 
+int64_t means_of(const Shape& shape, TensorId id) {
+  return shape.centred && (id == TensorId::k || id == TensorId::v) ? shape.k_columns() : 0;
+}
+
 std::vector<std::byte> bytes_of(const Buffer& buffer) {
   std::vector<std::byte> bytes(buffer.bytes());
   buffer.download(bytes);
@@ -63,9 +67,9 @@ UploadedInputs::UploadedInputs(Operation operation, const Shape& shape, const In
     : place_(place) {
   for (const TensorSpec& tensor : tensors_of(operation)) {
     if (tensor.role != Role::input) continue;
-    const Encoded encoded = encode_input(shape, tensor.id, inputs[tensor.id]);
-    add({tensor.id, uploaded(place, encoded.bytes),
-         uploaded(place, std::as_bytes(std::span(encoded.scales)))});
+    const Encoded encoded = encode_input(shape, tensor.id, inputs[tensor.id], inputs.means(tensor.id));
+    add({tensor.id, uploaded(place, encoded.bytes), uploaded(place, std::as_bytes(std::span(encoded.scales))),
+         uploaded(place, std::as_bytes(inputs.means(tensor.id)))});
   }
   upload_tables(shape);
 }
@@ -74,7 +78,8 @@ UploadedInputs::UploadedInputs(Operation operation, const Shape& shape, Place pl
   for (const TensorSpec& tensor : tensors_of(operation))
     if (tensor.role == Role::input)
       add({tensor.id, Buffer(place, bytes_spanned(shape, tensor.id)),
-           Buffer(place, scales_of(shape, tensor.id) * sizeof(float))});
+           Buffer(place, scales_of(shape, tensor.id) * sizeof(float)),
+           Buffer(place, means_of(shape, tensor.id) * sizeof(float))});
   upload_tables(shape);
 }
 
@@ -90,6 +95,9 @@ void UploadedInputs::add(Input input) {
   if (input.id == TensorId::q) tensors_.q_scale = scales;
   if (input.id == TensorId::k) tensors_.k_scale = scales;
   if (input.id == TensorId::v) tensors_.v_scale = scales;
+  const auto* means = static_cast<const float*>(input.means.data());
+  if (input.id == TensorId::k) tensors_.k_mean = means;
+  if (input.id == TensorId::v) tensors_.v_mean = means;
   inputs_.push_back(std::move(input));
 }
 
@@ -104,7 +112,12 @@ Call::Call(const Chapter& chapter, const Shape& shape, const UploadedInputs& inp
     : Call(chapter.operation, shape, inputs, chapter.workspace_bytes(shape, step),
            [attention = chapter.attention, shape, step](const Tensors& tensors) {
              attention(shape, tensors, nullptr, step);
-           }) {}
+           }) {
+  if (chapter.zeroed_bytes == nullptr || workspace_.bytes() == 0) return;
+  std::vector<std::byte> fresh(workspace_.bytes(), std::byte(kPoison));
+  std::fill_n(fresh.begin(), chapter.zeroed_bytes(shape, step), std::byte(0));
+  workspace_.upload(fresh);
+}
 
 Call::Call(Operation operation, const Shape& shape, const UploadedInputs& inputs, int64_t workspace_bytes,
            Launch launch)

@@ -16,7 +16,7 @@ namespace flashbook {
 /// tables that it has. Uploaded once, for any number of calls.
 class UploadedInputs {
  public:
-  /// Throws DeviceError if there is not enough memory.
+  /// Throws device::UsageError if there is not enough memory.
   UploadedInputs(Operation operation, const Shape& shape, const Inputs& inputs, device::Place place);
 
   /// Room for inputs, poisoned, to be filled there. Throws likewise.
@@ -28,11 +28,12 @@ class UploadedInputs {
 
   const device::Buffer& values(TensorId id) const { return find(id).values; }  ///< in the shape's layout
   const device::Buffer& scales(TensorId id) const { return find(id).scales; }  ///< float; of e4m3, else empty
+  const device::Buffer& means(TensorId id) const { return find(id).means; }    ///< float; of a centred K or V
 
  private:
   struct Input {
     TensorId id;
-    device::Buffer values, scales;
+    device::Buffer values, scales, means;
   };
 
   const Input& find(TensorId id) const;
@@ -52,7 +53,7 @@ class Call {
   /// done.
   using Launch = std::function<void(const Tensors&)>;
 
-  /// A step that can run the shape. Throws DeviceError if there is not enough memory.
+  /// A step that can run the shape. Throws device::UsageError if there is not enough memory.
   Call(const Chapter& chapter, const Shape& shape, const UploadedInputs& inputs, int step);
 
   /// What is no step of a chapter.

@@ -71,6 +71,9 @@ struct Chapter {
   /// Bytes that the multiprocessors ask for when `step` runs, counted in sectors, whether a cache has them or
   /// not. Null if the chapter has no model of that.
   double (*requested_bytes)(const Shape& shape, int step) = nullptr;
+  /// The first bytes of the workspace, which must be 0 before the first launch with it; every launch leaves
+  /// them so. Null: none.
+  int64_t (*zeroed_bytes)(const Shape& shape, int step) = nullptr;
 };
 
 }  // namespace flashbook

@@ -1,25 +1,60 @@
 #include "common/app/exit_code.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <iostream>
 #include <new>
+#include <stdexcept>
 
 #include "common/attention/error.h"
 #include "common/device/device.h"
 
 namespace flashbook {
+namespace {
+
+constexpr std::size_t kMostOfAMessage = 1000;
+
+/// What a user wrote may stand in a message: one line, not longer than anybody reads, and no character that a
+/// terminal obeys.
+std::string printable(std::string message) {
+  std::ranges::replace_if(
+      message, [](unsigned char c) { return c < ' ' || c == 127; }, ' ');
+  if (message.size() <= kMostOfAMessage) return message;
+  const std::string left_out = " [" + std::to_string(message.size() - kMostOfAMessage) + " characters] ";
+  return message.replace(kMostOfAMessage / 4, message.size() - kMostOfAMessage, left_out);
+}
+
+/// A closed stdin, stdout or stderr becomes one that cannot be used: else the next file that is opened would
+/// take its number, and what is printed would go there.
+void keep_standard_descriptors() {
+  for (int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(descriptor, F_GETFD) < 0)  // open() gives the lowest number that is free
+      static_cast<void>(open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY));
+}
+
+}  // namespace
 
 int exit_code(const char* name, const std::function<int()>& program) {
+  keep_standard_descriptors();
   const auto fail = [&](const std::string& reason, int code) {
     std::cerr << name << ": " << reason << "\n";
     return code;
   };
   try {
-    return program();
+    const int code = program();
+    if (std::cout.flush()) return code;
+    return fail("the report could not be printed: stdout is closed or its disk is full", kWrongUsage);
   } catch (const InputError& error) {
-    return fail(error.what(), kWrongUsage);
+    return fail(printable(error.what()), kWrongUsage);
   } catch (const device::HardwareMissing& error) {
     return fail(error.what(), kHardwareMissing);
+  } catch (const device::UsageError& error) {
+    return fail(printable(error.what()), kWrongUsage);
   } catch (const std::bad_alloc&) {
+    return fail("out of memory: make --batch, --heads or --seqlen smaller", kWrongUsage);
+  } catch (const std::length_error&) {  // of a vector that no address space holds
     return fail("out of memory: make --batch, --heads or --seqlen smaller", kWrongUsage);
   } catch (const std::exception& error) {
     return fail(error.what(), kWrongResult);

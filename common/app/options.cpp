@@ -1,30 +1,18 @@
 #include "common/app/options.h"
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 
 #include "common/app/report.h"
 #include "common/attention/error.h"
 #include "common/attention/npy.h"
+#include "common/attention/whole_file.h"
 
 namespace flashbook {
-namespace {
 
-/// The options as the user wrote them. Numbers stay text until their names can be said in the error.
-struct Words {
-  std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling, layout = "bhsd";
-  std::string step = "all", device = "auto", check = "auto", reps, seed = "1", json;
-  std::map<TensorId, std::string> files;  // of the operation's tensors
-  bool causal = false, list = false;
-};
-
-/// A whole number; "4k" means 4096.
 int64_t whole_number(const std::string& option, const std::string& text) {
   int64_t value = 0;
   const char* end = text.data() + text.size();
@@ -35,7 +23,6 @@ int64_t whole_number(const std::string& option, const std::string& text) {
   return kilo ? value * 1024 : value;
 }
 
-/// A whole number that a Shape can hold. Whether it makes sense is validate()'s to say.
 int count(const std::string& option, const std::string& text) {
   const int64_t value = whole_number(option, text);
   if (value < 1) throw InputError(option + " is " + text + ": give at least 1");
@@ -44,6 +31,17 @@ int count(const std::string& option, const std::string& text) {
                      std::to_string(std::numeric_limits<int>::max()));
   return int(value);
 }
+
+namespace {
+
+/// The options as the user wrote them. Numbers stay text until their names can be said in the error.
+struct Words {
+  std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling, means,
+      layout = "bhsd";
+  std::string step = "all", device = "auto", check = "auto", reps, seed = "1", json;
+  std::map<TensorId, std::string> files;  // of the operation's tensors
+  bool causal = false, list = false;
+};
 
 float real_number(const std::string& option, const std::string& text) {
   std::size_t used = 0;
@@ -80,6 +78,16 @@ Scaling scaling_of(const std::string& text, const Chapter& chapter) {
   for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block})
     if (text.empty() || text == name_of(scaling)) return scaling;
   throw InputError("--scaling is '" + text + "': give tensor, head or block");
+}
+
+/// Likewise, when the type is known. Columns of what models compute have means, so they are taken out unless
+/// the user says no.
+bool centred_of(const std::string& text, DType type) {
+  if (!text.empty() && text != "out" && text != "in")
+    throw InputError("--means is '" + text + "': give out or in");
+  if (!text.empty() && type != DType::e4m3)
+    throw InputError("--means is for e4m3 and this is " + std::string(name_of(type)) + ": leave it out");
+  return type == DType::e4m3 && text != "in";
 }
 
 std::vector<int> steps_of(const std::string& text, const Chapter& chapter) {
@@ -124,16 +132,8 @@ void check_device(const std::string& text) {
 
 void check_writable(const std::string& option, const std::string& file) {
   if (file.empty()) return;
-  const std::filesystem::path path(file);
-  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(folder, ignored))
-    throw InputError(option + " " + file + ": there is no folder " + folder.string() + "; make it first");
-  if (std::filesystem::is_directory(path, ignored))
-    throw InputError(option + " " + file + ": that is a folder; name a file in it");
-  if (access(folder.c_str(), W_OK) != 0)
-    throw InputError(option + " " + file + ": the folder " + folder.string() +
-                     " cannot be written to; choose another");
+  if (const std::string reason = why_not_writable(file); !reason.empty())
+    throw InputError(option + " " + file + ": " + reason);
 }
 
 std::string one_line(std::string text) {
@@ -253,6 +253,7 @@ void read_inputs(const Words& words, const Chapter& chapter, Options& options) {
   shape.kv_heads = from_file("--kv-heads", words.kv_heads, k_file, k[1]);
   shape.seqlen_k = from_file("--seqlen-k", words.seqlen_k, k_file, k[2]);
   shape.dtype = dtype_of_files(words, chapter, arrays);
+  shape.centred = centred_of(words.means, shape.dtype);
 
   Inputs inputs;
   for (const TensorSpec& tensor : tensors_of(chapter.operation)) {
@@ -294,6 +295,7 @@ void fill_shape(const Words& words, const Chapter& chapter, Options& options) {
   if (!words.head_dim.empty()) shape.head_dim = count("--head-dim", words.head_dim);
   if (!words.dtype.empty()) shape.dtype = dtype_of(words.dtype, chapter);
   shape.scaling = scaling_of(words.scaling, chapter);
+  shape.centred = centred_of(words.means, shape.dtype);
 }
 
 /// The options for the files of the operation's tensors.
@@ -312,13 +314,22 @@ void add_files(CLI::App& app, const Chapter& chapter, Words& words) {
 
 /// The files to write, which can be.
 void take_outputs(const Words& words, const Chapter& chapter, Options& options) {
+  std::map<std::string, std::string> taken;  // file by option
+  const auto take = [&](const std::string& option, const std::string& file) {
+    check_writable(option, file);
+    for (const auto& [other, name] : taken)
+      if (same_file(name, file))
+        throw InputError(other + " " + name + " and " + option + " " + file +
+                         " are one file, of which the last would be left: name two");
+    taken[option] = file;
+  };
   for (const TensorSpec& tensor : tensors_of(chapter.operation)) {
     const std::string& file = words.files.at(tensor.id);
     if (tensor.role == Role::input || file.empty()) continue;
-    check_writable(option_of(tensor), file);
+    take(option_of(tensor), file);
     options.outputs[tensor.id] = file;
   }
-  check_writable("--json", words.json);
+  if (!words.json.empty()) take("--json", words.json);
   options.json = words.json;
 }
 
@@ -342,6 +353,9 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
       ->type_name("X");
   app.add_option("--scaling", words.scaling, "Of e4m3, a scale per tensor (default), head or block of rows")
       ->type_name("WHAT");
+  app.add_option("--means", words.means,
+                 "Of e4m3, the means of the columns of K and V: out (default), quantised without them; or in")
+      ->type_name("WHERE");
   app.add_option("--step", words.step, "Which step, or all (default)")->type_name("N");
   app.add_option("--device", words.device,
                  "auto (default), gpu or sim: refuse to run if this build is for the other")

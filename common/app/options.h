@@ -53,6 +53,12 @@ void check_device(const std::string& text);
 /// wanted.
 void check_writable(const std::string& option, const std::string& file);
 
+/// A whole number; "4k" means 4096. Throws InputError, naming the option.
+int64_t whole_number(const std::string& option, const std::string& text);
+
+/// A whole number that a Shape can hold, 1 at least. Throws InputError, naming the option.
+int count(const std::string& option, const std::string& text);
+
 /// `text` without line breaks, whatever was typed.
 std::string one_line(std::string text);
 

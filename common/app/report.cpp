@@ -273,7 +273,8 @@ Report read_json(const std::filesystem::path& file) {
       report.steps.push_back(std::move(step));
     }
     return report;
-  } catch (const json::exception&) {
+  } catch (
+      const std::exception&) {  // of the parser, or of the stream, which opens a folder but cannot read it
     throw InputError(file.string() + " is not a report: write one with a chapter's program and --json");
   }
 }

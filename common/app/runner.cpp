@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <optional>
 #include <thread>
 
@@ -124,6 +125,28 @@ Shape leading_groups(const Shape& shape, int groups) {
   return part;
 }
 
+/// Attention of a centred shape by a chapter that knows no means: of K and V without them, which are values
+/// of its type too. What it leaves is given them back.
+Outputs run_without_means(const Chapter& before, const Shape& shape, Inputs inputs, int step) {
+  const auto head_of = [&](int64_t row, int seqlen) { return row / seqlen * shape.head_dim; };
+  for (TensorId id : {TensorId::k, TensorId::v})
+    for (int64_t i = 0; i < shape.k_elements(); ++i)
+      inputs[id][i] -= inputs.means(id)[head_of(i / shape.head_dim, shape.seqlen_k) + i % shape.head_dim];
+  Outputs outputs = run_once(before, shape, inputs, step);
+  for (int64_t row = 0; row < shape.q_rows(); ++row) {
+    if (std::isinf(outputs.lse[row])) continue;  // it sees no key
+    const int64_t kv_head = head_of(row / (shape.heads / shape.kv_heads), shape.seqlen_q);
+    double product = 0;
+    for (int c = 0; c < shape.head_dim; ++c) {
+      const int64_t i = row * shape.head_dim + c;
+      outputs.o[i] += inputs.v_mean[kv_head + c];
+      product += double(inputs.q[i]) * inputs.k_mean[kv_head + c];
+    }
+    outputs.lse[row] += float(shape.scale * product);
+  }
+  return outputs;
+}
+
 std::optional<Before> run_before(Operation operation, const Shape& shape, const Inputs& inputs,
                                  const Chapter& before, Report& report) {
   const auto skip = [&](const std::string& reason) {
@@ -131,7 +154,8 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
     return std::nullopt;
   };
   const Shape taken = as_taken_by(before, shape);
-  if (operation == Operation::backward || before.operation != operation)
+  // Decoding is a forward pass: what they share is their list of tensors.
+  if (operation == Operation::backward || tensors_of(before.operation).data() != tensors_of(operation).data())
     return skip("it computes something else");
   if (!why_not_dense(shape).empty()) return skip("its heads are compared as problems of their own");
   if (std::find(before.dtypes.begin(), before.dtypes.end(), taken.dtype) == before.dtypes.end())
@@ -150,8 +174,12 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
   const auto front = [](const std::vector<float>& values, int64_t count) {
     return std::vector<float>(values.begin(), values.begin() + count);
   };
-  const Inputs part_inputs{front(inputs.q, part.q_elements()), front(inputs.k, part.k_elements()),
-                           front(inputs.v, part.k_elements())};
+  Inputs part_inputs{front(inputs.q, part.q_elements()), front(inputs.k, part.k_elements()),
+                     front(inputs.v, part.k_elements())};
+  if (shape.centred) {
+    part_inputs.k_mean = front(inputs.k_mean, part.k_columns());
+    part_inputs.v_mean = front(inputs.v_mean, part.k_columns());
+  }
   ProgressLine progress("running chapter " + std::to_string(before.number) + " for comparison");
   try {
     report.before =
@@ -159,7 +187,8 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
         (groups == all_groups ? "every head"
                               : std::to_string(int64_t(groups) * part.heads) + " of " +
                                     std::to_string(int64_t(shape.batch) * shape.heads) + " heads");
-    return Before{part, run_once(before, part, part_inputs, step)};
+    return Before{part, shape.centred && !part.centred ? run_without_means(before, part, part_inputs, step)
+                                                       : run_once(before, part, part_inputs, step)};
   } catch (const device::HardwareMissing&) {
     return skip("there is no GPU to run it on");
   }
@@ -190,6 +219,7 @@ Shape as_taken_by(const Chapter& chapter, const Shape& shape) {
   taken.layout = {};
   if (std::find(chapter.dtypes.begin(), chapter.dtypes.end(), shape.dtype) == chapter.dtypes.end())
     taken.dtype = output_type(shape.dtype);
+  taken.centred = shape.centred && taken.dtype == DType::e4m3;
   return taken;
 }
 

@@ -119,6 +119,8 @@ void validate(const Shape& shape) {
                       shape.head_dim);
   require_addressable("--batch, --kv-heads or --seqlen-k", shape.batch, shape.kv_heads, shape.seqlen_k,
                       shape.head_dim);
+  if (shape.centred && shape.dtype != DType::e4m3)
+    throw InputError("--means is for e4m3: leave it out, or give --dtype e4m3");
   validate_visibility(shape);
   validate_score(shape);
   validate_paging(shape);
@@ -150,6 +152,7 @@ std::string describe(const Shape& shape) {
   if (shape.seqlen_k != shape.seqlen_q) text << " x " << shape.seqlen_k;
   text << ", d " << shape.head_dim << ", " << describe(shape.visibility) << ", " << name_of(shape.dtype);
   if (shape.dtype == DType::e4m3) text << ", a scale per " << name_of(shape.scaling);
+  if (shape.centred) text << ", centred";
   if (shape.scale != default_scale(shape.head_dim)) text << ", scale " << shape.scale;
   if (shape.score.softcap > 0) text << ", softcap " << shape.score.softcap;
   if (!shape.score.alibi.empty()) text << ", ALiBi";

@@ -50,6 +50,7 @@ struct Shape {
   DType dtype = DType::bf16;
   float scale = 0.125f;               ///< factor on the scores; by default 1 / sqrt(head_dim)
   Scaling scaling = Scaling::tensor;  ///< of e4m3; other types have no scales
+  bool centred = false;  ///< of e4m3: K and V lie without the means of their columns, which are beside them
   ScoreFunction score = {};
   Layout layout = {};
   Paging paging = {};
@@ -63,6 +64,8 @@ struct Shape {
   int64_t k_rows() const { return int64_t(batch) * kv_heads * seqlen_k; }  ///< rows of K and of V
   int64_t q_elements() const { return q_rows() * head_dim; }               ///< elements of Q and of O
   int64_t k_elements() const { return k_rows() * head_dim; }               ///< elements of K and of V
+  /// Columns of K and of V, over batch and heads: their means are [batch, kv_heads, head_dim].
+  int64_t k_columns() const { return int64_t(batch) * kv_heads * head_dim; }
 
   /// How many scales Q has: [1], [batch, kv_heads] or [batch, heads, blocks of 64 rows].
   int64_t q_scales() const { return q_scale_of(q_rows() - 1) + 1; }

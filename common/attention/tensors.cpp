@@ -14,9 +14,11 @@ namespace {
 /// The smallest power of two with which `largest` fits e4m3, but at least 2^-100, whose reciprocal is a float
 /// and which a block of zeros has: of block scales of V the largest count.
 float power_of_two_scale(float largest) {
+  // What the mean of its column was taken from may lie beyond 448 by a float's rounding, and is 448.
+  constexpr float kRounding = 1 - 0x1p-10f;
   int exponent;
-  const float mantissa = std::frexp(largest / 448, &exponent);
-  return std::ldexp(1.0f, largest == 0 ? -100 : std::max(mantissa == 0.5f ? exponent - 1 : exponent, -100));
+  std::frexp(largest * kRounding / 448, &exponent);
+  return std::ldexp(1.0f, largest == 0 ? -100 : std::max(exponent, -100));
 }
 
 /// `scale_of(row)` is which of the `scales` scales a row has.
@@ -36,13 +38,34 @@ Encoded encode_scaled(const Shape& shape, std::span<const float> values, int64_t
   return encoded;
 }
 
+/// Where the mean of an element of K or V stands.
+int64_t column_of(const Shape& shape, int64_t element) {
+  const int64_t head = element / shape.head_dim / shape.seqlen_k;
+  return head * shape.head_dim + element % shape.head_dim;
+}
+
+/// The mean of each column of K or V.
+std::vector<float> means_of(const Shape& shape, std::span<const float> values) {
+  std::vector<double> sums(shape.k_columns());
+  for (int64_t i = 0; i < shape.k_elements(); ++i) sums[column_of(shape, i)] += values[i];
+  std::vector<float> means;
+  for (double sum : sums) means.push_back(float(sum / shape.seqlen_k));
+  return means;
+}
+
 /// In the default layout.
-Encoded encode_tensor(const Shape& shape, TensorId id, std::span<const float> values) {
+Encoded encode_tensor(const Shape& shape, TensorId id, std::span<const float> values,
+                      std::span<const float> means) {
   const DType type = type_of(shape, id);
   if (type != DType::e4m3) return {encode(type, values), {}};
   if (id == TensorId::q)
     return encode_scaled(shape, values, shape.q_scales(), [&](int64_t row) { return shape.q_scale_of(row); });
-  return encode_scaled(shape, values, shape.k_scales(), [&](int64_t row) { return shape.k_scale_of(row); });
+  if (shape.centred != !means.empty())
+    throw std::logic_error("round_inputs finds the means of a centred shape, and of no other");
+  std::vector<float> centred(values.begin(), values.end());
+  if (shape.centred)
+    for (int64_t i = 0; i < shape.k_elements(); ++i) centred[i] -= means[column_of(shape, i)];
+  return encode_scaled(shape, centred, shape.k_scales(), [&](int64_t row) { return shape.k_scale_of(row); });
 }
 
 /// The member of Inputs, Outputs or Tensors that a tensor is.
@@ -93,6 +116,12 @@ const std::vector<float>& Inputs::operator[](TensorId id) const { return member(
 std::vector<float>& Outputs::operator[](TensorId id) { return member(*this, id); }
 const std::vector<float>& Outputs::operator[](TensorId id) const { return member(*this, id); }
 
+std::span<const float> Inputs::means(TensorId id) const {
+  if (id == TensorId::k) return k_mean;
+  if (id == TensorId::v) return v_mean;
+  return {};
+}
+
 void Tensors::set(TensorId id, void* address) {
   switch (id) {
     case TensorId::q:
@@ -139,8 +168,9 @@ std::vector<ShapeTable> tables_of(const Shape& shape) {
   return tables;
 }
 
-Encoded encode_input(const Shape& shape, TensorId id, std::span<const float> values) {
-  Encoded encoded = encode_tensor(shape, id, values);
+Encoded encode_input(const Shape& shape, TensorId id, std::span<const float> values,
+                     std::span<const float> means) {
+  Encoded encoded = encode_tensor(shape, id, values, means);
   if (shape.layout.of(id) == Strides{}) return encoded;
   const std::size_t size = size_of(type_of(shape, id));
   std::vector<std::byte> strided(elements_spanned(shape, id) * size, std::byte(kPoison));
@@ -186,14 +216,18 @@ void round_to(DType type, std::span<float> values) {
 }
 
 EncodedInputs encode_inputs(const Shape& shape, const Inputs& inputs) {
-  return {encode_input(shape, TensorId::q, inputs.q), encode_input(shape, TensorId::k, inputs.k),
-          encode_input(shape, TensorId::v, inputs.v)};
+  const auto input = [&](TensorId id) { return encode_input(shape, id, inputs[id], inputs.means(id)); };
+  return {input(TensorId::q), input(TensorId::k), input(TensorId::v)};
 }
 
 void round_inputs(const Shape& shape, Inputs& inputs) {
-  const Encoded q = encode_tensor(shape, TensorId::q, inputs.q),
-                k = encode_tensor(shape, TensorId::k, inputs.k),
-                v = encode_tensor(shape, TensorId::v, inputs.v);
+  if (shape.centred && inputs.k_mean.empty()) {
+    inputs.k_mean = means_of(shape, inputs.k);
+    inputs.v_mean = means_of(shape, inputs.v);
+  }
+  const Encoded q = encode_tensor(shape, TensorId::q, inputs.q, {}),
+                k = encode_tensor(shape, TensorId::k, inputs.k, inputs.k_mean),
+                v = encode_tensor(shape, TensorId::v, inputs.v, inputs.v_mean);
   inputs.q = decode(shape.dtype, q.bytes);
   inputs.k = decode(shape.dtype, k.bytes);
   inputs.v = decode(shape.dtype, v.bytes);
@@ -206,6 +240,9 @@ void round_inputs(const Shape& shape, Inputs& inputs) {
     const int64_t scale = shape.k_scale_of(i / shape.head_dim);
     inputs.k[i] *= k.scales[scale];
     inputs.v[i] *= v.scales[scale];
+    if (!shape.centred) continue;
+    inputs.k[i] += inputs.k_mean[column_of(shape, i)];
+    inputs.v[i] += inputs.v_mean[column_of(shape, i)];
   }
 }
 

@@ -40,6 +40,8 @@ struct Tensors {
   const float* q_scale = nullptr;  ///< [Shape::q_scales], finite and > 0; e4m3 only. Null: all are 1
   const float* k_scale = nullptr;  ///< [Shape::k_scales], likewise
   const float* v_scale = nullptr;  ///< [Shape::k_scales], likewise
+  const float* k_mean = nullptr;   ///< [batch, kv_heads, head_dim], of columns; e4m3 only. Null: all are 0
+  const float* v_mean = nullptr;   ///< likewise
   const void* tables[kTables] = {};  ///< by TableId; null if the shape has no such table
 
   /// Sets the pointer to a tensor.
@@ -47,7 +49,8 @@ struct Tensors {
 };
 
 /// An operation's inputs on the host as float, in the default layout, each value already rounded to its type
-/// (e4m3: times its scale), so that every machine and the oracle start from the same numbers.
+/// (e4m3: times its scale, plus the mean of its column if the shape is centred), so that every machine and
+/// the oracle start from the same numbers.
 struct Inputs {
   std::vector<float> q;         ///< [batch, heads, seqlen_q, head_dim]
   std::vector<float> k;         ///< [batch, kv_heads, seqlen_k, head_dim], or pages as dims_of says
@@ -55,9 +58,14 @@ struct Inputs {
   std::vector<float> o = {};    ///< [batch, heads, seqlen_q, head_dim]; of backward, and so is what follows
   std::vector<float> lse = {};  ///< [batch, heads, seqlen_q]
   std::vector<float> d_o = {};  ///< [batch, heads, seqlen_q, head_dim]
+  std::vector<float> k_mean =
+      {};  ///< [batch, kv_heads, head_dim], of a centred shape: what its encoding leaves out
+  std::vector<float> v_mean = {};  ///< likewise
 
   std::vector<float>& operator[](TensorId id);
   const std::vector<float>& operator[](TensorId id) const;
+  /// The means of a tensor's columns; empty if they are in its values.
+  std::span<const float> means(TensorId id) const;
 };
 
 /// An operation's outputs on the host, decoded to float, in the default layout.
@@ -98,8 +106,10 @@ struct Encoded {
 };
 
 /// One of the inputs in its type and in the shape's strides; bytes between rows are kPoison. e4m3: see
-/// encode_inputs.
-Encoded encode_input(const Shape& shape, TensorId id, std::span<const float> values);
+/// encode_inputs. `means`: what is taken from each column before, [heads of the tensor, head_dim]; empty:
+/// nothing.
+Encoded encode_input(const Shape& shape, TensorId id, std::span<const float> values,
+                     std::span<const float> means = {});
 
 /// The values of an output, from its bytes in the shape's strides.
 std::vector<float> decode_output(const Shape& shape, TensorId id, std::span<const std::byte> bytes);
@@ -113,11 +123,12 @@ struct EncodedInputs {
 };
 
 /// Encodes inputs. e4m3: the scale is the smallest power of two with which the largest of the elements that
-/// share it is at most 448. A power of two rounds nothing away, so quantised inputs encode to themselves, and
-/// they are values of bf16 too.
+/// share it is at most 448, but for the rounding of a float. A power of two rounds nothing away, so quantised
+/// inputs encode to themselves, and they are values of bf16 too.
 EncodedInputs encode_inputs(const Shape& shape, const Inputs& inputs);
 
-/// Rounds inputs to what their encoding stands for.
+/// Rounds inputs to what their encoding stands for. Of a centred shape it finds the means first, if the
+/// inputs have none yet.
 void round_inputs(const Shape& shape, Inputs& inputs);
 
 }  // namespace flashbook

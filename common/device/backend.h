@@ -5,7 +5,7 @@
 
 namespace flashbook::device::backend {
 
-/// Device memory, not null. Throws DeviceError if there is not enough.
+/// Device memory, not null. Throws UsageError if there is not enough.
 void* allocate(std::size_t bytes);
 
 /// Frees it.

@@ -47,11 +47,19 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 
 void Buffer::upload(std::span<const std::byte> source) {
   require_size("upload", source.size(), bytes_);
-  if (bytes_ == 0) return;
+  upload(source, 0);
+}
+
+void Buffer::upload(std::span<const std::byte> source, std::size_t offset) {
+  if (offset > bytes_ || source.size() > bytes_ - offset)
+    throw DeviceError("upload of " + std::to_string(source.size()) + " bytes to byte " +
+                      std::to_string(offset) + ": the buffer has " + std::to_string(bytes_));
+  if (source.empty()) return;
+  auto* to = static_cast<std::byte*>(data_) + offset;
   if (place_ == Place::host)
-    std::memcpy(data_, source.data(), bytes_);
+    std::memcpy(to, source.data(), source.size());
   else
-    backend::copy(data_, source.data(), bytes_);
+    backend::copy(to, source.data(), source.size());
 }
 
 void Buffer::download(std::span<std::byte> target) const {

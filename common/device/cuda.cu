@@ -149,7 +149,7 @@ void* allocate(std::size_t bytes) {
   const cudaError_t error = cudaMalloc(&address, bytes);
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();
-    throw DeviceError("not enough GPU memory: " + std::to_string(bytes) + " bytes needed, " +
+    throw UsageError("not enough GPU memory: " + std::to_string(bytes) + " bytes needed, " +
                       std::to_string(memory_free()) + " available. Use a smaller shape");
   }
   check(error, "cudaMalloc");

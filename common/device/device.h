@@ -30,6 +30,12 @@ struct DeviceError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// What was asked for cannot be had here: more memory than there is, a setting out of its range. The message
+/// names the cure.
+struct UsageError : DeviceError {
+  using DeviceError::DeviceError;
+};
+
 /// What is known about the machine.
 struct Info {
   Machine machine;
@@ -63,7 +69,7 @@ int multiprocessors();
 class Buffer {
  public:
   Buffer() = default;
-  /// Allocates `bytes` (0 gives a null pointer). Throws DeviceError if there is not enough.
+  /// Allocates `bytes` (0 gives a null pointer). Throws UsageError if there is not enough.
   Buffer(Place place, std::size_t bytes);
   ~Buffer();
   Buffer(Buffer&& other) noexcept;
@@ -74,6 +80,8 @@ class Buffer {
 
   /// Copies from the host; `source` has the buffer's size.
   void upload(std::span<const std::byte> source);
+  /// Copies from the host to the bytes from `offset` on. Throws DeviceError if they are not all the buffer's.
+  void upload(std::span<const std::byte> source, std::size_t offset);
   /// Copies to the host; `target` has the buffer's size. Waits for all work before it.
   void download(std::span<std::byte> target) const;
   /// Fills the buffer with 0xff.

@@ -89,7 +89,7 @@ void* allocate_host_memory(std::size_t bytes) {
   if (bytes <= std::size_t(available))
     memory = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
   if (!memory)
-    throw DeviceError("not enough host memory: " + std::to_string(bytes) + " bytes needed, " +
+    throw UsageError("not enough host memory: " + std::to_string(bytes) + " bytes needed, " +
                       std::to_string(available) + " available. Use a smaller shape");
   return memory;
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <string>
+#include <tuple>
 
 #include "common/device/device.h"
 #include "common/device/kernel.h"
@@ -19,19 +20,19 @@ inline std::string describe_launch(dim3 grid, dim3 block, std::size_t dynamic_sh
          ">>>: ";
 }
 
-/// Launches `kernel` with `args`, each converted to the parameter's type. On a GPU it returns at once, in the
-/// simulator when the kernel is done. Throws DeviceError if the machine refuses the launch; the simulator
-/// also if a thread breaks a rule. (`kTraced` keeps the launches of traced files apart from others with the
-/// same parameters.)
+namespace detail {
+
+/// What launch and launch_dependent do. (`kTraced` keeps the launches of traced files apart from others with
+/// the same parameters.)
 #ifdef __CUDACC__
 template <typename... Params, typename... Args>
 #else
 template <bool kTraced = sim::kIsTraced, typename... Params, typename... Args>
 #endif
-void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, Stream stream,
-            Args... args) {
-  static_assert(sizeof...(Params) == sizeof...(Args), "one argument for each of the kernel's parameters");
+void launch(bool dependent, void (*kernel)(Params...), dim3 grid, dim3 block,
+            std::size_t dynamic_shared_bytes, Stream stream, Args... args) {
 #ifdef __CUDACC__
+  static_assert(sizeof...(Params) == sizeof...(Args), "one argument for each of the kernel's parameters");
   // What a block gets without being asked for; more must be allowed kernel by kernel.
   constexpr std::size_t kDefaultSharedBytes = 48 * 1024;
   cudaError_t error = cudaSuccess;
@@ -39,27 +40,73 @@ void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynami
     error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(dynamic_shared_bytes));
   if (error == cudaSuccess) {
-    kernel<<<grid, block, dynamic_shared_bytes, stream>>>(static_cast<Params>(args)...);
-    error = cudaGetLastError();
+    cudaLaunchAttribute overlap{};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = dynamic_shared_bytes;
+    config.stream = stream;
+    config.attrs = &overlap;
+    config.numAttrs = dependent ? 1 : 0;
+    error = cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
     note_launch(reinterpret_cast<const void*>(kernel), int(block.x * block.y * block.z),
                 dynamic_shared_bytes);
-  } else {
-    cudaGetLastError();  // a refused attribute would be reported again by the next call
   }
-  if (error != cudaSuccess)
+  if (error != cudaSuccess) {
+    cudaGetLastError();  // a refusal would be reported again by the next call
     throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes) + cudaGetErrorString(error));
+  }
 #else
   static_cast<void>(stream);
   try {
-    sim::require_device_pointers<Params...>(reinterpret_cast<const void*>(kernel),
-                                            static_cast<Params>(args)...);
+    const auto parameters = sim::parameters<Params...>(args...);
+    sim::require_device_pointers(reinterpret_cast<const void*>(kernel), parameters);
     sim::run_grid(
-        grid, block, dynamic_shared_bytes, [&] { kernel(static_cast<Params>(args)...); },
-        reinterpret_cast<const void*>(kernel), sim::watcher_of<kTraced>());
+        grid, block, dynamic_shared_bytes, [&] { std::apply(kernel, parameters); },
+        reinterpret_cast<const void*>(kernel), sim::watcher_of<kTraced>(), dependent);
+  } catch (const sim::SettingError& error) {
+    throw UsageError(error.what());
   } catch (const sim::Error& error) {
     throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes) + error.what());
   }
 #endif
 }
+
+}  // namespace detail
+
+/// Launches `kernel` with `args`, each converted to the parameter's type. On a GPU it returns at once, in the
+/// simulator when the kernel is done. Throws DeviceError if the machine refuses the launch; the simulator
+/// also if a thread breaks a rule.
+#ifdef __CUDACC__
+template <typename... Params, typename... Args>
+void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, Stream stream,
+            Args... args) {
+  detail::launch(false, kernel, grid, block, dynamic_shared_bytes, stream, args...);
+}
+#else
+template <bool kTraced = sim::kIsTraced, typename... Params, typename... Args>
+void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, Stream stream,
+            Args... args) {
+  detail::launch<kTraced>(false, kernel, grid, block, dynamic_shared_bytes, stream, args...);
+}
+#endif
+
+/// The same for a kernel that may begin before the launch before it on the stream is over
+/// (common/ptx/dependent_launch.h). Needs Hopper.
+#ifdef __CUDACC__
+template <typename... Params, typename... Args>
+void launch_dependent(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
+                      Stream stream, Args... args) {
+  detail::launch(true, kernel, grid, block, dynamic_shared_bytes, stream, args...);
+}
+#else
+template <bool kTraced = sim::kIsTraced, typename... Params, typename... Args>
+void launch_dependent(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
+                      Stream stream, Args... args) {
+  detail::launch<kTraced>(true, kernel, grid, block, dynamic_shared_bytes, stream, args...);
+}
+#endif
 
 }  // namespace flashbook::device

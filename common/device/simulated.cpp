@@ -13,6 +13,21 @@
 #include "common/simulator/memory.h"
 
 namespace flashbook::device {
+namespace {
+
+/// What `work` gives, the simulator's errors as this room's.
+template <typename Work>
+auto translated(const Work& work) {
+  try {
+    return work();
+  } catch (const sim::SettingError& error) {
+    throw UsageError(error.what());
+  } catch (const sim::Error& error) {
+    throw DeviceError(error.what());
+  }
+}
+
+}  // namespace
 
 Machine machine() { return Machine::simulator; }
 
@@ -21,7 +36,7 @@ Info info() {
           .name = "simulator",
           .compute_capability = 90,
           .multiprocessors = multiprocessors(),
-          .memory_free = std::min(host_memory_available(), int64_t(sim::largest_global_gap())),
+          .memory_free = std::min(host_memory_available(), int64_t(translated(sim::largest_global_gap))),
           .l2_bytes = 0,
           .driver = "",
           .runtime = ""};
@@ -50,14 +65,10 @@ namespace backend {
 
 void* allocate(std::size_t bytes) {
   if (bytes > std::size_t(host_memory_available()))
-    throw DeviceError("not enough memory for the simulator: " + std::to_string(bytes) + " bytes needed, " +
-                      std::to_string(host_memory_available()) +
-                      " available on this host. Use a smaller shape");
-  try {
-    return sim::allocate_global(bytes);
-  } catch (const sim::Error& error) {
-    throw DeviceError(error.what());
-  }
+    throw UsageError("not enough memory for the simulator: " + std::to_string(bytes) + " bytes needed, " +
+                     std::to_string(host_memory_available()) +
+                     " available on this host. Use a smaller shape");
+  return translated([&] { return sim::allocate_global(bytes); });
 }
 
 void free(void* address) noexcept { sim::free_global(address); }

@@ -122,7 +122,7 @@ CUtensorMap tensor_map(const TensorTiles& tiles) {
 CUtensorMap tensor_map(const TensorTiles& tiles) {
   check(tiles);
   CUtensorMap map{};
-  map.mark = sim::kTensorMapMark;
+  map.mark = sim::MapMark::map;
   map.element_bytes = uint16_t(size_of(tiles.dtype));
   map.rank = uint8_t(tiles.size.size());
   map.swizzle_bytes = uint8_t(swizzle_bytes(tiles.swizzle));

@@ -18,6 +18,19 @@ __device__ __forceinline__ float exp2_approx(float x) {
 #endif
 }
 
+/// tanh(x), one instruction of the special function unit, good to 11 bits: the relative error is at most
+/// 2^-10.98. A subnormal result stays. The simulator is as coarse, and another in the last of these bits.
+/// (PTX ISA, tanh.approx.f32)
+__device__ __forceinline__ float tanh_approx(float x) {
+#ifdef __CUDACC__
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return sim::rounded_to_11_bits(std::tanh(x));
+#endif
+}
+
 /// Four of the eight bytes of two registers: digit i of the selector, counted from the right, says which byte
 /// becomes byte i; 0 to 3 are those of `low`, 4 to 7 those of `high`. (PTX ISA, prmt.b32)
 template <uint32_t kSelector>

@@ -119,9 +119,9 @@ __device__ __forceinline__ void tma_store(const CUtensorMap& map, const void* ti
 }
 
 /// Adds a box of float32 to the tensor, each element atomically: any number of blocks may add to the same
-/// place, in any order, beside red_add and atomicAdd. A subnormal argument or sum becomes 0. It is committed,
-/// read and in memory as a store is, and what lies outside the tensor is left out as of one. Precondition: as
-/// of a store. (PTX ISA, cp.reduce.async.bulk.tensor)
+/// place, in any order, beside red_add and atomicAdd. Subnormals stay, unlike theirs (an H200's answer). It
+/// is committed, read and in memory as a store is, and what lies outside the tensor is left out as of one.
+/// Precondition: as of a store. (PTX ISA, cp.reduce.async.bulk.tensor)
 template <int kRank>
 __device__ __forceinline__ void tma_reduce_add(const CUtensorMap& map, const void* tile,
                                                const int (&at)[kRank],

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include "common/simulator/barrier.h"
 #include "common/simulator/location.h"
@@ -29,7 +30,8 @@ T atomic_update(T* address, Update update) {
   return old;
 }
 
-/// As global memory adds floats: a subnormal argument or sum becomes 0 of the same sign. (PTX ISA, atom)
+/// As atomicAdd and red add floats in global memory: a subnormal argument or sum becomes 0 of the same sign
+/// (PTX ISA, atom). TMA keeps subnormals, and so does shared memory: golden_h200.txt.
 inline float add_in_global_memory(float* address, float value) {
   const auto flushed = [](float x) {
     const auto bits = std::bit_cast<uint32_t>(x);
@@ -61,6 +63,19 @@ template <typename T>
 T add_acq_rel(T* address, T value) {
   memory_fence();
   return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
+}
+
+/// What CUDA's atomic operations on integers take.
+template <typename T>
+concept AtomicInteger =
+    std::is_same_v<T, int> || std::is_same_v<T, unsigned> || std::is_same_v<T, unsigned long long>;
+
+/// The same as atomic_update, where a loop may wait for others by it.
+template <typename T, typename Update>
+T atomic_change(const char* what, T* address, Update update, Location where) {
+  const T old = atomic_update(address, update);
+  if (update(old) == old) poll_memory(what, where);
+  return old;
 }
 
 /// The atomic operations that loops wait by.
@@ -117,15 +132,57 @@ inline float4 atomicAdd(float4* address, float4 value,
   return {all[0], all[1], all[2], all[3]};
 }
 
-inline int atomicMax(int* address, int value) {
-  return flashbook::sim::atomic_update(address, [value](int old) { return old < value ? value : old; });
+template <flashbook::sim::AtomicInteger T>
+T atomicMax(T* address, std::type_identity_t<T> value,
+            flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_change(
+      "atomicMax", address, [value](T old) { return old < value ? value : old; }, where);
 }
-inline unsigned atomicMax(unsigned* address, unsigned value) {
-  return flashbook::sim::atomic_update(address, [value](unsigned old) { return old < value ? value : old; });
+template <flashbook::sim::AtomicInteger T>
+T atomicMin(T* address, std::type_identity_t<T> value,
+            flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_change(
+      "atomicMin", address, [value](T old) { return value < old ? value : old; }, where);
 }
-inline unsigned long long atomicMax(unsigned long long* address, unsigned long long value) {
-  return flashbook::sim::atomic_update(address,
-                                       [value](unsigned long long old) { return old < value ? value : old; });
+template <flashbook::sim::AtomicInteger T>
+T atomicAnd(T* address, std::type_identity_t<T> value,
+            flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_change(
+      "atomicAnd", address, [value](T old) { return T(old & value); }, where);
+}
+template <flashbook::sim::AtomicInteger T>
+T atomicOr(T* address, std::type_identity_t<T> value,
+           flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_change(
+      "atomicOr", address, [value](T old) { return T(old | value); }, where);
+}
+template <flashbook::sim::AtomicInteger T>
+T atomicXor(T* address, std::type_identity_t<T> value,
+            flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_change(
+      "atomicXor", address, [value](T old) { return T(old ^ value); }, where);
+}
+
+inline int atomicSub(int* address, int value,
+                     flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_add(address, int(0u - unsigned(value)), where);
+}
+inline unsigned atomicSub(unsigned* address, unsigned value,
+                          flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_add(address, 0u - value, where);
+}
+/// Counts up to `limit`, and then from 0 again.
+inline unsigned atomicInc(unsigned* address, unsigned limit,
+                          flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_change(
+      "atomicInc", address, [limit](unsigned old) { return old >= limit ? 0u : old + 1; }, where);
+}
+/// Counts down to 0, and then from `limit` again.
+inline unsigned atomicDec(unsigned* address, unsigned limit,
+                          flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_change(
+      "atomicDec", address, [limit](unsigned old) { return old == 0 || old > limit ? limit : old - 1; },
+      where);
 }
 
 inline int atomicExch(int* address, int value,

@@ -3,6 +3,8 @@
 #pragma once
 #include <cstdint>
 
+#include "common/simulator/atomics.h"
+
 namespace flashbook::sim {
 
 /// How often the calling OS thread, which runs whole blocks, was asked: simulated threads take no time, but
@@ -13,3 +15,8 @@ inline int64_t clock_ticks() {
 }
 
 }  // namespace flashbook::sim
+
+/// Lets others run, which is all that time means here.
+inline void __nanosleep(unsigned, flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  flashbook::sim::poll_memory("__nanosleep", where);
+}

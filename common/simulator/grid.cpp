@@ -16,6 +16,7 @@
 #include "common/simulator/block/watchdog.h"
 #include "common/simulator/block/worker.h"
 #include "common/simulator/launch.h"
+#include "common/simulator/launch_bounds.h"
 #include "common/simulator/memory.h"
 #include "common/simulator/source_lines.h"
 
@@ -32,6 +33,16 @@ std::string text_of(dim3 size) {
   return "(" + std::to_string(size.x) + "," + std::to_string(size.y) + "," + std::to_string(size.z) + ")";
 }
 
+/// "attend<64> at attention.cuh:58": the kernel whose code begins here, as far as that is known.
+std::string describe_kernel(const void* kernel) {
+  const std::uintptr_t code = offset_in_program(kernel);
+  const auto lines = source_lines_of_code({&code, 1});
+  const auto line = lines.find(code);
+  const std::string name = function_name(kernel);
+  return (name.empty() ? "the kernel" : name) +
+         (line == lines.end() || line->second.empty() ? "" : " at " + line->second.front());
+}
+
 /// Throws Error if a GPU of compute capability 9.0 would refuse the launch (CUDA programming guide, "Compute
 /// Capabilities").
 void check_launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const void* kernel) {
@@ -41,6 +52,12 @@ void check_launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const
                   ": every dimension must be at least 1");
   if (uint64_t(block.x) * block.y > kMaxThreads || uint64_t(block.x) * block.y * block.z > kMaxThreads)
     throw Error("a block of " + text_of(block) + " threads: at most 1024 together");
+  const LaunchBounds bounds = launch_bounds_of(kernel);
+  if (const unsigned threads = block.x * block.y * block.z;
+      bounds.threads && threads > unsigned(bounds.threads))
+    throw Error("a block of " + std::to_string(threads) + " threads: the __launch_bounds__ of " +
+                describe_kernel(kernel) + " allow " + std::to_string(bounds.threads) +
+                ", and a GPU refuses the launch. Launch fewer, or raise the bound");
   if (block.z > kMaxBlockZ) throw Error("a block of " + text_of(block) + " threads: z is at most 64");
   if (grid.x > kMaxGridX) throw Error("a grid of " + text_of(grid) + " blocks: x is at most 2147483647");
   if (grid.y > kMaxGridYZ || grid.z > kMaxGridYZ)
@@ -64,7 +81,7 @@ uint64_t from_environment(const char* name, uint64_t otherwise, uint64_t least, 
   uint64_t value = 0;
   const auto [parsed, error] = std::from_chars(text, end, value);
   if (error != std::errc() || parsed != end || value < least || value > most)
-    throw Error(std::string(name) + "=" + text + ": give a whole number from " + std::to_string(least) +
+    throw SettingError(std::string(name) + "=" + text + ": give a whole number from " + std::to_string(least) +
                 " to " + std::to_string(most));
   return value;
 }
@@ -76,7 +93,7 @@ Async async_from_environment() {
   if (value == "eager") return Async::eager;
   if (value == "lazy") return Async::lazy;
   if (value == "random") return Async::random;
-  throw Error(std::string(name) + "=" + text + ": use eager, lazy or random");
+  throw SettingError(std::string(name) + "=" + text + ": use eager, lazy or random");
 }
 
 /// The error of the lowest block. Blocks are handed out in order, so it does not depend on the number of OS
@@ -114,7 +131,8 @@ Options& options() {
 }
 
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
-              const std::function<void()>& thread_body, const void* kernel, Watcher* watcher) {
+              const std::function<void()>& thread_body, const void* kernel, Watcher* watcher,
+              bool dependent) {
   if (current_worker)
     throw Error("a kernel launches a kernel: the simulator runs launches from the host only");
   check_launch(grid, block, dynamic_shared_bytes, kernel);
@@ -128,14 +146,14 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
   const std::size_t os_threads = std::min<uint64_t>(blocks, uint64_t(std::max(1, options().os_threads)));
   while (workers.size() < os_threads) workers.push_back(std::make_unique<Worker>());
 
-  if (watcher) watcher->grid_begins({grid, block, dynamic_shared_bytes, kernel});
+  if (watcher) watcher->grid_begins({grid, block, dynamic_shared_bytes, kernel, dependent});
   const CrashGuard guard;
   const uint64_t seed = options().seed;
   std::atomic<uint64_t> next_block{0};
   FirstError error;
   const auto run_blocks = [&](Worker& worker) {
     const Watchdog watchdog(options().timeout);
-    worker.enter_grid(grid, block, dynamic_shared_bytes, thread_body, watcher);
+    worker.enter_grid(grid, block, dynamic_shared_bytes, thread_body, kernel, watcher);
     for (uint64_t number; !error.happened() && (number = next_block++) < blocks;)
       if (auto problem = worker.run_block(number, seed)) error.add(number, *problem);
   };
@@ -157,12 +175,7 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
 
 void require_device_pointer(const void* kernel, int number, const volatile void* argument) {
   if (!argument || is_global(const_cast<const void*>(argument))) return;
-  const std::uintptr_t code = offset_in_program(kernel);
-  const auto lines = source_lines_of_code({&code, 1});
-  const auto line = lines.find(code);
-  const std::string name = function_name(kernel);
-  throw Error("argument " + std::to_string(number) + " of " + (name.empty() ? "the kernel" : name) +
-              (line == lines.end() || line->second.empty() ? "" : " at " + line->second.front()) +
+  throw Error("argument " + std::to_string(number) + " of " + describe_kernel(kernel) +
               " points to host memory: an illegal address on a GPU. Copy the data to a device::Buffer "
               "(Place::device) and give the kernel that");
 }

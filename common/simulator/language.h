@@ -2,6 +2,8 @@
 /// CUDA's additions to the C++ language, so that a host compiler takes a kernel's text as it stands.
 #pragma once
 #include "common/numeric/float_formats.h"
+#include "common/simulator/launch_bounds.h"
+#include "common/simulator/parameters.h"
 #include "common/simulator/vector_types.h"
 
 // A kernel is a plain function here. These are macros because CUDA's keywords can be nothing else.
@@ -9,9 +11,17 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
-#define __launch_bounds__(...)
-#define __grid_constant__
+#define __grid_constant__ ::flashbook::sim::GridConstant,
 #define __align__(n) __attribute__((aligned(n)))  // alignas may not stand in the middle of a declaration
+
+/// A launch with more threads than the bounds allow is refused. clang++ takes no template's constant here.
+#if defined(__GNUC__) && !defined(__clang__) && defined(__ELF__)
+#define __launch_bounds__(...)                                                                 \
+  __attribute__((patchable_function_entry(::flashbook::sim::packed_launch_bounds(__VA_ARGS__), \
+                                          ::flashbook::sim::packed_launch_bounds(__VA_ARGS__))))
+#else
+#define __launch_bounds__(...)
+#endif
 
 /// `__shared__ float tile[64][33];` in a kernel is one array per OS thread, and an OS thread runs one block
 /// at a time. The tag becomes part of the array's symbol, by which the simulator finds it to poison it before

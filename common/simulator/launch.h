@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <functional>
 #include <stdexcept>
+#include <tuple>
 #include <type_traits>
 
+#include "common/simulator/parameters.h"
 #include "common/simulator/vector_types.h"
 
 namespace flashbook::sim {
@@ -16,6 +18,11 @@ class Watcher;
 /// A rule of the machine was broken, by a kernel or by its launch. The message says which, and where.
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
+};
+
+/// An environment variable says what it cannot say, or the process may have too little memory for a machine.
+struct SettingError : Error {
+  using Error::Error;
 };
 
 /// When an asynchronous copy lands. A kernel that is right is right in all three.
@@ -70,24 +77,25 @@ Watcher* watcher_of() {
 /// for a launch that the machine would refuse, and for the first block, by number, in which a thread breaks a
 /// rule or throws. Later blocks may then not have run. In a traced program (trace/trace.h) also for data
 /// races and accesses out of bounds. `kernel` is where the kernel's code begins, for its name; `watcher`
-/// watches, unless it is null.
+/// watches, unless it is null. `dependent`: on a GPU it might begin before the launch before it is over, and
+/// whoever watches reports what relies on that end without waiting for it.
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
               const std::function<void()>& thread_body, const void* kernel = nullptr,
-              Watcher* watcher = watcher_of<kIsTraced>());
+              Watcher* watcher = watcher_of<kIsTraced>(), bool dependent = false);
 
 /// Throws Error if argument `number` of a kernel, counted from 1, leads to host memory.
 void require_device_pointer(const void* kernel, int number, const volatile void* argument);
 
 /// The same for every pointer among a kernel's arguments. Those within a struct are not looked at.
 template <typename... Params>
-void require_device_pointers(const void* kernel, const Params&... arguments) {
+void require_device_pointers(const void* kernel, const std::tuple<Params...>& parameters) {
   int number = 0;
   [[maybe_unused]] const auto require = [&]<typename T>(const T& argument) {
-    ++number;
+    number += !std::is_same_v<T, GridConstant>;
     if constexpr (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>)
       require_device_pointer(kernel, number, argument);
   };
-  (require(arguments), ...);
+  std::apply([&](const Params&... all) { (require(all), ...); }, parameters);
 }
 
 /// The calling block's dynamic shared memory, 1024-byte aligned.

@@ -2,18 +2,29 @@
 /// A place in a kernel's source, for reports.
 #pragma once
 #include <string>
+#ifndef __clang__
+#include <source_location>
+#endif
 
 namespace flashbook::sim {
 
-/// File and line of a call. A function that wants its caller's takes `Location where = Location::current()`
-/// last. (std::source_location would do, but clang 14 lacks what it needs.)
+/// File, line and column of a call. A function that wants its caller's takes
+/// `Location where = Location::current()` last. (std::source_location alone would do, but clang 14 lacks it.)
 struct Location {
   const char* file = "";
   int line = 0;
+  int column = 0;
 
-  static constexpr Location current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
-    return {file, line};
+#ifdef __clang__
+  static constexpr Location current(const char* file = __builtin_FILE(), int line = __builtin_LINE(),
+                                    int column = __builtin_COLUMN()) {
+    return {file, line, column};
   }
+#else
+  static constexpr Location current(std::source_location place = std::source_location::current()) {
+    return {place.file_name(), int(place.line()), int(place.column())};
+  }
+#endif
 };
 
 /// "kernel.cuh:42", without folders.

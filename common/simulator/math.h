@@ -9,6 +9,18 @@
 #include <bit>
 #include <cmath>
 
+namespace flashbook::sim {
+
+/// The nearest float with 11 bits of mantissa, the leading one counted; NaN and infinities stay.
+inline float rounded_to_11_bits(float x) {
+  const auto bits = std::bit_cast<unsigned>(x);
+  constexpr unsigned kDropped = 13, kExponent = 0x7f80'0000;
+  if ((bits & kExponent) == kExponent) return x;
+  return std::bit_cast<float>((bits + (1u << (kDropped - 1))) & ~((1u << kDropped) - 1));
+}
+
+}  // namespace flashbook::sim
+
 using std::max;
 using std::min;
 

@@ -20,8 +20,8 @@ void* reserve(std::size_t bytes) {
   void* address =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED)
-    throw Error("the simulator cannot reserve " + std::to_string(bytes >> 30) +
-                " GB of address space: raise the limit (ulimit -v)");
+    throw SettingError("the simulator cannot reserve " + std::to_string(bytes >> 30) +
+                       " GB of address space: raise the limit (ulimit -v)");
   return address;
 }
 

@@ -30,6 +30,7 @@ struct Launch {
   dim3 grid, block;
   std::size_t dynamic_shared_bytes = 0;
   const void* kernel = nullptr;  ///< its code, for its name; may be null
+  bool dependent = false;        ///< it may begin before the launch before it is over
 };
 
 /// A block that is about to run on the calling OS thread.
@@ -80,6 +81,8 @@ class Observer {
   virtual void completes(const void* object) = 0;
   virtual void acquires(int thread, const void* object) = 0;
 
+  /// What the launch before has done, `thread` knows from now on.
+  virtual void waits_for_launch_before(int thread) = 0;
   /// __threadfence: what `thread` knows of now, it hands over with every atomic operation or volatile store
   /// that follows.
   virtual void fences(int thread) = 0;

@@ -3,9 +3,42 @@
 #pragma once
 #include <cstdint>
 
+namespace flashbook::sim {
+
+/// What a tensor map's first word says of it. A GPU reads a map where it lies: in a parameter that is
+/// `__grid_constant__`, or in device memory. A copy that a thread makes lies in its local memory, out of
+/// reach.
+enum class MapMark : uint32_t {
+  none = 0,
+  map = 0x544d4150,  ///< TMA can read it
+  argument,  ///< of a parameter that is `__grid_constant__`: its first copy in a kernel is the parameter
+  local,     ///< a copy that a thread has made
+};
+
+/// The mark of a copy.
+MapMark mark_of_copy(MapMark mark);
+
+}  // namespace flashbook::sim
+
 /// What TMA knows about a tensor. device::tensor_map fills it in.
 struct CUtensorMap {
-  uint32_t mark;           ///< kTensorMapMark: this is a map
+  /// The mark of a map: copies of it may have another.
+  class Mark {
+   public:
+    Mark() = default;
+    Mark(flashbook::sim::MapMark mark) : mark_(mark) {}
+    Mark(const Mark& other) : mark_(flashbook::sim::mark_of_copy(other.mark_)) {}
+    Mark& operator=(const Mark& other) {
+      mark_ = flashbook::sim::mark_of_copy(other.mark_);
+      return *this;
+    }
+    operator flashbook::sim::MapMark() const { return mark_; }
+
+   private:
+    flashbook::sim::MapMark mark_ = flashbook::sim::MapMark::none;
+  };
+
+  Mark mark;
   uint16_t element_bytes;  ///< 1, 2 or 4
   uint8_t rank;            ///< 1 to 5
   uint8_t swizzle_bytes;   ///< of its span; 16: none
@@ -16,9 +49,3 @@ struct CUtensorMap {
   unsigned char unused[22];
 };
 static_assert(sizeof(CUtensorMap) == 128, "as CUDA's");
-
-namespace flashbook::sim {
-
-constexpr uint32_t kTensorMapMark = 0x544d4150;
-
-}  // namespace flashbook::sim

@@ -1,6 +1,7 @@
 /// \file
 /// What the lanes of a warp do together: shuffles, votes, __syncwarp.
 #pragma once
+#include <bit>
 #include <cstdint>
 
 #include "common/simulator/location.h"
@@ -92,6 +93,58 @@ T shuffled(uint32_t mask, T value, int argument, int width, Location where) {
   return operand.result;
 }
 
+/// One lane's part in a reduction: a value, and then the result.
+enum class Reduction { add, min, max, and_, or_, xor_ };
+
+template <typename T, Reduction kReduction>
+void reduce(void* const* operands, uint32_t lanes, Location) {
+  const auto combined = [](T a, T b) {
+    if constexpr (kReduction == Reduction::add) return T(unsigned(a) + unsigned(b));
+    if constexpr (kReduction == Reduction::min) return b < a ? b : a;
+    if constexpr (kReduction == Reduction::max) return a < b ? b : a;
+    if constexpr (kReduction == Reduction::and_) return T(a & b);
+    if constexpr (kReduction == Reduction::or_) return T(a | b);
+    if constexpr (kReduction == Reduction::xor_) return T(a ^ b);
+  };
+  T result = *static_cast<T*>(operands[__builtin_ctz(lanes)]);
+  for (uint32_t left = lanes & (lanes - 1); left; left &= left - 1)
+    result = combined(result, *static_cast<T*>(operands[__builtin_ctz(left)]));
+  for (uint32_t left = lanes; left; left &= left - 1)
+    *static_cast<T*>(operands[__builtin_ctz(left)]) = result;
+}
+
+/// The reductions of T, int or unsigned.
+template <typename T, Reduction kReduction>
+inline constexpr Collective kReductionOf{kReduction == Reduction::add    ? "__reduce_add_sync"
+                                         : kReduction == Reduction::min  ? "__reduce_min_sync"
+                                         : kReduction == Reduction::max  ? "__reduce_max_sync"
+                                         : kReduction == Reduction::and_ ? "__reduce_and_sync"
+                                         : kReduction == Reduction::or_  ? "__reduce_or_sync"
+                                                                         : "__reduce_xor_sync",
+                                         &reduce<T, kReduction>};
+
+template <Reduction kReduction, typename T>
+T reduced(uint32_t mask, T value, Location where) {
+  warp_collective(kReductionOf<T, kReduction>, mask, &value, where);
+  return value;
+}
+
+/// The lanes in `mask` whose bits are the caller's. `which` is kMatchAny or kMatchAll.
+uint32_t match(const Collective& which, uint32_t mask, uint64_t bits, Location where);
+extern const Collective kMatchAny, kMatchAll;
+
+/// The bits of a number of 4 or 8 bytes.
+template <typename T>
+uint64_t bits_of(T value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "numbers of 4 or 8 bytes are compared");
+  if constexpr (sizeof(T) == 4) return std::bit_cast<uint32_t>(value);
+  if constexpr (sizeof(T) == 8) return std::bit_cast<uint64_t>(value);
+}
+
+/// The lanes that execute the call together with the caller. Nobody promises that these are all that go the
+/// same way: in random mode they may be some of them.
+uint32_t active_lanes(Location where);
+
 /// The lanes in `mask` whose predicate is true. `which` is kBallot, kAny or kAll.
 uint32_t vote(const Collective& which, uint32_t mask, bool predicate, Location where);
 extern const Collective kBallot, kAny, kAll, kSyncWarp;
@@ -132,6 +185,62 @@ inline int __all_sync(unsigned mask, int predicate,
   // Whoever votes no is counted, so a lane that has exited is no voice against.
   return flashbook::sim::vote(flashbook::sim::kAll, mask, predicate == 0, where) == 0;
 }
+inline unsigned __activemask(flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::active_lanes(where);
+}
+
+template <typename T>
+unsigned __match_any_sync(unsigned mask, T value,
+                          flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::match(flashbook::sim::kMatchAny, mask, flashbook::sim::bits_of(value), where);
+}
+/// The mask if all lanes have the same value, and 0 otherwise.
+template <typename T>
+unsigned __match_all_sync(unsigned mask, T value, int* all_equal,
+                          flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  const unsigned equal =
+      flashbook::sim::match(flashbook::sim::kMatchAll, mask, flashbook::sim::bits_of(value), where);
+  *all_equal = equal != 0;
+  return equal;
+}
+
+inline int __reduce_add_sync(unsigned mask, int value,
+                             flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::reduced<flashbook::sim::Reduction::add>(mask, value, where);
+}
+inline unsigned __reduce_add_sync(unsigned mask, unsigned value,
+                                  flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::reduced<flashbook::sim::Reduction::add>(mask, value, where);
+}
+inline int __reduce_min_sync(unsigned mask, int value,
+                             flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::reduced<flashbook::sim::Reduction::min>(mask, value, where);
+}
+inline unsigned __reduce_min_sync(unsigned mask, unsigned value,
+                                  flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::reduced<flashbook::sim::Reduction::min>(mask, value, where);
+}
+inline int __reduce_max_sync(unsigned mask, int value,
+                             flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::reduced<flashbook::sim::Reduction::max>(mask, value, where);
+}
+inline unsigned __reduce_max_sync(unsigned mask, unsigned value,
+                                  flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::reduced<flashbook::sim::Reduction::max>(mask, value, where);
+}
+inline unsigned __reduce_and_sync(unsigned mask, unsigned value,
+                                  flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::reduced<flashbook::sim::Reduction::and_>(mask, value, where);
+}
+inline unsigned __reduce_or_sync(unsigned mask, unsigned value,
+                                 flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::reduced<flashbook::sim::Reduction::or_>(mask, value, where);
+}
+inline unsigned __reduce_xor_sync(unsigned mask, unsigned value,
+                                  flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::reduced<flashbook::sim::Reduction::xor_>(mask, value, where);
+}
+
 inline void __syncwarp(unsigned mask = 0xffffffff,
                        flashbook::sim::Location where = flashbook::sim::Location::current()) {
   flashbook::sim::warp_collective(flashbook::sim::kSyncWarp, mask, nullptr, where);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes ladder_ch01.svg, ladder_ch03.svg, ...: the book's ladder with one chapter's rungs lit, in TFLOP/s on a linear scale. Rates come
-from the newest results, names of steps from the chapters."""
+"""Writes ladder_ch01.svg, ladder_ch02.svg, ...: the book's ladder with one chapter's rungs lit, in TFLOP/s on a linear scale; chapter 2, which
+runs on the CPU, has one of its own, in GFLOP/s; ladder_book.svg has the fastest step of every chapter, and the peers. Rates come from the newest results, names of steps from the chapters."""
 import re
 import sys
 from pathlib import Path
@@ -12,7 +12,8 @@ sys.path.insert(0, str(ROOT))
 
 from bench import results
 
-LIT = (1, 3, 4, 5, 6)  # chapters whose page begins with this figure
+LIT = (1, 3, 4, 5, 6)  # chapters on the GPU whose page begins with this figure
+ON_CPU = {"dtype": "f32", "head_dim": 64, "mask": "full", "seqlen": 4096}
 WIDTH, LEFT, RIGHT, ROW, BAR = 420, 16, 16, 34, 8
 STEP = re.compile(r'\{\s*"([^"]+)",\s*"')  # of kSteps: {"title", "sentence"}
 
@@ -53,13 +54,28 @@ def rows_of(measured, lit):
             yield f"{chapter}.{step} {name}{' *' if step in marked else ''}", rate, True
 
 
-def draw(measured, lit):
-    rows = list(rows_of(measured, lit))
+def rows_of_book(measured):
+    """The fastest step of each chapter; then, of one process for each type, ours and the peers."""
+    rates: dict[int, float] = {}
+    for (chapter, _), entry in measured.by_step(**results.LADDER).items():
+        if not entry.skipped and "bytes_per_second" in entry.values and chapter < 6:
+            rates[chapter] = max(rates.get(chapter, 0), entry.values["FLOPS"] / 1e12)
+    for chapter, rate in rates.items():
+        yield f"{chapter} {title(chapter)}", rate, True
+    for name, cell in sorted(results.in_turn().items(), key=lambda item: item[0].who):
+        if (name.head_dim, name.mask, name.seqlen) == tuple(results.LADDER.values()):
+            dtype = {"bf16": "BF16", "e4m3": "FP8"}[name.dtype]
+            yield f"in turn, {dtype}: chapter {name.chapter}", cell.ours, True
+            yield f"in turn, {dtype}: FlashAttention-3", cell.fa3, False
+            yield f"in turn, {dtype}: cuDNN", cell.cudnn, False
+
+
+def draw(lit, rows, unit, notes):
     marked = any(words.endswith("*") for words, _, _ in rows)
-    figure = Figure(WIDTH, 44 + ROW * len(rows) + (64 if marked else 44),
-                    "; ".join(f"{words.rstrip(' *')}: {rate:.0f} TFLOP/s" for words, rate, _ in rows))
-    figure.text(LEFT, 26, f"The ladder, chapter {lit} lit", "bold")
-    figure.text(WIDTH - RIGHT, 26, "TFLOP/s", "small soft", "end")
+    figure = Figure(WIDTH, 44 + ROW * len(rows) + (20 if marked else 0) + 4 + 20 * len(notes),
+                    "; ".join(f"{words.rstrip(' *')}: {rate:.0f} {unit}" for words, rate, _ in rows))
+    figure.text(LEFT, 26, f"The ladder, chapter {lit} lit" if lit else "The ladder", "bold")
+    figure.text(WIDTH - RIGHT, 26, unit, "small soft", "end")
     scale = (WIDTH - LEFT - RIGHT) / max(rate for _, rate, _ in rows)
     for i, (words, rate, is_lit) in enumerate(rows):
         y = 44 + ROW * i
@@ -70,15 +86,18 @@ def draw(measured, lit):
     if marked:
         figure.text(LEFT, y, "* predicted after it was measured", "small soft")
         y += 20
-    figure.text(LEFT, y, "H200, batch 4, 16 heads, N 4096, d 128, no mask", "small soft")
-    figure.text(LEFT, y + 20, "Of other chapters the fastest step", "small soft")
-    figure.write(str(Path(__file__).with_name(f"ladder_ch{lit:02}.py")))
+    for i, note in enumerate(notes):
+        figure.text(LEFT, y + 20 * i, note, "small soft")
+    figure.write(str(Path(__file__).with_name(f"ladder_ch{lit:02}.py" if lit else "ladder_book.py")))
 
 
 def main():
     measured = results.load(results.RESULTS / results.BOOK_GPU)
     for lit in LIT:
-        draw(measured, lit)
+        draw(lit, list(rows_of(measured, lit)), "TFLOP/s", ("H200, batch 4, 16 heads, N 4096, d 128, no mask", "Of other chapters the fastest step"))
+    draw(0, list(rows_of_book(measured)), "TFLOP/s", ("H200, forward, batch 4, 16 heads, N 4096, d 128, no mask", "Of each chapter the fastest step, BF16"))
+    draw(2, [(f"2.{step} {entry.label}", entry.values["FLOPS"] / 1e9, True) for (chapter, step), entry in measured.by_step(**ON_CPU).items()
+             if chapter == 2 and not entry.skipped], "GFLOP/s", ("16 cores, one head, N 4096, d 64, no mask, float32", "Steps 1 to 3 use one core"))
 
 
 if __name__ == "__main__":

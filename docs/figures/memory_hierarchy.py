@@ -8,7 +8,7 @@ def main():
                               "L2, HBM.")
     levels = [("Registers", "a thread's own", "33 MB", "", "green", 200),
               ("Shared memory and L1", "a block's, in its SM", "33 MB", "31 TB/s", "green", 270),
-              ("L2 cache", "all SMs'", "50 MB", "12 TB/s", "amber", 340),
+              ("L2 cache", "all SMs'", "60 MB", "12 TB/s", "amber", 340),
               ("HBM", "device memory", "141 GB", "4.8 TB/s", "blue", 410)]
     figure.text(20, 30, "H200, whole chip", "bold")
     figure.text(456, 30, "size", "small soft", "middle")

@@ -12,7 +12,7 @@ from bench import results
 LEVELS = (("registers", "a thread's own", "256 KB a multiprocessor", "green", "multiply_add"),
           ("shared memory", "a block's", "up to 227 KB a block", "green", "shared"),
           ("L1 cache", "a multiprocessor's", "the rest of 256 KB", "green", "l1"),
-          ("L2 cache", "the whole chip's", "50 MB", "amber", "l2"),
+          ("L2 cache", "the whole chip's", "60 MB", "amber", "l2"),
           ("device memory", "the whole chip's", "141 GB", "blue", "device"))
 WIDEST = 440
 

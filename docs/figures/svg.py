@@ -6,10 +6,10 @@ import html
 from collections.abc import Sequence
 from pathlib import Path
 
-LIGHT = {"paper": "#f7f8f9", "ink": "#24313d", "soft": "#61707e", "line": "#c3ccd4", "plain-fill": "#ffffff",
-         "blue": "#2f6fb5", "amber": "#a86a00", "green": "#1d7a45", "red": "#b3402a",
+LIGHT = {"paper": "#f7f8f9", "ink": "#24313d", "soft": "#53606d", "line": "#c3ccd4", "plain-fill": "#ffffff",
+         "blue": "#24609f", "amber": "#825200", "green": "#17693a", "red": "#b3402a",
          "blue-fill": "#dce9f7", "amber-fill": "#f8e9cd", "green-fill": "#d9efe1"}
-DARK = {"paper": "#1b1f24", "ink": "#d5dce2", "soft": "#93a0ac", "line": "#434c55", "plain-fill": "#252b32",
+DARK = {"paper": "#1b1f24", "ink": "#d5dce2", "soft": "#9ba8b4", "line": "#434c55", "plain-fill": "#252b32",
         "blue": "#7db6f2", "amber": "#d9a441", "green": "#5fbf88", "red": "#ee8d78",
         "blue-fill": "#20364d", "amber-fill": "#41351d", "green-fill": "#1d3a2b"}
 COLOURS = ("ink", "soft", "blue", "amber", "green", "red")

@@ -32,19 +32,19 @@
   }
   setMode(remembered());
 
-  // ---- Search: every word must occur; titles count most ----
+  // ---- Search: every word must occur; titles count most, and text before source before reference ----
 
   function search(index, query) {
     const words = query.toLowerCase().split(/\s+/).filter(Boolean);
     if (!words.length) return [];
-    const score = ([, title, section, text]) => {
+    const score = ([, title, section, text, rank]) => {
       let sum = 0;
       for (const word of words) {
         const found = [[title, 8], [section, 12], [text, 1]].filter(([where]) => where.toLowerCase().includes(word));
         if (!found.length) return 0;
         sum += found.reduce((total, [, weight]) => total + weight, 0);
       }
-      return sum;
+      return sum / [1, 3, 8][rank];
     };
     return index.map((entry) => [score(entry), entry]).filter(([s]) => s > 0).sort((a, b) => b[0] - a[0]).slice(0, 20).map(([, e]) => e);
   }
@@ -89,6 +89,19 @@
     return open;
   }
 
+  // ---- Where the reader is: the section that has scrolled past the top is marked in the menu ----
+
+  function showPlace() {
+    const entries = [...document.querySelectorAll('.menu a[href^="#"]')];
+    const headings = entries.map((entry) => document.getElementById(decodeURIComponent(entry.hash.slice(1))));
+    const mark = () => {
+      const passed = headings.filter((heading) => heading && heading.getBoundingClientRect().top < 120).length;
+      entries.forEach((entry, i) => entry.classList.toggle('seen', i === passed - 1));
+    };
+    addEventListener('scroll', mark, { passive: true });
+    mark();
+  }
+
   // ---- When the page is there ----
 
   document.addEventListener('DOMContentLoaded', () => {
@@ -97,6 +110,8 @@
       element('button', { type: 'button', title: 'Light or dark', innerHTML: icons.mode, onclick: toggleMode }));
 
     document.querySelector('.menu [aria-current]')?.scrollIntoView({ block: 'center' });
+    showPlace();
+    addEventListener('beforeprint', () => { for (const hint of document.querySelectorAll('main details')) hint.open = true; });
     document.querySelector('.menu').addEventListener('click', (event) => {
       if (event.target.closest('a[href^="#"]')) document.getElementById('menu-open').checked = false;
     });
@@ -115,10 +130,9 @@
       const draw = window.flashbookFigures?.[picture.src.replace(/.*\/|\.svg$/g, '')];
       if (!draw) continue;
       const host = element('div', { className: 'interactive' });
-      const block = picture.closest('p') || picture;
-      block.after(host);
+      picture.after(host);
       draw(host, picture);
-      block.hidden = true;
+      picture.hidden = true;
     }
   });
 })();

@@ -8,8 +8,13 @@ from docs.tools import kernel_source
 ROOT = Path(__file__).resolve().parents[2]
 
 # docs/pages in the order in which they read best; a page that is not named here follows them.
-PAGE_ORDER = ("glossary", "measuring", "memory_hierarchy", "roofline", "simulator", "mutations", "simulator_limits", "golden", "instructor",
+PAGE_ORDER = ("glossary", "which_one_when", "claims", "measuring", "memory_hierarchy", "roofline", "simulator", "mutations", "simulator_limits", "golden", "instructor",
               "hardening")
+
+
+# Pages about the house: file and its name on the site.
+HOUSE = {"CONTRIBUTING.md": "contributing", "docs/README.md": "writing", "bench/README.md": "bench", "bench/results/peers/README.md": "peers",
+         "course/README.md": "course"}
 
 
 @dataclass
@@ -31,6 +36,11 @@ class Page:
     def chapter(self) -> str:
         """The chapter's folder; empty outside chapters."""
         return self.source.split("/")[1] if self.source.startswith("chapters/") else ""
+
+    @property
+    def number(self) -> str:
+        """The chapter's number; empty outside chapters."""
+        return str(int(self.chapter[:2])) if self.chapter else ""
 
 
 def title_of(path: Path, otherwise: str) -> str:
@@ -66,7 +76,7 @@ def pages() -> list[Page]:
             found.append(Page("kernel", f"chapters/{chapter.name}/{file.name}", kernel_source.title_of(file), name))
     texts = sorted(ROOT.glob("docs/pages/*.md"), key=lambda p: (*(p.stem != name for name in PAGE_ORDER), p.stem))
     found += [Page("page", f"docs/pages/{p.name}", title_of(p, p.stem), p.stem) for p in texts]
-    for source, name in (("CONTRIBUTING.md", "contributing"), ("docs/README.md", "writing")):
+    for source, name in HOUSE.items():
         if (ROOT / source).exists():
             found.append(Page("house", source, title_of(ROOT / source, source), name))
     return found

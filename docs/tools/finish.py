@@ -8,7 +8,7 @@ from pathlib import Path
 
 from docs.tools import book, formulas, kernel_source
 from docs.tools.book import Page
-from docs.tools.github_markdown import MARK
+from docs.tools.github_markdown import DIFF, MARK
 from docs.tools.raw_page import RawPage
 
 Match = re.Match[str]
@@ -20,6 +20,7 @@ PICTURES = (".svg", ".png", ".jpg", ".webp", ".gif")
 
 ROW_END = '<div class="row-end" data-row="{}"></div>'  # follows the prose of a row; its code goes there
 REFERENCE = {"namespaces.html": "Namespaces", "annotated.html": "Types", "files.html": "Files"}
+OWN_FILES = ("site.css", "site.js", "favicon.svg", "card.png")  # of docs/site, as they are
 # Doxygen's indices of members, for which the site has its search.
 UNUSED = re.compile(r"((functions|globals|namespacemembers)(_\w+)?|classes|pages|hierarchy|.*-members)\.html")
 
@@ -51,7 +52,7 @@ class Site:
         lines = f"#l{int(line[1]):05d}" if line else ""
         page = self.page_of.get(path) or self.page_of.get(f"{path}/README.md")
         if page:
-            return page.url + (lines or (f"#{page.name}--{anchor}" if anchor else ""))
+            return page.url + (lines or (f"#{anchor}" if anchor else ""))
         if path in self.doxygen_page:
             return self.doxygen_page[path] + lines
         file = book.ROOT / path
@@ -132,26 +133,35 @@ class Site:
     # ---- frame -----------------------------------------------------------------------------------------------------
 
     def menu(self, current: str, body: str) -> str:
-        """The book's contents, with the sections of the current page."""
-        def entry(url: str, title: str, kind: str) -> str:
+        """The book's contents by titles, with the sections of the current page. What belongs to a chapter, and each part but the chapters, folds."""
+        def entry(url: str, title: str, kind: str, file: str = "") -> str:
             here = ' aria-current="page"' if url == current else ""
             found = re.findall(r'<h2 id="([^"]+)">(.*?)</h2>', body, re.DOTALL) if here else ()
             sections = "".join(f'<li><a href="#{anchor}">{re.sub("</?a.*?>", "", text)}</a></li>' for anchor, text in found)
-            return f'<li class="{kind}"><a href="{url}"{here}>{title}</a>{f"<ul>{sections}</ul>" if sections else ""}</li>'
+            named = f' title="{html.escape(file)}"' if file else ""
+            return f'<li class="{kind}"><a href="{url}"{here}{named}>{html.escape(title)}</a>{f"<ul>{sections}</ul>" if sections else ""}</li>'
 
-        def entries(*kinds: str) -> str:
-            shown = (p for p in self.pages if p.kind in kinds)
-            return "".join(entry(p.url, p.path.name if p.kind == "kernel" else html.escape(p.title), p.kind) for p in shown)
+        def folded(title: str, items: str) -> str:
+            return f'<details{" open" if "aria-current" in items else ""}><summary>{title}</summary><ul>{items}</ul></details>' if items else ""
 
+        def entries(kind: str) -> str:
+            return "".join(entry(p.url, p.title, p.kind) for p in self.pages if p.kind == kind)
+
+        def chapter(page: Page) -> str:
+            own = "".join(entry(p.url, p.title, p.kind, p.path.name if p.kind == "kernel" else "")
+                          for p in self.pages if p.chapter == page.chapter and p is not page)
+            return entry(page.url, page.title, "chapter").removesuffix("</li>") + folded("Tables and source", own) + "</li>"
+
+        chapters = "".join(chapter(page) for page in self.pages if page.kind == "chapter")
         reference = "".join(entry(url, title, "reference") for url, title in REFERENCE.items())
-        parts = {"": entries("main"), "Chapters": entries("chapter", "appendix", "kernel"), "Background": entries("page"),
-                 "The house": entries("house"), "Reference": reference}
-        return "".join((f"<h2>{title}</h2>" if title else "") + f"<ul>{items}</ul>" for title, items in parts.items() if items)
+        return (f'<ul>{entries("main")}</ul><h2>Chapters</h2><ul>{chapters}</ul><h2>Background</h2><ul>{entries("page")}</ul>'
+                + folded("The house", entries("house")) + folded("Reference", reference))
 
     def steps(self, page: Page) -> str:
-        """Links to the page before and the page after, in reading order."""
-        at = self.pages.index(page)
-        before, after = self.pages[at - 1] if at else None, self.pages[at + 1] if at + 1 < len(self.pages) else None
+        """Links to what comes before and after in reading order: of a chapter's text the other chapters, of anything else the pages."""
+        pages = [p for p in self.pages if p.kind in ("main", "chapter")] if page.kind == "chapter" else self.pages
+        at = pages.index(page)
+        before, after = pages[at - 1] if at else None, pages[at + 1] if at + 1 < len(pages) else None
         return "".join(f'<a rel="{rel}" href="{p.url}"><small>{word}</small>{html.escape(p.title)}</a>'
                        for p, rel, word in ((before, "prev", "Before"), (after, "next", "Next")) if p)
 
@@ -165,7 +175,8 @@ class Site:
     def write(self, url: str, kind: str, title: str, above: str, body: str, steps: str) -> None:
         scripts = "".join(f'<script defer src="interactive/{file.name}"></script>\n' for file in sorted(INTERACTIVE.glob("*.js")))
         values = {"kind": kind, "container": "contents" if kind == "reference" else "text", "title": html.escape(title),
-                  "above": above, "body": body, "steps": steps, "menu": self.menu(url, body), "scripts": scripts}
+                  "description": html.escape(description(body) or title), "above": above, "body": with_permalinks(body), "steps": steps,
+                  "menu": self.menu(url, body), "scripts": scripts}
         page = (SITE / "page.html").read_text(encoding="utf-8")
         page = re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], page)
         (self.out / url).write_text(page, encoding="utf-8")
@@ -174,7 +185,7 @@ class Site:
         for name, file in self.copied.items():
             (self.out / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, self.out / name)
-        for file in (SITE / "site.css", SITE / "site.js", THEME, formulas.KATEX / "katex.min.css", self.raw_folder / "doxygen.css"):
+        for file in (*(SITE / name for name in OWN_FILES), THEME, formulas.KATEX / "katex.min.css", self.raw_folder / "doxygen.css"):
             shutil.copyfile(file, self.out / file.name)
         for file in [*self.raw_folder.glob("*.png"), *self.raw_folder.glob("*.svg")]:
             shutil.copyfile(file, self.out / file.name)
@@ -188,12 +199,14 @@ class Site:
         bodies, complaints = formulas.render({name: page.body for name, page in self.raw.items() if name not in self.renamed})
         self.complaints += complaints
         terms = glossary_terms(bodies["glossary.html"])
-        index: list[tuple[str, str, str, str]] = []
+        index: list[tuple[str, str, str, str, int]] = []
+        articles: dict[str, str] = {}
         for name, body in bodies.items():
             page = page_at.get(name)
             if page:
                 kind, title, above, steps = page.kind, page.title, self.path_above(page), self.steps(page)
-                body = self.explain_terms(self.link(tidy(body), page.source), terms)
+                body = tidy(body).replace(f'id="{page.name}--', 'id="')
+                body = self.explain_terms(self.link(with_captions(coloured(body), {"chapter": page.number, "appendix": f"{page.number}.A"}.get(kind, "")), page.source), terms)
             else:
                 kind, title, above, steps = "reference", self.raw[name].title, "", ""
                 body = self.link(body, name)
@@ -204,9 +217,59 @@ class Site:
             if page and kind == "chapter":
                 body += self.kernel_list(page.chapter)
             self.write(name, kind, title, above, body, steps)
-            index += search_entries(name, title, body)
+            index += ((*entry, int(kind in ("reference", "kernel")) + int(kind == "reference")) for entry in search_entries(name, title, body))
+            if page and kind != "house":
+                articles[page.url] = f"<h1>{html.escape(title)}</h1>{above}{body}"
+        self.write_book(articles)
         (self.out / "search_index.js").write_text(f"window.flashbookIndex = {json.dumps(index)};\n", encoding="utf-8")
         self.copy_files()
+
+
+    def write_book(self, articles: dict[str, str]) -> None:
+        """book.html: the whole book on one page, to be printed. Hints are open, and links stay in it."""
+        def inside(name: str, body: str) -> str:
+            def target(found: Match) -> str:
+                path, _, anchor = found[1].partition("#")
+                page = path or name
+                if page not in articles:
+                    return found[0]
+                return f'href="#{page[:-5]}--{anchor}"' if anchor else f'href="#{page[:-5]}"'
+
+            body = re.sub(r'(?<=\s)id="([^"]+)"', rf'id="{name[:-5]}--\1"', body)
+            return re.sub(r'href="([^":]*)"', target, body).replace("<details>", "<details open>")
+
+        order = [page for page in self.pages if page.url in articles]
+        contents = "".join(f'<li class="{p.kind}"><a href="#{p.name}">{html.escape(p.title)}</a></li>' for p in order if p.kind != "kernel")
+        texts = "".join(f'<article id="{p.name}" class="{p.kind}">{inside(p.url, articles[p.url])}</article>' for p in order)
+        page = (SITE / "book.html").read_text(encoding="utf-8")
+        (self.out / "book.html").write_text(page.replace("{{contents}}", contents).replace("{{texts}}", texts), encoding="utf-8")
+
+
+def description(body: str) -> str:
+    """The first sentences of a page, for search engines and previews."""
+    for text in re.findall(r"<p>(.*?)</p>", body, re.DOTALL):
+        words = " ".join(html.unescape(re.sub(r"<math.*?</math>|<[^>]*>", "", text, flags=re.DOTALL)).split())
+        if len(words) > 60:
+            return words if len(words) <= 200 else words[:200].rsplit(" ", 1)[0] + " ..."
+    return ""
+
+
+def with_permalinks(body: str) -> str:
+    """`body` whose headings have a link to themselves, by the anchor that GitHub gives them."""
+    return re.sub(r'<(h[234]) id="([^"]+)">(.*?)</\1>', r'<\1 id="\2">\3 <a class="permalink" href="#\2" title="Link to this section">#</a></\1>', body, flags=re.DOTALL)
+
+
+def with_captions(body: str, chapter: str) -> str:
+    """`body` with each figure that stands alone numbered, and under it what it shows."""
+    count = 0
+
+    def figure(found: Match) -> str:
+        nonlocal count
+        count += 1
+        number = f"{chapter}.{count}" if chapter else str(count)
+        return f'<figure id="figure-{count}">{found[1]}<figcaption><b>Figure {number}.</b> {found[2]}</figcaption></figure>'
+
+    return re.sub(r'<p>\s*(<img class="figure" src="[^"]*" alt="([^"]+)"/>)\s*</p>', figure, body)
 
 
 def glossary_terms(body: str) -> dict[str, str]:
@@ -227,6 +290,14 @@ def tidy(body: str) -> str:
     # Doxygen counts the headings below the title from 1.
     body = re.sub(r"<(/?)h([1-5])>", lambda found: f"<{found[1]}h{int(found[2]) + 1}>", body)
     return re.sub(r'<(h\d)><a class="anchor" id="([^"]*)"></a>\s*', r'<\1 id="\2">', body)
+
+
+def coloured(body: str) -> str:
+    """`body` with the lines that go and come in its differences marked as such."""
+    def lines(found: Match) -> str:
+        return re.sub(r'<div class="line">(?=([-+]))', lambda line: f'<div class="line {"goes" if line[1] == "-" else "comes"}">', found[0])
+
+    return re.sub(rf'<div class="{DIFF}">.*?<!-- fragment -->', lines, body, flags=re.DOTALL)
 
 
 def search_entries(url: str, title: str, body: str) -> Iterator[tuple[str, str, str, str]]:

@@ -19,6 +19,7 @@ LIST_ITEM = re.compile(r"([-*+]|\d+[.)]) ")
 # Marks of bench/quote.py around numbers and tables: the reader sees what stands between them.
 QUOTED = re.compile(r"<!-- /?(num|table)\b[^>]*-->")
 SNIPPET = re.compile(r"\s*<!-- from (\S+) -->\s*")
+DIFFERENCE = re.compile(r"<!-- diff (\S+) .*\bto (\S+?)( .*)?-->\s*")
 HIGHLIGHTED = {"cpp": "cpp", "c++": "cpp", "cuda": "cpp", "c": "cpp", "python": "py", "py": "py"}
 
 CODE = re.compile(r"(`+)((?:(?!\1).)+?)\1(?!`)")
@@ -27,6 +28,7 @@ FORMULA = re.compile(r"\$\$([^$]+)\$\$|(?<![\\$\w])\$(?!\s)([^$\x00]+?)(?<!\s)\$
 LINK = re.compile(r'(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]*)(?:\s+"[^"]*")?\)')
 TAG = re.compile(r"</?(details|picture|source|div|figure|figcaption|p|img|kbd|a)\b[^>]*>", re.IGNORECASE)
 MARK = "&zwj;"
+DIFF = "diff"  # the class around a difference, whose lines finish.py colours
 SUMMARY = re.compile(r"<summary>(.*?)</summary>")
 ADDRESS = re.compile(r'\b(href|src|srcset)="([^"]+)"')
 BLOCK_TAGS = ("details", "div", "figure", "figcaption", "p")
@@ -142,9 +144,16 @@ class Translator:
             yield from lines
             yield number, indent + r"\f]"
             return
+        if language == "diff":
+            yield number, raw(f'<div class="{DIFF}">')
+            yield number, ""
         yield number, f"{indent}```{{.{HIGHLIGHTED.get(language, 'unparsed')}}}"
         yield from lines
         yield number, indent + "```"
+        if language == "diff":
+            yield number, ""
+            yield number, raw("</div>")
+            yield number, ""
 
     def translate(self, lines: Iterable[Line]) -> Iterator[Line]:
         """The lines in Doxygen's dialect; one line may become several."""
@@ -180,6 +189,9 @@ class Translator:
                 i = end
             elif found := SNIPPET.fullmatch(text):
                 yield number, raw(f'<p class="from"><a href="{repo_address(found[1], self.source)}">{found[1]}</a></p>')
+            elif found := DIFFERENCE.fullmatch(text):
+                files = [f'<a href="{repo_address(name, self.source)}">{name}</a>' for name in dict.fromkeys(found.groups()[:2])]
+                yield number, raw(f'<p class="from">{" → ".join(files)}</p>')
             elif text.startswith("<!--"):
                 while "-->" not in lines[i - 1][1]:
                     i += 1

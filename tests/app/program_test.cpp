@@ -143,5 +143,82 @@ TEST_F(Program, TheLadderRefusesWhatIsNoReport) {
   }
 }
 
+// What stands at the end of a name gets the content: a link's target, an open descriptor, a device, a pipe.
+TEST_F(ProgramOnDevice, OutputsGoWhereTheirNamesLead) {
+  const std::string small = "--seqlen 8 --heads 1 --batch 1 --head-dim 64 --step 2 ";
+  std::ofstream(file("target.json")) << "before";
+  std::filesystem::permissions(file("target.json"),
+                               std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  std::filesystem::create_symlink("target.json", file("link.json"));
+  std::filesystem::create_symlink("new.json", file("dangling.json"));
+  for (const char* link : {"link.json", "dangling.json"}) {
+    const Finished done = chapter1(small + "--json " + file(link));
+    EXPECT_EQ(done.code, 0) << done.output;
+    EXPECT_TRUE(std::filesystem::is_symlink(file(link)));
+    EXPECT_TRUE(read_json(file(link)).ok());
+  }
+  EXPECT_EQ(std::filesystem::status(file("target.json")).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+
+  const Finished to_stdout = chapter1(small + "--json /dev/stdout > " + file("out.txt"));
+  EXPECT_EQ(to_stdout.code, 0) << to_stdout.output;
+  std::ifstream out(file("out.txt"));
+  const std::string text((std::istreambuf_iterator<char>(out)), {});
+  EXPECT_EQ(text.front(), '{');
+  EXPECT_NE(text.find("every row against the FP64 oracle"), std::string::npos) << text;
+  EXPECT_TRUE(std::filesystem::is_symlink("/dev/stdout"));
+
+  EXPECT_EQ(chapter1(small + "--json /dev/null --lse /dev/null").code, 0);
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+  const Finished piped = run_command("mkfifo " + file("pipe") + " && { cat " + file("pipe") + " & } && " +
+                                     program() + " " + small + "--json " + file("pipe") + " > /dev/null");
+  EXPECT_EQ(piped.code, 0);
+  EXPECT_NE(piped.output.find("\"steps\""), std::string::npos) << piped.output;
+}
+
+TEST_F(ProgramOnDevice, AReportThatNobodyGetsIsAnError) {
+  const std::string small = "--seqlen 8 --heads 1 --batch 1 --head-dim 64 --step 2 --json " + file("r.json");
+  for (const char* nowhere : {" >/dev/full", " >&-"}) {
+    std::filesystem::remove(file("r.json"));
+    const Finished done = run_command("{ " + program() + " " + small + nowhere + "; }");
+    EXPECT_EQ(done.code, 2) << done.output;
+    EXPECT_NE(done.output.find("could not be printed"), std::string::npos) << done.output;
+    EXPECT_TRUE(read_json(file("r.json")).ok()) << nowhere;  // and it holds nothing of the report
+  }
+}
+
+TEST_F(Program, OneFileCannotTakeTwoOutputs) {
+  std::filesystem::create_symlink("x", file("y"));
+  for (const std::string& other : {file("x"), folder_.string() + "/./x", file("y")}) {
+    const Finished done = chapter1("--output " + file("x") + " --json " + other);
+    EXPECT_EQ(done.code, 2);
+    EXPECT_NE(done.output.find("are one file"), std::string::npos) << done.output;
+  }
+}
+
+TEST_F(Program, MessagesStayOneReadableLine) {
+  for (const std::string& value :
+       {std::string(5000, 'a'), std::string("a\nb\x1b[31m"), std::string(5000, ' ')})
+    for (const char* option : {"--seqlen", "--q", "--dtype", "--device", "--nothing"}) {
+      const Finished done = chapter1(std::string(option) + " '" + value + "'");
+      EXPECT_EQ(done.code, 2);
+      EXPECT_LT(done.output.size(), 1200u);
+      EXPECT_EQ(std::ranges::count(done.output, '\n'), 1) << done.output;
+      EXPECT_EQ(done.output.find('\x1b'), std::string::npos);
+    }
+}
+
+TEST_F(ProgramOnDevice, WhatTheUserCanMendExitsWith2) {
+  if (device::machine() == device::Machine::gpu) GTEST_SKIP() << "settings of the simulator";
+  for (const char* setting : {"FLASHBOOK_SIM_THREADS=-5", "FLASHBOOK_SIM_ASYNC=never"}) {
+    const Finished done = run_command(std::string("env ") + setting + " " + program() + " --seqlen 8");
+    EXPECT_EQ(done.code, 2) << done.output;
+    EXPECT_NE(done.output.find(setting), std::string::npos) << done.output;
+  }
+  const Finished small = run_command("ulimit -v 300000; exec " + program() + " --seqlen 2k");
+  EXPECT_EQ(small.code, 2) << small.output;
+  EXPECT_EQ(run_command(std::string(FLASHBOOK_BINARY_DIR) + "/ladder /tmp").code, 2);
+}
+
 }  // namespace
 }  // namespace flashbook::testing

@@ -26,13 +26,26 @@ FlashbookShape small_shape() {
           .q = {},
           .k = {},
           .v = {},
-          .o = {}};
+          .o = {},
+          .scaling = 0,
+          .reserved = 0};
 }
 
 /// Tensors that are never looked at: every call with them is refused before.
 FlashbookTensors some_tensors() {
   alignas(256) static float memory[1];
-  return {sizeof(FlashbookTensors), memory, memory, memory, memory, memory, memory};
+  return {.size = sizeof(FlashbookTensors),
+          .q = memory,
+          .k = memory,
+          .v = memory,
+          .o = memory,
+          .lse = memory,
+          .workspace = memory,
+          .q_scale = nullptr,
+          .k_scale = nullptr,
+          .v_scale = nullptr,
+          .k_mean = nullptr,
+          .v_mean = nullptr};
 }
 
 bool last_error_has(const std::string& part) {
@@ -43,6 +56,32 @@ void expect_refused(int chapter, int step, const FlashbookShape* shape, const Fl
                     const std::string& because) {
   EXPECT_EQ(flashbook_attention(chapter, step, shape, tensors, nullptr), FLASHBOOK_BAD_ARGUMENT) << because;
   EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
+}
+
+TEST(CInterface, GradientsAreAskedForByTheirOwnCall) {
+  FlashbookShape shape = small_shape();
+  shape.dtype = FLASHBOOK_BF16;
+  const FlashbookTensors tensors = some_tensors();
+  FlashbookGradients gradients = {.size = sizeof(FlashbookGradients),
+                                  .d_o = tensors.q,
+                                  .dq = tensors.o,
+                                  .dk = tensors.o,
+                                  .dv = nullptr,
+                                  .d_o_strides = {},
+                                  .dq_strides = {},
+                                  .dk_strides = {},
+                                  .dv_strides = {}};
+  const auto expect_backward_refused = [&](int chapter, const std::string& because) {
+    EXPECT_EQ(flashbook_backward(chapter, 1, &shape, &tensors, &gradients, nullptr), FLASHBOOK_BAD_ARGUMENT);
+    EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
+  };
+  expect_backward_refused(1, "flashbook_attention");
+  expect_backward_refused(7, "dv is null");
+  gradients.dq_strides = {.batch = 8, .head = 8, .row = 3};
+  expect_backward_refused(7, "dq");
+  gradients.size = 1;
+  expect_backward_refused(7, "gradients.size");
+  expect_refused(7, 1, &shape, &tensors, "flashbook_backward");
 }
 
 TEST(CInterface, ListsEveryChapterAndStep) {
@@ -79,6 +118,9 @@ TEST(CInterface, RefusesBadArgumentsAndSaysWhy) {
   wrong.dtype = FLASHBOOK_E4M3;
   expect_refused(1, 1, &wrong, &tensors, "does not take e4m3");
   wrong = shape;
+  wrong.scaling = 3;
+  expect_refused(1, 1, &wrong, &tensors, "scaling is 3");
+  wrong = shape;
   wrong.scale = 0;
   expect_refused(1, 1, &wrong, &tensors, "scale");
   wrong = shape;
@@ -112,6 +154,10 @@ TEST(CInterface, RefusesBadArgumentsAndSaysWhy) {
   shifted.workspace = static_cast<char*>(tensors.o) + 16;
   expect_refused(1, 1, &shape, &shifted, "workspace is not aligned");
 
+  shifted = tensors;
+  shifted.k_mean = static_cast<const float*>(tensors.q) + 1;
+  expect_refused(1, 1, &shape, &shifted, "k_mean is not aligned");
+
   FlashbookTensors null = tensors;
   null.lse = nullptr;
   expect_refused(1, 1, &shape, &null, "lse");
@@ -140,7 +186,82 @@ TEST(CInterface, EachThreadHasItsOwnLastError) {
   EXPECT_TRUE(last_error_has("no chapter 99"));
 }
 
+// The structs as they were before scales and means.
+TEST(CInterface, TakesTheStructsOfTheFirstHeader) {
+  FlashbookShape shape = small_shape();
+  shape.size = offsetof(FlashbookShape, scaling);
+  EXPECT_EQ(shape.size, 144u);
+  shape.scaling = 99;  // beyond the struct that the caller has: never looked at
+  EXPECT_GT(flashbook_workspace_bytes(1, 1, &shape), 0);
+  FlashbookTensors tensors = some_tensors();
+  tensors.size = offsetof(FlashbookTensors, q_scale);
+  EXPECT_EQ(tensors.size, 56u);
+  tensors.k_mean = reinterpret_cast<const float*>(1);
+  tensors.lse = nullptr;
+  expect_refused(1, 1, &shape, &tensors, "lse");
+  tensors.size -= 8;
+  expect_refused(1, 1, &shape, &tensors, "tensors.size is 48");
+}
+
 class CInterfaceOnMachine : public MachineTest {};
+
+FlashbookTensors tensors_of(const Tensors& t) {
+  return {.size = sizeof(FlashbookTensors),
+          .q = t.q,
+          .k = t.k,
+          .v = t.v,
+          .o = t.o,
+          .lse = t.lse,
+          .workspace = t.workspace,
+          .q_scale = t.q_scale,
+          .k_scale = t.k_scale,
+          .v_scale = t.v_scale,
+          .k_mean = t.k_mean,
+          .v_mean = t.v_mean};
+}
+
+// Each of them counts: without it the outputs are others.
+TEST_F(CInterfaceOnMachine, CarriesScalesAndMeans) {
+  FlashbookShape given = small_shape();
+  given.dtype = FLASHBOOK_E4M3;
+  given.scaling = FLASHBOOK_SCALE_OF_HEAD;
+  given.seqlen_q = given.seqlen_k = 200, given.batch = 2, given.heads = given.kv_heads = 2;
+  const Shape shape = {.batch = 2,
+                       .heads = 2,
+                       .kv_heads = 2,
+                       .seqlen_q = 200,
+                       .seqlen_k = 200,
+                       .head_dim = 64,
+                       .visibility = Visibility::causal(),
+                       .dtype = DType::e4m3,
+                       .scale = 0.125f,
+                       .scaling = Scaling::head,
+                       .centred = true};
+  const Inputs inputs = make_inputs(shape, InputKind::channels, 1);
+  const Chapter& chapter = *chapter_numbered(6);
+  const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::device);
+  const auto run = [&](auto change) {
+    const Call call(Operation::forward, shape, uploaded, flashbook_workspace_bytes(6, 2, &given),
+                    [&](const Tensors& t) {
+                      FlashbookTensors tensors = tensors_of(t);
+                      change(tensors);
+                      ASSERT_EQ(flashbook_attention(6, 2, &given, &tensors, nullptr), FLASHBOOK_OK)
+                          << flashbook_last_error();
+                    });
+    call.run();
+    return call.download_bytes();
+  };
+  const auto whole = run([](FlashbookTensors&) {});
+  EXPECT_TRUE(whole == [&] {
+    const Call call(chapter, shape, uploaded, 2);
+    call.run();
+    return call.download_bytes();
+  }());
+  for (const float* FlashbookTensors::*part :
+       {&FlashbookTensors::q_scale, &FlashbookTensors::k_scale, &FlashbookTensors::v_scale,
+        &FlashbookTensors::k_mean, &FlashbookTensors::v_mean})
+    EXPECT_FALSE(run([&](FlashbookTensors& tensors) { tensors.*part = nullptr; }) == whole);
+}
 
 TEST_F(CInterfaceOnMachine, ComputesWhatTheChapterDoes) {
   const FlashbookShape given = small_shape();
@@ -158,8 +279,7 @@ TEST_F(CInterfaceOnMachine, ComputesWhatTheChapterDoes) {
   for (int step = 1; step <= int(all_chapters()[0]->steps.size()); ++step) {
     const Call call(Operation::forward, shape, uploaded, flashbook_workspace_bytes(1, step, &given),
                     [&](const Tensors& t) {
-                      const FlashbookTensors tensors = {
-                          sizeof(FlashbookTensors), t.q, t.k, t.v, t.o, t.lse, t.workspace};
+                      const FlashbookTensors tensors = tensors_of(t);
                       ASSERT_EQ(flashbook_attention(1, step, &given, &tensors, nullptr), FLASHBOOK_OK)
                           << flashbook_last_error();
                     });

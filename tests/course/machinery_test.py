@@ -215,6 +215,15 @@ class Handout(Tree):
         self.assertEqual((self.top / "student/chapters/01_one/README.md").read_text(),
                          PAGE + "> These lines are yours to write, in the exercise `ch01-answer`.\n" + other)
 
+    def test_differences_that_tell_a_solution_are_left_out_of_pages(self):
+        def difference(line):
+            return f"```diff\n-  return 0;\n+{line}\n```\n"
+        other = difference("int answer() {")
+        self.write("chapters/01_one/README.md", PAGE + difference("  return six * 7 + some_longer_expression;") + other)
+        handout.make(self.root, self.top / "student")
+        self.assertEqual((self.top / "student/chapters/01_one/README.md").read_text(),
+                         PAGE + "> These lines are yours to write, in the exercise `ch01-answer`.\n" + other)
+
     def test_links_to_what_stays_at_home_become_text(self):
         kept = "[there](kernel.cuh#L3) [a folder](exercises) [web](https://a.org) `[x](gone)` [up](#exercises) ![plot](gone.svg)\n"
         self.write("chapters/01_one/README.md", PAGE + "[`here`](../../bench/results#now), " + kept)

@@ -2,7 +2,9 @@
 """Chapters without their idea: what a reader runs by default must notice.
 
 chapters.py plant NAME FOLDER    writes the chapter's file with the fault in it below FOLDER, where an include finds it first
-chapters.py check NAME PROGRAM   runs the chapter's program, built with that file, and expects it to call the steps wrong
+chapters.py check NAME PROGRAM REPORTS
+                                 runs the chapter's program, built with that file, and expects it to call the steps wrong; what it says of them
+                                 goes to a file in the folder REPORTS, for the chapter's page
 
 Exit code 1, with a message, if a fault's text is not in the chapter any more, or if it goes unnoticed.
 """
@@ -33,6 +35,10 @@ FAULTS = {
                              ".correction = std::exp(state.row_max - new_max)", ".correction = 1", (2, 3)),
     "no_rescaling_02_tiles": Fault("02_online_softmax/blocked_attention.h",
                                    "for (float& element : o) element *= correction;", "", (4,)),
+    "no_guard_02": Fault("02_online_softmax/register_blocks.h",
+                         "const Floats subtracted = new_max == kMinusInfinity ? Floats{} : new_max;",
+                         "const Floats subtracted = new_max;", (5,),
+                         ["--seqlen", "100", "--seqlen-k", "70", "--causal"]),
     "no_rescaling_03": Fault("03_flash_attention_1/problem.cuh",
                              "return {new_max, subtracted, exp2_approx(row_max - subtracted)};",
                              "return {new_max, subtracted, 1.0f};", (1, 2, 3)),
@@ -64,19 +70,21 @@ def plant(name, folder):
     target.write_text(text.replace(fault.old, fault.new), encoding="utf-8")
 
 
-def check(name, program):
+def check(name, program, reports):
     fault = FAULTS[name]
     run = subprocess.run([program, *fault.options], capture_output=True, text=True)
     wrong = tuple(int(step) for step in re.findall(r"^WRONG: step (\d+), O against the oracle", run.stdout, re.M))
     if run.returncode != 1 or wrong != fault.steps:
         raise Refused(f"{name}: {program} should call steps {fault.steps} wrong and exit with 1. It called {wrong} wrong and exited with "
                       f"{run.returncode}:\n{run.stdout}{run.stderr}")
+    said = re.findall(r"^(WRONG: .* against the oracle.*)", run.stdout, re.M)
+    (Path(reports) / f"{name}.txt").write_text("".join(line + "\n" for line in said), encoding="utf-8")
 
 
 def main():
-    command, name, where = sys.argv[1:]
+    command, *words = sys.argv[1:]
     try:
-        {"plant": plant, "check": check}[command](name, where)
+        {"plant": plant, "check": check}[command](*words)
     except Refused as reason:
         sys.exit(f"chapters.py: {reason}")
 

@@ -3,7 +3,8 @@
 
 REPORTS is the folder that the tests mutation.<kernel>.<fault> have written. On docs/pages/mutations.md, <!-- mutations KERNEL --> opens
 a kernel's table and <!-- /mutations --> closes it; <!-- mutations --> is the sum of all. On a chapter's page, <!-- fault KERNEL NAME -->
-opens what was changed and what was reported, and <!-- /fault --> closes it. Exit code 1 if a page differs or reports are missing.
+opens what was changed and what was reported, and <!-- /fault --> closes it; <!-- fault chapter NAME --> is a fault of chapters.py, and what the
+chapter's program says. Exit code 1 if a page differs or reports are missing.
 """
 import argparse
 import itertools
@@ -14,6 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+import chapters
 from fault import HERE, MODES, Refused, faults_of
 
 from docs.tools import pages
@@ -71,7 +73,7 @@ def comparable(page):
     """The page without what another compiler may say otherwise: which of many races comes first, and numbers in reports."""
     page = re.sub(r"`data race [^`]*`", "`data race`", page)
     page = re.sub(r"```text\ndata race.*?```", "data race", page, flags=re.S)
-    page = re.sub(r"```text\n.*?```", lambda report: re.sub(r"\d+", "N", report[0]), page, flags=re.S)
+    page = re.sub(r"```text\n.*?```", lambda report: re.sub(r"-?(nan|\d[\d.]*(e[-+]\d+)?)", "N", report[0]), page, flags=re.S)
     return re.sub(r"`[^`]* [^`]*` \|$", lambda report: re.sub(r"\d+", "N", report[0]), page, flags=re.M)
 
 
@@ -90,6 +92,23 @@ def shown_fault(kernel, name, folder):
     diff = "".join(f"-{line}\n" for line in old) + "".join(f"+{line}\n" for line in new)
     report = "\n".join(said)
     return f"```diff\n{diff}```\n\nIn the {mode} mode the simulator says:\n\n```text\n{report}\n```\n"
+
+
+def shown_chapter_fault(name, folder):
+    """What was done to the chapter, as a diff, and how its program calls it wrong."""
+    if name not in chapters.FAULTS:
+        raise Refused(f"tests/mutation/chapters.py has no fault {name}")
+    path = folder / f"{name}.txt"
+    if not path.is_file():
+        raise Refused(f"{path} is missing: run ctest -R mutation first")
+    fault = chapters.FAULTS[name]
+    text = (ROOT / "chapters" / fault.file).read_text(encoding="utf-8")
+    begin = text.rindex("\n", 0, text.index(fault.old)) + 1
+    line = text[begin:text.index("\n", begin + len(fault.old))].strip()
+    changed = line.replace(fault.old, fault.new)
+    command = " ".join(["./flashbook run", fault.file[:2], *(["--", *fault.options] if fault.options else [])])
+    return (f"```diff\n-{line}\n" + (f"+{changed}\n" if changed else "") + f"```\n\n`{command}` says:\n\n"
+            f"```text\n{path.read_text(encoding='utf-8')}```\n")
 
 
 def difference(fault):
@@ -127,7 +146,8 @@ def main():
 
     try:
         right = [pages.update(PAGE, {"mutations": tables}, options.check, ["mutations", *(f"mutations {kernel}" for kernel in KERNELS)], comparable)]
-        faults = {"fault": lambda place: shown_fault(place.words[0], place.words[1], options.reports)}
+        faults = {"fault": lambda place: (shown_chapter_fault(place.words[1], options.reports) if place.words[0] == "chapter"
+                                          else shown_fault(place.words[0], place.words[1], options.reports))}
         right += [pages.update(page, faults, options.check, same=comparable) for page in sorted(ROOT.glob("chapters/*/*.md"))]
     except Refused as reason:
         sys.exit(f"page.py: {reason}")

@@ -211,6 +211,89 @@ __global__ void positions(unsigned* out) {
                                   10000 * blockIdx.y + 100000 * blockIdx.z;
 }
 
+/// What the lanes of a mask come to together.
+__global__ void reduce_in_a_warp(int* out, unsigned mask) {  // [threads, 8]
+  const int lane = threadIdx.x;
+  if (!(mask >> lane & 1)) return;
+  const int value = (lane * 37 + 11) % 64 - 32;
+  const auto bits = 0x80000000u | unsigned(value * value);
+  int* mine = out + 8 * lane;
+  mine[0] = __reduce_add_sync(mask, value);
+  mine[1] = __reduce_min_sync(mask, value);
+  mine[2] = __reduce_max_sync(mask, value);
+  mine[3] = int(__reduce_max_sync(mask, bits));
+  mine[4] = int(__reduce_and_sync(mask, bits));
+  mine[5] = int(__reduce_or_sync(mask, bits));
+  mine[6] = int(__reduce_xor_sync(mask, bits));
+  mine[7] = int(__reduce_add_sync(mask, bits));
+}
+
+/// Which lanes of a mask have the same value.
+__global__ void match_values(unsigned* out, unsigned mask) {  // [threads, 4]
+  const unsigned lane = threadIdx.x;
+  if (!(mask >> lane & 1)) return;
+  unsigned* mine = out + 4 * lane;
+  mine[0] = __match_any_sync(mask, lane % 5);
+  mine[1] = __match_any_sync(mask, (unsigned long long)(lane % 3) << 40);
+  int all;
+  mine[2] = __match_all_sync(mask, 7, &all) + unsigned(all);
+  mine[3] = __match_all_sync(mask, lane / 31, &all) + unsigned(all);
+}
+
+/// Lanes that go the same way count themselves by one atomic operation, whoever they are.
+__global__ void count_together(unsigned* counter, unsigned* places) {  // [3], [threads]
+  const unsigned lane = threadIdx.x % 32;
+  unsigned* mine = counter + lane % 3;
+  const unsigned active = __activemask();
+  const unsigned peers = __match_any_sync(active, lane % 3);
+  const int leader = __ffs(int(peers)) - 1;
+  unsigned first = 0;
+  if (int(lane) == leader) first = atomicAdd(mine, unsigned(__popc(int(peers))));
+  first = __shfl_sync(peers, first, leader);
+  places[threadIdx.x] = first + unsigned(__popc(int(peers & ((1u << lane) - 1))));
+}
+
+/// Barriers that count.
+__global__ void count_at_barriers(int* out) {  // [threads, 4]
+  const int self = threadIdx.x;
+  int* mine = out + 4 * self;
+  mine[0] = __syncthreads_count(self % 3 == 0);
+  mine[1] = __syncthreads_or(self == 17);
+  mine[2] = __syncthreads_and(self != 17);
+  mine[3] = (__syncthreads_and(self >= 0) != 0) + 2 * (__syncthreads_or(self < 0) != 0);
+}
+
+/// Each operation by all threads on a word of its own.
+__global__ void change_words(int* i, unsigned* u, unsigned long long* l) {  // [3], [6], [2]
+  const int self = int(threadIdx.x + blockIdx.x * blockDim.x);
+  atomicMin(i, -self);
+  atomicSub(i + 1, self);
+  atomicXor(i + 2, self);
+  atomicMin(u, unsigned(self) + 5u);
+  atomicAnd(u + 1, ~(1u << self % 32));
+  atomicOr(u + 2, 1u << self % 29);
+  atomicInc(u + 3, 99u);
+  atomicDec(u + 4, 99u);
+  atomicSub(u + 5, 3u);
+  atomicMin(l, (unsigned long long)(self) << 33);
+  atomicOr(l + 1, 1ull << self % 60);
+}
+
+/// One warp waits, asleep, for what another says.
+__global__ void sleep_until_told(volatile int* flag, int* out) {
+  if (threadIdx.x == 32) {
+    __nanosleep(1000);
+    *flag = 5;
+  }
+  if (threadIdx.x != 0) return;
+  while (*flag == 0) __nanosleep(100);
+  *out = *flag;
+}
+
+__global__ void hyperbolic_tangents(const float* in, float* out) {
+  out[threadIdx.x] = tanh_approx(in[threadIdx.x]);
+}
+
 __global__ void nothing() {}
 
 using BothMachines = MachineTest;
@@ -445,6 +528,95 @@ TEST_F(BothMachines, Exp2IsGoodToAFewUnitsInTheLastPlace) {
   const auto got = out.get();
   for (std::size_t i = 0; i < 256; ++i)
     EXPECT_NEAR(got[i], std::exp2(in[i]), std::exp2(in[i]) * 0x1p-21f) << in[i];
+}
+
+TEST_F(BothMachines, WarpsReduceAndCompareByOneInstruction) {
+  for (const unsigned mask : {kAll, 0x0f0f1234u, 0x00000010u}) {
+    const Values<int> out(std::vector<int>(32 * 8));
+    const Values<unsigned> matches(std::vector<unsigned>(32 * 4));
+    device::launch(reduce_in_a_warp, 1, 32, 0, nullptr, out.data(), mask);
+    device::launch(match_values, 1, 32, 0, nullptr, matches.data(), mask);
+    int sum = 0, least = 100, most = -100;
+    unsigned all = kAll, any = 0, odd = 0, bits_sum = 0, bits_most = 0;
+    const auto value = [](int lane) { return (lane * 37 + 11) % 64 - 32; };
+    for (int lane = 0; lane < 32; ++lane) {
+      if (!(mask >> lane & 1)) continue;
+      const auto bits = 0x80000000u | unsigned(value(lane) * value(lane));
+      sum += value(lane), least = std::min(least, value(lane)), most = std::max(most, value(lane));
+      all &= bits, any |= bits, odd ^= bits, bits_sum += bits, bits_most = std::max(bits_most, bits);
+    }
+    const std::vector<int> expected = {sum,      least,    most,     int(bits_most),
+                                       int(all), int(any), int(odd), int(bits_sum)};
+    const auto seen = out.get();
+    const auto matched = matches.get();
+    for (int lane = 0; lane < 32; ++lane) {
+      if (!(mask >> lane & 1)) continue;
+      const std::vector<int> mine(seen.begin() + 8 * lane, seen.begin() + 8 * lane + 8);
+      ASSERT_EQ(mine, expected) << "lane " << lane << ", mask " << mask;
+      unsigned by_five = 0, by_three = 0;
+      for (int other = 0; other < 32; ++other) {
+        by_five |= unsigned((mask >> other & 1) != 0 && other % 5 == lane % 5) << other;
+        by_three |= unsigned((mask >> other & 1) != 0 && other % 3 == lane % 3) << other;
+      }
+      ASSERT_EQ(matched[std::size_t(4 * lane)], by_five) << "lane " << lane;
+      ASSERT_EQ(matched[std::size_t(4 * lane + 1)], by_three) << "lane " << lane;
+      ASSERT_EQ(matched[std::size_t(4 * lane + 2)], mask + 1u);
+      ASSERT_EQ(matched[std::size_t(4 * lane + 3)], mask == kAll ? 0 : mask + 1u) << "lane 31 differs";
+    }
+  }
+}
+
+TEST_F(BothMachines, LanesThatAreActiveTogetherCountTogether) {
+  const Values<unsigned> counter(std::vector<unsigned>(3)), places(96);
+  device::launch(count_together, 1, 96, 0, nullptr, counter.data(), places.data());
+  EXPECT_EQ(counter.get(), (std::vector<unsigned>{33, 33, 30}));
+  auto seen = places.get();
+  std::sort(seen.begin(), seen.end());
+  for (unsigned i = 0; i < 96; ++i) EXPECT_EQ(seen[i], i < 90 ? i / 3 : 30 + (i - 90) / 2);
+}
+
+TEST_F(BothMachines, BarriersCount) {
+  constexpr int kThreads = 200;
+  const Values<int> out(4 * kThreads);
+  device::launch(count_at_barriers, 1, kThreads, 0, nullptr, out.data());
+  const auto seen = out.get();
+  for (std::size_t i = 0; i < seen.size(); i += 4) {
+    EXPECT_EQ(seen[i], 67);
+    EXPECT_NE(seen[i + 1], 0);
+    EXPECT_EQ(seen[i + 2], 0);
+    EXPECT_EQ(seen[i + 3], 1);
+  }
+}
+
+TEST_F(BothMachines, AtomicsChangeWords) {
+  const Values<int> i(std::vector<int>{5, 0, 0});
+  const Values<unsigned> u(std::vector<unsigned>{77, kAll, 0, 0, 0, 0});
+  const Values<unsigned long long> l(std::vector<unsigned long long>{~0ull, 0});
+  device::launch(change_words, 8, 128, 0, nullptr, i.data(), u.data(), l.data());
+  EXPECT_EQ(i.get(), (std::vector<int>{-1023, -523776, 0}));
+  EXPECT_EQ(u.get(), (std::vector<unsigned>{5, 0, (1u << 29) - 1, 24, 76, 0u - 3072}));
+  EXPECT_EQ(l.get(), (std::vector<unsigned long long>{0, (1ull << 60) - 1}));
+}
+
+TEST_F(BothMachines, SleepersWakeUp) {
+  const Values<int> flag(std::vector<int>{0}), out(1);
+  device::launch(sleep_until_told, 1, 64, 0, nullptr, flag.data(), out.data());
+  EXPECT_EQ(out.get()[0], 5);
+}
+
+TEST_F(BothMachines, TanhIsGoodTo11Bits) {
+  std::vector<float> numbers;
+  for (int i = 0; i < 1024; ++i) numbers.push_back(std::ldexp(float(i - 512) / 512, i % 40 - 30));
+  const Values<float> in(numbers), out(numbers.size());
+  device::launch(hyperbolic_tangents, 1, 1024, 0, nullptr, in.data(), out.data());
+  const auto seen = out.get();
+  bool exact = true;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const double expected = std::tanh(double(numbers[i]));
+    EXPECT_LE(std::abs(double(seen[i]) - expected), std::abs(expected) * 0x1p-10) << "of " << numbers[i];
+    exact = exact && seen[i] == float(expected);
+  }
+  EXPECT_FALSE(exact);
 }
 
 TEST_F(BothMachines, EveryThreadKnowsItsPlace) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/simulator/launch_bounds.h"
 #include "tests/simulator/simulated.h"
 #include "tests/values.h"
 
@@ -73,6 +74,15 @@ __global__ void has_an_array(float* out) {
   array[threadIdx.x] = 1;
   out[threadIdx.x] = array[threadIdx.x];
 }
+
+__global__ void __launch_bounds__(96) has_bounds() {}
+
+template <int kWarps>
+struct Tile {
+  static constexpr int kThreads = 32 * kWarps;
+};
+template <typename T>
+__global__ void __launch_bounds__(T::kThreads, 3) has_bounds_of(int*) {}
 
 using sim::error_of;
 using sim::run_grid;
@@ -246,6 +256,30 @@ TEST_F(Launch, DeviceLaunchConvertsArgumentsAndErrors) {
         "launch <<<(2,3,1), (2048,1,1), 64>>>: a block of (2048,1,1) threads: at most 1024 together");
   }
 }
+
+#ifndef __clang__  // which cannot tell the simulator of bounds
+TEST_F(Launch, BoundsAreKept) {
+  const auto error_of = [](auto kernel, unsigned threads, auto... args) -> std::string {
+    try {
+      device::launch(kernel, 1, threads, 0, nullptr, args...);
+    } catch (const device::DeviceError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(sim::launch_bounds_of(reinterpret_cast<const void*>(&nothing)).threads, 0);
+  EXPECT_EQ(sim::launch_bounds_of(reinterpret_cast<const void*>(&has_bounds)).blocks, 0);
+  const auto* of_tile = reinterpret_cast<const void*>(&has_bounds_of<Tile<32>>);
+  EXPECT_EQ(sim::launch_bounds_of(of_tile).threads, 1024);
+  EXPECT_EQ(sim::launch_bounds_of(of_tile).blocks, 3);
+  EXPECT_EQ(error_of(has_bounds, 96), "");
+  EXPECT_EQ(error_of(has_bounds_of<Tile<2>>, 64, nullptr), "");
+  for (const std::string& error : {error_of(has_bounds, 97), error_of(has_bounds_of<Tile<3>>, 97, nullptr)}) {
+    EXPECT_NE(error.find("a block of 97 threads: the __launch_bounds__ of has_bounds"), error.npos) << error;
+    EXPECT_NE(error.find(" allow 96, and a GPU refuses the launch"), error.npos) << error;
+  }
+}
+#endif
 
 TEST_F(Launch, HostMemoryIsNoArgument) {
   const Values<float> a(1);

@@ -8,6 +8,7 @@
 #include "common/device/tensor_map.h"
 #include "common/ptx/atomic.h"
 #include "common/ptx/bulk_copy.h"
+#include "common/ptx/dependent_launch.h"
 #include "common/ptx/fence.h"
 #include "common/ptx/mbarrier.h"
 #include "common/ptx/tma.h"
@@ -135,6 +136,18 @@ __global__ void count_up(unsigned* counter, float* rows, float* out) {  // [kThr
   out[threadIdx.x] = rows[(warp + 1) * 32 % kThreads + lane];
 }
 
+/// Two launches that overlap: the second reads what the first has written.
+__global__ void write_first(int* words) {
+  let_dependents_launch();
+  words[blockIdx.x * kThreads + threadIdx.x] = int(threadIdx.x);
+}
+__global__ void read_then(const int* words, int* out) {
+  if (threadIdx.x == 0) wait_for_launch_before();
+  __syncthreads();
+  const unsigned self = blockIdx.x * kThreads + threadIdx.x;
+  out[self] = words[self] + 1;
+}
+
 class Reduction : public HopperTest {
  protected:
   template <Way kWay>
@@ -197,6 +210,14 @@ TEST_F(Reduction, TheLastBlockSeesWhatAllHaveWritten) {
     const auto sums = sum.get();
     for (unsigned i = 0; i < kThreads; ++i) ASSERT_EQ(sums[i], float(kBlocks * i + 36)) << by_tma;
   }
+}
+
+TEST_F(Reduction, ALaunchWaitsForTheOneBefore) {
+  const Values<int> words(kBlocks * kThreads), out(kBlocks * kThreads);
+  device::launch(write_first, kBlocks, kThreads, 0, nullptr, words.data());
+  device::launch_dependent(read_then, kBlocks, kThreads, 0, nullptr, words.data(), out.data());
+  const auto seen = out.get();
+  for (unsigned i = 0; i < seen.size(); ++i) ASSERT_EQ(seen[i], int(i % kThreads) + 1);
 }
 
 TEST_F(Reduction, WarpsWaitForACounter) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/device/launch.h"
 #include "common/simulator/registers.h"
 #include "tests/simulator/simulated.h"
 
@@ -24,6 +25,30 @@ TEST_F(Setmaxnreg, RegistersAtStartAreThoseOfAFullMultiprocessor) {
   EXPECT_EQ(sim::registers_at_start(384), 168);
   EXPECT_EQ(sim::registers_at_start(512), 128);
   EXPECT_EQ(sim::registers_at_start(1024), 64);
+}
+
+template <int kBlocks>
+__global__ void __launch_bounds__(384, kBlocks) share_registers() {
+  if (threadIdx.x < 128)
+    setmaxnreg_dec<24>();
+  else
+    setmaxnreg_inc<240>();
+}
+
+TEST_F(Setmaxnreg, TwoBlocksOfAMultiprocessorShareItsRegisters) {
+  const auto error_of = [](void (*kernel)()) -> std::string {
+    try {
+      device::launch(kernel, 1, 384, 0, nullptr);
+    } catch (const device::DeviceError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(sim::registers_at_start(384, 2), 80);
+  EXPECT_EQ(error_of(share_registers<1>), "");
+#ifndef __clang__  // which cannot tell the simulator of bounds
+  expect_contains(error_of(share_registers<2>), "(assuming that all threads started with 80)");
+#endif
 }
 
 TEST_F(Setmaxnreg, WhatProducersGiveConsumersGet) {

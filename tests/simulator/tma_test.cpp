@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/device/launch.h"
 #include "common/device/tensor_map.h"
 #include "common/ptx/bulk_copy.h"
 #include "common/ptx/fence.h"
@@ -17,6 +18,32 @@ namespace flashbook {
 namespace {
 
 constexpr uint32_t kBytes = 8 * 64 * sizeof(float);  // of a box
+
+struct Maps {
+  CUtensorMap first, second;
+};
+
+__device__ void prefetch(const CUtensorMap& map) { tma_prefetch(map); }
+
+__global__ void reads_parameter(const __grid_constant__ CUtensorMap map, int,
+                                const __grid_constant__ Maps maps) {
+  prefetch(map);
+  tma_prefetch(maps.second);
+}
+__global__ void reads_copied_parameter(int, const CUtensorMap map) { tma_prefetch(map); }
+__global__ void reads_copied_struct(const __grid_constant__ int, const Maps maps) {
+  tma_prefetch(maps.second);
+}
+__global__ void reads_own_copy(const __grid_constant__ Maps maps) {
+  const CUtensorMap copy = maps.first;
+  tma_prefetch(copy);
+}
+__global__ void reads_assigned_copy(const __grid_constant__ Maps maps) {
+  Maps copy{};
+  copy = maps;
+  tma_prefetch(copy.first);
+}
+__global__ void reads_device_memory(const CUtensorMap* map) { tma_prefetch(*map); }
 
 class Tma : public sim::SimulatorTest {
  protected:
@@ -58,6 +85,26 @@ class Tma : public sim::SimulatorTest {
 
   Values<float> tensor_;
 };
+
+TEST_F(Tma, MapsAreReadWhereTheHostPutThem) {
+  const CUtensorMap map = this->map();
+  const Values<CUtensorMap> in_memory(std::vector<CUtensorMap>{map});
+  const Maps maps{map, map};
+  const auto error_of = [](auto kernel, auto... args) -> std::string {
+    try {
+      device::launch(kernel, 2, 2, 0, nullptr, args...);
+    } catch (const device::DeviceError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(error_of(reads_parameter, map, 1, maps), "");
+  EXPECT_EQ(error_of(reads_device_memory, in_memory.data()), "");
+  for (const std::string& error :
+       {error_of(reads_copied_parameter, 1, map), error_of(reads_copied_struct, 1, maps),
+        error_of(reads_own_copy, maps), error_of(reads_assigned_copy, maps)})
+    expect_contains(error, {"the tensor map is a copy in the thread's local memory", "__grid_constant__"});
+}
 
 TEST_F(Tma, TileIsNaNUntilTheWait) {
   const CUtensorMap map = this->map();

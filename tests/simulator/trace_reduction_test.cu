@@ -4,9 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "common/device/tensor_map.h"
+#include "common/device/launch.h"
 #include "common/ptx/atomic.h"
 #include "common/ptx/bulk_copy.h"
+#include "common/ptx/dependent_launch.h"
 #include "common/ptx/fence.h"
 #include "common/ptx/mbarrier.h"
 #include "tests/simulator/simulated.h"
@@ -24,7 +25,8 @@ enum class Wrong {
   plain_read,       // reads the sum without having waited for all
   no_fence,
   fence_of_shared_memory,
-  no_wait_between
+  no_wait_between,
+  no_barrier
 };
 
 constexpr unsigned kThreads = 64, kBlocks = 3;
@@ -93,6 +95,13 @@ __global__ void write_and_hand_over(float* row, int* flag, Wrong wrong, bool rea
   }
 }
 
+/// Adds 1 to each element, as the launch before this one has done.
+__global__ void add_after(float* row, Wrong wrong) {
+  if (threadIdx.x == 0 && wrong != Wrong::no_wait_between) wait_for_launch_before();
+  if (wrong != Wrong::no_barrier) __syncthreads();
+  row[threadIdx.x] += 1;
+}
+
 /// A thread clears a row by TMA, and adds to it.
 __global__ void clear_and_add(float* row, Wrong wrong) {
   auto* tiles = dynamic_shared<float>();
@@ -124,6 +133,19 @@ class TraceReduction : public sim::SimulatorTest {
     const Values<int> flag(std::vector<int>{0});
     return sim::error_of(2, kThreads, kBytes,
                          [&] { write_and_hand_over(row.data(), flag.data(), wrong, reader_fences, adds); });
+  }
+  std::string adds_after(Wrong wrong, bool dependent) {
+    const Values<float> row(std::vector<float>(kThreads, 0.0f));
+    try {
+      device::launch(add_after, 1, kThreads, 0, nullptr, row.data(), Wrong::nothing);
+      if (dependent)
+        device::launch_dependent(add_after, 1, kThreads, 0, nullptr, row.data(), wrong);
+      else
+        device::launch(add_after, 1, kThreads, 0, nullptr, row.data(), wrong);
+    } catch (const device::DeviceError& error) {
+      return error.what();
+    }
+    return "";
   }
   std::string clears(Wrong wrong) {
     const Values<float> row(kThreads);
@@ -162,6 +184,16 @@ TEST_F(TraceReduction, TmaSeesPlainStoresOfAnotherBlockAfterAFenceForGlobalMemor
     for (const bool reader_fences : {false, true})
       for (const bool adds : {false, true})
         expect_in(hands_over(wrong, reader_fences, adds), "calls fence_proxy_async_global");
+}
+
+TEST_F(TraceReduction, ADependentLaunchWaits) {
+  EXPECT_EQ(adds_after(Wrong::nothing, true), "");
+  EXPECT_EQ(adds_after(Wrong::no_wait_between, false), "") << "launches follow each other otherwise";
+  for (const Wrong wrong : {Wrong::no_wait_between, Wrong::no_barrier}) {
+    const std::string error = adds_after(wrong, true);
+    expect_in(error, "data race with the launch before");
+    expect_in(error, "call wait_for_launch_before");
+  }
 }
 
 TEST_F(TraceReduction, BulkOperationsOfOneThreadHaveNoOrder) {

@@ -12,4 +12,14 @@ class RandomWarpOrder {
   ~RandomWarpOrder();
 };
 
+/// While it lives, the simulator's tensor cores round as an H200's do. A GPU's do anyway.
+class ExactSums {
+ public:
+  ExactSums();
+  ~ExactSums();
+
+ private:
+  [[maybe_unused]] bool before_ = true;
+};
+
 }  // namespace flashbook::testing

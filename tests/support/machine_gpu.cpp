@@ -5,4 +5,7 @@ namespace flashbook::testing {
 RandomWarpOrder::RandomWarpOrder(uint64_t) {}
 RandomWarpOrder::~RandomWarpOrder() {}
 
+ExactSums::ExactSums() {}
+ExactSums::~ExactSums() {}
+
 }  // namespace flashbook::testing

@@ -1,5 +1,6 @@
 #include "common/simulator/block/barriers.h"
 
+#include <cstring>
 #include <string>
 
 #include "common/simulator/block/describe.h"
@@ -19,6 +20,12 @@ namespace {
               " threads, the first to arrive, at " + to_string(first) + ", " + std::to_string(expected));
 }
 
+[[noreturn]] void disagree_in_kind(const char* what, Location where, const char* first_what, Location first) {
+  throw Error("threads disagree about a barrier: some are in " + describe_call(what, where) +
+              ", the first to arrive in " + describe_call(first_what, first) +
+              ": all threads must execute the same one");
+}
+
 [[noreturn]] void divergent(const char* what, Location where, const Thread& self, uint32_t others,
                             const Thread& other) {
   throw Error(
@@ -30,8 +37,15 @@ namespace {
 
 }  // namespace
 
-void Barriers::sync(const char* what, int number, int threads, Location where) {
+void Barriers::sync(const char* what, int number, int threads, Location where, bool counts, bool predicate) {
   Barrier& barrier = count_arrival(what, number, threads, where);
+  if (barrier.arrived == 1) {
+    barrier.counts = counts;
+    barrier.what = what;
+  } else if (counts != barrier.counts || (counts && std::strcmp(what, barrier.what) != 0)) {
+    disagree_in_kind(what, where, barrier.what, barrier.where);
+  }
+  barrier.yes += predicate;
   const Thread& self = scheduler_.current();
   const uint32_t own = 1u << self.lane;
   if (const uint32_t others = barrier.waiting[std::size_t(self.warp)]) {
@@ -41,6 +55,12 @@ void Barriers::sync(const char* what, int number, int threads, Location where) {
   if (complete_if_full(barrier, own)) return;
   barrier.waiting[std::size_t(self.warp)] |= own;
   scheduler_.suspend(*this, what, where);
+}
+
+/// Nobody ends the next round before all who wait in this one have read the result.
+int Barriers::count(const char* what, bool predicate, Location where) {
+  sync(what, 0, kWholeBlock, where, true, predicate);
+  return counted_;
 }
 
 void Barriers::arrive(const char* what, int number, int threads, Location where) {
@@ -87,6 +107,7 @@ bool Barriers::complete_if_full(Barrier& barrier, uint32_t own) {
     if (observer) tell_of_acquiring(warp, waiting | (warp == scheduler_.current().warp ? own : 0), &barrier);
     scheduler_.make_ready(warp, waiting);
   }
+  if (barrier.counts) counted_ = barrier.yes;
   barrier = {};
   return true;
 }
@@ -111,8 +132,17 @@ void barrier_sync(const char* what, int barrier, int threads, Location where) {
   running_worker(what, where).barriers.sync(what, barrier, threads, where);
 }
 
+int barrier_count(const char* what, bool predicate, Location where) {
+  return running_worker(what, where).barriers.count(what, predicate, where);
+}
+
 void barrier_arrive(const char* what, int barrier, int threads, Location where) {
   running_worker(what, where).barriers.arrive(what, barrier, threads, where);
+}
+
+void wait_for_launch_before(Location where) {
+  const Worker& worker = running_worker("wait_for_launch_before", where);
+  if (worker.observer()) worker.observer()->waits_for_launch_before(worker.current_number());
 }
 
 void memory_fence() {

@@ -15,7 +15,9 @@ class Barriers final : public Awaited {
   explicit Barriers(Scheduler& scheduler) : scheduler_(scheduler) {}
 
   void begin_block() { barriers_.fill({}); }
-  void sync(const char* what, int barrier, int threads, Location where);
+  void sync(const char* what, int barrier, int threads, Location where, bool counts = false,
+            bool predicate = false);
+  int count(const char* what, bool predicate, Location where);
   void arrive(const char* what, int barrier, int threads, Location where);
   /// The current thread has exited.
   void leave() { complete_if_full(barriers_[0]); }
@@ -29,6 +31,9 @@ class Barriers final : public Awaited {
   struct Barrier {
     int expected = 0;  ///< threads that complete the round, or kWholeBlock
     int arrived = 0;
+    int yes = 0;                                ///< of those who count
+    bool counts = false;                        ///< whether they do
+    const char* what = "";                      ///< the first thread's call
     Location where;                             ///< of the first thread
     std::array<uint32_t, kMaxWarps> waiting{};  ///< lanes of each warp
   };
@@ -39,6 +44,7 @@ class Barriers final : public Awaited {
 
   Scheduler& scheduler_;
   std::array<Barrier, kBarriers> barriers_;
+  int counted_ = 0;  ///< in the last round of barrier 0 that counted
 };
 
 }  // namespace flashbook::sim

@@ -123,14 +123,14 @@ void store_rows(const CUtensorMap& map, const BoxPlace& at, const unsigned char*
 }
 
 void add_rows(const CUtensorMap& map, const BoxPlace& at, const unsigned char* rows) {
-  for_each_pair_of_rows(map, at, rows,
-                        [](unsigned char* global, const unsigned char* row, std::size_t bytes) {
-                          for (std::size_t i = 0; i < bytes; i += sizeof(float)) {
-                            float value;
-                            std::memcpy(&value, row + i, sizeof value);
-                            add_in_global_memory(reinterpret_cast<float*>(global + i), value);
-                          }
-                        });
+  for_each_pair_of_rows(
+      map, at, rows, [](unsigned char* global, const unsigned char* row, std::size_t bytes) {
+        for (std::size_t i = 0; i < bytes; i += sizeof(float)) {
+          float value;
+          std::memcpy(&value, row + i, sizeof value);
+          atomic_update(reinterpret_cast<float*>(global + i), [value](float old) { return old + value; });
+        }
+      });
 }
 
 }  // namespace flashbook::sim

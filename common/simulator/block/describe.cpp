@@ -14,7 +14,7 @@ std::string to_string(Location where) {
 }
 
 bool same_place(Location a, Location b) {
-  return a.line == b.line && (a.file == b.file || std::string_view(a.file) == b.file);
+  return a.line == b.line && a.column == b.column && (a.file == b.file || std::string_view(a.file) == b.file);
 }
 
 std::string triple(uint3 index) {

@@ -33,7 +33,7 @@ std::string describe_call(const Collective& collective, Location where, uint32_t
 /// "in block (0,2,0), thread (5,0,0), warp 0, lane 5": a thread of the block that runs.
 std::string describe_current(const Thread& thread);
 
-/// Whether two calls stand in one line.
+/// Whether two calls are one. (Those that one macro spells out are.)
 bool same_place(Location a, Location b);
 
 }  // namespace flashbook::sim

@@ -24,13 +24,18 @@ constexpr Collective kIncreased{"setmaxnreg_inc", &nothing, true};
 
 }  // namespace
 
-int registers_at_start(int threads) {
+int registers_at_start(int threads, int blocks) {
   const int warps = (threads + kWarpLanes - 1) / kWarpLanes;
-  return std::min(kMostRegisters, kRegistersOfAnSm / (warps * kWarpLanes) / kRegisterUnit * kRegisterUnit);
+  return std::min(kMostRegisters,
+                  kRegistersOfAnSm / (blocks * warps * kWarpLanes) / kRegisterUnit * kRegisterUnit);
+}
+
+void RegisterPool::enter_grid(int threads, const LaunchBounds& bounds) {
+  at_start_ = registers_at_start(bounds.threads ? bounds.threads : threads, std::max(1, bounds.blocks));
 }
 
 void RegisterPool::begin_block() {
-  of_warps_.assign(std::size_t(scheduler_.warps()), {.registers = registers_at_start(scheduler_.alive())});
+  of_warps_.assign(std::size_t(scheduler_.warps()), {.registers = at_start_});
   free_ = 0;
   waiting_.clear();
 }
@@ -78,8 +83,7 @@ std::string RegisterPool::describe_wait(const Thread& thread) const {
   const OfWarp& warp = of_warps_[std::size_t(thread.warp)];
   return " for " + std::to_string(warp.wanted) + " registers: the warp has " +
          std::to_string(warp.registers) + ", " + std::to_string(free_) +
-         " are free for one warp (assuming that all threads started with " +
-         std::to_string(registers_at_start(int(scheduler_.threads().size()))) + ")";
+         " are free for one warp (assuming that all threads started with " + std::to_string(at_start_) + ")";
 }
 
 std::string RegisterPool::end_error() const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/simulator/block/scheduler.h"
+#include "common/simulator/launch_bounds.h"
 
 namespace flashbook::sim {
 
@@ -16,6 +17,8 @@ class RegisterPool final : public Awaited {
  public:
   RegisterPool(Scheduler& scheduler, Warps& warps) : scheduler_(scheduler), warps_(warps) {}
 
+  /// The blocks that follow have so many threads, of a kernel with these bounds.
+  void enter_grid(int threads, const LaunchBounds& bounds);
   void begin_block();
   /// Gives registers of the current thread's warp back, once its last lane has come.
   void give(int registers, Location where);
@@ -35,6 +38,7 @@ class RegisterPool final : public Awaited {
 
   Scheduler& scheduler_;
   Warps& warps_;
+  int at_start_ = 0;  ///< registers of each thread
   std::vector<OfWarp> of_warps_;
   int free_ = 0;  ///< that a thread of each warp could have more, summed over warps
   std::vector<const Thread*> waiting_;

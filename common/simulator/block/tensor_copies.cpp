@@ -24,7 +24,13 @@ std::string text_of(const int* at, int rank) {
 }
 
 void require_map(const char* what, const CUtensorMap& map, Location where) {
-  if (map.mark != kTensorMapMark)
+  if (map.mark == MapMark::local)
+    throw Error(
+        describe_call(what, where) +
+        ": the tensor map is a copy in the thread's local memory, where TMA cannot read it, an illegal "
+        "address on a GPU. The kernel takes it as const __grid_constant__ CUtensorMap, and everybody "
+        "else by reference");
+  if (map.mark != MapMark::map)
     throw Error(describe_call(what, where) +
                 ": that is no tensor map; device::tensor_map makes one, and the "
                 "kernel takes it as const __grid_constant__ CUtensorMap");
@@ -70,7 +76,7 @@ CUtensorMap bulk_map(const char* what, const void* shared, const void* global, u
   require_global(what, global, bytes, kBulkAlignment, where);
   constexpr uint16_t kElement = sizeof(float);
   CUtensorMap map{};
-  map.mark = kTensorMapMark;
+  map.mark = MapMark::map;
   map.element_bytes = kElement;
   map.rank = 1;
   map.swizzle_bytes = kBulkAlignment;

@@ -1,5 +1,6 @@
 #include "common/simulator/block/warps.h"
 
+#include <algorithm>
 #include <string>
 
 #include "common/simulator/block/describe.h"
@@ -32,7 +33,10 @@ namespace {
 
 void Warps::begin_block() {
   warps_.resize(std::size_t(scheduler_.warps()));
-  for (Warp& warp : warps_) warp.gatherings.clear();
+  for (Warp& warp : warps_) {
+    warp.gatherings.clear();
+    warp.together.clear();
+  }
 }
 
 void Warps::gather(const Collective& collective, uint32_t mask, void* operand, Location where) {
@@ -82,6 +86,32 @@ void Warps::leave() {
   for (std::size_t i = warp.gatherings.size(); i-- > 0;) complete_if_full(warp, i);
 }
 
+/// Lanes that come to the same place while others of the block can still run are taken to be together.
+uint32_t Warps::active(Location where) {
+  Warp& warp = warps_[std::size_t(scheduler_.current().warp)];
+  const auto lane = std::size_t(scheduler_.current().lane);
+  const auto here = [&] {
+    return std::find_if(warp.together.begin(), warp.together.end(),
+                        [&](const Together& other) { return same_place(other.where, where); });
+  };
+  if (here() == warp.together.end()) warp.together.push_back({where, 0});
+  here()->lanes |= 1u << lane;
+  warp.active[lane] = 0;
+  scheduler_.progress();
+  scheduler_.poll(*this, "__activemask", where);
+  if (warp.active[lane] == 0) {  // the first of them to go on
+    const uint32_t all = here()->lanes;
+    warp.together.erase(here());
+    const auto half = [&] { return uint32_t(scheduler_.random().below(1 << 16)); };
+    const uint32_t some = options().async == Async::random ? all & (half() << 16 | half()) : all;
+    for (uint32_t left = all; left; left &= left - 1) {
+      const int of = __builtin_ctz(left);
+      warp.active[std::size_t(of)] = some >> of & 1 ? some : all & ~some;
+    }
+  }
+  return warp.active[lane];
+}
+
 std::string Warps::describe_wait(const Thread& thread) const {
   for (const Gathering& gathering : gatherings(thread.warp))
     if (gathering.arrived >> thread.lane & 1)
@@ -128,6 +158,45 @@ void ballot(void* const* operands, uint32_t lanes, Location) {
 }
 
 }  // namespace
+
+namespace {
+
+/// One lane's part in a comparison.
+struct Match {
+  uint64_t bits;   // in
+  uint32_t equal;  // out: lanes
+};
+
+void match_any(void* const* operands, uint32_t lanes, Location) {
+  for (uint32_t left = lanes; left; left &= left - 1) {
+    auto* mine = static_cast<Match*>(operands[__builtin_ctz(left)]);
+    for (uint32_t others = lanes; others; others &= others - 1) {
+      const int lane = __builtin_ctz(others);
+      mine->equal |= uint32_t(static_cast<Match*>(operands[lane])->bits == mine->bits) << lane;
+    }
+  }
+}
+
+void match_all(void* const* operands, uint32_t lanes, Location where) {
+  match_any(operands, lanes, where);
+  for (uint32_t left = lanes; left; left &= left - 1) {
+    auto* mine = static_cast<Match*>(operands[__builtin_ctz(left)]);
+    if (mine->equal != lanes) mine->equal = 0;
+  }
+}
+
+}  // namespace
+
+const Collective kMatchAny{"__match_any_sync", &match_any};
+const Collective kMatchAll{"__match_all_sync", &match_all};
+
+uint32_t match(const Collective& which, uint32_t mask, uint64_t bits, Location where) {
+  Match mine{bits, 0};
+  warp_collective(which, mask, &mine, where);
+  return mine.equal;
+}
+
+uint32_t active_lanes(Location where) { return running_worker("__activemask", where).warps.active(where); }
 
 const Collective kBallot{"__ballot_sync", &ballot};
 const Collective kAny{"__any_sync", &ballot};

@@ -28,6 +28,8 @@ class Warps final : public Awaited {
 
   void begin_block();
   void gather(const Collective& collective, uint32_t mask, void* operand, Location where);
+  /// The lanes that execute an __activemask with the current one.
+  uint32_t active(Location where);
   /// The current thread has exited.
   void leave();
   /// What lanes of a warp wait in: at most one, unless parts of the warp go different ways.
@@ -36,9 +38,16 @@ class Warps final : public Awaited {
   std::string describe_wait(const Thread& thread) const override;
 
  private:
+  /// Lanes that have come to an __activemask.
+  struct Together {
+    Location where;
+    uint32_t lanes;
+  };
   struct Warp {
     std::vector<Gathering> gatherings;
     std::array<void*, kWarpLanes> operands{};
+    std::vector<Together> together;
+    std::array<uint32_t, kWarpLanes> active{};  ///< what __activemask has told each lane; 0: nothing yet
   };
 
   bool complete_if_full(Warp& warp, std::size_t gathering);

@@ -6,6 +6,7 @@
 #include "common/simulator/block/describe.h"
 #include "common/simulator/language.h"
 #include "common/simulator/launch.h"
+#include "common/simulator/launch_bounds.h"
 
 namespace flashbook::sim {
 namespace {
@@ -30,7 +31,7 @@ Worker& running_worker(const char* what, Location where) {
 }
 
 void Worker::enter_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
-                        const std::function<void()>& body, Watcher* watcher) {
+                        const std::function<void()>& body, const void* kernel, Watcher* watcher) {
   grid_ = gridDim = grid;
   blockDim = block;
   body_ = &body;
@@ -40,6 +41,7 @@ void Worker::enter_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
   }
   memory.enter_grid(dynamic_shared_bytes);
   scheduler.enter_grid(block, watcher ? observer_.get() : nullptr);
+  registers.enter_grid(int(block.x * block.y * block.z), launch_bounds_of(kernel));
 }
 
 std::optional<std::string> Worker::run_block(uint64_t number, uint64_t seed) {

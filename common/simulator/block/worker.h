@@ -30,7 +30,7 @@ class Worker final : Scheduled {
   /// Prepares the calling OS thread, which must be the one that runs the grid's blocks, and sets its blockDim
   /// and gridDim. `watcher` watches, unless it is null.
   void enter_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const std::function<void()>& body,
-                  Watcher* watcher);
+                  const void* kernel, Watcher* watcher);
 
   /// Runs block `number`, counted x first, on the grid's seed. Returns what went wrong, or nothing.
   std::optional<std::string> run_block(uint64_t number, uint64_t seed);

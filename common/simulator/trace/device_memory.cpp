@@ -121,4 +121,24 @@ std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t
   return conflict;
 }
 
+std::optional<BlockConflict> DeviceMemory::conflict_after(const Who& who, std::uintptr_t address,
+                                                          std::size_t bytes, Access access, Site site) const {
+  if (address < begin_ || address + bytes > end_) return std::nullopt;
+  for (std::size_t number = (address - begin_) / kGranule; begin_ + number * kGranule < address + bytes;
+       ++number) {
+    const Cell& cell = cells_[number];
+    const bool written = cell.writer != 0;
+    if (!written && !(cell.reader != 0 && writes(access))) continue;
+    const Stamp other = Stamp::unpacked(written ? cell.writer : cell.reader);
+    return BlockConflict{Race::Rule::launch_before,
+                         {other.block, other.thread, written ? cell.written_at : cell.read_at,
+                          !written       ? Access::load
+                          : other.atomic ? Access::atomic
+                                         : Access::store},
+                         {who.block, who.agent, site, access},
+                         begin_ + number * kGranule};
+  }
+  return std::nullopt;
+}
+
 }  // namespace flashbook::sim

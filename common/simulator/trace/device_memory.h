@@ -51,6 +51,10 @@ class DeviceMemory {
   std::optional<BlockConflict> access(const Who& who, std::uintptr_t address, std::size_t bytes,
                                       Access access, Site site);
 
+  /// The conflict of an access of the next launch with one of this, if any.
+  std::optional<BlockConflict> conflict_after(const Who& who, std::uintptr_t address, std::size_t bytes,
+                                              Access access, Site site) const;
+
   /// Bytes of the different sectors that were read, and written.
   uint64_t read_bytes() const { return read_; }
   uint64_t written_bytes() const { return written_; }

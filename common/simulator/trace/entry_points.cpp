@@ -97,19 +97,19 @@ void* __tsan_memset(void* target, int value, std::size_t bytes) {
 }
 
 // Volatile accesses are a flag's, between threads that fence: nothing else makes two threads meet there.
-#define FLASHBOOK_VOLATILE(bytes)                                                     \
-  void __tsan_volatile_read##bytes(void* address) {                                   \
-    access(address, bytes, Access::volatile_load, true, __builtin_return_address(0)); \
-    flashbook::sim::poll_memory("volatile load", {});                                 \
-  }                                                                                   \
-  void __tsan_volatile_write##bytes(void* address) {                                  \
-    access(address, bytes, Access::atomic, true, __builtin_return_address(0));        \
-  }                                                                                   \
-  void __tsan_unaligned_volatile_read##bytes(void* address) {                         \
-    access(address, bytes, Access::load, false, __builtin_return_address(0));         \
-  }                                                                                   \
-  void __tsan_unaligned_volatile_write##bytes(void* address) {                        \
-    access(address, bytes, Access::store, false, __builtin_return_address(0));        \
+#define FLASHBOOK_VOLATILE(bytes)                                                      \
+  void __tsan_volatile_read##bytes(void* address) {                                    \
+    flashbook::sim::poll_memory("volatile load", {}); /* others run before it reads */ \
+    access(address, bytes, Access::volatile_load, true, __builtin_return_address(0));  \
+  }                                                                                    \
+  void __tsan_volatile_write##bytes(void* address) {                                   \
+    access(address, bytes, Access::atomic, true, __builtin_return_address(0));         \
+  }                                                                                    \
+  void __tsan_unaligned_volatile_read##bytes(void* address) {                          \
+    access(address, bytes, Access::load, false, __builtin_return_address(0));          \
+  }                                                                                    \
+  void __tsan_unaligned_volatile_write##bytes(void* address) {                         \
+    access(address, bytes, Access::store, false, __builtin_return_address(0));         \
   }
 FLASHBOOK_VOLATILE(1)
 FLASHBOOK_VOLATILE(2)

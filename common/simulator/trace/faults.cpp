@@ -32,6 +32,7 @@ std::string advice_for(Race::Rule rule, bool one_warp) {
       return "nothing says that the data has landed: wait at the mbarrier that a load arrives at; of a store "
              "by "
              "tma_store_wait (tma_store_wait_read says only that the tile has been read)";
+    case Race::Rule::launch_before:
     case Race::Rule::order:
       break;
   }
@@ -48,6 +49,9 @@ std::string advice_for(const BlockConflict& conflict) {
     return "TMA does not see plain stores to global memory by the same launch: between the store and the "
            "copy, who wrote or who issues calls fence_proxy_async_global (fence_proxy_async speaks of shared "
            "memory), or bring them there by tma_store, or make it two launches";
+  if (conflict.rule == Race::Rule::launch_before)
+    return "launch_dependent lets a kernel begin before the launch before it is over: call "
+           "wait_for_launch_before, and let those know by a barrier who do not call it themselves";
   if (conflict.first.block == conflict.second.block)
     return advice_for(conflict.rule, conflict.first.thread / 32 == conflict.second.thread / 32);
   return "blocks of one grid run in any order: let only one of them write there, use "
@@ -85,9 +89,12 @@ void Faults::add(const BlockConflict& conflict, int threads) {
   const Places places = std::minmax({std::pair(conflict.first.site, conflict.first.access),
                                      std::pair(conflict.second.site, conflict.second.access)});
   if (!is_better(places, conflict.second.block, false)) return;
-  const bool one_block = conflict.first.block == conflict.second.block;
+  const bool before = conflict.rule == Race::Rule::launch_before;
+  const bool one_block = conflict.first.block == conflict.second.block && !before;
   const auto side = [&](const BlockConflict::Side& from) {
     const std::string who = from.thread < threads ? name_of_thread(from.thread) : "the async proxy";
+    if (before && &from == &conflict.first)
+      return Side{"the launch before, in block " + std::to_string(from.block) + ",", from.site, from.access};
     return Side{one_block ? who : "block " + std::to_string(from.block), from.site, from.access};
   };
   char address[24];
@@ -95,6 +102,7 @@ void Faults::add(const BlockConflict& conflict, int threads) {
   found_[places] = {conflict.second.block,
                     false,
                     (one_block ? "data race in block " + std::to_string(conflict.first.block)
+                     : before  ? std::string("data race with the launch before")
                                : std::string("data race between blocks")) +
                         " on global memory " + address,
                     side(conflict.first),

@@ -1,6 +1,7 @@
 #include "common/simulator/trace/sites.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <deque>
 #include <mutex>
@@ -55,7 +56,18 @@ Site site_of_code(const void* return_address) {
 }
 
 Site site_of_instruction(const char* instruction, Location where) {
-  return instructions().number(instruction, where);
+  // What an OS thread has asked last of each place.
+  struct Known {
+    const char* instruction;
+    Location where;
+    Site site;
+  };
+  static thread_local std::array<Known, 256> cache{};
+  const std::uintptr_t key = std::uintptr_t(instruction) / 8 + std::uintptr_t(where.line) * 7;
+  Known& known = cache[key % cache.size()];
+  if (known.instruction != instruction || known.where.line != where.line || known.where.file != where.file)
+    known = {instruction, where, instructions().number(instruction, where)};
+  return known.site;
 }
 
 std::map<Site, SourceLine> source_lines(std::span<const Site> sites) {

@@ -13,14 +13,17 @@ class Tracing final : public Watcher {
  public:
   std::unique_ptr<Observer> make_observer() override { return std::make_unique<Tracer>(); }
 
-  void grid_begins(const Launch& launch) override { grid_ = std::make_unique<GridTrace>(launch); }
+  void grid_begins(const Launch& launch) override {
+    if (!launch.dependent) before_.reset();
+    grid_ = std::make_unique<GridTrace>(launch, before_ ? &before_->memory : nullptr);
+  }
 
   std::string grid_ends() override {
     std::string faults = grid_->faults.report();
     done_.push_back({grid_->launch, std::move(grid_->counts), grid_->barriers, grid_->memory.read_bytes(),
                      grid_->memory.written_bytes()});
     if (done_.size() > kMostKept) done_.erase(done_.begin());
-    grid_.reset();
+    before_ = std::move(grid_);
     return faults;
   }
 
@@ -37,6 +40,7 @@ class Tracing final : public Watcher {
   static constexpr std::size_t kMostKept = 1000;  // tests launch many and never ask
 
   std::unique_ptr<GridTrace> grid_;
+  std::unique_ptr<GridTrace> before_;  // the last one, until the next is no dependent launch
   std::vector<Done> done_;
 };
 

@@ -37,10 +37,11 @@ const char* noun(Access access) {
 
 thread_local constinit Tracer* current_tracer = nullptr;
 
-GridTrace::GridTrace(const Launch& launch)
+GridTrace::GridTrace(const Launch& launch, DeviceMemory* before)
     : launch(launch),
       memory(std::uintptr_t(global_memory_in_use().data()),
-             std::uintptr_t(global_memory_in_use().data()) + global_memory_in_use().size()) {}
+             std::uintptr_t(global_memory_in_use().data()) + global_memory_in_use().size()),
+      before(before) {}
 
 void Tracer::block_begins(const Block& block) {
   grid_ = &current_grid();
@@ -64,6 +65,7 @@ void Tracer::block_begins(const Block& block) {
   requests_.begin(block.threads);
   suspicions_.begin(block.threads);
   unwritten_.clear();
+  launch_waits_.clear();
   current_tracer = this;
 }
 
@@ -170,8 +172,18 @@ void Tracer::judge(const Found& found, int thread, std::uintptr_t address, std::
 
 void Tracer::check_global(int thread, Access access, std::uintptr_t address, std::size_t bytes, Site site) {
   const DeviceMemory::Who who{block_.number, thread, thread, clocks_.now(thread), order_};
+  if (grid_->before) check_launch_before(who, access, address, bytes, site);
   if (const auto conflict = grid_->memory.access(who, address, bytes, access, site))
     judge(*conflict, thread, address, bytes);
+}
+
+/// The launch before is known to be over only to those who have waited, or know of one who has.
+void Tracer::check_launch_before(const DeviceMemory::Who& who, Access access, std::uintptr_t address,
+                                 std::size_t bytes, Site site) {
+  for (const auto& [thread, clock] : launch_waits_)
+    if (thread == who.thread || clocks_.known(who.thread, thread) >= clock) return;
+  if (const auto conflict = grid_->before->conflict_after(who, address, bytes, access, site))
+    report(*conflict);
 }
 
 void Tracer::report(const BlockConflict& conflict) {
@@ -216,6 +228,7 @@ void Tracer::streams(int thread, const void* object, uint32_t ticket, const Touc
       Kind{site, uint16_t(std::min<std::size_t>(touched.bytes, 0xffff)), touched.access, false}.packed(),
       {1, 1, last - first + 1, (touched.bytes + kSectorBytes - 1) / kSectorBytes});
   const DeviceMemory::Who who{block_.number, thread, clocks_.agent(object), ticket, order_};
+  if (grid_->before) check_launch_before(who, touched.access, address, touched.bytes, site);
   if (const auto conflict = grid_->memory.access(who, address, touched.bytes, touched.access, site))
     report(*conflict);
 }

@@ -25,10 +25,11 @@ namespace flashbook::sim {
 
 /// What all tracers of a grid share.
 struct GridTrace {
-  explicit GridTrace(const Launch& launch);
+  GridTrace(const Launch& launch, DeviceMemory* before);
 
   Launch launch;
   DeviceMemory memory;
+  DeviceMemory* before;  ///< of the launch before, if that may still be running; else null
   Published published;
   std::mutex mutex;  ///< of what follows
   std::unordered_map<uint64_t, Counts> counts;
@@ -78,6 +79,9 @@ class Tracer final : public Observer {
   }
   void acquires(int thread, const void* object) override { clocks_.acquire(thread, object); }
 
+  void waits_for_launch_before(int thread) override {
+    launch_waits_.emplace_back(thread, clocks_.now(thread));
+  }
   void fences(int thread) override {
     suspicions_.goes_on(thread);
     order_.fence(thread);
@@ -106,6 +110,8 @@ class Tracer final : public Observer {
   void check_shared(int thread, Access access, std::uintptr_t address, std::size_t offset, std::size_t bytes,
                     Site site);
   void check_global(int thread, Access access, std::uintptr_t address, std::size_t bytes, Site site);
+  void check_launch_before(const DeviceMemory::Who& who, Access access, std::uintptr_t address,
+                           std::size_t bytes, Site site);
   void report(const Race& race);
   void report(const BlockConflict& conflict);
   void report_unwritten();
@@ -120,6 +126,7 @@ class Tracer final : public Observer {
     for (uint32_t i = 0; i < sectors.count; ++i) grid_->memory.touch(sectors.number[i], access);
   }};
   Suspicions suspicions_;
+  std::vector<std::pair<int, uint32_t>> launch_waits_;  ///< threads that have waited, and their clocks then
   /// A load of shared memory that nobody had written.
   struct Unwritten {
     int thread;

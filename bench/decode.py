@@ -1,0 +1,262 @@
+#!/usr/bin/env python3
+"""Times decoding in turn: chapter 8's steps, its pages and its plans, and PyTorch's kernels, one query a sequence.
+
+    decode.py [--step 1,2,...] [--peers cudnn,flash,flex] [--pages 16,64,128] [--shape b1h32k8,...] [--rounds 5] [--out FILE] [--library FILE]
+
+As bench/peers.py: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
+is the median of the rounds. `bytes_per_second` counts the keys and values that must be read, once, whoever reads them and how often.
+`vs_cudnn` is how many times as fast as cuDNN ours is. Ours is checked against float64 attention first.
+"""
+
+import argparse
+import ctypes
+import dataclasses
+import json
+import math
+import pathlib
+import random
+import sys
+import tempfile
+from typing import Any
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/decode.py
+
+from bench import peers, results
+from bench.names import Name
+from bench.peers import SEED, Contestant, Library, Shape, Tensors, Wrong, whole_numbers
+
+CHAPTER = 8
+PEERS = ("cudnn", "flash", "flex")
+torch: Any = None
+
+# (batch, query heads, key heads, head_dim, keys): those of bench/results/peers/h200_decode.csv.
+SHAPES = [(1, 32, 8, 128, 8192), (1, 32, 8, 128, 131072), (16, 32, 8, 128, 8192), (64, 32, 8, 128, 8192), (128, 32, 8, 128, 2048),
+          (16, 64, 8, 128, 32768), (4, 32, 32, 128, 16384), (1, 16, 1, 256, 65536)]
+UNEVEN = (16, 32, 8, 128, 65536)  # one sequence of that length, the others of a 16th of it
+
+
+class Cache(ctypes.Structure):
+    """FlashbookCache of bench/flashbook.h."""
+
+    _fields_ = [("size", ctypes.c_size_t), ("lengths", ctypes.c_void_p), ("page_table", ctypes.c_void_p), ("page_rows", ctypes.c_int32),
+                ("pages", ctypes.c_int32)]
+
+    def __init__(self, *fields):
+        super().__init__(ctypes.sizeof(Cache), *fields)
+
+
+@dataclasses.dataclass
+class Problem:
+    """One query a sequence against a cache."""
+
+    shape: Shape
+    q: Any
+    k: Any
+    v: Any
+    lengths: Any = None  # [batch]; None: all have seqlen_k
+    word: str = ""  # what its name says of it
+    encoded: tuple = ()  # nothing is quantised
+
+    def name(self, contestant):
+        return str(Name("decode", contestant.who, "bf16", self.shape.head_dim, self.word, self.shape.seqlen_k))
+
+    def kv_bytes(self):
+        keys = self.lengths.sum().item() if self.lengths is not None else self.shape.batch * self.shape.seqlen_k
+        return 4 * keys * self.shape.kv_heads * self.shape.head_dim
+
+
+def make_problem(batch, heads, kv_heads, head_dim, keys, uneven=False):
+    torch.manual_seed(SEED)
+    shape = Shape(batch, heads, kv_heads, 1, keys, head_dim, 0, peers.DTYPES["bf16"], 1 / math.sqrt(head_dim))
+    random_tensor = lambda heads, rows: torch.randn(batch, heads, rows, head_dim, device="cuda", dtype=torch.bfloat16)
+    found = Problem(shape, random_tensor(heads, 1), random_tensor(kv_heads, keys), random_tensor(kv_heads, keys))
+    found.word = f"b{batch}h{heads}k{kv_heads}"
+    if uneven:
+        found.lengths = torch.full((batch,), keys // 16, device="cuda", dtype=torch.int32)
+        found.lengths[batch // 3] = keys
+        found.word += "uneven"
+    return found
+
+
+# ---- contestants -------------------------------------------------------------------------------------------------------------------
+
+
+def in_pages(tensor, order, rows):
+    """[batch, heads, keys, head_dim] to [pages, heads, rows, head_dim]; `order[i]` is where page i goes."""
+    batch, heads, keys, head_dim = tensor.shape
+    pages = tensor.view(batch, heads, keys // rows, rows, head_dim).transpose(1, 2).reshape(-1, heads, rows, head_dim)
+    return torch.empty_like(pages).index_copy_(0, order, pages)
+
+
+def ours(library, step, problem, page_rows=0):
+    """A step, with its keys in pages of `page_rows` in random order, or without pages."""
+    who = f"ch{CHAPTER:02}/step{step}" + (f"_p{page_rows}" if page_rows else "")
+    found = Contestant(who, library.step_name(CHAPTER, step), None, kind="decode")
+    size = library.workspace_bytes(CHAPTER, step, problem.shape)
+    if size < 0:
+        found.skipped = library.error()
+        return found
+    k, v, table, pages = problem.k, problem.v, None, 0
+    if page_rows:
+        pages = problem.shape.batch * problem.shape.seqlen_k // page_rows
+        order = torch.randperm(pages, device="cuda")
+        k, v, table = in_pages(k, order, page_rows), in_pages(v, order, page_rows), order.to(torch.int32)
+    o = torch.full_like(problem.q, float("nan"))
+    lse = torch.full(o.shape[:3], float("nan"), device="cuda", dtype=torch.float32)
+    workspace = torch.zeros(size, device="cuda", dtype=torch.uint8)
+    tensors = Tensors(*(t.data_ptr() for t in (problem.q, k, v, o, lse, workspace)))
+    address = lambda tensor: None if tensor is None else tensor.data_ptr()
+    cache = Cache(address(problem.lengths), address(table), page_rows, pages)
+    found.values = {"workspace_bytes": size, "bytes": problem.kv_bytes()}
+
+    def run():
+        if library.c.flashbook_decode(CHAPTER, step, ctypes.byref(problem.shape), ctypes.byref(cache), ctypes.byref(tensors),
+                                      ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)):
+            raise RuntimeError(library.error())
+        return o
+
+    found.run, found.keeps = run, (k, v, table, lse, workspace)
+    return found
+
+
+def peer(who, problem):
+    """PyTorch's attention with one backend forced, or FlexAttention compiled."""
+    q, k, v, scale = problem.q, problem.k, problem.v, problem.shape.scale
+    values = {"bytes": problem.kv_bytes()}
+    if who == "flex":
+        from torch.nn.attention.flex_attention import flex_attention
+
+        compiled = torch.compile(flex_attention, dynamic=False)
+        return Contestant(who, "FlexAttention, compiled", lambda: compiled(q, k, v, scale=scale, enable_gqa=True), values=values)
+
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    backend = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}[who]
+    run = lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=scale, enable_gqa=True)
+    return Contestant(who, backend.name, run, context=lambda: sdpa_kernel(backend), values=values)
+
+
+# ---- right before fast -------------------------------------------------------------------------------------------------------------
+
+
+def largest_error(problem, o):
+    """The largest error of the first, a middle and the last head against float64, and the book's bound."""
+    shape, error, plain_error, largest = problem.shape, 0.0, 0.0, 0.0
+    for b, h in ((0, 0), (shape.batch // 3, shape.heads // 2), (shape.batch - 1, shape.heads - 1)):
+        keys = shape.seqlen_k if problem.lengths is None else int(problem.lengths[b])
+        of = h // (shape.heads // shape.kv_heads)
+        q, k, v = problem.q[b, h], problem.k[b, of, :keys], problem.v[b, of, :keys]
+        visible = torch.ones(1, keys, device="cuda", dtype=torch.bool)
+        exact = peers.plain(q.double(), k.double(), v.double(), visible, shape.scale)
+        far = lambda result, exact=exact: (result.double() - exact).abs().max().item()
+        plain_error = max(plain_error, far(peers.plain(q, k, v, visible, shape.scale)))
+        largest = max(largest, exact.abs().max().item())
+        this = far(o[b, h])
+        error = this if math.isnan(this) else max(error, this)
+    return error, 2 * plain_error + torch.finfo(torch.bfloat16).eps * 2 ** math.floor(math.log2(largest))
+
+
+def check(problem, contestants):
+    """Runs each, notes errors, and sets who cannot run aside. Raises Wrong if one of ours is wrong."""
+    for contestant in contestants:
+        if contestant.skipped:
+            continue
+        try:
+            with contestant.context():
+                contestant.run()  # loads the kernels
+                o = contestant.run()
+            torch.cuda.synchronize()
+        except Exception as error:  # what torch.compile throws is no RuntimeError
+            if contestant.who.startswith("ch"):
+                raise Wrong(f"{problem.name(contestant)}: {error}") from None
+            contestant.skipped = (str(error).splitlines() or ["failed"])[0]
+            continue
+        error, bound = largest_error(problem, o)
+        contestant.values |= {"error": error, "error_bound": bound}
+        contestant.launches = 20
+        message = f"{problem.name(contestant)}: error {error:.1e}, bound {bound:.1e}"
+        if contestant.who.startswith("ch") and not error <= bound:
+            raise Wrong(message)
+        if not error <= 2 * bound:
+            contestant.skipped = message
+
+
+# ---- the program -------------------------------------------------------------------------------------------------------------------
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", type=pathlib.Path, default=results.ROOT / "build" / "gpu" / "lib" / "libflashbook.so")
+    parser.add_argument("--step", type=whole_numbers, help="default: all")
+    parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)}, or none")
+    parser.add_argument("--pages", type=whole_numbers, default=[16, 64, 128], help="of step 5 and 6, or 0 for none")
+    parser.add_argument("--shape", type=whole_numbers, default=list(range(len(SHAPES) + 1)), help="which, counted from 0; the last is uneven")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/")
+    options = parser.parse_args()
+    options.peers = [] if options.peers == "none" else options.peers.split(",")
+    if not set(options.peers) <= set(PEERS):
+        parser.error(f"--peers takes {','.join(PEERS)}, with commas between, or none")
+    return options
+
+
+def contestants_of(library, options, problem, uneven):
+    """Ours without pages, the paged steps with them, and the peers; PyTorch's know no lengths."""
+    steps = options.step or range(1, next(c.steps for c in library.chapters() if c.number == CHAPTER) + 1)
+    found = [ours(library, step, problem) for step in steps]
+    found += [ours(library, step, problem, rows) for step in steps if step in (5, 6) for rows in options.pages if rows]
+    return found if uneven else found + [peer(who, problem) for who in options.peers]
+
+
+def run(options, library):
+    """Measures every shape; the file is whole after each."""
+    whole = {"context": peers.context(library), "benchmarks": []}
+    shuffle = random.Random(SEED).shuffle
+    cache_filler = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
+    for number in options.shape:
+        uneven = number == len(SHAPES)
+        problem = make_problem(*(UNEVEN if uneven else SHAPES[number]), uneven=uneven)
+        contestants = contestants_of(library, options, problem, uneven)
+        check(problem, contestants)
+        peers.race(contestants, options.rounds, shuffle, cache_filler)
+        flops = problem.kv_bytes() * problem.shape.heads / problem.shape.kv_heads
+        for contestant in contestants:
+            found = peers.entry(problem, contestant, contestants, flops)
+            whole["benchmarks"].append(found)
+            ratios = "".join(f"  {key[3:]} x{value:.3f}" for key, value in found.items() if key.startswith("vs_"))
+            print(f"{found['name']:50}", (contestant.skipped and f"skipped: {contestant.skipped}") or
+                  f"{found['real_time'] * 1000:9.2f} us {found['bytes_per_second'] / 1e12:6.3f} TB/s{ratios}", flush=True)
+        options.out.write_text(json.dumps(whole, indent=1) + "\n")
+        del problem, contestants
+        torch.cuda.empty_cache()
+
+
+def main():
+    global torch  # noqa: PLW0603
+    options = parse()
+    try:
+        import torch
+    except ImportError:
+        print("decode.py needs PyTorch with CUDA (pip install torch)", file=sys.stderr)
+        return 77
+    peers.torch = torch
+    if not torch.cuda.is_available():
+        print("no GPU: decode.py times kernels on one; PyTorch sees none here", file=sys.stderr)
+        return 77
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            keep = options.out
+            options.out = keep or pathlib.Path(folder) / "decode.json"
+            run(options, Library(options.library))
+            print(keep or results.add(options.out))
+    except Wrong as reason:
+        print(f"decode.py: wrong: {reason}", file=sys.stderr)
+        return 1
+    except results.Refused as reason:
+        print(f"decode.py: {reason}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+/// \file
+/// A toy model that writes: one layer, weights by a seed, tokens without a meaning.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace flashbook::decoding {
+
+/// A decoder of one layer on the host, in float: embedding and place, RMS norm, projections to queries, keys
+/// and values, attention (which is somebody else's), projection back, and the likeliest token.
+class Decoder {
+ public:
+  static constexpr int kHeads = 8, kKvHeads = 2, kHeadDim = 64;
+  static constexpr int kWidth = kHeads * kHeadDim, kVocabulary = 512;
+
+  explicit Decoder(uint64_t seed);
+
+  /// The row that stands for a token at its place, counted from 0. [kWidth]
+  std::vector<float> embed(int token, int place) const;
+
+  std::vector<float> query(const std::vector<float>& x) const;  ///< [kHeads, kHeadDim]
+  std::vector<float> key(const std::vector<float>& x) const;    ///< [kKvHeads, kHeadDim]
+  std::vector<float> value(const std::vector<float>& x) const;  ///< [kKvHeads, kHeadDim]
+
+  /// The likeliest token after the one whose row is `x` and whose attention came to `o`, [kHeads, kHeadDim].
+  int next_token(const std::vector<float>& x, const std::vector<float>& o) const;
+
+ private:
+  uint64_t seed_;
+  std::vector<float> query_, key_, value_, output_, vocabulary_;  // [results, kWidth]
+};
+
+}  // namespace flashbook::decoding

@@ -1,0 +1,45 @@
+/// \file
+/// Exercise ch08-waves: a heuristic that never splits.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace flashbook::decoding {
+
+// FlashAttention-3's rule for the number of parts looks at how full the waves of blocks are: with 132 blocks
+// at once, 396 blocks are three full waves, and 298 blocks are 2.26 waves that take as long as three, 75 %
+// full. Of all counts whose waves are at least 85 % as full as the best count's, it takes the smallest.
+
+// BEGIN SOLUTION ch08-waves
+/// How full the waves of `blocks` blocks are, 0 to 1, where `slots` run at once.
+inline double fullness(int64_t blocks, int slots) {
+  const double waves = double(blocks) / slots;
+  return waves / std::ceil(waves);
+}
+
+/// Into how many parts the keys are split: 1 to `key_tiles`. `tiles` blocks are needed without.
+inline int parts_by_fullness(int64_t tiles, int key_tiles, int slots) {
+  double best = 0;
+  for (int parts = 1; parts <= key_tiles; ++parts) best = std::max(best, fullness(tiles * parts, slots));
+  int parts = 1;
+  while (parts < key_tiles && fullness(tiles * parts, slots) < 0.85 * best) ++parts;
+  return parts;
+}
+//~ /// How full the waves of `blocks` blocks are, 0 to 1, where `slots` run at once.
+//~ inline double fullness(int64_t blocks, int slots) {
+//~   const double waves = blocks / slots;
+//~   return waves / std::ceil(waves);
+//~ }
+//~
+//~ /// Into how many parts the keys are split: 1 to `key_tiles`. `tiles` blocks are needed without.
+//~ inline int parts_by_fullness(int64_t tiles, int key_tiles, int slots) {
+//~   double best = 0;
+//~   for (int parts = 1; parts <= key_tiles; ++parts) best = std::max(best, fullness(tiles * parts, slots));
+//~   int parts = 1;
+//~   while (parts < key_tiles && fullness(tiles * parts, slots) < 0.85 * best) ++parts;
+//~   return parts;
+//~ }
+// END SOLUTION ch08-waves
+
+}  // namespace flashbook::decoding

@@ -1,0 +1,181 @@
+//| # How the kernels are launched
+//|
+//| The host's part: what a launch must know of the shape, tensor maps of the cache, and [into how many parts](parts.h) the keys are split.
+#pragma once
+#include <algorithm>
+
+#include "chapters/08_decoding/packed.cuh"
+#include "chapters/08_decoding/parts.h"
+#include "chapters/08_decoding/ring.cuh"
+#include "common/attention/shape.h"
+#include "common/attention/tensors.h"
+#include "common/device/launch.h"
+#include "common/device/tensor_map.h"
+
+namespace flashbook::decoding {
+
+/// Whether each query sees its own key and those before. Lengths may differ by sequence, which
+/// Visibility::is_causal does not know.
+inline bool is_causal(const Shape& shape) {
+  Visibility visibility = shape.visibility;
+  visibility.lengths.clear();
+  return visibility.is_causal();
+}
+
+/// `pack`: query heads that are rows of a tile.
+inline Problem problem_of(const Shape& shape, const Tensors& t, int pack) {
+  constexpr double kLog2E = 1.4426950408889634;
+  return {.seqlen_q = shape.seqlen_q,
+          .seqlen_k = shape.seqlen_k,
+          .batch = shape.batch,
+          .heads = shape.heads,
+          .pack = pack,
+          .packs = shape.heads / pack,
+          .group = shape.heads / shape.kv_heads,
+          .causal = is_causal(shape),
+          .scale_log2 = float(shape.scale * kLog2E),
+          .lengths = static_cast<const int*>(t.tables[int(TableId::lengths)]),
+          .q_strides = shape.strides(TensorId::q),
+          .o_strides = shape.strides(TensorId::o)};
+}
+
+//| A cache of one piece a sequence and a cache of pages have the same map. Without pages a sequence is a page of its own, as
+//| long as it is.
+/// The map of K or V, whose boxes are `box_rows` keys: {column, row, panel, head, batch or page}.
+inline CUtensorMap cache_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
+  const uint64_t bytes = size_of(shape.dtype);
+  const uint32_t panels = shape.head_dim / kPanel;
+  const Strides strides = shape.strides(tensor);
+  const std::vector<int64_t> dims = dims_of(shape, tensor);  // [batch or pages, heads, rows, head_dim]
+  return device::tensor_map(
+      {.dtype = shape.dtype,
+       .base = base,
+       .size = {kPanel, uint64_t(dims[2]), panels, uint64_t(dims[1]), uint64_t(dims[0])},
+       .stride = {strides.row * bytes, kPanelRowBytes, strides.head * bytes, strides.batch * bytes},
+       .box = {kPanel, uint32_t(box_rows), panels, 1, 1},
+       .swizzle = Swizzle::b128});
+}
+
+/// Keys of a tile of steps 1 to 3.
+constexpr int packed_keys(int head_dim) { return head_dim == 256 ? 64 : 128; }
+
+/// Blocks of steps 1 to 3 before keys are split.
+inline int64_t row_tiles(const Shape& shape, int pack) {
+  const int64_t rows = int64_t(pack) * shape.seqlen_q;
+  return int64_t(shape.batch) * (shape.heads / pack) * ((rows + kRowsOfWarpgroup - 1) / kRowsOfWarpgroup);
+}
+
+/// Step 3's parts.
+inline int parts_of(const Shape& shape) {
+  const int keys = packed_keys(shape.head_dim);
+  return parts_for(row_tiles(shape, shape.heads / shape.kv_heads), (shape.seqlen_k + keys - 1) / keys,
+                   2 * device::multiprocessors());
+}
+
+/// Bytes of `parts` partial results, O and then the log-sum-exp.
+inline int64_t partial_bytes(const Shape& shape, int parts) {
+  return parts * shape.q_rows() * (shape.head_dim + 1) * int64_t(sizeof(float));
+}
+
+inline Partials partials_in(void* workspace, const Shape& shape, int parts) {
+  auto* o = static_cast<float*>(workspace);
+  return {o, o + parts * shape.q_elements()};
+}
+
+/// Steps 1 to 3, `pack` heads a tile. With more than one part the workspace has partial_bytes.
+template <typename T, int kHeadDim>
+void run_packed(const Shape& shape, const Tensors& t, device::Stream stream, int pack, int parts) {
+  constexpr int kKeys = packed_keys(kHeadDim);
+  const Problem problem = problem_of(shape, t, pack);
+  const Partials partials = parts == 1 ? Partials{} : partials_in(t.workspace, shape, parts);
+  device::launch(packed<T, kHeadDim, kKeys>, dim3(row_tiles(shape, pack), parts), dim3(kWarpgroup),
+                 sizeof(PackedShared<T, kHeadDim, kKeys>), stream, static_cast<const T*>(t.q),
+                 cache_map(shape, TensorId::k, t.k, kKeys), cache_map(shape, TensorId::v, t.v, kKeys),
+                 static_cast<T*>(t.o), t.lse, partials, problem);
+  if (parts == 1) return;
+  device::launch(merge<T, kHeadDim>,
+                 dim3((problem.rows() + kMergeWarps - 1) / kMergeWarps, shape.batch * (shape.heads / pack)),
+                 dim3(kMergeWarps * 32), 0, stream, partials, parts, static_cast<T*>(t.o), t.lse, problem);
+}
+
+//| ## Steps 4 to 6
+//|
+//| One block a multiprocessor, whose ring fills the shared memory. Equal parts: as many as let all blocks run at once.
+
+/// Tiles of 16 rows that a block of steps 4 to 6 has: as many as the pack's rows need, up to 4, at d = 256 up
+/// to 2.
+inline int ring_row_tiles(const Shape& shape) {
+  const int rows = shape.heads / shape.kv_heads * shape.seqlen_q, most = shape.head_dim == 256 ? 2 : 4;
+  int tiles = 1;
+  while (tiles < most && tiles * kRowsOfMma < rows) tiles *= 2;
+  return tiles;
+}
+
+/// How a launch of the ring goes.
+struct RingLaunch {
+  int blocks;
+  Plan plan;
+};
+
+/// Steps 4 and 5: equal parts. Step 6: equal work.
+inline RingLaunch ring_launch(const Shape& shape, bool equal_work) {
+  const int rows = ring_row_tiles(shape) * kRowsOfMma, keys = kStageBytes / 2 / shape.head_dim;
+  const int row_tiles = (shape.heads / shape.kv_heads * shape.seqlen_q + rows - 1) / rows;
+  const int64_t items = int64_t(shape.batch) * shape.kv_heads * row_tiles;
+  const int key_tiles = (shape.seqlen_k + keys - 1) / keys, processors = device::multiprocessors();
+  const int parts = int(std::clamp<int64_t>(processors / items, 1, key_tiles));
+  return {.blocks = equal_work ? int(std::min<int64_t>(processors, items * key_tiles)) : int(items) * parts,
+          .plan = {.parts = equal_work ? 0 : parts,
+                   .row_tiles = row_tiles,
+                   .items_of_sequence = shape.kv_heads * row_tiles,
+                   .first_key = 0}};
+}
+
+constexpr int64_t kArrivalBytes = kMergeLevels * kMostRingBlocks * int64_t(sizeof(unsigned));
+
+/// Bytes of the ring's workspace: counters, and two parts a block. Equal parts that are whole items need
+/// none.
+inline int64_t ring_workspace_bytes(const Shape& shape, const RingLaunch& launch) {
+  if (launch.plan.parts == 1) return 0;
+  const int64_t places = 2 * int64_t(launch.blocks) * ring_row_tiles(shape) * kRowsOfMma;
+  return kArrivalBytes + places * (shape.head_dim + 1) * int64_t(sizeof(float));
+}
+
+inline Workspace ring_workspace(void* memory, const Shape& shape, const RingLaunch& launch) {
+  const int64_t places = 2 * int64_t(launch.blocks) * ring_row_tiles(shape) * kRowsOfMma;
+  auto* arrivals = static_cast<unsigned*>(memory);
+  auto* o = reinterpret_cast<float*>(static_cast<unsigned char*>(memory) + kArrivalBytes);
+  return {.partials = {o, o + places * shape.head_dim}, .arrivals = arrivals};
+}
+
+/// The cache, of which one copy brings `tile_keys` keys or a page.
+inline Cache cache_of(const Shape& shape, const Tensors& t, int tile_keys) {
+  const int page_rows = shape.paging.rows > 0 ? shape.paging.rows : shape.seqlen_k;
+  return {.table = static_cast<const int*>(t.tables[int(TableId::page_table)]),
+          .page_rows = page_rows,
+          .pages_of_sequence = (shape.seqlen_k + page_rows - 1) / page_rows,
+          .box_rows = shape.paging.rows > 0 ? std::min(page_rows, tile_keys) : tile_keys};
+}
+
+template <typename T, typename Config>
+void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, const RingLaunch& launch) {
+  const Cache cache = cache_of(shape, t, Config::kKeys);
+  const Workspace workspace =
+      launch.plan.parts == 1 ? Workspace{} : ring_workspace(t.workspace, shape, launch);
+  device::launch(ring<T, Config>, dim3(launch.blocks), dim3(Config::kThreads), sizeof(RingShared<Config>),
+                 stream, static_cast<const T*>(t.q), cache_map(shape, TensorId::k, t.k, cache.box_rows),
+                 cache_map(shape, TensorId::v, t.v, cache.box_rows), static_cast<T*>(t.o), t.lse, cache,
+                 workspace, problem_of(shape, t, shape.heads / shape.kv_heads), launch.plan);
+}
+
+/// Steps 4 to 6 with as many rows as the shape needs.
+template <typename T, int kHeadDim>
+void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, bool equal_work) {
+  const RingLaunch launch = ring_launch(shape, equal_work);
+  const int row_tiles = ring_row_tiles(shape);
+  if (row_tiles == 1) return run_ring<T, RingConfig<kHeadDim, 1>>(shape, t, stream, launch);
+  if (row_tiles == 2) return run_ring<T, RingConfig<kHeadDim, 2>>(shape, t, stream, launch);
+  if constexpr (kHeadDim < 256) run_ring<T, RingConfig<kHeadDim, 4>>(shape, t, stream, launch);
+}
+
+}  // namespace flashbook::decoding

@@ -1,0 +1,41 @@
+/// \file
+/// What a cache takes of memory.
+#pragma once
+#include <span>
+
+#include "common/numeric/dtype.h"
+
+namespace flashbook::decoding {
+
+/// A decoder, as far as its cache goes.
+struct Model {
+  const char* name;
+  int layers;
+  int heads;     ///< of queries
+  int kv_heads;  ///< those that the cache has
+  int head_dim;
+  int latent = 0;  ///< with latent attention: elements that a token has in a layer, for keys and values of
+                   ///< all heads together; kv_heads and head_dim then do not matter
+  const char* source = "";  ///< where these numbers are published
+};
+
+/// Models whose configurations are published.
+std::span<const Model> known_models();
+
+/// The known model of that name, or null.
+const Model* model_named(std::string_view name);
+
+/// Bytes that a cache takes, and beside it those of standard attention.
+struct MemoryUse {
+  double token_and_layer;  ///< one token in one layer: 2 * kv_heads * head_dim elements, or `latent`
+  double token;            ///< in all layers
+  double sequence;
+  double batch;
+  double standard;  ///< S in float32 and P in the type for the prompts of the batch, of one layer: what
+                    ///< chapter 1 allocates, and what no later chapter does
+};
+
+/// `seqlen` tokens in each of `batch` sequences. Scales of e4m3 are not counted.
+MemoryUse memory_of(const Model& model, DType dtype, int seqlen, int batch);
+
+}  // namespace flashbook::decoding

@@ -1,0 +1,125 @@
+//| # Merging results over parts of the keys
+//|
+//| Chapter 2's rule, with the log-sum-exp as the weight. Attention over keys A gave O_A and LSE_A, over keys B the same;
+//| over all of them
+//|
+//|     LSE = log(e^LSE_A + e^LSE_B)        O = e^(LSE_A - LSE) O_A + e^(LSE_B - LSE) O_B
+//|
+//| for any number of parts and in any order (FlashInfer, arXiv 2501.01005, calls it the merge operator). Partial results
+//| stay in float32: rounded to 16 bits, each part would add an error of its own.
+//|
+//| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges them](../../docs/figures/merge_parts.svg)
+#pragma once
+#include "chapters/08_decoding/problem.cuh"
+#include "common/ptx/convert.h"
+#include "common/ptx/math.h"
+
+namespace flashbook::decoding {
+
+/// Results over parts of the keys, in the workspace, a row of a part at each place. `o` is null if there is
+/// one part, which is the result.
+struct Partials {
+  float* o;    ///< [places, head_dim]
+  float* lse;  ///< [places], -inf of a part without keys, whose o is not written
+};
+
+//| ## The merge
+//|
+//| A warp has a row. First its lanes look at all log-sum-exps, then every lane adds up its own columns. A part without keys
+//| has the log-sum-exp -inf, and nobody wrote its O: it is left out, for 0 times what lies there may be NaN. If all parts
+//| are empty, so is the row: O = 0, and -inf.
+//|
+//| Parts are added in their order, whoever merges and whenever. So a launch gives the same bits as the one before.
+
+/// A row as a warp holds it: each lane has some columns side by side.
+template <int kHeadDim>
+struct WarpRow {
+  static constexpr int kColumns = kHeadDim / 32;  ///< of a lane
+  float value[kColumns];
+  float lse;
+
+  __device__ static int first_column() { return threadIdx.x % 32 * kColumns; }
+};
+
+/// Merges parts 0 ... parts - 1 of a row; part i lies at `place(i)`. One warp.
+template <int kHeadDim, typename Place>
+__device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials, int parts, Place place) {
+  // BEGIN SOLUTION ch08-merge
+  constexpr float kLn2 = 0.6931471805599453f;
+  using Row = WarpRow<kHeadDim>;
+  const int lane = threadIdx.x % 32;
+
+  float max = -INFINITY;
+  for (int part = lane; part < parts; part += 32) max = fmaxf(max, partials.lse[place(part)]);
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2)
+    max = fmaxf(max, __shfl_xor_sync(kWholeWarp, max, distance));
+
+  //| Weights are made by 32 lanes for 32 parts at once and handed round, so that the loads of O wait for nothing but
+  //| their addresses.
+  Row row = {};
+  float weights = 0;
+  for (int first = 0; first < parts; first += 32) {
+    //| A lane without a part has the weight 0, and so has a part without keys.
+    const float lse = first + lane < parts ? partials.lse[place(first + lane)] : -INFINITY;
+    const float own = lse == -INFINITY ? 0 : exp2_approx((lse - max) / kLn2);
+#pragma unroll 4
+    for (int i = 0; i < min(32, parts - first); ++i) {
+      const float weight = __shfl_sync(kWholeWarp, own, i);
+      if (weight == 0) continue;
+      const float* from = partials.o + place(first + i) * kHeadDim + Row::first_column();
+      weights += weight;
+#pragma unroll
+      for (int c = 0; c < Row::kColumns; c += 2) {
+        const float2 pair = *reinterpret_cast<const float2*>(from + c);
+        row.value[c] += weight * pair.x;
+        row.value[c + 1] += weight * pair.y;
+      }
+    }
+  }
+
+  //| The weights were measured against the largest log-sum-exp. Their sum is at least 1, unless no part has a key.
+  const float inverse = weights > 0 ? 1 / weights : 0;
+#pragma unroll
+  for (int c = 0; c < Row::kColumns; ++c) row.value[c] *= inverse;
+  row.lse = weights > 0 ? max + __log2f(weights) * kLn2 : -INFINITY;
+  return row;
+  //~ // TODO: all parts, not the first alone
+  //~ WarpRow<kHeadDim> row = {};
+  //~ row.lse = -INFINITY;
+  //~ if (parts == 0) return row;
+  //~ const float* from = partials.o + place(0) * kHeadDim + row.first_column();
+  //~ for (int c = 0; c < row.kColumns; ++c) row.value[c] = from[c];
+  //~ row.lse = partials.lse[place(0)];
+  //~ return row;
+  // END SOLUTION ch08-merge
+}
+
+//| ## Where a merged row goes
+//|
+//| To $O$ in its type; or, where merging goes on at the next level of a tree, back to the workspace as a part.
+/// Stores a row of the result, `row` of the pack. One warp.
+template <typename T, int kHeadDim>
+__device__ __forceinline__ void store_row(const WarpRow<kHeadDim>& result, const Problem& problem,
+                                          const Pack& of, int row,
+                                          T* o,          // [batch, heads, seqlen_q, kHeadDim], strided
+                                          float* lse) {  // [batch, heads, seqlen_q]
+  auto* to =
+      reinterpret_cast<uint32_t*>(o + problem.offset(problem.o_strides, of, row) + result.first_column());
+#pragma unroll
+  for (int c = 0; c < result.kColumns; c += 2) to[c / 2] = pack<T>(result.value[c], result.value[c + 1]);
+  if (threadIdx.x % 32 == 0) lse[problem.number(of, row)] = result.lse;
+}
+
+/// Stores a row of a part.
+template <int kHeadDim>
+__device__ __forceinline__ void store_row(const WarpRow<kHeadDim>& result, const Partials& partials,
+                                          int64_t place) {
+  float* to = partials.o + place * kHeadDim + result.first_column();
+#pragma unroll
+  for (int c = 0; c < result.kColumns; c += 2)
+    *reinterpret_cast<float2*>(to + c) = make_float2(result.value[c], result.value[c + 1]);
+  if (threadIdx.x % 32 == 0) partials.lse[place] = result.lse;
+}
+
+}  // namespace flashbook::decoding

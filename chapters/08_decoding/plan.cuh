@@ -1,0 +1,155 @@
+//| # Which block reads which keys
+//|
+//| All that a block must know is a list of *segments*: some tiles of keys of one sequence and key head, for one tile of
+//| rows. Two plans make it.
+//|
+//| * **Equal parts** (steps 4 and 5). Every item, which is a tile of rows with all its keys, is cut into the same number of
+//|   parts, a block each. With one long sequence among short ones the long one's blocks are still reading when all others
+//|   are done.
+//| * **Equal work** (step 6). All key tiles of all items are numbered through, and block i of n takes the i-th n-th of them,
+//|   wherever an item ends. No block has more than a tile more than another, whatever the lengths are. (The idea is
+//|   stream-K's, arXiv 2301.03598.)
+//|
+//| Lengths change with every token, so the plan is not made on the host: each warp adds up the lengths for itself, which
+//| takes less time than a first tile does to arrive.
+//|
+//| ![Eight blocks over time: with uneven lengths equal parts take 20 tiles, equal work 8](../../docs/figures/equal_work.svg)
+#pragma once
+#include "chapters/08_decoding/problem.cuh"
+
+namespace flashbook::decoding {
+
+/// What the host says of the plan.
+struct Plan {
+  int parts;                  ///< equal parts: of each item. 0: equal work
+  device::Divisor row_tiles;  ///< of a pack
+  int items_of_sequence;      ///< packs * row_tiles
+  int first_key;              ///< keys before are not read: another launch has them
+};
+
+//| A segment knows who else works on its item: the blocks of an item's parts follow one another, so the first one's number and the
+//| count are enough to find all partial results.
+/// Some tiles of keys for one tile of rows. Merged with its item's other parts if there is more than one.
+struct Segment {
+  Pack of;
+  int row_tile;
+  int length;      ///< keys of the sequence
+  int begin, end;  ///< tiles of keys, counted from Plan::first_key; begin == end: the sequence is empty
+  int part, parts;
+  int first_block;  ///< that of part 0; part i is that of block first_block + i
+};
+
+//| Producer and consumers of a block go through the same segments. Each warp works them out for itself, since a warp that asks
+//| another has to wait for it.
+/// The segments of a block, one after another. Each warp has its own copy and asks it in step with the
+/// others.
+template <int kKeys>
+class Segments {
+ public:
+  /// All lanes of a warp.
+  __device__ __forceinline__ Segments(const Plan& plan, const Problem& problem)
+      : plan_(plan), problem_(problem) {
+    if (plan.parts > 0) {
+      left_ = 1;
+      return;
+    }
+    //| Equal work. A tile of keys for one tile of rows is a *unit*; an empty sequence's item counts as one, so that somebody
+    //| writes its zeros. First the sum of all, a lane for every 32nd sequence.
+    int all = 0;
+    for (int batch = lane(); batch < problem.batch; batch += 32) all += units_of_sequence(batch);
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) all += __shfl_xor_sync(kWholeWarp, all, distance);
+    all_ = all;
+    blocks_ = min(all, int(gridDim.x));
+    if (int(blockIdx.x) >= blocks_) return;  // more blocks than units: this one has none
+    const int first = int(int64_t(all) * blockIdx.x / blocks_);
+    left_ = int(int64_t(all) * (blockIdx.x + 1) / blocks_) - first;
+
+    //| Then the sequence in which the block's first unit lies: 32 at a time are summed from lane to lane.
+    for (int group = 0;; group += 32) {
+      const int own = group + lane() < problem.batch ? units_of_sequence(group + lane()) : 0;
+      int sum = own;  // of the lanes up to this one
+#pragma unroll
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const int before = __shfl_up_sync(kWholeWarp, sum, distance);
+        if (lane() >= distance) sum += before;
+      }
+      const unsigned beyond = __ballot_sync(kWholeWarp, base_ + sum > first);
+      if (beyond != 0) {
+        const int found = __ffs(int(beyond)) - 1;
+        batch_ = group + found;
+        base_ += __shfl_sync(kWholeWarp, sum - own, found);
+        unit_ = first - base_;
+        return;
+      }
+      base_ += __shfl_sync(kWholeWarp, sum, 31);
+    }
+  }
+
+  //| **The next segment.** With equal parts a block has one. With equal work it takes what is left of the item at which it stands, at most
+  //| as many units as it has left, and goes on to the next item.
+  /// The block's next segment, or false if it has had all.
+  __device__ __forceinline__ bool next(Segment& segment) {
+    if (left_ == 0) return false;
+    if (plan_.parts > 0) {
+      const int item = int(blockIdx.x) / plan_.parts, part = int(blockIdx.x) % plan_.parts;
+      segment = item_of(item / plan_.items_of_sequence, item % plan_.items_of_sequence);
+      const int tiles = tiles_of(segment.length);
+      segment.begin = int(int64_t(tiles) * part / plan_.parts);
+      segment.end = int(int64_t(tiles) * (part + 1) / plan_.parts);
+      segment.part = part;
+      segment.parts = plan_.parts;
+      segment.first_block = int(blockIdx.x) - part;
+      left_ = 0;
+      return true;
+    }
+    //| Which other blocks have units of the same item follows from the numbers alone: its first and its last unit have a block each.
+    const int length = problem_.length(batch_), tiles = tiles_of(length), units = max(tiles, 1);
+    const int item = unit_ / units, begin = unit_ % units, taken = min(units - begin, left_);
+    segment = item_of(batch_, item);
+    segment.begin = min(begin, tiles);
+    segment.end = min(begin + taken, tiles);
+    const int first_unit = base_ + item * units;
+    segment.first_block = block_of(first_unit);
+    segment.part = int(blockIdx.x) - segment.first_block;
+    segment.parts = block_of(first_unit + units - 1) - segment.first_block + 1;
+    left_ -= taken;
+    unit_ += taken;
+    if (unit_ == units * plan_.items_of_sequence) {
+      base_ += unit_;
+      unit_ = 0;
+      ++batch_;
+    }
+    return true;
+  }
+
+  //| An empty sequence has one unit and no tile: its segment begins where it ends. The block that gets it writes zeros, and -inf.
+ private:
+  __device__ static int lane() { return threadIdx.x % 32; }
+  __device__ int tiles_of(int length) const { return (max(length - plan_.first_key, 0) + kKeys - 1) / kKeys; }
+  __device__ int units_of_sequence(int batch) const {
+    return max(tiles_of(problem_.length(batch)), 1) * plan_.items_of_sequence;
+  }
+  /// The block that has a unit: the last i with all * i / blocks <= unit.
+  __device__ int block_of(int unit) const { return int((int64_t(unit + 1) * blocks_ - 1) / all_); }
+  /// A segment's item, all but its tiles and parts.
+  __device__ Segment item_of(int batch, int item) const {
+    Segment segment;
+    segment.of = problem_.pack_of(batch * problem_.packs + item / plan_.row_tiles);
+    segment.row_tile = item % plan_.row_tiles;
+    segment.length = problem_.length(batch);
+    return segment;
+  }
+
+  //| All of this is a few registers of each warp.
+  const Plan& plan_;
+  const Problem& problem_;
+  int all_ = 0;     // units of the launch
+  int base_ = 0;    // units before batch_
+  int blocks_ = 0;  // that have units
+  int batch_ = 0;
+  int unit_ = 0;  // the next, counted from base_
+  int left_ = 0;  // units; of equal parts, segments
+};
+
+}  // namespace flashbook::decoding

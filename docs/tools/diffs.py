@@ -1,0 +1,145 @@
+"""What changes from one step to the next, drawn from the compiled files.
+
+    <!-- diff single_warpgroup.cuh "for (int tile" to specialised.cuh "for (int tile" kPingpong=0 kOverlap=0 -->
+    ```diff
+    ...
+    ```
+    <!-- /diff -->
+
+Each side is a file beside the page and what to take of it. A text in quotes narrows it to the statement that begins in the first line with
+that text, to the end of its braces; several narrow it further. `kName=0` or `=1` decides that switch: `if constexpr`, and `?:` between two
+words, keep the branch that is compiled. `-TEXT` leaves out the lines with TEXT. Comments and blank lines are no difference, and left out.
+The last word may be `context=N`: how many lines that both sides have are shown around a change; 1 unless it says so.
+
+    python3 -m docs.tools.diffs [--check]     brings all pages up to date, or says which are not
+"""
+import difflib
+import re
+import shlex
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from docs.tools import kernel_source, pages
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class Side:
+    """One side of a difference, as the mark names it."""
+
+    file: str
+    anchors: list[str] = field(default_factory=list)
+    switches: dict[str, bool] = field(default_factory=dict)
+    without: list[str] = field(default_factory=list)
+
+
+def sides(words: Sequence[str]) -> tuple[Side, Side, int]:
+    """Both sides and the lines of context that the words of a mark ask for. Raises Refused if they say something else."""
+    try:
+        parts = shlex.split(" ".join(words))
+    except ValueError as fault:
+        raise pages.Refused(f"diff: {fault}") from None
+    context = 1
+    if parts and (found := re.fullmatch(r"context=(\d+)", parts[-1])):
+        context, parts = int(found[1]), parts[:-1]
+    if parts.count("to") != 1:
+        raise pages.Refused("a difference is `diff FILE [\"TEXT\" kSwitch=1 -TEXT ...] to FILE [...] [context=N]`")
+    made = []
+    at = parts.index("to")
+    for side in (parts[:at], parts[at + 1:]):
+        if not side:
+            raise pages.Refused("diff: a side names no file")
+        made.append(Side(side[0]))
+        for word in side[1:]:
+            if found := re.fullmatch(r"(k\w+)=([01])", word):
+                made[-1].switches[found[1]] = found[2] == "1"
+            elif word.startswith("-"):
+                made[-1].without.append(word[1:])
+            else:
+                made[-1].anchors.append(word)
+    return made[0], made[1], context
+
+
+def without_comments(lines: Sequence[str]) -> list[str]:
+    """Code alone: no prose, no comments, no blank lines."""
+    code = (line for line in lines if kernel_source.prose_of(line) is None and not kernel_source.HIDDEN.match(line))
+    return [line for line in (re.sub(r"\s*//.*", "", line) for line in code) if line.strip()]
+
+
+def end_of_statement(text: str, at: int) -> int:
+    """Behind the statement that begins at `at`: its closing brace, or its semicolon. Raises Refused where it has none."""
+    depth, braces = 0, False
+    for i in range(at, len(text)):
+        if text[i] in "({[":
+            depth += 1
+            braces |= text[i] == "{" and depth == 1
+        elif text[i] in ")}]":
+            depth -= 1
+        if depth == 0 and (text[i] == ";" or (text[i] == "}" and braces)):
+            return i + 1
+    raise pages.Refused("diff: a statement has no end")
+
+
+def decided(text: str, switches: Mapping[str, bool]) -> str:
+    """The text with the branches that these switches leave."""
+    for name, value in switches.items():
+        text = re.sub(rf"\b(?:\w+::)?{name} \? ([\w:.]+) : ([\w:.]+)", lambda found: found[1 if value else 2], text)
+        condition = re.compile(rf"^( *)if constexpr \((!?)(?:\w+::)?{name}\)\s*", re.MULTILINE)
+        while found := condition.search(text):
+            end = end_of_statement(text, found.end())
+            chosen = text[found.end():end]
+            if other := re.match(r"\s*else\s*", text[end:]):
+                begin, end = end + other.end(), end_of_statement(text, end + other.end())
+                chosen = chosen if value != bool(found[2]) else text[begin:end]
+            elif value == bool(found[2]):
+                chosen = ""
+            if chosen.startswith("{"):
+                chosen = textwrap.indent(textwrap.dedent(chosen[1:-1].strip("\n").rstrip()), found[1])
+            else:  # its further lines stood two columns more to the right
+                chosen = found[1] + chosen.replace("\n  ", "\n")
+            text = text[:found.start()] + chosen + text[end:]
+    return text
+
+
+def taken(side: Side, folder: Path) -> list[str]:
+    """The lines of code that a side names. Raises Refused if the file has no such place."""
+    path = folder / side.file
+    if not path.is_file():
+        raise pages.Refused(f"diff: there is no {side.file}")
+    text = "\n".join(without_comments(kernel_source.lines_of(path)))
+    for anchor in side.anchors:
+        at = text.find(anchor)
+        if at < 0:
+            raise pages.Refused(f"diff: {side.file} has no {anchor!r}")
+        begin = text.rfind("\n", 0, at) + 1
+        text = text[begin:end_of_statement(text, begin)]
+    text = decided(textwrap.dedent(text), side.switches)
+    return [line for line in text.splitlines() if line.strip() and not any(word in line for word in side.without)]
+
+
+def difference(mark: pages.Marked, folder: Path) -> str:
+    """The text of a `diff` mark: a fence with the lines that go and come."""
+    before, after, context = sides(mark.words)
+    lines = list(difflib.unified_diff(taken(before, folder), taken(after, folder), n=context, lineterm=""))[2:]
+    if not lines:
+        raise pages.Refused("diff: both sides are the same")
+    shown = ["" if line.startswith("@@") else line for line in lines]
+    return "```diff\n" + "\n".join(shown).strip("\n") + "\n```\n"
+
+
+def update(path: Path, check: bool) -> bool:
+    """Brings the differences of a page up to date, or with `check` tells where they are not. Returns whether all is well."""
+    return pages.update(path, {"diff": lambda mark: difference(mark, path.parent)}, check)
+
+
+def main() -> None:
+    found = sorted([*ROOT.glob("chapters/*/*.md"), *ROOT.glob("docs/pages/*.md")])
+    sys.exit(not all([update(path, "--check" in sys.argv[1:]) for path in found]))
+
+
+if __name__ == "__main__":
+    main()

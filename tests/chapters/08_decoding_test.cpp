@@ -1,0 +1,166 @@
+#include "chapters/05_flash_attention_3/chapter.h"
+#include "chapters/08_decoding/chapter.h"
+#include "common/attention/pages.h"
+#include "tests/chapters/conformance.h"
+
+namespace flashbook::testing {
+
+const Chapter& chapter_under_test = kDecoding;
+const Chapter* const chapter_before = &kFlashAttention3;
+
+namespace {
+
+/// Two queries of eight heads against a cache.
+Shape cache_of(std::vector<int> lengths, int head_dim = 64) {
+  const int longest = *std::ranges::max_element(lengths), batch = int(lengths.size());
+  return {.batch = batch,
+          .heads = 8,
+          .kv_heads = 2,
+          .seqlen_q = 2,
+          .seqlen_k = std::max(longest, 1),
+          .head_dim = head_dim,
+          .visibility = {.window = {.right = 0}, .lengths = std::move(lengths)},
+          .dtype = DType::bf16,
+          .scale = default_scale(head_dim)};
+}
+
+/// NaN behind every sequence's last key.
+void poison_tails(const Shape& shape, Inputs& inputs) {
+  for (int batch = 0; batch < shape.batch; ++batch)
+    for (int head = 0; head < shape.kv_heads; ++head) {
+      const int64_t first = (int64_t(batch) * shape.kv_heads + head) * shape.seqlen_k;
+      for (std::vector<float>* tensor : {&inputs.k, &inputs.v})
+        std::fill(tensor->begin() + (first + shape.visibility.lengths[batch]) * shape.head_dim,
+                  tensor->begin() + (first + shape.seqlen_k) * shape.head_dim,
+                  std::numeric_limits<float>::quiet_NaN());
+    }
+}
+
+// Sequences of one batch have lengths of their own, and none. What lies behind a sequence's last key is NaN.
+TEST_F(ChapterTest, SequencesHaveLengthsOfTheirOwn) {
+  for (int head_dim : {64, 128, 256}) {
+    const Shape shape = cache_of({0, 1, 2, 127, 128, 129, 700}, head_dim);
+    Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+    poison_tails(shape, inputs);
+    expect_right(shape, inputs);
+  }
+}
+
+// ---- pages
+
+/// The same problem with its keys in pages of `rows`, in an order of `seed`, with `spare` pages that nobody
+/// uses.
+Shape in_pages(Shape shape, int rows, uint64_t seed, int spare = 3) {
+  const int pages = (shape.seqlen_k + rows - 1) / rows * shape.batch;
+  shape.paging = {.rows = rows, .pages = pages + spare, .table = {}};
+  std::vector<int> order(pages + spare);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), std::mt19937(unsigned(seed)));
+  shape.paging.table.assign(order.begin(), order.begin() + pages);
+  return shape;
+}
+
+/// O and the log-sum-exp of a step, as they lie.
+std::vector<std::byte> bits_of(const Shape& shape, const Inputs& inputs, int step) {
+  const UploadedInputs uploaded(Operation::decode, shape, inputs, device::Place::device);
+  const Call call(kDecoding, shape, uploaded, step);
+  call.run();
+  return call.download_bytes();
+}
+
+constexpr int kRing = 4, kPages = 5, kEqualWork = 6;
+
+// Pages that no sequence uses and what lies behind a sequence's last key are NaN. Where the pages lie may not
+// show in a single bit, nor may it that there are pages.
+TEST_F(ChapterTest, PhysicalPagesInAnyOrderGiveTheSameBits) {
+  for (int head_dim : {64, 128, 256})
+    for (int rows : {16, 32, 64, 128, 512}) {
+      const Shape shape = cache_of({0, 1, rows - 1, rows, rows + 1, 300}, head_dim);
+      const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+      const Reference reference = make_reference(shape, inputs, all_rows(shape));
+      SCOPED_TRACE(describe(shape) + ", pages of " + std::to_string(rows));
+      for (int step : {kPages, kEqualWork}) {
+        const std::vector<std::byte> want = bits_of(shape, inputs, step);
+        for (uint64_t seed : {1, 2}) {
+          const Shape paged = in_pages(shape, rows, seed);
+          ASSERT_EQ(kDecoding.why_not(paged, step), "");
+          EXPECT_TRUE(bits_of(paged, scatter_pages(paged, inputs), step) == want) << "step " << step;
+        }
+      }
+      EXPECT_TRUE(check(shape, reference, run_once(kDecoding, shape, inputs, kPages)).ok());
+    }
+}
+
+TEST_F(ChapterTest, AWrongPageShows) {
+  const Shape shape = in_pages(cache_of({100, 300}), 16, 1);
+  const Inputs inputs = scatter_pages(shape, make_inputs(without_pages(shape), InputKind::normal, 3));
+  const Reference reference = make_reference(shape, inputs, all_rows(shape));
+  for (int step : {kPages, kEqualWork}) {
+    EXPECT_TRUE(check(shape, reference, run_once(kDecoding, shape, inputs, step)).ok());
+    Shape wrong = shape;
+    std::swap(wrong.paging.table[2], wrong.paging.table[19 + 2]);  // of the other sequence
+    EXPECT_FALSE(check(shape, reference, run_once(kDecoding, wrong, inputs, step)).o.ok);
+    wrong = shape;
+    std::swap(wrong.paging.table[19 + 18],
+              wrong.paging.table[18]);  // the last page, for one that is not used
+    EXPECT_FALSE(check(shape, reference, run_once(kDecoding, wrong, inputs, step)).o.ok);
+  }
+}
+
+TEST(Decoding, SaysWhichPagesItTakes) {
+  const Shape shape = cache_of({100});
+  for (int rows : {8, 24, 100}) EXPECT_NE(kDecoding.why_not(in_pages(shape, rows, 1), kPages), "");
+  EXPECT_NE(kDecoding.why_not(in_pages(shape, 16, 1), kRing).find("pages"), std::string::npos);
+}
+
+// ---- rows of a tile
+
+// From multi-head to multi-query attention, one query and a few that were guessed ahead.
+TEST_F(ChapterTest, GroupsOfAnySizeAreRows) {
+  for (int group : {1, 2, 3, 5, 7, 8, 16, 17, 33, 64, 128})
+    for (int queries : {1, 4}) {
+      Shape shape = cache_of({70, 150}, group % 2 == 0 ? 128 : 64);
+      shape.heads = 2 * group;
+      shape.seqlen_q = queries;
+      expect_right(shape, make_inputs(shape, InputKind::normal, group));
+    }
+}
+
+TEST_F(ChapterTest, AManyTimesLongerSequenceBesideOneKey) {
+  const Shape shape = cache_of({1, 100'000, 1});
+  expect_right(shape, make_inputs(shape, InputKind::normal, 6));
+}
+
+// Blocks arrive in another order each time, and whoever comes last merges.
+TEST_F(ChapterTest, EveryLaunchGivesTheSameBits) {
+  const int launches = device::machine() == device::Machine::gpu ? 5000 : 2;
+  const Shape shape = cache_of({5000, 1, 77, 0, 900}, 128);
+  const Inputs inputs = make_inputs(shape, InputKind::normal, 5);
+  const UploadedInputs uploaded(Operation::decode, shape, inputs, device::Place::device);
+  for (int step : {kRing, kEqualWork}) {
+    Call call(kDecoding, shape, uploaded, step);
+    std::vector<std::byte> first;
+    for (int launch = 0; launch < launches; ++launch) {
+      call.poison();
+      call.run();
+      std::vector<std::byte> now = call.download_bytes();
+      if (launch == 0) first = now;
+      ASSERT_TRUE(now == first) << "step " << step << ", launch " << launch + 1;
+    }
+  }
+}
+
+class TracedCache : public ChapterTest {};
+
+TEST_F(TracedCache, OfPagesBreaksNoRuleOfMemory) {
+  const Shape shape = in_pages(cache_of({0, 1, 300, 17}), 16, 1);
+  expect_right(shape, scatter_pages(shape, make_inputs(without_pages(shape), InputKind::normal, 3)), kPages);
+}
+
+TEST_F(TracedCache, OfManySequencesBreaksNoRuleOfMemory) {
+  const Shape shape = cache_of({0, 900, 1, 130, 0, 64}, 128);
+  expect_right(shape, make_inputs(shape, InputKind::normal, 3));
+}
+
+}  // namespace
+}  // namespace flashbook::testing

@@ -1,0 +1,134 @@
+// Chapter 8's parts: any number of them, merged by a second kernel or by a tree of last arrivers, on fewer
+// and on more blocks than there are multiprocessors.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "chapters/08_decoding/launch.cuh"
+#include "common/app/call.h"
+#include "common/attention/check.h"
+#include "common/attention/inputs.h"
+#include "tests/require_gpu.h"
+
+namespace flashbook::testing {
+namespace {
+
+using namespace decoding;
+
+class Parts : public MachineTest {};
+using TracedParts = Parts;
+
+constexpr int kHeads = 4, kHeadDim = 128;
+
+/// Some queries of four heads that share their keys.
+Shape shape_with(std::vector<int> lengths, int seqlen_q = 1) {
+  return {.batch = int(lengths.size()),
+          .heads = kHeads,
+          .kv_heads = 1,
+          .seqlen_q = seqlen_q,
+          .seqlen_k = std::max(1, *std::ranges::max_element(lengths)),
+          .head_dim = kHeadDim,
+          .visibility = {.lengths = lengths},
+          .dtype = DType::bf16,
+          .scale = default_scale(kHeadDim)};
+}
+
+/// Memory of a call of its own, so that the workspace can be looked at.
+struct OwnCall {
+  UploadedInputs inputs;
+  device::Buffer o, lse, workspace;
+  Tensors tensors;
+
+  OwnCall(const Shape& shape, const Inputs& values, int64_t workspace_bytes)
+      : inputs(Operation::decode, shape, values, device::Place::device),
+        o(device::Place::device, shape.q_elements() * 2),
+        lse(device::Place::device, shape.q_rows() * 4),
+        workspace(device::Place::device, workspace_bytes),
+        tensors(inputs.tensors()) {
+    tensors.o = o.data();
+    tensors.lse = static_cast<float*>(lse.data());
+    tensors.workspace = workspace.data();
+  }
+
+  static std::vector<std::byte> bytes_of(const device::Buffer& buffer) {
+    std::vector<std::byte> bytes(buffer.bytes());
+    buffer.download(bytes);
+    return bytes;
+  }
+  Outputs outputs() const { return {decode(DType::bf16, bytes_of(o)), decode(DType::f32, bytes_of(lse))}; }
+};
+
+TEST_F(Parts, OfAnyNumberAreMergedByASecondKernel) {
+  for (const Shape& shape : {shape_with({1500}), shape_with({0, 1, 700})}) {
+    const Inputs inputs = make_inputs(shape, InputKind::drifting, 2);
+    const Reference reference = make_reference(shape, inputs, all_rows(shape));
+    for (int parts : {1, 2, 3, 7, 12, 33, 128}) {
+      SCOPED_TRACE(std::to_string(parts) + " parts");
+      OwnCall run(shape, inputs, partial_bytes(shape, parts));  // poisoned
+      run_packed<__nv_bfloat16, kHeadDim>(shape, run.tensors, nullptr, kHeads, parts);
+      device::synchronize();
+      EXPECT_TRUE(check(shape, reference, run.outputs()).ok());
+    }
+  }
+}
+
+/// A launch of the ring on `blocks` blocks, twice in one workspace.
+void expect_ring_right(const Shape& shape, const RingLaunch& launch) {
+  SCOPED_TRACE(describe(shape) + ", " + std::to_string(launch.blocks) + " blocks");
+  const Inputs inputs = make_inputs(shape, InputKind::drifting, 2);
+  const Reference reference = make_reference(shape, inputs, all_rows(shape));
+  const int64_t bytes = std::max<int64_t>(kArrivalBytes, ring_workspace_bytes(shape, launch));
+  OwnCall run(shape, inputs, bytes);
+  std::vector<std::byte> fresh(bytes, std::byte(kPoison));
+  std::fill_n(fresh.begin(), kArrivalBytes, std::byte(0));
+  run.workspace.upload(fresh);
+  std::vector<std::byte> first;
+  for (int i = 0; i < 2; ++i) {
+    run.o.poison();
+    run_ring<__nv_bfloat16, RingConfig<kHeadDim, 1>>(shape, run.tensors, nullptr, launch);
+    device::synchronize();
+    EXPECT_TRUE(check(shape, reference, run.outputs()).ok()) << "launch " << i + 1;
+    const std::vector<std::byte> after = OwnCall::bytes_of(run.workspace), o = OwnCall::bytes_of(run.o);
+    for (int64_t byte = 0; byte < kArrivalBytes; ++byte)
+      ASSERT_EQ(after[byte], std::byte(0)) << "a counter is left at byte " << byte;
+    if (i == 1) EXPECT_TRUE(o == first) << "the second launch gives other bits";
+    first = o;
+  }
+}
+
+RingLaunch equal_parts(const Shape& shape, int parts) {
+  RingLaunch launch = ring_launch(shape, false);
+  launch.plan.parts = parts;
+  launch.blocks = shape.batch * parts;
+  return launch;
+}
+
+RingLaunch equal_work(const Shape& shape, int blocks) {
+  RingLaunch launch = ring_launch(shape, true);
+  launch.blocks = blocks;
+  return launch;
+}
+
+// One part, less than a merge takes at once, just as many, one more, and more than there are tiles.
+TEST_F(Parts, OfAnyNumberAreMergedByTheLastToArrive) {
+  for (int parts : {1, 2, 3, 16, 17, 40, 128}) {
+    expect_ring_right(shape_with({1500}), equal_parts(shape_with({1500}), parts));
+    expect_ring_right(shape_with({0, 1, 700}, 3), equal_parts(shape_with({0, 1, 700}, 3), parts));
+  }
+}
+
+// Blocks begin and end anywhere in a sequence; some have a dozen sequences, some have nothing.
+TEST_F(Parts, OfEqualWorkAreThoseOfAnyNumberOfBlocks) {
+  const std::vector<int> many = {300, 1, 0, 129, 128, 5000, 0, 0, 64, 1, 2, 3, 257, 0};
+  for (int blocks : {1, 2, 5, 17, 50, 61, 132})
+    for (const Shape& shape : {shape_with({7000}), shape_with(many, 2)})
+      expect_ring_right(shape, equal_work(shape, blocks));
+}
+
+TEST_F(TracedParts, AreHandedFromBlockToBlock) {
+  expect_ring_right(shape_with({1100}), equal_parts(shape_with({1100}), 3));
+  expect_ring_right(shape_with({2600, 0, 300}, 2), equal_work(shape_with({2600, 0, 300}, 2), 20));
+}
+
+}  // namespace
+}  // namespace flashbook::testing

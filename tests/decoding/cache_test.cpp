@@ -1,0 +1,355 @@
+// The cache against a plain model: what each sequence's tokens are, kept apart and without sharing.
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <random>
+#include <set>
+
+#include "chapters/08_decoding/prefix_tree.h"
+#include "chapters/08_decoding/sequence.h"
+#include "common/attention/error.h"
+
+namespace flashbook::decoding {
+namespace {
+
+using Tokens = std::vector<int>;
+
+constexpr int kNobody = -1;
+
+/// Memory of a cache whose keys are the tokens themselves.
+class Memory {
+ public:
+  explicit Memory(const PagePool& pool) : rows_(pool.rows()), keys_(pool.pages() * pool.rows(), kNobody) {}
+
+  /// What the owner of keys and values does after Sequence::append.
+  void write(const Sequence& sequence, const std::optional<PageCopy>& copy, const Tokens& tokens) {
+    if (copy) std::copy_n(keys_.begin() + copy->from * rows_, copy->rows, keys_.begin() + copy->to * rows_);
+    for (int i = 0; i < int(tokens.size()); ++i)
+      keys_[row(sequence, sequence.length() - int(tokens.size()) + i)] = tokens[i];
+  }
+
+  Tokens read(const Sequence& sequence) const {
+    Tokens tokens;
+    for (int key = 0; key < sequence.length(); ++key) tokens.push_back(keys_[row(sequence, key)]);
+    return tokens;
+  }
+
+  Tokens page(int page) const { return {keys_.begin() + page * rows_, keys_.begin() + (page + 1) * rows_}; }
+
+ private:
+  int row(const Sequence& sequence, int key) const {
+    return sequence.pages()[key / rows_] * rows_ + key % rows_;
+  }
+
+  int rows_;
+  Tokens keys_;
+};
+
+void append(Memory& memory, Sequence& sequence, const Tokens& tokens) {
+  const std::optional<PageCopy> copy = sequence.append(int(tokens.size()));
+  memory.write(sequence, copy, tokens);
+}
+
+TEST(PagePool, AFreePageIsTakenAndGivenBack) {
+  PagePool pool(2, 16);
+  const int page = pool.take();
+  EXPECT_EQ(pool.free_pages(), 1);
+  pool.hold(page);
+  pool.drop(page);
+  EXPECT_EQ(pool.free_pages(), 1) << "somebody still holds it";
+  pool.drop(page);
+  EXPECT_EQ(pool.free_pages(), 2);
+  EXPECT_THROW(pool.drop(page), std::logic_error);
+  EXPECT_THROW(pool.hold(page), std::logic_error);
+  EXPECT_THROW(PagePool(0, 16), std::invalid_argument);
+}
+
+TEST(Sequence, AForkCopiesTheLastPageWhenItIsWritten) {
+  PagePool pool(4, 4);
+  Memory memory(pool);
+  Sequence first(pool);
+  append(memory, first, {0, 1, 2, 3, 4, 5});
+  Sequence second = first.fork();
+  EXPECT_EQ(pool.free_pages(), 2) << "a fork takes no pages";
+  const std::optional<PageCopy> copy = second.append(1);
+  ASSERT_TRUE(copy);
+  EXPECT_EQ(*copy, (PageCopy{.from = first.pages()[1], .to = second.pages()[1], .rows = 2}));
+  memory.write(second, copy, {9});
+  EXPECT_FALSE(first.append(1)) << "the first has its last page to itself again";
+  memory.write(first, {}, {7});
+  EXPECT_EQ(memory.read(first), Tokens({0, 1, 2, 3, 4, 5, 7}));
+  EXPECT_EQ(memory.read(second), Tokens({0, 1, 2, 3, 4, 5, 9}));
+}
+
+TEST(Sequence, AForkAtTheEndOfAPageCopiesNothing) {
+  PagePool pool(4, 4);
+  Sequence first(pool);
+  ASSERT_FALSE(first.append(4));
+  Sequence second = first.fork();
+  EXPECT_FALSE(second.append(1));
+  EXPECT_EQ(second.pages()[0], first.pages()[0]);
+}
+
+TEST(Sequence, OutOfPagesSaysHowManyAndLosesNothing) {
+  PagePool pool(3, 4);
+  Memory memory(pool);
+  Sequence first(pool);
+  append(memory, first, {0, 1, 2, 3, 4});
+  Sequence second = first.fork();
+  try {
+    (void)second.append(4);  // a copy of the last page, and one more
+    FAIL() << "there is one free page";
+  } catch (const OutOfPages& error) {
+    EXPECT_EQ(error.needed, 2);
+    EXPECT_EQ(error.free, 1);
+    EXPECT_EQ(error.pages, 3);
+    EXPECT_STREQ(
+        error.what(),
+        "the cache needs 2 pages and has 1 free of 3: drop sequences, evict prefixes, or make it larger");
+  }
+  EXPECT_EQ(pool.free_pages(), 1);
+  EXPECT_EQ(second.length(), 5);
+  EXPECT_EQ(memory.read(second), memory.read(first));
+  append(memory, second, {5, 6});  // which fits
+  EXPECT_EQ(memory.read(second), Tokens({0, 1, 2, 3, 4, 5, 6}));
+}
+
+TEST(Sequence, ResetKeepsAPrefix) {
+  PagePool pool(3, 4);
+  Memory memory(pool);
+  Sequence sequence(pool);
+  append(memory, sequence, {0, 1, 2, 3, 4, 5});
+  sequence.reset(5);
+  append(memory, sequence, {8});
+  EXPECT_EQ(memory.read(sequence), Tokens({0, 1, 2, 3, 4, 8}));
+  sequence.reset(4);
+  EXPECT_EQ(pool.free_pages(), 2);
+  EXPECT_THROW(sequence.reset(5), std::invalid_argument);
+  sequence.reset();
+  EXPECT_EQ(pool.free_pages(), 3);
+}
+
+TEST(Sequence, ABatchIsAShapeThatValidates) {
+  PagePool pool(8, 16);
+  Sequence first(pool), second(pool), empty(pool);
+  ASSERT_FALSE(first.append(33));
+  ASSERT_FALSE(second.append(16));
+  Shape shape = {.heads = 2, .kv_heads = 1, .head_dim = 64};
+  set_sequences(shape, pool, std::vector<const Sequence*>{&first, &second, &empty});
+  EXPECT_NO_THROW(validate(shape));
+  EXPECT_EQ(shape.batch, 3);
+  EXPECT_EQ(shape.seqlen_k, 33);
+  EXPECT_EQ(shape.visibility.lengths, Tokens({33, 16, 0}));
+  EXPECT_EQ(shape.paging.table, Tokens({0, 1, 2, 3, -1, -1, -1, -1, -1}));
+}
+
+TEST(PrefixTree, FindsWholePagesOfTheLongestPrefix) {
+  PagePool pool(8, 2);
+  PrefixTree tree(pool);
+  Sequence sequence(pool);
+  ASSERT_FALSE(sequence.append(7));
+  const Tokens tokens = {1, 2, 3, 4, 5, 6, 7};
+  tree.insert(tokens, sequence.pages());
+  EXPECT_EQ(tree.pages(), 3) << "the fourth page is not full";
+  const Tokens& pages = sequence.pages();
+  EXPECT_EQ(tree.find(Tokens{1, 2, 3, 4, 9, 9}), Tokens({pages[0], pages[1]}));
+  EXPECT_EQ(tree.find(Tokens{1, 2, 3}), Tokens({pages[0]}));
+  EXPECT_EQ(tree.find(Tokens{1}), Tokens());
+  EXPECT_EQ(tree.find(Tokens{2, 1}), Tokens());
+}
+
+TEST(PrefixTree, SplitsWhereTwoPromptsPart) {
+  PagePool pool(8, 2);
+  PrefixTree tree(pool);
+  Sequence first(pool);
+  ASSERT_FALSE(first.append(6));
+  tree.insert(Tokens{1, 2, 3, 4, 5, 6}, first.pages());
+  Sequence second(pool, tree.find(Tokens{1, 2, 3, 4, 7, 8}));
+  EXPECT_EQ(second.length(), 4);
+  ASSERT_FALSE(second.append(2));
+  tree.insert(Tokens{1, 2, 3, 4, 7, 8}, second.pages());
+  EXPECT_EQ(tree.pages(), 4) << "the two share two pages";
+  EXPECT_EQ(tree.find(Tokens{1, 2, 3, 4, 5, 6}), first.pages());
+  EXPECT_EQ(tree.find(Tokens{1, 2, 3, 4, 7, 8}), second.pages());
+}
+
+TEST(PrefixTree, EvictsTheLeastRecentlyUsedThatNobodyHolds) {
+  PagePool pool(4, 2);
+  PrefixTree tree(pool);
+  std::optional<Sequence> old(pool), fresh(pool);
+  ASSERT_FALSE(old->append(4));
+  ASSERT_FALSE(fresh->append(4));
+  tree.insert(Tokens{1, 2, 3, 4}, old->pages());
+  tree.insert(Tokens{5, 6, 7, 8}, fresh->pages());
+  EXPECT_EQ(tree.evict(4), 0) << "sequences hold all pages";
+  fresh.reset();
+  EXPECT_EQ(tree.evict(1), 1);
+  EXPECT_EQ(tree.find(Tokens{5, 6, 7, 8}).size(), 1u) << "a run loses its end first";
+  old.reset();
+  EXPECT_EQ(tree.evict(1), 1);
+  EXPECT_EQ(tree.find(Tokens{1, 2, 3, 4}).size(), 1u) << "it was used before the other";
+  EXPECT_EQ(tree.evict(9), 2);
+  EXPECT_EQ(pool.free_pages(), 4);
+}
+
+/// Random operations on a cache, and on what it should hold.
+class RandomCache {
+ public:
+  explicit RandomCache(unsigned seed)
+      : random_(seed), pool_(24, 1 + int(seed % 5)), memory_(pool_), tree_(pool_) {}
+
+  void step() {
+    switch (pick(9)) {
+      case 0:
+        return start();
+      case 1:
+      case 2:
+      case 3:
+        return extend();
+      case 4:
+        return fork();
+      case 5:
+        return cut();
+      case 6:
+        return end();
+      case 7:
+        return remember();
+      default:
+        return evict();
+    }
+  }
+
+  void expect_as_in_the_model() {
+    std::set<int> used;
+    std::map<int, int> holders;
+    for (const Known& known : sequences_) {
+      EXPECT_EQ(memory_.read(known.sequence), known.tokens);
+      for (int page : known.sequence.pages()) ++holders[page];
+    }
+    for (const auto& [page, count] : holders) {
+      used.insert(page);
+      EXPECT_GE(pool_.holders(page), count);
+      EXPECT_LE(pool_.holders(page), count + 1) << "the tree holds a page once";
+    }
+    int of_tree_only = 0, of_tree = 0;
+    for (int page = 0; page < pool_.pages(); ++page) {
+      const bool in_tree = pool_.holders(page) > holders[page];
+      of_tree += in_tree;
+      of_tree_only += in_tree && !used.contains(page);
+    }
+    EXPECT_EQ(of_tree, tree_.pages());
+    EXPECT_EQ(pool_.free_pages(), pool_.pages() - int(used.size()) - of_tree_only);
+  }
+
+  int refused() const { return refused_; }
+  int copied() const { return copied_; }
+  int shared() const { return shared_; }
+
+  void end_all() {
+    sequences_.clear();
+    EXPECT_EQ(tree_.evict(pool_.pages()), pool_.pages() - pool_.free_pages());
+    EXPECT_EQ(pool_.free_pages(), pool_.pages());
+  }
+
+ private:
+  struct Known {
+    Sequence sequence;
+    Tokens tokens;
+  };
+
+  int pick(int count) { return int(random_() % unsigned(count)); }
+  /// Of two kinds only, so that prompts begin alike.
+  Tokens some_tokens(int most) {
+    Tokens tokens(pick(most + 1));
+    for (int& token : tokens) token = pick(2);
+    return tokens;
+  }
+  Known* some_sequence() { return sequences_.empty() ? nullptr : &sequences_[pick(int(sequences_.size()))]; }
+
+  void append(Known& known, const Tokens& tokens) {
+    const int length = known.sequence.length(), free = pool_.free_pages();
+    const Tokens pages = known.sequence.pages();
+    try {
+      const std::optional<PageCopy> copy = known.sequence.append(int(tokens.size()));
+      memory_.write(known.sequence, copy, tokens);
+      known.tokens.insert(known.tokens.end(), tokens.begin(), tokens.end());
+      copied_ += copy.has_value();
+    } catch (const OutOfPages& error) {
+      ++refused_;
+      EXPECT_GT(error.needed, error.free);
+      EXPECT_EQ(pool_.free_pages(), free);
+      EXPECT_EQ(known.sequence.length(), length);
+      EXPECT_EQ(known.sequence.pages(), pages);
+    }
+  }
+
+  void start() {
+    const Tokens prompt = some_tokens(20);
+    const Tokens pages = tree_.find(prompt);
+    for (int i = 0; i < int(pages.size()); ++i)
+      EXPECT_EQ(memory_.page(pages[i]),
+                Tokens(prompt.begin() + i * pool_.rows(), prompt.begin() + (i + 1) * pool_.rows()));
+    shared_ += int(pages.size());
+    const auto known = std::ptrdiff_t(pages.size()) * pool_.rows();
+    sequences_.push_back({Sequence(pool_, pages), Tokens(prompt.begin(), prompt.begin() + known)});
+    append(sequences_.back(), Tokens(prompt.begin() + known, prompt.end()));
+  }
+  void extend() {
+    if (Known* known = some_sequence()) append(*known, some_tokens(6));
+  }
+  void fork() {
+    if (Known* known = some_sequence()) {
+      Known twin = {known->sequence.fork(), known->tokens};
+      sequences_.push_back(std::move(twin));
+    }
+  }
+  void cut() {
+    if (Known* known = some_sequence()) {
+      known->tokens.resize(pick(int(known->tokens.size()) + 1));
+      known->sequence.reset(int(known->tokens.size()));
+    }
+  }
+  void end() {
+    if (sequences_.empty()) return;
+    std::swap(*some_sequence(), sequences_.back());
+    sequences_.pop_back();
+  }
+  void remember() {
+    if (Known* known = some_sequence()) tree_.insert(known->tokens, known->sequence.pages());
+  }
+  void evict() {
+    const int free = pool_.free_pages(), freed = tree_.evict(pick(4));
+    EXPECT_EQ(pool_.free_pages(), free + freed);
+  }
+
+  std::mt19937 random_;
+  PagePool pool_;
+  Memory memory_;
+  PrefixTree tree_;
+  std::vector<Known> sequences_;
+  int refused_ = 0, copied_ = 0, shared_ = 0;
+};
+
+TEST(Cache, RandomOperationsAgreeWithThePlainModel) {
+  int refused = 0, copied = 0, shared = 0;
+  for (unsigned seed = 0; seed < 50; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    RandomCache cache(seed);
+    for (int step = 0; step < 400; ++step) {
+      cache.step();
+      cache.expect_as_in_the_model();
+      if (::testing::Test::HasFailure()) FAIL() << "at step " << step;
+    }
+    cache.end_all();
+    refused += cache.refused();
+    copied += cache.copied();
+    shared += cache.shared();
+  }
+  // Each way was gone.
+  EXPECT_GT(refused, 100);
+  EXPECT_GT(copied, 100);
+  EXPECT_GT(shared, 100);
+}
+
+}  // namespace
+}  // namespace flashbook::decoding

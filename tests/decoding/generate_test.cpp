@@ -1,0 +1,126 @@
+#include "chapters/08_decoding/generate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "chapters/08_decoding/chapter.h"
+#include "common/attention/oracle.h"
+#include "tests/require_gpu.h"
+
+namespace flashbook::decoding {
+namespace {
+
+constexpr int kRows = 4;  // of a page
+
+/// Plain attention on the host, in pages: a chapter for the loop to call.
+void plain_attention(const Shape& shape, const Tensors& tensors, device::Stream, int) {
+  const auto values = [&](TensorId id, const void* from) {
+    const auto* bytes = static_cast<const std::byte*>(from);
+    return decode(shape.dtype, {bytes, elements_of(shape, id) * size_of(shape.dtype)});
+  };
+  const Inputs inputs = {.q = values(TensorId::q, tensors.q),
+                         .k = values(TensorId::k, tensors.k),
+                         .v = values(TensorId::v, tensors.v)};
+  const Reference reference = make_reference(shape, inputs, all_rows(shape));
+  const std::vector<std::byte> o = encode(shape.dtype, reference.plain_o);
+  std::copy(o.begin(), o.end(), static_cast<std::byte*>(tensors.o));
+}
+
+const Chapter kPlain = {.number = 0,
+                        .name = "plain",
+                        .title = "plain attention",
+                        .runs_on = device::Place::host,
+                        .steps = {},
+                        .dtypes = {},
+                        .gpu_shape = {},
+                        .cpu_shape = {},
+                        .operation = Operation::decode,
+                        .why_not = [](const Shape&, int) { return std::string(); },
+                        .workspace_bytes = [](const Shape&, int) { return int64_t(0); },
+                        .memory_bytes = nullptr,
+                        .attention = plain_attention,
+                        .preface = nullptr};
+
+Generated written(bool with_cache, int tokens, uint64_t seed) {
+  PagePool pool((tokens + kRows - 1) / kRows, kRows);
+  const Generated generated = generate(kPlain, 1, Decoder(seed), pool, 0, tokens, with_cache);
+  EXPECT_EQ(pool.free_pages(), pool.pages()) << "the sequence is gone, and its pages are free";
+  return generated;
+}
+
+TEST(Generate, TheCacheChangesTheCountAndNotTheTokens) {
+  const Generated with = written(true, 100, 1), without = written(false, 100, 1);
+  EXPECT_EQ(with.tokens, without.tokens);
+  EXPECT_EQ(with.keys, 100);
+  EXPECT_EQ(without.keys, 5050);
+}
+
+TEST(Generate, TokensDependOnTheSeedAndOnWhatIsCached) {
+  const std::vector<int> tokens = written(true, 40, 1).tokens;
+  EXPECT_NE(tokens, written(true, 40, 2).tokens);
+  EXPECT_GT(std::set<int>(tokens.begin(), tokens.end()).size(), 20u) << "it writes more than a few tokens";
+
+  // Attention that always sees an empty cache writes something else.
+  Chapter blind = kPlain;
+  blind.attention = [](const Shape& shape, const Tensors& t, device::Stream, int) {
+    std::fill_n(static_cast<uint16_t*>(t.o), shape.q_elements(), uint16_t(0));
+  };
+  PagePool pool(10, kRows);
+  EXPECT_NE(generate(blind, 1, Decoder(1), pool, 0, 40, true).tokens, tokens);
+}
+
+TEST(Generate, ACacheThatIsTooSmallSaysSo) {
+  PagePool pool(2, kRows);
+  EXPECT_THROW(generate(kPlain, 1, Decoder(1), pool, 0, 9, true), OutOfPages);
+  EXPECT_EQ(pool.free_pages(), 2);
+}
+
+class GenerateOnTheMachine : public MachineTest {};
+
+TEST_F(GenerateOnTheMachine, TheKernelsWriteWhatPlainAttentionWrites) {
+  constexpr int kTokens = 40, kPageRows = 16;
+  const Decoder decoder(1);
+  PagePool pool(3, kPageRows);
+  const std::vector<int> want = generate(kPlain, 1, decoder, pool, 0, kTokens, true).tokens;
+  int steps = 0;
+  for (int step = 1; step <= int(kDecoding.steps.size()); ++step) {
+    Sequence sequence(pool);
+    ASSERT_FALSE(sequence.append(1));
+    if (!kDecoding.why_not(shape_of(pool, sequence), step).empty()) continue;
+    sequence.reset();
+    ++steps;
+    EXPECT_EQ(generate(kDecoding, step, decoder, pool, 0, kTokens, true).tokens, want) << "step " << step;
+  }
+  EXPECT_GE(steps, 2);
+}
+
+TEST(Generate, AForkAttendsToWhatItsOwnTokensAre) {
+  const Decoder decoder(3);
+  PagePool pool(8, kRows);
+  CacheMemory memory(pool, device::Place::host);
+  const auto write = [&](Sequence& sequence, std::vector<int> tokens) {
+    for (int token : tokens) {
+      if (const std::optional<PageCopy> copy = sequence.append(1)) memory.copy(*copy);
+      const int place = sequence.length() - 1;
+      const std::vector<float> x = decoder.embed(token, place);
+      memory.write(sequence, place, decoder.key(x), decoder.value(x));
+    }
+  };
+  const auto seen = [&](const Sequence& sequence) {
+    return attend(kPlain, 1, pool, memory, sequence, decoder.query(decoder.embed(9, 9)));
+  };
+  Sequence first(pool), alone(pool);
+  write(first, {1, 2, 3, 4, 5, 6});
+  Sequence second = first.fork();
+  write(second, {7});
+  write(first, {8});
+  write(alone, {1, 2, 3, 4, 5, 6, 7});
+  EXPECT_EQ(seen(second), seen(alone));
+  alone.reset(6);
+  write(alone, {8});
+  EXPECT_EQ(seen(first), seen(alone));
+}
+
+}  // namespace
+}  // namespace flashbook::decoding

@@ -1,0 +1,35 @@
+#include "chapters/08_decoding/exercises/full_waves.h"
+#include "tests/exercises/exercise.h"
+
+namespace flashbook::testing {
+namespace {
+
+/// The rule, in whole numbers: blocks / (waves * slots), waves rounded up.
+double full(int64_t blocks, int slots) {
+  return double(blocks) / double((blocks + slots - 1) / slots * slots);
+}
+
+void expect_fullness(int64_t blocks, int slots) {
+  EXPECT_NEAR(observed(decoding::fullness(blocks, slots)), full(blocks, slots), 1e-9)
+      << "fullness of " << blocks << " blocks where " << slots << " run at once";
+}
+
+void expect_parts(int64_t tiles, int key_tiles, int slots) {
+  double best = 0;
+  for (int parts = 1; parts <= key_tiles; ++parts) best = std::max(best, full(tiles * parts, slots));
+  int want = 1;
+  while (full(tiles * want, slots) < 0.85 * best) ++want;
+  EXPECT_EQ(observed(decoding::parts_by_fullness(tiles, key_tiles, slots)), want)
+      << "for " << tiles << " tiles of rows, " << key_tiles << " of keys, " << slots << " blocks at once";
+}
+
+TEST(Waves, FullnessOfFullWaves) { expect_fullness(396, 132); }
+TEST(Waves, OfAFullMachine) { expect_parts(264, 1000, 132); }
+TEST(Waves, OfOneTileOfKeys) { expect_parts(8, 1, 132); }
+TEST(Waves, FullnessOfAPartOfAWave) { expect_fullness(33, 132); }
+TEST(Waves, FullnessOfTheText) { expect_fullness(298, 132); }
+TEST(Waves, OfOneSequence) { expect_parts(8, 1024, 132); }
+TEST(Waves, WhereTheSecondWaveIsNearlyEmpty) { expect_parts(140, 64, 132); }
+
+}  // namespace
+}  // namespace flashbook::testing

@@ -1,0 +1,14 @@
+// Not handed out: what these tests ask is in their names, which students see, and no more.
+#include "tests/exercises/ch08-waves.cpp"
+
+namespace flashbook::testing {
+namespace {
+
+TEST(Waves, OfManyShapes) {
+  for (int64_t tiles : {1, 3, 16, 50, 131, 133, 200})
+    for (int key_tiles : {2, 9, 100})
+      for (int slots : {108, 264}) expect_parts(tiles, key_tiles, slots);
+}
+
+}  // namespace
+}  // namespace flashbook::testing
