@@ -1,5 +1,4 @@
 #include "chapters/07_backward/hopper.h"
-
 #include "chapters/07_backward/hopper_launch.cuh"
 #include "common/device/dispatch.h"
 

@@ -8,7 +8,8 @@ namespace flashbook::backward {
 
 /// Brings a tile of queries, and what the workspace has of each of its rows.
 template <typename Queries, int kStages, int kQueries>
-__device__ __forceinline__ void fill_queries(Pipeline<Queries, kStages>& pipeline, PipelineState<kStages>& state,
+__device__ __forceinline__ void fill_queries(Pipeline<Queries, kStages>& pipeline,
+                                             PipelineState<kStages>& state,
                                              float (&of_rows)[kStages][kQueries], const CUtensorMap& map,
                                              const CUtensorMap& row_map, int first_query, const Head& head,
                                              int workspace_row) {
@@ -56,7 +57,7 @@ __device__ __forceinline__ void produce_q(HopperShared<T, Config>& shared, const
   PipelineState<Config::kStages> state;
   hopper::hand_out_tiles<Config::kSchedule>(shared.broadcast, order, counter, [&](const WorkTile& work) {
     stream_queries<Config>(shared.q, state, shared.lse, q_map, lse_map, problem, work.head,
-                   first_key_of<Config>(order, work));
+                           first_key_of<Config>(order, work));
   });
 }
 
@@ -85,8 +86,8 @@ __device__ __forceinline__ void produce_keys(HopperShared<T, Config>& shared, co
   }
 }
 
-/// How many blocks add to dQ of a tile of queries before the one with the keys from `first_key` on: those with
-/// later keys.
+/// How many blocks add to dQ of a tile of queries before the one with the keys from `first_key` on: those
+/// with later keys.
 __device__ __forceinline__ int turn_of(const Problem& problem, int first_key, int first_query, int queries) {
   const int last_query = min(first_query + queries, problem.seqlen_q) - 1;
   return (problem.last_key(last_query) - first_key) / kKeys;
@@ -103,8 +104,9 @@ constexpr bool kHasAdders = Config::kAddByTma || (Config::kDeterministic && Conf
 
 /// A thread that adds one consumer's part of dQ, tile after tile.
 template <typename T, typename Config>
-__device__ __forceinline__ void add_dq(HopperShared<T, Config>& shared, const Workspace& workspace, const Problem& problem,
-                       const TileOrder& order, int* semaphores, int number) {
+__device__ __forceinline__ void add_dq(HopperShared<T, Config>& shared, const Workspace& workspace,
+                                       const Problem& problem, const TileOrder& order, int* semaphores,
+                                       int number) {
   using Part = DqPart<Config::kHeadDim, Config::kQueries>;
   PipelineState<kBroadcastStages> next;
   uint32_t parity = 0;
@@ -149,14 +151,14 @@ __device__ __forceinline__ void add_dq(HopperShared<T, Config>& shared, const Wo
 /// The gradients of the tiles of keys that this block takes.
 template <typename T, typename Config>
 __global__ void __launch_bounds__(Config::kThreads, 1) hopper_backward(
-    const __grid_constant__ CUtensorMap q_map,   // [batch, heads, panels, seqlen_q, 64]
-    const __grid_constant__ CUtensorMap k_map,   // [batch, kv heads, panels, seqlen_k, 64]
-    const __grid_constant__ CUtensorMap v_map,   // [batch, kv heads, panels, seqlen_k, 64]
-    const __grid_constant__ CUtensorMap do_map,  // [batch, heads, panels, seqlen_q, 64]
+    const __grid_constant__ CUtensorMap q_map,    // [batch, heads, panels, seqlen_q, 64]
+    const __grid_constant__ CUtensorMap k_map,    // [batch, kv heads, panels, seqlen_k, 64]
+    const __grid_constant__ CUtensorMap v_map,    // [batch, kv heads, panels, seqlen_k, 64]
+    const __grid_constant__ CUtensorMap do_map,   // [batch, heads, panels, seqlen_q, 64]
     const __grid_constant__ CUtensorMap lse_map,  // [heads * padded_q], of the workspace
     const __grid_constant__ CUtensorMap d_map,    // [heads * padded_q], of the workspace
-    T* dk,                                       // [batch, kv heads, seqlen_k, head_dim], strided
-    T* dv,                                       // [batch, kv heads, seqlen_k, head_dim], strided
+    T* dk,                                        // [batch, kv heads, seqlen_k, head_dim], strided
+    T* dv,                                        // [batch, kv heads, seqlen_k, head_dim], strided
     Workspace workspace, Problem problem, TileOrder order,
     int* counter,       // Schedule::dynamic_persistent: 0 at the start
     int* semaphores) {  // kDeterministic: [heads, tiles of queries, consumers], 0 at the start
@@ -167,7 +169,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1) hopper_backward(
   if (threadIdx.x == 0) {
     hopper::initialise(shared.q, 1, kConsumers * kWarpsOfWarpgroup, "q full", "q empty");
     hopper::initialise(shared.d_o, 1, kConsumers * kWarpsOfWarpgroup, "do full", "do empty");
-    hopper::initialise(shared.broadcast, kConsumers * kWarpsOfWarpgroup + 1 + (kHasAdders<Config> ? kConsumers : 0));
+    hopper::initialise(shared.broadcast,
+                       kConsumers * kWarpsOfWarpgroup + 1 + (kHasAdders<Config> ? kConsumers : 0));
     mbarrier_init(&shared.keys_full, 1);
     name_mbarrier(&shared.keys_full, "keys full");
     mbarrier_init(&shared.keys_empty, kConsumers * kWarpsOfWarpgroup);
@@ -189,7 +192,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1) hopper_backward(
     if (threadIdx.x == 0) produce_q(shared, q_map, lse_map, problem, order, counter);
     if (threadIdx.x == 32) produce_keys(shared, k_map, v_map, do_map, d_map, problem, order);
     if constexpr (kHasAdders<Config>)
-      if (threadIdx.x == 64 || threadIdx.x == 96) add_dq(shared, workspace, problem, order, semaphores, warp - 2);
+      if (threadIdx.x == 64 || threadIdx.x == 96)
+        add_dq(shared, workspace, problem, order, semaphores, warp - 2);
     return;
   }
 
@@ -216,8 +220,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1) hopper_backward(
           const int query = visit.tile(round, start) * Config::kQueries;
           float* sums = nullptr;
           if constexpr (!Config::kAddByTma && Shared::kHasDp)
-            sums = gradients.part_of(workspace.dq, (kv_head * problem.group + member) * problem.padded_q + query,
-                                     number);
+            sums = gradients.part_of(workspace.dq,
+                                     (kv_head * problem.group + member) * problem.padded_q + query, number);
           gradients.step(state, first_key, query, sums);
         }
       }

@@ -29,13 +29,13 @@ using hopper::WorkTile;
 
 /// The gradients that a block sums.
 enum class Sums {
-  all,             ///< dV, dK, dQ: five products
-  values,          ///< dV: S and dV
-  keys_and_queries ///< dK and dQ: S, dP, dK and dQ
+  all,              ///< dV, dK, dQ: five products
+  values,           ///< dV: S and dV
+  keys_and_queries  ///< dK and dQ: S, dP, dK and dQ
 };
 
-constexpr int kConsumers = 2;                           ///< warpgroups that multiply
-constexpr int kKeys = kConsumers * kRowsOfWarpgroup;    ///< of a tile
+constexpr int kConsumers = 2;                         ///< warpgroups that multiply
+constexpr int kKeys = kConsumers * kRowsOfWarpgroup;  ///< of a tile
 constexpr int kConsumerThreads = kConsumers * kWarpgroup;
 
 /// What the block's named barriers are for.
@@ -92,8 +92,8 @@ __device__ __forceinline__ Visit queries_of(const Problem& problem, int first_ke
   return {query < problem.seqlen_q ? query / kQueries : end, end};
 }
 
-/// Where a block begins. Blocks that keep tiles of the same head's keys would all add to the same tile of dQ at
-/// once, and additions to one place wait for each other; so each begins elsewhere. Under a causal mask the
+/// Where a block begins. Blocks that keep tiles of the same head's keys would all add to the same tile of dQ
+/// at once, and additions to one place wait for each other; so each begins elsewhere. Under a causal mask the
 /// diagonal sees to that, and where additions have an order, their order does.
 template <typename Config>
 __device__ __forceinline__ int start_of(const Visit& visit, int first_key) {
@@ -114,18 +114,20 @@ struct Gradients {
   static constexpr int kHeadDim = Config::kHeadDim, kQueries = Config::kQueries;
   static constexpr bool kHasDv = Config::kSums != Sums::keys_and_queries;
   static constexpr bool kHasDk = Config::kSums != Sums::values;
-  static_assert(Config::kStages > 1 || !kHasDv || !kHasDk, "dV still reads dO where one stage of Q gives it back");
+  static_assert(Config::kStages > 1 || !kHasDv || !kHasDk,
+                "dV still reads dO where one stage of Q gives it back");
   using Part = DqPart<kHeadDim, kQueries>;
   static_assert(!kHasDk || Config::kAddByTma || Config::kStages == 1 || !Config::kDeterministic,
                 "with two stages nobody but TMA adds in order");
   static_assert(Part::kPieces == 1 || !Config::kAddByTma, "dQ has room for one piece");
-  static_assert(!kHasDk || Part::kPieces == 1 || Config::kStages == 1, "the rest of dQ is computed when dK is done");
+  static_assert(!kHasDk || Part::kPieces == 1 || Config::kStages == 1,
+                "the rest of dQ is computed when dK is done");
   using Shared = HopperShared<T, Config>;
 
   Shared& shared;
   const Problem& problem;
-  int number;     ///< which consumer this is
-  const int warp_key;   ///< the warp's first key, counted from the tile's
+  int number;          ///< which consumer this is
+  const int warp_key;  ///< the warp's first key, counted from the tile's
   float dk[kHasDk ? kHeadDim / 2 : 2], dv[kHasDv ? kHeadDim / 2 : 2];
 
   __device__ __forceinline__ Gradients(Shared& shared, const Problem& problem, int number, int warp)
@@ -350,8 +352,8 @@ __device__ __forceinline__ void transpose_in_quad(uint32_t (&word)[4]) {
     }
 }
 
-/// Stores factor * sums, a thread's part of 64 rows of kColumns columns, rounded to T. `to` is row 0, of which
-/// rows from `valid` on are left out.
+/// Stores factor * sums, a thread's part of 64 rows of kColumns columns, rounded to T. `to` is row 0, of
+/// which rows from `valid` on are left out.
 template <typename T, int kColumns>
 __device__ __forceinline__ void store_rows(const float (&sums)[kColumns / 2], float factor,
                                            T* to,  // [64, kColumns], rows `stride` elements apart

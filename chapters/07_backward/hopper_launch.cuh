@@ -53,13 +53,20 @@ inline TileOrder key_order(const Shape& shape, bool sections) {
   const int group = shape.heads / shape.kv_heads;
   const int64_t bytes_of_head =
       int64_t(group) * shape.seqlen_q * shape.head_dim * int64_t(2 * size_of(shape.dtype) + sizeof(float));
-  const auto heads = int(std::clamp<int64_t>(kSectionBytes / bytes_of_head, 1, int64_t(shape.batch) * shape.kv_heads));
-  return {int(key_tiles(shape)), (shape.seqlen_k + kKeys - 1) / kKeys, shape.batch, shape.kv_heads, heads, sections};
+  const auto heads =
+      int(std::clamp<int64_t>(kSectionBytes / bytes_of_head, 1, int64_t(shape.batch) * shape.kv_heads));
+  return {int(key_tiles(shape)),
+          (shape.seqlen_k + kKeys - 1) / kKeys,
+          shape.batch,
+          shape.kv_heads,
+          heads,
+          sections};
 }
 
 /// What steps 5 and 6 count with lies behind the sums of dQ: the counter of tiles, and the semaphores.
 inline int* counters_of(const Shape& shape, const Tensors& tensors) {
-  return reinterpret_cast<int*>(static_cast<char*>(tensors.workspace) + bytes_of_workspace(shape, kWorkspaceRows, true));
+  return reinterpret_cast<int*>(static_cast<char*>(tensors.workspace) +
+                                bytes_of_workspace(shape, kWorkspaceRows, true));
 }
 inline int64_t counters(const Shape& shape, bool deterministic) {
   const int64_t rows = int64_t(shape.batch) * shape.heads * problem_of(shape, kWorkspaceRows).padded_q;
@@ -81,14 +88,17 @@ void run_blocks(const Shape& shape, const Tensors& t, device::Stream stream) {
   if constexpr (Config::kDeterministic || Config::kSchedule == Schedule::in_order_persistent) {
     constexpr int kThreads = 256;
     const int64_t count = counters(shape, Config::kDeterministic);
-    device::launch(clear_counters, dim3(unsigned((count + kThreads - 1) / kThreads)), dim3(kThreads), 0, stream, counter, count);
+    device::launch(clear_counters, dim3(unsigned((count + kThreads - 1) / kThreads)), dim3(kThreads), 0,
+                   stream, counter, count);
   }
   device::launch(hopper_backward<T, Config>, dim3(blocks), dim3(Config::kThreads),
                  sizeof(HopperShared<T, Config>), stream, map_of(shape, TensorId::q, t.q, Config::kQueries),
                  map_of(shape, TensorId::k, t.k, kKeys), map_of(shape, TensorId::v, t.v, kKeys),
-                 map_of(shape, TensorId::d_o, t.d_o, Config::kQueries), row_map(shape, workspace_of(shape, kWorkspaceRows, t).lse, Config::kQueries),
-                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).d, Config::kQueries), static_cast<T*>(t.dk), static_cast<T*>(t.dv),
-                 workspace_of(shape, kWorkspaceRows, t), problem_of(shape, kWorkspaceRows), order, counter, counter + 4);
+                 map_of(shape, TensorId::d_o, t.d_o, Config::kQueries),
+                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).lse, Config::kQueries),
+                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).d, Config::kQueries),
+                 static_cast<T*>(t.dk), static_cast<T*>(t.dv), workspace_of(shape, kWorkspaceRows, t),
+                 problem_of(shape, kWorkspaceRows), order, counter, counter + 4);
 }
 
 template <typename T, typename Config>
@@ -96,17 +106,20 @@ void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
   device::launch(hopper_single<T, Config>, dim3(unsigned(key_tiles(shape))), dim3(kConsumerThreads),
                  sizeof(HopperShared<T, Config>), stream, map_of(shape, TensorId::q, t.q, Config::kQueries),
                  map_of(shape, TensorId::k, t.k, kKeys), map_of(shape, TensorId::v, t.v, kKeys),
-                 map_of(shape, TensorId::d_o, t.d_o, Config::kQueries), row_map(shape, workspace_of(shape, kWorkspaceRows, t).lse, Config::kQueries),
-                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).d, Config::kQueries), static_cast<T*>(t.dk), static_cast<T*>(t.dv),
-                 workspace_of(shape, kWorkspaceRows, t), problem_of(shape, kWorkspaceRows));
+                 map_of(shape, TensorId::d_o, t.d_o, Config::kQueries),
+                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).lse, Config::kQueries),
+                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).d, Config::kQueries),
+                 static_cast<T*>(t.dk), static_cast<T*>(t.dv), workspace_of(shape, kWorkspaceRows, t),
+                 problem_of(shape, kWorkspaceRows));
 }
 
 template <typename T, int kHeadDim, int kQueries>
 void run_convert(const Shape& shape, const Tensors& t, device::Stream stream) {
   const int tiles = (shape.seqlen_q + kQueries - 1) / kQueries;
-  device::launch(convert_dq_parts<T, kHeadDim, kQueries>, dim3(unsigned(int64_t(shape.batch) * shape.heads * tiles)), dim3(kConsumerThreads), 0,
-                 stream, static_cast<const float*>(workspace_of(shape, kWorkspaceRows, t).dq), static_cast<T*>(t.dq),
-                 problem_of(shape, kWorkspaceRows));
+  device::launch(convert_dq_parts<T, kHeadDim, kQueries>,
+                 dim3(unsigned(int64_t(shape.batch) * shape.heads * tiles)), dim3(kConsumerThreads), 0,
+                 stream, static_cast<const float*>(workspace_of(shape, kWorkspaceRows, t).dq),
+                 static_cast<T*>(t.dq), problem_of(shape, kWorkspaceRows));
 }
 
 /// A version for the gradients of one tile, and dQ's conversion, if it is one that sums all of them; or one

@@ -7,16 +7,16 @@ namespace flashbook::backward {
 /// Gradients of one tile of keys by two warpgroups, one thread of which also has TMA bring the tiles. Grid:
 /// tiles of keys of all key heads.
 template <typename T, typename Config>
-__global__ void __launch_bounds__(kConsumerThreads, 1) hopper_single(
-    const __grid_constant__ CUtensorMap q_map,   // [batch, heads, panels, seqlen_q, 64]
-    const __grid_constant__ CUtensorMap k_map,   // [batch, kv heads, panels, seqlen_k, 64]
-    const __grid_constant__ CUtensorMap v_map,   // [batch, kv heads, panels, seqlen_k, 64]
-    const __grid_constant__ CUtensorMap do_map,  // [batch, heads, panels, seqlen_q, 64]
-    const __grid_constant__ CUtensorMap lse_map,  // [heads * padded_q], of the workspace
-    const __grid_constant__ CUtensorMap d_map,    // [heads * padded_q], of the workspace
-    T* dk,                                       // [batch, kv heads, seqlen_k, head_dim], strided
-    T* dv,                                       // [batch, kv heads, seqlen_k, head_dim], strided
-    Workspace workspace, Problem problem) {
+__global__ void __launch_bounds__(kConsumerThreads, 1)
+    hopper_single(const __grid_constant__ CUtensorMap q_map,    // [batch, heads, panels, seqlen_q, 64]
+                  const __grid_constant__ CUtensorMap k_map,    // [batch, kv heads, panels, seqlen_k, 64]
+                  const __grid_constant__ CUtensorMap v_map,    // [batch, kv heads, panels, seqlen_k, 64]
+                  const __grid_constant__ CUtensorMap do_map,   // [batch, heads, panels, seqlen_q, 64]
+                  const __grid_constant__ CUtensorMap lse_map,  // [heads * padded_q], of the workspace
+                  const __grid_constant__ CUtensorMap d_map,    // [heads * padded_q], of the workspace
+                  T* dk,  // [batch, kv heads, seqlen_k, head_dim], strided
+                  T* dv,  // [batch, kv heads, seqlen_k, head_dim], strided
+                  Workspace workspace, Problem problem) {
   using Shared = HopperShared<T, Config>;
   static_assert(sizeof(Shared) <= hopper::kMostSharedBytes,
                 "more shared memory than a block of sm_90 may have");
@@ -76,9 +76,9 @@ __global__ void __launch_bounds__(kConsumerThreads, 1) hopper_single(
       gradients.number = __shfl_sync(kWholeWarp, threadIdx.x / kWarpgroup, 0);
       float* sums = nullptr;
       if constexpr (Shared::kHasDp)
-        sums = gradients.part_of(workspace.dq,
-                                 problem.workspace_row(of_keys.batch, of_keys.head * problem.group + member) + query,
-                                 number);
+        sums = gradients.part_of(
+            workspace.dq, problem.workspace_row(of_keys.batch, of_keys.head * problem.group + member) + query,
+            number);
       gradients.step(state, first_key, query, sums);
     }
   store_gradients(gradients, problem, dk, dv, kv_head, first_key);

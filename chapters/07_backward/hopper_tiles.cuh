@@ -72,7 +72,8 @@ __device__ __forceinline__ uint64_t across_rows(const Tile<T, kRows, kColumns>& 
 //| dS^T are left operands, and an accumulator of 64 rows becomes a left operand in registers without moving anything
 //| (chapter 5 does it with P). Had it computed S, both would have to go through shared memory.
 
-/// Issues scores = left right^T, 64 keys by kQueries queries, as one group: S^T from K and Q, dP^T from V and dO.
+/// Issues scores = left right^T, 64 keys by kQueries queries, as one group: S^T from K and Q, dP^T from V and
+/// dO.
 template <typename T, int kHeadDim, int kKeys, int kQueries>
 __device__ __forceinline__ void issue_scores(float (&scores)[kQueries / 2], uint64_t left, uint64_t right) {
 #pragma unroll
@@ -155,9 +156,9 @@ __device__ __forceinline__ void issue_dq(float (&dq)[kPanel / 2], uint64_t ds, u
 #pragma unroll
   for (int step = 0; step < kKeys / kDepth; ++step) {
     const int panel = step * kDepth / kPanel, column_bytes = step * kDepth % kPanel * 2;
-    wgmma<T, kPanel, Major::k, Major::mn>(
-        dq, wgmma_advance(ds, panel * kQueries * kPanelRowBytes + column_bytes),
-        wgmma_advance(k, step * kDepth * kPanelRowBytes), step > 0);
+    wgmma<T, kPanel, Major::k, Major::mn>(dq,
+                                          wgmma_advance(ds, panel * kQueries * kPanelRowBytes + column_bytes),
+                                          wgmma_advance(k, step * kDepth * kPanelRowBytes), step > 0);
   }
   wgmma_commit();
 }

@@ -8,7 +8,7 @@ namespace flashbook::hopper {
 
 /// How a block comes by its tiles.
 enum class Schedule {
-  single_tile,        ///< one for each block
+  single_tile,         ///< one for each block
   static_persistent,   ///< every gridDim.x-th
   dynamic_persistent,  ///< what a counter gives, asked for while the tile before begins
   in_order_persistent  ///< what a counter gives, asked for when it is needed: tiles begin in their order
