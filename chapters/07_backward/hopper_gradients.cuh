@@ -16,6 +16,7 @@
 
 namespace flashbook::backward {
 
+//| The pipeline and the hand-out of tiles are chapter 5's, from `common/hopper`.
 using hopper::kBroadcastStages;
 using hopper::Pipeline;
 using hopper::PipelineState;
@@ -27,6 +28,13 @@ using hopper::wait_empty;
 using hopper::wait_full;
 using hopper::WorkTile;
 
+//| ## What a block sums
+//|
+//| Up to d = 128 a block sums all gradients of its keys. dK and dV of 128 keys are then 128 floats a thread at d = 128.
+//| At d = 256 they would be 256, more than there are registers. FlashAttention-3 takes tiles of 80 keys there, and adds
+//| dQ 1.6 times as often as with 128: its d = 256 is bound by those additions. Here two kinds of blocks share the work
+//| instead. One computes dV: S and dV, two products. The other dK and dQ: S, dP, dK and dQ, four. That is six products
+//| where five are counted, but key tiles stay 128 wide, and dQ is added up as seldom as at d = 128.
 /// The gradients that a block sums.
 enum class Sums {
   all,              ///< dV, dK, dQ: five products
@@ -38,6 +46,7 @@ constexpr int kConsumers = 2;                         ///< warpgroups that multi
 constexpr int kKeys = kConsumers * kRowsOfWarpgroup;  ///< of a tile
 constexpr int kConsumerThreads = kConsumers * kWarpgroup;
 
+//| Two named barriers join the consumers. Everything else goes by mbarriers.
 /// What the block's named barriers are for.
 enum NamedBarrier {
   kWholeBlock,  ///< __syncthreads
@@ -48,6 +57,11 @@ enum NamedBarrier {
 /// What lies in shared memory for no one.
 struct Nothing {};
 
+//| ## Shared memory
+//|
+//| At d = 128: K and V 64 KB, two stages of Q and of dO with 64 queries 64 KB, two tiles of dS 32 KB, dQ as floats 32 KB,
+//| together 192 KB. With 128 queries it would be 320. At d = 64 a tile has 128 queries, and the sum is the same but for K
+//| and V. At d = 256 dK's kind of block has 128 KB of K and V, one stage of Q and dO, one tile of dS, and no dQ.
 /// Shared memory of a block.
 template <typename T, typename Config>
 struct HopperShared {
@@ -71,6 +85,10 @@ struct HopperShared {
   uint64_t dq_full[kConsumers], dq_empty[kConsumers];
 };
 
+//| ## Which queries, and where to begin
+//|
+//| Under a causal mask a tile of keys is seen from its diagonal on. Keys beyond the last query's have no tile of queries
+//| at all.
 /// The tiles of queries that see something of a tile of keys: first, and the one after the last.
 struct Visit {
   int first, end;
@@ -92,6 +110,8 @@ __device__ __forceinline__ Visit queries_of(const Problem& problem, int first_ke
   return {query < problem.seqlen_q ? query / kQueries : end, end};
 }
 
+//| Without a mask every block of a head would begin with the same queries, and a hundred blocks would add to the same 32
+//| KB of dQ. So each begins where the diagonal would be, and goes round.
 /// Where a block begins. Blocks that keep tiles of the same head's keys would all add to the same tile of dQ
 /// at once, and additions to one place wait for each other; so each begins elsewhere. Under a causal mask the
 /// diagonal sees to that, and where additions have an order, their order does.
@@ -124,6 +144,8 @@ struct Gradients {
                 "the rest of dQ is computed when dK is done");
   using Shared = HopperShared<T, Config>;
 
+  //| Registers of a thread at d = 128, 64 queries: dK and dV 64 floats each, scores 32, dP 32, and while dQ is computed
+  //| 32 for it, 16 for P and 16 for dS.
   Shared& shared;
   const Problem& problem;
   int number;          ///< which consumer this is
@@ -146,6 +168,9 @@ struct Gradients {
   //| There is no maximum to find and no sum to divide by: forward's log-sum-exp has both, and P comes out right at once. In
   //| S^T a query is a column, so a thread needs the log-sum-exp of its columns, two of every eight, and reads them from
   //| shared memory. Rows beyond the end, and rows that see nothing, have +inf there, and their P is 0.
+  //| The mask is that of chapter 5 turned by 90 degrees: rows are keys, so each of a thread's two rows has a first query
+  //| that sees it, and columns before it are hidden. Keys beyond the end are hidden from everybody. They must be: TMA
+  //| brings zeros for them, their score is 0, and exp(0 - log-sum-exp) is no zero.
   /// Scores of keys that a query does not see become -inf. `first_key` and `first_query` are the tile's.
   __device__ __forceinline__ void mask(float (&scores)[kQueries / 2], int first_key, int first_query) const {
     const int key = first_key + warp_key + threadIdx.x % 32 / 4;
@@ -222,6 +247,8 @@ struct Gradients {
   /// One tile of queries. `sums` is where this warpgroup's part of its dQ is added, if registers add it.
   __device__ __forceinline__ void step(PipelineState<Config::kStages>& state, int first_key, int first_query,
                                        float* sums) {
+    //| The order of issue is the point of this function. The tensor cores work through groups in order; the waits name
+    //| the oldest groups that must be done. What stands between an issue and its wait runs beside the products.
     constexpr uint32_t kWarpgroupRows = kRowsOfWarpgroup * kPanelRowBytes;
     const uint64_t own_k = wgmma_advance(along_rows(shared.k), number * kWarpgroupRows);
     float scores[kQueries / 2], dp[kQueries / 2];
@@ -241,12 +268,15 @@ struct Gradients {
       wgmma_wait<0>();
     }
     wgmma_pin(scores);
+    //| Only tiles on the diagonal and the last tile of keys ask for the mask: a branch that is the same for a whole
+    //| warpgroup.
     if (first_key + number * kRowsOfWarpgroup + kRowsOfWarpgroup - 1 > problem.last_key(first_query))
       mask(scores, first_key, first_query);
     to_probabilities(scores, state.stage);
     if constexpr (kHasDv) round_to_fragments<T>(p, scores);
 
     if constexpr (kHasDk) {
+      //| dP^T has run under the exponentials. From here on S and dP turn into dS, and their registers become free for dQ.
       wgmma_wait<0>();
       wgmma_pin(dp);
       to_ds(scores, dp, state.stage);
@@ -286,6 +316,7 @@ struct Gradients {
         }
         wgmma_pin(dq);
         release(shared.d_o, state);
+        //| dQ is there, and dK still runs. 32 floats a thread leave for shared memory, or for the L2.
         if constexpr (Config::kAddByTma)
           hand_over(dq, state.stage);  // of two stages: 0 and 1 in turn, as the parity
         else
@@ -321,6 +352,7 @@ struct Gradients {
         }
       }
     } else {
+      //| A block that sums dV alone has two products a round. Q is free as soon as S^T is done.
       __syncwarp();  // all lanes have read the log-sum-exp, and S^T is done
       release(shared.q, state);
       wgmma_wait<0>();
@@ -352,6 +384,7 @@ __device__ __forceinline__ void transpose_in_quad(uint32_t (&word)[4]) {
     }
 }
 
+//| dK gets its factor here: the scale of the scores, which all of the loop has left out.
 /// Stores factor * sums, a thread's part of 64 rows of kColumns columns, rounded to T. `to` is row 0, of
 /// which rows from `valid` on are left out.
 template <typename T, int kColumns>

@@ -9,6 +9,11 @@
 
 namespace flashbook::backward {
 
+//| ## Versions
+//|
+//| A version is a type: tile, stages, who adds, and how a block comes by its tiles. A step is a version with a switch
+//| turned. All versions share one layout of the workspace, 128 rows at a time, whatever their tile of queries is. A
+//| workspace padded for one tile and a kernel with another would read rows that nobody has filled.
 /// Rows of a head in the workspace are a multiple of this: every tile of queries is whole there.
 constexpr int kWorkspaceRows = 128;
 
@@ -30,6 +35,10 @@ struct Hopper {
   static constexpr bool kRotate = !kCausal;
 };
 
+//| ## Maps
+//|
+//| Tensors are seen as chapter 5 sees them: {column, row, panel, head, batch}, with strides of the caller's. Rows beyond
+//| a head's end come as zeros.
 /// The map of Q, dO, K or V, in tiles of `rows` rows.
 inline CUtensorMap map_of(const Shape& shape, TensorId tensor, const void* base, int rows) {
   return hopper::tile_map(shape, tensor, shape.dtype, base, kPanel, rows);
@@ -42,6 +51,11 @@ inline CUtensorMap row_map(const Shape& shape, const float* base, int rows) {
       {.dtype = DType::f32, .base = base, .size = {uint64_t(size)}, .stride = {}, .box = {uint32_t(rows)}});
 }
 
+//| ## The order of tiles of keys
+//|
+//| While a head is worked on, its Q, dO and sums of dQ are wanted by every block: 8 bytes an element in 16 bits. Under a
+//| causal mask, where the longest tiles should go first, they go first within a section of heads that fits the L2. Step 6
+//| has the sections without a mask, too: of several heads at once few tiles wait for each other.
 inline int64_t key_tiles(const Shape& shape) {
   return int64_t(shape.batch) * shape.kv_heads * ((shape.seqlen_k + kKeys - 1) / kKeys);
 }
@@ -63,6 +77,7 @@ inline TileOrder key_order(const Shape& shape, bool sections) {
           sections};
 }
 
+//| Counters and semaphores must be 0 at the start, and a small kernel sees to it in the same stream.
 /// What steps 5 and 6 count with lies behind the sums of dQ: the counter of tiles, and the semaphores.
 inline int* counters_of(const Shape& shape, const Tensors& tensors) {
   return reinterpret_cast<int*>(static_cast<char*>(tensors.workspace) +
@@ -79,6 +94,11 @@ inline int64_t counters(const Shape& shape, bool deterministic) {
   if (at < count) counter[at] = 0;
 }
 
+//| ## Launches
+//|
+//| As many blocks as multiprocessors, or one for each tile in step 4.
+//|
+//| ![Two loops over the same tiles](../../docs/figures/backward_loops.svg)
 /// One launch of steps 4 to 6.
 template <typename T, typename Config>
 void run_blocks(const Shape& shape, const Tensors& t, device::Stream stream) {
@@ -101,6 +121,7 @@ void run_blocks(const Shape& shape, const Tensors& t, device::Stream stream) {
                  problem_of(shape, kWorkspaceRows), order, counter, counter + 4);
 }
 
+//| Step 3 has no roles, so a block has two warpgroups only.
 template <typename T, typename Config>
 void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
   device::launch(hopper_single<T, Config>, dim3(unsigned(key_tiles(shape))), dim3(kConsumerThreads),
@@ -122,6 +143,10 @@ void run_convert(const Shape& shape, const Tensors& t, device::Stream stream) {
                  static_cast<T*>(t.dq), problem_of(shape, kWorkspaceRows));
 }
 
+//| ## Which version
+//|
+//| d = 64 takes tiles of 128 queries: scores and dP are 128 floats a thread, dK and dV 64. At d = 128 it is the other way
+//| round, with 64 queries. Both are 192 floats, and 240 registers are what a thread can have.
 /// A version for the gradients of one tile, and dQ's conversion, if it is one that sums all of them; or one
 /// for dV and one for dK and dQ.
 template <int kHeadDim, bool kCausal>
@@ -140,6 +165,8 @@ struct KeysAndQueries256 : Hopper<256, 64, kCausal, Sums::keys_and_queries> {
   static constexpr bool kAddByTma = false;
 };
 
+//| Registers that add spare the way through shared memory, and cost the consumer its time. For short sequences, with few
+//| rounds a tile, that measured faster; for long ones TMA did.
 /// Registers add. Step 3, and step 5 for short sequences.
 template <typename Config>
 struct FromRegisters : Config {
@@ -150,6 +177,7 @@ struct FromRegisters : Config {
 /// Up to here registers that add are faster: so few rounds leave little for TMA to overlap.
 constexpr int kShort = 1024;
 
+//| Steps 3 and 4 begin at the first queries, as FlashAttention does; where to begin is a part of step 5.
 /// Step 4: a block for each tile of keys.
 template <typename Config>
 struct OneTile : Config {
@@ -175,6 +203,7 @@ void with_versions(Use use) {
   }
 }
 
+//| A step: D and the workspace first, then one launch or two, then dQ's rounding.
 /// Steps 3 to 6.
 template <typename T, int kHeadDim, bool kCausal>
 void run_step(const Shape& shape, const Tensors& t, device::Stream stream, int step) {

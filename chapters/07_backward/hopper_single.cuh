@@ -4,6 +4,11 @@
 
 namespace flashbook::backward {
 
+//| Step 2 at d = 128 spends its time on `ldmatrix` and on copies that threads make. Here TMA brings tiles and `wgmma`
+//| reads them where they lie. A block has two warpgroups and one tile of keys. The round is that of
+//| `hopper_gradients.cuh`, shared by all Hopper steps; dQ is added from the registers, four floats an instruction.
+//|
+//| ![The five products](../../docs/figures/backward_products.svg)
 /// Gradients of one tile of keys by two warpgroups, one thread of which also has TMA bring the tiles. Grid:
 /// tiles of keys of all key heads.
 template <typename T, typename Config>
@@ -21,6 +26,7 @@ __global__ void __launch_bounds__(kConsumerThreads, 1)
   static_assert(sizeof(Shared) <= hopper::kMostSharedBytes,
                 "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
+//| A block for each tile of keys of each key head. The queries that see it, and the heads of the group, are its loop.
   const int key_tiles = (problem.seqlen_k + kKeys - 1) / kKeys;
   const int kv_head = int(blockIdx.x) / key_tiles, first_key = int(blockIdx.x) % key_tiles * kKeys;
   const Head of_keys{kv_head % problem.kv_heads, kv_head / problem.kv_heads};
@@ -34,6 +40,9 @@ __global__ void __launch_bounds__(kConsumerThreads, 1)
   }
   __syncthreads();  // the barriers are ready
 
+  //| Nobody is a producer yet: one thread of the first warpgroup asks TMA for tiles, between products. It fills the stage
+  //| that the round after this one reads, and waits for it to be empty first, which it is when both warpgroups have
+  //| finished the round before.
   const int first_query = visit.first * Config::kQueries, last_query = (visit.end - 1) * Config::kQueries;
   const auto fill = [&](PipelineState<Config::kStages> to, int member, int query) {
     const Head head{of_keys.head * problem.group + member, of_keys.batch};
@@ -50,6 +59,8 @@ __global__ void __launch_bounds__(kConsumerThreads, 1)
     fill(state, 0, first_query);
   }
 
+//| The same waits as in later steps; only who asks for tiles differs. That one thread's detour costs its whole
+//| warpgroup: its other lanes, and so its products, wait for it.
   const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), number = warp / kWarpsOfWarpgroup;
   Gradients<T, Config> gradients(shared, problem, number, warp);
   if (visit.first < visit.end) mbarrier_wait(&shared.keys_full, 0);
