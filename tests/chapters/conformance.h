@@ -215,7 +215,9 @@ TEST(Descriptor, RefusesWhatItsKernelsDoNotKnow) {
     capped.score.softcap = 30;
     paged.paging = {.rows = paged.seqlen_k, .pages = 1, .table = {0}};
     for (const Shape& shape : {window, capped}) EXPECT_NE(chapter.why_not(shape, step), "") << step;
-    if (chapter.operation != Operation::decode) EXPECT_NE(chapter.why_not(paged, step), "") << step;
+    if (chapter.operation != Operation::decode) {
+      EXPECT_NE(chapter.why_not(paged, step), "") << step;
+    }
   }
 }
 

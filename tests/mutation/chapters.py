@@ -98,7 +98,10 @@ def check(name, program, reports):
 def main():
     command, *words = sys.argv[1:]
     try:
-        {"plant": plant, "check": check}[command](*words)
+        if command == "plant":
+            plant(*words)
+        else:
+            check(*words)
     except Refused as reason:
         sys.exit(f"chapters.py: {reason}")
 
