@@ -164,6 +164,7 @@ __device__ __forceinline__ void add_dq(HopperShared<T, Config>& shared, const Wo
   for (;;) {
     const WorkTile work = hopper::next_tile<false>(shared.broadcast, next);
     if (work.query_tile < 0) return;
+    //| It goes through the same tiles of queries as everybody else in the block.
     const int first_key = first_key_of<Config>(order, work);
     const Visit visit = queries_of<Config::kQueries>(problem, first_key);
     const int start = start_of<Config>(visit, first_key);
@@ -222,6 +223,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1) hopper_backward(
     Workspace workspace, Problem problem, TileOrder order,
     int* counter,       // Schedule::dynamic_persistent: 0 at the start
     int* semaphores) {  // kDeterministic: [heads, tiles of queries, consumers], 0 at the start
+  //| One thread makes all barriers, and gives them the names that the simulator's reports use.
   using Shared = HopperShared<T, Config>;
   static_assert(sizeof(Shared) <= hopper::kMostSharedBytes,
                 "more shared memory than a block of sm_90 may have");
@@ -316,6 +318,7 @@ __global__ void __launch_bounds__(kConsumerThreads) convert_dq_parts(
   T* to = dq + problem.of_query(problem.at.dq, head, first) + (Part::kByRows ? 0 : number * Part::kColumns);
   const auto* from = reinterpret_cast<const float4*>(sums + row * kHeadDim) +
                      number * (Part::kPieces * Part::kPieceFloats / 4) + threadIdx.x % kWarpgroup;
+  //| One piece at d = 64 and 128, two at 256.
 #pragma unroll
   for (int piece = 0; piece < Part::kPieces; ++piece, to += kPanel, from += Part::kPieceFloats / 4) {
     float floats[Part::kFloats];

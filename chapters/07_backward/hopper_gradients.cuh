@@ -326,6 +326,8 @@ struct Gradients {
         wgmma_pin(ds);
         release(shared.q, state);
       } else {
+        //| The block of d = 256 that has no dV: dO is free since dP, and Q is given back before dQ is waited for. The
+        //| second piece of dQ follows when the first has left.
         release(shared.d_o, state);
         issue_sum<T, kHeadDim>(dk, ds, q_columns);
         issue_dq<T, kHeadDim, kKeys, kQueries>(dq, ds_rows, k_columns, number, 0);
@@ -337,6 +339,7 @@ struct Gradients {
         wgmma_pin(dq);
         if constexpr (Config::kDeterministic) mbarrier_wait(&shared.dq_empty[number], state.phase);
         add_from_registers(dq, sums);
+        //| The other pieces take the same registers, one after another.
 #pragma unroll
         for (int piece = 1; piece < Part::kPieces; ++piece) {
           wgmma_pin(dq);
@@ -409,6 +412,7 @@ __device__ __forceinline__ void store_rows(const float (&sums)[kColumns / 2], fl
   }
 }
 
+//| Both leave straight from the registers, so that K and V may be overwritten by the next tile's meanwhile.
 /// Stores a consumer's dK and dV of the tile at `first_key` of key head `head`, counted over the batch.
 template <typename T, typename Config>
 __device__ __forceinline__ void store_gradients(const Gradients<T, Config>& sums, const Problem& problem,

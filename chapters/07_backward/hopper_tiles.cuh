@@ -36,6 +36,8 @@ constexpr int kPanelRowBytes = kPanel * 2;      ///< of 16-bit elements: the spa
 constexpr int kAtomBytes = 8 * kPanelRowBytes;  ///< 8 rows, after which the swizzle's pattern repeats
 constexpr int kDepth = 16;                      ///< of the summed dimension, what one wgmma takes
 
+//| A tile is what chapter 5's is: panels of 64 columns, 128 bytes a row, groups of 8 rows after which the swizzle
+//| repeats.
 /// kRows rows of one head, or kRows queries by kColumns keys of dS.
 template <typename T, int kRows, int kColumns>
 struct alignas(kAtomBytes) Tile {
@@ -100,6 +102,7 @@ __device__ __forceinline__ void issue_sum(float (&sum)[kHeadDim / 2], const uint
   wgmma_commit();
 }
 
+//| An accumulator of 64 rows, rounded in pairs in the order of its registers, is a left operand as it stands.
 /// What each thread has of 16-bit values, rounded in pairs, in order: a left operand.
 template <typename T, int kFloats>
 __device__ __forceinline__ void round_to_fragments(uint32_t (&to)[kFloats / 8][4],
@@ -145,6 +148,8 @@ struct DqPart {
   static constexpr int kPieceFloats = kFloats * kWarpgroup;
 };
 
+//| A piece is one panel of K wide, so its columns begin where a swizzle begins. Keys are the summed dimension here:
+//| across the rows of K, and along those of dS.
 /// Issues a piece of a warpgroup's part of dQ = dS K, as one group. `ds` and `k` are the tiles' descriptors.
 template <typename T, int kHeadDim, int kKeys, int kQueries>
 __device__ __forceinline__ void issue_dq(float (&dq)[kPanel / 2], uint64_t ds, uint64_t k, int number,
