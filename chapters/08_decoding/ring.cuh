@@ -481,9 +481,9 @@ __device__ __forceinline__ void finish_block(RingShared<Config>& shared,
 //| ## The last to arrive merges
 //|
 //| A block's part is in memory; it counts itself, and whoever counts last knows that all parts are there. It must not only
-//| know, it must see: every thread's writes come before its `__threadfence`, that before the barrier, and that before the
-//| count. The last block's reads come after its own fence. With one of these missing the last block may merge what stood
-//| there before.
+//| know, it must see: every thread's writes come before a barrier, after which thread 0 knows of them all; its
+//| `__threadfence` makes them known to the card before it counts. A second fence keeps what the last block reads behind the
+//| count. With one of these missing the last block may merge what stood there before.
 //|
 //| **A tree.** One query with one key head is split over all 132 blocks, and one block would read 132 parts while 131 have
 //| gone. So of more than 32 parts 12 are merged by the last of their 12 blocks, and the results of these likewise.
@@ -505,13 +505,15 @@ __device__ __forceinline__ void finish_parts(RingShared<Config>& shared, const P
     if (merged > 1) {
       unsigned* arrived =
           &workspace.arrivals[level * kMostRingBlocks + segment.first_block + first * distance];
-      __threadfence();  // what this thread wrote is there before its block counts itself,
-      named_barrier_sync<kAllConsumers, Config::kConsumers>();  // for all threads
-      if (threadIdx.x == 0) shared.is_last = atomicAdd(arrived, 1u) == unsigned(merged - 1);
+      named_barrier_sync<kAllConsumers, Config::kConsumers>();  // all threads have written their part
+      if (threadIdx.x == 0) {
+        __threadfence();  // what thread 0 knows of is there before its block counts itself
+        shared.is_last = atomicAdd(arrived, 1u) == unsigned(merged - 1);
+        __threadfence();                                   // nothing is read before the count
+        if (shared.is_last != 0) atomicExch(arrived, 0u);  // as the next launch wants it
+      }
       named_barrier_sync<kAllConsumers, Config::kConsumers>();  // thread 0 has asked
       if (shared.is_last == 0) return;
-      __threadfence();                     // nothing below is read before the count
-      if (threadIdx.x == 0) *arrived = 0;  // as the next launch wants it
     }
     const bool is_root = count <= width;
     //| The block that is last merges a row a warp. At the root of the tree the row is the result; below it, it takes the place of its first part.
