@@ -19,6 +19,7 @@ A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at
            <!-- table steps 05 4096 --> ... <!-- /table --> every step of a chapter at every head_dim and mask, and the peers
            <!-- table against 05 5 --> ... <!-- /table --> step 5 of chapter 5 or 6 against cuDNN and FlashAttention-3, in one process
            <!-- table peers --> ... <!-- /table -->       these steps and the peers of the same type at the ladder's shape, in one process
+           <!-- table decode --> ... <!-- /table -->      decoding: steps of chapter 8, with pages and without, cuDNN and FlashAttention-2
            <!-- table ablation 05 --> ... <!-- /table -->  a chapter's last step with one switch turned at a time
            <!-- table means --> ... <!-- /table --> of these the values with a mean of 1, and the peers
            <!-- table steps_in_turn --> ... <!-- /table --> chapter 6's steps 5 to 7 and cuDNN's FP8, in one process
@@ -267,6 +268,34 @@ def peers_table(_: Results) -> str:
     return text + "\nThe same shape, each type in one process with the peers' own kernels; H200, 2026-11-21, ours as of commit 4fb3efa.\n"
 
 
+DECODERS = {"ch08/step4": "step 4", "ch08/step6": "step 6", "ch08/step6_p64": "pages of 64", "ch08/step6_p16": "pages of 16",
+            "cudnn": "*cuDNN*", "flash": "*FlashAttention-2*"}
+
+
+def decode_table(measured: Results) -> str:
+    """Bytes of keys and values a second, one query a sequence, in turn in one process, and how many times as fast step 6 is as cuDNN."""
+    found: dict[tuple[int, int, str], dict[str, Entry]] = {}
+    for entry in measured.newest.values():
+        if entry.cell.kind == "decode" and not entry.skipped:
+            found.setdefault((entry.cell.seqlen, entry.cell.head_dim, entry.cell.mask), {})[entry.cell.who] = entry
+    if not any("ch08/step6" in by_who for by_who in found.values()):
+        raise Unmeasured("decoding was never measured: bench/decode.py does it")
+    text = row("Batch", "heads", "$d$", "keys", *DECODERS.values(), "step 6 over cuDNN") + row(*["--:"] * (5 + len(DECODERS)))
+    ratios = []
+    for (seqlen, head_dim, word), by_who in sorted(found.items()):
+        sizes = re.fullmatch(r"b(\d+)h(\d+)k(\d+)(uneven)?", word)
+        if not sizes:
+            raise Refused(f"{word} is no shape of decoding: it reads b16h32k8")
+        ratio = by_who["ch08/step6"].values.get("vs_cudnn") if "ch08/step6" in by_who else None
+        ratios += [ratio] if ratio else []
+        text += row(sizes[1], f"{sizes[2]}/{sizes[3]}", str(head_dim), short(seqlen) + (" and less" if sizes[4] else ""),
+                    *(f"{by_who[who].values['bytes_per_second'] / 1e12:.2f}" if who in by_who else "-" for who in DECODERS),
+                    f"{ratio:.2f}" if ratio else "-")
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
+    return text + (f"\nTB/s of the keys and values that must be read, BF16, one query a sequence, in turn in one process. "
+                   f"Step 6 over cuDNN: geometric mean {mean:.2f}, least {min(ratios, default=math.nan):.2f}. Medians; {measured.origin()}.\n")
+
+
 def ablation_table(measured: Results, chapter: str) -> str:
     """How many times as fast the chapter's last step is with one switch turned, in turn with the step as it is."""
     names: dict[str, str] = {}  # switch -> what it does, in the order of the results
@@ -395,8 +424,8 @@ def exercises_table(_: Results, chapter: str) -> str:
 
 TABLES: dict[str, Callable[..., str]] = {
     "ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "steps": steps_table,
-    "against": against_table, "peers": peers_table, "ablation": ablation_table, "accuracy": accuracy_table, "long": long_table, "means": means_table, "steps_in_turn": in_turn_steps_table,
-    "exercises": exercises_table}
+    "against": against_table, "peers": peers_table, "decode": decode_table, "ablation": ablation_table, "accuracy": accuracy_table,
+    "long": long_table, "means": means_table, "steps_in_turn": in_turn_steps_table, "exercises": exercises_table}
 
 
 def table(words: Sequence[str], measured: Results) -> str:

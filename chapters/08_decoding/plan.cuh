@@ -31,7 +31,7 @@ struct Plan {
 //| count are enough to find all partial results.
 /// Some tiles of keys for one tile of rows. Merged with its item's other parts if there is more than one.
 struct Segment {
-  Pack of;
+  int pack;  ///< over batch and packs together: Problem::pack_of
   int row_tile;
   int length;      ///< keys of the sequence
   int begin, end;  ///< tiles of keys, counted from Plan::first_key; begin == end: the sequence is empty
@@ -135,7 +135,7 @@ class Segments {
   /// A segment's item, all but its tiles and parts.
   __device__ Segment item_of(int batch, int item) const {
     Segment segment;
-    segment.of = problem_.pack_of(batch * problem_.packs + item / plan_.row_tiles);
+    segment.pack = batch * problem_.packs + item / plan_.row_tiles;
     segment.row_tile = item % plan_.row_tiles;
     segment.length = problem_.length(batch);
     return segment;

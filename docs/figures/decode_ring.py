@@ -4,7 +4,9 @@ from svg import Figure
 
 
 def main():
-    figure = Figure(560, 388, "A producer warp keeps seven stages of 32 KB filled from device memory; eight consumer warps each take 16 keys of a tile and merge at the end.")
+    figure = Figure(560, 388,
+                    "A producer warp keeps seven stages of 32 KB filled from device memory; eight consumer "
+                    "warps each take 16 keys of a tile and merge at the end.")
     figure.text(16, 28, "Device memory", "bold")
     figure.box(16, 40, 528, 28, "amber")
     figure.text(280, 59, "keys and values, read once, in order", "small", "middle")

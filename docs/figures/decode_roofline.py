@@ -8,7 +8,8 @@ PEAK, BANDWIDTH = 989, 4.8  # TFLOP/s, TB/s: the data sheet's
 
 
 def main():
-    figure = Figure(560, 400, "The roofline of an H200: decoding lies far down the slope, latent attention of 128 heads at the ridge, prefill under the roof.")
+    figure = Figure(560, 400,
+                    "The roofline of an H200: decoding lies far down the slope, latent attention of 128 heads at the ridge, prefill under the roof.")
     left, right, top, bottom = 62, 540, 26, 340
     x_range, y_range = (0.5, 5000), (1, 2000)
 

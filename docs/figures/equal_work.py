@@ -37,7 +37,8 @@ def panel(figure, x, y, title, blocks, scale):
 
 
 def main():
-    figure = Figure(560, 470, "Eight blocks over time. Even lengths: both ways take 8 tiles. Uneven lengths: equal parts take 20 tiles, equal work 8.")
+    figure = Figure(560, 470,
+                    "Eight blocks over time. Even lengths: both ways take 8 tiles. Uneven lengths: equal parts take 20 tiles, equal work 8.")
     scale = 11
     panel(figure, 20, 30, "Even lengths, equal parts", equal_parts(EVEN), scale)
     panel(figure, 300, 30, "Even lengths, equal work", equal_work(EVEN), scale)

@@ -6,7 +6,9 @@ PARTS = 4
 
 
 def main():
-    figure = Figure(560, 386, "Four blocks read a quarter of the keys each and write a partial O and log-sum-exp. The last to arrive at the counter merges them.")
+    figure = Figure(560, 386,
+                    "Four blocks read a quarter of the keys each and write a partial O and log-sum-exp. The "
+                    "last to arrive at the counter merges them.")
     figure.text(16, 28, "Keys of one sequence", "bold")
     for part in range(PARTS):
         x = 16 + part * 134

@@ -6,7 +6,8 @@ HEADS = 4
 
 
 def main():
-    figure = Figure(560, 330, "Without packing four blocks read the same keys, each for one row of its tile. Packed, one block reads them for four rows.")
+    figure = Figure(560, 330,
+                    "Without packing four blocks read the same keys, each for one row of its tile. Packed, one block reads them for four rows.")
     figure.text(16, 28, "Step 1: a tile for each query head", "bold")
     for head in range(HEADS):
         x = 16 + head * 66

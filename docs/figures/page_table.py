@@ -14,7 +14,8 @@ def page(figure, x, y, keys, look, used=ROWS):
 
 
 def main():
-    figure = Figure(560, 430, "A page table: sequence A has pages 5, 2 and 7; sequence B, forked from A, shares 5 and 2 and has a copy of 7 in page 3.")
+    figure = Figure(560, 430,
+                    "A page table: sequence A has pages 5, 2 and 7; sequence B, forked from A, shares 5 and 2 and has a copy of 7 in page 3.")
     figure.text(16, 28, "What a sequence sees: keys in order", "bold")
     for y, name, last, look in ((44, "A", 10, "blue"), (82, "B", 11, "green")):
         figure.text(16, y + 18, name, "bold")
