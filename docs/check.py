@@ -24,19 +24,26 @@ SITE = book.ROOT / "build" / "docs" / "html"
 WORDS_A_LINE, LINES_WITHOUT_PROSE = 2, 25
 
 
+# What Doxygen writes into its own pages. Ours have no code in their text: scripts are files.
+HANDLERS_OF_DOXYGEN = re.compile(r"(?:javascript:|return )?(?:toggle(?:Inherit|Folder|Level)|dynsection\.toggle\w+|codefold\.\w+|searchBox\.\w+)\([^()]*\);?$")
+
+
 class Addresses(HTMLParser):
-    """What a page links to, and the anchors it has."""
+    """What a page links to, the anchors it has, and the code in its attributes."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.links: list[str] = []
         self.anchors: Counter[str] = Counter()
+        self.handlers: list[str] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         for name, value in attributes:
-            if name in ("href", "src", "srcset") and value:
+            if name in ("href", "src", "srcset", "action", "formaction") and value:
                 self.links.append(value)
+            elif name.startswith("on") and not HANDLERS_OF_DOXYGEN.match(value or ""):
+                self.handlers.append(f'{name}="{value}"')
             elif name == "id" and value:
                 self.anchors[value] += 1
 
@@ -84,6 +91,8 @@ def check_links() -> Iterator[str]:
         for anchor, count in page.anchors.items():
             if count > 1:
                 yield f"{name}: the anchor {anchor} is there {count} times"
+        for handler in page.handlers:
+            yield f"{name}: code in an attribute, {handler}: put it into a script"
         for link in page.links:
             if re.match(r"https?:|mailto:", link):
                 continue

@@ -49,6 +49,24 @@ uint64_t word_at(const void* address) {
               to_string(barrier.where) + ": one thread does it, once");
 }
 
+/// ". In phase 3 arrived, as their last, threads 128-135": empty if none did.
+std::string describe_arrivals(const Mbarrier& barrier, uint32_t phase) {
+  std::string text;
+  const int count = int(barrier.arrived.size());
+  const auto arrived = [&](int thread) { return barrier.arrived[std::size_t(thread)] == phase + 1; };
+  for (int first = 0; first < count; ++first) {
+    if (!arrived(first)) continue;
+    int last = first;
+    while (last + 1 < count && arrived(last + 1)) ++last;
+    text +=
+        (text.empty() ? "" : ", ") + std::to_string(first) + (last > first ? "-" + std::to_string(last) : "");
+    first = last;
+  }
+  return text.empty()
+             ? ""
+             : ". The last arrival of these threads was in phase " + std::to_string(phase) + ": " + text;
+}
+
 [[noreturn]] void used_too_early(const char* what, const Mbarrier& barrier, Location where) {
   throw Error(describe_call(what, where) + ": " + describe(barrier) +
               " is used before the mbarrier_init at " + to_string(barrier.where) + ", by thread " +
@@ -74,7 +92,8 @@ uint64_t word_at(const void* address) {
               std::to_string(phase) + " of " + describe(barrier) + ", and phase " +
               std::to_string(barrier.phase - 1) +
               " is over too before the thread has gone on; on a GPU it can miss the phase and wait for "
-              "another. Whoever lets the barrier go on must wait for this thread first");
+              "another. Whoever lets the barrier go on must wait for this thread first" +
+              describe_arrivals(barrier, barrier.phase - 1));
 }
 
 /// Where to look when a phase does not end and no load is on its way. `seen`: how many phases the waiting

@@ -131,7 +131,10 @@ std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t
     summarise(number, access);
     const uint64_t writer = load(cell.writer), reader = load(cell.reader);
     compare(writer, Access::store, load(cell.written_at), number);
-    if (writer != 0 && Stamp::unpacked(writer).atomic)
+    // Who has updated a counter and then stores there puts it back, since it was the last.
+    const bool is_own =
+        Stamp::unpacked(writer).block == now.block && Stamp::unpacked(writer).thread == now.thread;
+    if (writer != 0 && Stamp::unpacked(writer).atomic && !(writes(access) && is_own))
       compare(load(earlier_[number].writer), Access::store, load(earlier_[number].written_at), number);
     if (!writes(access)) {
       if (reader == 0 || Stamp::unpacked(reader).block == now.block) {
