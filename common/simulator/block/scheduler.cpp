@@ -254,7 +254,8 @@ bool Scheduler::is_polling_memory() const {
 
 /// Lets those who poll try again; false if that has been in vain for too long.
 bool Scheduler::wake_pollers() {
-  if (pollers_.empty() || ++fruitless_polls_ > kMaxFruitlessPolls) return false;
+  const int patience = observer_ ? kMaxFruitlessPolls / 4 : kMaxFruitlessPolls;  // traced polls take longer
+  if (pollers_.empty() || ++fruitless_polls_ > patience) return false;
   for (const Thread* thread : pollers_) make_ready(thread->warp, 1u << thread->lane);
   return true;
 }
