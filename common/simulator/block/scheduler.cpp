@@ -21,8 +21,9 @@ namespace {
 /// the caches and the TLB.
 constexpr std::size_t kStackBytes = 256 * 1024 + 4096 + 5 * 64;
 
-/// Rounds of nothing but polling after which a block is stuck: no kernel polls on purpose for so long.
-constexpr int kMaxFruitlessPolls = 1 << 20;
+/// Rounds of nothing but polling after which a block is stuck: no kernel polls on purpose for so long. Where
+/// blocks run beside each other, what is polled may be another's to change.
+constexpr int kMaxFruitlessPolls = 1 << 20, kMaxFruitlessPollsAlone = 1 << 15;
 
 /// Reads of memory that nobody changed, one after another, after which others get a turn.
 constexpr int kPollsBeforeOthersRun = 64;
@@ -254,8 +255,8 @@ bool Scheduler::is_polling_memory() const {
 
 /// Lets those who poll try again; false if that has been in vain for too long.
 bool Scheduler::wake_pollers() {
-  const int patience = observer_ ? kMaxFruitlessPolls / 4 : kMaxFruitlessPolls;  // traced polls take longer
-  if (pollers_.empty() || ++fruitless_polls_ > patience) return false;
+  const int most = options().os_threads > 1 ? kMaxFruitlessPolls : kMaxFruitlessPollsAlone;
+  if (pollers_.empty() || ++fruitless_polls_ > most) return false;
   for (const Thread* thread : pollers_) make_ready(thread->warp, 1u << thread->lane);
   return true;
 }
