@@ -25,7 +25,8 @@ WORDS_A_LINE, LINES_WITHOUT_PROSE = 2, 25
 
 
 # What Doxygen writes into its own pages. Ours have no code in their text: scripts are files.
-HANDLERS_OF_DOXYGEN = re.compile(r"(?:javascript:|return )?(?:toggle(?:Inherit|Folder|Level)|dynsection\.toggle\w+|codefold\.\w+|searchBox\.\w+)\([^()]*\);?$")
+HANDLERS_OF_DOXYGEN = re.compile(
+    r"(?:javascript:|return )?(?:toggle(?:Inherit|Folder|Level)|dynsection\.toggle\w+|codefold\.\w+|searchBox\.\w+)\([^()]*\);?$")
 
 
 class Addresses(HTMLParser):
@@ -74,6 +75,14 @@ def check_lines(page: book.Page) -> Iterator[str]:
     for number, line in sorted(set(shown) - set(wanted)):
         if line.strip():
             yield f"{page.url}: line {number} is not in {page.source}: {line}"
+
+
+def check_names(page: book.Page) -> Iterator[str]:
+    """A name in an annotated source leads to no other chapter, whose files it does not include."""
+    text = (SITE / page.url).read_text(encoding="utf-8")
+    for target in sorted(set(re.findall(r'<a class="code" href="(chapter-[^"#]+)', text))):
+        if not target.startswith(f"chapter-{page.chapter}-"):
+            yield f"{page.url}: a name leads to {target}"
 
 
 def check_links() -> Iterator[str]:
@@ -184,7 +193,7 @@ def main() -> None:
     faults = [*check_pages(all_pages), *check_links(), *check_figures()]
     for page in all_pages:
         if page.kind == "kernel" and (SITE / page.url).exists():
-            faults += check_lines(page)
+            faults += [*check_lines(page), *check_names(page)]
         if has_prose_to_check(page):
             faults += check_prose(page)
         if page.path.suffix == ".md" and page.path.exists():

@@ -126,7 +126,11 @@ inline RingLaunch ring_launch(const Shape& shape, bool equal_work) {
   const int key_tiles = int((int64_t(shape.seqlen_k) + keys - 1) / keys),
             processors = device::multiprocessors();
   const int parts = int(std::clamp<int64_t>(processors / items, 1, key_tiles));
-  return {.blocks = equal_work ? int(std::min<int64_t>(processors, items * key_tiles)) : int(items) * parts,
+  //| Equal work on all multiprocessors cuts nearly every item at a place of its own, and every cut costs a merge. Where equal
+  //| parts keep nine of ten multiprocessors busy, as many blocks as there are parts are better: then no cut is in vain.
+  const bool parts_fill = items <= processors && 10 * items * parts >= 9 * processors;
+  const int64_t most = parts_fill ? items * parts : processors;
+  return {.blocks = equal_work ? int(std::min<int64_t>(most, items * key_tiles)) : int(items) * parts,
           .plan = {.parts = equal_work ? 0 : parts,
                    .row_tiles = row_tiles,
                    .items_of_sequence = shape.kv_heads * row_tiles,
@@ -150,24 +154,37 @@ inline Workspace ring_workspace(void* memory, const Shape& shape, const RingLaun
   return {.partials = {o, o + places * shape.head_dim}, .arrivals = arrivals};
 }
 
-/// The cache, of which one copy brings `tile_keys` keys or a page.
-inline Cache cache_of(const Shape& shape, const Tensors& t, int tile_keys) {
+/// The cache, of which one copy brings `piece_keys` keys or a page, or one key if rows have gaps between
+/// them.
+inline Cache cache_of(const Shape& shape, const Tensors& t, int piece_keys) {
   const int page_rows = shape.paging.rows > 0 ? shape.paging.rows : shape.seqlen_k;
-  return {.table = static_cast<const int*>(t.tables[int(TableId::page_table)]),
+  const auto in_bytes = [&](TensorId tensor) {
+    const Strides strides = shape.strides(tensor);
+    const auto bytes = int64_t(size_of(shape.dtype));
+    return Strides{strides.batch * bytes, strides.head * bytes, strides.row * bytes};
+  };
+  const bool dense =
+      shape.strides(TensorId::k).row == shape.head_dim && shape.strides(TensorId::v).row == shape.head_dim;
+  return {.k = static_cast<const unsigned char*>(t.k),
+          .v = static_cast<const unsigned char*>(t.v),
+          .k_strides = in_bytes(TensorId::k),
+          .v_strides = in_bytes(TensorId::v),
+          .table = static_cast<const int*>(t.tables[int(TableId::page_table)]),
           .page_rows = page_rows,
           .pages_of_sequence = (shape.seqlen_k + page_rows - 1) / page_rows,
-          .box_rows = shape.paging.rows > 0 ? std::min(page_rows, tile_keys) : tile_keys};
+          .copy_rows = !dense                  ? 1
+                       : shape.paging.rows > 0 ? std::min(page_rows, piece_keys)
+                                               : piece_keys};
 }
 
 template <typename T, typename Config>
 void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, const RingLaunch& launch) {
-  const Cache cache = cache_of(shape, t, Config::kKeys);
   const Workspace workspace =
       launch.plan.parts == 1 ? Workspace{} : ring_workspace(t.workspace, shape, launch);
   device::launch(ring<T, Config>, dim3(launch.blocks), dim3(Config::kThreads), sizeof(RingShared<Config>),
-                 stream, static_cast<const T*>(t.q), cache_map(shape, TensorId::k, t.k, cache.box_rows),
-                 cache_map(shape, TensorId::v, t.v, cache.box_rows), static_cast<T*>(t.o), t.lse, cache,
-                 workspace, problem_of(shape, t, shape.heads / shape.kv_heads), launch.plan);
+                 stream, static_cast<const T*>(t.q), static_cast<T*>(t.o), t.lse,
+                 cache_of(shape, t, Config::kPieceKeys), workspace,
+                 problem_of(shape, t, shape.heads / shape.kv_heads), launch.plan);
 }
 
 /// Steps 4 to 6 with as many rows as the shape needs.

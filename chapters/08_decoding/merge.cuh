@@ -10,6 +10,8 @@
 //|
 //| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges them](../../docs/figures/merge_parts.svg)
 #pragma once
+#include <type_traits>
+
 #include "chapters/08_decoding/problem.cuh"
 #include "common/ptx/convert.h"
 #include "common/ptx/math.h"
@@ -35,10 +37,19 @@ struct Partials {
 template <int kHeadDim>
 struct WarpRow {
   static constexpr int kColumns = kHeadDim / 32;  ///< of a lane
-  float value[kColumns];
+  alignas(16) float value[kColumns];
   float lse;
 
   __device__ static int first_column() { return threadIdx.x % 32 * kColumns; }
+
+  //| A warp reads a row of $O$ in one instruction, or two at $d = 256$: each lane 8 or 16 bytes.
+  /// Reads the lane's columns of a row that begins at `from`.
+  __device__ __forceinline__ void load(const float* from) {
+    using Piece = std::conditional_t<kColumns == 2, float2, float4>;
+#pragma unroll
+    for (int c = 0; c < kColumns; c += sizeof(Piece) / sizeof(float))
+      *reinterpret_cast<Piece*>(value + c) = *reinterpret_cast<const Piece*>(from + first_column() + c);
+  }
 };
 
 /// Merges parts 0 ... parts - 1 of a row; part i lies at `place(i)`. One warp.
@@ -55,25 +66,26 @@ __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials,
   for (int distance = 16; distance > 0; distance /= 2)
     max = fmaxf(max, __shfl_xor_sync(kWholeWarp, max, distance));
 
-  //| Weights are made by 32 lanes for 32 parts at once and handed round, so that the loads of O wait for nothing but
-  //| their addresses.
+  //| Weights are made by 32 lanes for 32 parts at once and handed round. The loads of O wait for none of them: 16 parts are
+  //| asked for at a time, empty ones too, and what came of an empty part is left aside.
+  constexpr int kAtOnce = 16;
   Row row = {};
   float weights = 0;
   for (int first = 0; first < parts; first += 32) {
-    //| A lane without a part has the weight 0, and so has a part without keys.
     const float lse = first + lane < parts ? partials.lse[place(first + lane)] : -INFINITY;
     const float own = lse == -INFINITY ? 0 : exp2_approx((lse - max) / kLn2);
-#pragma unroll 4
-    for (int i = 0; i < min(32, parts - first); ++i) {
-      const float weight = __shfl_sync(kWholeWarp, own, i);
-      if (weight == 0) continue;
-      const float* from = partials.o + place(first + i) * kHeadDim + Row::first_column();
-      weights += weight;
+    for (int group = first; group < min(first + 32, parts); group += kAtOnce) {
+      Row part[kAtOnce];
 #pragma unroll
-      for (int c = 0; c < Row::kColumns; c += 2) {
-        const float2 pair = *reinterpret_cast<const float2*>(from + c);
-        row.value[c] += weight * pair.x;
-        row.value[c + 1] += weight * pair.y;
+      for (int i = 0; i < kAtOnce; ++i)
+        part[i].load(partials.o + place(min(group + i, parts - 1)) * kHeadDim);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const float weight = __shfl_sync(kWholeWarp, own, group - first + i);
+        if (weight == 0) continue;
+        weights += weight;
+#pragma unroll
+        for (int c = 0; c < Row::kColumns; ++c) row.value[c] += weight * part[i].value[c];
       }
     }
   }

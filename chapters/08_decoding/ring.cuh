@@ -24,18 +24,20 @@
 #include "chapters/08_decoding/softmax.cuh"
 #include "common/hopper/pipeline.h"
 #include "common/ptx/barrier.h"
+#include "common/ptx/bulk_copy.h"
 #include "common/ptx/fence.h"
 #include "common/ptx/ldmatrix.h"
 #include "common/ptx/mma.h"
-#include "common/ptx/tma.h"
 
 namespace flashbook::decoding {
 
 using hopper::PipelineState;
 
 constexpr int kStageBytes = 32 * 1024;
-constexpr int kRowsOfMma = 16;    ///< rows of a tile of mma.sync, and keys that a warp takes at a time
-constexpr int kPanelBytes = 128;  ///< of a row of a panel: 64 columns, the span of the swizzle
+constexpr int kRowsOfMma = 16;  ///< rows of a tile of mma.sync, and keys that a warp takes at a time
+constexpr int kPieces = 8;      ///< of a tile: see "How a tile lies"
+constexpr int kPieceBytes = kStageBytes / kPieces;
+constexpr int kPieceStride = kPieceBytes + 16;
 
 //| ## A configuration
 //|
@@ -47,6 +49,8 @@ struct RingConfig {
   static constexpr int kRowTiles = kRowTiles_;              ///< of 16 rows: 1; up to d = 128 also 2 and 4
   static constexpr int kRows = kRowTiles * kRowsOfMma;      ///< of a tile of queries
   static constexpr int kKeys = kStageBytes / 2 / kHeadDim;  ///< of a tile of K or V: 256, 128, 64
+  static constexpr int kRowBytes = kHeadDim * 2;
+  static constexpr int kPieceKeys = kKeys / kPieces;  ///< 32, 16, 8
   /// At d = 256 a thread has 128 sums and 64 registers of Q: only five warps may have that many.
   static constexpr int kWarps = kHeadDim == 256 ? 4 : 8;
   static constexpr int kKeyWarps = kWarps / kRowTiles;            ///< that share a tile's keys
@@ -63,10 +67,10 @@ struct RingConfig {
                 "a tile has keys for every warp, and sums fit the ring");
 };
 
-//| A stage is 32 KB of keys or of values, whatever their columns: 256 keys at $d = 64$, 128 at 128, 64 at 256. The swizzle wants it to begin
-//| at a multiple of 1024 bytes.
-struct alignas(1024) Stage {
-  unsigned char byte[kStageBytes];
+//| A stage is 32 KB of keys or of values, whatever their columns: 256 keys at $d = 64$, 128 at 128, 64 at 256. Nothing is swizzled, so
+//| it may begin at any multiple of 16 bytes.
+struct alignas(16) Stage {
+  unsigned char byte[kPieces * kPieceStride];
 };
 
 /// Shared memory of a block.
@@ -86,10 +90,12 @@ enum RingBarrier { kWholeBlock, kAllConsumers };  ///< named barriers
 /// Where keys and values lie: pages of `page_rows` keys, of which a sequence has `pages_of_sequence` in its
 /// table. Without a table a sequence is one page.
 struct Cache {
-  const int* table;  ///< [batch, pages_of_sequence], or null
+  const unsigned char *k, *v;    ///< [pages, kv_heads, page_rows, head_dim]
+  Strides k_strides, v_strides;  ///< in bytes; `batch` is from page to page
+  const int* table;              ///< [batch, pages_of_sequence], or null
   int page_rows;
   int pages_of_sequence;
-  int box_rows;  ///< keys that one copy of TMA brings: a power of two, a whole tile or a whole page
+  int copy_rows;  ///< keys that one copy brings: at most a page, at most a piece
 };
 
 /// What a launch works with beside queries and cache.
@@ -100,51 +106,89 @@ struct Workspace {
 
 constexpr int kMostRingBlocks = 1024;
 constexpr int kMergeLevels = 4;
-constexpr int kMergeWidth = 16;  ///< parts that one block merges
+
+/// How many parts one block merges of `count` that there are: all, or of many a square root.
+__device__ __forceinline__ int merge_width(int count) { return count <= 32 ? 32 : 12; }
+
+//| ## How a tile lies
+//|
+//| Chapter 5's tensor copies swizzle a tile on its way, 128 bytes of a row at a time, so that no two rows of a column meet in
+//| the same banks. That has a price when nothing but reading counts: 4.1 TB/s, while plain bulk copies, which take bytes
+//| as they lie, reach 4.5. So tiles come by plain copies, whose rows lie 256 bytes apart (d = 128), and eight rows of a
+//| column would meet in the same banks.
+//|
+//| Attention does not mind the order of keys. So a tile is copied in eight *pieces* of 4 KB, each 16 bytes further than a
+//| multiple of 4 KB, and the eight keys of a small matrix are one from each piece: eight rows in eight different groups of
+//| banks. Chunk m of a tile has rows 2 m and 2 m + 1 of every piece, 16 keys. Column c of its scores is row 2 m + c / 8 of
+//| piece c % 8.
+//|
+//| ![Eight rows one after another begin in the same banks; one row of each of eight shifted pieces begin in eight different groups of banks](../../docs/figures/decode_pieces.svg)
+
+/// The key of column `column` (0 to 15) of a chunk, counted from the tile's first.
+template <typename Config>
+__device__ __forceinline__ int key_in_tile(int chunk, int column) {
+  return column % 8 * Config::kPieceKeys + 2 * chunk + column / 8;
+}
+
+/// Where that key's row begins in a stage.
+template <typename Config>
+__device__ __forceinline__ const unsigned char* row_in_stage(const Stage& stage, int chunk, int column) {
+  return stage.byte + column % 8 * kPieceStride + (2 * chunk + column / 8) * Config::kRowBytes;
+}
 
 //| ## The producer
 //|
-//| One warp, and two tiles of a segment at a time: keys and values have a stage each, so that a stage of keys is free again
-//| as soon as the scores are made. A copy brings `box_rows` keys: without pages that is the tile, and one lane asks for it.
+//| One warp, and two stages a tile: keys and values have one each, so that a stage of keys is free again as soon as the scores
+//| are made. A copy brings at most a piece, and not beyond the sequence's end. Lanes ask for a copy each.
 //|
-//| **Pages.** A page is 16 keys or more, and a swizzle repeats after 8 rows; so a tile may be put together of boxes that
-//| TMA brings one by one, each from the page that the table names, and every box is as it would be in one piece. Lanes
-//| look up a page each, and ask for it. They look one tile ahead: the answer of the table takes as long as a key.
+//| **Pages.** A page has 16 keys or more, so at d = 128 a piece never crosses one: with pages the copies are the same, only
+//| their addresses come from the table. Lanes look up a page each, one tile ahead: the table's answer takes as long as a
+//| key's.
+//|
+//| Keys whose rows do not lie side by side (`[batch, seqlen, heads, head_dim]`) come row by row.
 
 template <typename Config>
-__device__ __forceinline__ void produce(RingShared<Config>& shared, const CUtensorMap& k_map,
-                                        const CUtensorMap& v_map, const Cache& cache, const Problem& problem,
-                                        const Plan& plan, Segments<Config::kKeys>& segments) {
-  const int lane = threadIdx.x % 32, boxes = Config::kKeys / cache.box_rows;
-  const int box_bytes = cache.box_rows * Config::kHeadDim * 2;
+__device__ __forceinline__ void produce(RingShared<Config>& shared, const Cache& cache,
+                                        const Problem& problem, const Plan& plan,
+                                        Segments<Config::kKeys>& segments) {
+  const int lane = threadIdx.x % 32, copies = Config::kKeys / cache.copy_rows;
   PipelineState<Config::kStages> state;
   Segment segment;
   while (segments.next(segment)) {
     const Pack of = problem.pack_of(segment.pack);
-    /// The page in which this lane's box of a tile begins.
-    const auto page_of = [&](int tile) {
-      const int key = plan.first_key + tile * Config::kKeys + lane * cache.box_rows;
-      if (tile >= segment.end || lane >= boxes || key >= segment.length) return 0;  // nothing to bring
-      return cache.table == nullptr ? of.batch
-                                    : cache.table[of.batch * cache.pages_of_sequence + key / cache.page_rows];
+    /// The page that has a key, if there is such a key.
+    const auto page_of = [&](int key) {
+      if (cache.table == nullptr) return of.batch;
+      return key < segment.length ? cache.table[of.batch * cache.pages_of_sequence + key / cache.page_rows]
+                                  : 0;
     };
-    //| `arrive_expect_tx` names the bytes of the whole tile before a lane asks for its box: the boxes of a tile land in any order, and the stage
-    //| is full when the last of them has.
-    int page = page_of(segment.begin);
+    //| A lane asks the table for its own copy's page, and remembers the answer for the tile after.
+    int page = page_of(plan.first_key + segment.begin * Config::kKeys + lane * cache.copy_rows);
     for (int tile = segment.begin; tile < segment.end; ++tile) {
-      const int first_key = plan.first_key + tile * Config::kKeys, key = first_key + lane * cache.box_rows;
-      const int needed = min(boxes, (segment.length - first_key + cache.box_rows - 1) / cache.box_rows);
-      const int next_page = page_of(tile + 1);
+      const int first_key = plan.first_key + tile * Config::kKeys;
+      const int bytes = min(Config::kKeys, segment.length - first_key) * Config::kRowBytes;
+      const int next_page = page_of(first_key + Config::kKeys + lane * cache.copy_rows);
 #pragma unroll
       for (int tensor = 0; tensor < 2; ++tensor) {  // K, then V
         hopper::wait_empty(shared.ring, state);
         uint64_t* full = &shared.ring.full[state.stage];
-        if (lane == 0) mbarrier_arrive_expect_tx(full, needed * box_bytes);
+        if (lane == 0) mbarrier_arrive_expect_tx(full, bytes);
         __syncwarp();  // the barrier knows of the bytes before any can land
-        if (lane < needed)
-          tma_load(shared.ring.tile[state.stage].byte + lane * box_bytes, tensor == 0 ? k_map : v_map, full,
-                   {0, cache.table == nullptr ? key : key % cache.page_rows, 0, of.kv_head, page},
-                   KeepInL2::briefly);
+        //| `arrive_expect_tx` has named the bytes of the whole tile. The copies land in any order, and the stage is full when the last of
+        //| them has.
+        const Strides& strides = tensor == 0 ? cache.k_strides : cache.v_strides;
+        const unsigned char* head = (tensor == 0 ? cache.k : cache.v) + of.kv_head * strides.head;
+        for (int copy = lane; copy < copies; copy += 32) {
+          const int in_tile = copy * cache.copy_rows, key = first_key + in_tile;
+          const int rows = min(cache.copy_rows, segment.length - key);
+          if (rows <= 0) break;
+          const int in_page = cache.table == nullptr ? key : key % cache.page_rows;
+          bulk_load(shared.ring.tile[state.stage].byte + in_tile / Config::kPieceKeys * kPieceStride +
+                        in_tile % Config::kPieceKeys * Config::kRowBytes,
+                    head + (copy == lane ? page : page_of(key)) * strides.batch + in_page * strides.row,
+                    rows * Config::kRowBytes, full);
+        }
+        __syncwarp();
         state.advance();
       }
       page = next_page;
@@ -161,27 +205,7 @@ __device__ __forceinline__ void produce(RingShared<Config>& shared, const CUtens
 
 //| ## A warp's products
 //|
-//| Where a warp's 16 keys of a tile lie: the box, and the panel's distance in it. `ldmatrix` takes eight rows of 16 bytes a
-//| matrix, at addresses that lanes give, so it reads a swizzled tile as easily as a plain one.
-
-/// 16 rows of a tile: where they begin, and how far apart their panels are.
-struct Chunk {
-  const unsigned char* first;
-  int panel_bytes;
-
-  /// Where the piece of 16 bytes lies that has a row's columns from `column` (a multiple of 8) on.
-  __device__ __forceinline__ const unsigned char* piece(int row, int column) const {
-    return first + column / 64 * panel_bytes + swizzled(Swizzle::b128, row * kPanelBytes + column % 64 * 2);
-  }
-};
-
-//| A chunk of 16 keys lies within one box, since a box has 16 rows at least. Within it, panels of 64 columns lie one behind the other.
-template <typename Config>
-__device__ __forceinline__ Chunk chunk_of(const Stage& stage, const Cache& cache, int first_row) {
-  const int box = first_row / cache.box_rows, row = first_row % cache.box_rows;
-  return {stage.byte + (box * cache.box_rows * Config::kHeadDim * 2 + row * kPanelBytes),
-          cache.box_rows * kPanelBytes};
-}
+//| `ldmatrix` takes eight rows of 16 bytes a matrix, at addresses that lanes give, so rows may come from eight pieces.
 
 /// A warp's 16 rows of Q, as mma.sync takes them.
 template <typename Config>
@@ -189,17 +213,18 @@ using Queries = uint32_t[Config::kHeadDim / 16][4];
 
 //| A row of K is contiguous along the summed dimension, so `ldmatrix` brings K as `mma.sync` wants its second operand; V needs the
 //| transposing form.
-/// scores = Q K^T for 16 keys.
+/// scores = Q K^T for the 16 keys of a chunk.
 template <typename T, typename Config>
-__device__ __forceinline__ void multiply_keys(float* scores, const Queries<Config>& q, const Chunk& keys) {
+__device__ __forceinline__ void multiply_keys(float* scores, const Queries<Config>& q, const Stage& keys,
+                                              int chunk) {
   const int lane = threadIdx.x % 32;
-  // Lanes 0-7 and 8-15 point at keys 0-7, the second at 8 columns more; lanes 16-31 likewise at keys 8-15.
-  const int row = lane % 8 + lane / 16 * 8, right = lane / 8 % 2 * 8;
-  float sums[2][4] = {};  // keys 0-7, keys 8-15
+  // Lanes 0-7 and 8-15 point at columns 0-7, the second at 8 dimensions more; lanes 16-31 at columns 8-15.
+  const unsigned char* row = row_in_stage<Config>(keys, chunk, lane % 8 + lane / 16 * 8) + lane / 8 % 2 * 16;
+  float sums[2][4] = {};  // columns 0-7, columns 8-15
 #pragma unroll
   for (int step = 0; step < Config::kHeadDim / 16; ++step) {
     uint32_t k[4];
-    ldmatrix_x4(k, keys.piece(row, step * 16 + right));
+    ldmatrix_x4(k, row + step * 32);
     mma_m16n8k16<T>(sums[0], q[step], k[0], k[1], sums[0]);
     mma_m16n8k16<T>(sums[1], q[step], k[2], k[3], sums[1]);
   }
@@ -207,26 +232,32 @@ __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Confi
   for (int i = 0; i < 8; ++i) scores[i] = sums[i / 4][i % 4];
 }
 
+/// Which column of a chunk score i of a thread belongs to.
+__device__ __forceinline__ int column_of(int i) { return i / 4 * 8 + 2 * int(threadIdx.x % 4) + i % 2; }
+
 //| A warp's scores are registers in the order in which `mma.sync` gives them, which is the order in which it takes P, as in chapter 4.
-/// output += P V for 16 keys, of which the first `valid` exist.
+//| V's rows are the same keys in the same order, so no score has to move.
+/// output += P V for the 16 keys of a chunk, of which those below `keys` of the tile exist.
 template <typename T, typename Config>
 __device__ __forceinline__ void multiply_values(float (&output)[Config::kHeadDim / 2], const float* p,
-                                                const Chunk& values, int valid) {
+                                                const Stage& values, int chunk, int keys) {
   const int lane = threadIdx.x % 32;
   const uint32_t a[4] = {pack<T>(p[0], p[1]), pack<T>(p[2], p[3]), pack<T>(p[4], p[5]), pack<T>(p[6], p[7])};
-  // A register has two keys of a column, and which ones depends on the lane: 2 t and 2 t + 1, and 8 more.
-  const int key = lane % 4 * 2;
+  // A register has two keys of a dimension, those of the thread's scores 0 and 1, or 4 and 5.
+  const bool whole = key_in_tile<Config>(chunk, 15) < keys;
   uint32_t keep[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half)
-    keep[half] = (key + 8 * half < valid ? 0x0000ffffu : 0) | (key + 8 * half + 1 < valid ? 0xffff0000u : 0);
+    keep[half] = (key_in_tile<Config>(chunk, column_of(4 * half)) < keys ? 0x0000ffffu : 0) |
+                 (key_in_tile<Config>(chunk, column_of(4 * half + 1)) < keys ? 0xffff0000u : 0);
+  const unsigned char* row = row_in_stage<Config>(values, chunk, lane % 16) + lane / 16 * 16;
 #pragma unroll
   for (int column = 0; column < Config::kHeadDim; column += 16) {
     uint32_t v[4];
-    ldmatrix_x4_trans(v, values.piece(lane % 16, column + lane / 16 * 8));
+    ldmatrix_x4_trans(v, row + column * 2);
     //| What lies behind the last key may be NaN, and 0 times NaN is NaN: it is cut off in the registers. Only the last
-    //| chunk of a sequence pays for it.
-    if (valid < kRowsOfMma) {
+    //| tile of a sequence pays for it.
+    if (!whole) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) v[i] &= keep[i % 2];
     }
@@ -274,14 +305,14 @@ template <typename T, typename Config>
 __device__ __forceinline__ WarpSums<Config> attend(RingShared<Config>& shared,
                                                    PipelineState<Config::kStages>& state,
                                                    const Queries<Config>& q, const Problem& problem,
-                                                   const Cache& cache, const Segment& segment, int first_key,
-                                                   int row, int key_warp) {
+                                                   const Segment& segment, int first_key, int row,
+                                                   int key_warp) {
   //| A warp takes one or two chunks at a time: as many scores as its registers hold beside Q and the output.
   constexpr int kAtOnce = Config::kChunksAtOnce;
   WarpSums<Config> sums = {{}, Rows::none()};
   const int last[2] = {problem.last_key(segment.length, row), problem.last_key(segment.length, row + 8)};
   for (int tile = segment.begin; tile < segment.end; ++tile) {
-    const int tile_key = first_key + tile * Config::kKeys;
+    const int tile_key = first_key + tile * Config::kKeys, keys_left = segment.length - tile_key;
     const PipelineState<Config::kStages> keys = state;
     state.advance();
 #pragma unroll 1  // unrolled, it would want more registers than there are
@@ -290,16 +321,15 @@ __device__ __forceinline__ WarpSums<Config> attend(RingShared<Config>& shared,
       if (first == 0) hopper::wait_full(shared.ring, keys);  // K is in
 #pragma unroll
       for (int c = 0; c < kAtOnce; ++c) {
-        const int in_tile = ((first + c) * Config::kKeyWarps + key_warp) * kRowsOfMma;
-        const int key = tile_key + in_tile;
+        const int chunk = (first + c) * Config::kKeyWarps + key_warp;
         float* own = scores + 8 * c;
-        if (key < segment.length)
-          multiply_keys<T, Config>(own, q, chunk_of<Config>(shared.ring.tile[keys.stage], cache, in_tile));
-        //| Only chunks that end behind the last key, or under a causal mask, ask key by key who sees it.
-        if (key + kRowsOfMma > segment.length || problem.causal) {
+        if (key_in_tile<Config>(chunk, 0) < keys_left)
+          multiply_keys<T, Config>(own, q, shared.ring.tile[keys.stage], chunk);
+        //| Only chunks with keys behind the last one, or under a causal mask, ask key by key who sees it.
+        if (key_in_tile<Config>(chunk, 15) >= keys_left || problem.causal) {
 #pragma unroll
           for (int i = 0; i < 8; ++i)
-            if (key + 2 * int(threadIdx.x % 4) + i / 4 * 8 + i % 2 > last[row_of(i)]) own[i] = -INFINITY;
+            if (tile_key + key_in_tile<Config>(chunk, column_of(i)) > last[row_of(i)]) own[i] = -INFINITY;
         }
       }
       if (first + kAtOnce == Config::kChunks) {
@@ -316,11 +346,10 @@ __device__ __forceinline__ WarpSums<Config> attend(RingShared<Config>& shared,
       if (first == 0) hopper::wait_full(shared.ring, state);  // V is in
 #pragma unroll
       for (int c = 0; c < kAtOnce; ++c) {
-        const int in_tile = ((first + c) * Config::kKeyWarps + key_warp) * kRowsOfMma;
-        const int valid = segment.length - tile_key - in_tile;
-        if (valid > 0)
-          multiply_values<T, Config>(sums.output, scores + 8 * c,
-                                     chunk_of<Config>(shared.ring.tile[state.stage], cache, in_tile), valid);
+        const int chunk = (first + c) * Config::kKeyWarps + key_warp;
+        if (key_in_tile<Config>(chunk, 0) < keys_left)
+          multiply_values<T, Config>(sums.output, scores + 8 * c, shared.ring.tile[state.stage], chunk,
+                                     keys_left);
       }
     }
     __syncwarp();  // the same of V
@@ -344,7 +373,8 @@ __device__ __forceinline__ float* sums_at(RingShared<Config>& shared,
                                           const PipelineState<Config::kStages>& first, int warp, int row,
                                           int column) {
   const int byte = warp * Config::kWarpSumBytes;
-  const int stage = (first.stage + byte / kStageBytes) % Config::kStages;
+  int stage = first.stage + byte / kStageBytes;
+  if (stage >= Config::kStages) stage -= Config::kStages;
   auto* sums = reinterpret_cast<float*>(shared.ring.tile[stage].byte + byte % kStageBytes);
   return sums + row * Config::kHeadDim + (column ^ row % 8 * 8);
 }
@@ -451,12 +481,12 @@ __device__ __forceinline__ void finish_block(RingShared<Config>& shared,
 //| ## The last to arrive merges
 //|
 //| A block's part is in memory; it counts itself, and whoever counts last knows that all parts are there. It must not only
-//| know, it must see: every thread's writes come before its `__threadfence`, that before the barrier, and that before the
-//| count. The last block's reads come after its own fence. With one of these missing the last block may merge what stood
-//| there before.
+//| know, it must see: every thread's writes come before a barrier, after which thread 0 knows of them all; its
+//| `__threadfence` makes them known to the card before it counts. A second fence keeps what the last block reads behind the
+//| count. With one of these missing the last block may merge what stood there before.
 //|
 //| **A tree.** One query with one key head is split over all 132 blocks, and one block would read 132 parts while 131 have
-//| gone. So 16 parts are merged by the last of their 16 blocks, and the results of these likewise.
+//| gone. So of more than 32 parts 12 are merged by the last of their 12 blocks, and the results of these likewise.
 //|
 //| **The counter resets itself.** The last to arrive sets it to 0, so that the next launch finds it as this one did, and no
 //| kernel is needed to clear it. That saves a launch, a microsecond or more of the fifteen that a short cache takes. The
@@ -471,34 +501,47 @@ __device__ __forceinline__ void finish_parts(RingShared<Config>& shared, const P
   const int rows = min(problem.rows() - first_row, Config::kRows);
   int index = segment.part, count = segment.parts, distance = 1;  // among results of the level; parts apart
   for (int level = 0; count > 1; ++level) {
-    const int first = index / kMergeWidth * kMergeWidth, merged = min(kMergeWidth, count - first);
+    const int width = merge_width(count), first = index / width * width, merged = min(width, count - first);
     if (merged > 1) {
       unsigned* arrived =
           &workspace.arrivals[level * kMostRingBlocks + segment.first_block + first * distance];
-      __threadfence();  // what this thread wrote is there before its block counts itself,
-      named_barrier_sync<kAllConsumers, Config::kConsumers>();  // for all threads
-      if (threadIdx.x == 0) shared.is_last = atomicAdd(arrived, 1u) == unsigned(merged - 1);
+      named_barrier_sync<kAllConsumers, Config::kConsumers>();  // all threads have written their part
+      if (threadIdx.x == 0) {
+        __threadfence();  // what thread 0 knows of is there before its block counts itself
+        shared.is_last = atomicAdd(arrived, 1u) == unsigned(merged - 1);
+        __threadfence();                                   // nothing is read before the count
+        if (shared.is_last != 0) atomicExch(arrived, 0u);  // as the next launch wants it
+      }
       named_barrier_sync<kAllConsumers, Config::kConsumers>();  // thread 0 has asked
       if (shared.is_last == 0) return;
-      __threadfence();                     // nothing below is read before the count
-      if (threadIdx.x == 0) *arrived = 0;  // as the next launch wants it
     }
-    const bool is_root = count <= kMergeWidth;
+    const bool is_root = count <= width;
     //| The block that is last merges a row a warp. At the root of the tree the row is the result; below it, it takes the place of its first part.
     if (merged > 1 || is_root) {
-      for (int row = threadIdx.x / 32; row < rows; row += Config::kWarps) {
-        const WarpRow<kHeadDim> result = merge_row<kHeadDim>(workspace.partials, merged, [&](int i) {
-          return place_of<Config>(segment, (first + i) * distance, row);
-        });
-        if (is_root)
-          store_row<T>(result, problem, problem.pack_of(segment.pack), first_row + row, o, lse);
-        else
-          store_row<kHeadDim>(result, workspace.partials, place_of<Config>(segment, first * distance, row));
+      for (int row = threadIdx.x / 32; row < rows; row += 2 * Config::kWarps) {
+        //| Two rows at a time, so that the loads of one need not wait for the other's stores.
+        WarpRow<kHeadDim> result[2];
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          if (row + r * Config::kWarps < rows)
+            result[r] = merge_row<kHeadDim>(workspace.partials, merged, [&](int i) {
+              return place_of<Config>(segment, (first + i) * distance, row + r * Config::kWarps);
+            });
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const int own = row + r * Config::kWarps;
+          if (own >= rows) continue;
+          if (is_root)
+            store_row<T>(result[r], problem, problem.pack_of(segment.pack), first_row + own, o, lse);
+          else
+            store_row<kHeadDim>(result[r], workspace.partials,
+                                place_of<Config>(segment, first * distance, own));
+        }
       }
     }
-    index /= kMergeWidth;
-    count = (count + kMergeWidth - 1) / kMergeWidth;
-    distance *= kMergeWidth;
+    index /= width;
+    count = (count + width - 1) / width;
+    distance *= width;
   }
 }
 
@@ -509,11 +552,9 @@ __device__ __forceinline__ void finish_parts(RingShared<Config>& shared, const P
 /// Attention of all tiles of rows. Grid: as many blocks as the plan wants; shared memory: RingShared.
 template <typename T, typename Config>
 __global__ void __launch_bounds__(Config::kThreads, 1)
-    ring(const T* q,                                 // [batch, heads, seqlen_q, kHeadDim], strided
-         const __grid_constant__ CUtensorMap k_map,  // [pages, kv heads, panels, page_rows, 64]
-         const __grid_constant__ CUtensorMap v_map,  // [pages, kv heads, panels, page_rows, 64]
-         T* o,                                       // [batch, heads, seqlen_q, kHeadDim], strided
-         float* lse,                                 // [batch, heads, seqlen_q]
+    ring(const T* q,  // [batch, heads, seqlen_q, kHeadDim], strided
+         T* o,        // [batch, heads, seqlen_q, kHeadDim], strided
+         float* lse,  // [batch, heads, seqlen_q]
          Cache cache, Workspace workspace, Problem problem, Plan plan) {
   using Shared = RingShared<Config>;
   static_assert(sizeof(Shared) <= hopper::kMostSharedBytes, "more shared memory than a block may have");
@@ -527,7 +568,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
 
   Segments<Config::kKeys> segments(plan, problem);
   const int warp = threadIdx.x / 32;
-  if (warp == Config::kWarps) return produce<Config>(shared, k_map, v_map, cache, problem, plan, segments);
+  if (warp == Config::kWarps) return produce<Config>(shared, cache, problem, plan, segments);
 
   //| A consumer warp has 16 rows of the tile of queries, and every so many-th chunk of the keys.
   const int row_in_tile = warp / Config::kKeyWarps * kRowsOfMma, key_warp = warp % Config::kKeyWarps;
@@ -537,9 +578,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     const int first_row = segment.row_tile * Config::kRows + row_in_tile;
     Queries<Config> queries;
     load_queries<T, Config>(queries, q, problem, problem.pack_of(segment.pack), first_row);
-    const WarpSums<Config> sums =
-        attend<T, Config>(shared, state, queries, problem, cache, segment, plan.first_key,
-                          first_row + int(threadIdx.x) % 32 / 4, key_warp);
+    const WarpSums<Config> sums = attend<T, Config>(shared, state, queries, problem, segment, plan.first_key,
+                                                    first_row + int(threadIdx.x) % 32 / 4, key_warp);
     finish_block<T, Config>(shared, state, sums, problem, segment, workspace.partials, o, lse);
     if (segment.parts > 1) finish_parts<T, Config>(shared, problem, segment, workspace, o, lse);
   }

@@ -1,4 +1,5 @@
 """From what Doxygen wrote to the site: formulas, links, annotated source, and one frame around every page."""
+import functools
 import html
 import json
 import re
@@ -97,14 +98,18 @@ class Site:
 
     # ---- annotated source ------------------------------------------------------------------------------------------
 
-    def code_line(self, text: str) -> str:
-        """A line of Doxygen's listing, its names leading to their definitions in the annotated sources."""
+    def code_line(self, text: str, chapter: str) -> str:
+        """A line of Doxygen's listing, its names leading to their definitions in the annotated sources of the same chapter, or in common."""
         def replace(found: Match) -> str:
             kind, address, name, after = found.groups()
-            # Doxygen knows no local variables: one that is called as some function is links to the function.
+            # Doxygen knows no local variables: one that is called as some function, or as a value of some enum class, links to that.
             if kind == "namespace" or "1_1sim" in address or (kind == "function" and not re.match(r"\(|&lt;", after)):
                 return name
+            if kind == "enumvalue" and not found.string[:found.start()].endswith("::"):
+                return name
             target, _, declaration = self.definitions.get(address, (address, "", ""))
+            if not belongs(target, chapter):
+                return name
             title = f' title="{html.escape(declaration)}"' if declaration else ""
             return f'<a class="code" href="{target}"{title}>{name}</a>'
 
@@ -117,7 +122,7 @@ class Site:
         rows: list[str] = []
         for text, (_, numbers) in zip(prose, kernel_source.rows_of(page.path)):
             lines = (f'<span class="line" id="l{number:05d}"><a class="lineno" href="#l{number:05d}">{number}</a>'
-                     f'<span class="text">{self.code_line(listing[number])}</span></span>' for number in numbers)
+                     f'<span class="text">{self.code_line(listing[number], page.chapter)}</span></span>' for number in numbers)
             kind = "row" if rows else "row opening"  # the first speaks of the whole file
             rows.append(f'<section class="{kind}"><div class="prose">{text.strip()}</div>'
                         f'<div class="code"><pre class="listing">{"".join(lines)}</pre></div></section>')
@@ -176,7 +181,7 @@ class Site:
     def write(self, url: str, kind: str, title: str, above: str, body: str, steps: str) -> None:
         scripts = "".join(f'<script defer src="interactive/{file.name}"></script>\n' for file in sorted(INTERACTIVE.glob("*.js")))
         if kind == "main":
-            scripts += f'<script>window.flashbookLadder = {json.dumps(ladder_data.shapes())};</script>\n<script defer src="ladder.js"></script>\n'
+            scripts += '<script defer src="ladder_data.js"></script>\n<script defer src="ladder.js"></script>\n'
         values = {"kind": kind, "container": "contents" if kind == "reference" else "text", "title": html.escape(title),
                   "description": html.escape(description(body) or title), "above": above, "body": with_permalinks(body), "steps": steps,
                   "menu": self.menu(url, body), "scripts": scripts}
@@ -226,6 +231,7 @@ class Site:
                 articles[page.url] = f"<h1>{html.escape(title)}</h1>{above}{body}"
         self.write("figures.html", "page", "Index of figures", "", figures_list([page for page in self.pages if page.url in articles], articles), "")
         self.write_book(articles)
+        (self.out / "ladder_data.js").write_text(f"window.flashbookLadder = {json.dumps(ladder_data.shapes())};\n", encoding="utf-8")
         (self.out / "search_index.js").write_text(f"window.flashbookIndex = {json.dumps(index)};\n", encoding="utf-8")
         self.copy_files()
 
@@ -248,6 +254,25 @@ class Site:
         texts = "".join(f'<article id="{p.name}" class="{p.kind}">{inside(p.url, articles[p.url])}</article>' for p in order)
         page = (SITE / "book.html").read_text(encoding="utf-8")
         (self.out / "book.html").write_text(page.replace("{{contents}}", contents).replace("{{texts}}", texts), encoding="utf-8")
+
+
+def belongs(target: str, chapter: str) -> bool:
+    """Whether an address is one that a kernel of this chapter can mean: it includes no other chapter's files."""
+    if target.startswith("chapter-"):
+        return target.startswith(f"chapter-{chapter}-")
+    found = re.search(r"flashbook_1_1(\w+?)(_1_1|\.html)", target)
+    owners = chapter_namespaces().get(found[1], set()) if found else set()
+    return not owners or chapter in owners
+
+
+@functools.cache
+def chapter_namespaces() -> dict[str, set[str]]:
+    """{namespace below flashbook: the chapters that have it}."""
+    owners: dict[str, set[str]] = {}
+    for file in book.ROOT.glob("chapters/*/*.*h"):
+        for name in re.findall(r"^namespace flashbook::(\w+)", file.read_text(encoding="utf-8"), re.MULTILINE):
+            owners.setdefault(name, set()).add(file.parent.name)
+    return owners
 
 
 def description(body: str) -> str:
@@ -273,9 +298,12 @@ def with_captions(body: str, chapter: str) -> str:
         nonlocal count
         count += 1
         number = f"{chapter}.{count}" if chapter else str(count)
-        return f'<figure id="figure-{count}">{found[1]}<figcaption><b>Figure {number}.</b> {found[2]}</figcaption></figure>'
+        address, text = found[2], found[3]
+        # A plot is wide: on a phone it can be opened alone.
+        shown = f'<a href="{address}" title="Alone, to enlarge">{found[1]}</a>' if "/plots/" in address else found[1]
+        return f'<figure id="figure-{count}">{shown}<figcaption><b>Figure {number}.</b> {text}</figcaption></figure>'
 
-    return re.sub(r'<p>\s*(<img class="figure" src="[^"]*" alt="([^"]+)"/>)\s*</p>', figure, body)
+    return re.sub(r'<p>\s*(<img class="figure" src="([^"]*)" alt="([^"]+)"/>)\s*</p>', figure, body)
 
 
 def figures_list(pages: Sequence[Page], articles: dict[str, str]) -> str:
