@@ -128,7 +128,7 @@ void attention(const Shape& shape, const Tensors& tensors, device::Stream stream
           case 2:
             return run_one_pass<T, kHeadDim>(shape, tensors, stream);
           default:
-            return run_hopper(shape, tensors, stream, step);
+            return run_hopper<kHeadDim>(shape, tensors, stream, step);
         }
       });
   });

@@ -111,7 +111,6 @@ __device__ __forceinline__ void produce_keys(HopperShared<T, Config>& shared, co
     const WorkTile work = hopper::next_tile<false>(shared.broadcast, next);
     if (work.query_tile < 0) return;
     const int first_key = first_key_of<Config>(order, work);
-    if (problem.first_query(first_key) >= problem.seqlen_q) continue;
     mbarrier_wait(&shared.keys_empty, parity ^ 1);  // the products that read the last tile are done
     parity ^= 1;
     mbarrier_arrive_expect_tx(&shared.keys_full, (Shared::kHasDp ? 2 : 1) * Shared::Keys::kBytes);
@@ -269,31 +268,29 @@ __global__ void __launch_bounds__(Config::kThreads, 1) hopper_backward(
   for (;;) {
     const WorkTile work = hopper::next_tile<true>(shared.broadcast, next);
     if (work.query_tile < 0) return;
-    //| A consumer's life: take a tile of keys, set dK and dV to zero, go through the queries, store. A tile without
-    //| queries goes straight to the end: its gradients are zero, and they are *written*, because nobody else will.
+    //| A consumer's life: take a tile of keys, set dK and dV to zero, go through the queries, store. The last query sees
+    //| every key, so each tile has something to go through, and each gradient is written.
     const int first_key = first_key_of<Config>(order, work);
     const int kv_head = work.head.batch * problem.kv_heads + work.head.head;
     const Visit visit = queries_of<Config::kQueries>(problem, first_key);
     const int start = start_of<Config>(visit, first_key);
     Gradients<T, Config> gradients(shared, problem, number, warp);
-    if (visit.tiles() > 0) {
-      mbarrier_wait(&shared.keys_full, parity);
-      parity ^= 1;
+    mbarrier_wait(&shared.keys_full, parity);
+    parity ^= 1;
 #pragma unroll 1
-      for (int member = 0; member < problem.group; ++member) {
+    for (int member = 0; member < problem.group; ++member) {
 #pragma unroll 1
-        for (int round = 0; round < visit.tiles(); ++round) {
-          const int query = visit.tile(round, start) * Config::kQueries;
-//| The address of dQ's sums is needed only where registers add.
-          float* sums = nullptr;
-          if constexpr (!Config::kAddByTma && Shared::kHasDp)
-            sums = gradients.part_of(workspace.dq,
-                                     (kv_head * problem.group + member) * problem.padded_q + query, number);
-          gradients.step(state, first_key, query, sums);
-        }
+      for (int round = 0; round < visit.tiles(); ++round) {
+        const int query = visit.tile(round, start) * Config::kQueries;
+        //| The address of dQ's sums is needed only where registers add.
+        float* sums = nullptr;
+        if constexpr (!Config::kAddByTma && Shared::kHasDp)
+          sums = gradients.part_of(workspace.dq,
+                                   (kv_head * problem.group + member) * problem.padded_q + query, number);
+        gradients.step(state, first_key, query, sums);
       }
-      if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.keys_empty);
     }
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.keys_empty);
     store_gradients(gradients, problem, dk, dv, kv_head, first_key);
   }
 }

@@ -87,8 +87,7 @@ struct HopperShared {
 
 //| ## Which queries, and where to begin
 //|
-//| Under a causal mask a tile of keys is seen from its diagonal on. Keys beyond the last query's have no tile of queries
-//| at all.
+//| Under a causal mask a tile of keys is seen from its diagonal on, up to the last query, which sees every key.
 /// The tiles of queries that see something of a tile of keys: first, and the one after the last.
 struct Visit {
   int first, end;
@@ -103,11 +102,11 @@ struct Visit {
   }
 };
 
-/// Which tiles of kQueries queries see a key from `first_key` on; none if no query does.
+/// Which tiles of kQueries queries see a key from `first_key` on. The last query does, so there is one at
+/// least.
 template <int kQueries>
 __device__ __forceinline__ Visit queries_of(const Problem& problem, int first_key) {
-  const int end = (problem.seqlen_q + kQueries - 1) / kQueries, query = problem.first_query(first_key);
-  return {query < problem.seqlen_q ? query / kQueries : end, end};
+  return {problem.first_query(first_key) / kQueries, (problem.seqlen_q + kQueries - 1) / kQueries};
 }
 
 //| Without a mask every block of a head would begin with the same queries, and a hundred blocks would add to the same 32

@@ -5,6 +5,7 @@
 #include "chapters/07_backward/hopper_blocks.cuh"
 #include "chapters/07_backward/hopper_single.cuh"
 #include "chapters/07_backward/prepare.cuh"
+#include "common/device/dispatch.h"
 #include "common/hopper/launch.h"
 
 namespace flashbook::backward {
@@ -224,6 +225,16 @@ void run_step(const Shape& shape, const Tensors& t, device::Stream stream, int s
     }
   });
   run_convert<T, kHeadDim, kHeadDim == 64 ? 128 : 64>(shape, t, stream);
+}
+
+/// The step of a shape's type and mask.
+template <int kHeadDim>
+void run_hopper(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
+  device::with_type(shape.dtype, [&]<typename T>() {
+    if constexpr (sizeof(T) == 2)  // with_type also knows float, which why_not refuses
+      shape.causal() ? run_step<T, kHeadDim, true>(shape, tensors, stream, step)
+                     : run_step<T, kHeadDim, false>(shape, tensors, stream, step);
+  });
 }
 
 }  // namespace flashbook::backward

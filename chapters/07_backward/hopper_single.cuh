@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kConsumerThreads, 1)
   static_assert(sizeof(Shared) <= hopper::kMostSharedBytes,
                 "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
-//| A block for each tile of keys of each key head. The queries that see it, and the heads of the group, are its loop.
+  //| A block for each tile of keys of each key head. The queries that see it, and the heads of the group, are its loop.
   const int key_tiles = (problem.seqlen_k + kKeys - 1) / kKeys;
   const int kv_head = int(blockIdx.x) / key_tiles, first_key = int(blockIdx.x) % key_tiles * kKeys;
   const Head of_keys{kv_head % problem.kv_heads, kv_head / problem.kv_heads};
@@ -52,18 +52,18 @@ __global__ void __launch_bounds__(kConsumerThreads, 1)
     fill_queries(shared.d_o, d_o, shared.d, do_map, d_map, query, head, row);
   };
   PipelineState<Config::kStages> state;
-  if (threadIdx.x == 0 && visit.first < visit.end) {
+  if (threadIdx.x == 0) {
     mbarrier_arrive_expect_tx(&shared.keys_full, (Shared::kHasDp ? 2 : 1) * Shared::Keys::kBytes);
     load(shared.k, k_map, &shared.keys_full, first_key, of_keys);
     if constexpr (Shared::kHasDp) load(shared.v, v_map, &shared.keys_full, first_key, of_keys);
     fill(state, 0, first_query);
   }
 
-//| The same waits as in later steps; only who asks for tiles differs. That one thread's detour costs its whole
-//| warpgroup: its other lanes, and so its products, wait for it.
+  //| The same waits as in later steps; only who asks for tiles differs. That one thread's detour costs its whole
+  //| warpgroup: its other lanes, and so its products, wait for it.
   const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), number = warp / kWarpsOfWarpgroup;
   Gradients<T, Config> gradients(shared, problem, number, warp);
-  if (visit.first < visit.end) mbarrier_wait(&shared.keys_full, 0);
+  mbarrier_wait(&shared.keys_full, 0);
 #pragma unroll 1
   for (int member = 0; member < problem.group; ++member)
 #pragma unroll 1
