@@ -88,7 +88,7 @@ Paging paging_of(const FlashbookShape& shape, const FlashbookCache& cache) {
 
 /// The shape as the house knows it, if the step can run it.
 Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from,
-                    const FlashbookCache& cache = {}) {
+                    const FlashbookCache& cache = {}, const FlashbookGradients& gradients = {}) {
   const FlashbookShape given = completed(from, "shape", offsetof(FlashbookShape, scaling));
   constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3};
   if (given.dtype < 0 || given.dtype >= int(std::size(kTypes)))
@@ -97,19 +97,25 @@ Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from
   if (given.scaling < 0 || given.scaling >= int(std::size(kScalings)))
     throw InputError("scaling is " + std::to_string(given.scaling) + ": give a FlashbookScaling, 0 to 2");
   const auto strides = [](const FlashbookStrides& of) { return Strides{of.batch, of.head, of.row}; };
-  const Shape shape = {
-      .batch = given.batch,
-      .heads = given.heads,
-      .kv_heads = given.kv_heads,
-      .seqlen_q = given.seqlen_q,
-      .seqlen_k = given.seqlen_k,
-      .head_dim = given.head_dim,
-      .visibility = Visibility::causal_if(given.causal != 0),
-      .dtype = kTypes[given.dtype],
-      .scale = given.scale,
-      .scaling = kScalings[given.scaling],
-      .layout = {.q = strides(given.q), .k = strides(given.k), .v = strides(given.v), .o = strides(given.o)},
-      .paging = paging_of(given, cache)};
+  const Shape shape = {.batch = given.batch,
+                       .heads = given.heads,
+                       .kv_heads = given.kv_heads,
+                       .seqlen_q = given.seqlen_q,
+                       .seqlen_k = given.seqlen_k,
+                       .head_dim = given.head_dim,
+                       .visibility = Visibility::causal_if(given.causal != 0),
+                       .dtype = kTypes[given.dtype],
+                       .scale = given.scale,
+                       .scaling = kScalings[given.scaling],
+                       .layout = {.q = strides(given.q),
+                                  .k = strides(given.k),
+                                  .v = strides(given.v),
+                                  .o = strides(given.o),
+                                  .d_o = strides(gradients.d_o_strides),
+                                  .dq = strides(gradients.dq_strides),
+                                  .dk = strides(gradients.dk_strides),
+                                  .dv = strides(gradients.dv_strides)},
+                       .paging = paging_of(given, cache)};
   validate(shape);
   if (std::ranges::find(chapter.dtypes, shape.dtype) == chapter.dtypes.end())
     throw InputError("chapter " + std::to_string(chapter.number) + " does not take " +
@@ -129,11 +135,11 @@ void require_aligned(const void* pointer, const char* name, std::size_t alignmen
 }
 
 void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const FlashbookCache& cache,
-            const FlashbookTensors* tensors, void* stream) {
+            const FlashbookTensors* tensors, const FlashbookGradients& gradients, void* stream) {
   if (chapter.runs_on == device::Place::host)
     throw InputError("chapter " + std::to_string(chapter.number) + " is CPU code: run its program, " +
                      chapter.name);
-  const Shape problem = checked_shape(chapter, step, shape, cache);
+  const Shape problem = checked_shape(chapter, step, shape, cache, gradients);
   const FlashbookTensors given = completed(tensors, "tensors", offsetof(FlashbookTensors, q_scale));
   const int64_t workspace = chapter.workspace_bytes(problem, step);
   require_aligned(given.q, "q", kRowAlignment);
@@ -146,11 +152,23 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
   if (workspace > 0) require_aligned(given.workspace, "workspace", kWorkspaceAlignment);
   for (const auto& [mean, name] : {std::pair(given.k_mean, "k_mean"), {given.v_mean, "v_mean"}})
     if (mean != nullptr) require_aligned(mean, name, kRowAlignment);
+  if (chapter.operation == Operation::backward) {
+    const std::pair<const void*, const char*> pointers[] = {
+        {gradients.d_o, "d_o"}, {gradients.dq, "dq"}, {gradients.dk, "dk"}, {gradients.dv, "dv"}};
+    for (const auto& [pointer, name] : pointers) {
+      required(static_cast<const char*>(pointer), name);
+      require_aligned(pointer, name, kRowAlignment);
+    }
+  }
   Tensors all = {.q = given.q,
                  .k = given.k,
                  .v = given.v,
                  .o = given.o,
                  .lse = given.lse,
+                 .d_o = gradients.d_o,
+                 .dq = gradients.dq,
+                 .dk = gradients.dk,
+                 .dv = gradients.dv,
                  .workspace = given.workspace,
                  .q_scale = given.q_scale,
                  .k_scale = given.k_scale,
@@ -188,7 +206,24 @@ const char* flashbook_step_name(int chapter, int step) {
 
 int flashbook_attention(int chapter, int step, const FlashbookShape* shape, const FlashbookTensors* tensors,
                         void* stream) {
-  return guarded([&] { launch(find(chapter, step), step, shape, {}, tensors, stream); });
+  return guarded([&] {
+    const Chapter& found = find(chapter, step);
+    if (found.operation == Operation::backward)
+      throw InputError("chapter " + std::to_string(chapter) + " computes gradients: use flashbook_backward");
+    launch(found, step, shape, {}, tensors, {}, stream);
+  });
+}
+
+int flashbook_backward(int chapter, int step, const FlashbookShape* shape, const FlashbookTensors* tensors,
+                       const FlashbookGradients* gradients, void* stream) {
+  return guarded([&] {
+    const Chapter& found = find(chapter, step);
+    if (found.operation != Operation::backward)
+      throw InputError("chapter " + std::to_string(chapter) +
+                       " computes no gradients: use flashbook_attention, or chapter 7");
+    launch(found, step, shape, {}, tensors, completed(gradients, "gradients", sizeof(FlashbookGradients)),
+           stream);
+  });
 }
 
 int flashbook_decode(int chapter, int step, const FlashbookShape* shape, const FlashbookCache* cache,
@@ -200,7 +235,7 @@ int flashbook_decode(int chapter, int step, const FlashbookShape* shape, const F
                        " knows no cache: use flashbook_attention, or chapter 8");
     launch(found, step, shape,
            cache == nullptr ? FlashbookCache{} : completed(cache, "cache", sizeof(FlashbookCache)), tensors,
-           stream);
+           {}, stream);
   });
 }
 

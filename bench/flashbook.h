@@ -105,6 +105,17 @@ typedef struct FlashbookCache {
   int32_t pages;     /**< k and v are [pages, kv_heads, page_rows, head_dim] */
 } FlashbookCache;
 
+/** What a backward pass has besides FlashbookTensors, of which all but the workspace are input to it. Device
+ * pointers, multiples of 16. */
+typedef struct FlashbookGradients {
+  size_t size;     /**< sizeof(FlashbookGradients) */
+  const void* d_o; /**< [batch, heads, seqlen_q, head_dim], the gradient that comes in */
+  void* dq;        /**< [batch, heads, seqlen_q, head_dim] */
+  void* dk;        /**< [batch, kv_heads, seqlen_k, head_dim], the sum over the query heads of a group */
+  void* dv;        /**< likewise */
+  FlashbookStrides d_o_strides, dq_strides, dk_strides, dv_strides; /**< as in FlashbookShape */
+} FlashbookGradients;
+
 /** A chapter, for those who list them. The texts live as long as the library. */
 typedef struct FlashbookChapter {
   int32_t number;
@@ -132,6 +143,10 @@ int flashbook_attention(int chapter, int step, const FlashbookShape* shape, cons
  * FlashbookStatus. */
 int flashbook_decode(int chapter, int step, const FlashbookShape* shape, const FlashbookCache* cache,
                      const FlashbookTensors* tensors, void* stream);
+
+/** The gradients: a step of a chapter of the backward pass (7). Returns a FlashbookStatus. */
+int flashbook_backward(int chapter, int step, const FlashbookShape* shape, const FlashbookTensors* tensors,
+                       const FlashbookGradients* gradients, void* stream);
 
 /** Device memory in bytes that the step needs beyond its inputs and outputs, or -1 if it cannot run the
  * shape. */

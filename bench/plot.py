@@ -177,13 +177,13 @@ def ladder(measured, folder):
 def seqlen(measured, folder):
     """Bars in panels: TFLOP/s by N, for each head dimension and mask."""
     keys = fastest_steps(measured)
-    head_dims = sorted({e.cell.head_dim for e in measured.newest.values() if "bytes_per_second" in e.values})
+    head_dims = sorted({e.cell.head_dim for e in measured.newest.values() if e.cell.kind == "forward" and "bytes_per_second" in e.values})
     if not keys:
         return False
     panels: dict[Any, Any] = {}
     lacking: dict[Any, list[int]] = {}
-    for mask in ("full", "causal"):
-        for head_dim in head_dims:
+    for head_dim in head_dims:
+        for mask in ("full", "causal"):
             series: dict[Any, dict[int, float]] = {}
             for n in sorted({e.cell.seqlen for e in measured.newest.values() if e.cell.chapter}):
                 entries = measured.by_step(head_dim=head_dim, mask=mask, seqlen=n)
@@ -206,7 +206,7 @@ def seqlen(measured, folder):
     lengths = sorted({n for series in panels.values() for key in keys for n in series.get(key, {})})
     width = 0.84 / (len(keys) + len(rivals))
 
-    figure, grid = plt.subplots(2, len(head_dims), figsize=(1.2 + 3.1 * len(head_dims), 5.4), sharex=True, sharey=True, squeeze=False)
+    figure, grid = plt.subplots(len(head_dims), 2, figsize=(7.4, 0.9 + 2.3 * len(head_dims)), sharex=True, sharey=True, squeeze=False)
     for axes, ((mask, head_dim), series) in zip(grid.flat, panels.items()):
         bars = [(label_of(measured, key), series.get(key, {}), {"color": shade(measured, key)}) for key in keys]
         bars += [(PEERS[peer][0], by_panel[mask, head_dim], {"facecolor": "none", "edgecolor": GREY, "hatch": PEERS[peer][1], "lw": 0.7})
@@ -225,12 +225,12 @@ def seqlen(measured, folder):
         axes.set_title(f"head_dim {head_dim}, {'causal' if mask == 'causal' else 'no mask'}")
         axes.set_xticks(range(len(lengths)), [short(n) for n in lengths])
         axes.grid(axis="y")
-    for axes in grid[1]:
+    for axes in grid[-1]:
         axes.set_xlabel("sequence length N")
     for axes in grid[:, 0]:
         axes.set_ylabel("TFLOP/s")
     axes.margins(y=0.12)
-    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="lower left", bbox_to_anchor=(0, 1), ncol=8, fontsize=7.5,
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="lower left", bbox_to_anchor=(0, 1), ncol=4, fontsize=7.5,
                   columnspacing=1.2, borderaxespad=0)
     too_large = "× marks what does not fit into the card's memory. " if lacking else ""
     foot(figure, measured, too_large + "Batch × N = 16k tokens, heads × head_dim = 2048; BF16 where a chapter takes it. "

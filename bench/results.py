@@ -11,6 +11,7 @@ several GPUs, of wrong results or of an unknown commit are refused. What the sim
 import csv
 import dataclasses
 import datetime
+import itertools
 import json
 import os
 import pathlib
@@ -19,7 +20,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/results.py
 
@@ -27,6 +28,8 @@ from bench.names import DTYPES, Name
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
+STUDIES = ("accuracy/", "long/")  # what the simulator may say
+TIMED = ("forward", "backward", "decode", "masked", "blocks", "ablation", "timeline")  # others count, or tell errors
 BOOK_GPU = "h200"  # the machine that the book's numbers come from
 
 LADDER: dict[str, Any] = {"head_dim": 128, "mask": "full", "seqlen": 4096}  # the shape of the README's table and picture: batch 4, heads 16
@@ -79,34 +82,58 @@ def read(path: str | pathlib.Path) -> list[Entry]:
         whole = json.loads(pathlib.Path(path).read_text())
         context, runs = whole["context"], whole["benchmarks"]
         when = datetime.datetime.fromisoformat(context["date"]).astimezone(datetime.timezone.utc)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
+            raise ValueError("its benchmarks are no list of results")
+        for key in ("machine", "commit", "gpu", "cpu"):
+            if not isinstance(context.get(key, ""), str):
+                raise ValueError(f"its {key} is no text")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise Refused(f"{path} is no result file ({error}): write one with bench/forward --out") from None
-    if context.get("machine") == "simulator" and not all(run.get("name", "").startswith(("accuracy/", "long/")) for run in runs):
+    if context.get("machine") == "simulator" and not all(str(run.get("name")).startswith(STUDIES) for run in runs):
         raise Refused(f"{path} was measured in the simulator: its times say nothing about a GPU; measure on one")
     for key in ("machine", "commit", "gpu" if context.get("machine") == "gpu" else "cpu"):
         if context.get(key, "unknown") in ("unknown", ""):
             raise Refused(f"{path} does not say its {key}: measure with ./flashbook bench, which sets FLASHBOOK_COMMIT")
+    if not folder_of(context):
+        raise Refused(f"{path} was measured on a machine without a name: bench/forward writes it")
     return [entry_of(run, context, when, path) for run in runs if run.get("run_type") == "iteration"]
 
 
 def entry_of(run: dict[str, Any], context: dict[str, Any], when: datetime.datetime, path: str | pathlib.Path) -> Entry:
     name = run.get("name", "")
-    cell = Name.parse(name)
+    cell = Name.parse(name) if isinstance(name, str) else None
     if not cell:
         raise Refused(f"{path} has a result named {name!r}: names are forward/ch01/step2/bf16/d128/causal/n2048")
+    for key, kind in (("label", str), ("error_message", str), ("error_occurred", bool), ("stamps", list)):
+        if not isinstance(run.get(key, kind()), kind):
+            raise Refused(f"{path}: {name} has the {key} {run[key]!r}: bench/forward writes what is meant")
     skipped = run.get("error_message", "no reason given") if run.get("error_occurred") else ""
     if skipped and run.get("label") == "wrong":
         raise Refused(f"{path}: {name} was wrong ({skipped}): mend it and measure again")
-    scale = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}[run["time_unit"]]
+    scale = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}.get(str(run.get("time_unit")))
+    time = run.get("real_time")
+    if scale is None or not is_measured(time) or time < 0 or (time == 0 and cell.kind in TIMED and not skipped):
+        raise Refused(f"{path}: {name} took {time!r} {run.get('time_unit')!r}: a time is a number above 0 in ns, us, ms or s")
     values = {key: value for key, value in run.items() if isinstance(value, (int, float)) and key != "iterations"}
-    return Entry(cell, context, when, float("nan") if skipped else run["real_time"] * scale, values,
-                 run.get("label", ""), [pass_of(text) for text in run.get("stamps", [])], skipped)
+    for key, value in values.items():
+        if not skipped and not is_measured(value):
+            raise Refused(f"{path}: {name} has the {key} {value}: no number that is measured")
+    return Entry(cell, context, when, float("nan") if skipped else time * scale, values,
+                 run.get("label", ""), [pass_of(text, name, path) for text in run.get("stamps", [])], skipped)
 
 
-def pass_of(text: str) -> dict[str, int]:
+def is_measured(value: object) -> TypeGuard[float]:
+    """A number, neither infinite nor NaN, that a float can hold."""
+    return isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
+
+
+def pass_of(text: object, name: str, path: str | pathlib.Path) -> dict[str, int]:
     """{"warpgroup": 1, "tile": 30, "landed": 4183, ...} of "warpgroup 1 tile 30 landed 4183 ..."."""
-    words = text.split()
-    return dict(zip(words[::2], map(int, words[1::2])))
+    words = text.split() if isinstance(text, str) else []
+    try:
+        return dict(zip(words[::2], map(int, words[1::2]), strict=True))
+    except ValueError:
+        raise Refused(f"{path}: {name} has the stamps {text!r}: bench/timeline writes names, each with a number") from None
 
 
 class Results:
@@ -231,13 +258,14 @@ def add(path: str | pathlib.Path, results: pathlib.Path | None = None) -> pathli
     commit = re.sub(r"[^\w.-]", "-", context["commit"])
     stem = f"{context['date'][:10]}-{commit}"
     target = folder / f"{stem}.json"
-    for i in range(2, 100):
-        if not target.exists():
-            break
-        target = folder / f"{stem}-{i}.json"
+    copies = itertools.count(2)
+    while target.exists():
+        target = folder / f"{stem}-{next(copies)}.json"
     folder.mkdir(parents=True, exist_ok=True)
     Results([*folder.glob("*.json"), path])  # refuses to mix
-    shutil.copyfile(path, target)
+    unfinished = target.with_suffix(".unfinished")
+    shutil.copyfile(path, unfinished)
+    unfinished.replace(target)  # whole or not at all
     return target
 
 

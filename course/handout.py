@@ -66,7 +66,7 @@ LINK = re.compile(r"```.*?```|`[^`\n]*`|(?<!!)\[([^\]]*)\]\(([^)\s#]+)[^)]*\)", 
 TABLE = "<!-- exercises -->\n"
 # The chapter that a file belongs to.
 CHAPTER = re.compile(r"(?:^|/)(?:ch(\d\d)-|(\d\d)_[a-z])")
-ALL = "99"
+ALL = "all"  # behind every number
 
 
 def files_of_tree(root: Path) -> list[str]:

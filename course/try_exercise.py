@@ -2,6 +2,7 @@
 """Builds one exercise, runs its tests, and shows which pass and what the others say: python3 course/try_exercise.py ID. Exit code 0 if all
 pass."""
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -57,6 +58,7 @@ def progress(text: str) -> None:
 
 
 def main() -> None:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # course try ID | head
     [exercise] = [e for e in manifest.load() if e.id == sys.argv[1]]
 
     def show(test: Test, verdict: Verdict) -> None:

@@ -115,7 +115,9 @@ def watch(exercises: Sequence[Exercise]) -> None:
 def main() -> None:
     exercises = [e for e in manifest.load() if e.number == sys.argv[1]]
     if not exercises:
-        sys.exit(f"course watch: chapter {sys.argv[1]} has no exercises")
+        numbers = sorted({e.number for e in manifest.load()})
+        print(f"course watch: chapter {sys.argv[1]} has no exercises: {', '.join(numbers)} have some", file=sys.stderr)
+        sys.exit(2)
     try:
         watch(exercises)
     except KeyboardInterrupt:

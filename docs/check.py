@@ -24,19 +24,27 @@ SITE = book.ROOT / "build" / "docs" / "html"
 WORDS_A_LINE, LINES_WITHOUT_PROSE = 2, 25
 
 
+# What Doxygen writes into its own pages. Ours have no code in their text: scripts are files.
+HANDLERS_OF_DOXYGEN = re.compile(
+    r"(?:javascript:|return )?(?:toggle(?:Inherit|Folder|Level)|dynsection\.toggle\w+|codefold\.\w+|searchBox\.\w+)\([^()]*\);?$")
+
+
 class Addresses(HTMLParser):
-    """What a page links to, and the anchors it has."""
+    """What a page links to, the anchors it has, and the code in its attributes."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.links: list[str] = []
         self.anchors: Counter[str] = Counter()
+        self.handlers: list[str] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         for name, value in attributes:
-            if name in ("href", "src", "srcset") and value:
+            if name in ("href", "src", "srcset", "action", "formaction") and value:
                 self.links.append(value)
+            elif name.startswith("on") and not HANDLERS_OF_DOXYGEN.match(value or ""):
+                self.handlers.append(f'{name}="{value}"')
             elif name == "id" and value:
                 self.anchors[value] += 1
 
@@ -69,6 +77,14 @@ def check_lines(page: book.Page) -> Iterator[str]:
             yield f"{page.url}: line {number} is not in {page.source}: {line}"
 
 
+def check_names(page: book.Page) -> Iterator[str]:
+    """A name in an annotated source leads to no other chapter, whose files it does not include."""
+    text = (SITE / page.url).read_text(encoding="utf-8")
+    for target in sorted(set(re.findall(r'<a class="code" href="(chapter-[^"#]+)', text))):
+        if not target.startswith(f"chapter-{page.chapter}-"):
+            yield f"{page.url}: a name leads to {target}"
+
+
 def check_links() -> Iterator[str]:
     """Every address leads to a file of the site and every #anchor to a place in it; nothing is fetched from the network."""
     site = {file.name: Addresses(file.read_text(encoding="utf-8")) for file in SITE.glob("*.html")}
@@ -76,6 +92,8 @@ def check_links() -> Iterator[str]:
         for anchor, count in page.anchors.items():
             if count > 1:
                 yield f"{name}: the anchor {anchor} is there {count} times"
+        for handler in page.handlers:
+            yield f"{name}: code in an attribute, {handler}: put it into a script"
         for link in page.links:
             if re.match(r"https?:|mailto:", link):
                 continue
@@ -175,7 +193,7 @@ def main() -> None:
     faults = [*check_pages(all_pages), *check_links(), *check_figures()]
     for page in all_pages:
         if page.kind == "kernel" and (SITE / page.url).exists():
-            faults += check_lines(page)
+            faults += [*check_lines(page), *check_names(page)]
         if has_prose_to_check(page):
             faults += check_prose(page)
         if page.path.suffix == ".md" and page.path.exists():

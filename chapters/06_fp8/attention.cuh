@@ -37,6 +37,7 @@ struct Consumer {
   const float factor;            ///< with them, unless they change from tile to tile
   std::conditional_t<Config::kQueriesInRegisters, Fragments<kHeadDim>, uint64_t> q;
   float output[kHeadDim / 2], scores[kKeys / 2];
+  float sums[kOnesColumns / 2];  ///< of a tile's probabilities, with kSumsByProduct
   Fragments<kKeys> p;
   Rows rows;
 
@@ -112,6 +113,7 @@ struct Consumer {
     issue_scores<kHeadDim, kKeys>(scores, q, wgmma_advance(keys, key.stage * sizeof(shared.keys.tile[0])));
   }
   __device__ __forceinline__ void issue_next_values() {
+    if constexpr (Config::kSumsByProduct) issue_sums<kKeys>(sums, p, shared.ones.descriptor());
     issue_values<kHeadDim, kKeys>(output, p,
                                   wgmma_advance(values, value.stage * sizeof(shared.transposed.tile[0])));
   }
@@ -138,7 +140,26 @@ struct Consumer {
   //| The softmax takes the scores to probabilities times 2^kOffset, in place.
   template <bool kMasked, bool kLazy>
   __device__ __forceinline__ bool to_probabilities(float (&correction)[2], const TileScale& scale) {
-    return softmax<kMasked, kLazy, Config::kOffset, Config::kBlockScales>(scores, rows, correction, scale);
+    return softmax<kMasked, kLazy, Config>(scores, rows, correction, scale);
+  }
+
+  /// P = the probabilities, in e4m3.
+  __device__ __forceinline__ void to_operand() {
+    if constexpr (Config::kLine)
+      take_encodings(p, scores);
+    else
+      round_probabilities(p, scores);
+  }
+
+  //| Sums that a product has made arrive with the values, one tile after the maximum that they belong to has been found. So
+  //| they are added first, and corrected with what came before them.
+  /// The values are done, and with them the sums of the same tile.
+  __device__ __forceinline__ void take_sums(const float (&correction)[2]) {
+    if constexpr (Config::kSumsByProduct) {
+      wgmma_pin(sums);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) rows.sum[r] = (rows.sum[r] + sums[2 * r]) * correction[r];
+    }
   }
 
   /// Nothing is summed yet.
@@ -165,7 +186,7 @@ struct Consumer {
     begin_rows();
     float correction[2];
     to_probabilities<true, false>(correction, scale);
-    round_probabilities(p, scores);
+    to_operand();
   }
 
   //| The two waits for tiles are on two pipelines. If the transposers are late, only the second wait feels it, and the
@@ -210,9 +231,10 @@ struct Consumer {
       wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
       wgmma_pin(output);
       wgmma_pin(p);
+      take_sums(correction);
       values_done();
     }
-    round_probabilities(p, scores);
+    to_operand();
     if (!Config::kLazy || rescale) rescale_rows(output, correction);
   }
 
@@ -229,6 +251,7 @@ struct Consumer {
     wgmma_wait<0>();
     wgmma_pin(output);
     wgmma_pin(p);
+    take_sums({1.0f, 1.0f});
     values_done();
   }
 
@@ -334,7 +357,12 @@ __global__ void __launch_bounds__(Config::kThreads, 1) attend(
     }
     fence_mbarrier_init();
   }
-  __syncthreads();  // the barriers are ready
+  if constexpr (Config::kSumsByProduct) {
+    for (int i = threadIdx.x; i < int(sizeof(shared.ones)); i += Config::kThreads)
+      reinterpret_cast<unsigned char*>(&shared.ones)[i] = kOne;
+    fence_proxy_async();  // this thread's writes become visible to wgmma
+  }
+  __syncthreads();  // the barriers are ready, and the ones
 
   // The same in all threads of a warp; the shuffle tells the compiler so.
   const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / kWarpsOfWarpgroup;
@@ -368,12 +396,16 @@ __global__ void __launch_bounds__(Config::kThreads, 1) attend(
     const float v_scale = Config::kBlockScales ? 1.0f : problem.v_scale.at(consumer.scale_head, 0);
     consumer.take_queries(parity);
     consumer.attend(key_tiles_of<Config>(problem, work));
-    finish_rows<Config::kOffset>(consumer.output, consumer.rows, problem, lse, work.head, consumer.query,
-                                 v_scale, problem.k_mean ? &shared.shift[number][row] : nullptr);
+    finish_rows<Config::kOffset, Config::kSumsByProduct>(
+        consumer.output, consumer.rows, problem, lse, work.head, consumer.query, v_scale,
+        problem.k_mean ? &shared.shift[number][row] : nullptr);
     //| The way out is chapter 5's: through shared memory and TMA where there is room, else straight from the registers.
     if constexpr (Config::kStoreByTma) {
       mbarrier_wait(&shared.output_empty[number], parity ^ 1);  // TMA has read the last output
-      lay_down<Config::kHeadDim>(shared.output[number], consumer.output, row);
+      // The same row, but ptxas does not know: else it computes the addresses of all pieces before the first
+      // tile and keeps them, eight registers, through every loop.
+      const int same_row = __shfl_sync(kWholeWarp, row, threadIdx.x % 32);
+      lay_down<Config::kHeadDim>(shared.output[number], consumer.output, same_row);
       __syncwarp();  // all lanes have waited, and written
       if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.output_full[number]);
     } else {

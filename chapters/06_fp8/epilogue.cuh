@@ -64,6 +64,7 @@ __device__ __forceinline__ void put_by_key_means(float (&shift)[kRowsOfWarpgroup
 template <int kFloats>
 __device__ __forceinline__ void add_value_means(float (&output)[kFloats], const bool (&sees)[2],
                                                 const float* mean) {  // [head_dim]
+  // BEGIN SOLUTION ch06-means
 #pragma unroll
   for (int block = 0; block < kFloats / 8; ++block) {
     const float4 of_columns = __ldg(reinterpret_cast<const float4*>(mean) + 4 * block + threadIdx.x % 4);
@@ -77,12 +78,15 @@ __device__ __forceinline__ void add_value_means(float (&output)[kFloats], const 
       even[5] += factor * of_columns.w;
     }
   }
+  //~ for (int i = 0; i < kFloats; ++i) output[i] += mean[i];  // a thread has other columns, and of two rows
+  // END SOLUTION ch06-means
 }
 
 /// Divides the output by its rows' sums, gives it its means back and stores the log-sum-exp. `query` is the
 /// first of the thread's two rows; `v_scale` is 1 with block scales, which P has in it; `shift` is what
-/// put_by_key_means has put by for these rows, or null.
-template <int kOffset, int kFloats>
+/// put_by_key_means has put by for these rows, or null. `kWholeSums`: a lane has its row's sum, not a
+/// quarter.
+template <int kOffset, bool kWholeSums, int kFloats>
 __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows& rows,
                                             const Problem& problem,
                                             float* lse,  // [heads, seqlen_q]
@@ -94,7 +98,7 @@ __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows
   bool sees[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const float sum = quad_sum(rows.sum[r]);
+    const float sum = kWholeSums ? rows.sum[r] : quad_sum(rows.sum[r]);
     sees[r] = sum > 0;
     inverse[r] = sees[r] ? v_scale / sum : 0;  // a row that sees no key: O = 0
     const int row = query + 8 * r;

@@ -113,4 +113,16 @@ struct ShortD64 : Fast<64, kConsumers, 128, kCausal> {
   static constexpr bool kPingpong = false;
 };
 
+/// Step 6 of a version of step 5.
+template <typename Config>
+struct SumsByProduct : Config {
+  static constexpr bool kSumsByProduct = true;
+};
+
+/// Step 7.
+template <typename Config>
+struct ByLine : SumsByProduct<Config> {
+  static constexpr bool kLine = true;
+};
+
 }  // namespace flashbook::fp8

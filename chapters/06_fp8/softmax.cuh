@@ -44,13 +44,42 @@ struct TileScale {
 //| **Lazy rescaling** is chapter 5's: a row keeps its old maximum until a score exceeds it by 2^kLazyLimit. There P could
 //| grow to 2^8. Here it shares the room above 1 with the offset: offset and limit together stay below log2(448) = 8.8.
 
+//| ## What an exponential must know
+//|
+//| P is rounded to three bits of mantissa, and `ex2` computes 22. Of x = log2 P the encoding of e4m3 is nearly a line: the
+//| exponent's bits are above the mantissa's, so each whole step of x is a step of 8, and 2^0 is encoded as 56. Between whole
+//| steps the mantissa should grow as 2^f - 1 and the line lets it grow as f, at most 0.69 of a unit too much:
+//|
+//| encoding of P = round(8 x + 56 - 0.45)
+//|
+//| It is Schraudolph's exponential (Neural Computation 11, 1999) at the precision of the format. With -0.45 the mean of
+//| (1 + f - 0.45 / 8) / 2^f over a step is 1: sums are right in the mean. What is left is 3.1 % of P in the mean square,
+//| where rounding the exact P leaves 2.6 %. A multiply-add makes 1/128 of it and saturates, which holds what is too small at 0. A second one moves
+//| the number into the lowest bits of a float, where adding 1.5 times 2^23 rounds it to a whole one. No `ex2`, no conversion:
+//| `pack_low_bytes` (`tiles.cuh`) takes four lowest bytes. Between 0 and 2^-6, where e4m3 has no more exponents, the line goes on
+//| to 0 at 2^-7 and the smallest probabilities are lost.
+
+/// log2 of a probability, times kSlope and plus what line_start says, is 1/128 of its encoding.
+constexpr float kLineSlope = 8.0f / 128;
+__device__ __forceinline__ float line_start(float subtract) { return (56 - 0.45f - 8 * subtract) / 128; }
+
+/// A float whose lowest byte is the encoding of a probability in e4m3. `score` is held by the line.
+__device__ __forceinline__ float encoded_by_line(float score, float factor, float start) {
+  constexpr float kRounds = 12582912;  // 1.5 * 2^23: to a whole number, in the lowest bits
+  return saturate(score * factor + start) * 128 + kRounds;
+}
+
 constexpr float kLazyLimit = 2;  ///< log2 of how far a probability may exceed 1 before rows are rescaled
 
-/// Turns scores into probabilities times 2^kOffset and takes them into `rows`. What was summed before must
-/// be multiplied by `correction`. Returns whether any row of the warp needs that: always, unless kLazy.
-template <bool kMasked, bool kLazy, int kOffset, bool kBlockScales, int kFloats>
+/// Turns scores into probabilities times 2^kOffset, or with Config::kLine into floats that have their
+/// encodings, and takes them into `rows`; into the sums only unless Config::kSumsByProduct. What was summed
+/// before must be multiplied by `correction`. Returns whether any row of the warp needs that: always, unless
+/// kLazy.
+template <bool kMasked, bool kLazy, typename Config, int kFloats>
 __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, float (&correction)[2],
                                         const TileScale& scale) {
+  constexpr int kOffset = Config::kOffset;
+  constexpr bool kBlockScales = Config::kBlockScales;
   static_assert(kOffset + (kLazy ? kLazyLimit : 0) <= 8, "P must not exceed 448");
   //| As in chapter 5, in units of log2: the maximum of the scores as the tensor cores leave them, times the tile's
   //| factor, plus the bias of V's scale. The factor is positive, so the largest sum is the largest score.
@@ -85,14 +114,26 @@ __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, fl
     const float subtract = kBlockScales ? safe_max - scale.bias - kOffset : safe_max - kOffset;
     correction[r] = exp2_approx(rows.max[r] - safe_max);
     rows.max[r] = new_max[r];
+    if constexpr (Config::kLine) {
+      static_assert(Config::kSumsByProduct, "what is no probability cannot be added up");
+      const float factor = scale.factor * kLineSlope, start = line_start(subtract);
+#pragma unroll
+      for (int i = 2 * r; i < kFloats; i += 4) {
+        scores[i] = encoded_by_line(scores[i], factor, start);
+        scores[i + 1] = encoded_by_line(scores[i + 1], factor, start);
+      }
+      continue;
+    }
     float a = 0, b = 0;
     if constexpr (!kBlockScales) a = rows.sum[r] * correction[r];
 #pragma unroll
     for (int i = 2 * r; i < kFloats; i += 4) {
-      a += scores[i] = exp2_approx(scores[i] * scale.factor - subtract);
-      b += scores[i + 1] = exp2_approx(scores[i + 1] * scale.factor - subtract);
+      scores[i] = exp2_approx(scores[i] * scale.factor - subtract);
+      scores[i + 1] = exp2_approx(scores[i + 1] * scale.factor - subtract);
+      if constexpr (!Config::kSumsByProduct) a += scores[i], b += scores[i + 1];
     }
-    rows.sum[r] = kBlockScales ? rows.sum[r] * correction[r] + (a + b) * scale.inverse : a + b;
+    if constexpr (!Config::kSumsByProduct)
+      rows.sum[r] = kBlockScales ? rows.sum[r] * correction[r] + (a + b) * scale.inverse : a + b;
   }
   return rescale;
 }

@@ -8,6 +8,7 @@
 #include "chapters/06_fp8/problem.cuh"
 #include "common/ptx/convert.h"
 #include "common/ptx/ldmatrix.h"
+#include "common/ptx/math.h"
 #include "common/ptx/tma.h"
 #include "common/ptx/wgmma.h"
 
@@ -147,6 +148,30 @@ __device__ __forceinline__ void round_probabilities(uint32_t (&p)[kFloats / 16][
   // END SOLUTION ch06-order
 }
 
+//| Where the softmax has left encodings (`softmax.cuh`), nothing is rounded: four lowest bytes become a register, by three
+//| byte permutations.
+/// The lowest bytes of four floats' bits in one register, the first in its lowest byte.
+__device__ __forceinline__ uint32_t pack_low_bytes(float a, float b, float c, float d) {
+  const uint32_t low = byte_permute<0x0040>(__float_as_uint(a), __float_as_uint(b));
+  const uint32_t high = byte_permute<0x0040>(__float_as_uint(c), __float_as_uint(d));
+  return byte_permute<0x5410>(low, high);
+}
+
+/// P = the encodings that scores have in their lowest bytes.
+template <int kFloats>
+__device__ __forceinline__ void take_encodings(uint32_t (&p)[kFloats / 16][4],
+                                               const float (&scores)[kFloats]) {
+#pragma unroll
+  for (int i = 0; i < kFloats / 16; ++i)
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        const int at = 16 * i + 8 * half + 2 * row;
+        p[i][2 * half + row] = pack_low_bytes(scores[at], scores[at + 1], scores[at + 4], scores[at + 5]);
+      }
+}
+
 //| The transposed tile is contraction-major, as K is: keys run along its rows. So the descriptor advances by 32 bytes for
 //| 32 keys.
 /// Issues output += P V, as one group. `v` is transposed: its rows are columns of V.
@@ -158,6 +183,29 @@ __device__ __forceinline__ void issue_values(float (&output)[kHeadDim / 2],
     wgmma<Element, kHeadDim>(output, p[step],
                              wgmma_advance(v, Tile<kHeadDim, kKeys>::column_bytes(step * kDepth)), true);
   wgmma_commit();
+}
+
+//| ## Row sums, by a product
+//|
+//| A row sum is a product too: P times a column of ones. Eight columns are the least that `wgmma` takes, and a tile of ones is
+//| 1 KB, written once. The product joins the group of P V and costs the tensor cores 8 columns beside d; the softmax has no
+//| additions left. It begins from 0 in each tile, so its sum is short and exact as far as it goes, and the tiles add up in
+//| float32. One more column of ones in V, which would be less to do, is cut off as every long sum of one sign.
+//|
+//| What is summed is P as it was rounded. O is divided by the very weights that it was summed with, so its error is no larger;
+//| the log-sum-exp takes over the rounding of P, and is off by up to some hundredths instead of some ten-thousandths.
+
+constexpr unsigned char kOne = 0x38;  ///< in e4m3
+constexpr int kOnesColumns = 8;       ///< the least that wgmma takes
+
+/// Issues sums = P times ones, a part of the group that is committed next. Every column is the same: of the
+/// thread's first row sums[0] and sums[1], of its second the other two.
+template <int kKeys>
+__device__ __forceinline__ void issue_sums(float (&sums)[kOnesColumns / 2],
+                                           const uint32_t (&p)[kKeys / kDepth][4], uint64_t ones) {
+#pragma unroll
+  for (int step = 0; step < kKeys / kDepth; ++step)
+    wgmma<Element, kOnesColumns>(sums, p[step], ones, step > 0);  // all of them are ones: no matter which 32
 }
 
 }  // namespace flashbook::fp8

@@ -29,6 +29,8 @@
 //| | 3, 4 | `kBlockScales` | a scale for each tile of Q, K and V |
 //| | | `kPromote` | sums leave the tensor cores after each tile of keys; for the study of accuracy only (`attention.cuh`) |
 //| | 5 | `kSchedule`, `kSplitLoops`, `kLazy`, `kStoreByTma`, `kPingpong` | chapter 5's step 5 |
+//| | 6 | `kSumsByProduct` | row sums are P times a tile of ones (`tiles.cuh`) |
+//| | 7 | `kLine` | the encoding of P by a line instead of `ex2` and rounding (`softmax.cuh`) |
 //|
 //| **Budget**, bytes and registers of a consumer's thread:
 //|
@@ -84,6 +86,8 @@ struct Fast {
   static constexpr bool kOverlap = true;
   static constexpr bool kBlockScales = false;
   static constexpr bool kPromote = false;
+  static constexpr bool kSumsByProduct = false;
+  static constexpr bool kLine = false;
   static constexpr bool kSplitLoops = true;
   static constexpr bool kPingpong = kHeadDim != 128;  // measured; see the chapter's page
   static constexpr bool kLazy = true;
@@ -106,6 +110,7 @@ struct Shared {
   Pipeline<Tile<Config::kKeys, Config::kHeadDim>, Config::kRawStages> raw;
   Pipeline<Tile<Config::kHeadDim, Config::kKeys>, Config::kTransposedStages> transposed;
   std::conditional_t<Config::kStoreByTma, OutputTile<Config::kHeadDim>, Nothing> output[kConsumers];
+  std::conditional_t<Config::kSumsByProduct, Tile<kOnesColumns, kDepth>, Nothing> ones;
   TileBroadcast broadcast;
   float shift[kConsumers][kRowsOfWarpgroup];  ///< of the log-sum-exp, by the keys' means (epilogue.cuh)
   uint64_t q_full[kConsumers], q_empty[kConsumers];

@@ -31,20 +31,20 @@ bool adds_dq(int step) { return step >= 2; }
 template <int kHeadDim>
 struct QueryCutFor;
 template <>
-struct QueryCutFor<64> : QueryCut<64, 4, 2, 64, 2> {};
+struct QueryCutFor<64> : QueryCut<64, 4, 2, 32, 2> {};
 template <>
-struct QueryCutFor<128> : QueryCut<128, 4, 2, 32, 2> {};
+struct QueryCutFor<128> : QueryCut<128, 4, 1, 64, 2> {};
 template <>
 struct QueryCutFor<256> : QueryCut<256, 8, 1, 32, 1> {};
 
 template <int kHeadDim>
 struct KeyCutFor;
 template <>
-struct KeyCutFor<64> : KeyCut<64, 8, 1, 1, 64, 1> {};
+struct KeyCutFor<64> : KeyCut<64, 4, 1, 2, 32, 2> {};
 template <>
-struct KeyCutFor<128> : KeyCut<128, 8, 1, 1, 64, 1> {};
+struct KeyCutFor<128> : KeyCut<128, 8, 2, 2, 64, 1> {};
 template <>
-struct KeyCutFor<256> : KeyCut<256, 8, 2, 1, 64, 1> {};
+struct KeyCutFor<256> : KeyCut<256, 8, 4, 2, 64, 1> {};
 
 std::string why_not(const Shape& shape, int) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)

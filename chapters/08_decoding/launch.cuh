@@ -105,7 +105,8 @@ void run_packed(const Shape& shape, const Tensors& t, device::Stream stream, int
 /// Tiles of 16 rows that a block of steps 4 to 6 has: as many as the pack's rows need, up to 4, at d = 256 up
 /// to 2.
 inline int ring_row_tiles(const Shape& shape) {
-  const int rows = shape.heads / shape.kv_heads * shape.seqlen_q, most = shape.head_dim == 256 ? 1 : 4;
+  const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
+  const int most = shape.head_dim == 256 ? 1 : 4;
   int tiles = 1;
   while (tiles < most && tiles * kRowsOfMma < rows) tiles *= 2;
   return tiles;
@@ -120,9 +121,10 @@ struct RingLaunch {
 /// Steps 4 and 5: equal parts. Step 6: equal work.
 inline RingLaunch ring_launch(const Shape& shape, bool equal_work) {
   const int rows = ring_row_tiles(shape) * kRowsOfMma, keys = kStageBytes / 2 / shape.head_dim;
-  const int row_tiles = (shape.heads / shape.kv_heads * shape.seqlen_q + rows - 1) / rows;
+  const int row_tiles = int((int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q + rows - 1) / rows);
   const int64_t items = int64_t(shape.batch) * shape.kv_heads * row_tiles;
-  const int key_tiles = (shape.seqlen_k + keys - 1) / keys, processors = device::multiprocessors();
+  const int key_tiles = int((int64_t(shape.seqlen_k) + keys - 1) / keys),
+            processors = device::multiprocessors();
   const int parts = int(std::clamp<int64_t>(processors / items, 1, key_tiles));
   //| Equal work on all multiprocessors cuts nearly every item at a place of its own, and every cut costs a merge. Where equal
   //| parts keep nine of ten multiprocessors busy, as many blocks as there are parts are better: then no cut is in vain.

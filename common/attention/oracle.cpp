@@ -22,6 +22,10 @@ constexpr int kBlockRows = 16;  // rows of one head that share a pass over K and
 constexpr int kTileKeys = 64;  // keys at a time: of 256 dimensions in FP64 they fill 128 KB of a core's cache
 constexpr int kLanes = 64;     // divides head_dim; innermost loops of constant length vectorise
 
+/// A sum of e4m3 numbers that is one number may be off by half a unit of three bits, a 16th; in a long row
+/// they cancel, and lse_scale, the root of the sum of squares, says how well.
+constexpr double kRoundedSum = 0x1p-4;
+
 using RowSpan = std::span<const int64_t>;  // rows of O, ascending
 
 /// Attention of a few query rows of one head, the textbook's way: S, then P, then O, all of it in `Sum`.
@@ -41,10 +45,11 @@ class RowBlock {
   }
 
   /// `store_score(s)` is what lies in memory of a score, `store_probability(p, row_sum)` what of p / row_sum.
+  /// `sums_stored`: the log-sum-exp is that of what is stored.
   template <typename StoreScore, typename StoreProbability>
-  void run(StoreScore store_score, StoreProbability store_probability) {
+  void run(StoreScore store_score, StoreProbability store_probability, bool sums_stored = false) {
     multiply_by_keys();
-    for (std::size_t r = 0; r < rows_.size(); ++r) softmax(r, store_score, store_probability);
+    for (std::size_t r = 0; r < rows_.size(); ++r) softmax(r, store_score, store_probability, sums_stored);
     multiply_by_values();
   }
 
@@ -98,7 +103,7 @@ class RowBlock {
 
   /// S to P, and the log-sum-exp.
   template <typename StoreScore, typename StoreProbability>
-  void softmax(std::size_t r, StoreScore store_score, StoreProbability store_probability) {
+  void softmax(std::size_t r, StoreScore store_score, StoreProbability store_probability, bool sums_stored) {
     const std::span<Sum> s(scores_.data() + r * stride_, visible_keys(r));
     constexpr Sum kNothing = -std::numeric_limits<Sum>::infinity();
     const int64_t own = own_key(shape_, batch(), query(r));
@@ -124,7 +129,9 @@ class RowBlock {
       row_sum += p = std::exp(p - row_max);
       squares += p * size * p * size;
     }
-    for (Sum& p : s) p = store_probability(p, row_sum);
+    Sum stored = 0;
+    for (Sum& p : s) stored += p = store_probability(p, row_sum);
+    if (sums_stored) lse[r] += std::log(stored);
     lse_scale[r] = std::sqrt(squares) / row_sum;
     lse[r] += std::log(row_sum);
   }
@@ -166,7 +173,7 @@ RowBlock<float> plain_attention(const Shape& shape, const Inputs& inputs, RowSpa
   if (shape.dtype == DType::e4m3) {
     // Scores exceed e4m3's range. p is rounded before it is divided: most quotients would be rounded to 0.
     plain.run([](float score) { return to_float(to_bf16(score)); },
-              [](float p, float row_sum) { return to_float(to_e4m3(p)) / row_sum; });
+              [](float p, float row_sum) { return to_float(to_e4m3(p)) / row_sum; }, true);
   } else {
     with_host_type(shape.dtype, [&]<typename T>(T) {
       plain.run([](float score) { return to_float(from_float<T>(score)); },
@@ -261,6 +268,7 @@ Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<i
       lse_error[row] = largest_error({&exact.lse[r], 1}, {&plain.lse[r], 1});
       lse_scale[row] = exact.lse_scale[r];
       lse_floor[row] = std::isinf(exact.lse[r]) ? 0 : 0x1p-20 * std::max(1.0, std::abs(exact.lse[r]));
+      if (shape.dtype == DType::e4m3) lse_floor[row] += kRoundedSum * std::min(1.0, exact.lse_scale[r]);
     }
     const std::lock_guard lock(mutex);
     if (progress) progress(double(++blocks_done) / double(blocks.size()));

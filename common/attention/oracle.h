@@ -39,7 +39,8 @@ std::vector<int64_t> sample_key_rows(const Shape& shape, int64_t count, uint64_t
 ///
 /// The bounds come from plain attention in the same precision, computed beside it for the same rows: float
 /// sums, S and P rounded to shape.dtype, O rounded to its type. (For e4m3, O is BF16, S is rounded to BF16,
-/// and P to e4m3 before the division by the row's sum: of a long row, most quotients would be rounded to 0.)
+/// and P to e4m3 before the division by the row's sum: of a long row, most quotients would be rounded to 0.
+/// The log-sum-exp is that of P as rounded: a kernel may sum what it multiplies.)
 ///
 /// Bounds are by row. A row of a thousand keys has values and errors far smaller than a row of one key, and a
 /// bound for both would hide a lost key of the longer. A kernel may err by twice what plain attention errs,
@@ -51,7 +52,8 @@ std::vector<int64_t> sample_key_rows(const Shape& shape, int64_t count, uint64_t
 ///   each by half a unit in the last place at most. For f32, whose sums come out differently in every order,
 ///   it is 2^-18.
 /// - Of the log-sum-exp, likewise, but as parts of what rounded scores can do to it, the root of the sum of
-///   (P * max(1, |S|))^2 over the row. The floor is 2^-20 of the log-sum-exp, at least of 1.
+///   (P * max(1, |S|))^2 over the row. The floor is 2^-20 of the log-sum-exp, at least of 1. Of
+/// e4m3 there is a 16th of the same root besides, by which a sum of rounded P may be off.
 ///
 /// What can be told: a lost key changes a row by P * |V|, and the bound is a part of |O|, which falls only
 /// with the root of the number of keys, n. With N(0, 1) inputs a probability of average size, 1 / n, hides

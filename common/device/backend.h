@@ -14,7 +14,7 @@ void free(void* address) noexcept;
 /// Copies between host and device, in either direction, after all work before it.
 void copy(void* target, const void* source, std::size_t bytes);
 
-/// Sets every byte of device memory.
-void fill(void* address, unsigned char byte, std::size_t bytes);
+/// Sets every byte of device memory to `byte`, which stands for "nobody has written this".
+void poison(void* address, unsigned char byte, std::size_t bytes);
 
 }  // namespace flashbook::device::backend

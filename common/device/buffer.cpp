@@ -76,7 +76,7 @@ void Buffer::poison() {
   if (place_ == Place::host)
     std::memset(data_, kPoisonByte, bytes_);
   else
-    backend::fill(data_, kPoisonByte, bytes_);
+    backend::poison(data_, kPoisonByte, bytes_);
 }
 
 }  // namespace flashbook::device

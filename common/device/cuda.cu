@@ -150,7 +150,7 @@ void* allocate(std::size_t bytes) {
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     throw UsageError("not enough GPU memory: " + std::to_string(bytes) + " bytes needed, " +
-                      std::to_string(memory_free()) + " available. Use a smaller shape");
+                     std::to_string(memory_free()) + " available. Use a smaller shape");
   }
   check(error, "cudaMalloc");
   return address;
@@ -165,7 +165,7 @@ void copy(void* target, const void* source, std::size_t bytes) {
   check(cudaMemcpy(target, source, bytes, cudaMemcpyDefault), "cudaMemcpy");
 }
 
-void fill(void* address, unsigned char byte, std::size_t bytes) {
+void poison(void* address, unsigned char byte, std::size_t bytes) {
   check(cudaMemset(address, byte, bytes), "cudaMemset");
   synchronize();  // the memset may still run when the call returns, and other streams do not wait for it
 }

@@ -56,6 +56,13 @@ void launch(bool dependent, void (*kernel)(Params...), dim3 grid, dim3 block,
   }
   if (error != cudaSuccess) {
     cudaGetLastError();  // a refusal would be reported again by the next call
+    if (error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver)
+      throw HardwareMissing("there is no GPU that CUDA can use (" + std::string(cudaGetErrorString(error)) +
+                            "): build for the simulator with cmake --preset sim");
+    if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction)
+      throw HardwareMissing(
+          "this kernel is not built for this GPU (" + std::string(cudaGetErrorString(error)) +
+          "): chapters 5 and later need a Hopper GPU, others another -DCMAKE_CUDA_ARCHITECTURES");
     throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes) + cudaGetErrorString(error));
   }
 #else
@@ -77,8 +84,9 @@ void launch(bool dependent, void (*kernel)(Params...), dim3 grid, dim3 block,
 }  // namespace detail
 
 /// Launches `kernel` with `args`, each converted to the parameter's type. On a GPU it returns at once, in the
-/// simulator when the kernel is done. Throws DeviceError if the machine refuses the launch; the simulator
-/// also if a thread breaks a rule.
+/// simulator when the kernel is done. Throws HardwareMissing if there is no GPU, or not the one that the
+/// kernel was built for; DeviceError if the machine refuses the launch, the simulator also if a thread breaks
+/// a rule.
 #ifdef __CUDACC__
 template <typename... Params, typename... Args>
 void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, Stream stream,

@@ -73,9 +73,15 @@ void* allocate(std::size_t bytes) {
 
 void free(void* address) noexcept { sim::free_global(address); }
 
-void copy(void* target, const void* source, std::size_t bytes) { std::memcpy(target, source, bytes); }
+void copy(void* target, const void* source, std::size_t bytes) {
+  std::memcpy(target, source, bytes);
+  sim::note_written(target, bytes);
+}
 
-void fill(void* address, unsigned char byte, std::size_t bytes) { std::memset(address, byte, bytes); }
+void poison(void* address, unsigned char byte, std::size_t bytes) {
+  std::memset(address, byte, bytes);
+  sim::note_unwritten(address);
+}
 
 }  // namespace backend
 }  // namespace flashbook::device

@@ -18,6 +18,16 @@ __device__ __forceinline__ float exp2_approx(float x) {
 #endif
 }
 
+/// `x` held between 0 and 1; NaN gives 0. A multiply-add before it has it for nothing. (PTX ISA,
+/// fma.rn.sat.f32)
+__device__ __forceinline__ float saturate(float x) {
+#ifdef __CUDACC__
+  return __saturatef(x);
+#else
+  return x > 0 ? std::min(x, 1.0f) : 0.0f;
+#endif
+}
+
 /// tanh(x), one instruction of the special function unit, good to 11 bits: the relative error is at most
 /// 2^-10.98. A subnormal result stays. The simulator is as coarse, and another in the last of these bits.
 /// (PTX ISA, tanh.approx.f32)

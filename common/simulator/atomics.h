@@ -198,7 +198,8 @@ inline unsigned long long atomicExch(unsigned long long* address, unsigned long 
   return flashbook::sim::atomic_exchange(address, value, where);
 }
 inline float atomicExch(float* address, float value) {
-  return flashbook::sim::atomic_update(address, [value](float) { return value; });
+  auto* bits = reinterpret_cast<uint32_t*>(address);
+  return std::bit_cast<float>(__atomic_exchange_n(bits, std::bit_cast<uint32_t>(value), __ATOMIC_SEQ_CST));
 }
 
 inline int atomicCAS(int* address, int expected, int desired,

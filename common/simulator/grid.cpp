@@ -81,8 +81,8 @@ uint64_t from_environment(const char* name, uint64_t otherwise, uint64_t least, 
   uint64_t value = 0;
   const auto [parsed, error] = std::from_chars(text, end, value);
   if (error != std::errc() || parsed != end || value < least || value > most)
-    throw SettingError(std::string(name) + "=" + text + ": give a whole number from " + std::to_string(least) +
-                " to " + std::to_string(most));
+    throw SettingError(std::string(name) + "=" + text + ": give a whole number from " +
+                       std::to_string(least) + " to " + std::to_string(most));
   return value;
 }
 
@@ -146,6 +146,7 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
   const std::size_t os_threads = std::min<uint64_t>(blocks, uint64_t(std::max(1, options().os_threads)));
   while (workers.size() < os_threads) workers.push_back(std::make_unique<Worker>());
 
+  if (!watcher) note_all_written();  // what this launch writes, nobody sees
   if (watcher) watcher->grid_begins({grid, block, dynamic_shared_bytes, kernel, dependent});
   const CrashGuard guard;
   const uint64_t seed = options().seed;

@@ -7,18 +7,25 @@
 #include "common/simulator/vector_types.h"
 
 // A kernel is a plain function here. These are macros because CUDA's keywords can be nothing else.
+#if defined(__SANITIZE_THREAD__)
+#define __global__ __attribute__((flatten))  // so that the traced mode knows who called a helper
+#else
 #define __global__
+#endif
 #define __device__
 #define __host__
 #define __forceinline__ inline
 #define __grid_constant__ ::flashbook::sim::GridConstant,
 #define __align__(n) __attribute__((aligned(n)))  // alignas may not stand in the middle of a declaration
 
-/// A launch with more threads than the bounds allow is refused. clang++ takes no template's constant here.
+/// A launch with more threads than the bounds allow is refused (launch_bounds.h). A kernel with bounds is
+/// static, since g++ 12 leaves a table behind that the linker cannot merge with the kernel's twin of another
+/// file. clang++ takes no template's constant here.
 #if defined(__GNUC__) && !defined(__clang__) && defined(__ELF__)
-#define __launch_bounds__(...)                                                                 \
-  __attribute__((patchable_function_entry(::flashbook::sim::packed_launch_bounds(__VA_ARGS__), \
-                                          ::flashbook::sim::packed_launch_bounds(__VA_ARGS__))))
+#define __launch_bounds__(...)                                                                             \
+  static                                                                                                   \
+      __attribute__((unused, patchable_function_entry(::flashbook::sim::packed_launch_bounds(__VA_ARGS__), \
+                                                      ::flashbook::sim::packed_launch_bounds(__VA_ARGS__))))
 #else
 #define __launch_bounds__(...)
 #endif

@@ -9,6 +9,8 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/simulator/launch.h"
 
@@ -65,7 +67,7 @@ class Arena {
     if (!is_inside(address) || allocation == allocations_.end())
       throw Error(
           "free of an address that is not the beginning of an allocation in the simulator's device memory");
-    const std::size_t size = allocation->second;
+    const std::size_t size = allocation->second.size;
     allocations_.erase(allocation);
     std::memset(valid_bytes_ + offset / kGlobalAlignment, 0, size / kGlobalAlignment * sizeof(std::uint16_t));
     auto gap = gaps_.emplace(offset, size).first;
@@ -86,9 +88,11 @@ class Arena {
 
   std::span<const unsigned char> in_use() const {
     if (allocations_.empty()) return {base_, 0};
-    const auto& [offset, size] = *allocations_.rbegin();
-    return {base_, offset + size};
+    const auto& [offset, allocation] = *allocations_.rbegin();
+    return {base_, offset + allocation.size};
   }
+
+  const std::uint16_t* valid_bytes() const { return valid_bytes_; }
 
   bool is_inside(const void* address) const {
     return std::uintptr_t(address) - std::uintptr_t(base_) < kGlobalBytes;
@@ -106,18 +110,80 @@ class Arena {
     return last % kGlobalAlignment < valid_bytes_[last / kGlobalAlignment];
   }
 
+  void note_written(const void* address, std::size_t bytes) {
+    const auto [allocation, first] = find(address, bytes);
+    if (!allocation || allocation->is_written) return;
+    if (bytes == allocation->bytes) return complete(*allocation);
+    if (allocation->written.empty()) {
+      allocation->written.resize(allocation->bytes);
+      allocation->missing = allocation->bytes;
+    }
+    const auto begin = allocation->written.begin() + std::ptrdiff_t(first),
+               end = begin + std::ptrdiff_t(bytes);
+    allocation->missing -= std::size_t(std::count(begin, end, false));
+    std::fill(begin, end, true);
+    if (allocation->missing == 0) complete(*allocation);
+  }
+
+  void note_all_written() {
+    for (auto& [offset, allocation] : allocations_) complete(allocation);
+  }
+
+  void note_unwritten(const void* address) {
+    const auto [allocation, first] = find(address, 1);
+    if (!allocation || first != 0) return;
+    allocation->is_written = false;
+    allocation->written.clear();
+  }
+
+  bool is_written(const void* address, std::size_t bytes) {
+    const auto [allocation, first] = find(address, bytes);
+    if (!allocation || allocation->is_written) return true;
+    if (allocation->written.empty()) return false;
+    const auto begin = allocation->written.begin() + std::ptrdiff_t(first);
+    return std::find(begin, begin + std::ptrdiff_t(bytes), true) != begin + std::ptrdiff_t(bytes);
+  }
+
+  std::vector<std::span<const unsigned char>> incomplete() const {
+    std::vector<std::span<const unsigned char>> all;
+    for (const auto& [offset, allocation] : allocations_)
+      if (!allocation.is_written) all.emplace_back(base_ + offset, allocation.bytes);
+    return all;
+  }
+
  private:
-  using Ranges = std::map<std::size_t, std::size_t>;  // offset -> bytes, red zone included
+  using Ranges = std::map<std::size_t, std::size_t>;  // offset -> bytes
+  struct Allocation {
+    std::size_t size;             // with the red zone behind it
+    std::size_t bytes;            // that were asked for
+    bool is_written = false;      // as a whole
+    std::vector<bool> written{};  // bytes that are, if it is not written as a whole; empty: none
+    std::size_t missing = 0;      // bytes that are not
+  };
+  using Allocations = std::map<std::size_t, Allocation>;  // by offset
+
+  /// The allocation that these bytes lie in, and how far from its beginning.
+  std::pair<Allocation*, std::size_t> find(const void* address, std::size_t bytes) {
+    if (!is_allocated(address, bytes)) return {nullptr, 0};
+    const std::size_t offset = std::uintptr_t(address) - std::uintptr_t(base_);
+    const auto found = std::prev(allocations_.upper_bound(offset));
+    return {&found->second, offset - found->first};
+  }
 
   void* take(Ranges::iterator gap, std::size_t needed, std::size_t bytes) {
     const auto [offset, size] = *gap;
     gaps_.erase(gap);
     if (size > needed) gaps_[offset + needed] = size - needed;
-    allocations_[offset] = needed;
+    allocations_.emplace(offset, Allocation{needed, bytes});
     for (std::size_t done = 0; done < bytes; done += kGlobalAlignment)
       valid_bytes_[(offset + done) / kGlobalAlignment] =
           std::uint16_t(std::min(kGlobalAlignment, bytes - done));
     return std::memset(base_ + offset, 0xff, bytes);
+  }
+
+  static void complete(Allocation& allocation) {
+    allocation.is_written = true;
+    allocation.written = {};
   }
 
   /// Joins a gap with the next one if they touch.
@@ -131,7 +197,8 @@ class Arena {
 
   unsigned char* base_;
   std::uint16_t* valid_bytes_;  // of each granule of kGlobalAlignment bytes
-  Ranges gaps_, allocations_;
+  Ranges gaps_;
+  Allocations allocations_;
 };
 
 std::mutex arena_mutex;
@@ -165,7 +232,34 @@ std::span<const unsigned char> global_memory_in_use() {
   return arena().in_use();
 }
 
+void note_written(const void* address, std::size_t bytes) {
+  const std::lock_guard lock(arena_mutex);
+  arena().note_written(address, bytes);
+}
+
+void note_all_written() {
+  const std::lock_guard lock(arena_mutex);
+  arena().note_all_written();
+}
+
+void note_unwritten(const void* address) {
+  const std::lock_guard lock(arena_mutex);
+  arena().note_unwritten(address);
+}
+
+bool is_written(const void* address, std::size_t bytes) {
+  const std::lock_guard lock(arena_mutex);
+  return arena().is_written(address, bytes);
+}
+
+std::vector<std::span<const unsigned char>> incomplete_allocations() {
+  const std::lock_guard lock(arena_mutex);
+  return arena().incomplete();
+}
+
 bool is_global(const void* address) { return arena().is_inside(address); }
+
+const std::uint16_t* allocated_of_granules() { return arena().valid_bytes(); }
 
 bool is_allocated(const void* address, std::size_t bytes) { return arena().is_allocated(address, bytes); }
 

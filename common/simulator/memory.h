@@ -2,7 +2,9 @@
 /// The simulator's device memory: one range of addresses, so that "is this global memory?" is a comparison.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <vector>
 
 namespace flashbook::sim {
 
@@ -28,6 +30,22 @@ std::span<const unsigned char> global_memory_in_use();
 
 /// Whether the address lies in the range of the device memory, allocated or not.
 bool is_global(const void* address);
+
+// What has been written since it was allocated: for the traced mode, which asks at reads that find 0xff.
+
+/// These bytes of an allocation, if they lie in one.
+void note_written(const void* address, std::size_t bytes);
+/// Everything that is allocated: somebody may have written who tells nobody.
+void note_all_written();
+/// Nothing of the allocation that begins here.
+void note_unwritten(const void* address);
+/// Whether somebody has written one of these bytes, or they lie in no allocation.
+bool is_written(const void* address, std::size_t bytes);
+/// The allocations that have not been written as a whole.
+std::vector<std::span<const unsigned char>> incomplete_allocations();
+/// How many bytes of each granule of kGlobalAlignment bytes are allocated, from the beginning of the device
+/// memory on; they are its first.
+const std::uint16_t* allocated_of_granules();
 
 /// Whether every byte lies in a single allocation that has not been freed.
 bool is_allocated(const void* address, std::size_t bytes);

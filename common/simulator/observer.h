@@ -69,6 +69,8 @@ class Observer {
 
   /// An instruction of `thread` touches memory now. (cp.async says so when it is issued.)
   virtual void touches(int thread, const Touched& touched) = 0;
+  /// What a cp.async of `thread` writes is on its way from now on.
+  virtual void flies(int thread, const Touched& touched) { touches(thread, touched); }
   /// What a cp.async of `thread` wrote has landed, in a wait of that thread.
   virtual void lands(int thread, const Touched& touched) = 0;
   /// These lanes of a warp are at the same place: what they did since the last such call is compared, access

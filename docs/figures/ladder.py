@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes ladder_ch01.svg, ladder_ch02.svg, ...: the book's ladder with one chapter's rungs lit, in TFLOP/s on a linear scale; chapter 2, which
-runs on the CPU, has one of its own, in GFLOP/s; ladder_book.svg has the fastest step of every chapter, and the peers. Rates come from the newest results, names of steps from the chapters."""
+runs on the CPU, has one of its own, in GFLOP/s; ladder_book.svg has the fastest step of every chapter, and the peers. Rates come
+from the newest results, names of steps from the chapters."""
 import re
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ sys.path.insert(0, str(ROOT))
 from bench import results
 
 LIT = (1, 3, 4, 5, 6)  # chapters on the GPU whose page begins with this figure
-ON_CPU = {"dtype": "f32", "head_dim": 64, "mask": "full", "seqlen": 4096}
+ON_CPU: dict[str, str | int] = {"dtype": "f32", "head_dim": 64, "mask": "full", "seqlen": 4096}
 WIDTH, LEFT, RIGHT, ROW, BAR = 420, 16, 16, 34, 8
 STEP = re.compile(r'\{\s*"([^"]+)",\s*"')  # of kSteps: {"title", "sentence"}
 

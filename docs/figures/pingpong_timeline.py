@@ -70,7 +70,7 @@ def main():
             first = min(one["turn"] for one in passes if one["warpgroup"])
             y = panel(figure, y, f"d = {head_dim}, step {step}: {words}", passes, first, first + cycles) + 12
         for tick in range(0, cycles + 1, 3000):
-            figure.text(LEFT + tick * (figure.width - LEFT - RIGHT) / cycles, y + 8, f"{tick} cycles" if tick == cycles else str(tick),
+            figure.text(LEFT + tick * (figure.width - LEFT - RIGHT) / cycles, y + 8, f"{tick} clocks" if tick == cycles else str(tick),
                         "small soft", "end" if tick == cycles else "middle")
         y += 28
     figure.text(16, y + 4, "The first tiles of keys of one block, numbered. NVIDIA H200.", "small soft")

@@ -84,10 +84,17 @@ def end_of_statement(text: str, at: int) -> int:
     raise pages.Refused("diff: a statement has no end")
 
 
+def moved(block: str, indent: str) -> str:
+    """The lines of a block at another indentation; preprocessor lines, which begin in the first column, stay there."""
+    lines = block.split("\n")
+    margin = min((len(line) - len(line.lstrip()) for line in lines if not line.startswith("#")), default=0)
+    return "\n".join(line if line.startswith("#") else indent + line[margin:] for line in lines)
+
+
 def decided(text: str, switches: Mapping[str, bool]) -> str:
     """The text with the branches that these switches leave."""
     for name, value in switches.items():
-        text = re.sub(rf"\b(?:\w+::)?{name} \? ([\w:.]+) : ([\w:.]+)", lambda found: found[1 if value else 2], text)
+        text = re.sub(rf"\b(?:\w+::)?{name} \? ([\w:.]+) : ([\w:.]+)", r"\1" if value else r"\2", text)
         condition = re.compile(rf"^( *)if constexpr \((!?)(?:\w+::)?{name}\)\s*", re.MULTILINE)
         while found := condition.search(text):
             end = end_of_statement(text, found.end())
@@ -98,7 +105,7 @@ def decided(text: str, switches: Mapping[str, bool]) -> str:
             elif value == bool(found[2]):
                 chosen = ""
             if chosen.startswith("{"):
-                chosen = textwrap.indent(textwrap.dedent(chosen[1:-1].strip("\n").rstrip()), found[1])
+                chosen = moved(chosen[1:-1].strip("\n").rstrip(), found[1])
             else:  # its further lines stood two columns more to the right
                 chosen = found[1] + chosen.replace("\n  ", "\n")
             text = text[:found.start()] + chosen + text[end:]
@@ -138,7 +145,8 @@ def update(path: Path, check: bool) -> bool:
 
 def main() -> None:
     found = sorted([*ROOT.glob("chapters/*/*.md"), *ROOT.glob("docs/pages/*.md")])
-    sys.exit(not all([update(path, "--check" in sys.argv[1:]) for path in found]))
+    right = [update(path, "--check" in sys.argv[1:]) for path in found]  # all of them, also after one that is not
+    sys.exit(not all(right))
 
 
 if __name__ == "__main__":

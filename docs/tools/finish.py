@@ -1,4 +1,5 @@
 """From what Doxygen wrote to the site: formulas, links, annotated source, and one frame around every page."""
+import functools
 import html
 import json
 import re
@@ -6,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from docs.tools import book, formulas, kernel_source
+from docs.tools import book, formulas, kernel_source, ladder_data
 from docs.tools.book import Page
 from docs.tools.github_markdown import DIFF, MARK
 from docs.tools.raw_page import RawPage
@@ -20,7 +21,7 @@ PICTURES = (".svg", ".png", ".jpg", ".webp", ".gif")
 
 ROW_END = '<div class="row-end" data-row="{}"></div>'  # follows the prose of a row; its code goes there
 REFERENCE = {"namespaces.html": "Namespaces", "annotated.html": "Types", "files.html": "Files"}
-OWN_FILES = ("site.css", "site.js", "favicon.svg", "card.png")  # of docs/site, as they are
+OWN_FILES = ("site.css", "site.js", "ladder.js", "favicon.svg", "card.png")  # of docs/site, as they are
 # Doxygen's indices of members, for which the site has its search.
 UNUSED = re.compile(r"((functions|globals|namespacemembers)(_\w+)?|classes|pages|hierarchy|.*-members)\.html")
 
@@ -97,14 +98,18 @@ class Site:
 
     # ---- annotated source ------------------------------------------------------------------------------------------
 
-    def code_line(self, text: str) -> str:
-        """A line of Doxygen's listing, its names leading to their definitions in the annotated sources."""
+    def code_line(self, text: str, chapter: str) -> str:
+        """A line of Doxygen's listing, its names leading to their definitions in the annotated sources of the same chapter, or in common."""
         def replace(found: Match) -> str:
             kind, address, name, after = found.groups()
-            # Doxygen knows no local variables: one that is called as some function is links to the function.
+            # Doxygen knows no local variables: one that is called as some function, or as a value of some enum class, links to that.
             if kind == "namespace" or "1_1sim" in address or (kind == "function" and not re.match(r"\(|&lt;", after)):
                 return name
+            if kind == "enumvalue" and not found.string[:found.start()].endswith("::"):
+                return name
             target, _, declaration = self.definitions.get(address, (address, "", ""))
+            if not belongs(target, chapter):
+                return name
             title = f' title="{html.escape(declaration)}"' if declaration else ""
             return f'<a class="code" href="{target}"{title}>{name}</a>'
 
@@ -117,7 +122,7 @@ class Site:
         rows: list[str] = []
         for text, (_, numbers) in zip(prose, kernel_source.rows_of(page.path)):
             lines = (f'<span class="line" id="l{number:05d}"><a class="lineno" href="#l{number:05d}">{number}</a>'
-                     f'<span class="text">{self.code_line(listing[number])}</span></span>' for number in numbers)
+                     f'<span class="text">{self.code_line(listing[number], page.chapter)}</span></span>' for number in numbers)
             kind = "row" if rows else "row opening"  # the first speaks of the whole file
             rows.append(f'<section class="{kind}"><div class="prose">{text.strip()}</div>'
                         f'<div class="code"><pre class="listing">{"".join(lines)}</pre></div></section>')
@@ -154,7 +159,8 @@ class Site:
 
         chapters = "".join(chapter(page) for page in self.pages if page.kind == "chapter")
         reference = "".join(entry(url, title, "reference") for url, title in REFERENCE.items())
-        return (f'<ul>{entries("main")}</ul><h2>Chapters</h2><ul>{chapters}</ul><h2>Background</h2><ul>{entries("page")}</ul>'
+        background = entries("page") + entry("figures.html", "Index of figures", "page")
+        return (f'<ul>{entries("main")}</ul><h2>Chapters</h2><ul>{chapters}</ul><h2>Background</h2><ul>{background}</ul>'
                 + folded("The house", entries("house")) + folded("Reference", reference))
 
     def steps(self, page: Page) -> str:
@@ -174,6 +180,8 @@ class Site:
 
     def write(self, url: str, kind: str, title: str, above: str, body: str, steps: str) -> None:
         scripts = "".join(f'<script defer src="interactive/{file.name}"></script>\n' for file in sorted(INTERACTIVE.glob("*.js")))
+        if kind == "main":
+            scripts += '<script defer src="ladder_data.js"></script>\n<script defer src="ladder.js"></script>\n'
         values = {"kind": kind, "container": "contents" if kind == "reference" else "text", "title": html.escape(title),
                   "description": html.escape(description(body) or title), "above": above, "body": with_permalinks(body), "steps": steps,
                   "menu": self.menu(url, body), "scripts": scripts}
@@ -206,7 +214,8 @@ class Site:
             if page:
                 kind, title, above, steps = page.kind, page.title, self.path_above(page), self.steps(page)
                 body = tidy(body).replace(f'id="{page.name}--', 'id="')
-                body = self.explain_terms(self.link(with_captions(coloured(body), {"chapter": page.number, "appendix": f"{page.number}.A"}.get(kind, "")), page.source), terms)
+                body = with_captions(coloured(body), {"chapter": page.number, "appendix": f"{page.number}.A"}.get(kind, ""))
+                body = self.explain_terms(self.link(body, page.source), terms)
             else:
                 kind, title, above, steps = "reference", self.raw[name].title, "", ""
                 body = self.link(body, name)
@@ -220,7 +229,9 @@ class Site:
             index += ((*entry, int(kind in ("reference", "kernel")) + int(kind == "reference")) for entry in search_entries(name, title, body))
             if page and kind != "house":
                 articles[page.url] = f"<h1>{html.escape(title)}</h1>{above}{body}"
+        self.write("figures.html", "page", "Index of figures", "", figures_list([page for page in self.pages if page.url in articles], articles), "")
         self.write_book(articles)
+        (self.out / "ladder_data.js").write_text(f"window.flashbookLadder = {json.dumps(ladder_data.shapes())};\n", encoding="utf-8")
         (self.out / "search_index.js").write_text(f"window.flashbookIndex = {json.dumps(index)};\n", encoding="utf-8")
         self.copy_files()
 
@@ -245,6 +256,25 @@ class Site:
         (self.out / "book.html").write_text(page.replace("{{contents}}", contents).replace("{{texts}}", texts), encoding="utf-8")
 
 
+def belongs(target: str, chapter: str) -> bool:
+    """Whether an address is one that a kernel of this chapter can mean: it includes no other chapter's files."""
+    if target.startswith("chapter-"):
+        return target.startswith(f"chapter-{chapter}-")
+    found = re.search(r"flashbook_1_1(\w+?)(_1_1|\.html)", target)
+    owners = chapter_namespaces().get(found[1], set()) if found else set()
+    return not owners or chapter in owners
+
+
+@functools.cache
+def chapter_namespaces() -> dict[str, set[str]]:
+    """{namespace below flashbook: the chapters that have it}."""
+    owners: dict[str, set[str]] = {}
+    for file in book.ROOT.glob("chapters/*/*.*h"):
+        for name in re.findall(r"^namespace flashbook::(\w+)", file.read_text(encoding="utf-8"), re.MULTILINE):
+            owners.setdefault(name, set()).add(file.parent.name)
+    return owners
+
+
 def description(body: str) -> str:
     """The first sentences of a page, for search engines and previews."""
     for text in re.findall(r"<p>(.*?)</p>", body, re.DOTALL):
@@ -256,7 +286,8 @@ def description(body: str) -> str:
 
 def with_permalinks(body: str) -> str:
     """`body` whose headings have a link to themselves, by the anchor that GitHub gives them."""
-    return re.sub(r'<(h[234]) id="([^"]+)">(.*?)</\1>', r'<\1 id="\2">\3 <a class="permalink" href="#\2" title="Link to this section">#</a></\1>', body, flags=re.DOTALL)
+    link = r'<\1 id="\2">\3 <a class="permalink" href="#\2" title="Link to this section">#</a></\1>'
+    return re.sub(r'<(h[234]) id="([^"]+)">(.*?)</\1>', link, body, flags=re.DOTALL)
 
 
 def with_captions(body: str, chapter: str) -> str:
@@ -267,9 +298,22 @@ def with_captions(body: str, chapter: str) -> str:
         nonlocal count
         count += 1
         number = f"{chapter}.{count}" if chapter else str(count)
-        return f'<figure id="figure-{count}">{found[1]}<figcaption><b>Figure {number}.</b> {found[2]}</figcaption></figure>'
+        address, text = found[2], found[3]
+        # A plot is wide: on a phone it can be opened alone.
+        shown = f'<a href="{address}" title="Alone, to enlarge">{found[1]}</a>' if "/plots/" in address else found[1]
+        return f'<figure id="figure-{count}">{shown}<figcaption><b>Figure {number}.</b> {text}</figcaption></figure>'
 
-    return re.sub(r'<p>\s*(<img class="figure" src="[^"]*" alt="([^"]+)"/>)\s*</p>', figure, body)
+    return re.sub(r'<p>\s*(<img class="figure" src="([^"]*)" alt="([^"]+)"/>)\s*</p>', figure, body)
+
+
+def figures_list(pages: Sequence[Page], articles: dict[str, str]) -> str:
+    """Every figure with its caption, by page."""
+    text = ""
+    for page in pages:
+        found = re.findall(r'<figure id="(figure-\d+)">.*?<figcaption><b>(.*?)\.</b> (.*?)</figcaption>', articles[page.url], re.DOTALL)
+        items = "".join(f'<li><a href="{page.url}#{anchor}">{number}</a>: {caption}</li>' for anchor, number, caption in found)
+        text += f"<h2>{html.escape(page.title)}</h2><ul>{items}</ul>" if items else ""
+    return text
 
 
 def glossary_terms(body: str) -> dict[str, str]:

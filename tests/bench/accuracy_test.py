@@ -42,7 +42,7 @@ class Study(unittest.TestCase):
         return self.table[who, dtype][kind]
 
     def test_every_variant_has_every_kind(self):
-        self.assertEqual(len(self.table), 12)
+        self.assertEqual(len(self.table), 16)
         for by_kind in self.table.values():
             self.assertEqual(tuple(by_kind), KINDS)
 
@@ -58,6 +58,26 @@ class Study(unittest.TestCase):
             gain = {kind: self.error(f"ch06/{plain}", kind) / self.error(f"ch06/{rotated}", kind) for kind in KINDS}
             self.assertTrue(0.9 < gain["normal"] < 1.1)
             self.assertGreater(gain["channels"], 2)
+
+    def test_means_are_for_channels_of_one_sign(self):
+        for plain, centred in (("step5_tensor", "step5_centred"), ("step5_rotated", "step5_centred_rotated")):
+            gain = {kind: self.error(f"ch06/{plain}", kind) / self.error(f"ch06/{centred}", kind) for kind in KINDS}
+            self.assertTrue(0.9 < gain["normal"] < 1.1)
+            self.assertGreater(gain["channels"], 1.3)
+        for step in ("step6", "step7"):
+            self.assertLess(self.error(f"ch06/{step}_centred_rotated", "normal"), 1.1 * self.error("ch06/step5_centred_rotated", "normal"))
+
+    def test_long_rows_of_one_sign_lose_unless_centred(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "long.json"
+            done = run("--long", "--batch", "1", "--heads", "1", "--seqlen", "4096", "--head-dim", "64", "--out", str(path))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            left = {entry["name"]: entry["left"] for entry in json.loads(path.read_text())["benchmarks"]}
+        self.assertEqual(len(left), 4 * 2 * 8)
+        self.assertAlmostEqual(left["long/one/ch06/step5/e4m3/d64/full/n4096"], 0.95, delta=0.003)
+        for name, rest in left.items():
+            if "centred" in name:
+                self.assertAlmostEqual(rest, 1, delta=0.003, msg=name)
 
     def test_says_what_it_cannot_do(self):
         self.assertEqual(run("--head-dim", "96").returncode, 2)

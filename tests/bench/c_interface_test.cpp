@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "bench/chapters.h"
 #include "bench/flashbook.h"
@@ -56,6 +58,32 @@ void expect_refused(int chapter, int step, const FlashbookShape* shape, const Fl
                     const std::string& because) {
   EXPECT_EQ(flashbook_attention(chapter, step, shape, tensors, nullptr), FLASHBOOK_BAD_ARGUMENT) << because;
   EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
+}
+
+TEST(CInterface, GradientsAreAskedForByTheirOwnCall) {
+  FlashbookShape shape = small_shape();
+  shape.dtype = FLASHBOOK_BF16;
+  const FlashbookTensors tensors = some_tensors();
+  FlashbookGradients gradients = {.size = sizeof(FlashbookGradients),
+                                  .d_o = tensors.q,
+                                  .dq = tensors.o,
+                                  .dk = tensors.o,
+                                  .dv = nullptr,
+                                  .d_o_strides = {},
+                                  .dq_strides = {},
+                                  .dk_strides = {},
+                                  .dv_strides = {}};
+  const auto expect_backward_refused = [&](int chapter, const std::string& because) {
+    EXPECT_EQ(flashbook_backward(chapter, 1, &shape, &tensors, &gradients, nullptr), FLASHBOOK_BAD_ARGUMENT);
+    EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
+  };
+  expect_backward_refused(1, "flashbook_attention");
+  expect_backward_refused(7, "dv is null");
+  gradients.dq_strides = {.batch = 8, .head = 8, .row = 3};
+  expect_backward_refused(7, "dq");
+  gradients.size = 1;
+  expect_backward_refused(7, "gradients.size");
+  expect_refused(7, 1, &shape, &tensors, "flashbook_backward");
 }
 
 TEST(CInterface, ListsEveryChapterAndStep) {
@@ -152,6 +180,23 @@ TEST(CInterface, WorkspaceAndCostAreTheChapters) {
   EXPECT_EQ(flops, 4.0 * 64 * (33 * (8 + 40) / 2) * 2);  // query i sees 8 + i keys
   EXPECT_GT(bytes, 0);
   EXPECT_EQ(flashbook_cost(1, 2, &shape, nullptr, &bytes), FLASHBOOK_BAD_ARGUMENT);
+}
+
+TEST(CInterface, CostsEndForTheLongestSequences) {
+  for (const Chapter* chapter : all_chapters())
+    for (int step = 1; step <= int(chapter->steps.size()); ++step) {
+      FlashbookShape shape = small_shape();
+      shape.causal = step % 2;
+      shape.seqlen_q = shape.seqlen_k = std::numeric_limits<int32_t>::max();
+      constexpr FlashbookType kTypes[] = {FLASHBOOK_F32, FLASHBOOK_BF16, FLASHBOOK_E4M3};
+      for (FlashbookType type : kTypes) {
+        shape.dtype = type;
+        double flops = 0, bytes = 0;
+        if (flashbook_cost(chapter->number, step, &shape, &flops, &bytes) == FLASHBOOK_OK) {
+          EXPECT_GT(flops, 1e20);
+        }
+      }
+    }
 }
 
 TEST(CInterface, EachThreadHasItsOwnLastError) {
@@ -262,6 +307,38 @@ TEST_F(CInterfaceOnMachine, ComputesWhatTheChapterDoes) {
     EXPECT_EQ(got.o, want.o) << "step " << step;
     EXPECT_EQ(got.lse, want.lse) << "step " << step;
   }
+}
+
+TEST_F(CInterfaceOnMachine, ThreadsCallAtTheSameTime) {
+  const FlashbookShape given = small_shape();
+  const Shape shape = {.batch = 1,
+                       .heads = 2,
+                       .kv_heads = 1,
+                       .seqlen_q = 33,
+                       .seqlen_k = 40,
+                       .head_dim = 64,
+                       .visibility = Visibility::causal(),
+                       .dtype = DType::f32,
+                       .scale = 0.125f};
+  const UploadedInputs uploaded(Operation::forward, shape, make_inputs(shape, InputKind::normal, 1),
+                                device::Place::device);
+  const auto run = [&] {
+    const Call call(Operation::forward, shape, uploaded, flashbook_workspace_bytes(1, 2, &given),
+                    [&](const Tensors& t) {
+                      const FlashbookTensors tensors = tensors_of(t);
+                      EXPECT_EQ(flashbook_attention(1, 2, &given, &tensors, nullptr), FLASHBOOK_OK)
+                          << flashbook_last_error();
+                    });
+    call.run();
+    return call.download_bytes();
+  };
+  const auto want = run();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      for (int j = 0; j < 5; ++j) EXPECT_TRUE(run() == want);
+    });
+  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from random import Random
+from typing import ClassVar
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH.parent))
@@ -48,6 +50,61 @@ class Case(unittest.TestCase):
 
     def refused(self, because):
         return self.assertRaisesRegex(Refused, because)
+
+
+class Malformed(Case):
+    """Files that somebody has written by hand, or that a program has left: refused in one line, or read."""
+
+    STRANGE: ClassVar[list[object]] = [None, True, -1, 0, 1e999, float("nan"), "", "x", "\0", [], {}, [[]], {"a": 1}, "9" * 400, 10 ** 400]
+
+    def test_times_that_nobody_measured(self):
+        for time in (float("nan"), float("inf"), 0, -5, None, "5"):
+            with self.refused("a time is a number above 0"):
+                results.read(self.write({**run_of(STEP1), "real_time": time}))
+        with self.refused("no number that is measured"):
+            results.read(self.write(run_of(STEP1, FLOPS=float("inf"))))
+
+    def test_machines_without_a_name(self):
+        for gpu in (None, "", "NVIDIA", 5):
+            with self.refused("is no result file|does not say its gpu|without a name"):
+                results.add(self.write(run_of(STEP1), gpu=gpu), self.folder / "results")
+        self.assertFalse((self.folder / "results").exists())
+
+    def test_the_hundredth_file_of_a_day_and_commit(self):
+        path = self.write(run_of(STEP1))
+        self.assertEqual(len({results.add(path, self.folder / "results") for _ in range(110)}), 110)
+
+    def test_whatever_is_changed(self):
+        """Seeded: one or two places of a good file are changed, or some bytes of it."""
+        random = Random(1)
+        timeline = run_of("timeline/ch05/step5/bf16/d64/full/n512", stamps=["warpgroup 1 tile 3"])
+        good = json.loads(self.write(run_of(STEP1), skipped(STEP2), timeline).read_text())
+        path = self.folder / "changed.json"
+        read = 0
+        for _ in range(3000):
+            changed = json.loads(json.dumps(good))
+            for _ in range(random.randint(1, 2)):
+                runs = changed.get("benchmarks")
+                place = random.choice([changed, changed.get("context"), *(runs if isinstance(runs, list) else [])])
+                if not isinstance(place, dict) or not place:
+                    continue
+                key = random.choice(sorted(place))
+                place[key] = random.choice(self.STRANGE)
+                if random.random() < 0.3:
+                    del place[key]
+            text = json.dumps(changed).encode()
+            if random.random() < 0.2:
+                at = random.randrange(len(text))
+                text = text[:at] + bytes(random.randrange(256) for _ in range(random.randint(0, 3))) + text[at + random.randint(0, 3):]
+            path.write_bytes(text)
+            try:
+                found = results.Results([path])
+                if found.context():
+                    found.origin()
+                read += 1
+            except Refused as reason:
+                self.assertLess(len(str(reason)), 2000)
+        self.assertGreater(read, 100)  # some changes do no harm
 
 
 class Names(unittest.TestCase):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What docs/check.py says of kernel pages with too little prose."""
+"""What docs/check.py says of kernel pages with too little prose, and of code in a page's text."""
 import sys
 import tempfile
 import unittest
@@ -20,6 +20,14 @@ def code(lines):
 
 def prose(words):
     return ["//| " + "word " * words]
+
+
+class Handlers(unittest.TestCase):
+    def test_code_in_attributes_is_ours_or_doxygens(self):
+        for tag in ('<img src=x onerror="alert(1)">', "<b ONCLICK='toggleLevel(alert(1))'>", "<svg onload=x()>", "<a onfocus=toggleLevel(1);x()>"):
+            self.assertEqual(len(check.Addresses(tag).handlers), 1, tag)
+        for tag in ('<span onclick="javascript:toggleLevel(2);">', "<img onclick=\"toggleFolder('0_')\">", '<p data-on="x()"></p>'):
+            self.assertEqual(check.Addresses(tag).handlers, [], tag)
 
 
 class Prose(unittest.TestCase):

@@ -24,6 +24,7 @@ template <bool kAhead>
 void step(int tile) {
   // Another reason.
   if constexpr (kAhead) {
+#pragma unroll
     load(tile + 1);
     commit();
   } else {
@@ -51,7 +52,7 @@ class Difference(unittest.TestCase):
 
     def test_a_switch_that_is_on(self):
         self.assertEqual(self.drawn('before.cuh "void step" to after.cuh "void step" kAhead=1 -record'),
-                         "```diff\n void step(int tile) {\n-  load(tile);\n-  multiply(tile);\n+  load(tile + 1);\n+  commit();\n"
+                         "```diff\n void step(int tile) {\n-  load(tile);\n-  multiply(tile);\n+#pragma unroll\n+  load(tile + 1);\n+  commit();\n"
                          "+  multiply(one);\n }\n```\n")
 
     def test_a_switch_that_is_off(self):

@@ -25,7 +25,7 @@ class Fault:
     file: str  # below chapters/
     old: str
     new: str
-    steps: tuple[int, ...]  # of its output, O
+    steps: tuple[int, ...]  # of its output, O, or of a gradient
     options: list[str] = field(default_factory=list)  # what the program is run with: nothing, but for a mask
 
 
@@ -52,9 +52,26 @@ FAULTS = {
                              "correction[r] = 1;", (1, 2, 3, 4, 5)),
     "no_rescaling_06": Fault("06_fp8/softmax.cuh",
                              "correction[r] = exp2_approx(rows.max[r] - safe_max);", "correction[r] = 1;",
-                             (1, 2, 3, 4, 5)),
+                             (1, 2, 3, 4, 5, 6, 7)),
     "no_scales_06": Fault("06_fp8/problem.cuh", "return scale == nullptr ? 1.0f :", "return true ? 1.0f :",
-                          (1, 2, 3, 4, 5)),
+                          (1, 2, 3, 4, 5, 6, 7)),
+    "no_means_06": Fault("06_fp8/epilogue.cuh", "if (problem.v_mean != nullptr)", "if (false)", (1, 2, 3, 4, 5, 6, 7),
+                         ["--seqlen", "40", "--seqlen-k", "8"]),
+    "twos_06": Fault("06_fp8/tiles.cuh", "kOne = 0x38;", "kOne = 0x40;", (6, 7)),
+    "other_slope_06": Fault("06_fp8/softmax.cuh", "kLineSlope = 8.0f / 128;", "kLineSlope = 4.0f / 128;", (7,)),
+    # Of chapter 7 the steps with mma.sync: those for Hopper are compiled without the fault.
+    "no_d_07": Fault("07_backward/keys_outside.cuh", "y = x * (y - query_d);", "y = x * y;", (1, 2)),
+    "no_mask_07": Fault("07_backward/keys_outside.cuh", "kMasked && r * 16", "false && r * 16", (1, 2), ["--causal"]),
+    "no_scale_07": Fault("07_backward/keys_outside.cuh", "(dk_sums, problem.scale,", "(dk_sums, 1.0f,", (1, 2)),
+    "no_wait_07": Fault("07_backward/keys_outside.cuh", "    cp_async_wait<0>();\n", "", (1, 2)),
+    "no_barrier_07": Fault("07_backward/keys_outside.cuh", "if (!kShares) __syncthreads();", "", (2,)),
+    "same_stage_07": Fault("07_backward/keys_outside.cuh", "stage = stages + i % 2 * C::kStageBytes;", "stage = stages;", (1, 2)),
+    "not_turned_07": Fault("07_backward/keys_outside.cuh", "ldmatrix_x4_trans(a[r], ds_tile", "ldmatrix_x4(a[r], ds_tile", (2,)),
+    "one_head_07": Fault("07_backward/keys_outside.cuh", "tiles = tiles_of_head * problem.group;", "tiles = tiles_of_head;", (1, 2),
+                         ["--heads", "4", "--kv-heads", "2"]),
+    "first_query_07": Fault("07_backward/problem.cuh", "max(key + seqlen_q - seqlen_k, 0)", "key", (1, 2),
+                            ["--causal", "--seqlen", "100", "--seqlen-k", "200"]),
+    "last_tile_07": Fault("07_backward/queries_outside.cuh", "last_key / kKeys + 1;", "last_key / kKeys;", (1,)),
 }
 
 
@@ -73,7 +90,8 @@ def plant(name, folder):
 def check(name, program, reports):
     fault = FAULTS[name]
     run = subprocess.run([program, *fault.options], capture_output=True, text=True)
-    wrong = tuple(int(step) for step in re.findall(r"^WRONG: step (\d+), O against the oracle", run.stdout, re.M))
+    found = re.findall(r"^WRONG: step (\d+), (?:O|d[QKV]) against the oracle", run.stdout, re.M)
+    wrong = tuple(sorted({int(step) for step in found}))
     if run.returncode != 1 or wrong != fault.steps:
         raise Refused(f"{name}: {program} should call steps {fault.steps} wrong and exit with 1. It called {wrong} wrong and exited with "
                       f"{run.returncode}:\n{run.stdout}{run.stderr}")
@@ -84,7 +102,10 @@ def check(name, program, reports):
 def main():
     command, *words = sys.argv[1:]
     try:
-        {"plant": plant, "check": check}[command](*words)
+        if command == "plant":
+            plant(*words)
+        else:
+            check(*words)
     except Refused as reason:
         sys.exit(f"chapters.py: {reason}")
 

@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "tests/mutation/bulk_sums.cuh"
 #include "tests/mutation/hopper_attention.cuh"
 #include "tests/mutation/mma_attention.cuh"
 #include "tests/mutation/named_barriers.cuh"
@@ -10,6 +11,7 @@
 #include "tests/mutation/subject.h"
 #include "tests/mutation/tiled_attention.cuh"
 #include "tests/mutation/tma_epilogue.cuh"
+#include "tests/mutation/turns.cuh"
 
 namespace flashbook::mutation {
 namespace {
@@ -20,6 +22,8 @@ constexpr Kernel kKernels[] = {
     {"named_barriers", DType::f32, 150, 200, &named_barriers::run<64>, nullptr},
     {"mma_attention", DType::bf16, 100, 200, &mma_attention::run<64>, &mma_attention::run<128>},
     {"tma_epilogue", DType::bf16, 200, 50, &tma_epilogue::run<64>, nullptr},
+    {"bulk_sums", DType::f32, 20, 70, &bulk_sums::run<64>, nullptr},
+    {"turns", DType::f32, 20, 70, &turns::run<64>, nullptr},
     {"hopper_attention", DType::bf16, 200, 333, &hopper_attention::run<64>, &hopper_attention::run<128>},
 };
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import chapters
 from fault import HERE, MODES, Refused, faults_of
 
+import chapters
 from docs.tools import pages
 from docs.tools.pages import row
 

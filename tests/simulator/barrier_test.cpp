@@ -42,6 +42,9 @@ __global__ void sync_in_both_branches() {
     __syncthreads();
 }
 
+constexpr int kLineOfBothLanes = __LINE__ + 1;
+__global__ void sync_in_both_branches_of_a_line() { threadIdx.x % 2 ? __syncthreads() : __syncthreads(); }
+
 __global__ void sync_on_two_lines(int* result) {
   __shared__ int left, right;
   if (threadIdx.x < 32) {
@@ -134,6 +137,14 @@ TEST_F(Barriers, LanesOfAWarpComeToOneSyncthreads) {
   EXPECT_EQ(error.find("divergent warp: lane 1 is in __syncthreads at " + line(kLineOfOddLanes) +
                        ", but lane 0 waits in __syncthreads at " + line(kLineOfOddLanes + 2)),
             0u)
+      << error;
+}
+
+TEST_F(Barriers, CallsInOneLineAreToldApart) {
+  const std::string error = error_of(1, 64, sync_in_both_branches_of_a_line);
+  EXPECT_EQ(error.find("divergent warp: lane 1 is in __syncthreads at " + line(kLineOfBothLanes) + ":"), 0u)
+      << error;
+  EXPECT_NE(error.find("but lane 0 waits in __syncthreads at " + line(kLineOfBothLanes) + ":"), error.npos)
       << error;
 }
 

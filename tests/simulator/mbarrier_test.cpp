@@ -248,7 +248,41 @@ TEST_F(MbarrierTest, LappedWaiterIsReported) {
     }
   });
   expect_contains(error,
-                  {"lapped. The thread waits for the end of phase 0 of mbarrier full, and phase 1 is over"});
+                  {"lapped. The thread waits for the end of phase 0 of mbarrier full, and phase 1 is over",
+                   "The last arrival of these threads was in phase 1: 0"});
+}
+
+TEST_F(MbarrierTest, ItsUseWaitsForABarrierAfterItsInitialisation) {
+  const auto error_with = [](bool sync) {
+    return error_of_block(64, [sync] {
+      if (threadIdx.x == 0) mbarrier_init(the_barrier(), 64);
+      __syncwarp();
+      if (sync) __syncthreads();
+      mbarrier_arrive(the_barrier());
+    });
+  };
+  EXPECT_EQ(error_with(true), "");
+  expect_contains(error_with(false), {"mbarrier_arrive at ", "is used before the mbarrier_init at ",
+                                      "by thread 0", "thread (32,0,0)"});
+}
+
+TEST_F(MbarrierTest, OddWaitsAndArrivalsAreSuspects) {
+  constexpr int kLine = __LINE__ + 4;
+  const std::string stale = error_of_block(1, [] {
+    begin(1);
+    mbarrier_arrive(the_barrier());
+    for (int i = 0; i < 2; ++i) mbarrier_wait(the_barrier(), 0);
+    mbarrier_wait(the_barrier(), 1);
+  });
+  expect_contains(stale, {"deadlock", "suspect: a wait at " + sim::line(kLine) +
+                                          ", thread 0 waited once more for phase 0 of mbarrier full"});
+  const std::string twice = error_of_block(1, [] {
+    begin(3);
+    for (int i = 0; i < 2; ++i) mbarrier_arrive(the_barrier());
+    mbarrier_wait(the_barrier(), 0);
+  });
+  expect_contains(twice, {"deadlock", "suspect: an arrival at " + sim::line(kLine + 7) +
+                                          ", thread 0 arrived a second time in phase 0 of mbarrier full"});
 }
 
 TEST_F(MbarrierTest, StaticSharedBarriersWork) {

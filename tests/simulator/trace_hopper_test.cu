@@ -23,7 +23,7 @@ constexpr uint32_t kTileBytes = kRows * kColumns * 4;
 
 constexpr int kLineOfFill = __LINE__ + 5;
 /// Fills a tile, has TMA store it, fills it again, and has it stored behind the first.
-__global__ void fill_and_store(const __grid_constant__ CUtensorMap map, Missing missing) {
+__global__ void fill_and_store(const CUtensorMap& map, Missing missing) {
   auto* tile = dynamic_shared<float>();
   for (int round = 0; round < 2; ++round) {
     for (unsigned i = threadIdx.x; i < kRows * kColumns; i += kThreads) tile[i] = float(round);
@@ -40,8 +40,8 @@ __global__ void fill_and_store(const __grid_constant__ CUtensorMap map, Missing 
 }
 
 /// Has TMA store a tile and reads it back, with TMA or without.
-__global__ void store_and_read_back(const __grid_constant__ CUtensorMap map, const float* tensor, float* out,
-                                    Missing missing, bool by_tma) {
+__global__ void store_and_read_back(const CUtensorMap& map, const float* tensor, float* out, Missing missing,
+                                    bool by_tma) {
   auto* tile = dynamic_shared<float>();
   __shared__ uint64_t full;
   for (unsigned i = threadIdx.x; i < kRows * kColumns; i += kThreads) tile[i] = 5;
@@ -66,7 +66,7 @@ __global__ void store_and_read_back(const __grid_constant__ CUtensorMap map, con
 }
 
 /// Writes a tile in shared memory, or the tensor, and has TMA load the one over the other.
-__global__ void write_and_load(const __grid_constant__ CUtensorMap map, float* tensor, Missing missing) {
+__global__ void write_and_load(const CUtensorMap& map, float* tensor, Missing missing) {
   auto* tile = dynamic_shared<float>();
   __shared__ uint64_t full;
   (missing == Missing::second_launch ? tensor : tile)[threadIdx.x] = 2;
@@ -84,7 +84,7 @@ __global__ void write_and_load(const __grid_constant__ CUtensorMap map, float* t
 }
 
 /// Thread 0 loads tile after tile into one stage, the others read.
-__global__ void load_and_read(const __grid_constant__ CUtensorMap map, float* out, Missing missing) {
+__global__ void load_and_read(const CUtensorMap& map, float* out, Missing missing) {
   auto* tile = dynamic_shared<float>();
   __shared__ uint64_t full, empty;
   if (threadIdx.x == 0) {
@@ -112,7 +112,7 @@ __global__ void load_and_read(const __grid_constant__ CUtensorMap map, float* ou
 constexpr int kManyTiles = 40;
 /// Loads so many tiles, each to a barrier of its own, and reads the last but one after a wait for it, or for
 /// the last.
-__global__ void load_many(const __grid_constant__ CUtensorMap map, float* out, Missing missing) {
+__global__ void load_many(const CUtensorMap& map, float* out, Missing missing) {
   auto* tiles = dynamic_shared<float>();
   __shared__ uint64_t full[kManyTiles];
   if (threadIdx.x == 0) {

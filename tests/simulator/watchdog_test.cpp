@@ -143,5 +143,22 @@ TEST_F(Watchdog, PollingByAtomicsForNothingIsALivelock) {
   expect_contains(error, "warp 0, lane 7: atomicCAS at " + sim::line(kLine) + ", again and again");
 }
 
+TEST_F(Watchdog, BlocksThatWaitForEachOtherNeedOsThreads) {
+  const auto error_with = [](int os_threads) {
+    sim::options().os_threads = os_threads;
+    int arrived = 0;
+    return sim::error_of(3, 1, [&arrived] {
+      atomicAdd(&arrived, 1);
+      while (atomicAdd(&arrived, 0) < 3) {
+      }
+    });
+  };
+  EXPECT_EQ(error_with(3), "");
+  const std::string error = error_with(1);
+  expect_contains(error, "livelock in block (0,0,0)");
+  expect_contains(error, "1 of 3 blocks run at one time");
+  expect_contains(error, "FLASHBOOK_SIM_THREADS=3 runs all of them at one time");
+}
+
 }  // namespace
 }  // namespace flashbook

@@ -30,7 +30,7 @@ void AsyncCopies::copy(const PendingCopy& copy) {
   if (Observer* observer = scheduler_.observer()) {
     const int self = scheduler_.current().number;
     observer->touches(self, {Access::load, copy.global, copy.valid, copy.what, copy.where});
-    observer->touches(self, {Access::store, copy.shared, copy.bytes, copy.what, copy.where});
+    observer->flies(self, {Access::store, copy.shared, copy.bytes, copy.what, copy.where});
   }
   const Async when = options().async;
   if (when == Async::eager || (when == Async::random && scheduler_.random().below(2) == 0)) {

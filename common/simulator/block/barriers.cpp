@@ -28,9 +28,14 @@ namespace {
 
 [[noreturn]] void divergent(const char* what, Location where, const Thread& self, uint32_t others,
                             const Thread& other) {
+  // Two calls in one line are told apart by their columns.
+  const bool one_line = to_string(where) == to_string(other.where);
+  const auto describe = [&](const char* call, Location place) {
+    return describe_call(call, place) + (one_line ? ":" + std::to_string(place.column) : "");
+  };
   throw Error(
-      "divergent warp: lane " + std::to_string(self.lane) + " is in " + describe_call(what, where) +
-      ", but " + describe_waiting(others) + " in " + describe_call(other.what, other.where) +
+      "divergent warp: lane " + std::to_string(self.lane) + " is in " + describe(what, where) + ", but " +
+      describe_waiting(others) + " in " + describe(other.what, other.where) +
       ": a warp executes a barrier as one instruction, and an H200 hangs when it comes there in parts. Put "
       "one barrier behind the branches");
 }
@@ -52,9 +57,11 @@ void Barriers::sync(const char* what, int number, int threads, Location where, b
     const Thread& other = scheduler_.threads()[std::size_t(self.warp * kWarpLanes + __builtin_ctz(others))];
     if (!same_place(other.where, where)) divergent(what, where, self, others, other);
   }
-  if (complete_if_full(barrier, own)) return;
-  barrier.waiting[std::size_t(self.warp)] |= own;
-  scheduler_.suspend(*this, what, where);
+  if (!complete_if_full(barrier, own)) {
+    barrier.waiting[std::size_t(self.warp)] |= own;
+    scheduler_.suspend(*this, what, where);
+  }
+  scheduler_.synchronise();
 }
 
 /// Nobody ends the next round before all who wait in this one have read the result.

@@ -49,6 +49,31 @@ uint64_t word_at(const void* address) {
               to_string(barrier.where) + ": one thread does it, once");
 }
 
+/// ". In phase 3 arrived, as their last, threads 128-135": empty if none did.
+std::string describe_arrivals(const Mbarrier& barrier, uint32_t phase) {
+  std::string text;
+  const int count = int(barrier.arrived.size());
+  const auto arrived = [&](int thread) { return barrier.arrived[std::size_t(thread)] == phase + 1; };
+  for (int first = 0; first < count; ++first) {
+    if (!arrived(first)) continue;
+    int last = first;
+    while (last + 1 < count && arrived(last + 1)) ++last;
+    text +=
+        (text.empty() ? "" : ", ") + std::to_string(first) + (last > first ? "-" + std::to_string(last) : "");
+    first = last;
+  }
+  return text.empty()
+             ? ""
+             : ". The last arrival of these threads was in phase " + std::to_string(phase) + ": " + text;
+}
+
+[[noreturn]] void used_too_early(const char* what, const Mbarrier& barrier, Location where) {
+  throw Error(describe_call(what, where) + ": " + describe(barrier) +
+              " is used before the mbarrier_init at " + to_string(barrier.where) + ", by thread " +
+              std::to_string(barrier.initialiser) +
+              ", is known to this thread: a __syncthreads comes between them");
+}
+
 [[noreturn]] void too_many_arrivals(const char* what, const Mbarrier& barrier, Location where) {
   throw Error(describe_call(what, where) + ": one arrival too many at " + describe(barrier) +
               ". All the phase takes have come, " + describe_state(barrier) +
@@ -67,7 +92,8 @@ uint64_t word_at(const void* address) {
               std::to_string(phase) + " of " + describe(barrier) + ", and phase " +
               std::to_string(barrier.phase - 1) +
               " is over too before the thread has gone on; on a GPU it can miss the phase and wait for "
-              "another. Whoever lets the barrier go on must wait for this thread first");
+              "another. Whoever lets the barrier go on must wait for this thread first" +
+              describe_arrivals(barrier, barrier.phase - 1));
 }
 
 /// Where to look when a phase does not end and no load is on its way. `seen`: how many phases the waiting
@@ -104,6 +130,8 @@ std::string describe_state(const Mbarrier& barrier) {
 
 void Mbarriers::begin_block() {
   barriers_.clear();
+  stale_wait_.reset();
+  second_arrival_.reset();
   waited_.resize(scheduler_.threads().size());
 }
 
@@ -131,8 +159,10 @@ void Mbarriers::init(void* address, uint32_t arrivals, Location where) {
                        .arrivals = arrivals,
                        .pending = arrivals,
                        .initialiser = scheduler_.current().number,
+                       .turn = scheduler_.turns(),
                        .where = where,
-                       .seen = std::vector<uint32_t>(scheduler_.threads().size())};
+                       .seen = std::vector<uint32_t>(scheduler_.threads().size()),
+                       .arrived = std::vector<uint32_t>(scheduler_.threads().size())};
   const uint64_t word = kMark | number;
   std::memcpy(address, &word, sizeof word);
 }
@@ -153,11 +183,16 @@ void Mbarriers::arrive(const char* what, const void* address, uint32_t bytes, Lo
   Mbarrier& barrier = barriers_[number_at(what, address, where)];
   const int64_t pending_bytes = int64_t(barrier.bytes) + bytes;
   if (pending_bytes > kMaxBytes) too_many_bytes(what, barrier, pending_bytes, where);
+  require_order(what, barrier, where);
+  const int self = scheduler_.current().number;
   if (barrier.pending == 0) too_many_arrivals(what, barrier, where);
+  uint32_t& arrived = barrier.arrived[std::size_t(self)];
+  if (arrived == barrier.phase + 1 && !second_arrival_)
+    second_arrival_ = {std::size_t(&barrier - barriers_.data()), self, barrier.phase, where};
+  arrived = barrier.phase + 1;
   barrier.bytes = int32_t(pending_bytes);
   --barrier.pending;
-  if (Observer* observer = scheduler_.observer())
-    observer->releases(scheduler_.current().number, barrier.address);
+  if (Observer* observer = scheduler_.observer()) observer->releases(self, barrier.address);
   complete_if_over(barrier);
 }
 
@@ -185,9 +220,18 @@ void Mbarriers::complete_if_over(Mbarrier& barrier) {
   barrier.waiting.fill(0);
 }
 
+/// What mbarrier_init wrote is known to its own warp, by __syncwarp, and to others once they have waited at
+/// a barrier since.
+void Mbarriers::require_order(const char* what, const Mbarrier& barrier, Location where) const {
+  const Thread& self = scheduler_.current();
+  if (barrier.initialiser / kWarpLanes != self.warp && self.synchronised <= barrier.turn)
+    used_too_early(what, barrier, where);
+}
+
 /// A wait of the current thread has found that all phases before the running one are over.
 void Mbarriers::pass(Mbarrier& barrier) {
   barrier.passed = true;
+  scheduler_.synchronise();
   barrier.seen[std::size_t(scheduler_.current().number)] = barrier.phase;
   if (Observer* observer = scheduler_.observer())
     observer->acquires(scheduler_.current().number, barrier.address);
@@ -198,8 +242,12 @@ bool Mbarriers::wait(const char* what, const void* address, uint32_t parity, boo
   if (parity > 1)
     throw Error(describe_call(what, where) + " names parity " + std::to_string(parity) +
                 ": it is 0 or 1, phase % 2");
+  require_order(what, barriers_[number], where);
   const uint32_t phase = barriers_[number].phase;
   if ((phase & 1) != parity) {
+    const int self = scheduler_.current().number;
+    if (!stale_wait_ && phase > 0 && barriers_[number].seen[std::size_t(self)] == phase)
+      stale_wait_ = {number, self, phase - 1, where};
     pass(barriers_[number]);
     return true;
   }
@@ -228,6 +276,24 @@ std::string Mbarriers::describe_wait(const Thread& thread) const {
   const Mbarrier& barrier = barriers_[waited.barrier];
   return ", " + describe(barrier) + " for parity " + std::to_string(waited.parity) + ": " +
          describe_state(barrier) + ". " + advice(barrier, barrier.seen[std::size_t(thread.number)]);
+}
+
+std::string Mbarriers::suspects() const {
+  std::string text;
+  const auto add = [&](const char* what, const Suspect& suspect, const std::string& did) {
+    text += "\n  suspect: " + describe_call(what, suspect.where) + ", thread " +
+            std::to_string(suspect.thread) + " " + did + " phase " + std::to_string(suspect.phase) + " of " +
+            describe(barriers_[suspect.barrier]);
+  };
+  if (stale_wait_) {
+    add("a wait", *stale_wait_, "waited once more for");
+    text += ", which it had found over before: does the parity change from round to round?";
+  }
+  if (second_arrival_) {
+    add("an arrival", *second_arrival_, "arrived a second time in");
+    text += ": is one of the two too many?";
+  }
+  return text;
 }
 
 std::string Mbarriers::end_error() const {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,11 +22,13 @@ struct Mbarrier {
   bool fenced = false;  ///< whether TMA knows of it
   bool passed = false;  ///< whether a wait has found a phase over
   int initialiser;      ///< the thread, by number in the block
+  uint64_t turn;        ///< in which it did
   Location where;       ///< of its initialisation
   const char* name = nullptr;
   int index = -1;                         ///< of the name, if not negative
   std::array<uint32_t, 32> waiting = {};  ///< lanes of each warp that wait for the end of the phase
   std::vector<uint32_t> seen;             ///< of each thread: how many phases its waits have found over
+  std::vector<uint32_t> arrived;          ///< of each thread: the phase of its last arrival, counted from 1
 };
 
 /// "mbarrier full[1]", or where it lies if it has no name. Only while a block runs.
@@ -58,6 +61,9 @@ class Mbarriers final : public Awaited {
   const Mbarrier& operator[](std::size_t number) const { return barriers_[number]; }
 
   std::string describe_wait(const Thread& thread) const override;
+  /// What may be behind an error of the block: a wait that found over what its thread had found over before,
+  /// or a thread that arrived twice in a phase. Both are allowed, and rarely meant. Empty if there was none.
+  std::string suspects() const;
   /// What a block did wrong that only its end shows; empty if nothing.
   std::string end_error() const;
 
@@ -68,12 +74,22 @@ class Mbarriers final : public Awaited {
     uint32_t parity = 0;
   };
 
+  /// The first wait, or arrival, that was odd.
+  struct Suspect {
+    std::size_t barrier;
+    int thread;
+    uint32_t phase;
+    Location where;
+  };
+
+  void require_order(const char* what, const Mbarrier& barrier, Location where) const;
   void complete_if_over(Mbarrier& barrier);
   void pass(Mbarrier& barrier);
 
   Scheduler& scheduler_;
   std::vector<Mbarrier> barriers_;
   std::vector<Waited> waited_;  ///< of each thread
+  std::optional<Suspect> stale_wait_, second_arrival_;
 };
 
 }  // namespace flashbook::sim

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <bit>
 #include <new>
 #include <utility>
@@ -20,8 +21,9 @@ namespace {
 /// the caches and the TLB.
 constexpr std::size_t kStackBytes = 256 * 1024 + 4096 + 5 * 64;
 
-/// Rounds of nothing but polling after which a block is stuck: no kernel polls on purpose for so long.
-constexpr int kMaxFruitlessPolls = 1 << 20;
+/// Rounds of nothing but polling after which a block is stuck: no kernel polls on purpose for so long. Where
+/// blocks run beside each other, what is polled may be another's to change.
+constexpr int kMaxFruitlessPolls = 1 << 20, kMaxFruitlessPollsAlone = 1 << 15;
 
 /// Reads of memory that nobody changed, one after another, after which others get a turn.
 constexpr int kPollsBeforeOthersRun = 64;
@@ -77,6 +79,7 @@ void Scheduler::begin_block(Random random, bool random_order) {
     thread.exited = false;
     thread.awaited = nullptr;
     thread.where = {};
+    thread.synchronised = 0;
   }
   for (int i = 0; i < warps(); ++i) {
     Warp& warp = warps_[std::size_t(i)];
@@ -245,14 +248,21 @@ void Scheduler::poll(const Awaited& awaited, const char* what, Location where) {
   std::erase(pollers_, current_);
 }
 
+bool Scheduler::is_polling_memory() const {
+  return std::any_of(pollers_.begin(), pollers_.end(),
+                     [this](const Thread* thread) { return thread->awaited == &memory_; });
+}
+
 /// Lets those who poll try again; false if that has been in vain for too long.
 bool Scheduler::wake_pollers() {
-  if (pollers_.empty() || ++fruitless_polls_ > kMaxFruitlessPolls) return false;
+  const int most = options().os_threads > 1 ? kMaxFruitlessPolls : kMaxFruitlessPollsAlone;
+  if (pollers_.empty() || ++fruitless_polls_ > most) return false;
   for (const Thread* thread : pollers_) make_ready(thread->warp, 1u << thread->lane);
   return true;
 }
 
 void Scheduler::poll_memory(const char* what, Location where) {
+  synchronise();
   if (++memory_polls_ >= kPollsBeforeOthersRun) poll(memory_, what, where);
 }
 

@@ -44,6 +44,7 @@ struct Thread {
   const Awaited* awaited = nullptr;  ///< where it last waited; null if it never has
   const char* what = "";             ///< the call in which it did, and its place
   Location where;
+  uint64_t synchronised = 0;  ///< the turn in which it last knew what others had done: behind a barrier
 };
 
 /// SplitMix64: random numbers whose generator costs nothing to seed, once a block.
@@ -95,6 +96,8 @@ class Scheduler {
   bool crashed() const { return crashed_; }            ///< the current thread, at bad_address()
   const void* bad_address() const { return bad_address_; }
   bool is_polling() const { return !pollers_.empty(); }
+  /// Whether one of those who poll reads memory, which another block may change.
+  bool is_polling_memory() const;
 
   const Thread& current() const { return *current_; }
   const std::vector<Thread>& threads() const { return threads_; }
@@ -103,6 +106,10 @@ class Scheduler {
   /// Lanes that have not exited.
   uint32_t alive_lanes(int warp) const { return warps_[std::size_t(warp)].alive; }
   Random& random() { return random_; }
+  /// Turns that were handed out so far.
+  uint64_t turns() const { return turns_; }
+  /// The current thread knows from now on what others have done, since it has waited for them.
+  void synchronise() { current_->synchronised = turns_; }
   Observer* observer() const { return observer_; }
 
   /// Lets others run until the current thread is made ready again. It waits in `awaited`.

@@ -59,6 +59,7 @@ std::optional<std::string> Worker::run_block(uint64_t number, uint64_t seed) {
     error = endless_report();
   else if (error.empty())
     error = scheduler.alive() > 0 ? deadlock_report() : end_report();
+  if (!error.empty()) error += mbarriers.suspects();
   if (observer()) observer()->block_ends();
   current_worker = nullptr;
   return error.empty() ? std::nullopt : std::optional(std::move(error));
@@ -97,6 +98,11 @@ std::string Worker::deadlock_report() const {
     report << "livelock in block " << triple(blockIdx) << ": threads poll, and nothing changes any more";
   else
     report << "deadlock in block " << triple(blockIdx) << ": every thread waits or has exited";
+  const uint64_t blocks = uint64_t(grid_.x) * grid_.y * grid_.z;
+  if (const auto at_once = uint64_t(options().os_threads); scheduler.is_polling_memory() && at_once < blocks)
+    report << ". If it waits for another block: " << at_once << " of " << blocks
+           << " blocks run at one time, and the others begin when these are over. FLASHBOOK_SIM_THREADS="
+           << blocks << " runs all of them at one time, as a GPU does if it has the room";
   std::vector<std::vector<std::string>> said;  // of each warp
   for (int warp = 0; warp < scheduler.warps(); ++warp) said.push_back(describe_waits(warp));
   for (std::size_t first = 0; first < said.size();) {

@@ -1,6 +1,7 @@
 #include "common/simulator/trace/clocks.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace flashbook::sim {
 namespace {
@@ -19,7 +20,9 @@ void raise(std::vector<uint32_t>& to, const uint32_t* from, std::size_t count) {
 void Clocks::begin(int threads) {
   threads_ = threads;
   width_ = std::size_t(threads + kAgents);
-  known_.clear();
+  own_.assign(std::size_t(threads), 1);  // every thread knows of its own first count and of nothing else
+  rows_.assign(std::size_t(threads), {});
+  nothing_.assign(width_, 0);
   for (Vector& known : proxy_) known.clear();
   fenced_.assign(std::size_t(threads), {});
   objects_.clear();
@@ -27,71 +30,103 @@ void Clocks::begin(int threads) {
   tickets_.assign(kAgents, 0);
 }
 
-/// Every thread knows of its own first count and of nothing else.
-void Clocks::start() {
-  known_.resize(std::size_t(threads_) * width_);
-  for (int i = 0; i < threads_; ++i) known_[std::size_t(i) * width_ + std::size_t(i)] = 1;
+/// The thread's row, for it to learn something.
+uint32_t* Clocks::change(int thread) {
+  Row& row = rows_[std::size_t(thread)];
+  if (row.changed.empty()) row.changed.assign(known_of_others(thread), known_of_others(thread) + width_);
+  row.released_to = nullptr;
+  return row.changed.data();
 }
 
 void Clocks::join(int first_thread, uint32_t lanes) {
-  const auto join_in = [&](Vector& known) {
-    Vector all;
-    for (uint32_t left = lanes; left; left &= left - 1)
-      raise(all, row_of(known, first_thread + __builtin_ctz(left), width_), width_);
-    for (uint32_t left = lanes; left; left &= left - 1)
-      std::copy(all.begin(), all.end(), row_of(known, first_thread + __builtin_ctz(left), width_));
-  };
-  if (known_.empty()) start();
-  join_in(known_);
-  for (Vector& known : proxy_)
-    if (!known.empty()) join_in(known);
+  const auto all = std::make_shared<Vector>(width_);
+  const uint32_t* last = nullptr;
   for (uint32_t left = lanes; left; left &= left - 1) {
     const int thread = first_thread + __builtin_ctz(left);
-    ++row(thread)[thread];
+    if (const uint32_t* known = known_of_others(thread); known != last)
+      raise(all->data(), last = known, width_);
+  }
+  for (uint32_t left = lanes; left; left &= left - 1) {
+    const int thread = first_thread + __builtin_ctz(left);
+    (*all)[std::size_t(thread)] = own_[std::size_t(thread)]++;
+  }
+  for (uint32_t left = lanes; left; left &= left - 1)
+    rows_[std::size_t(first_thread + __builtin_ctz(left))] = {all, {}, nullptr, 0};
+  for (Vector& known : proxy_) {
+    if (known.empty()) continue;
+    Vector joined;
+    for (uint32_t left = lanes; left; left &= left - 1)
+      raise(joined, row_of(known, first_thread + __builtin_ctz(left), width_), width_);
+    for (uint32_t left = lanes; left; left &= left - 1)
+      std::copy(joined.begin(), joined.end(), row_of(known, first_thread + __builtin_ctz(left), width_));
   }
 }
 
 void Clocks::release(int thread, const void* object) {
   Object& to = objects_[object];
-  raise(to.gathering, row(thread), width_);
+  Row& row = rows_[std::size_t(thread)];
+  if (to.gathering.empty()) to.gathering.resize(width_);
+  const bool is_shared = row.changed.empty();
+  if (!is_shared || (row.shared && row.shared != to.gathered)) {
+    raise(to.gathering.data(), known_of_others(thread), width_);
+    if (is_shared) to.gathered = row.shared;
+  }
+  row.released_to = object;
+  row.released_round = to.rounds;
+  to.gathering[std::size_t(thread)] = own_[std::size_t(thread)]++;
   for (std::size_t i = 0; i < proxy_.size(); ++i)
     if (!proxy_[i].empty()) raise(to.gathering_proxy[i], row_of(proxy_[i], thread, width_), width_);
-  ++row(thread)[thread];
 }
 
 void Clocks::complete(const void* object) {
   Object& round = objects_[object];
-  round.complete.swap(round.gathering);
+  ++round.rounds;
+  round.complete =
+      round.gathering.empty() ? nullptr : std::make_shared<const Vector>(std::move(round.gathering));
   round.gathering.clear();
+  round.completed = std::exchange(round.gathered, nullptr);
   round.complete_proxy.swap(round.gathering_proxy);
   for (Vector& gathering : round.gathering_proxy) gathering.clear();
 }
 
 void Clocks::acquire(int thread, const void* object) {
-  const auto from = objects_.find(object);
-  if (from == objects_.end()) return;
-  if (const Vector& plain = from->second.complete; !plain.empty()) raise(row(thread), plain.data(), width_);
+  const auto found = objects_.find(object);
+  if (found == objects_.end()) return;
+  const Object& from = found->second;
+  Row& row = rows_[std::size_t(thread)];
+  if (from.complete && row.shared != from.complete) {
+    // Whether all that the thread knows was released in that round.
+    const bool is_part = (row.released_to == object && row.released_round + 1 == from.rounds) ||
+                         (row.changed.empty() && (!row.shared || row.shared == from.completed));
+    if (is_part)
+      row = {from.complete, {}, nullptr, 0};
+    else
+      raise(change(thread), from.complete->data(), width_);
+  } else if (from.complete && !row.changed.empty()) {
+    raise(change(thread), from.complete->data(), width_);
+  }
   for (std::size_t i = 0; i < proxy_.size(); ++i)
-    if (const Vector& proxy = from->second.complete_proxy[i]; !proxy.empty() && !proxy_[i].empty())
+    if (const Vector& proxy = from.complete_proxy[i]; !proxy.empty() && !proxy_[i].empty())
       raise(row_of(proxy_[i], thread, width_), proxy.data(), width_);
 }
 
 void Clocks::fence_proxy(int thread, Proxied memory) {
   Vector& known = proxy_[std::size_t(memory)];
   if (known.empty()) known.resize(std::size_t(threads_) * width_);
-  raise(row_of(known, thread, width_), row(thread), width_);
+  raise(row_of(known, thread, width_), known_of_others(thread), width_);
   // What the thread does from now on is not fenced.
-  ++row(thread)[thread];
+  row_of(known, thread, width_)[thread] = own_[std::size_t(thread)]++;
 }
 
 void Clocks::fence(int thread) {
   Vector& at_fence = fenced_[std::size_t(thread)];
-  at_fence.assign(row(thread), row(thread) + width_);
+  at_fence.assign(known_of_others(thread), known_of_others(thread) + width_);
+  at_fence[std::size_t(thread)] = now(thread);
   at_fence.resize(2 * width_);
   if (Vector& proxy = proxy_[std::size_t(Proxied::global)]; !proxy.empty())
     std::copy_n(row_of(proxy, thread, width_), width_, at_fence.begin() + std::ptrdiff_t(width_));
   // What the thread does from now on is not fenced.
-  ++row(thread)[thread];
+  ++own_[std::size_t(thread)];
 }
 
 std::vector<uint32_t> Clocks::fenced(int thread) {
@@ -102,11 +137,15 @@ std::vector<uint32_t> Clocks::fenced(int thread) {
 }
 
 void Clocks::publish(int thread, const void* object) {
-  if (const Vector known = fenced(thread); !known.empty())
-    raise(objects_[object].complete, known.data(), width_);
+  const Vector known = fenced(thread);
+  if (known.empty()) return;
+  Shared& complete = objects_[object].complete;
+  const auto more = complete ? std::make_shared<Vector>(*complete) : std::make_shared<Vector>(width_);
+  raise(more->data(), known.data(), width_);
+  complete = more;
 }
 
-void Clocks::learn(int thread, const Vector& known) { raise(row(thread), known.data(), width_); }
+void Clocks::learn(int thread, const Vector& known) { raise(change(thread), known.data(), width_); }
 
 int Clocks::agent(const void* object) {
   const int next = std::min(int(agents_.size()), kAgents - 1);
@@ -114,8 +153,7 @@ int Clocks::agent(const void* object) {
 }
 
 void Clocks::learn(int thread, int agent, uint32_t ticket) {
-  uint32_t& known = row(thread)[agent];
-  known = std::max(known, ticket);
+  if (known(thread, agent) < ticket) change(thread)[agent] = ticket;
 }
 
 void Clocks::release_agent(int agent, uint32_t ticket, const void* object) {

@@ -8,6 +8,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
@@ -25,9 +26,16 @@ class Clocks {
   void begin(int threads);
 
   int threads() const { return threads_; }
-  uint32_t now(int thread) { return row(thread)[thread]; }
+  uint32_t now(int thread) const { return own_[std::size_t(thread)]; }
   /// What `thread` knows of another thread, or of agent `of - threads()`.
-  uint32_t known(int thread, int of) { return row(thread)[of]; }
+  uint32_t known(int thread, int of) const {
+    return of == thread ? now(thread) : known_of_others(thread)[of];
+  }
+  /// The same of all others; good until anything happens.
+  const uint32_t* known_of_others(int thread) const {
+    const Row& row = rows_[std::size_t(thread)];
+    return !row.changed.empty() ? row.changed.data() : row.shared ? row.shared->data() : nothing_.data();
+  }
   /// The same, as far as a proxy fence for that memory has made it known to the async proxy.
   uint32_t known_to_proxy(int thread, int of, Proxied memory) const {
     const Vector& known = proxy_[std::size_t(memory)];
@@ -69,26 +77,37 @@ class Clocks {
  private:
   using Vector = std::vector<uint32_t>;
   using Proxy = std::array<Vector, 2>;  // of each memory
+  using Shared = std::shared_ptr<const Vector>;
   /// What was released in the round that is under way, and in the last one that was completed; for plain
   /// accesses and for the async proxy.
   struct Object {
-    Vector gathering, complete;
+    Vector gathering;
+    Shared complete;
+    Shared gathered, completed;  ///< a row that is a part of them
+    uint32_t rounds = 0;         ///< that are complete
     Proxy gathering_proxy, complete_proxy;
   };
+  /// What a thread knows of others. Threads that meet at a barrier know the same: they share it until one
+  /// learns something else.
+  struct Row {
+    Shared shared;
+    Vector changed;                     ///< if it is not empty, this counts
+    const void* released_to = nullptr;  ///< the object to which all of this was released last, and its round
+    uint32_t released_round = 0;
+  };
 
-  uint32_t* row(int thread) {
-    if (known_.empty()) start();
-    return &known_[std::size_t(thread) * width_];
-  }
-  void start();
+  uint32_t* change(int thread);
   static uint32_t* row_of(Vector& known, int thread, std::size_t width) {
     return &known[std::size_t(thread) * width];
   }
 
   int threads_ = 0;
   std::size_t width_ = 0;
-  Vector known_;  // [threads][threads + agents]; empty until somebody asks
-  Proxy proxy_;   // likewise; empty until the first proxy fence: nothing is known to the async proxy
+  Vector own_;             // of each thread: its count
+  std::vector<Row> rows_;  // of each thread
+  Vector nothing_;         // a row of zeros
+  Proxy proxy_;  // [threads][threads + agents]; empty until the first proxy fence: nothing is known to the
+                 // async proxy
   std::vector<Vector> fenced_;  // of each thread, at its last fence, as fenced() has it
   std::unordered_map<const void*, Object> objects_;
   std::unordered_map<const void*, int> agents_;

@@ -10,7 +10,7 @@
 
 namespace flashbook::sim {
 
-constexpr uint32_t kSectorBytes = 32;
+constexpr uint32_t kSectorBytes = 32, kBanks = 32, kBankBytes = 4;
 
 /// What the active lanes of a warp ask for in one instruction.
 struct Request {

@@ -1,5 +1,8 @@
 #include "common/simulator/trace/device_memory.h"
 
+#include <algorithm>
+
+#include "common/simulator/memory.h"
 #include "common/simulator/trace/counts.h"
 
 namespace flashbook::sim {
@@ -37,21 +40,48 @@ void DeviceMemory::touch(uint64_t sector, Access access) {
   if (news & 2) written_.fetch_add(kSectorBytes, std::memory_order_relaxed);
 }
 
-/// Whether nobody has written these granules' sectors and somebody's read of each is on record: a further
-/// read changes nothing.
-bool DeviceMemory::is_known_read(std::size_t first, std::size_t end) {
-  const Summary& summary = summaries_[first / kGranulesOfSector];
-  if ((end - 1) / kGranulesOfSector != first / kGranulesOfSector) return false;
-  const uint32_t mask = ((1u << (end - first)) - 1) << first % kGranulesOfSector;
-  return !load(summary.written) && (load(summary.read) & mask) == mask;
-}
-
 void DeviceMemory::summarise(std::size_t granule, Access access) {
   Summary& summary = summaries_[granule / kGranulesOfSector];
   if (writes(access))
     store(summary.written, true);
   else
     __atomic_fetch_or(&summary.read, uint16_t(1u << granule % kGranulesOfSector), __ATOMIC_RELAXED);
+}
+
+bool DeviceMemory::is_written(std::uintptr_t address, std::size_t bytes) const {
+  if (address < begin_ || address + bytes > end_) return true;
+  const std::size_t end = (address - begin_ + bytes + kGranule - 1) / kGranule;
+  for (std::size_t number = (address - begin_) / kGranule; number < end; ++number)
+    if (load(cells_[number].writer) != 0) return true;
+  return false;
+}
+
+void DeviceMemory::note_written() const {
+  const auto address_of = [this](std::size_t granule) {
+    return reinterpret_cast<const unsigned char*>(begin_ + granule * kGranule);
+  };
+  for (const auto& memory : incomplete_allocations()) {
+    const std::size_t first = (std::uintptr_t(memory.data()) - begin_) / kGranule;
+    const std::size_t end = std::min(cells_.size(), first + (memory.size() + kGranule - 1) / kGranule);
+    std::size_t written = first;  // the beginning of a run of granules that are
+    const auto note = [&](std::size_t until) {
+      const unsigned char* stop = std::min(address_of(until), memory.data() + memory.size());
+      if (written < until) sim::note_written(address_of(written), std::size_t(stop - address_of(written)));
+    };
+    for (std::size_t granule = first; granule < end;) {
+      const std::size_t sector = granule / kGranulesOfSector;
+      if (granule % kGranulesOfSector == 0 && !summaries_[sector].written) {
+        note(granule);
+        written = granule += kGranulesOfSector;
+      } else if (cells_[granule].writer == 0) {
+        note(granule);
+        written = ++granule;
+      } else {
+        ++granule;
+      }
+    }
+    note(end);
+  }
 }
 
 /// An atomic operation follows what `writer` did.
@@ -68,7 +98,7 @@ std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t
   if (address < begin_ || address + bytes > end_ || who.block >= kMostBlocks) return std::nullopt;
   const std::size_t begin = address - begin_, last = begin + bytes;
   const std::size_t first = begin / kGranule, end = (last + kGranule - 1) / kGranule;
-  if (!writes(access) && is_known_read(first, end)) return std::nullopt;
+  if (!writes(access) && is_known_read(address, bytes)) return std::nullopt;
   Stamp now{uint32_t(who.block), who.agent, who.clock, 0, meets(access)};
   std::optional<BlockConflict> conflict;
   const auto compare = [&](uint64_t packed, Access before, Site at, std::size_t number) {
@@ -79,6 +109,8 @@ std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t
     if (other.block == now.block && other.thread == now.thread &&
         (!who.order.is_agent(now.thread) || other.clock == (now.clock & Stamp::kMaxClock)))
       return;
+    // Who has heard of a block by its atomic operation comes after that operation.
+    if (other.atomic && who.order.met_at(who.thread, address, other.block)) return;
     Race::Rule rule = Race::Rule::order;
     if (!who.order.knows(who.thread, other.block, other.thread, other.clock)) {
       if (who.order.is_agent(other.thread))
@@ -101,7 +133,10 @@ std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t
     summarise(number, access);
     const uint64_t writer = load(cell.writer), reader = load(cell.reader);
     compare(writer, Access::store, load(cell.written_at), number);
-    if (writer != 0 && Stamp::unpacked(writer).atomic)
+    // Who has updated a counter and then stores there puts it back, since it was the last.
+    const bool is_own =
+        Stamp::unpacked(writer).block == now.block && Stamp::unpacked(writer).thread == now.thread;
+    if (writer != 0 && Stamp::unpacked(writer).atomic && !(writes(access) && is_own))
       compare(load(earlier_[number].writer), Access::store, load(earlier_[number].written_at), number);
     if (!writes(access)) {
       if (reader == 0 || Stamp::unpacked(reader).block == now.block) {

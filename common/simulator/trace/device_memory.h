@@ -8,6 +8,7 @@
 
 #include "common/simulator/observer.h"
 #include "common/simulator/trace/block_order.h"
+#include "common/simulator/trace/counts.h"
 #include "common/simulator/trace/reserved.h"
 #include "common/simulator/trace/shared_races.h"
 #include "common/simulator/trace/sites.h"
@@ -39,6 +40,18 @@ class DeviceMemory {
   /// A request touches a sector, by its number.
   void touch(uint64_t sector, Access access);
 
+  /// Whether nobody has written the sector of these bytes, if it is one, and somebody's read of each
+  /// is on record: a further read changes nothing.
+  bool is_known_read(std::uintptr_t address, std::size_t bytes) const {
+    const std::size_t begin = address - begin_, last = begin + bytes - 1;
+    if (begin / kSectorBytes != last / kSectorBytes || last >= end_ - begin_) return false;
+    const std::size_t first = begin / kGranule, end = last / kGranule + 1;
+    const Summary& summary = summaries_[begin / kSectorBytes];
+    const uint32_t mask = ((1u << (end - first)) - 1) << first % (kSectorBytes / kGranule);
+    return !__atomic_load_n(&summary.written, __ATOMIC_RELAXED) &&
+           (__atomic_load_n(&summary.read, __ATOMIC_RELAXED) & mask) == mask;
+  }
+
   /// Somebody who accesses memory.
   struct Who {
     uint64_t block;
@@ -50,6 +63,12 @@ class DeviceMemory {
   /// The conflict that an access is in, if any.
   std::optional<BlockConflict> access(const Who& who, std::uintptr_t address, std::size_t bytes,
                                       Access access, Site site);
+
+  /// Whether somebody in the grid has written one of these bytes, or one in the same granule.
+  bool is_written(std::uintptr_t address, std::size_t bytes) const;
+
+  /// Notes for the grids to come what this one has written. (memory.h)
+  void note_written() const;
 
   /// The conflict of an access of the next launch with one of this, if any.
   std::optional<BlockConflict> conflict_after(const Who& who, std::uintptr_t address, std::size_t bytes,
@@ -94,7 +113,6 @@ class DeviceMemory {
 
   std::uintptr_t begin_, end_;
   Reserved<uint8_t> sectors_;  // bit 0: read, bit 1: written
-  bool is_known_read(std::size_t first, std::size_t end);
   void summarise(std::size_t granule, Access access);
 
   Reserved<Summary> summaries_;  // of sectors

@@ -20,7 +20,11 @@ inline void access(const volatile void* address, std::size_t bytes, Access what,
                    const void* return_address) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   flashbook::sim::Tracer* tracer = current_tracer;
-  if (tracer && tracer->concerns(at))
+  if (!tracer) return;
+  if (what == Access::load && aligned &&
+      tracer->notes_known_load(current_worker->current_number(), at, bytes, return_address))
+    return;
+  if (tracer->concerns(at))
     tracer->accesses(current_worker->current_number(), what, at, bytes, aligned, return_address);
 }
 
@@ -31,10 +35,16 @@ inline void acquire(const volatile void* address) {
   if (tracer && tracer->concerns(at)) tracer->acquires_word(current_worker->current_number(), at);
 }
 
-/// An atomic operation. What it publishes is known before anyone can see that it has happened, and what
-/// others have published is taken over afterwards.
-template <typename T, typename Operation>
+/// An atomic operation, whose result depends on what was there before if `kReads`. What it publishes is known
+/// before anyone can see that it has happened, and what others have published is taken over afterwards.
+template <bool kReads = true, typename T, typename Operation>
 auto update(volatile T* address, const void* return_address, Operation operation) {
+  if constexpr (kReads) {
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    flashbook::sim::Tracer* tracer = current_tracer;
+    if (tracer && tracer->concerns(at))
+      tracer->reads_before_update(current_worker->current_number(), at, sizeof(T), return_address);
+  }
   access(address, sizeof(T), Access::atomic, true, return_address);
   const auto result = operation();
   acquire(address);
@@ -118,10 +128,10 @@ FLASHBOOK_VOLATILE(8)
 FLASHBOOK_VOLATILE(16)
 #undef FLASHBOOK_VOLATILE
 
-#define FLASHBOOK_UPDATE(bits, name, builtin)                                                                \
+#define FLASHBOOK_UPDATE(bits, name, builtin, reads)                                                         \
   uint##bits##_t __tsan_atomic##bits##_##name(volatile uint##bits##_t* address, uint##bits##_t value, int) { \
-    return update(address, __builtin_return_address(0),                                                      \
-                  [&] { return builtin(address, value, __ATOMIC_SEQ_CST); });                                \
+    return update<reads>(address, __builtin_return_address(0),                                               \
+                         [&] { return builtin(address, value, __ATOMIC_SEQ_CST); });                         \
   }
 #define FLASHBOOK_ATOMIC(bits)                                                                             \
   uint##bits##_t __tsan_atomic##bits##_load(const volatile uint##bits##_t* address, int order) {           \
@@ -135,12 +145,12 @@ FLASHBOOK_VOLATILE(16)
     access(address, bits / 8, Access::atomic, true, __builtin_return_address(0));                          \
     __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                    \
   }                                                                                                        \
-  FLASHBOOK_UPDATE(bits, exchange, __atomic_exchange_n)                                                    \
-  FLASHBOOK_UPDATE(bits, fetch_add, __atomic_fetch_add)                                                    \
-  FLASHBOOK_UPDATE(bits, fetch_sub, __atomic_fetch_sub)                                                    \
-  FLASHBOOK_UPDATE(bits, fetch_and, __atomic_fetch_and)                                                    \
-  FLASHBOOK_UPDATE(bits, fetch_or, __atomic_fetch_or)                                                      \
-  FLASHBOOK_UPDATE(bits, fetch_xor, __atomic_fetch_xor)                                                    \
+  FLASHBOOK_UPDATE(bits, exchange, __atomic_exchange_n, false)                                             \
+  FLASHBOOK_UPDATE(bits, fetch_add, __atomic_fetch_add, true)                                              \
+  FLASHBOOK_UPDATE(bits, fetch_sub, __atomic_fetch_sub, true)                                              \
+  FLASHBOOK_UPDATE(bits, fetch_and, __atomic_fetch_and, true)                                              \
+  FLASHBOOK_UPDATE(bits, fetch_or, __atomic_fetch_or, true)                                                \
+  FLASHBOOK_UPDATE(bits, fetch_xor, __atomic_fetch_xor, true)                                              \
   int __tsan_atomic##bits##_compare_exchange_strong(                                                       \
       volatile uint##bits##_t* address, uint##bits##_t* expected, uint##bits##_t desired, int, int) {      \
     return update(address, __builtin_return_address(0), [&] {                                              \

@@ -32,6 +32,9 @@ std::string advice_for(Race::Rule rule, bool one_warp) {
       return "nothing says that the data has landed: wait at the mbarrier that a load arrives at; of a store "
              "by "
              "tma_store_wait (tma_store_wait_read says only that the tile has been read)";
+    case Race::Rule::in_flight:
+      return "the copy has not landed: cp_async_commit, then cp_async_wait for its group by the thread that "
+             "copied, then a barrier for all others. cp_async_wait<n> lets the last n groups be in flight";
     case Race::Rule::launch_before:
     case Race::Rule::order:
       break;
@@ -110,20 +113,23 @@ void Faults::add(const BlockConflict& conflict, int threads) {
                     advice_for(conflict)};
 }
 
-void Faults::add_unwritten(Site site, uint64_t block, int thread, const std::string& memory) {
+void Faults::add_unwritten(const char* kind, Site site, uint64_t block, int thread,
+                           const std::string& memory) {
   const Places places{{site, Access::load}, {site, Access::load}};
   if (!is_better(places, block, false)) return;
   Fault& fault = found_[places];
   fault.block = block;
   fault.one_warp = false;
-  fault.what = "uninitialised shared memory is read in block " + std::to_string(block) + ", " + memory;
+  fault.what = std::string("uninitialised ") + kind + " memory is read in block " + std::to_string(block) +
+               ", " + memory;
   fault.first = {name_of_thread(thread), site, Access::load};
   fault.second = fault.first;
   fault.second.who.clear();
-  fault.advice =
-      "nobody in the block has written it, so it holds what the block before left there: check the index, "
-      "and how "
-      "many threads write";
+  fault.advice = std::string_view(kind) == "device"
+                     ? "nobody has written it since it was allocated, so it holds what was there before: "
+                       "clear it, or check the index"
+                     : "nobody in the block has written it, so it holds what the block before left there: "
+                       "check the index, and how many threads write";
 }
 
 std::string Faults::report() const {
@@ -134,9 +140,7 @@ std::string Faults::report() const {
   }
   const std::map<Site, SourceLine> lines = source_lines(sites);
   const auto describe = [&](const Side& side) {
-    const SourceLine& line = lines.at(side.site);
-    return "\n  " + side.who + " " + verb(side.access) + " at " +
-           (line.instruction.empty() ? "" : line.instruction + " at ") + line.place;
+    return "\n  " + side.who + " " + verb(side.access) + " at " + lines.at(side.site).described();
   };
   std::string text;
   std::size_t count = 0;

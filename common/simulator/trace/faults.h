@@ -17,8 +17,9 @@ class Faults {
   /// `threads` of a block; `memory` says where it happened, "dynamic shared memory + 64 of 1024 bytes".
   void add(const Race& race, uint64_t block, int threads, const std::string& memory);
   void add(const BlockConflict& conflict, int threads);
-  /// A thread of a block has read shared memory that nobody in the block writes.
-  void add_unwritten(Site site, uint64_t block, int thread, const std::string& memory);
+  /// A thread of a block has read "shared" memory that nobody in the block writes, or "device" memory that
+  /// nobody has written before.
+  void add_unwritten(const char* kind, Site site, uint64_t block, int thread, const std::string& memory);
 
   bool empty() const { return found_.empty(); }
   /// All of them, with lines and advice.

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -61,8 +62,10 @@ class Requests {
   void begin(int threads);
   void add(int thread, uint64_t kind, uint64_t address) {
     Log& log = logs_[std::size_t(thread)];
-    log.kinds.push_back(kind);
-    log.addresses.push_back(address);
+    if (log.size == log.capacity) log.grow();
+    log.entries[log.size] = kind;
+    log.entries[log.capacity + log.size] = address;
+    ++log.size;
   }
   /// Counts what is no request of a warp.
   void add_counts(uint64_t kind, const Counts& counts) { counts_[kind].add(counts); }
@@ -72,19 +75,42 @@ class Requests {
   void finish();
 
   /// The counts since the last call, by Kind::packed.
-  std::unordered_map<uint64_t, Counts> take() { return std::exchange(counts_, {}); }
+  std::unordered_map<uint64_t, Counts> take() {
+    for (Recent& recent : recent_) recent.kind = 0;
+    return std::exchange(counts_, {});
+  }
 
  private:
+  /// What a thread accesses: kinds, and from `capacity` on addresses.
   struct Log {
-    std::vector<uint64_t> kinds, addresses;
+    std::unique_ptr<uint64_t[]> entries;
+    uint32_t size = 0, capacity = 0;
+
+    const uint64_t* kinds() const { return entries.get(); }
+    const uint64_t* addresses() const { return entries.get() + capacity; }
+    void grow();
+  };
+  /// A kind's last request whose cost was worked out. Another one that is the same but for a shift of all
+  /// addresses costs the same, if the shift leaves sectors or banks as they are.
+  struct Recent {
+    uint64_t kind = 0;
+    Counts* counts = nullptr;
+    uint32_t lanes = 0;
+    uint64_t addresses[32];
+    Cost cost;
+    uint32_t room_before, room_behind;  ///< bytes by which the addresses may shift within their sectors
+    Sectors sectors;                    ///< of global memory
   };
 
-  void count_together(Log* logs, uint32_t lanes, int leader);
-  void count_apart(Log* logs, uint32_t lanes);
+  void count_together(const Log* logs, uint32_t lanes, int leader);
+  void count_apart(const Log* logs, uint32_t lanes);
   void count(uint64_t kind, uint32_t lanes, const uint64_t* addresses);
+  /// Whether a request costs what the recent one did; touches its sectors.
+  bool is_shifted(const Recent& recent, const Kind& kind, uint32_t lanes, const uint64_t* addresses);
 
   OnSectors on_sectors_;
   std::vector<Log> logs_;
+  std::array<Recent, 64> recent_{};
   int threads_ = 0;
   std::unordered_map<uint64_t, Counts> counts_;
 };

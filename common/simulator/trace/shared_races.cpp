@@ -50,12 +50,15 @@ std::optional<Race> SharedRaces::access(Clocks& clocks, int thread, std::size_t 
                                         Access access, Site site) {
   std::optional<Race> race;
   const uint32_t now = clocks.now(thread);
+  const uint32_t* known = clocks.known_of_others(thread);
   const Race::Side self{thread, site, access};
   for (std::size_t number = at / kGranule; number * kGranule < at + bytes; ++number) {
     Cell& cell = cell_at(number);
     const uint8_t mask = mask_of(number, at, at + bytes);
+    if (cell.in_flight && !race)
+      race = Race{Race::Rule::in_flight, {cell.writer, cell.site, Access::store}, self, number * kGranule};
     if (cell.clock != 0 && cell.writer != thread && (cell.mask & mask) && !race &&
-        !(cell.atomic && meets(access)) && clocks.known(thread, cell.writer) < cell.clock)
+        !(cell.atomic && meets(access)) && known[cell.writer] < cell.clock)
       race = Race{cell.writer < clocks.threads() ? Race::Rule::order : Race::Rule::async_write,
                   {cell.writer, cell.site, cell.atomic ? Access::atomic : Access::store},
                   self,
@@ -77,9 +80,14 @@ std::optional<Race> SharedRaces::access(Clocks& clocks, int thread, std::size_t 
     }
     if (!race) race = against_readers(clocks, cell, number, thread, mask, self);
     cell = {block_, now, site, uint16_t(thread), mask, access == Access::atomic, uint8_t(cell.written | mask),
-            0};
+            false,  0};
   }
   return race;
+}
+
+void SharedRaces::set_in_flight(std::size_t at, std::size_t bytes, bool in_flight) {
+  for (std::size_t number = at / kGranule; number * kGranule < at + bytes; ++number)
+    cell_at(number).in_flight = in_flight;
 }
 
 bool SharedRaces::is_written(std::size_t at, std::size_t bytes) const {
@@ -98,6 +106,8 @@ std::optional<Race> SharedRaces::async_access(Clocks& clocks, int thread, int ag
   for (std::size_t number = at / kGranule; number * kGranule < at + bytes; ++number) {
     Cell& cell = cell_at(number);
     const uint8_t mask = mask_of(number, at, at + bytes);
+    if (cell.in_flight && !race)
+      race = Race{Race::Rule::in_flight, {cell.writer, cell.site, Access::store}, self, number * kGranule};
     if (cell.clock != 0 && cell.writer != agent && (cell.mask & mask) && !race) {
       const Race::Side other{cell.writer, cell.site, cell.atomic ? Access::atomic : Access::store};
       const bool by_agent = cell.writer >= clocks.threads();
@@ -113,7 +123,7 @@ std::optional<Race> SharedRaces::async_access(Clocks& clocks, int thread, int ag
       continue;
     }
     if (!race) race = against_readers(clocks, cell, number, thread, mask, self);
-    cell = {block_, ticket, site, uint16_t(agent), mask, false, uint8_t(cell.written | mask), 0};
+    cell = {block_, ticket, site, uint16_t(agent), mask, false, uint8_t(cell.written | mask), false, 0};
   }
   return race;
 }

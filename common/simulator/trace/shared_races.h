@@ -18,6 +18,7 @@ struct Race {
     proxy_fence,   ///< a plain store, then the async proxy, without fence.proxy.async
     async_read,    ///< the async proxy may still be reading what a plain store overwrites
     async_write,   ///< the async proxy may still be writing
+    in_flight,     ///< a cp.async may still be writing
     launch_before  ///< the launch before may still be running
   };
   struct Side {
@@ -51,6 +52,9 @@ class SharedRaces {
   std::optional<Race> access(Clocks& clocks, int thread, std::size_t at, std::size_t bytes, Access access,
                              Site site);
 
+  /// A cp.async brings these bytes from now on, or has brought them: until then nobody may touch them.
+  void set_in_flight(std::size_t at, std::size_t bytes, bool in_flight);
+
   /// Whether all these bytes have been written in this block.
   bool is_written(std::size_t at, std::size_t bytes) const;
 
@@ -71,6 +75,7 @@ class SharedRaces {
     uint8_t mask;      ///< bytes of the last write
     bool atomic;       ///< whether it was one
     uint8_t written;   ///< bytes that have been written at all
+    bool in_flight;    ///< whether the last write was a cp.async that has not landed
     uint64_t readers;  ///< columns that have read since
   };
   /// What a warp or an agent has read.

@@ -22,7 +22,7 @@ class Instructions {
     const std::lock_guard lock(mutex_);
     const auto [entry, is_new] =
         numbers_.try_emplace({instruction, where.file, where.line}, Site(known_.size()));
-    if (is_new) known_.push_back({to_string(where), instruction});
+    if (is_new) known_.push_back({.place = to_string(where), .instruction = instruction});
     return kInstruction | entry->second;
   }
   SourceLine line(Site site) {
@@ -50,10 +50,7 @@ std::string describe_code(Site site) {
 
 }  // namespace
 
-Site site_of_code(const void* return_address) {
-  // The call ends where the next instruction begins, which may belong to the next line.
-  return Site(offset_in_program(return_address)) - 1;
-}
+const std::uintptr_t code_begin = 0 - offset_in_program(nullptr);
 
 Site site_of_instruction(const char* instruction, Location where) {
   // What an OS thread has asked last of each place.
@@ -76,17 +73,22 @@ std::map<Site, SourceLine> source_lines(std::span<const Site> sites) {
   for (const Site site : sites)
     if (site & kInstruction)
       lines[site] = instructions().line(site);
-    else if (lines.try_emplace(site, SourceLine{describe_code(site), ""}).second)
+    else if (lines.try_emplace(site, SourceLine{.place = describe_code(site)}).second)
       code.push_back(site);
   const auto file_of = [](const std::string& place) { return place.substr(0, place.find(':')); };
   for (const auto& [offset, frames] : source_lines_of_code(code)) {
     if (frames.empty()) continue;
-    std::string& place = lines[Site(offset)].place;
+    SourceLine& line = lines[Site(offset)];
+    std::string& place = line.place;
     place = frames[0];
-    const auto caller = std::find_if(
-        frames.begin(), frames.end(),
-        [&, own = file_of(frames[0])](const std::string& frame) { return file_of(frame) != own; });
-    if (caller != frames.end()) place += " from " + *caller;
+    const auto first_of = [&](auto belongs) { return *std::find_if(frames.begin(), frames.end(), belongs); };
+    // The last frame is the kernel's, or that of a helper that was not put into it.
+    const std::string own = file_of(frames.front()), last = file_of(frames.back());
+    if (own == last) continue;
+    const std::string caller = first_of([&](const std::string& frame) { return file_of(frame) != own; });
+    place += " from " + caller;
+    if (file_of(caller) != last)
+      line.kernel = first_of([&](const std::string& frame) { return file_of(frame) == last; });
   }
   return lines;
 }

@@ -16,8 +16,14 @@ namespace flashbook::sim {
 /// place that it was called from.
 using Site = uint32_t;
 
-/// The site of the code before `return_address`.
-Site site_of_code(const void* return_address);
+/// Where the program's code begins: what sites of code are counted from.
+extern const std::uintptr_t code_begin;
+
+/// The site of the code before `return_address`. (The call ends where the next instruction begins, which may
+/// belong to the next line.)
+inline Site site_of_code(const void* return_address) {
+  return Site(std::uintptr_t(return_address) - code_begin) - 1;
+}
 
 /// The site of an instruction: its name and its call. Both must outlive the program, as literals do.
 Site site_of_instruction(const char* instruction, Location where);
@@ -26,12 +32,19 @@ Site site_of_instruction(const char* instruction, Location where);
 struct SourceLine {
   std::string
       place;  ///< "kernel.cuh:42", "tile.cuh:7 from kernel.cuh:42"; "code at 0x1234" where no line is known
+  std::string kernel;  ///< "kernel.cuh:12": the line in the kernel's own file, if `place` does not name it
   std::string instruction;  ///< "ldmatrix_x4"; empty for a plain access
+
+  /// All of it, for a report: "ldmatrix_x4 at tile.cuh:7 from stages.cuh:3 from kernel.cuh:12".
+  std::string described() const {
+    return (instruction.empty() ? "" : instruction + " at ") + place +
+           (kernel.empty() ? "" : " from " + kernel);
+  }
 };
 
 /// The lines of many sites. Where the compiler put one function into another, it is the innermost line that
 /// does not belong to the simulator or to the wrappers around it; if that is a helper in another file than
-/// its caller's, the caller is named too.
+/// the kernel's, the kernel's own line is named too.
 std::map<Site, SourceLine> source_lines(std::span<const Site> sites);
 
 }  // namespace flashbook::sim

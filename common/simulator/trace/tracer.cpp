@@ -4,6 +4,11 @@
 
 #include "common/simulator/block/worker.h"
 
+// Between these the linker puts the program's variables.
+extern "C" {
+extern char __data_start[], _end[];
+}
+
 namespace flashbook::sim {
 namespace {
 
@@ -17,7 +22,7 @@ const char* noun(Access access) {
 [[noreturn]] void stop(Access access, std::size_t bytes, Site site, const std::string& problem) {
   const SourceLine line = source_lines({&site, 1}).at(site);
   current_worker->scheduler.abandon(noun(access) + (" of " + std::to_string(bytes)) + " bytes at " +
-                                    line.place + ": " + problem);
+                                    line.described() + ": " + problem);
 }
 
 [[noreturn]] void out_of_bounds(Access access, const void* address, std::size_t bytes, Site site) {
@@ -41,6 +46,7 @@ GridTrace::GridTrace(const Launch& launch, DeviceMemory* before)
     : launch(launch),
       memory(std::uintptr_t(global_memory_in_use().data()),
              std::uintptr_t(global_memory_in_use().data()) + global_memory_in_use().size()),
+      variables(std::uintptr_t(__data_start) / kSectorBytes * kSectorBytes, std::uintptr_t(_end)),
       before(before) {}
 
 void Tracer::block_begins(const Block& block) {
@@ -51,6 +57,9 @@ void Tracer::block_begins(const Block& block) {
   std::sort(static_shared_.begin(), static_shared_.end(),
             [](const auto& a, const auto& b) { return a.data() < b.data(); });
   global_begin_ = std::uintptr_t(global_memory_in_use().data());
+  variables_begin_ = std::uintptr_t(__data_start);
+  variables_bytes_ = std::uintptr_t(_end) - variables_begin_;
+  allocated_ = allocated_of_granules();
   dynamic_begin_ = std::uintptr_t(block.dynamic_shared);
   static_begin_ = static_end_ = 0;
   if (!static_shared_.empty()) {
@@ -96,6 +105,7 @@ Tracer::Place Tracer::place_of(std::uintptr_t address, std::size_t bytes) const 
     return {in_array + bytes <= array->size() ? Space::shared : Space::outside,
             kMaxSharedBytes + (address - static_begin_)};
   }
+  if (address - variables_begin_ < variables_bytes_) return {Space::variable};
   return {address < kLowestAddress ? Space::outside : Space::elsewhere};
 }
 
@@ -109,10 +119,35 @@ void Tracer::accesses(int thread, Access access, std::uintptr_t address, std::si
   if (aligned && (address & (bytes - 1)))
     misaligned(access, reinterpret_cast<const void*>(address), bytes, site);
   // What a struct's copy moves may have gaps.
-  if (aligned && access == Access::load && place.space == Space::shared &&
-      !races_->is_written(place.offset, bytes))
-    unwritten_.try_emplace({site, place.offset}, Unwritten{thread, bytes});
+  if (aligned && !writes(access)) check_written(thread, address, bytes, site, place);
   note(thread, access, address, bytes, site, place);
+}
+
+void Tracer::reads_before_update(int thread, std::uintptr_t address, std::size_t bytes,
+                                 const void* return_address) {
+  const Place place = place_of(address, bytes);
+  const Site site = site_of_code(return_address);
+  if (place.space == Space::shared && !races_->is_written(place.offset, bytes)) {
+    const std::lock_guard lock(grid_->mutex);
+    grid_->faults.add_unwritten("shared", site, block_.number, thread, describe_shared(place.offset));
+  } else {
+    check_written(thread, address, bytes, site, place);
+  }
+}
+
+/// Of memory that nobody has written. Device memory that holds anything but 0xff somebody has written.
+void Tracer::check_written(int thread, std::uintptr_t address, std::size_t bytes, Site site, Place place) {
+  if (place.space == Space::shared && !races_->is_written(place.offset, bytes)) {
+    unwritten_.try_emplace({site, place.offset}, Unwritten{thread, bytes});
+  } else if (place.space == Space::global) {
+    const auto* memory = reinterpret_cast<const unsigned char*>(address);
+    for (std::size_t i = 0; i < bytes; ++i)
+      if (memory[i] != 0xff) return;
+    if (grid_->memory.is_written(address, bytes) || is_written(memory, bytes)) return;
+    const std::lock_guard lock(grid_->mutex);
+    grid_->faults.add_unwritten("device", site, block_.number, thread,
+                                current_worker->memory.describe(memory));
+  }
 }
 
 void Tracer::touches(int thread, const Touched& touched) {
@@ -136,7 +171,8 @@ void Tracer::note(int thread, Access access, std::uintptr_t address, std::size_t
   if (shared)
     check_shared(thread, access, address, place.offset, bytes, site);
   else
-    check_global(thread, access, address, bytes, site);
+    check_global(place.space == Space::global ? grid_->memory : grid_->variables, thread, access, address,
+                 bytes, site);
   if (access != Access::atomic) return;
   if (shared)
     clocks_.publish(thread, reinterpret_cast<const void*>(address));
@@ -145,7 +181,7 @@ void Tracer::note(int thread, Access access, std::uintptr_t address, std::size_t
 }
 
 void Tracer::acquires_word(int thread, std::uintptr_t address) {
-  if (address - global_begin_ < kGlobalBytes)
+  if (const Space space = place_of(address, 1).space; space == Space::global || space == Space::variable)
     order_.acquire(thread, address);
   else
     clocks_.acquire(thread, reinterpret_cast<const void*>(address));
@@ -170,10 +206,11 @@ void Tracer::judge(const Found& found, int thread, std::uintptr_t address, std::
     report(found);
 }
 
-void Tracer::check_global(int thread, Access access, std::uintptr_t address, std::size_t bytes, Site site) {
+void Tracer::check_global(DeviceMemory& memory, int thread, Access access, std::uintptr_t address,
+                          std::size_t bytes, Site site) {
   const DeviceMemory::Who who{block_.number, thread, thread, clocks_.now(thread), order_};
-  if (grid_->before) check_launch_before(who, access, address, bytes, site);
-  if (const auto conflict = grid_->memory.access(who, address, bytes, access, site))
+  if (grid_->before && &memory == &grid_->memory) check_launch_before(who, access, address, bytes, site);
+  if (const auto conflict = memory.access(who, address, bytes, access, site))
     judge(*conflict, thread, address, bytes);
 }
 
@@ -208,14 +245,22 @@ void Tracer::report_unwritten() {
   const std::lock_guard lock(grid_->mutex);
   for (const auto& [place, read] : unwritten_)
     if (!races_->is_written(place.second, read.bytes))
-      grid_->faults.add_unwritten(place.first, block_.number, read.thread, describe_shared(place.second));
+      grid_->faults.add_unwritten("shared", place.first, block_.number, read.thread,
+                                  describe_shared(place.second));
+}
+
+void Tracer::flies(int thread, const Touched& touched) {
+  touches(thread, touched);
+  const Place place = place_of(std::uintptr_t(touched.address), touched.bytes);
+  if (place.space == Space::shared) races_->set_in_flight(place.offset, touched.bytes, true);
 }
 
 void Tracer::lands(int thread, const Touched& touched) {
   const Place place = place_of(std::uintptr_t(touched.address), touched.bytes);
-  if (place.space == Space::shared)
-    check_shared(thread, Access::store, std::uintptr_t(touched.address), place.offset, touched.bytes,
-                 site_of_instruction(touched.instruction, touched.where));
+  if (place.space != Space::shared) return;
+  races_->set_in_flight(place.offset, touched.bytes, false);
+  check_shared(thread, Access::store, std::uintptr_t(touched.address), place.offset, touched.bytes,
+               site_of_instruction(touched.instruction, touched.where));
 }
 
 void Tracer::streams(int thread, const void* object, uint32_t ticket, const Touched& touched) {

@@ -28,8 +28,9 @@ struct GridTrace {
   GridTrace(const Launch& launch, DeviceMemory* before);
 
   Launch launch;
-  DeviceMemory memory;
-  DeviceMemory* before;  ///< of the launch before, if that may still be running; else null
+  DeviceMemory memory;     ///< what is allocated
+  DeviceMemory variables;  ///< of the program: those that a kernel can name are `__device__`
+  DeviceMemory* before;    ///< of the launch before, if that may still be running; else null
   Published published;
   std::mutex mutex;  ///< of what follows
   std::unordered_map<uint64_t, Counts> counts;
@@ -50,17 +51,35 @@ class Tracer final : public Observer {
   /// no concern.
   bool concerns(std::uintptr_t address) const {
     return address - global_begin_ < kGlobalBytes || address - dynamic_begin_ < kMaxSharedBytes ||
-           address - static_begin_ < static_end_ - static_begin_ || address < kLowestAddress;
+           address - static_begin_ < static_end_ - static_begin_ ||
+           address - variables_begin_ < variables_bytes_ || address < kLowestAddress;
+  }
+  /// Notes a plain load of the kernel's own text, if it is one of global memory that can be no fault: most
+  /// are.
+  bool notes_known_load(int thread, std::uintptr_t address, std::size_t bytes, const void* return_address) {
+    const std::size_t offset = address - global_begin_;
+    if (offset >= kGlobalBytes || (address & (bytes - 1)) != 0 ||
+        offset % kGlobalAlignment + bytes > allocated_[offset / kGlobalAlignment] ||
+        !grid_->memory.is_known_read(address, bytes) || grid_->before)
+      return false;
+    suspicions_.goes_on(thread);
+    requests_.add(thread, Kind{site_of_code(return_address), uint16_t(bytes), Access::load, false}.packed(),
+                  address);
+    return true;
   }
   /// A load or store of the kernel's own text, at such an address. What is atomic, or volatile, publishes
   /// what the thread has fenced before it happens.
   void accesses(int thread, Access access, std::uintptr_t address, std::size_t bytes, bool aligned,
                 const void* return_address);
 
+  /// An atomic operation reads what is there before it changes it.
+  void reads_before_update(int thread, std::uintptr_t address, std::size_t bytes, const void* return_address);
+
   /// An atomic operation or a volatile load has happened there: the thread knows what others have published.
   void acquires_word(int thread, std::uintptr_t address);
 
   void touches(int thread, const Touched& touched) override;
+  void flies(int thread, const Touched& touched) override;
   void lands(int thread, const Touched& touched) override;
   void converges(int warp, uint32_t lanes) override {
     for (uint32_t left = lanes; left; left &= left - 1) suspicions_.goes_on(warp * 32 + __builtin_ctz(left));
@@ -99,7 +118,7 @@ class Tracer final : public Observer {
 
  private:
   /// Where an address lies.
-  enum class Space { elsewhere, global, shared, outside };
+  enum class Space { elsewhere, global, variable, shared, outside };
   struct Place {
     Space space;
     std::size_t offset = 0;  ///< of shared memory, in what the races are kept of
@@ -109,12 +128,14 @@ class Tracer final : public Observer {
   void note(int thread, Access access, std::uintptr_t address, std::size_t bytes, Site site, Place place);
   void check_shared(int thread, Access access, std::uintptr_t address, std::size_t offset, std::size_t bytes,
                     Site site);
-  void check_global(int thread, Access access, std::uintptr_t address, std::size_t bytes, Site site);
+  void check_global(DeviceMemory& memory, int thread, Access access, std::uintptr_t address,
+                    std::size_t bytes, Site site);
   void check_launch_before(const DeviceMemory::Who& who, Access access, std::uintptr_t address,
                            std::size_t bytes, Site site);
   void report(const Race& race);
   void report(const BlockConflict& conflict);
   void report_unwritten();
+  void check_written(int thread, std::uintptr_t address, std::size_t bytes, Site site, Place place);
   std::string describe_shared(std::size_t offset) const;
   template <typename Found>
   void judge(const Found& found, int thread, std::uintptr_t address, std::size_t bytes);
@@ -136,7 +157,9 @@ class Tracer final : public Observer {
   GridTrace* grid_ = nullptr;
   Block block_{};
   std::vector<std::span<unsigned char>> static_shared_;  ///< the block's, ascending
+  const std::uint16_t* allocated_ = nullptr;             ///< of each granule of device memory
   uint64_t barriers_ = 0;                                ///< that the block has passed
+  std::uintptr_t variables_begin_ = 0, variables_bytes_ = 0;
   std::uintptr_t global_begin_ = 0, dynamic_begin_ = 0, static_begin_ = 0, static_end_ = 0;
 };
 

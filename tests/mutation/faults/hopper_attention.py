@@ -21,6 +21,19 @@ QK_BEGIN = """int consumer) {
 """
 
 FAULTS = [
+    # The launch.
+    Fault("map_is_no_grid_constant",
+          "The map of K is an ordinary parameter, which a GPU copies to local memory.",
+          "const __grid_constant__ CUtensorMap k_map", "const CUtensorMap k_map",
+          everywhere("the tensor map is a copy in the thread's local memory")),
+    Fault("map_is_copied",
+          "A helper takes the map of V by value.",
+          "                        const CUtensorMap& v_map, int", "                        const CUtensorMap v_map, int",
+          everywhere("the tensor map is a copy in the thread's local memory")),
+    Fault("two_blocks_share_the_registers",
+          "The bounds let two blocks share a multiprocessor, so a block has half of its registers to deal out.",
+          "__launch_bounds__(kThreads, 1)", "__launch_bounds__(kThreads, 2)",
+          everywhere("setmaxnreg_inc")),
     # The stages and their mbarriers.
     Fault("no_wait_for_empty",
           "The producer overwrites stages that are still in use.",
@@ -37,7 +50,7 @@ FAULTS = [
     Fault("constant_parity",
           "The consumers wait for the first phase every time.",
           "tile / kStages % 2);\n    wait_for_turn", "0);\n    wait_for_turn",
-          everywhere("deadlock", "eager") | everywhere("one arrival too many at mbarrier full[0]", "lazy")),
+          everywhere("deadlock", "eager") | everywhere("suspect: a wait", "lazy")),
     Fault("empty_counts_too_few",
           "A stage counts as empty when half of the consumers' warps have used it.",
           "kConsumerThreads / 32);", "kConsumerThreads / 64);",
@@ -83,10 +96,9 @@ FAULTS = [
           "    fence_mbarrier_init();\n", "",
           everywhere("fence_mbarrier_init")),
     Fault("no_barrier_after_init",
-          "Threads use mbarriers before thread 0 has initialised them. (Without setmaxnreg, which would happen to order them.)",
+          "Threads use mbarriers of which they do not know that thread 0 has initialised them.",
           "  __syncthreads();  // the barriers are there\n", "",
-          everywhere("not initialised", "random"),
-          also=[("    setmaxnreg_inc<240>();\n", "")]),
+          everywhere("mbarrier_init")),
     # Tiles.
     Fault("wrong_head",
           "V is always that of the first head.",
@@ -164,7 +176,7 @@ FAULTS = [
     Fault("no_wait_for_pv",
           "A stage is given back, and the kernel ends, while WGMMA still uses V.",
           PV_END + COMMIT + WAIT, PV_END + COMMIT,
-          everywhere("has not been waited for")),
+          everywhere("wgmma")),
     Fault("wgmma_by_three_warps",
           "One warp of the warpgroup does not take part in a product.",
           "    multiply_qk(scores, shared, stage, consumer);\n",

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Writes the figures of chapter 7: backward_products.svg, the five products of a tile and where their operands lie; backward_loops.svg, the two loops;
+backward_orders.svg, one element of dQ added up in two orders."""
+import struct
+from pathlib import Path
+
+from svg import Figure
+
+PARTS = (0.7071068, -1.3333334, 0.1234567, 0.5772157)  # what four tiles of keys give to one element
+
+
+def write(figure, name):
+    figure.write(str(Path(__file__).with_name(f"backward_{name}.py")))
+
+
+def products():
+    figure = Figure(520, 356, "Five products for a tile of keys and a tile of queries. S and dP transposed come from tiles in shared memory into registers. "
+                              "Their results are left operands of dV and dK where they lie; for dQ, dS goes through shared memory once.")
+    rows = (("Sᵀ = K Qᵀ", "K, Q", "Sᵀ: then Pᵀ", "blue"), ("dPᵀ = V dOᵀ", "V, dO", "dPᵀ: then dSᵀ", "blue"),
+            ("dV += Pᵀ dO", "dO, transposed by ldmatrix", "Pᵀ, dV", "amber"), ("dK += dSᵀ Q", "Q, transposed by ldmatrix", "dSᵀ, dK", "amber"),
+            ("dQ = dS K", "dS, K, transposed by ldmatrix", "dQ of the tile", "green"))
+    for x, words in ((16, "product"), (150, "from shared memory"), (362, "in registers")):
+        figure.text(x, 28, words, "bold")
+    for i, (product, shared, registers, look) in enumerate(rows):
+        y = 42 + 46 * i
+        figure.box(16, y, 120, 36, look)
+        figure.text(26, y + 23, product)
+        figure.text(150, y + 23, shared, "small")
+        figure.text(362, y + 23, registers, "small")
+    figure.text(16, 294, "Blue: a warp's keys are rows, the tile's queries are columns.", "small soft")
+    figure.text(16, 314, "Amber: summed over queries, kept until the last tile.", "small soft")
+    figure.text(16, 334, "Green: summed over keys, which lie in all warps: leaves at once.", "small soft")
+    write(figure, "products")
+
+
+def loops():
+    figure = Figure(520, 268, "Left, two passes: a block of queries walks along the keys for dQ, a block of keys along the queries for dK and dV. Right, one pass: "
+                              "the block of keys also adds its part to dQ, in memory.")
+
+    def grid(x, title, row, column):
+        figure.text(x, 28, title, "bold")
+        figure.text(x, 50, "keys →", "small soft")
+        for i in range(4):
+            for j in range(4):
+                look = "green" if i == row else ""
+                look = "amber" if j == column else look
+                figure.box(x + 30 * j, 60 + 30 * i, 30, 30, look)
+
+    grid(16, "Pass 1: dQ", 1, None)
+    grid(186, "Pass 2: dK, dV", None, 2)
+    grid(356, "One pass", None, 2)
+    figure.arrow(16, 200, 136, 200, "green")
+    figure.arrow(316, 60, 316, 180, "amber")
+    figure.arrow(486, 60, 486, 180, "amber")
+    for i in range(4):
+        figure.arrow(416, 75 + 30 * i, 362, 75 + 30 * i, "green")
+    figure.text(16, 222, "a block of queries", "small green")
+    figure.text(186, 204, "a block of keys", "small amber")
+    figure.text(356, 204, "a block of keys, and", "small amber")
+    figure.text(356, 222, "four blocks add to dQ", "small green")
+    figure.text(16, 252, "Both passes compute S and dP: seven products. One pass: five.", "small soft")
+    write(figure, "loops")
+
+
+def rounded(value):
+    """To float32."""
+    return struct.unpack("f", struct.pack("f", value))[0]
+
+
+def orders():
+    figure = Figure(520, 246, "Four tiles of keys give one number each to an element of dQ. Added in another order the float sum ends in another last digit.")
+    parts = [rounded(part) for part in PARTS]
+    for column, (title, order) in enumerate((("one run: tiles 0, 1, 2, 3", (0, 1, 2, 3)), ("another: tiles 3, 1, 0, 2", (3, 1, 0, 2)))):
+        x, total = 16 + 256 * column, 0.0
+        figure.text(x, 28, title, "bold")
+        for i, tile in enumerate(order):
+            total = rounded(total + parts[tile])
+            figure.box(x, 42 + 36 * i, 110, 28, "blue" if column == 0 else "amber")
+            figure.text(x + 10, 42 + 36 * i + 19, f"{parts[tile]:+.7f}", "code")
+            figure.text(x + 122, 42 + 36 * i + 19, f"{total:.9f}", "code red" if i == 3 else "code")
+    figure.text(16, 210, "Beside each part: the sum so far, rounded to float32.", "small soft")
+    figure.text(16, 230, "Both are right. They differ in their last bits.", "small soft")
+    write(figure, "orders")
+
+
+if __name__ == "__main__":
+    products()
+    loops()
+    orders()

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""What the site adds to a page: captions, links to sections, colours of differences, descriptions; and colours that can be read."""
+import re
+import sys
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(ROOT / "docs" / "figures"))
+
+import svg
+
+from docs.tools import finish, ladder_data
+
+FIGURE = '<p><img class="figure" src="a.svg" alt="What one sees"/></p>'
+
+
+class Captions(unittest.TestCase):
+    def test_figures_are_numbered_by_chapter(self):
+        text = finish.with_captions(FIGURE + "<p>Text.</p>" + FIGURE, "5")
+        self.assertEqual(re.findall(r"<b>(.*?)</b> (.*?)<", text), [("Figure 5.1.", "What one sees"), ("Figure 5.2.", "What one sees")])
+        self.assertIn('<figure id="figure-2">', text)
+
+    def test_plots_can_be_opened_alone(self):
+        text = finish.with_captions(FIGURE.replace("a.svg", "repo:docs/plots/a.svg"), "5")
+        self.assertIn('<a href="repo:docs/plots/a.svg"', text)
+        self.assertNotIn("<a ", finish.with_captions(FIGURE, "5"))
+
+    def test_pictures_in_a_sentence_stay(self):
+        text = '<p>See <img class="figure" src="a.svg" alt="this"/> here.</p>'
+        self.assertEqual(finish.with_captions(text, ""), text)
+
+
+class Headings(unittest.TestCase):
+    def test_a_section_links_to_itself(self):
+        self.assertEqual(finish.with_permalinks('<h2 id="the-idea">The idea</h2>'),
+                         '<h2 id="the-idea">The idea <a class="permalink" href="#the-idea" title="Link to this section">#</a></h2>')
+
+    def test_headings_without_a_name_stay(self):
+        self.assertEqual(finish.with_permalinks("<h2>The idea</h2>"), "<h2>The idea</h2>")
+
+
+class Differences(unittest.TestCase):
+    FRAGMENT = '<div class="fragment"><div class="line">-a</div><div class="line">+b</div><div class="line"> c</div></div><!-- fragment -->'
+
+    def test_lines_that_go_and_come_are_marked(self):
+        text = finish.coloured(f'<div class="diff">{self.FRAGMENT}</div>')
+        self.assertEqual(re.findall(r'class="line ?(\w*)"', text), ["goes", "comes", ""])
+
+    def test_other_code_stays(self):
+        self.assertEqual(finish.coloured(self.FRAGMENT), self.FRAGMENT)
+
+
+class Descriptions(unittest.TestCase):
+    def test_is_the_first_paragraph_that_says_something(self):
+        long = "This chapter says how a row of scores can be read once, and that the result is exact. " * 4
+        found = finish.description(f"<p>Short.</p><p>{long}</p>")
+        self.assertTrue(found.startswith("This chapter says"))
+        self.assertLessEqual(len(found), 204)
+
+    def test_a_page_of_tables_has_none(self):
+        self.assertEqual(finish.description("<table></table>"), "")
+
+
+class Ladder(unittest.TestCase):
+    def test_every_choice_has_numbers(self):
+        shapes = ladder_data.shapes()
+        self.assertEqual({(s["head_dim"], s["mask"], s["seqlen"]) for s in shapes},
+                         {(d, mask, 2 ** n) for d in (64, 128, 256) for mask in ("full", "causal") for n in range(9, 15)})
+        for shape in shapes:
+            self.assertTrue(all(rate > 0 for rate in (*shape["bf16"], *shape["e4m3"], *(rate for _, rate in shape["chapters"]))))
+
+
+def luminance(colour):
+    parts = (int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5))
+    red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one, other):
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+class Contrast(unittest.TestCase):
+    """At least 4.5 to 1, as WCAG's level AA asks of text."""
+
+    def test_figures(self):
+        for colours in (svg.LIGHT, svg.DARK):
+            for text in ("ink", "soft"):
+                for ground in ("paper", "plain-fill", "blue-fill", "amber-fill", "green-fill"):
+                    self.assertGreaterEqual(contrast(colours[text], colours[ground]), 4.5, (text, ground))
+            for text in ("blue", "amber", "green", "red"):
+                grounds = ["paper", "plain-fill", *([f"{text}-fill"] if f"{text}-fill" in colours else [])]
+                for ground in grounds:
+                    self.assertGreaterEqual(contrast(colours[text], colours[ground]), 4.5, (text, ground))
+
+    def test_pages(self):
+        css = (ROOT / "docs" / "site" / "site.css").read_text(encoding="utf-8")
+        blocks = re.findall(r"html[^{}]*\{([^{}]*)\}", css)
+        modes = [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block)) for block in blocks]
+        modes = [mode for mode in modes if "page-foreground-color" in mode]
+        self.assertEqual(len(modes), 3)  # light, dark by the system, dark by choice
+        self.assertEqual(modes[1], modes[2])
+        for colours in modes:
+            ground = colours.get("page-background-color", "#ffffff")
+            for name in ("page-foreground-color", "page-secondary-foreground-color", "primary-color", "predicted", "measured", "careful"):
+                for behind in (ground, colours["side-nav-background"]):
+                    self.assertGreaterEqual(contrast(colours[name], behind), 4.5, (name, behind))
+            for name in (name for name in colours if re.fullmatch(r"fragment-(?!background)\w+", name)):
+                self.assertGreaterEqual(contrast(colours[name], colours["fragment-background"]), 4.5, name)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,59 @@
+#include "chapters/07_backward/exercises/value_gradient.cuh"
+#include "tests/exercises/hopper_kernel.h"
+
+namespace flashbook::testing {
+namespace {
+
+void expect_gradient(int seqlen_q, int seqlen_k, const std::vector<int>& lengths) {
+  constexpr int kDim = backward::kValueDim;
+  const int batch = int(lengths.size());
+  const auto numbers = [&](int rows, unsigned seed, float factor) {
+    return rounded(DType::f16, random_numbers(std::size_t(batch) * rows * kDim, seed, factor));
+  };
+  const std::vector<float> q = numbers(seqlen_q, 1, 1), k = numbers(seqlen_k, 2, 0.2f),
+                           d_o = numbers(seqlen_q, 3, 1);
+  std::vector<float> lse(std::size_t(batch) * seqlen_q);
+  std::vector<double> want(std::size_t(batch) * seqlen_k * kDim);
+  for (int b = 0; b < batch; ++b)
+    for (int i = 0; i < seqlen_q; ++i) {
+      const std::size_t q_row = (std::size_t(b) * seqlen_q + i) * kDim;
+      std::vector<double> p(lengths[b]);
+      double sum = 0;
+      for (int j = 0; j < lengths[b]; ++j) {
+        double score = 0;
+        for (int c = 0; c < kDim; ++c)
+          score += double(q[q_row + c]) * k[(std::size_t(b) * seqlen_k + j) * kDim + c];
+        sum += p[j] = std::exp(score);
+      }
+      lse[std::size_t(b) * seqlen_q + i] = float(std::log(sum));  // -inf without keys
+      for (int j = 0; j < lengths[b]; ++j)
+        for (int c = 0; c < kDim; ++c)
+          want[(std::size_t(b) * seqlen_k + j) * kDim + c] += p[j] / sum * d_o[q_row + c];
+    }
+  device::Buffer lengths_buffer(device::Place::device, lengths.size() * sizeof(int));
+  lengths_buffer.upload(std::as_bytes(std::span(lengths)));
+  const DeviceArray q_array(DType::f16, q), k_array(DType::f16, k), d_o_array(DType::f16, d_o),
+      lse_array(DType::f32, lse), dv(DType::f32, want.size());
+  const unsigned tiles = unsigned((seqlen_k + backward::kValueKeys - 1) / backward::kValueKeys);
+  run(backward::value_gradient<__half>, dim3(tiles, unsigned(batch)), dim3(backward::kValueDim), 0,
+      q_array.as<__half>(), k_array.as<__half>(), d_o_array.as<__half>(), lse_array.as<float>(),
+      static_cast<const int*>(lengths_buffer.data()), dv.as<float>(), seqlen_q, seqlen_k);
+  const std::vector<float> got = dv.download();
+  Comparison comparison;
+  for (std::size_t i = 0; i < got.size(); ++i)
+    comparison.expect(got[i], want[i], 1e-3 * (1 + std::abs(want[i])), [&] {
+      return "dV of batch entry " + std::to_string(i / kDim / seqlen_k) + ", key " +
+             std::to_string(i / kDim % seqlen_k) + ", dim " + std::to_string(i % kDim);
+    });
+  comparison.finish();
+}
+
+class Unseen : public HopperTest {};
+
+TEST_F(Unseen, WhereAllAreSeen) { expect_gradient(70, 40, {40, 40}); }
+TEST_F(Unseen, ALengthInsideATile) { expect_gradient(40, 48, {41}); }
+TEST_F(Unseen, ALengthAtATilesEnd) { expect_gradient(40, 48, {32, 48}); }
+TEST_F(Unseen, ALengthOfZero) { expect_gradient(20, 20, {20, 0}); }
+
+}  // namespace
+}  // namespace flashbook::testing

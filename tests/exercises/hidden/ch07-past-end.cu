@@ -1,0 +1,10 @@
+// Not handed out: what these tests ask is in their names, which students see, and no more.
+#include "tests/exercises/ch07-past-end.cu"
+
+namespace flashbook::testing {
+namespace {
+
+TEST_F(PastEnd, OfLargeScores) { expect_weights(3, 50, 40, 30); }
+
+}  // namespace
+}  // namespace flashbook::testing

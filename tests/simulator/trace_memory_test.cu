@@ -1,0 +1,197 @@
+/// \file
+/// The traced mode: memory that nobody has written, indices that leave their arrays, and variables of the
+/// device. This file is instrumented (flashbook_traced).
+#include <string>
+#include <vector>
+
+#include "common/device/launch.h"
+#include "tests/simulator/simulated.h"
+#include "tests/simulator/trace_memory_helper.cuh"
+#include "tests/values.h"
+
+namespace flashbook {
+namespace {
+
+// ---- memory that nobody has written
+
+__global__ void largest(const float* in, float* out) {
+  if (in[threadIdx.x] > 0) out[threadIdx.x] = 1;
+}
+__global__ void largest_of_all(int* out) { atomicMax(out, int(threadIdx.x)); }
+__global__ void exchange(float* out) { out[1 + threadIdx.x] = atomicExch(&out[0], 1.0f); }
+__global__ void poll(volatile int* flag) {
+  while (*flag == 0) {
+  }
+}
+__global__ void write(float* out, int step) { out[step * threadIdx.x] = -1; }
+__global__ void write_minus_one(int* out) { out[threadIdx.x] = -1; }
+__global__ void read_minus_one(const int* in, int* out) { out[threadIdx.x] = in[threadIdx.x]; }
+__global__ void copy(const float4* in, float4* out) { out[threadIdx.x] = in[threadIdx.x]; }
+__global__ void count_in_shared(int* out, bool clear) {
+  __shared__ int counter;
+  if (clear && threadIdx.x == 0) counter = 0;
+  __syncthreads();
+  atomicAdd(&counter, 1);
+  __syncthreads();
+  out[threadIdx.x] = counter;
+}
+
+// ---- indices that leave their arrays
+
+struct Shared {
+  float first[32], second[4][8], last[8];
+};
+
+__global__ void leave_static_array(float* out, int index) {
+  __shared__ float first[32], second[32];
+  first[threadIdx.x] = second[threadIdx.x] = 0;
+  __syncthreads();
+  if (threadIdx.x == 0) first[index] = 1;
+  __syncthreads();
+  out[threadIdx.x] = first[threadIdx.x] + second[threadIdx.x];
+}
+__global__ void leave_member(int index) { dynamic_shared<Shared>()->first[index] = 1; }
+__global__ void leave_row(int index) { dynamic_shared<Shared>()->second[1][index] = 1; }
+__global__ void leave_last_member(int index) { dynamic_shared<Shared>()->last[index] = 1; }
+__global__ void leave_local(float* out, int index) {
+  float sums[8] = {};
+  sums[index] += 1;
+  for (const float* sum = sums; sum != &sums[8]; ++sum) out[threadIdx.x] = *sum;
+}
+
+// ---- variables of the device
+
+__device__ int counter;
+__device__ float table[2][32];
+
+__global__ void count(bool atomically) {
+  if (atomically)
+    atomicAdd(&counter, 1);
+  else
+    ++counter;
+}
+__global__ void turn_around(float* out, bool wait) {
+  table[blockIdx.x][threadIdx.x] = float(threadIdx.x);
+  if (wait) __syncthreads();
+  out[threadIdx.x] = table[blockIdx.x][31 - threadIdx.x];
+}
+__global__ void leave_table(int index) { table[1][index] = 0; }
+
+// Tests.
+
+using TraceMemory = sim::SimulatorTest;
+
+template <typename... Params, typename... Args>
+std::string error_of(unsigned blocks, unsigned threads, void (*kernel)(Params...), Args... args) {
+  try {
+    device::launch(kernel, blocks, threads, sizeof(Shared), nullptr, args...);
+  } catch (const device::DeviceError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void expect_unwritten(const std::string& error) {
+  EXPECT_NE(error.find("uninitialised device memory is read in block 0, global memory"), error.npos) << error;
+  EXPECT_NE(error.find("trace_memory_test.cu:"), error.npos) << error;
+}
+
+TEST_F(TraceMemory, DeviceMemoryThatNobodyHasWritten) {
+  const Values<float> fresh(64), from_host(std::vector<float>(64, -1.0f)), out(64);
+  expect_unwritten(error_of(1, 32, largest, fresh.data(), out.data()));
+  EXPECT_EQ(error_of(1, 32, largest, from_host.data(), out.data()), "");
+  expect_unwritten(error_of(1, 32, largest_of_all, Values<int>(1).data()));
+  expect_unwritten(error_of(1, 1, poll, Values<int>(1).data()));
+  EXPECT_EQ(error_of(1, 32, largest_of_all, Values<int>(std::vector<int>{-1}).data()), "");
+}
+
+TEST_F(TraceMemory, WhatAKernelHasWrittenLaterOnesMayRead) {
+  const Values<float> values(64), out(64);
+  EXPECT_EQ(error_of(1, 32, write, values.data(), 2), "");
+  for (int i = 0; i < 2; ++i) expect_unwritten(error_of(1, 32, largest, values.data(), out.data()));
+  EXPECT_EQ(error_of(1, 32, write, values.data() + 1, 2), "");
+  EXPECT_EQ(error_of(1, 32, largest, values.data(), out.data()), "");
+  // All bytes of -1 are those of memory that nobody has written.
+  const Values<int> numbers(64);
+  EXPECT_EQ(error_of(1, 32, write_minus_one, numbers.data() + 16), "");
+  const Values<int> others(32);
+  EXPECT_EQ(error_of(1, 32, read_minus_one, numbers.data() + 16, others.data()), "");
+  expect_unwritten(error_of(1, 32, read_minus_one, numbers.data() + 32, others.data()));
+}
+
+TEST_F(TraceMemory, WhoOnlyWritesMayComeFirst) {
+  EXPECT_EQ(error_of(1, 1, exchange, Values<float>(2).data()), "");
+  const Values<float> fresh(64), out(std::vector<float>(64, 0.0f));
+  // What moves may have gaps, of which nobody makes use.
+  EXPECT_EQ(error_of(1, 8, write, fresh.data(), 4), "");
+  EXPECT_EQ(
+      error_of(1, 8, copy, reinterpret_cast<float4*>(fresh.data()), reinterpret_cast<float4*>(out.data())),
+      "");
+}
+
+TEST_F(TraceMemory, PoisonedMemoryIsUnwrittenAgain) {
+  device::Buffer buffer(device::Place::device, 128);
+  const Values<float> out(32);
+  buffer.upload(std::vector<std::byte>(128));
+  EXPECT_EQ(error_of(1, 32, largest, static_cast<float*>(buffer.data()), out.data()), "");
+  buffer.poison();
+  expect_unwritten(error_of(1, 32, largest, static_cast<float*>(buffer.data()), out.data()));
+}
+
+TEST_F(TraceMemory, ALaunchThatNobodyWatchesMayHaveWrittenAll) {
+  const Values<float> fresh(64), out(64);
+  sim::run_grid(
+      1, 1, 0, [] {}, nullptr, nullptr);
+  EXPECT_EQ(error_of(1, 32, largest, fresh.data(), out.data()), "");
+}
+
+TEST_F(TraceMemory, AtomicsInSharedMemoryReadWhatIsThere) {
+  const Values<int> out(32);
+  EXPECT_EQ(error_of(1, 32, count_in_shared, out.data(), true), "");
+  const std::string error = error_of(1, 32, count_in_shared, out.data(), false);
+  EXPECT_NE(error.find("uninitialised shared memory is read in block 0, a __shared__ array"), error.npos)
+      << error;
+}
+
+TEST_F(TraceMemory, IndicesStayInTheirArrays) {
+  const Values<float> out(32);
+  EXPECT_EQ(error_of(1, 32, leave_static_array, out.data(), 31), "");
+  EXPECT_EQ(error_of(1, 1, leave_member, 31), "");
+  EXPECT_EQ(error_of(1, 1, leave_row, 7), "");
+  EXPECT_EQ(error_of(1, 1, leave_last_member, 7), "");
+  EXPECT_EQ(error_of(1, 1, leave_local, out.data(), 7), "");
+  EXPECT_EQ(error_of(1, 1, leave_table, 31), "");
+  for (const auto& [error, says] :
+       {std::pair(error_of(1, 32, leave_static_array, out.data(), 32), "32 in an array of type 'float [32]'"),
+        std::pair(error_of(1, 1, leave_member, 32), "32 in an array of type 'float [32]'"),
+        std::pair(error_of(1, 1, leave_row, 8), "8 in an array of type 'float [8]'"),
+        std::pair(error_of(1, 1, leave_last_member, -1), "-1 in an array of type 'float [8]'"),
+        std::pair(error_of(1, 1, leave_local, out.data(), 8), "8 in an array of type 'float [8]'"),
+        std::pair(error_of(1, 1, leave_table, 32), "32 in an array of type 'float [32]'")}) {
+    EXPECT_NE(error.find("index at trace_memory_test.cu:"), error.npos) << error;
+    EXPECT_NE(error.find(std::string("out of bounds, ") + says), error.npos) << error;
+  }
+}
+
+TEST_F(TraceMemory, VariablesOfTheDevice) {
+  const Values<float> out(32);
+  EXPECT_EQ(error_of(4, 1, count, true), "");
+  EXPECT_NE(error_of(4, 1, count, false).find("data race between blocks on global memory"),
+            std::string::npos);
+  EXPECT_EQ(error_of(1, 32, turn_around, out.data(), true), "");
+  EXPECT_NE(error_of(1, 32, turn_around, out.data(), false).find("data race in block 0 on global memory"),
+            std::string::npos);
+}
+
+constexpr int kLineOfCall = __LINE__ + 1;
+__global__ void race_in_a_helper(float* out) { write_by_two_helpers(out); }
+
+TEST_F(TraceMemory, AHelperIsNamedWithTheKernelsOwnLine) {
+  const Values<float> out(32);
+  const std::string error = error_of(1, 32, race_in_a_helper, out.data());
+  EXPECT_NE(error.find("wrote at trace_memory_helper.cuh:8 from " + sim::line(kLineOfCall)), error.npos)
+      << error;
+}
+
+}  // namespace
+}  // namespace flashbook

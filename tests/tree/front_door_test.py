@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""The front door, ./flashbook, in a small tree whose cmake builds programs that say how they were called."""
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+CMAKE = """#!/bin/sh
+mkdir -p build/sim/bin
+case $1 in
+  --preset) printf 'CMAKE_HOME_DIRECTORY:INTERNAL=%s\\nCMAKE_CXX_COMPILER:STRING=%s\\n' "$PWD" "$(command -v g++)" >build/sim/CMakeCache.txt ;;
+  --build)
+    for name in 01_first 02_second ladder memory; do
+      printf '#!/bin/sh\\necho "%s in $PWD:" "$@"\\n' $name >build/sim/bin/$name
+      chmod +x build/sim/bin/$name
+    done ;;
+esac
+"""
+
+
+class FrontDoor(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory())).resolve()
+        self.tree = self.folder / "tree"
+        for name in ("chapters/01_first", "chapters/02_second", "chapters/08_decoding", "tests/exercises", "tools", "elsewhere"):
+            (self.tree / name).mkdir(parents=True)
+        shutil.copy(ROOT / "flashbook", self.tree)
+        shutil.copytree(ROOT / "course", self.tree / "course", ignore=shutil.ignore_patterns("__pycache__"))
+        (self.tree / "tests/exercises/ch01-scores.cu").touch()
+        compiler = "#!/bin/sh\ncat >/dev/null\n"  # finds every header
+        for name, text in {"cmake": CMAKE, "g++": compiler, "clang++": compiler, "apt-get": "#!/bin/sh\necho installs >&2\nexit 1\n"}.items():
+            (self.tree / "tools" / name).write_text(text)
+            (self.tree / "tools" / name).chmod(0o755)
+
+    def call(self, *words, folder=None, door=None, **environment):
+        path = f"{self.tree / 'tools'}:{os.environ['PATH']}"
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("CXX", "CDPATH"))}
+        return subprocess.run([door or self.tree / "flashbook", *words], cwd=folder or self.tree, env={**kept, "PATH": path, **environment},
+                              capture_output=True, text=True, check=False)
+
+    def refused(self, *words, saying, **call):
+        done = self.call(*words, **call)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertIn(saying, done.stderr)
+        self.assertNotIn("installs", done.stderr)
+
+    def test_options_mean_the_caller_s_folder(self):
+        elsewhere = self.tree / "elsewhere"
+        done = self.call("run", "01", "--no-cuda", "--", "--q", "q.npy", folder=elsewhere)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"01_first in {elsewhere}: --q q.npy --json {self.tree}/build/sim/reports/01_first.json", done.stdout)
+        self.assertIn(f"memory in {elsewhere}: --seqlen 8k", self.call("memory", "--seqlen", "8k", folder=elsewhere).stdout)
+
+    def test_a_report_of_the_caller_s_own(self):
+        done = self.call("run", "01", "--no-cuda", "--", "--json", "mine.json")
+        self.assertIn(f"01_first in {self.tree}: --json mine.json\n", done.stdout)
+        self.refused("run", "--no-cuda", "01", "02", "--", "--json=x", saying="--json names one file, and there are 2 chapters")
+
+    def test_it_is_found_through_links(self):
+        door = self.folder / "elsewhere" / "door"
+        door.parent.mkdir()
+        door.symlink_to(self.tree / "flashbook")
+        (self.folder / "elsewhere/tree").mkdir()
+        done = self.call("run", "01", "--no-cuda", door=door, folder=door.parent, CDPATH=str(self.folder))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"01_first in {door.parent}", done.stdout)
+
+    def test_compilers_of_several_words(self):
+        for compiler in ("g++ -m64", "env g++"):
+            shutil.rmtree(self.tree / "build", ignore_errors=True)
+            done = self.call("run", "01", "--no-cuda", CXX=compiler)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertNotIn("installs", done.stderr)
+        self.refused("run", "01", saying="there is no g+++", CXX="g+++ -O2")
+
+    def test_builds_that_are_not_this_one_s(self):
+        self.assertEqual(self.call("run", "01", "--no-cuda").returncode, 0)
+        self.refused("run", "01", "--no-cuda", saying="unset CXX, or rm -r build/sim", CXX="clang++")
+        moved = self.folder / "moved"
+        self.tree.rename(moved)
+        self.tree = moved
+        self.refused("run", "01", "--no-cuda", saying="a build cannot be moved: rm -r build/sim")
+
+    @unittest.skipIf(os.geteuid() == 0, "root may write everywhere")
+    def test_a_tree_that_cannot_be_written(self):
+        self.tree.chmod(0o555)
+        self.addCleanup(self.tree.chmod, 0o755)
+        self.refused("run", "01", "--no-cuda", saying="cannot be written to: copy it")
+
+    def test_unknown_words(self):
+        self.refused("runn", saying="did you mean ./flashbook run?")
+        self.refused("xyz", saying="there is no command 'xyz': ./flashbook help")
+        self.refused("run", "second", saying="chapters are numbers such as 02")
+        self.refused("run", "77", saying="there is no chapter 77: there are 01_first 02_second")
+        self.assertIn("there is no exercise ch01-*. There are:", self.call("course", "try", "ch01-*").stderr)
+        self.refused("course", "try", "score", saying="did you mean ch01-scores?")
+
+    def test_arguments_that_a_command_does_not_take(self):
+        for words, what in ((("plot", "01"), "a chapter, 01"), (("docs", "--no-cuda"), "--no-cuda"), (("docs", "--", "--x"), "options, --x"),
+                            (("test", "03"), "a chapter, 03"), (("bench", "--solved"), "--solved")):
+            self.refused(*words, saying=f"'{words[0]}' does not take {what}")
+        self.refused("course", "try", "ch01-scores", "--solved", saying="--solved is for course handout")
+        self.refused("run", "--fast", saying="there is no option --fast")
+
+
+if __name__ == "__main__":
+    unittest.main()
