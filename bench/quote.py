@@ -21,6 +21,8 @@ A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at
            <!-- table peers --> ... <!-- /table -->       these steps and the peers of the same type at the ladder's shape, in one process
            <!-- table decode --> ... <!-- /table -->      decoding: steps of chapter 8, with pages and without, cuDNN and FlashAttention-2
            <!-- table ablation 05 --> ... <!-- /table -->  a chapter's last step with one switch turned at a time
+           <!-- table means --> ... <!-- /table --> of these the values with a mean of 1, and the peers
+           <!-- table steps_in_turn --> ... <!-- /table --> chapter 6's steps 5 to 7 and cuDNN's FP8, in one process
            <!-- table long gpu --> ... <!-- /table --> errors of long rows; `long simulator` likewise
            <!-- table accuracy gpu --> ... <!-- /table --> errors of attention in f16 and FP8; `accuracy simulator`: in the simulator
            <!-- table exercises 04 --> ... <!-- /table --> a chapter's exercises, with points and about how long they take
@@ -29,6 +31,7 @@ never measured. A place that waits for a first measurement holds "…" and is ri
 """
 
 import argparse
+import csv
 import json
 import math
 import pathlib
@@ -347,6 +350,45 @@ def long_table(measured: Results, machine: str) -> str:
                    f"{last.context['date'][:10]}, commit {last.context['commit']}.\n")
 
 
+def means_table(measured: Results) -> str:
+    """The error of O by the number of keys, values N(+-1, 1): steps with their means and without, and the peers with."""
+    lengths = (1024, 4096, 16384, 65536)
+    text = row("Values N(±1, 1)", *map(short, lengths)) + row("---", *["--:"] * len(lengths))
+    newest = {entry.name: entry for entry in results.study(measured, "gpu", "long")}
+    for who in ("step5", "promoted", "step5_centred", "promoted_centred"):
+        entries = [newest[str(Name("long/one", f"ch06/{who}", "e4m3", 128, "full", seqlen))] for seqlen in lengths]
+        text += row(entries[0].label, *(f"{three_digits(100 * entry.values['relative_rms'])} %" for entry in entries))
+    with (results.RESULTS / "peers" / f"{results.BOOK_GPU}_fp8_means.csv").open() as file:
+        peers = {int(line["seqlen"]): line for line in csv.DictReader(file) if line["causal"] == "0" and line["mean"] == "1"}
+    for peer, title in (("fa3", "*FlashAttention-3*"), ("cudnn", "*cuDNN*")):
+        text += row(title, *(f"{100 * float(peers[seqlen][f'{peer}_error']):.1f} %" if seqlen in peers else "-" for seqlen in lengths))
+    return text + f"\nRMS error of O over its RMS, head_dim 128, no mask; the peers on 2026-11-21. {measured.origin()}.\n"
+
+
+def in_turn_steps_table(_: Results) -> str:
+    """Steps 6 and 7 of chapter 6 over step 5, and over cuDNN's FP8, all in turn in one process."""
+    with (results.RESULTS / "peers" / f"{results.BOOK_GPU}_fp8_steps.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    lengths = sorted({int(line["seqlen"]) for line in lines})
+    text = row("$d$, mask", "TFLOP/s of", *map(short, lengths)) + row("---", "---", *["--:"] * len(lengths))
+    columns = {"step5": "step 5", "step6": "step 6", "step7": "step 7", "cudnn": "*cuDNN*"}
+    for head_dim, mask in SHAPES:
+        cells = {int(line["seqlen"]): line for line in lines if int(line["head_dim"]) == head_dim and line["causal"] == str(int(mask == "causal"))}
+        for column, title in columns.items():
+            rates = [cells.get(seqlen, {}).get(column) for seqlen in lengths]
+            if any(rates):
+                text += row(titled(head_dim, mask), title, *(f"{float(rate):.0f}" if rate else "-" for rate in rates))
+
+    def over(of: str, to: str) -> str:
+        ratios = [float(line[of]) / float(line[to]) for line in lines if line.get(of) and line.get(to)]
+        return f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.3f} (least {min(ratios):.3f})" if ratios else "-"
+
+    return text + (f"\nAll in turn in one process on an H200, medians of five rounds. Geometric means over {len(lines)} cells: step 6 is "
+                   f"{over('step6', 'step5')} times step 5, step 7 {over('step7', 'step5')} times; step 5 with means given back "
+                   f"{over('step5_means', 'step5')} times step 5, step 7 likewise {over('step7_means', 'step7')} times step 7. Over cuDNN's FP8: "
+                   f"step 5 {over('step5', 'cudnn')}, step 6 {over('step6', 'cudnn')}, step 7 {over('step7', 'cudnn')}.\n")
+
+
 GOLDEN = results.ROOT / "tests" / "simulator" / "golden_h200.txt"
 
 
@@ -383,7 +425,7 @@ def exercises_table(_: Results, chapter: str) -> str:
 TABLES: dict[str, Callable[..., str]] = {
     "ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "steps": steps_table,
     "against": against_table, "peers": peers_table, "decode": decode_table, "ablation": ablation_table, "accuracy": accuracy_table,
-    "long": long_table, "exercises": exercises_table}
+    "long": long_table, "means": means_table, "steps_in_turn": in_turn_steps_table, "exercises": exercises_table}
 
 
 def table(words: Sequence[str], measured: Results) -> str:
