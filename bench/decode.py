@@ -215,7 +215,8 @@ def run(options, library):
     cache_filler = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
     for number in options.shape:
         uneven = number == len(SHAPES)
-        problem = make_problem(*(UNEVEN if uneven else SHAPES[number]), uneven)
+        batch, heads, kv_heads, head_dim, keys = UNEVEN if uneven else SHAPES[number]
+        problem = make_problem(batch, heads, kv_heads, head_dim, keys, uneven)
         contestants = contestants_of(library, options, problem, uneven)
         check(problem, contestants)
         peers.race(contestants, options.rounds, shuffle, cache_filler)
