@@ -55,7 +55,7 @@ class Problem:
     v: Any
     lengths: Any = None  # [batch]; None: all have seqlen_k
     word: str = ""  # what its name says of it
-    encoded: tuple = ()  # nothing is quantised
+    encoded: tuple[()] = ()  # nothing is quantised
 
     def name(self, contestant):
         return str(Name("decode", contestant.who, "bf16", self.shape.head_dim, self.word, self.shape.seqlen_k))
@@ -65,7 +65,7 @@ class Problem:
         return 4 * keys * self.shape.kv_heads * self.shape.head_dim
 
 
-def make_problem(batch, heads, kv_heads, head_dim, keys, uneven=False):
+def make_problem(batch, heads, kv_heads, head_dim, keys, uneven):
     torch.manual_seed(SEED)
     shape = Shape(batch, heads, kv_heads, 1, keys, head_dim, 0, peers.DTYPES["bf16"], 1 / math.sqrt(head_dim))
     random_tensor = lambda heads, rows: torch.randn(batch, heads, rows, head_dim, device="cuda", dtype=torch.bfloat16)
@@ -171,13 +171,13 @@ def check(problem, contestants):
                 raise Wrong(f"{problem.name(contestant)}: {error}") from None
             contestant.skipped = (str(error).splitlines() or ["failed"])[0]
             continue
-        error, bound = largest_error(problem, o)
-        contestant.values |= {"error": error, "error_bound": bound}
+        largest, bound = largest_error(problem, o)
+        contestant.values |= {"error": largest, "error_bound": bound}
         contestant.launches = 20
-        message = f"{problem.name(contestant)}: error {error:.1e}, bound {bound:.1e}"
-        if contestant.who.startswith("ch") and not error <= bound:
+        message = f"{problem.name(contestant)}: error {largest:.1e}, bound {bound:.1e}"
+        if contestant.who.startswith("ch") and not largest <= bound:
             raise Wrong(message)
-        if not error <= 2 * bound:
+        if not largest <= 2 * bound:
             contestant.skipped = message
 
 
@@ -215,7 +215,8 @@ def run(options, library):
     cache_filler = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
     for number in options.shape:
         uneven = number == len(SHAPES)
-        problem = make_problem(*(UNEVEN if uneven else SHAPES[number]), uneven=uneven)
+        batch, heads, kv_heads, head_dim, keys = UNEVEN if uneven else SHAPES[number]
+        problem = make_problem(batch, heads, kv_heads, head_dim, keys, uneven)
         contestants = contestants_of(library, options, problem, uneven)
         check(problem, contestants)
         peers.race(contestants, options.rounds, shuffle, cache_filler)

@@ -383,10 +383,10 @@ def in_turn_steps_table(_: Results) -> str:
         ratios = [float(line[of]) / float(line[to]) for line in lines if line.get(of) and line.get(to)]
         return f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.3f} (least {min(ratios):.3f})" if ratios else "-"
 
-    return text + (f"\nAll in turn in one process on an H200, medians of five rounds. Geometric means over {len(lines)} cells: step 6 is {over('step6', 'step5')} times "
-                   f"step 5, step 7 {over('step7', 'step5')} times; step 5 with means given back {over('step5_means', 'step5')} times step 5, step 7 likewise "
-                   f"{over('step7_means', 'step7')} times step 7. Over cuDNN's FP8: step 5 {over('step5', 'cudnn')}, step 6 {over('step6', 'cudnn')}, step 7 "
-                   f"{over('step7', 'cudnn')}.\n")
+    return text + (f"\nAll in turn in one process on an H200, medians of five rounds. Geometric means over {len(lines)} cells: step 6 is "
+                   f"{over('step6', 'step5')} times step 5, step 7 {over('step7', 'step5')} times; step 5 with means given back "
+                   f"{over('step5_means', 'step5')} times step 5, step 7 likewise {over('step7_means', 'step7')} times step 7. Over cuDNN's FP8: "
+                   f"step 5 {over('step5', 'cudnn')}, step 6 {over('step6', 'cudnn')}, step 7 {over('step7', 'cudnn')}.\n")
 
 
 GOLDEN = results.ROOT / "tests" / "simulator" / "golden_h200.txt"

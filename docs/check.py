@@ -25,7 +25,8 @@ WORDS_A_LINE, LINES_WITHOUT_PROSE = 2, 25
 
 
 # What Doxygen writes into its own pages. Ours have no code in their text: scripts are files.
-HANDLERS_OF_DOXYGEN = re.compile(r"(?:javascript:|return )?(?:toggle(?:Inherit|Folder|Level)|dynsection\.toggle\w+|codefold\.\w+|searchBox\.\w+)\([^()]*\);?$")
+HANDLERS_OF_DOXYGEN = re.compile(
+    r"(?:javascript:|return )?(?:toggle(?:Inherit|Folder|Level)|dynsection\.toggle\w+|codefold\.\w+|searchBox\.\w+)\([^()]*\);?$")
 
 
 class Addresses(HTMLParser):

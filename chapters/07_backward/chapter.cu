@@ -1,4 +1,5 @@
 #include "chapters/07_backward/chapter.h"
+#include "chapters/07_backward/hopper.h"
 #include "chapters/07_backward/keys_outside.cuh"
 #include "chapters/07_backward/prepare.cuh"
 #include "chapters/07_backward/queries_outside.cuh"
@@ -18,6 +19,15 @@ constexpr Step kSteps[] = {
     {"one pass",
      "A block keeps a tile of keys, computes dS once, and adds what it gives to dQ to sums in memory.",
      false},
+    {"TMA and WGMMA",
+     "Tiles that TMA brings and WGMMA multiplies; scores are computed transposed, so that P and dS are "
+     "operands in registers.",
+     false},
+    {"roles", "A producer, two consumers, and threads that have TMA add dQ.", false},
+    {"around the loop",
+     "Blocks that stay, longest tiles first, sections of heads that fit the L2, sizes by head dimension.",
+     false},
+    {"deterministic", "Additions to dQ in a fixed order: the same bits every time."},
 };
 constexpr DType kTypes[] = {DType::f16, DType::bf16};
 
@@ -56,6 +66,7 @@ std::string why_not(const Shape& shape, int) {
 }
 
 int64_t workspace_bytes(const Shape& shape, int step) {
+  if (step >= 3) return hopper_workspace_bytes(shape, step);
   return bytes_of_workspace(shape, tile_of(shape, step), adds_dq(step));
 }
 
@@ -114,8 +125,10 @@ void attention(const Shape& shape, const Tensors& tensors, device::Stream stream
         switch (step) {
           case 1:
             return run_two_passes<T, kHeadDim>(shape, tensors, stream);
-          default:
+          case 2:
             return run_one_pass<T, kHeadDim>(shape, tensors, stream);
+          default:
+            return run_hopper<kHeadDim>(shape, tensors, stream, step);
         }
       });
   });

@@ -51,6 +51,11 @@ struct Problem {
   __device__ int64_t of_key(const Strides& strides, int head, int row) const {
     return head / kv_heads * strides.batch + head % kv_heads * strides.head + row * strides.row;
   }
+
+  /// The first row of a query head of a batch entry in the workspace.
+  __device__ int workspace_row(int batch, int head) const {
+    return (batch * kv_heads * group + head) * padded_q;
+  }
 };
 
 //| ## From the shape to the launch

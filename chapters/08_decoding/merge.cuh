@@ -42,6 +42,7 @@ struct WarpRow {
 
   __device__ static int first_column() { return threadIdx.x % 32 * kColumns; }
 
+  //| A warp reads a row of $O$ in one instruction, or two at $d = 256$: each lane 8 or 16 bytes.
   /// Reads the lane's columns of a row that begins at `from`.
   __device__ __forceinline__ void load(const float* from) {
     using Piece = std::conditional_t<kColumns == 2, float2, float4>;
@@ -89,6 +90,7 @@ __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials,
     }
   }
 
+  //| The weights were measured against the largest log-sum-exp. Their sum is at least 1, unless no part has a key.
   const float inverse = weights > 0 ? 1 / weights : 0;
 #pragma unroll
   for (int c = 0; c < Row::kColumns; ++c) row.value[c] *= inverse;

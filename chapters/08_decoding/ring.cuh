@@ -67,8 +67,8 @@ struct RingConfig {
                 "a tile has keys for every warp, and sums fit the ring");
 };
 
-//| A stage is 32 KB of keys or of values, whatever their columns: 256 keys at $d = 64$, 128 at 128, 64 at 256. The swizzle wants it to begin
-//| at a multiple of 1024 bytes.
+//| A stage is 32 KB of keys or of values, whatever their columns: 256 keys at $d = 64$, 128 at 128, 64 at 256. Nothing is swizzled, so
+//| it may begin at any multiple of 16 bytes.
 struct alignas(16) Stage {
   unsigned char byte[kPieces * kPieceStride];
 };
@@ -121,6 +121,8 @@ __device__ __forceinline__ int merge_width(int count) { return count <= 32 ? 32 
 //| multiple of 4 KB, and the eight keys of a small matrix are one from each piece: eight rows in eight different groups of
 //| banks. Chunk m of a tile has rows 2 m and 2 m + 1 of every piece, 16 keys. Column c of its scores is row 2 m + c / 8 of
 //| piece c % 8.
+//|
+//| ![Eight rows one after another begin in the same banks; one row of each of eight shifted pieces begin in eight different groups of banks](../../docs/figures/decode_pieces.svg)
 
 /// The key of column `column` (0 to 15) of a chunk, counted from the tile's first.
 template <typename Config>
@@ -160,6 +162,7 @@ __device__ __forceinline__ void produce(RingShared<Config>& shared, const Cache&
       return key < segment.length ? cache.table[of.batch * cache.pages_of_sequence + key / cache.page_rows]
                                   : 0;
     };
+    //| A lane asks the table for its own copy's page, and remembers the answer for the tile after.
     int page = page_of(plan.first_key + segment.begin * Config::kKeys + lane * cache.copy_rows);
     for (int tile = segment.begin; tile < segment.end; ++tile) {
       const int first_key = plan.first_key + tile * Config::kKeys;
@@ -171,6 +174,8 @@ __device__ __forceinline__ void produce(RingShared<Config>& shared, const Cache&
         uint64_t* full = &shared.ring.full[state.stage];
         if (lane == 0) mbarrier_arrive_expect_tx(full, bytes);
         __syncwarp();  // the barrier knows of the bytes before any can land
+        //| `arrive_expect_tx` has named the bytes of the whole tile. The copies land in any order, and the stage is full when the last of
+        //| them has.
         const Strides& strides = tensor == 0 ? cache.k_strides : cache.v_strides;
         const unsigned char* head = (tensor == 0 ? cache.k : cache.v) + of.kv_head * strides.head;
         for (int copy = lane; copy < copies; copy += 32) {
@@ -230,6 +235,8 @@ __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Confi
 /// Which column of a chunk score i of a thread belongs to.
 __device__ __forceinline__ int column_of(int i) { return i / 4 * 8 + 2 * int(threadIdx.x % 4) + i % 2; }
 
+//| A warp's scores are registers in the order in which `mma.sync` gives them, which is the order in which it takes P, as in chapter 4.
+//| V's rows are the same keys in the same order, so no score has to move.
 /// output += P V for the 16 keys of a chunk, of which those below `keys` of the tile exist.
 template <typename T, typename Config>
 __device__ __forceinline__ void multiply_values(float (&output)[Config::kHeadDim / 2], const float* p,
@@ -318,6 +325,7 @@ __device__ __forceinline__ WarpSums<Config> attend(RingShared<Config>& shared,
         float* own = scores + 8 * c;
         if (key_in_tile<Config>(chunk, 0) < keys_left)
           multiply_keys<T, Config>(own, q, shared.ring.tile[keys.stage], chunk);
+        //| Only chunks with keys behind the last one, or under a causal mask, ask key by key who sees it.
         if (key_in_tile<Config>(chunk, 15) >= keys_left || problem.causal) {
 #pragma unroll
           for (int i = 0; i < 8; ++i)
@@ -473,9 +481,9 @@ __device__ __forceinline__ void finish_block(RingShared<Config>& shared,
 //| ## The last to arrive merges
 //|
 //| A block's part is in memory; it counts itself, and whoever counts last knows that all parts are there. It must not only
-//| know, it must see: every thread's writes come before its `__threadfence`, that before the barrier, and that before the
-//| count. The last block's reads come after its own fence. With one of these missing the last block may merge what stood
-//| there before.
+//| know, it must see: every thread's writes come before a barrier, after which thread 0 knows of them all; its
+//| `__threadfence` makes them known to the card before it counts. A second fence keeps what the last block reads behind the
+//| count. With one of these missing the last block may merge what stood there before.
 //|
 //| **A tree.** One query with one key head is split over all 132 blocks, and one block would read 132 parts while 131 have
 //| gone. So of more than 32 parts 12 are merged by the last of their 12 blocks, and the results of these likewise.
@@ -497,13 +505,15 @@ __device__ __forceinline__ void finish_parts(RingShared<Config>& shared, const P
     if (merged > 1) {
       unsigned* arrived =
           &workspace.arrivals[level * kMostRingBlocks + segment.first_block + first * distance];
-      __threadfence();  // what this thread wrote is there before its block counts itself,
-      named_barrier_sync<kAllConsumers, Config::kConsumers>();  // for all threads
-      if (threadIdx.x == 0) shared.is_last = atomicAdd(arrived, 1u) == unsigned(merged - 1);
+      named_barrier_sync<kAllConsumers, Config::kConsumers>();  // all threads have written their part
+      if (threadIdx.x == 0) {
+        __threadfence();  // what thread 0 knows of is there before its block counts itself
+        shared.is_last = atomicAdd(arrived, 1u) == unsigned(merged - 1);
+        __threadfence();                                   // nothing is read before the count
+        if (shared.is_last != 0) atomicExch(arrived, 0u);  // as the next launch wants it
+      }
       named_barrier_sync<kAllConsumers, Config::kConsumers>();  // thread 0 has asked
       if (shared.is_last == 0) return;
-      __threadfence();                     // nothing below is read before the count
-      if (threadIdx.x == 0) *arrived = 0;  // as the next launch wants it
     }
     const bool is_root = count <= width;
     //| The block that is last merges a row a warp. At the root of the tree the row is the result; below it, it takes the place of its first part.

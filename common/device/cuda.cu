@@ -150,7 +150,7 @@ void* allocate(std::size_t bytes) {
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     throw UsageError("not enough GPU memory: " + std::to_string(bytes) + " bytes needed, " +
-                      std::to_string(memory_free()) + " available. Use a smaller shape");
+                     std::to_string(memory_free()) + " available. Use a smaller shape");
   }
   check(error, "cudaMalloc");
   return address;

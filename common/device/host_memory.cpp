@@ -90,7 +90,7 @@ void* allocate_host_memory(std::size_t bytes) {
     memory = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
   if (!memory)
     throw UsageError("not enough host memory: " + std::to_string(bytes) + " bytes needed, " +
-                      std::to_string(available) + " available. Use a smaller shape");
+                     std::to_string(available) + " available. Use a smaller shape");
   return memory;
 }
 

@@ -30,7 +30,7 @@ inline Problem problem_of(const Shape& shape) {
 /// columns: {column, row, panel, head, batch}. A panel's row is the span of the swizzle, 64 or 128 bytes.
 inline CUtensorMap tile_map(const Shape& shape, TensorId tensor, DType type, const void* base, int panel,
                             int box_rows) {
-  const bool of_queries = tensor == TensorId::q || tensor == TensorId::o;
+  const bool of_queries = tensor == TensorId::q || tensor == TensorId::o || tensor == TensorId::d_o;
   const uint64_t rows = of_queries ? shape.seqlen_q : shape.seqlen_k;
   const uint64_t heads = of_queries ? shape.heads : shape.kv_heads;
   const uint64_t bytes = size_of(type), panel_bytes = panel * bytes;

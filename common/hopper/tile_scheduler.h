@@ -8,9 +8,10 @@ namespace flashbook::hopper {
 
 /// How a block comes by its tiles.
 enum class Schedule {
-  single_tile,        ///< one for each block
-  static_persistent,  ///< every gridDim.x-th
-  dynamic_persistent  ///< what a counter gives
+  single_tile,         ///< one for each block
+  static_persistent,   ///< every gridDim.x-th
+  dynamic_persistent,  ///< what a counter gives, asked for while the tile before begins
+  in_order_persistent  ///< what a counter gives, asked for when it is needed: tiles begin in their order
 };
 
 /// The tiles of a launch, in order. Made by the host.
@@ -68,11 +69,11 @@ __device__ inline void initialise(TileBroadcast& broadcast, int readers) {
 
 /// Decides which tile of queries the block works on next, tells all readers, and calls `work_on(tile)` for
 /// each; at the end it tells them that there is none. One thread. `counter` is 0 at the launch, and not read
-/// unless kSchedule is dynamic_persistent.
+/// unless kSchedule has one.
 template <Schedule kSchedule, typename WorkOn>
 __device__ __forceinline__ void hand_out_tiles(TileBroadcast& broadcast, const TileOrder& order, int* counter,
                                                const WorkOn& work_on) {
-  int index = blockIdx.x;
+  int index = kSchedule == Schedule::in_order_persistent ? atomicAdd(counter, 1) : int(blockIdx.x);
   for (uint32_t round = 0;; ++round) {  // a register less than a PipelineState
     const WorkTile work = tile_at(order, index);
     const uint32_t stage = round % kBroadcastStages, phase = round / kBroadcastStages % 2;
@@ -85,6 +86,7 @@ __device__ __forceinline__ void hand_out_tiles(TileBroadcast& broadcast, const T
     // Asked for now, needed when this tile's keys are under way: nobody waits for the answer.
     if constexpr (kSchedule == Schedule::dynamic_persistent) index = gridDim.x + atomicAdd(counter, 1);
     work_on(work);
+    if constexpr (kSchedule == Schedule::in_order_persistent) index = atomicAdd(counter, 1);
   }
 }
 

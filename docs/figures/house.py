@@ -8,11 +8,11 @@ WAYS = (
      (("options", "app/options"), ("Shape, inputs", "attention"), ("Call", "app/call"), ("kernel", "chapters/NN"),
       ("check", "attention"), ("report", "app/report"))),
     ("A number, from the card to a page", "amber",
-     (("measured", "bench/forward"), ("in turn", "bench/peers.py"), ("filed", "results.py add"), ("kept", "bench/results"),
+     (("on the card", "device_session"), ("alone, in turn", "forward, peers.py"), ("filed", "results.py add"), ("kept", "bench/results"),
       ("quoted, drawn", "quote.py, plot.py"), ("page, plot", "README, docs"))),
     ("An answer, from the student to a grade", "green",
-     (("answer", "between marks"), ("gate", "course/gate.py"), ("sandbox", "sandbox.py"), ("tests, hidden", "tests/exercises"),
-      ("points", "course/score.py"), ("grade", "grade, watch, try"))),
+     (("answer", "between marks"), ("gate", "course/gate.py"), ("sandbox, judge", "sandbox.py, judge.py"), ("tests, hidden", "tests/exercises"),
+      ("points", "course/score.py"), ("grade", "course/grade.py"))),
 )
 COLUMNS, BOX_WIDTH, BOX_HEIGHT, STEP_X, STEP_Y, LEFT = 3, 148, 48, 178, 74, 18
 

@@ -1,5 +1,5 @@
-// The front page's ladder with a choice of shape and type. The numbers, window.flashbookLadder, are in the page: tools/ladder_data.py
-// takes them from the result files. Without this script the still picture of one shape stays.
+// The front page's ladder with a choice of shape and type. The numbers, window.flashbookLadder, are in ladder_data.js, which
+// tools/ladder_data.py makes of the result files. Without this script the still picture of one shape stays.
 (function () {
   'use strict';
   const PEERS = ['FlashAttention-3', 'cuDNN'];

@@ -181,7 +181,7 @@ class Site:
     def write(self, url: str, kind: str, title: str, above: str, body: str, steps: str) -> None:
         scripts = "".join(f'<script defer src="interactive/{file.name}"></script>\n' for file in sorted(INTERACTIVE.glob("*.js")))
         if kind == "main":
-            scripts += f'<script>window.flashbookLadder = {json.dumps(ladder_data.shapes())};</script>\n<script defer src="ladder.js"></script>\n'
+            scripts += '<script defer src="ladder_data.js"></script>\n<script defer src="ladder.js"></script>\n'
         values = {"kind": kind, "container": "contents" if kind == "reference" else "text", "title": html.escape(title),
                   "description": html.escape(description(body) or title), "above": above, "body": with_permalinks(body), "steps": steps,
                   "menu": self.menu(url, body), "scripts": scripts}
@@ -231,6 +231,7 @@ class Site:
                 articles[page.url] = f"<h1>{html.escape(title)}</h1>{above}{body}"
         self.write("figures.html", "page", "Index of figures", "", figures_list([page for page in self.pages if page.url in articles], articles), "")
         self.write_book(articles)
+        (self.out / "ladder_data.js").write_text(f"window.flashbookLadder = {json.dumps(ladder_data.shapes())};\n", encoding="utf-8")
         (self.out / "search_index.js").write_text(f"window.flashbookIndex = {json.dumps(index)};\n", encoding="utf-8")
         self.copy_files()
 

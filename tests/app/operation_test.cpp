@@ -5,10 +5,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
 
 #include "common/app/call.h"
 #include "common/app/expected.h"
+#include "common/app/options.h"
 #include "common/app/runner.h"
+#include "common/attention/error.h"
+#include "common/attention/npy.h"
 
 namespace flashbook::testing {
 namespace {
@@ -119,6 +125,35 @@ TEST(Backward, WhatIsWrongIsNamed) {
   const std::string failure = describe_failure(report.steps[0].oracle, "the oracle");
   EXPECT_EQ(failure.find("dV against the oracle: error "), 0u) << failure;
   EXPECT_NE(failure.find("head 0"), std::string::npos) << failure;
+}
+
+// O and the log-sum-exp are of one forward pass: both are given, or neither, and then they are computed.
+TEST(Backward, FilesOfAForwardPassAreOptional) {
+  const Shape shape = options_of(nullptr).shape;
+  const Inputs inputs = make_inputs(Operation::backward, shape, InputKind::normal, 1);
+  const std::filesystem::path folder = ::testing::TempDir();
+  std::vector<std::string> words = {"90_gradient", "--causal", "--reps", "1"};
+  for (const TensorSpec& tensor : tensors_of(Operation::backward))
+    if (tensor.role == Role::input)
+      write_npy(folder / (std::string(tensor.name) + ".npy"), dims_of(shape, tensor.id), inputs[tensor.id]);
+  const auto give = [&](const std::string& name) {
+    words.push_back("--" + name);
+    words.push_back((folder / (name + ".npy")).string());
+  };
+  const Chapter chapter = chapter_of(gradient);
+  const auto parse = [&] {
+    std::vector<const char*> argv;
+    for (const std::string& word : words) argv.push_back(word.c_str());
+    return *parse_command_line(int(argv.size()), argv.data(), chapter).options;
+  };
+  for (const char* name : {"q", "k", "v"}) give(name);
+  EXPECT_THROW(parse(), InputError) << "without dO";
+  give("do");
+  EXPECT_TRUE(run(parse(), chapter, nullptr).report.ok());
+  give("o");
+  EXPECT_THROW(parse(), InputError) << "O without the log-sum-exp";
+  give("lse");
+  EXPECT_TRUE(run(parse(), chapter, nullptr).report.ok());
 }
 
 TEST(Call, DownloadsRowsAsItDoesTheWhole) {

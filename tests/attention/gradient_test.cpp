@@ -145,6 +145,43 @@ TEST(Gradient, OfWhatIsNotSeenIsZero) {
   }
 }
 
+// Where all rows would take too long: a sample is the same rows. Its O and log-sum-exp are those given, but
+// for the sampled queries.
+TEST(Gradient, OfSomeRowsIsThatOfAll) {
+  for (int group : {1, 3}) {
+    const Shape shape{.batch = 2,
+                      .heads = 2 * group,
+                      .kv_heads = 2,
+                      .seqlen_q = 30,
+                      .seqlen_k = 40,
+                      .visibility = Visibility::causal(),
+                      .dtype = DType::f32};
+    Inputs inputs = inputs_of(shape, 6);
+    const Reference forward = make_reference(shape, inputs, all_rows(shape));
+    inputs.o.assign(forward.o.begin(), forward.o.end());
+    inputs.lse.assign(forward.lse.begin(), forward.lse.end());
+    const std::vector<TensorReference> all = make_gradient_reference(shape, inputs);
+    const std::vector<TensorReference> some =
+        make_gradient_reference(shape, inputs, sample_rows(shape, 20, 1), sample_key_rows(shape, 30, 1));
+    for (int tensor = 0; tensor < 3; ++tensor) {
+      ASSERT_EQ(some[tensor].rows.size(), tensor == 0 ? 20u : 30u);
+      for (std::size_t i = 0; i < some[tensor].rows.size(); ++i) {
+        EXPECT_GT(some[tensor].bound[i], 0);
+        for (int c = 0; c < 64; ++c) {
+          const double want = all[tensor].values[some[tensor].rows[i] * 64 + c];
+          ASSERT_NEAR(some[tensor].values[i * 64 + c], want, 1e-5 * (1 + std::abs(want)));
+        }
+      }
+    }
+    // A wrong O shows in the sampled queries' dQ: they do not believe it.
+    std::fill(inputs.o.begin(), inputs.o.end(), 0.0f);
+    const std::vector<TensorReference> again =
+        make_gradient_reference(shape, inputs, sample_rows(shape, 20, 1), sample_key_rows(shape, 30, 1));
+    EXPECT_EQ(again[0].values, some[0].values);
+    EXPECT_NE(again[1].values, some[1].values);
+  }
+}
+
 /// Each key's dV is the sum of P's column times dO: over all keys, P's rows sum to 1.
 TEST(Gradient, OfValuesSumsToThatOfO) {
   const Shape shape{.seqlen_q = 40, .seqlen_k = 30, .dtype = DType::f16};

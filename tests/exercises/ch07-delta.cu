@@ -11,7 +11,7 @@ struct Prepared {
   std::vector<float> lse, d;
 };
 
-/// Rows of O and dO lie `gap` elements apart.
+/// Between rows of O lie `gap` elements, between those of dO twice as many.
 template <int kHeadDim>
 void expect_prepared(int batch, int heads, int seqlen, int gap, bool check_d) {
   Shape shape{.batch = batch,
@@ -21,14 +21,15 @@ void expect_prepared(int batch, int heads, int seqlen, int gap, bool check_d) {
               .seqlen_k = seqlen,
               .head_dim = kHeadDim,
               .dtype = DType::bf16};
-  const Strides strides{.batch = int64_t(heads) * seqlen * (kHeadDim + gap),
-                        .head = int64_t(seqlen) * (kHeadDim + gap),
-                        .row = kHeadDim + gap};
-  if (gap > 0) shape.layout = {.o = strides, .d_o = strides};
-  const std::size_t elements = std::size_t(batch) * heads * seqlen * (kHeadDim + gap);
-  const std::vector<float> o = rounded(DType::bf16, random_numbers(elements, 1)),
-                           d_o = rounded(DType::bf16, random_numbers(elements, 2)),
-                           lse = random_numbers(std::size_t(batch) * heads * seqlen, 3);
+  const auto strides = [&](int64_t row) {
+    return Strides{.batch = heads * seqlen * row, .head = seqlen * row, .row = row};
+  };
+  const int o_row = kHeadDim + gap, d_o_row = kHeadDim + 2 * gap;
+  shape.layout = {.o = strides(o_row), .d_o = strides(d_o_row)};
+  const std::size_t all_rows = std::size_t(batch) * heads * seqlen;
+  const std::vector<float> o = rounded(DType::bf16, random_numbers(all_rows * o_row, 1)),
+                           d_o = rounded(DType::bf16, random_numbers(all_rows * d_o_row, 2)),
+                           lse = random_numbers(all_rows, 3);
   const DeviceArray o_array(DType::bf16, o), d_o_array(DType::bf16, d_o), lse_array(DType::f32, lse);
   const backward::Problem problem = backward::problem_of(shape, kTileOfWorkspace);
   const int64_t rows = int64_t(batch) * heads * problem.padded_q;
@@ -47,9 +48,10 @@ void expect_prepared(int batch, int heads, int seqlen, int gap, bool check_d) {
     if (check_d) {
       double want = 0, size = 0;
       for (int c = 0; is_row && c < kHeadDim; ++c) {
-        const std::size_t i = (head * seqlen + row) * (kHeadDim + gap) + c;
-        want += double(o[i]) * d_o[i];
-        size += std::abs(double(o[i]) * d_o[i]);
+        const double product =
+            double(o[(head * seqlen + row) * o_row + c]) * d_o[(head * seqlen + row) * d_o_row + c];
+        want += product;
+        size += std::abs(product);
       }
       comparison.expect(got.d[at], want, 1e-6 * size, [&] { return "D of " + where(); });
     } else {

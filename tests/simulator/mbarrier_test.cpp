@@ -262,8 +262,8 @@ TEST_F(MbarrierTest, ItsUseWaitsForABarrierAfterItsInitialisation) {
     });
   };
   EXPECT_EQ(error_with(true), "");
-  expect_contains(error_with(false), {"mbarrier_arrive at ", "is used before the mbarrier_init at ",
-                                      "by thread 0", "thread (32,0,0)"});
+  expect_contains(error_with(false),
+                  {"mbarrier_arrive at ", "is used before the mbarrier_init at ", "by thread 0", "warp 1"});
 }
 
 TEST_F(MbarrierTest, OddWaitsAndArrivalsAreSuspects) {

@@ -40,8 +40,8 @@ __global__ void fill_and_store(const CUtensorMap& map, Missing missing) {
 }
 
 /// Has TMA store a tile and reads it back, with TMA or without.
-__global__ void store_and_read_back(const CUtensorMap& map, const float* tensor, float* out,
-                                    Missing missing, bool by_tma) {
+__global__ void store_and_read_back(const CUtensorMap& map, const float* tensor, float* out, Missing missing,
+                                    bool by_tma) {
   auto* tile = dynamic_shared<float>();
   __shared__ uint64_t full;
   for (unsigned i = threadIdx.x; i < kRows * kColumns; i += kThreads) tile[i] = 5;

@@ -220,11 +220,11 @@ void Mbarriers::complete_if_over(Mbarrier& barrier) {
   barrier.waiting.fill(0);
 }
 
-/// What mbarrier_init wrote is known to its own thread, and to others once they have waited at a barrier
-/// since.
+/// What mbarrier_init wrote is known to its own warp, by __syncwarp, and to others once they have waited at
+/// a barrier since.
 void Mbarriers::require_order(const char* what, const Mbarrier& barrier, Location where) const {
   const Thread& self = scheduler_.current();
-  if (barrier.initialiser != self.number && self.synchronised <= barrier.turn)
+  if (barrier.initialiser / kWarpLanes != self.warp && self.synchronised <= barrier.turn)
     used_too_early(what, barrier, where);
 }
 

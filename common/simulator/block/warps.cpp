@@ -61,7 +61,6 @@ void Warps::gather(const Collective& collective, uint32_t mask, void* operand, L
   if (mine == warp.gatherings.size()) warp.gatherings.push_back({&collective, mask, 0, where});
   warp.gatherings[mine].arrived |= own;
   if (!complete_if_full(warp, mine)) scheduler_.suspend(*this, collective.name, where);
-  if (&collective == &kSyncWarp) scheduler_.synchronise();
 }
 
 /// Computes a collective of the current thread's warp if every lane it was called for is there or has exited.

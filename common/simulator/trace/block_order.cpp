@@ -76,9 +76,9 @@ void BlockOrder::acquire(int thread, std::uintptr_t word) {
   auto what = published_->at(word);
   if (!what) return;
   for (const Acquired& before : acquired_)
-    if (before.what == what && before.thread == thread) return;
+    if (before.what == what && before.thread == thread && before.word == word) return;
   if (const auto own = what->find(block_); own != what->end()) clocks_.learn(thread, *own->second);
-  acquired_.push_back({thread, clocks_.now(thread), std::move(what)});
+  acquired_.push_back({thread, clocks_.now(thread), word, std::move(what)});
 }
 
 bool BlockOrder::knows(int thread, uint64_t block, int of, uint32_t clock) {
@@ -87,6 +87,13 @@ bool BlockOrder::knows(int thread, uint64_t block, int of, uint32_t clock) {
     const auto known = acquired.what->find(block);
     return known != acquired.what->end() && (*known->second)[std::size_t(of)] >= clock &&
            clocks_.known(thread, acquired.thread) >= acquired.clock;
+  });
+}
+
+bool BlockOrder::met_at(int thread, std::uintptr_t word, uint64_t block) {
+  return std::any_of(acquired_.begin(), acquired_.end(), [&](const Acquired& acquired) {
+    return acquired.word == word && acquired.what->contains(block) &&
+           (acquired.thread == thread || clocks_.known(thread, acquired.thread) >= acquired.clock);
   });
 }
 

@@ -45,6 +45,9 @@ class BlockOrder {
   bool is_agent(int of) const { return of >= clocks_.threads(); }
   /// Whether `thread` knows what a thread, or an agent, of any block did when its clock was `clock`.
   bool knows(int thread, uint64_t block, int of, uint32_t clock);
+  /// Whether `thread` has learnt something of another block at this very word, and so after the atomic
+  /// operation of that block which told it.
+  bool met_at(int thread, std::uintptr_t word, uint64_t block);
   /// Whether the async proxy knows it too when it works for `thread`: a proxy fence for global memory came
   /// between.
   bool proxy_knows(int thread, uint64_t block, int of, uint32_t clock);
@@ -54,6 +57,7 @@ class BlockOrder {
   struct Acquired {
     int thread;
     uint32_t clock;
+    std::uintptr_t word;
     std::shared_ptr<const Knowledge> what;
   };
 

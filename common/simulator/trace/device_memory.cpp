@@ -109,6 +109,8 @@ std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t
     if (other.block == now.block && other.thread == now.thread &&
         (!who.order.is_agent(now.thread) || other.clock == (now.clock & Stamp::kMaxClock)))
       return;
+    // Who has heard of a block by its atomic operation comes after that operation.
+    if (other.atomic && who.order.met_at(who.thread, address, other.block)) return;
     Race::Rule rule = Race::Rule::order;
     if (!who.order.knows(who.thread, other.block, other.thread, other.clock)) {
       if (who.order.is_agent(other.thread))

@@ -60,9 +60,10 @@ Site site_of_instruction(const char* instruction, Location where) {
     Site site;
   };
   static thread_local std::array<Known, 256> cache{};
-  const std::uintptr_t key = std::uintptr_t(instruction) / 8 + std::uintptr_t(where.line) * 7;
+  const std::uintptr_t key = std::uintptr_t(instruction) / 8 + std::uintptr_t(where.line * 7 + where.column);
   Known& known = cache[key % cache.size()];
-  if (known.instruction != instruction || known.where.line != where.line || known.where.file != where.file)
+  if (known.instruction != instruction || known.where.line != where.line ||
+      known.where.column != where.column || known.where.file != where.file)
     known = {instruction, where, instructions().number(instruction, where)};
   return known.site;
 }

@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""Times gradients in turn: chapter 7's steps, and PyTorch's by cuDNN and by FlashAttention-2.
+
+    backward.py [--step 2,5] [--peers cudnn,flash] [--head-dim 64,128,256] [--mask full,causal] [--seqlen 512,1k,4k,16k] [--rounds 5]
+                [--out FILE] [--library FILE]
+
+As bench/peers.py: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
+is the median of the rounds. A peer's time is that of torch.autograd.grad alone; the forward pass before it, which fixes the kernel, is not
+timed. Ours has D and the conversion of dQ in it. FLOPs are 2.5 times those of the forward pass. `vs_cudnn` is how many times as fast
+as cuDNN ours is. Ours is checked against float64 gradients of a head first.
+"""
+
+import argparse
+import ctypes
+import dataclasses
+import json
+import pathlib
+import random
+import sys
+import tempfile
+from typing import Any
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/backward.py
+
+from bench import peers, results
+from bench.peers import DTYPES, SEED, Contestant, Library, Tensors, Wrong, whole_numbers
+
+CHAPTER = 7
+PEERS = ("cudnn", "flash")
+torch: Any = None
+
+
+class Gradients(ctypes.Structure):
+    """FlashbookGradients of bench/flashbook.h."""
+
+    _fields_ = [("size", ctypes.c_size_t)] + [(name, ctypes.c_void_p) for name in ("d_o", "dq", "dk", "dv")]
+    _fields_ += [(f"{tensor}_{stride}_stride", ctypes.c_int64) for tensor in ("d_o", "dq", "dk", "dv") for stride in ("batch", "head", "row")]
+
+    def __init__(self, *pointers):
+        super().__init__(ctypes.sizeof(Gradients), *pointers)
+
+
+@dataclasses.dataclass
+class Problem(peers.Problem):
+    """One cell: a shape, its inputs, and what a forward pass left."""
+
+    d_o: Any = None
+    o: Any = None
+    lse: Any = None
+
+
+def make_problem(dtype, head_dim, causal, seqlen):
+    """The papers' shapes, as in peers.py. O and the log-sum-exp are PyTorch's own."""
+    base = peers.make_problem(dtype, head_dim, causal, seqlen)
+    o, lse, *_ = torch.ops.aten._scaled_dot_product_flash_attention(base.q, base.k, base.v, 0.0, bool(causal), False, scale=base.shape.scale)
+    return Problem(base.shape, dtype, base.q, base.k, base.v, (), torch.randn_like(base.q), o.contiguous(), lse.contiguous())
+
+
+def ours(library, step, problem):
+    found = Contestant(f"ch{CHAPTER:02}/step{step}", library.step_name(CHAPTER, step), None, kind="backward")
+    size = library.workspace_bytes(CHAPTER, step, problem.shape)
+    if size < 0:
+        found.skipped = library.error()
+        return found
+    gradients = [torch.full_like(tensor, float("nan")) for tensor in (problem.q, problem.k, problem.v)]
+    workspace = torch.empty(size, device="cuda", dtype=torch.uint8)
+    inputs = (problem.q, problem.k, problem.v, problem.o, problem.lse)
+    tensors = Tensors(*(t.data_ptr() for t in (*inputs, workspace)))
+    pointers = Gradients(*(t.data_ptr() for t in (problem.d_o, *gradients)))
+    found.values = {"workspace_bytes": size, "tensor_bytes": sum(t.nbytes for t in (*inputs, problem.d_o, *gradients)),
+                    "bytes": library.cost(CHAPTER, step, problem.shape)[1]}
+
+    def run():
+        if library.c.flashbook_backward(CHAPTER, step, ctypes.byref(problem.shape), ctypes.byref(tensors), ctypes.byref(pointers),
+                                        ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)):
+            raise RuntimeError(library.error())
+        return gradients
+
+    found.run = run
+    found.keeps = (workspace, gradients)
+    return found
+
+
+def peer(who, problem):
+    """torch.autograd.grad of PyTorch's attention with one backend forced."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    backend = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}[who]
+    found = Contestant(who, backend.name, None, kind="backward")
+    leaves = [tensor.detach().requires_grad_() for tensor in (problem.q, problem.k, problem.v)]
+    try:
+        with sdpa_kernel(backend):
+            o = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=bool(problem.shape.causal), scale=problem.shape.scale)
+    except RuntimeError as error:
+        found.skipped = str(error).splitlines()[0]
+        return found
+    found.run = lambda: list(torch.autograd.grad(o, leaves, problem.d_o, retain_graph=True))
+    return found
+
+
+def exact(problem, b, h, kind):
+    """dQ, dK and dV of a head by autograd in `kind`."""
+    q, k, v = (tensor[b, h].detach().to(kind).requires_grad_() for tensor in (problem.q, problem.k, problem.v))
+    scores = (q @ k.mT) * problem.shape.scale
+    if problem.shape.causal:
+        n = problem.shape.seqlen_q
+        scores = scores.masked_fill(torch.ones(n, n, device="cuda", dtype=torch.bool).triu(1), float("-inf"))
+    o = torch.softmax(scores, -1) @ v
+    return torch.autograd.grad(o, (q, k, v), problem.d_o[b, h].to(kind))
+
+
+def check(problem, contestants):
+    """Runs each once, notes errors of the last head, and sets aside who cannot run. Raises Wrong if one of ours is wrong."""
+    b, h = problem.shape.batch - 1, problem.shape.heads - 1
+    right, plain = exact(problem, b, h, torch.float64), exact(problem, b, h, problem.q.dtype)
+    bounds = [2 * (p.double() - r).abs().max().item() + 2**-7 * r.abs().max().item() for p, r in zip(plain, right)]
+    del plain
+    for contestant in contestants:
+        if contestant.skipped:
+            continue
+        try:
+            contestant.run()  # loads the kernels
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin.record()
+            gradients = contestant.run()
+            end.record()
+            torch.cuda.synchronize()
+        except RuntimeError as error:
+            if contestant.who.startswith("ch") and "memory" not in str(error):
+                raise Wrong(f"{problem.name(contestant)}: {error}") from None
+            contestant.skipped = str(error).splitlines()[0]
+            continue
+        contestant.launches = max(1, min(20, int(100 / begin.elapsed_time(end))))
+        errors = [(got[b, h].double() - want).abs().max().item() for got, want in zip(gradients, right)]
+        worst = max(range(3), key=lambda i: errors[i] / bounds[i] if errors[i] == errors[i] else float("inf"))
+        contestant.values |= {"error": errors[worst], "error_bound": bounds[worst]}
+        if not errors[worst] <= bounds[worst]:
+            message = f"{problem.name(contestant)}: error {errors[worst]:.1e} of {('dQ', 'dK', 'dV')[worst]}, bound {bounds[worst]:.1e}"
+            if contestant.who.startswith("ch"):
+                raise Wrong(message)
+            if not errors[worst] <= 2 * bounds[worst]:
+                contestant.skipped = message
+
+
+def run(options, library):
+    """Measures every cell; the file is whole after each."""
+    whole = {"context": peers.context(library), "benchmarks": []}
+    shuffle = random.Random(SEED).shuffle
+    cache_filler = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
+    steps = options.step or range(1, next(c.steps for c in library.chapters() if c.number == CHAPTER) + 1)
+    for head_dim in options.head_dim:
+        for mask in options.mask:
+            for seqlen in options.seqlen:
+                problem = make_problem(options.dtype, head_dim, mask == "causal", seqlen)
+                contestants = [ours(library, step, problem) for step in steps] + [peer(who, problem) for who in options.peers]
+                check(problem, contestants)
+                peers.race(contestants, options.rounds, shuffle, cache_filler)
+                flops = library.cost(CHAPTER, 1, problem.shape)[0]
+                for contestant in contestants:
+                    found = peers.entry(problem, contestant, contestants, flops)
+                    whole["benchmarks"].append(found)
+                    ratios = "".join(f"  {key[3:]} x{value:.3f}" for key, value in found.items() if key.startswith("vs_"))
+                    print(f"{found['name']:44}", (contestant.skipped and f"skipped: {contestant.skipped}") or
+                          f"{found['real_time']:9.3f} ms {found['FLOPS'] / 1e12:8.1f} TFLOP/s{ratios}", flush=True)
+                options.out.write_text(json.dumps(whole, indent=1) + "\n")
+                del problem, contestants
+                torch.cuda.empty_cache()
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", type=pathlib.Path, default=results.ROOT / "build" / "gpu" / "lib" / "libflashbook.so")
+    parser.add_argument("--step", type=whole_numbers, help="steps of chapter 7 (default: all)")
+    parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)} (default: all)")
+    parser.add_argument("--dtype", choices=[name for name in DTYPES if name != "e4m3"], default="bf16")
+    parser.add_argument("--head-dim", type=whole_numbers, default=[64, 128, 256])
+    parser.add_argument("--mask", default="full,causal")
+    parser.add_argument("--seqlen", type=whole_numbers, default=[512, 1024, 4096, 16384])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/")
+    options = parser.parse_args()
+    options.peers, options.mask = [who for who in options.peers.split(",") if who], options.mask.split(",")
+    for given, known, option in ((options.peers, PEERS, "--peers"), (options.mask, ("full", "causal"), "--mask")):
+        if not set(given) <= set(known):
+            parser.error(f"{option} takes {','.join(known)}, with commas between")
+    return options
+
+
+def main():
+    global torch  # noqa: PLW0603
+    options = parse()
+    try:
+        import torch
+    except ImportError:
+        print("backward.py needs PyTorch with CUDA (pip install torch)", file=sys.stderr)
+        return 77
+    peers.torch = torch
+    if not torch.cuda.is_available():
+        print("no GPU: backward.py times kernels on one; PyTorch sees none here", file=sys.stderr)
+        return 77
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            keep = options.out
+            options.out = keep or pathlib.Path(folder) / "backward.json"
+            run(options, Library(options.library))
+            print(keep or results.add(options.out))
+    except Wrong as reason:
+        print(f"backward.py: wrong: {reason}", file=sys.stderr)
+        return 1
+    except results.Refused as reason:
+        print(f"backward.py: {reason}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,17 @@
+/// \file
+/// Steps 3 to 6 of chapter 7, for Hopper.
+#pragma once
+#include "common/attention/shape.h"
+#include "common/attention/tensors.h"
+#include "common/device/device.h"
+
+namespace flashbook::backward {
+
+/// Device memory that steps 3 to 6 need beyond inputs and outputs, in bytes.
+int64_t hopper_workspace_bytes(const Shape& shape, int step);
+
+/// Launches one of them. Each head dimension is a file of its own, since they take long to compile.
+template <int kHeadDim>
+void run_hopper(const Shape& shape, const Tensors& tensors, device::Stream stream, int step);
+
+}  // namespace flashbook::backward
