@@ -42,7 +42,7 @@ struct WarpRow {
 
   __device__ static int first_column() { return threadIdx.x % 32 * kColumns; }
 
-  //| A warp reads a row of $O$ in one instruction, or two at $d = 256$: each lane 8 or 16 bytes.
+  //| A warp reads a row of $O$, each lane the columns that it has side by side.
   /// Reads the lane's columns of a row that begins at `from`.
   __device__ __forceinline__ void load(const float* from) {
     using Piece = std::conditional_t<kColumns == 2, float2, float4>;
