@@ -10,8 +10,6 @@
 //|
 //| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges them](../../docs/figures/merge_parts.svg)
 #pragma once
-#include <type_traits>
-
 #include "chapters/08_decoding/problem.cuh"
 #include "common/ptx/convert.h"
 #include "common/ptx/math.h"
@@ -37,18 +35,20 @@ struct Partials {
 template <int kHeadDim>
 struct WarpRow {
   static constexpr int kColumns = kHeadDim / 32;  ///< of a lane
-  alignas(16) float value[kColumns];
+  float value[kColumns];
   float lse;
 
   __device__ static int first_column() { return threadIdx.x % 32 * kColumns; }
 
-  //| A warp reads a row of $O$ in one instruction, or two at $d = 256$: each lane 8 or 16 bytes.
+  //| A warp reads a row of $O$, each lane the columns that it has side by side.
   /// Reads the lane's columns of a row that begins at `from`.
   __device__ __forceinline__ void load(const float* from) {
-    using Piece = std::conditional_t<kColumns == 2, float2, float4>;
 #pragma unroll
-    for (int c = 0; c < kColumns; c += sizeof(Piece) / sizeof(float))
-      *reinterpret_cast<Piece*>(value + c) = *reinterpret_cast<const Piece*>(from + first_column() + c);
+    for (int c = 0; c < kColumns; c += 2) {
+      const float2 pair = *reinterpret_cast<const float2*>(from + first_column() + c);
+      value[c] = pair.x;
+      value[c + 1] = pair.y;
+    }
   }
 };
 
@@ -60,25 +60,29 @@ __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials,
   using Row = WarpRow<kHeadDim>;
   const int lane = threadIdx.x % 32;
 
+  //| The first parts of O are asked for before anything is known of their weights: the log-sum-exps take as long to come.
+  //| Empty parts are asked for too, and what came of them is left aside.
+  constexpr int kAtOnce = 8;
+  Row part[kAtOnce];
+  const auto load = [&](int first) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) part[i].load(partials.o + place(min(first + i, parts - 1)) * kHeadDim);
+  };
+  load(0);
   float max = -INFINITY;
-  for (int part = lane; part < parts; part += 32) max = fmaxf(max, partials.lse[place(part)]);
+  for (int i = lane; i < parts; i += 32) max = fmaxf(max, partials.lse[place(i)]);
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2)
     max = fmaxf(max, __shfl_xor_sync(kWholeWarp, max, distance));
 
-  //| Weights are made by 32 lanes for 32 parts at once and handed round. The loads of O wait for none of them: 16 parts are
-  //| asked for at a time, empty ones too, and what came of an empty part is left aside.
-  constexpr int kAtOnce = 16;
+  //| Weights are made by 32 lanes for 32 parts at once and handed round.
   Row row = {};
   float weights = 0;
   for (int first = 0; first < parts; first += 32) {
     const float lse = first + lane < parts ? partials.lse[place(first + lane)] : -INFINITY;
     const float own = lse == -INFINITY ? 0 : exp2_approx((lse - max) / kLn2);
     for (int group = first; group < min(first + 32, parts); group += kAtOnce) {
-      Row part[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i)
-        part[i].load(partials.o + place(min(group + i, parts - 1)) * kHeadDim);
+      if (group > 0) load(group);
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         const float weight = __shfl_sync(kWholeWarp, own, group - first + i);

@@ -46,11 +46,22 @@ struct Segment {
 template <int kKeys>
 class Segments {
  public:
+  /// Where a block is.
+  struct Place {
+    int all = 0;     ///< units of the launch
+    int base = 0;    ///< units before `batch`
+    int blocks = 0;  ///< that have units
+    int batch = 0;
+    int unit = 0;  ///< the next, counted from `base`
+    int left = 0;  ///< units; of equal parts, segments
+  };
+  Place at;
+
   /// All lanes of a warp.
   __device__ __forceinline__ Segments(const Plan& plan, const Problem& problem)
       : plan_(plan), problem_(problem) {
     if (plan.parts > 0) {
-      left_ = 1;
+      at.left = 1;
       return;
     }
     //| Equal work. A tile of keys for one tile of rows is a *unit*; an empty sequence's item counts as one, so that somebody
@@ -59,11 +70,11 @@ class Segments {
     for (int batch = lane(); batch < problem.batch; batch += 32) all += units_of_sequence(batch);
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) all += __shfl_xor_sync(kWholeWarp, all, distance);
-    all_ = all;
-    blocks_ = min(all, int(gridDim.x));
-    if (int(blockIdx.x) >= blocks_) return;  // more blocks than units: this one has none
-    const int first = int(int64_t(all) * blockIdx.x / blocks_);
-    left_ = int(int64_t(all) * (blockIdx.x + 1) / blocks_) - first;
+    at.all = all;
+    at.blocks = min(all, int(gridDim.x));
+    if (int(blockIdx.x) >= at.blocks) return;  // more blocks than units: this one has none
+    const int first = int(int64_t(all) * blockIdx.x / at.blocks);
+    at.left = int(int64_t(all) * (blockIdx.x + 1) / at.blocks) - first;
 
     //| Then the sequence in which the block's first unit lies: 32 at a time are summed from lane to lane.
     for (int group = 0;; group += 32) {
@@ -74,15 +85,15 @@ class Segments {
         const int before = __shfl_up_sync(kWholeWarp, sum, distance);
         if (lane() >= distance) sum += before;
       }
-      const unsigned beyond = __ballot_sync(kWholeWarp, base_ + sum > first);
+      const unsigned beyond = __ballot_sync(kWholeWarp, at.base + sum > first);
       if (beyond != 0) {
         const int found = __ffs(int(beyond)) - 1;
-        batch_ = group + found;
-        base_ += __shfl_sync(kWholeWarp, sum - own, found);
-        unit_ = first - base_;
+        at.batch = group + found;
+        at.base += __shfl_sync(kWholeWarp, sum - own, found);
+        at.unit = first - at.base;
         return;
       }
-      base_ += __shfl_sync(kWholeWarp, sum, 31);
+      at.base += __shfl_sync(kWholeWarp, sum, 31);
     }
   }
 
@@ -90,7 +101,7 @@ class Segments {
   //| as many units as it has left, and goes on to the next item.
   /// The block's next segment, or false if it has had all.
   __device__ __forceinline__ bool next(Segment& segment) {
-    if (left_ == 0) return false;
+    if (at.left == 0) return false;
     if (plan_.parts > 0) {
       const int item = int(blockIdx.x) / plan_.parts, part = int(blockIdx.x) % plan_.parts;
       segment = item_of(item / plan_.items_of_sequence, item % plan_.items_of_sequence);
@@ -100,25 +111,25 @@ class Segments {
       segment.part = part;
       segment.parts = plan_.parts;
       segment.first_block = int(blockIdx.x) - part;
-      left_ = 0;
+      at.left = 0;
       return true;
     }
     //| Which other blocks have units of the same item follows from the numbers alone: its first and its last unit have a block each.
-    const int length = problem_.length(batch_), tiles = tiles_of(length), units = max(tiles, 1);
-    const int item = unit_ / units, begin = unit_ % units, taken = min(units - begin, left_);
-    segment = item_of(batch_, item);
+    const int length = problem_.length(at.batch), tiles = tiles_of(length), units = max(tiles, 1);
+    const int item = at.unit / units, begin = at.unit % units, taken = min(units - begin, at.left);
+    segment = item_of(at.batch, item);
     segment.begin = min(begin, tiles);
     segment.end = min(begin + taken, tiles);
-    const int first_unit = base_ + item * units;
+    const int first_unit = at.base + item * units;
     segment.first_block = block_of(first_unit);
     segment.part = int(blockIdx.x) - segment.first_block;
     segment.parts = block_of(first_unit + units - 1) - segment.first_block + 1;
-    left_ -= taken;
-    unit_ += taken;
-    if (unit_ == units * plan_.items_of_sequence) {
-      base_ += unit_;
-      unit_ = 0;
-      ++batch_;
+    at.left -= taken;
+    at.unit += taken;
+    if (at.unit == units * plan_.items_of_sequence) {
+      at.base += at.unit;
+      at.unit = 0;
+      ++at.batch;
     }
     return true;
   }
@@ -131,7 +142,7 @@ class Segments {
     return max(tiles_of(problem_.length(batch)), 1) * plan_.items_of_sequence;
   }
   /// The block that has a unit: the last i with all * i / blocks <= unit.
-  __device__ int block_of(int unit) const { return int((int64_t(unit + 1) * blocks_ - 1) / all_); }
+  __device__ int block_of(int unit) const { return int((int64_t(unit + 1) * at.blocks - 1) / at.all); }
   /// A segment's item, all but its tiles and parts.
   __device__ Segment item_of(int batch, int item) const {
     Segment segment;
@@ -144,12 +155,6 @@ class Segments {
   //| All of this is a few registers of each warp.
   const Plan& plan_;
   const Problem& problem_;
-  int all_ = 0;     // units of the launch
-  int base_ = 0;    // units before batch_
-  int blocks_ = 0;  // that have units
-  int batch_ = 0;
-  int unit_ = 0;  // the next, counted from base_
-  int left_ = 0;  // units; of equal parts, segments
 };
 
 }  // namespace flashbook::decoding

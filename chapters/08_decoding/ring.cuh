@@ -38,6 +38,7 @@ constexpr int kRowsOfMma = 16;  ///< rows of a tile of mma.sync, and keys that a
 constexpr int kPieces = 8;      ///< of a tile: see "How a tile lies"
 constexpr int kPieceBytes = kStageBytes / kPieces;
 constexpr int kPieceStride = kPieceBytes + 16;
+constexpr int kRowsOfPiece = kRowsOfMma / kPieces;  ///< that a chunk has of each
 
 //| ## A configuration
 //|
@@ -56,7 +57,7 @@ struct RingConfig {
   static constexpr int kKeyWarps = kWarps / kRowTiles;            ///< that share a tile's keys
   static constexpr int kChunks = kKeys / kRowsOfMma / kKeyWarps;  ///< of 16 keys, that a warp has of a tile
   /// Chunks whose scores a thread holds at a time: what registers are left for.
-  static constexpr int kChunksAtOnce = kHeadDim == 256 || kRowTiles == 4 || kChunks == 1 ? 1 : 2;
+  static constexpr int kChunksAtOnce = kHeadDim < 256 && kRowTiles == 1 && kChunks > 1 ? 2 : 1;
   static constexpr int kConsumers = kWarps * 32;    ///< threads
   static constexpr int kThreads = kConsumers + 32;  ///< and the producer warp
   static constexpr int kStages = 7;
@@ -80,6 +81,9 @@ struct RingShared {
   float max[Config::kWarps][kRowsOfMma];  ///< of a warp's rows, times scale_log2
   float sum[Config::kWarps][kRowsOfMma];
   int is_last;  ///< whether this block arrived last
+                // What each warp works on, and where it goes on: in registers they would crowd out sums.
+  Segment segment[Config::kWarps];
+  typename Segments<Config::kKeys>::Place place[Config::kWarps];
 };
 
 enum RingBarrier { kWholeBlock, kAllConsumers };  ///< named barriers
@@ -127,13 +131,14 @@ __device__ __forceinline__ int merge_width(int count) { return count <= 32 ? 32 
 /// The key of column `column` (0 to 15) of a chunk, counted from the tile's first.
 template <typename Config>
 __device__ __forceinline__ int key_in_tile(int chunk, int column) {
-  return column % 8 * Config::kPieceKeys + 2 * chunk + column / 8;
+  return column % kPieces * Config::kPieceKeys + kRowsOfPiece * chunk + column / kPieces;
 }
 
 /// Where that key's row begins in a stage.
 template <typename Config>
 __device__ __forceinline__ const unsigned char* row_in_stage(const Stage& stage, int chunk, int column) {
-  return stage.byte + column % 8 * kPieceStride + (2 * chunk + column / 8) * Config::kRowBytes;
+  return stage.byte + column % kPieces * kPieceStride +
+         (kRowsOfPiece * chunk + column / kPieces) * Config::kRowBytes;
 }
 
 //| ## The producer
@@ -245,11 +250,6 @@ __device__ __forceinline__ void multiply_values(float (&output)[Config::kHeadDim
   const uint32_t a[4] = {pack<T>(p[0], p[1]), pack<T>(p[2], p[3]), pack<T>(p[4], p[5]), pack<T>(p[6], p[7])};
   // A register has two keys of a dimension, those of the thread's scores 0 and 1, or 4 and 5.
   const bool whole = key_in_tile<Config>(chunk, 15) < keys;
-  uint32_t keep[2];
-#pragma unroll
-  for (int half = 0; half < 2; ++half)
-    keep[half] = (key_in_tile<Config>(chunk, column_of(4 * half)) < keys ? 0x0000ffffu : 0) |
-                 (key_in_tile<Config>(chunk, column_of(4 * half + 1)) < keys ? 0xffff0000u : 0);
   const unsigned char* row = row_in_stage<Config>(values, chunk, lane % 16) + lane / 16 * 16;
 #pragma unroll
   for (int column = 0; column < Config::kHeadDim; column += 16) {
@@ -259,7 +259,9 @@ __device__ __forceinline__ void multiply_values(float (&output)[Config::kHeadDim
     //| tile of a sequence pays for it.
     if (!whole) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) v[i] &= keep[i % 2];
+      for (int i = 0; i < 4; ++i)
+        v[i] &= (key_in_tile<Config>(chunk, column_of(4 * (i % 2))) < keys ? 0x0000ffffu : 0) |
+                (key_in_tile<Config>(chunk, column_of(4 * (i % 2) + 1)) < keys ? 0xffff0000u : 0);
     }
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
@@ -301,16 +303,21 @@ struct WarpSums {
   Rows rows;
 };
 
+/// The first of the thread's two rows of the pack; the other is 8 further.
+template <typename Config>
+__device__ __forceinline__ int row_of_pack(const Segment& segment) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  return segment.row_tile * Config::kRows + warp / Config::kKeyWarps * kRowsOfMma + lane / 4;
+}
+
 template <typename T, typename Config>
 __device__ __forceinline__ WarpSums<Config> attend(RingShared<Config>& shared,
                                                    PipelineState<Config::kStages>& state,
                                                    const Queries<Config>& q, const Problem& problem,
-                                                   const Segment& segment, int first_key, int row,
-                                                   int key_warp) {
+                                                   const Segment& segment, int first_key, int key_warp) {
   //| A warp takes one or two chunks at a time: as many scores as its registers hold beside Q and the output.
   constexpr int kAtOnce = Config::kChunksAtOnce;
   WarpSums<Config> sums = {{}, Rows::none()};
-  const int last[2] = {problem.last_key(segment.length, row), problem.last_key(segment.length, row + 8)};
   for (int tile = segment.begin; tile < segment.end; ++tile) {
     const int tile_key = first_key + tile * Config::kKeys, keys_left = segment.length - tile_key;
     const PipelineState<Config::kStages> keys = state;
@@ -329,7 +336,9 @@ __device__ __forceinline__ WarpSums<Config> attend(RingShared<Config>& shared,
         if (key_in_tile<Config>(chunk, 15) >= keys_left || problem.causal) {
 #pragma unroll
           for (int i = 0; i < 8; ++i)
-            if (tile_key + key_in_tile<Config>(chunk, column_of(i)) > last[row_of(i)]) own[i] = -INFINITY;
+            if (tile_key + key_in_tile<Config>(chunk, column_of(i)) >
+                problem.last_key(segment.length, row_of_pack<Config>(segment) + 8 * row_of(i)))
+              own[i] = -INFINITY;
         }
       }
       if (first + kAtOnce == Config::kChunks) {
@@ -573,15 +582,22 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   //| A consumer warp has 16 rows of the tile of queries, and every so many-th chunk of the keys.
   const int row_in_tile = warp / Config::kKeyWarps * kRowsOfMma, key_warp = warp % Config::kKeyWarps;
   PipelineState<Config::kStages> state;
-  Segment segment;
-  while (segments.next(segment)) {
+  const Segment& segment = shared.segment[warp];
+  for (Segment next; segments.next(next);) {
+    __syncwarp();  // all lanes have read the segment before
+    if (threadIdx.x % 32 == 0) {
+      shared.segment[warp] = next;
+      shared.place[warp] = segments.at;
+    }
+    __syncwarp();  // and see this one
     const int first_row = segment.row_tile * Config::kRows + row_in_tile;
     Queries<Config> queries;
     load_queries<T, Config>(queries, q, problem, problem.pack_of(segment.pack), first_row);
-    const WarpSums<Config> sums = attend<T, Config>(shared, state, queries, problem, segment, plan.first_key,
-                                                    first_row + int(threadIdx.x) % 32 / 4, key_warp);
+    const WarpSums<Config> sums =
+        attend<T, Config>(shared, state, queries, problem, segment, plan.first_key, key_warp);
     finish_block<T, Config>(shared, state, sums, problem, segment, workspace.partials, o, lse);
     if (segment.parts > 1) finish_parts<T, Config>(shared, problem, segment, workspace, o, lse);
+    segments.at = shared.place[warp];
   }
 }
 
