@@ -400,10 +400,10 @@ __global__ void __launch_bounds__(Config::kThreads, 1) attend(
         consumer.output, consumer.rows, problem, lse, work.head, consumer.query, v_scale,
         problem.k_mean ? &shared.shift[number][row] : nullptr);
     //| The way out is chapter 5's: through shared memory and TMA where there is room, else straight from the registers.
+    //| The shuffle gives the row that the thread has, but ptxas does not know that: without it, it computes the addresses of
+    //| all pieces before the first tile and keeps them, eight registers, through every loop.
     if constexpr (Config::kStoreByTma) {
       mbarrier_wait(&shared.output_empty[number], parity ^ 1);  // TMA has read the last output
-      // The same row, but ptxas does not know: else it computes the addresses of all pieces before the first
-      // tile and keeps them, eight registers, through every loop.
       const int same_row = __shfl_sync(kWholeWarp, row, threadIdx.x % 32);
       lay_down<Config::kHeadDim>(shared.output[number], consumer.output, same_row);
       __syncwarp();  // all lanes have waited, and written

@@ -89,9 +89,12 @@ inline int64_t counters(const Shape& shape, bool deterministic) {
   return 4 + (deterministic ? rows / kRowsOfWarpgroup * kConsumers : 0);
 }
 
+constexpr int kClearThreads = 256;
+
 /// Sets the counters to 0.
-[[maybe_unused]] static __global__ void clear_counters(int* counter, int64_t count) {
-  const int64_t at = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads) clear_counters(int* counter, int64_t count) {
+  const int64_t at = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   if (at < count) counter[at] = 0;
 }
 
@@ -107,10 +110,9 @@ void run_blocks(const Shape& shape, const Tensors& t, device::Stream stream) {
   const int blocks = hopper::blocks_for(order, Config::kSchedule);
   int* const counter = counters_of(shape, t);
   if constexpr (Config::kDeterministic || Config::kSchedule == Schedule::in_order_persistent) {
-    constexpr int kThreads = 256;
     const int64_t count = counters(shape, Config::kDeterministic);
-    device::launch(clear_counters, dim3(unsigned((count + kThreads - 1) / kThreads)), dim3(kThreads), 0,
-                   stream, counter, count);
+    device::launch(clear_counters<kClearThreads>, dim3(unsigned((count + kClearThreads - 1) / kClearThreads)),
+                   dim3(kClearThreads), 0, stream, counter, count);
   }
   device::launch(hopper_backward<T, Config>, dim3(blocks), dim3(Config::kThreads),
                  sizeof(HopperShared<T, Config>), stream, map_of(shape, TensorId::q, t.q, Config::kQueries),

@@ -19,7 +19,7 @@ namespace flashbook::backward {
 //| ## The sizes
 //|
 //| dK and dV are two sums of `head_dim` floats for each key, and they stay in registers from the first query to the last. That decides everything else. At $d = 64$ a warp owns 32 keys: 128 registers of sums. At $d = 128$ the same would take 256, more than there are. Two ways are left: 16 keys a warp, or 32 keys shared
-//| by two warps, each with half of the dims. The second reads every operand for two row blocks, and was faster by an eighth in a sweep on an H200. At $d = 256$ four warps share 32 keys.
+//| by two warps, each with half of the dims. The second reads every operand for two row blocks, and was the faster one in a sweep on an H200. At $d = 256$ four warps share 32 keys.
 //|
 //| Warps that share keys also share the work on the scores: each computes those of a part of the queries. But each needs $P^\top$ and $dS^\top$ of *all* queries for its dims. So there both go through shared memory. `kSplit` is how many warps share.
 /// The sizes of a kernel for dK and dV. kSplit warps share kRowBlocks * 16 keys: each computes the scores of

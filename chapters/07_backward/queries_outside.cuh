@@ -8,7 +8,7 @@
 //| ![Two passes and one pass over the same tiles](../../docs/figures/backward_loops.svg)
 //|
 //| **Budget**, $d = 128$: Q and dO 16 KB each, two stages of K and V 64 KB, 96 KB together: two blocks of four warps a multiprocessor. Registers: dQ 64, S and dP 32 each. With 32 rows a warp the operands would be read half as often, and a sweep
-//| on an H200 found it faster by a sixth, but the compiler spilled 32 bytes in the loop; no kernel of the book does that.
+//| on an H200 found that faster, but the compiler spilled registers in the loop, which no kernel of the book does.
 //|
 //| **The same bits every time.** No other block writes these rows, and the tiles come in one order.
 #pragma once

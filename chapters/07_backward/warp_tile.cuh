@@ -59,7 +59,7 @@ __device__ __forceinline__ void copy_tile(unsigned char* tile,
 //| ## Two kinds of products
 //|
 //| The loop walks along `head_dim` 16 elements at a time. A fragment of B is loaded once and used for every row block of the warp. That is what a second row block is for: it halves what is read from shared
-//| memory for a product, and at two of the three head dimensions decides the speed.
+//| memory for a product.
 /// sums = A B^T, summed along the rows of both: A the warp's rows, B kColumnBlocks * 8 rows.
 template <typename T, int kHeadDim, int kRowBlocks, int kColumnBlocks>
 __device__ __forceinline__ void multiply_rows(Blocks<kRowBlocks, kColumnBlocks>& sums,

@@ -1,5 +1,6 @@
 #include "common/simulator/launch_bounds.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #ifdef __ELF__
@@ -11,6 +12,21 @@ extern const unsigned char* const __stop___patchable_function_entries[] __attrib
 #endif
 
 namespace flashbook::sim {
+namespace {
+
+/// Whether nothing but instructions that do nothing lies there: free bytes, and no other function's code.
+[[maybe_unused]] bool is_free(const unsigned char* begin, const unsigned char* end) {
+#ifdef __x86_64__
+  return std::all_of(begin, end, [](unsigned char byte) { return byte == 0x90; });
+#else
+  constexpr unsigned char kNop[] = {0x1f, 0x20, 0x03, 0xd5};
+  for (std::ptrdiff_t i = 0; i < end - begin; ++i)
+    if (begin[i] != kNop[i % 4]) return false;
+  return true;
+#endif
+}
+
+}  // namespace
 
 LaunchBounds launch_bounds_of([[maybe_unused]] const void* kernel) {
 #ifdef __ELF__
@@ -25,7 +41,7 @@ LaunchBounds launch_bounds_of([[maybe_unused]] const void* kernel) {
   for (auto entry = __start___patchable_function_entries; entry != __stop___patchable_function_entries;
        ++entry) {
     const std::ptrdiff_t before = (code - *entry) / kBytes;
-    if (before > 0 && before < nearest) nearest = before;
+    if (before > 0 && before < nearest && is_free(*entry, code)) nearest = before;
   }
   if (nearest <= kMost) return {int(nearest - 1) % 1024 + 1, int(nearest - 1) / 1024};
 #endif

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes means.svg: what the tensor cores leave of long sums of e4m3 products whose values have a mean, by the algorithm of common/simulator/tensor_core.h."""
+"""Writes means.svg: what the tensor cores leave of long sums of e4m3 products whose values have a mean, by the algorithm of
+common/simulator/tensor_core.h."""
 import math
 import random
 
@@ -53,8 +54,8 @@ def curve(mean, taken):
 
 
 def main():
-    figure = Figure(560, 262, "What is left of a sum of e4m3 products, by the number of keys. With values of mean 1 it falls to less than two thirds at 64k, with mean 1/4 "
-                              "less, and without their mean all of it is left.")
+    figure = Figure(560, 262, "What is left of a sum of e4m3 products, by the number of keys. With values of mean 1 it falls to less than "
+                              "two thirds at 64k, with mean 1/4 to four fifths, and without their mean all of it is left.")
 
     def place(i, share):
         return LEFT + (RIGHT - LEFT) * i / (len(LENGTHS) - 1), BOTTOM - (BOTTOM - TOP) * (share - 0.5) / 0.5

@@ -148,6 +148,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadWords{{"--heads", "8", "--kv-heads", "3"}, {"--kv-heads 3", "--heads 8"}},
         BadWords{{"--dtype", "e4m3"}, {"--dtype is 'e4m3'", "f32, f16, bf16"}},
         BadWords{{"--scaling", "block"}, {"--scaling", "e4m3"}},
+        BadWords{{"--means", "out"}, {"--means is for e4m3", "leave it out"}},
+        BadWords{{"--means", "away"}, {"--means is 'away'", "out or in"}},
         BadWords{{"--dtype", "float"}, {"--dtype is 'float'", "f32, f16, bf16"}},
         BadWords{{"--scale", "0"}, {"--scale"}}, BadWords{{"--scale", "-1"}, {"--scale"}},
         BadWords{{"--scale", "nan"}, {"--scale"}}, BadWords{{"--scale", "inf"}, {"--scale"}},
