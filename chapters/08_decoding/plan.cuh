@@ -152,7 +152,7 @@ class Segments {
     return segment;
   }
 
-  //| All of this is a few registers of each warp.
+  //| The plan and the problem are the same for all blocks of a launch.
   const Plan& plan_;
   const Problem& problem_;
 };
