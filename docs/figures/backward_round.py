@@ -10,10 +10,10 @@ for row, (name, shift) in enumerate((("consumer 0", 0), ("consumer 1", 98))):
     y, x = 40 + 84 * row, LEFT + shift
     figure.text(16, y + 19, name, "bold")
     figure.text(16, y + 49, "its threads", "small soft")
-    for place, (product, look) in zip((0, 1, 3, 4, 5), (("Sᵀ", "blue"), ("dPᵀ", "blue"), ("dV", "amber"), ("dQ", "green"), ("dK", "amber"))):
+    for place, (product, look) in zip((0.0, 1.0, 3.0, 4.0, 5.0), (("Sᵀ", "blue"), ("dPᵀ", "blue"), ("dV", "amber"), ("dQ", "green"), ("dK", "amber"))):
         figure.box(x + WIDTH * place, y, WIDTH - 4, 28, look)
         figure.text(x + WIDTH * place + WIDTH / 2 - 2, y + 19, product, "", "middle")
-    for place, words in ((1, "P"), (2.05, "dS"), (5, "write dQ")):
+    for place, words in ((1.0, "P"), (2.05, "dS"), (5.0, "write dQ")):
         figure.box(x + WIDTH * place, y + 32, WIDTH - 4, 24)
         figure.text(x + WIDTH * place + WIDTH / 2 - 2, y + 48, words, "small", "middle")
     figure.line([(x + WIDTH * 4 - 2, y - 6), (x + WIDTH * 4 - 2, y + 60)], "red", dashed=True)

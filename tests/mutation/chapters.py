@@ -59,7 +59,7 @@ FAULTS = {
                          ["--seqlen", "40", "--seqlen-k", "8"]),
     "twos_06": Fault("06_fp8/tiles.cuh", "kOne = 0x38;", "kOne = 0x40;", (6, 7)),
     "other_slope_06": Fault("06_fp8/softmax.cuh", "kLineSlope = 8.0f / 128;", "kLineSlope = 4.0f / 128;", (7,)),
-    # Of chapter 7's first two steps, and of those for Hopper: each is compiled without the other's faults.
+    # Of chapter 7 the steps with mma.sync: those for Hopper are compiled without the fault.
     "no_d_07": Fault("07_backward/keys_outside.cuh", "y = x * (y - query_d);", "y = x * y;", (1, 2)),
     "no_mask_07": Fault("07_backward/keys_outside.cuh", "kMasked && r * 16", "false && r * 16", (1, 2), ["--causal"]),
     "no_scale_07": Fault("07_backward/keys_outside.cuh", "(dk_sums, problem.scale,", "(dk_sums, 1.0f,", (1, 2)),
@@ -72,14 +72,6 @@ FAULTS = {
     "first_query_07": Fault("07_backward/problem.cuh", "max(key + seqlen_q - seqlen_k, 0)", "key", (1, 2),
                             ["--causal", "--seqlen", "100", "--seqlen-k", "200"]),
     "last_tile_07": Fault("07_backward/queries_outside.cuh", "last_key / kKeys + 1;", "last_key / kKeys;", (1,)),
-    "no_fence_07": Fault("07_backward/hopper_tiles.cuh", "  fence_proxy_async();  // this lane's writes become visible to wgmma\n", "", (3, 4, 5, 6)),
-    "ds_not_turned_07": Fault("07_backward/hopper_tiles.cuh", "stmatrix_x4_trans(panel", "stmatrix_x4(panel", (3, 4, 5, 6)),
-    "no_ds_barrier_07": Fault("07_backward/hopper_gradients.cuh", "      named_barrier_sync<kDsWritten, kConsumerThreads>();  // both halves of dS are there\n", "",
-                              (3, 4, 5, 6)),
-    "overwritten_dq_07": Fault("07_backward/hopper_gradients.cuh",
-                               "    mbarrier_wait(&shared.dq_empty[number], parity ^ 1);  // TMA has read the part before\n", "", (4, 6)),
-    "last_keys_07": Fault("07_backward/hopper_gradients.cuh", "key + 8 * r < problem.seqlen_k ?", "true ?", (3, 4, 5, 6), ["--seqlen", "100"]),
-    "same_phase_07": Fault("07_backward/hopper_blocks.cuh", "mbarrier_wait(&shared.keys_full, parity);", "mbarrier_wait(&shared.keys_full, 0);", (5, 6)),
 }
 
 
