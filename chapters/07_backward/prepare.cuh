@@ -102,9 +102,9 @@ __global__ void __launch_bounds__(kPrepareThreads)
 //| ## The launch
 //|
 //| One thread of the grid for each 16 bytes of a row. The order of the launches on one stream is the only synchronisation that the later kernels need.
-/// Launches `prepare` for tiles of `tile` queries.
+/// Launches `prepare` for tiles of `tile` queries. Static, as the simulator has kernels with bounds.
 template <typename T, int kHeadDim, bool kClearsDq>
-void run_prepare(const Shape& shape, const Tensors& tensors, device::Stream stream, int tile) {
+static void run_prepare(const Shape& shape, const Tensors& tensors, device::Stream stream, int tile) {
   const Problem problem = problem_of(shape, tile);
   const int64_t rows = int64_t(shape.batch) * shape.heads * problem.padded_q;
   constexpr int kRowsOfBlock = kPrepareThreads / (kHeadDim / 8);
