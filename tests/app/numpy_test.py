@@ -1,7 +1,7 @@
-"""Arrays written by NumPy come back as NumPy's own float64 attention.
+"""Arrays written by NumPy come back as NumPy's own float64 attention, or its gradients.
 
-numpy_test.py PROGRAM: runs a chapter's program on arrays from files, ragged, causal and grouped, and compares O and the log-sum-exp
-with attention written here, independently of the house's oracle. Exits with 77 if NumPy or the program's GPU is missing.
+numpy_test.py PROGRAM: runs a chapter's program on arrays from files, ragged, causal and grouped, and compares O and the log-sum-exp, or gradients,
+with what is written here, independently of the house's oracle. Exits with 77 if NumPy or the program's GPU is missing.
 """
 
 import pathlib
@@ -43,14 +43,42 @@ CASES = [  # q shape, kv heads, keys, causal
 ]
 # By type: what a file holds, and how far O and log-sum-exp may be off for values around 1 (a few units in the last place).
 TOLERANCE = {np.float32: (5e-6, 2e-5), np.float16: (4e-3, 2e-5)}
-# A chapter of e4m3 gets quarters up to 2, which e4m3 holds. Its probabilities are off by a 16th each at worst; its sums of
-# products keep about 14 bits.
-E4M3_TOLERANCE = (0.125, 2e-3)
+# A chapter of e4m3 gets quarters up to 2, which e4m3 holds if no mean is taken out. Its probabilities are off by a 16th each at worst; its sums of
+# products keep about 14 bits. The last step's exponentials are a line, and its sums are of what that gives.
+E4M3_TOLERANCE = {"5": (0.125, 2e-3), "all": (0.125, 0.05)}
+# Of gradients, by type: how far each may be off, in units of its largest element or of 1. P and dS are rounded to the type.
+GRADIENT_TOLERANCE = {np.float32: 1e-5, np.float16: 4e-3}
 
 
-def run(program, folder, q, k, v, causal, *options):
-    files = {name: str(folder / f"{name}.npy") for name in ("q", "k", "v", "output", "lse")}
-    for name, array in (("q", q), ("k", k), ("v", v)):
+def gradients(q, k, v, d_o, causal):
+    """dQ, dK and dV by the five products of the backward pass; a key head's are sums over its group."""
+    group = q.shape[1] // k.shape[1]
+    q, k, v, d_o = (array.astype(np.float64) for array in (q, k, v, d_o))
+    o, lse = attention(q, k, v, causal)
+    scale = 1 / np.sqrt(q.shape[-1])
+    k, v = (np.repeat(array, group, axis=1) for array in (k, v))
+    visible = np.ones((q.shape[2], k.shape[2]), bool)
+    if causal:
+        visible = np.tril(visible, k.shape[2] - q.shape[2])
+    seen = np.isfinite(lse)[..., None]
+    p = np.where(visible & seen, np.exp(scale * q @ k.swapaxes(-1, -2) - np.where(seen, lse[..., None], 0)), 0)
+    d_s = p * (d_o @ v.swapaxes(-1, -2) - (d_o * o).sum(axis=-1, keepdims=True))
+    of_group = lambda array: array.reshape(array.shape[0], -1, group, *array.shape[2:]).sum(axis=2)
+    return scale * d_s @ k, of_group(scale * d_s.swapaxes(-1, -2) @ q), of_group(p.swapaxes(-1, -2) @ d_o)
+
+
+def compare_gradients(got, q, k, v, d_o, causal, dtype):
+    for name, array, want in zip(("dQ", "dK", "dV"), got, gradients(q, k, v, d_o, causal)):
+        assert array.dtype == np.float32 and array.shape == want.shape, (array.dtype, array.shape)
+        error = np.abs(array - want).max() / max(1, np.abs(want).max())
+        print(f"{q.shape} x {k.shape[2]} keys, causal {causal}, {dtype.__name__}: {name} {error:.1e}")
+        assert error <= GRADIENT_TOLERANCE[dtype], "too far from NumPy"
+
+
+def run(program, folder, inputs, outputs, causal, *options):
+    """What the program writes into files named as `outputs`, computed of `inputs`; None if it takes no such type."""
+    files = {name: str(folder / f"{name}.npy") for name in (*inputs, *outputs)}
+    for name, array in inputs.items():
         np.save(files[name], array)
     command = [program] + [word for name, file in files.items() for word in ("--" + name, file)]
     done = subprocess.run(command + ["--reps", "1", *options] + ["--causal"] * causal, capture_output=True, text=True)
@@ -60,7 +88,7 @@ def run(program, folder, q, k, v, causal, *options):
     if done.returncode == 2 and "does not compute in" in done.stderr:
         return None
     assert done.returncode == 0, done.stdout + done.stderr
-    return np.load(files["output"]), np.load(files["lse"])
+    return [np.load(files[name]) for name in outputs]
 
 
 def compare(outputs, q, k, v, causal, tolerance, what):
@@ -76,6 +104,8 @@ def compare(outputs, q, k, v, causal, tolerance, what):
 
 
 def main(program):
+    backward = "--do " in subprocess.run([program, "--help"], capture_output=True, text=True, check=True).stdout
+    outputs_of = ("dq", "dk", "dv") if backward else ("output", "lse")
     random = np.random.default_rng(1)
     compared = 0
     with tempfile.TemporaryDirectory() as name:
@@ -85,15 +115,22 @@ def main(program):
             before = compared
             for dtype, tolerance in TOLERANCE.items():
                 q, k, v = (random.standard_normal(s).astype(dtype) for s in shapes)
-                outputs = run(program, folder, q, k, v, causal)
+                inputs = {"q": q, "k": k, "v": v}
+                if backward:
+                    inputs["do"] = random.standard_normal(shape).astype(dtype)
+                outputs = run(program, folder, inputs, outputs_of, causal)
                 if outputs is None:
                     continue  # a chapter that has no such type
-                compare(outputs, q, k, v, causal, tolerance, dtype.__name__)
+                if backward:
+                    compare_gradients(outputs, q, k, v, inputs["do"], causal, dtype)
+                else:
+                    compare(outputs, q, k, v, causal, tolerance, dtype.__name__)
                 compared += 1
             if compared == before:
                 q, k, v = ((random.integers(-8, 9, s) / 4).astype(np.float32) for s in shapes)
-                outputs = run(program, folder, q, k, v, causal, "--dtype", "e4m3")
-                compare(outputs, q, k, v, causal, E4M3_TOLERANCE, "e4m3")
+                for step, tolerance in E4M3_TOLERANCE.items():
+                    outputs = run(program, folder, {"q": q, "k": k, "v": v}, outputs_of, causal, "--dtype", "e4m3", "--means", "in", "--step", step)
+                    compare(outputs, q, k, v, causal, tolerance, f"e4m3, step {step}")
                 compared += 1
     assert compared >= len(CASES), "no type of the files is one of the chapter's"
 

@@ -25,7 +25,7 @@ void expect_prepared(int batch, int heads, int seqlen, int gap, bool check_d) {
     return Strides{.batch = heads * seqlen * row, .head = seqlen * row, .row = row};
   };
   const int o_row = kHeadDim + gap, d_o_row = kHeadDim + 2 * gap;
-  shape.layout = {.o = strides(o_row), .d_o = strides(d_o_row)};
+  shape.layout.o = strides(o_row), shape.layout.d_o = strides(d_o_row);  // nvcc loses designators here
   const std::size_t all_rows = std::size_t(batch) * heads * seqlen;
   const std::vector<float> o = rounded(DType::bf16, random_numbers(all_rows * o_row, 1)),
                            d_o = rounded(DType::bf16, random_numbers(all_rows * d_o_row, 2)),

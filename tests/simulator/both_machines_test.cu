@@ -235,7 +235,7 @@ __global__ void match_values(unsigned* out, unsigned mask) {  // [threads, 4]
   unsigned* mine = out + 4 * lane;
   mine[0] = __match_any_sync(mask, lane % 5);
   mine[1] = __match_any_sync(mask, (unsigned long long)(lane % 3) << 40);
-  int all;
+  int all = 0;
   mine[2] = __match_all_sync(mask, 7, &all) + unsigned(all);
   mine[3] = __match_all_sync(mask, lane / 31, &all) + unsigned(all);
 }
