@@ -91,7 +91,9 @@ void expect_ring_right(const Shape& shape, const RingLaunch& launch) {
     const std::vector<std::byte> after = OwnCall::bytes_of(run.workspace), o = OwnCall::bytes_of(run.o);
     for (int64_t byte = 0; byte < kArrivalBytes; ++byte)
       ASSERT_EQ(after[byte], std::byte(0)) << "a counter is left at byte " << byte;
-    if (i == 1) EXPECT_TRUE(o == first) << "the second launch gives other bits";
+    if (i == 1) {
+      EXPECT_TRUE(o == first) << "the second launch gives other bits";
+    }
     first = o;
   }
 }

@@ -77,7 +77,8 @@ std::map<Site, SourceLine> source_lines(std::span<const Site> sites) {
     else if (lines.try_emplace(site, SourceLine{.place = describe_code(site)}).second)
       code.push_back(site);
   const auto file_of = [](const std::string& place) { return place.substr(0, place.find(':')); };
-  for (const auto& [offset, frames] : source_lines_of_code(code)) {
+  for (const auto& [offset, found] : source_lines_of_code(code)) {
+    const auto& frames = found;  // clang++ captures no structured binding
     if (frames.empty()) continue;
     SourceLine& line = lines[Site(offset)];
     std::string& place = line.place;

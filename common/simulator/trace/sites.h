@@ -32,8 +32,9 @@ Site site_of_instruction(const char* instruction, Location where);
 struct SourceLine {
   std::string
       place;  ///< "kernel.cuh:42", "tile.cuh:7 from kernel.cuh:42"; "code at 0x1234" where no line is known
-  std::string kernel;  ///< "kernel.cuh:12": the line in the kernel's own file, if `place` does not name it
-  std::string instruction;  ///< "ldmatrix_x4"; empty for a plain access
+  std::string kernel =
+      {};  ///< "kernel.cuh:12": the line in the kernel's own file, if `place` does not name it
+  std::string instruction = {};  ///< "ldmatrix_x4"; empty for a plain access
 
   /// All of it, for a report: "ldmatrix_x4 at tile.cuh:7 from stages.cuh:3 from kernel.cuh:12".
   std::string described() const {
