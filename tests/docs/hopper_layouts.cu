@@ -48,7 +48,7 @@ using SmallPipeline = Pipeline<Element, 64, kPanel, kStages>;
 using SmallTile = Tile<Element, 64, kPanel>;
 
 /// One thread streams, one warpgroup takes every tile and gives it back.
-__global__ void walk(const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map) {
+void walk(const CUtensorMap& k_map, const CUtensorMap& v_map) {
   SmallPipeline& pipeline = *dynamic_shared<SmallPipeline>();
   if (threadIdx.x == 0) {
     initialise(pipeline, 1);
@@ -134,7 +134,8 @@ class Recorder : public sim::Observer {
   void converges(int, uint32_t) override {}
   void joins(int, uint32_t) override {}
   void fences(int) override {}
-  void fences_proxy(int) override {}
+  void fences_proxy(int, sim::Proxied) override {}
+  void waits_for_launch_before(int) override {}
   void knows_async_done(int, const void*, uint32_t) override {}
 
  private:
@@ -226,10 +227,10 @@ void run() {
       v(device::Place::device, kTiles * SmallTile::kBytes);
   Recorder::keys = static_cast<const unsigned char*>(k.data());
   Recorder::values = static_cast<const unsigned char*>(v.data());
+  const CUtensorMap k_map = map_of(k), v_map = map_of(v);
   std::printf("\"ring\": [");
   sim::run_grid(
-      dim3(1), dim3(2 * kWarpgroup), sizeof(SmallPipeline), [&] { walk(map_of(k), map_of(v)); }, nullptr,
-      &watcher);
+      dim3(1), dim3(2 * kWarpgroup), sizeof(SmallPipeline), [&] { walk(k_map, v_map); }, nullptr, &watcher);
   std::printf("]\n}\n");
 }
 
