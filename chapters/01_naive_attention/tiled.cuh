@@ -206,12 +206,13 @@ __global__ void __launch_bounds__(32)
   //| **First pass: the maximum.** Eight loads are issued before the first result is looked at. Elements beyond the row's end read its last ones again, and become $-\infty$ afterwards:
   //| no branch stands around a load. What was loaded is parked in shared memory.
   const float* s = scores + row * problem.score_stride;
+  const int last = (visible - 1) / 4 * 4;  // of its groups of four
   float row_max = -INFINITY;
   for (int first = 4 * lane; first < visible; first += 128 * kLoadsInFlight) {
     Four<float> loaded[kLoadsInFlight];
 #pragma unroll
     for (int u = 0; u < kLoadsInFlight; ++u)  // beyond the row's end: its last elements once more
-      loaded[u] = *reinterpret_cast<const Four<float>*>(s + min(first + 128 * u, problem.score_stride - 4));
+      loaded[u] = *reinterpret_cast<const Four<float>*>(s + min(first + 128 * u, last));
 #pragma unroll
     for (int u = 0; u < kLoadsInFlight; ++u) {
       const int j = first + 128 * u;

@@ -49,6 +49,7 @@ __device__ __forceinline__ void put_by_key_means(float (&shift)[kRowsOfWarpgroup
       }
     }
   }
+  //| Four lanes have a row's product between them, so two shuffles add it up, and one lane keeps it.
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const float sum = quad_sum(product[r]);
@@ -81,6 +82,8 @@ __device__ __forceinline__ void add_value_means(float (&output)[kFloats], const 
   //~ for (int i = 0; i < kFloats; ++i) output[i] += mean[i];  // a thread has other columns, and of two rows
   // END SOLUTION ch06-means
 }
+
+//| What follows is the end of a tile of queries: everything that was put off until no more keys come.
 
 /// Divides the output by its rows' sums, gives it its means back and stores the log-sum-exp. `query` is the
 /// first of the thread's two rows; `v_scale` is 1 with block scales, which P has in it; `shift` is what

@@ -79,6 +79,7 @@ struct Tile {
       for (int c = 0; c < kColumns; ++c) value[i][c] = row(i) < rows ? to_float(columns[i].element[c]) : 0;
   }
 
+  //| What is done to a tile between loading and rounding changes values in registers only.
   /// Rotates every row.
   __device__ __forceinline__ void rotate_rows(const Signs<kHeadDim>& signs) {
 #pragma unroll
@@ -286,6 +287,8 @@ __device__ __forceinline__ float of_ordered_bits(unsigned ordered) {
   return __uint_as_float(ordered >> 31 ? ordered & 0x7fffffffu : ~ordered);
 }
 
+//| Sums are whole numbers of a fixed unit, so it does not matter in which order blocks add: the mean has the same bits
+//| every time.
 constexpr float kUnitsOfSum = 0x1p24f;
 constexpr float kMostOfSum = 0x1p22f;  ///< that a tile adds: 64 times the largest f16
 
@@ -296,6 +299,7 @@ __global__ void clear_columns(Column* columns,  // [heads, head_dim]
   if (i < count) columns[i] = {};
 }
 
+//| A block reduces its tile to one sum, one maximum and one minimum a column, and only these three go to device memory.
 /// Takes a tile into what is known of its columns.
 template <typename T, int kHeadDim, int kRows, bool kRotate>
 __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
@@ -314,6 +318,8 @@ __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
   atomicMax(&column.least_negated, ordered_bits(-least));
 }
 
+//| A mean lies between the least and the largest element, also where the sum was bounded. Without it the largest
+//| absolute value is that of one of the two.
 /// The means of columns, and the largest absolute value without them of the heads that share a scale, unless
 /// `largest` is null. A thread has a column.
 __global__ void means_of_columns(const Column* columns,  // [heads, head_dim]

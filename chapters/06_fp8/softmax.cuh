@@ -124,6 +124,7 @@ __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, fl
       }
       continue;
     }
+    //| Exact exponentials are added up as they come, in two chains, unless a product on the tensor cores does it.
     float a = 0, b = 0;
     if constexpr (!kBlockScales) a = rows.sum[r] * correction[r];
 #pragma unroll

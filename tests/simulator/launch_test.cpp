@@ -75,7 +75,7 @@ __global__ void has_an_array(float* out) {
   out[threadIdx.x] = array[threadIdx.x];
 }
 
-__global__ void __launch_bounds__(96) has_bounds() {}
+[[maybe_unused]] __global__ void __launch_bounds__(96) has_bounds() {}
 
 template <int kWarps>
 struct Tile {
