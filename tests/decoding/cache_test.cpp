@@ -247,7 +247,8 @@ class RandomCache {
 
   void end_all() {
     sequences_.clear();
-    EXPECT_EQ(tree_.evict(pool_.pages()), pool_.pages() - pool_.free_pages());
+    const int taken = pool_.pages() - pool_.free_pages();  // before it: arguments have no order
+    EXPECT_EQ(tree_.evict(pool_.pages()), taken);
     EXPECT_EQ(pool_.free_pages(), pool_.pages());
   }
 

@@ -169,7 +169,12 @@ TEST_F(TraceMemory, IndicesStayInTheirArrays) {
         std::pair(error_of(1, 1, leave_local, out.data(), 8), "8 in an array of type 'float [8]'"),
         std::pair(error_of(1, 1, leave_table, 32), "32 in an array of type 'float [32]'")}) {
     EXPECT_NE(error.find("index at trace_memory_test.cu:"), error.npos) << error;
-    EXPECT_NE(error.find(std::string("out of bounds, ") + says), error.npos) << error;
+    const auto without_spaces = [](std::string text) {  // g++ and clang++ spell the type differently
+      std::erase(text, ' ');
+      return text;
+    };
+    EXPECT_NE(without_spaces(error).find(without_spaces(std::string("out of bounds, ") + says)), error.npos)
+        << error;
   }
 }
 
