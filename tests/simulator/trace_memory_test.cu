@@ -165,7 +165,7 @@ TEST_F(TraceMemory, IndicesStayInTheirArrays) {
        {std::pair(error_of(1, 32, leave_static_array, out.data(), 32), "32 in an array of type 'float [32]'"),
         std::pair(error_of(1, 1, leave_member, 32), "32 in an array of type 'float [32]'"),
         std::pair(error_of(1, 1, leave_row, 8), "8 in an array of type 'float [8]'"),
-        std::pair(error_of(1, 1, leave_last_member, -1), "-1 in an array of type 'float [8]'"),
+        std::pair(error_of(1, 1, leave_last_member, 8), "8 in an array of type 'float [8]'"),
         std::pair(error_of(1, 1, leave_local, out.data(), 8), "8 in an array of type 'float [8]'"),
         std::pair(error_of(1, 1, leave_table, 32), "32 in an array of type 'float [32]'")}) {
     EXPECT_NE(error.find("index at trace_memory_test.cu:"), error.npos) << error;
