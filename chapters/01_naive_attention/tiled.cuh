@@ -65,8 +65,8 @@ __device__ void load_transposed(
   const T* column = source + min(lane, last_column);
 #pragma unroll 8  // sixteen would need more registers than the sums leave
   for (int row = warp; row < kTile; row += kThreads / 32) {
-    const float value = to_float(column[int64_t(min(row, last_row)) * stride]);
-    tile[lane][row] = keep(row, lane) ? value : 0.0f;
+    const T* from = column + int64_t(min(row, last_row)) * stride;
+    tile[lane][row] = keep(row, lane) ? to_float(*from) : 0.0f;  // a load under a predicate, no branch
   }
 }
 
