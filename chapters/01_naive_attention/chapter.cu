@@ -125,6 +125,9 @@ void attention(const Shape& shape, const Tensors& tensors, device::Stream stream
   device::with_type(shape.dtype, [&]<typename T>() {
     auto* probabilities = reinterpret_cast<T*>(workspace + score_bytes(shape, step));
     if (step == 1) return run_textbook<T>(shape, tensors, scores, probabilities, stream);
+    // S and P are written only where a query sees a key. Step 2 loads the rest, too, since a branch around a
+    // load costs more, and drops it (tiled.cuh).
+    device::allow_unwritten(workspace, std::size_t(workspace_bytes(shape, step)));
     device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
       run_tiled<T, kHeadDim>(shape, tensors, scores, probabilities, stream);
     });

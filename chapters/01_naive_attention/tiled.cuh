@@ -65,8 +65,8 @@ __device__ void load_transposed(
   const T* column = source + min(lane, last_column);
 #pragma unroll 8  // sixteen would need more registers than the sums leave
   for (int row = warp; row < kTile; row += kThreads / 32) {
-    const T* from = column + int64_t(min(row, last_row)) * stride;
-    tile[lane][row] = keep(row, lane) ? to_float(*from) : 0.0f;  // a load under a predicate, no branch
+    const float value = to_float(column[int64_t(min(row, last_row)) * stride]);
+    tile[lane][row] = keep(row, lane) ? value : 0.0f;
   }
 }
 
@@ -206,13 +206,12 @@ __global__ void __launch_bounds__(32)
   //| **First pass: the maximum.** Eight loads are issued before the first result is looked at. Elements beyond the row's end read its last ones again, and become $-\infty$ afterwards:
   //| no branch stands around a load. What was loaded is parked in shared memory.
   const float* s = scores + row * problem.score_stride;
-  const int last = (visible - 1) / 4 * 4;  // of its groups of four
   float row_max = -INFINITY;
   for (int first = 4 * lane; first < visible; first += 128 * kLoadsInFlight) {
     Four<float> loaded[kLoadsInFlight];
 #pragma unroll
     for (int u = 0; u < kLoadsInFlight; ++u)  // beyond the row's end: its last elements once more
-      loaded[u] = *reinterpret_cast<const Four<float>*>(s + min(first + 128 * u, last));
+      loaded[u] = *reinterpret_cast<const Four<float>*>(s + min(first + 128 * u, problem.score_stride - 4));
 #pragma unroll
     for (int u = 0; u < kLoadsInFlight; ++u) {
       const int j = first + 128 * u;
