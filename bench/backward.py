@@ -17,13 +17,12 @@ import json
 import pathlib
 import random
 import sys
-import tempfile
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/backward.py
 
 from bench import peers, results
-from bench.peers import DTYPES, SEED, Contestant, Library, Tensors, Wrong, whole_numbers
+from bench.peers import DTYPES, SEED, Contestant, Tensors, Wrong, whole_numbers
 
 CHAPTER = 7
 PEERS = ("cudnn", "flash")
@@ -189,28 +188,8 @@ def parse():
 def main():
     global torch  # noqa: PLW0603
     options = parse()
-    try:
-        import torch
-    except ImportError:
-        print("backward.py needs PyTorch with CUDA (pip install torch)", file=sys.stderr)
-        return 77
-    peers.torch = torch
-    if not torch.cuda.is_available():
-        print("no GPU: backward.py times kernels on one; PyTorch sees none here", file=sys.stderr)
-        return 77
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            keep = options.out
-            options.out = keep or pathlib.Path(folder) / "backward.json"
-            run(options, Library(options.library))
-            print(keep or results.add(options.out))
-    except Wrong as reason:
-        print(f"backward.py: wrong: {reason}", file=sys.stderr)
-        return 1
-    except results.Refused as reason:
-        print(f"backward.py: {reason}", file=sys.stderr)
-        return 2
-    return 0
+    torch = peers.pytorch("backward.py")
+    return 77 if torch is None else peers.measure("backward.py", options, run)
 
 
 if __name__ == "__main__":

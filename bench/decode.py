@@ -16,14 +16,13 @@ import math
 import pathlib
 import random
 import sys
-import tempfile
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/decode.py
 
 from bench import peers, results
 from bench.names import Name
-from bench.peers import SEED, Contestant, Library, Shape, Tensors, Wrong, whole_numbers
+from bench.peers import SEED, Contestant, Shape, Tensors, Wrong, whole_numbers
 
 CHAPTER = 8
 PEERS = ("cudnn", "flash", "flex")
@@ -235,28 +234,8 @@ def run(options, library):
 def main():
     global torch  # noqa: PLW0603
     options = parse()
-    try:
-        import torch
-    except ImportError:
-        print("decode.py needs PyTorch with CUDA (pip install torch)", file=sys.stderr)
-        return 77
-    peers.torch = torch
-    if not torch.cuda.is_available():
-        print("no GPU: decode.py times kernels on one; PyTorch sees none here", file=sys.stderr)
-        return 77
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            keep = options.out
-            options.out = keep or pathlib.Path(folder) / "decode.json"
-            run(options, Library(options.library))
-            print(keep or results.add(options.out))
-    except Wrong as reason:
-        print(f"decode.py: wrong: {reason}", file=sys.stderr)
-        return 1
-    except results.Refused as reason:
-        print(f"decode.py: {reason}", file=sys.stderr)
-        return 2
-    return 0
+    torch = peers.pytorch("decode.py")
+    return 77 if torch is None else peers.measure("decode.py", options, run)
 
 
 if __name__ == "__main__":

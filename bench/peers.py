@@ -415,34 +415,45 @@ def run(options, library):
                 torch.cuda.empty_cache()
 
 
-def main():
+def pytorch(program):
+    """PyTorch, if it is here and sees a GPU; else None, and stderr says why."""
     global torch  # noqa: PLW0603
-    options = parse()
     try:
         import torch
     except ImportError:
-        print("peers.py needs PyTorch with CUDA (pip install torch); without it, bench/forward times our kernels alone", file=sys.stderr)
-        return 77
+        print(f"{program} needs PyTorch with CUDA (pip install torch); without it, bench/forward times our kernels alone", file=sys.stderr)
+        return None
     if not torch.cuda.is_available():
-        print("no GPU: peers.py times kernels on one; PyTorch sees none here", file=sys.stderr)
-        return 77
+        print(f"no GPU: {program} times kernels on one; PyTorch sees none here", file=sys.stderr)
+        return None
+    return torch
+
+
+def measure(program, options, run, target="flashbook_shared"):
+    """Runs `run(options, library)`, which writes options.out, and files that if the user did not name it. Returns the exit code."""
     if not options.library.exists():
-        target = "ablation" if options.ablation else "flashbook_shared"
         print(f"{options.library} is missing: cmake --build --preset gpu --target {target}", file=sys.stderr)
         return 2
     try:
         with tempfile.TemporaryDirectory() as folder:
             keep = options.out
-            options.out = keep or pathlib.Path(folder) / "peers.json"
+            options.out = keep or pathlib.Path(folder) / "measured.json"
             run(options, Library(options.library))
             print(keep or results.add(options.out))
     except Wrong as reason:
-        print(f"peers.py: wrong: {reason}", file=sys.stderr)
+        print(f"{program}: wrong: {reason}", file=sys.stderr)
         return 1
     except results.Refused as reason:
-        print(f"peers.py: {reason}", file=sys.stderr)
+        print(f"{program}: {reason}", file=sys.stderr)
         return 2
     return 0
+
+
+def main():
+    options = parse()
+    if pytorch("peers.py") is None:
+        return 77
+    return measure("peers.py", options, run, "ablation" if options.ablation else "flashbook_shared")
 
 
 if __name__ == "__main__":

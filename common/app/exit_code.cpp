@@ -15,6 +15,7 @@ namespace flashbook {
 namespace {
 
 constexpr std::size_t kMostOfAMessage = 1000;
+constexpr const char* kOutOfMemory = "out of memory: make --batch, --heads or --seqlen smaller";
 
 /// What a user wrote may stand in a message: one line, not longer than anybody reads, and no character that a
 /// terminal obeys.
@@ -53,9 +54,9 @@ int exit_code(const char* name, const std::function<int()>& program) {
   } catch (const device::UsageError& error) {
     return fail(printable(error.what()), kWrongUsage);
   } catch (const std::bad_alloc&) {
-    return fail("out of memory: make --batch, --heads or --seqlen smaller", kWrongUsage);
+    return fail(kOutOfMemory, kWrongUsage);
   } catch (const std::length_error&) {  // of a vector that no address space holds
-    return fail("out of memory: make --batch, --heads or --seqlen smaller", kWrongUsage);
+    return fail(kOutOfMemory, kWrongUsage);
   } catch (const std::exception& error) {
     return fail(error.what(), kWrongResult);
   }

@@ -33,6 +33,19 @@ FlashbookShape small_shape() {
           .reserved = 0};
 }
 
+/// The same, as the chapters know it.
+Shape small_shape_of_the_house() {
+  return {.batch = 1,
+          .heads = 2,
+          .kv_heads = 1,
+          .seqlen_q = 33,
+          .seqlen_k = 40,
+          .head_dim = 64,
+          .visibility = Visibility::causal(),
+          .dtype = DType::f32,
+          .scale = 0.125f};
+}
+
 /// Tensors that are never looked at: every call with them is refused before.
 FlashbookTensors some_tensors() {
   alignas(256) static float memory[1];
@@ -284,15 +297,7 @@ TEST_F(CInterfaceOnMachine, CarriesScalesAndMeans) {
 
 TEST_F(CInterfaceOnMachine, ComputesWhatTheChapterDoes) {
   const FlashbookShape given = small_shape();
-  const Shape shape = {.batch = 1,
-                       .heads = 2,
-                       .kv_heads = 1,
-                       .seqlen_q = 33,
-                       .seqlen_k = 40,
-                       .head_dim = 64,
-                       .visibility = Visibility::causal(),
-                       .dtype = DType::f32,
-                       .scale = 0.125f};
+  const Shape shape = small_shape_of_the_house();
   const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
   const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::device);
   for (int step = 1; step <= int(all_chapters()[0]->steps.size()); ++step) {
@@ -311,15 +316,7 @@ TEST_F(CInterfaceOnMachine, ComputesWhatTheChapterDoes) {
 
 TEST_F(CInterfaceOnMachine, ThreadsCallAtTheSameTime) {
   const FlashbookShape given = small_shape();
-  const Shape shape = {.batch = 1,
-                       .heads = 2,
-                       .kv_heads = 1,
-                       .seqlen_q = 33,
-                       .seqlen_k = 40,
-                       .head_dim = 64,
-                       .visibility = Visibility::causal(),
-                       .dtype = DType::f32,
-                       .scale = 0.125f};
+  const Shape shape = small_shape_of_the_house();
   const UploadedInputs uploaded(Operation::forward, shape, make_inputs(shape, InputKind::normal, 1),
                                 device::Place::device);
   const auto run = [&] {
