@@ -229,7 +229,7 @@ void run_step(const Shape& shape, const Tensors& t, device::Stream stream, int s
   run_convert<T, kHeadDim, kHeadDim == 64 ? 128 : 64>(shape, t, stream);
 }
 
-//| The type and the mask become template arguments here, so that no kernel asks for them. Each head dimension is compiled in a file of its own, since ptxas takes minutes for all three together.
+//| The type and the mask become template arguments here, so that no kernel asks for them. Each head dimension is compiled in a file of its own, `hopper_d64.cu` and its like, so that the three compile side by side.
 /// The step of a shape's type and mask.
 template <int kHeadDim>
 void run_hopper(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
