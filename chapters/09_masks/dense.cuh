@@ -1,0 +1,54 @@
+//| # Step 1: a mask from memory
+//|
+//| A byte for each pair of a query and a key says whether the one sees the other. That can be any mask. Nobody knows anything
+//| of it beforehand, so every tile of keys is partial: it is loaded, multiplied, and asked for pair by pair. And N^2 bytes
+//| come from device memory, for each head that reads them.
+//|
+//| ![Tiles of a causal window: most are skipped, some are full, and those at the edges are partial](../../docs/figures/tile_classes.svg)
+#pragma once
+#include "chapters/09_masks/ranges.cuh"
+
+namespace flashbook::masks {
+
+//| A thread reads two neighbouring bytes of a row for every 8 keys, one after the other. The four lanes of a quad read 8 bytes
+//| together, and the next row is N bytes away. That is as bad as it sounds, and no arrangement of the loads makes N^2 bytes
+//| few.
+/// The keys of a query by its row of the mask.
+struct PairsOfRow {
+  KeyRanges ranges;           ///< what a window leaves, and the end of the sequence
+  const unsigned char* pair;  // [seqlen_k]
+
+  __device__ bool sees(int key) const { return ranges.sees(key) && pair[key] != 0; }
+};
+
+/// Every tile within the ranges is partial.
+template <int kKeys>
+struct PartialTiles : RangeTiles<kKeys> {
+  using RangeTiles<kKeys>::RangeTiles;
+
+  __device__ TileClass classify(int first_key) const {
+    return RangeTiles<kKeys>::classify(first_key) == TileClass::skip ? TileClass::skip : TileClass::partial;
+  }
+};
+
+//| A mask has N^2 bytes for every head that has one of its own: with 65 heads of 8192 tokens that is more than 2^32. So its
+//| offsets are counted in 64 bits.
+/// Step 1.
+struct ByPairs : InBatch {
+  Ranges ranges;
+  const unsigned char* visible;  // [batch, heads_of_mask, seqlen_q, seqlen_k]
+  int heads_of_mask;             ///< 1, or as many as there are
+  Unchanged score;
+
+  template <int kKeys>
+  __device__ PartialTiles<kKeys> tiles(const Work& work, int last_query) const {
+    return {ranges, work.sequence, work.first_query, last_query};
+  }
+  __device__ PairsOfRow row(const Work& work, int query) const {
+    const int64_t head = int64_t(work.head.batch) * heads_of_mask + (heads_of_mask == 1 ? 0 : work.head.head);
+    const Sequence& s = work.sequence;
+    return {ranges.row(s, query), visible + (head * s.queries + query) * s.keys};
+  }
+};
+
+}  // namespace flashbook::masks

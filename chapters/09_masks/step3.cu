@@ -1,0 +1,12 @@
+#include "chapters/09_masks/launch.cuh"
+#include "chapters/09_masks/steps.h"
+
+namespace flashbook::masks {
+
+void run_ranges(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  run_in_batch(shape, tensors, stream, [&]<typename Sizes>(const InBatch& order) {
+    return ByRanges{order, ranges_of(shape, tensors), {}};
+  });
+}
+
+}  // namespace flashbook::masks
