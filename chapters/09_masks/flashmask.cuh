@@ -57,8 +57,7 @@ struct HiddenOfTile {
 struct ColumnBounds {
   const int* queries;  // [batch, heads, seqlen_k, bounds]
   int bounds;          ///< 1, 2 or 4
-  bool causal;         ///< of two: the lower interval
-  int heads;           ///< 1, or key heads
+  bool causal;         ///< two bounds are the lower interval's
 
   __device__ Hidden at(int64_t row, int queries_of_head) const {  // row of [batch, heads, seqlen_k]
     const int* const bound = queries + row * bounds;

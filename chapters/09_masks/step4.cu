@@ -26,7 +26,7 @@ void run_columns(const Shape& shape, const Tensors& tensors, device::Stream stre
     auto* const hidden = reinterpret_cast<Hidden*>(static_cast<char*>(tensors.workspace) + kCounterBytes);
     const Scanned scanned{hidden, reinterpret_cast<HiddenOfTile*>(hidden + tiles * Sizes::kKeys)};
     const ColumnBounds bounds{static_cast<const int*>(tensors.tables[int(TableId::columns)]),
-                              v.columns.bounds, v.window.right == 0, v.columns.heads};
+                              v.columns.bounds, v.window.right == 0};
     constexpr int kTilesOfBlock = kScanThreads / 32;
     device::launch(scan_columns<Sizes::kKeys>, dim3(unsigned((tiles + kTilesOfBlock - 1) / kTilesOfBlock)),
                    dim3(kScanThreads), 0, stream, bounds, shape.seqlen_q, shape.seqlen_k, int(tiles),
