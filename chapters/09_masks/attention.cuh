@@ -22,9 +22,10 @@ namespace flashbook::masks {
 template <int kFloats, typename Row>
 __device__ __forceinline__ void hide(float (&scores)[kFloats], const Row (&row)[2], int first_key) {
   const int thread_key = first_key + 2 * int(threadIdx.x % 4);
+  const Row of_thread[2] = {row[0].from(thread_key), row[1].from(thread_key)};
 #pragma unroll
   for (int i = 0; i < kFloats; ++i)
-    if (!row[hopper::row_of(i)].sees(thread_key + i / 4 * 8 + i % 2)) scores[i] = -INFINITY;
+    if (!of_thread[hopper::row_of(i)].sees(i / 4 * 8 + i % 2)) scores[i] = -INFINITY;
 }
 
 /// Scores become what the function makes of them.
@@ -222,7 +223,7 @@ struct Consumer {
   //| ### From sums to results
   //|
   //| The log-sum-exp lies as `[batch, heads, seqlen_q]`, documents or not. A score function may have left a constant out
-  //| (`functions.cuh`), which comes back here.
+  //| (`mask_functions.cuh`), which comes back here.
   /// Divides the output by its rows' sums and stores their log-sum-exp.
   __device__ __forceinline__ void finish(float* lse) {  // [batch, heads, seqlen_q]
     constexpr float kLn2 = 0.6931471805599453f;

@@ -15,39 +15,36 @@ namespace flashbook::masks {
 //| few.
 /// The keys of a query by its row of the mask.
 struct PairsOfRow {
-  KeyRanges ranges;           ///< what a window leaves, and the end of the sequence
-  const unsigned char* pair;  // [seqlen_k]
+  const unsigned char* pair;  // [keys]
+  int keys;
 
-  __device__ bool sees(int key) const { return ranges.sees(key) && pair[key] != 0; }
+  __device__ bool sees(int key) const { return key < keys && pair[key] != 0; }
+  __device__ PairsOfRow from(int first) const { return {pair + first, keys - first}; }
 };
 
-/// Every tile within the ranges is partial.
-template <int kKeys>
-struct PartialTiles : RangeTiles<kKeys> {
-  using RangeTiles<kKeys>::RangeTiles;
+/// Every tile of keys is partial.
+struct AllTiles {
+  Span span;
 
-  __device__ TileClass classify(int first_key) const {
-    return RangeTiles<kKeys>::classify(first_key) == TileClass::skip ? TileClass::skip : TileClass::partial;
-  }
+  __device__ TileClass classify(int) const { return TileClass::partial; }
 };
 
 //| A mask has N^2 bytes for every head that has one of its own: with 65 heads of 8192 tokens that is more than 2^32. So its
 //| offsets are counted in 64 bits.
 /// Step 1.
 struct ByPairs : InBatch {
-  Ranges ranges;
   const unsigned char* visible;  // [batch, heads_of_mask, seqlen_q, seqlen_k]
   int heads_of_mask;             ///< 1, or as many as there are
   Unchanged score;
 
   template <int kKeys>
-  __device__ PartialTiles<kKeys> tiles(const Work& work, int last_query) const {
-    return {ranges, work.sequence, work.first_query, last_query};
+  __device__ AllTiles tiles(const Work& work, int) const {
+    return {{0, 0, (work.sequence.keys + kKeys - 1) / kKeys}};
   }
   __device__ PairsOfRow row(const Work& work, int query) const {
     const int64_t head = int64_t(work.head.batch) * heads_of_mask + (heads_of_mask == 1 ? 0 : work.head.head);
     const Sequence& s = work.sequence;
-    return {ranges.row(s, query), visible + (head * s.queries + query) * s.keys};
+    return {visible + (head * s.queries + query) * s.keys, s.keys};
   }
 };
 

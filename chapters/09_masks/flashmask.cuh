@@ -30,7 +30,7 @@ struct alignas(16) Hidden {
   int lower_begin, lower_end, upper_begin, upper_end;
 
   __device__ bool hides(int query) const {
-    return (query >= lower_begin && query < lower_end) || (query >= upper_begin && query < upper_end);
+    return ((query >= lower_begin) & (query < lower_end)) | ((query >= upper_begin) & (query < upper_end));
   }
 };
 
@@ -128,8 +128,9 @@ struct ColumnsOfRow {
   const Hidden* hidden;  // [keys]
   int query;
 
-  // No `&&` between the two: the load need not wait for the ranges, and neighbouring rows share it.
+  // Without `&&` the load need not wait for the ranges, and neighbouring rows share it.
   __device__ bool sees(int key) const { return ranges.sees(key) & !hidden[key].hides(query); }
+  __device__ ColumnsOfRow from(int first) const { return {ranges.from(first), hidden + first, query}; }
 };
 
 /// The tiles of keys for a tile of queries.

@@ -16,13 +16,20 @@ namespace flashbook::masks {
 //| `own` is the key at the query's own place, aligned to the bottom right: the last query stands at the last key. A window
 //| reaches from `own - left` to `own + right`. The first keys may be seen besides: a prefix by everybody, sinks by those
 //| who are not before them. Both ranges grow with the query; the class of a tile rests on that.
+//|
+//| `from` counts keys from another one on. A thread counts them from its own first column, so that each of its comparisons
+//| is with a constant. And `&` and `|` do not branch, where `&&` and `||` made a branch of every score.
 /// Two ranges of keys, of which a query sees both.
 struct KeyRanges {
   int head_begin, head_end;
   int begin, end;
 
   __device__ bool sees(int key) const {
-    return (key >= begin && key < end) || (key >= head_begin && key < head_end);
+    return ((key >= begin) & (key < end)) | ((key >= head_begin) & (key < head_end));
+  }
+  /// The same, key `first` being number 0.
+  __device__ KeyRanges from(int first) const {
+    return {head_begin - first, head_end - first, begin - first, end - first};
   }
   /// Whether it has all keys from `first` to `last`.
   __device__ bool has_all(int first, int last) const {
@@ -126,10 +133,7 @@ struct Ranges {
   __device__ KeyRanges row(const Sequence& s, int query) const {
     if (documents.count == 0) return band.ranges(s, query);
     const Sequence own = documents.at(documents.find(query));
-    KeyRanges r = band.ranges(own, query - own.first_query);
-    r.head_begin += own.first_key, r.head_end += own.first_key;
-    r.begin += own.first_key, r.end += own.first_key;
-    return r;
+    return band.ranges(own, query - own.first_query).from(-own.first_key);
   }
 };
 

@@ -9,7 +9,7 @@ void run_pairs(const Shape& shape, const Tensors& tensors, device::Stream stream
   if (dense.visible.empty()) return run_ranges(shape, tensors, stream);
   run_in_batch(shape, tensors, stream, [&]<typename Sizes>(const InBatch& order) {
     const auto* visible = static_cast<const unsigned char*>(tensors.tables[int(TableId::dense)]);
-    return ByPairs{order, ranges_of(shape, tensors), visible, dense.heads, {}};
+    return ByPairs{order, visible, dense.heads, {}};
   });
 }
 

@@ -1,5 +1,5 @@
-#include "chapters/09_masks/functions.cuh"
 #include "chapters/09_masks/launch.cuh"
+#include "chapters/09_masks/mask_functions.cuh"
 #include "chapters/09_masks/steps.h"
 
 namespace flashbook::masks {

@@ -3,8 +3,8 @@
 
 #include "chapters/09_masks/dense.cuh"
 #include "chapters/09_masks/flashmask.cuh"
-#include "chapters/09_masks/functions.cuh"
 #include "chapters/09_masks/launch.cuh"
+#include "chapters/09_masks/mask_functions.cuh"
 #include "chapters/09_masks/packed.cuh"
 #include "tests/require_gpu.h"
 #include "tests/support/masks.h"
@@ -185,7 +185,7 @@ __global__ void find_row(ByPairs policy, Work work, int query, int64_t* offset) 
 TEST_F(TileClasses, AMaskMayHaveMoreThanFourBillionPairs) {
   constexpr int kLength = 65536;
   const Work work{{3, 1}, {0, kLength, 0, kLength}, {}, {}, 0, 0, 0};
-  const ByPairs policy{{}, {{Band::kNoLimit, Band::kNoLimit, 0, 0}, {}}, nullptr, 4, {}};
+  const ByPairs policy{{}, nullptr, 4, {}};
   device::Buffer offset(device::Place::device, sizeof(int64_t));
   device::launch(find_row, dim3(1), dim3(1), 0, device::Stream{}, policy, work, kLength - 1,
                  static_cast<int64_t*>(offset.data()));

@@ -19,7 +19,7 @@ namespace flashbook::masks {
 //|
 //| | member | what it says |
 //| | --- | --- |
-//| | `row(batch, head, query)` | a value with `sees(key)` |
+//| | `row(batch, head, query)` | a value with `sees(key)`, and `from(key)` to count keys from there |
 //| | `kByHead` | whether heads and batch entries have masks of their own |
 /// A mask by window, prefix and documents.
 struct RangeMask {
@@ -42,10 +42,13 @@ struct BlockMask {
     KeyRanges ranges;
     const int *begin, *end;  // the row's blocks
     device::Divisor keys_of_block;
+    int first = 0;  ///< which key is number 0
+
+    __device__ Row from(int key) const { return {ranges.from(key), begin, end, keys_of_block, first + key}; }
 
     __device__ bool sees(int key) const {
       if (!ranges.sees(key)) return false;
-      const int block = key / keys_of_block;
+      const int block = (first + key) / keys_of_block;
       const int *low = begin, *high = end;
       while (low < high) {
         const int* const middle = low + (high - low) / 2;
