@@ -17,25 +17,53 @@ namespace flashbook::masks {
 //| ## The mask of a partial tile
 //|
 //| A thread has two rows, and asks the policy once for each. What comes back is a small value that knows which keys the row
-//| sees: two ranges in step 3, a pointer into a mask in step 1. Of each group of 8 columns the thread has two neighbours.
+//| sees. Of each group of 8 columns the thread has two neighbours.
+//|
+//| A row that compares (step 3) is counted from the thread's first column, and the comparisons stand beside the scores. A row
+//| that reads memory is asked in a loop of its own first, which makes a word of bits of the answers: unrolled beside the
+//| scores, 64 loads would wait in 64 registers, and at d = 64 and d = 256 there are none.
+
+/// Column `i` of those that a thread has of a tile.
+__host__ __device__ constexpr int column_of(int i) { return i / 2 * 8 + i % 2; }
+
+/// Bit i: whether the row sees the thread's column i. `thread_key` is its first.
+template <int kColumns, typename Row>
+__device__ __forceinline__ uint32_t columns_seen(const Row& row, int thread_key) {
+  uint32_t bits = 0;
+#pragma unroll 2
+  for (int i = 0; i < kColumns; ++i) bits |= uint32_t(row.sees(thread_key + column_of(i))) << i;
+  return bits;
+}
+
+//| Float i of the scores is column i / 4 * 2 + i % 2 of row i / 2 % 2.
 /// Scores of keys that a row does not see become -inf. `first_key` is the tile's first.
 template <int kFloats, typename Row>
 __device__ __forceinline__ void hide(float (&scores)[kFloats], const Row (&row)[2], int first_key) {
   const int thread_key = first_key + 2 * int(threadIdx.x % 4);
-  const Row of_thread[2] = {row[0].from(thread_key), row[1].from(thread_key)};
+  if constexpr (Row::kByComparison) {
+    const Row of_thread[2] = {row[0].from(thread_key), row[1].from(thread_key)};
 #pragma unroll
-  for (int i = 0; i < kFloats; ++i)
-    if (!of_thread[hopper::row_of(i)].sees(i / 4 * 8 + i % 2)) scores[i] = -INFINITY;
+    for (int i = 0; i < kFloats; ++i)
+      if (!of_thread[hopper::row_of(i)].sees(column_of(i / 4 * 2 + i % 2))) scores[i] = -INFINITY;
+  } else {
+    const uint32_t seen[2] = {columns_seen<kFloats / 2>(row[0], thread_key),
+                              columns_seen<kFloats / 2>(row[1], thread_key)};
+#pragma unroll
+    for (int i = 0; i < kFloats; ++i)
+      if ((seen[hopper::row_of(i)] >> (i / 4 * 2 + i % 2) & 1) == 0) scores[i] = -INFINITY;
+  }
 }
 
+//| A function on scores is counted from there, too.
 /// Scores become what the function makes of them.
 template <int kFloats, typename Function>
 __device__ __forceinline__ void change(float (&scores)[kFloats], const Function (&function)[2],
                                        int first_key) {
   const int thread_key = first_key + 2 * int(threadIdx.x % 4);
+  const Function of_thread[2] = {function[0].from(thread_key), function[1].from(thread_key)};
 #pragma unroll
   for (int i = 0; i < kFloats; ++i)
-    scores[i] = function[hopper::row_of(i)](scores[i], thread_key + i / 4 * 8 + i % 2);
+    scores[i] = of_thread[hopper::row_of(i)](scores[i], column_of(i / 4 * 2 + i % 2));
 }
 
 //| ## A consumer

@@ -10,16 +10,15 @@
 
 namespace flashbook::masks {
 
-//| A thread reads two neighbouring bytes of a row for every 8 keys, one after the other. The four lanes of a quad read 8 bytes
-//| together, and the next row is N bytes away. That is as bad as it sounds, and no arrangement of the loads makes N^2 bytes
-//| few.
+//| A thread reads two neighbouring bytes of a row for every 8 keys. The four lanes of a quad read 8 bytes together, and the
+//| next row is N bytes away. That is as bad as it sounds, and no arrangement of the loads makes N^2 bytes few.
 /// The keys of a query by its row of the mask.
 struct PairsOfRow {
+  static constexpr bool kByComparison = false;
   const unsigned char* pair;  // [keys]
   int keys;
 
   __device__ bool sees(int key) const { return key < keys && pair[key] != 0; }
-  __device__ PairsOfRow from(int first) const { return {pair + first, keys - first}; }
 };
 
 /// Every tile of keys is partial.

@@ -91,10 +91,13 @@ __device__ inline Hidden of_warp(Hidden hidden, const Choose& choose) {
   return hidden;
 }
 
-/// Scans the bounds of a tile of kKeys keys. Grid: (tiles of keys of all heads, four a block).
+/// Scans the bounds of tiles of kKeys keys, and sets the counter to 0. Grid: (tiles of keys of all heads,
+/// four a block).
 template <int kKeys>
 __global__ void __launch_bounds__(kScanThreads)
-    scan_columns(ColumnBounds columns, int seqlen_q, int seqlen_k, int heads_and_tiles, Scanned scanned) {
+    scan_columns(ColumnBounds columns, int seqlen_q, int seqlen_k, int heads_and_tiles, Scanned scanned,
+                 int* counter) {
+  if (blockIdx.x + threadIdx.x == 0) *counter = 0;
   const int tile = (blockIdx.x * kScanThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (tile >= heads_and_tiles) return;
   const int tiles_of_head = (seqlen_k + kKeys - 1) / kKeys;
@@ -124,13 +127,12 @@ __global__ void __launch_bounds__(kScanThreads)
 //| arithmetic. So a tile has two classes, and the stricter one counts.
 /// The keys of a query by ranges and intervals.
 struct ColumnsOfRow {
+  static constexpr bool kByComparison = false;
   KeyRanges ranges;
   const Hidden* hidden;  // [keys]
   int query;
 
-  // Without `&&` the load need not wait for the ranges, and neighbouring rows share it.
   __device__ bool sees(int key) const { return ranges.sees(key) & !hidden[key].hides(query); }
-  __device__ ColumnsOfRow from(int first) const { return {ranges.from(first), hidden + first, query}; }
 };
 
 /// The tiles of keys for a tile of queries.
@@ -142,7 +144,8 @@ struct ColumnTiles : RangeTiles<kKeys> {
   __device__ TileClass classify(int first_key) const {
     const TileClass by_ranges = RangeTiles<kKeys>::classify(first_key);
     if (by_ranges == TileClass::skip) return by_ranges;
-    return min(by_ranges, hidden[first_key / kKeys].classify(first_query, last_query));
+    const TileClass by_columns = hidden[first_key / kKeys].classify(first_query, last_query);
+    return by_columns < by_ranges ? by_columns : by_ranges;
   }
 };
 

@@ -62,28 +62,32 @@ void run_masked(const Shape& shape, const Tensors& t, device::Stream stream, con
                  problem_of(shape), policy, counter);
 }
 
+/// Sets the counter to 0, where nothing else is launched before the kernel.
+inline void clear_counter(const Tensors& t, device::Stream stream) {
+  device::launch(hopper::clear_counter, dim3(1), dim3(1), 0, stream, static_cast<int*>(t.workspace));
+}
+
 /// The map of a tensor whose sequences are batch entries.
 inline CUtensorMap batch_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
   return hopper::tile_map(shape, tensor, shape.dtype, base, hopper::kPanel, box_rows);
 }
 
 /// Calls `body.operator()<T, Sizes>()` for a shape of 16-bit elements.
-template <typename Body>
+template <bool kLight, typename Body>
 void with_sizes(const Shape& shape, Body body) {
   device::with_type(shape.dtype, [&]<typename T>() {
     if constexpr (sizeof(T) == 2)  // with_type also knows float, which why_not refuses
       device::with_head_dim(shape.head_dim,
-                            [&]<int kHeadDim>() { body.template operator()<T, Sizes<kHeadDim>>(); });
+                            [&]<int kHeadDim>() { body.template operator()<T, Sizes<kHeadDim, kLight>>(); });
   });
 }
 
 /// One step whose sequences are batch entries. `policy_of.operator()<Sizes>(order)` makes its policy, and
-/// launches what goes before.
-template <typename PolicyOf>
+/// launches what goes before, a kernel that sets the counter to 0 among it.
+template <bool kLight, typename PolicyOf>
 void run_in_batch(const Shape& shape, const Tensors& t, device::Stream stream, const PolicyOf& policy_of) {
   auto* counter = static_cast<int*>(t.workspace);
-  device::launch(hopper::clear_counter, dim3(1), dim3(1), 0, stream, counter);
-  with_sizes(shape, [&]<typename T, typename Sizes>() {
+  with_sizes<kLight>(shape, [&]<typename T, typename Sizes>() {
     const InBatch order = in_batch<Sizes>(shape);
     const auto policy = policy_of.template operator()<Sizes>(order);
     run_masked<T, Sizes>(shape, t, stream, policy, order.order.tiles, counter, batch_map);

@@ -19,8 +19,9 @@ namespace flashbook::masks {
 //|
 //| | member | what it says |
 //| | --- | --- |
-//| | `row(batch, head, query)` | a value with `sees(key)`, and `from(key)` to count keys from there |
+//| | `row(batch, head, query)` | a value with `sees(key)`, and with `kByComparison`: whether it is a few comparisons; then `from(key)` counts keys from there |
 //| | `kByHead` | whether heads and batch entries have masks of their own |
+//| | `classify<kKeys>(first_query, last_query, first_key)` | the class of a tile; who does not know leaves it out |
 /// A mask by window, prefix and documents.
 struct RangeMask {
   static constexpr bool kByHead = false;
@@ -28,6 +29,11 @@ struct RangeMask {
   Ranges ranges;
 
   __device__ KeyRanges row(int, int, int query) const { return ranges.row(sequence, query); }
+
+  template <int kKeys>
+  __device__ TileClass classify(int first_query, int last_query, int first_key) const {
+    return RangeTiles<kKeys>(ranges, sequence, first_query, last_query).classify(first_key);
+  }
 };
 
 /// Blocks that are listed: a mask that no formula knows. Others restrict besides.
@@ -39,16 +45,14 @@ struct BlockMask {
   device::Divisor queries_of_block, keys_of_block;
 
   struct Row {
+    static constexpr bool kByComparison = false;
     KeyRanges ranges;
     const int *begin, *end;  // the row's blocks
     device::Divisor keys_of_block;
-    int first = 0;  ///< which key is number 0
-
-    __device__ Row from(int key) const { return {ranges.from(key), begin, end, keys_of_block, first + key}; }
 
     __device__ bool sees(int key) const {
       if (!ranges.sees(key)) return false;
-      const int block = (first + key) / keys_of_block;
+      const int block = key / keys_of_block;
       const int *low = begin, *high = end;
       while (low < high) {
         const int* const middle = low + (high - low) / 2;
@@ -68,38 +72,48 @@ struct BlockMask {
 
 //| ## Which tiles
 //|
-//| A function cannot be asked about a tile. So a kernel that goes before asks it about every pair, once for all heads if
-//| they share the mask: 67 million questions for 8192 tokens, some microseconds. It leaves a byte for each pair of tiles, and
-//| the producer reads 32 of them at a time. FlexAttention makes such a `BlockMask` beforehand, in PyTorch, and keeps it.
+//| A function cannot be asked about a tile, but a kernel that goes before can ask it about every pair, once for all heads if
+//| they share the mask. That is 67 million questions for 8192 tokens. It leaves a word for each pair of tiles, and the
+//| producer reads 32 of them at a time. FlexAttention makes such a `BlockMask` beforehand, in PyTorch, and keeps it.
+//|
+//| A mask that does know about tiles may say so. `RangeMask` has a function `classify`, and then nobody counts.
 
 constexpr int kClassifyThreads = 128;
 
-/// Writes the class of tiles of kRows queries by kKeys keys. Grid: (tiles of keys, four a block; tiles of
-/// queries; masks). Each warp has a tile; its lanes have rows.
+/// The class of a tile of kKeys keys, pair by pair. All lanes of a warp, which have the rows.
+template <int kKeys, typename Mask>
+__device__ __forceinline__ TileClass ask_every_pair(const Mask& mask, const Problem& problem, int number,
+                                                    int first_query, int last_query, int first_key) {
+  int asked = 0, seen = 0;
+  for (int query = first_query + threadIdx.x % 32; query <= last_query; query += 32) {
+    const auto row = mask.row(number / problem.heads, number % problem.heads, query);
+    for (int key = first_key; key < min(first_key + kKeys, problem.seqlen_k); ++key) seen += row.sees(key);
+    asked += kKeys;  // keys beyond the end are not seen: their tile is not full
+  }
+  if (!__any_sync(kWholeWarp, seen > 0)) return TileClass::skip;
+  return __all_sync(kWholeWarp, seen == asked) ? TileClass::full : TileClass::partial;
+}
+
+//| The grid is small, and this kernel comes before each launch of the other. So it also sets the counter of tiles to 0, which
+//| would take a launch of its own.
+/// Writes the class of tiles of kRows queries by kKeys keys, and sets the counter to 0. Grid: (tiles of keys,
+/// four a block; tiles of queries; masks). Each warp has a tile.
 template <int kRows, int kKeys, typename Mask>
 __global__ void __launch_bounds__(kClassifyThreads)
-    classify_tiles(Mask mask, Problem problem, int key_tiles,
-                   TileClass* classes) {  // [masks, query tiles, key tiles]
+    classify_tiles(const __grid_constant__ Mask mask, const __grid_constant__ Problem problem, int key_tiles,
+                   TileClass* classes,  // [masks, query tiles, key tiles]
+                   int* counter) {
+  if (blockIdx.x + blockIdx.y + blockIdx.z + threadIdx.x == 0) *counter = 0;
   const int tile = (blockIdx.x * kClassifyThreads + threadIdx.x) / 32;
   if (tile >= key_tiles) return;
-  const int first_query = blockIdx.y * kRows, first_key = tile * kKeys;
-  const int end = min(first_query + kRows, problem.seqlen_q),
-            end_key = min(first_key + kKeys, problem.seqlen_k);
-  bool any = false, all = end_key == first_key + kKeys;
-  for (int query = first_query + threadIdx.x % 32; query < end; query += 32) {
-    const auto row = mask.row(blockIdx.z / problem.heads, blockIdx.z % problem.heads, query);
-    for (int key = first_key; key < end_key; ++key) {
-      const bool is_seen = row.sees(key);
-      any |= is_seen;
-      all &= is_seen;
-    }
-  }
-  any = __any_sync(kWholeWarp, any);
-  all = __all_sync(kWholeWarp, all);
+  const int first_query = blockIdx.y * kRows, last_query = min(first_query + kRows, problem.seqlen_q) - 1;
+  TileClass found;
+  if constexpr (requires { mask.template classify<kKeys>(0, 0, 0); })
+    found = mask.template classify<kKeys>(first_query, last_query, tile * kKeys);
+  else
+    found = ask_every_pair<kKeys>(mask, problem, blockIdx.z, first_query, last_query, tile * kKeys);
   if (threadIdx.x % 32 == 0)
-    classes[(int64_t(blockIdx.z) * gridDim.y + blockIdx.y) * key_tiles + tile] = !any  ? TileClass::skip
-                                                                                 : all ? TileClass::full
-                                                                                       : TileClass::partial;
+    classes[(int64_t(blockIdx.z) * gridDim.y + blockIdx.y) * key_tiles + tile] = found;
 }
 
 /// The tiles of keys for a tile of queries.
@@ -115,7 +129,7 @@ struct ListedTiles {
 //|
 //| | member | what it says |
 //| | --- | --- |
-//| | `row(work, query)` | a value that takes a score and its key, and gives another |
+//| | `row(work, query)` | a value that takes a score and its key, and gives another; `from(key)` counts keys from there |
 //| | `scale_log2` | what the softmax multiplies it by, in place of scale * log2(e) |
 //| | `left_out` | a constant that was left out of all scores, which only the log-sum-exp knows |
 //| | `kAsksForKeys` | whether it asks for the key; then full tiles need to know theirs |
@@ -134,6 +148,7 @@ struct Softcap {
   float left_out;    ///< c
 
   __device__ Softcap row(const Work&, int) const { return *this; }
+  __device__ Softcap from(int) const { return *this; }
   __device__ float operator()(float score, int) const {
     return -__fdividef(1.0f, 1.0f + exp2_approx(score * factor));
   }
@@ -154,16 +169,18 @@ struct Alibi {
   float left_out = 0;
 
   struct Row {
-    float slope;
-    int own;
+    float slope, own;  ///< its own key
+
+    __device__ Row from(int first) const { return {slope, own - float(first)}; }
     __device__ float operator()(float score, int key) const {
-      return score - slope * fabsf(float(own - key));
+      return score - slope * fabsf(own - float(key));
     }
   };
   __device__ Row row(const Work& work, int query) const {
     Sequence s = work.sequence;
     if (ranges.documents.count > 0) s = ranges.documents.at(ranges.documents.find(query));
-    return {slopes[work.head.head] * per_scale, s.first_key + query - s.first_query + s.keys - s.queries};
+    return {slopes[work.head.head] * per_scale,
+            float(s.first_key + query - s.first_query + s.keys - s.queries)};
   }
 };
 

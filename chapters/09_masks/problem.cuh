@@ -66,13 +66,15 @@ struct Problem {
 
 //| ## How large tiles are
 //|
-//| Chapter 5's sizes. A tile of 192 queries at d = 64 has more partial tiles of keys than one of 128, and is worth it there:
-//| three warpgroups hide more of the softmax.
-/// The sizes of the kernel for a head dimension, and which of chapter 5's switches it uses.
-template <int kHeadDim_>
+//| Chapter 5's sizes. At d = 64 three consumers hide more of the softmax than two, but each thread has 160 registers only.
+//| That is enough for comparisons; a mask that reads memory, or a function on scores, gets two consumers and 232 registers.
+/// The sizes of the kernel for a head dimension, and which of chapter 5's switches it uses. `kLight`: beside
+/// the softmax there are a few comparisons at most.
+template <int kHeadDim_, bool kLight>
 struct Sizes {
   static constexpr int kHeadDim = kHeadDim_;
-  static constexpr int kConsumers = kHeadDim == 64 ? 3 : 2;  ///< warpgroups that multiply, 64 queries each
+  static constexpr int kConsumers =
+      kHeadDim == 64 && kLight ? 3 : 2;  ///< warpgroups that multiply, 64 queries each
   static constexpr int kRows = kConsumers * kRowsOfWarpgroup;
   static constexpr int kKeys = kHeadDim == 256 ? 64 : 128;  ///< of a tile
   static constexpr int kStages = kHeadDim == 64 ? 8 : 5;    ///< of the pipeline

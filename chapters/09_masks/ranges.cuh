@@ -21,6 +21,7 @@ namespace flashbook::masks {
 //| is with a constant. And `&` and `|` do not branch, where `&&` and `||` made a branch of every score.
 /// Two ranges of keys, of which a query sees both.
 struct KeyRanges {
+  static constexpr bool kByComparison = true;
   int head_begin, head_end;
   int begin, end;
 

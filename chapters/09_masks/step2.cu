@@ -33,7 +33,7 @@ void run_packed(const Shape& shape, const Tensors& tensors, device::Stream strea
   const DocumentBounds documents = documents_of(shape, tensors);
   const Ranges ranges{band_of(shape.visibility), {}};
   if (documents.count == 0) return run_ranges(shape, tensors, stream);  // one sequence a batch entry
-  with_sizes(shape, [&]<typename T, typename Sizes>() {
+  with_sizes<true>(shape, [&]<typename T, typename Sizes>() {
     auto* counter = static_cast<int*>(tensors.workspace);
     int* const sorted = counter + kCounterBytes / int64_t(sizeof(int));
     const Plan plan{sorted, sorted + documents.count};

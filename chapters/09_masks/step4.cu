@@ -14,14 +14,14 @@ int64_t scanned_tiles(const Shape& shape, int keys) {
 
 int64_t columns_workspace_bytes(const Shape& shape) {
   if (shape.visibility.columns.bounds == 0) return kCounterBytes;
-  const int keys = shape.head_dim == 256 ? Sizes<256>::kKeys : Sizes<128>::kKeys;
+  const int keys = shape.head_dim == 256 ? Sizes<256, false>::kKeys : Sizes<128, false>::kKeys;
   return kCounterBytes + scanned_tiles(shape, keys) * int64_t(sizeof(HiddenOfTile) + keys * sizeof(Hidden));
 }
 
 void run_columns(const Shape& shape, const Tensors& tensors, device::Stream stream) {
   const Visibility& v = shape.visibility;
   if (v.columns.bounds == 0) return run_ranges(shape, tensors, stream);
-  run_in_batch(shape, tensors, stream, [&]<typename Sizes>(const InBatch& order) {
+  run_in_batch<false>(shape, tensors, stream, [&]<typename Sizes>(const InBatch& order) {
     const int64_t tiles = scanned_tiles(shape, Sizes::kKeys);
     auto* const hidden = reinterpret_cast<Hidden*>(static_cast<char*>(tensors.workspace) + kCounterBytes);
     const Scanned scanned{hidden, reinterpret_cast<HiddenOfTile*>(hidden + tiles * Sizes::kKeys)};

@@ -140,12 +140,13 @@ TEST_F(TileClasses, ByColumnsKeepTheirWord) {
     const int key_tiles = (shape.seqlen_k + kKeys - 1) / kKeys,
               tiles = shape.batch * columns.heads * key_tiles;
     device::Buffer hidden(device::Place::device, sizeof(Hidden) * tiles * kKeys);
+    device::Buffer counter(device::Place::device, sizeof(int));
     device::Buffer of_tiles(device::Place::device, sizeof(HiddenOfTile) * tiles);
     const Scanned scanned{static_cast<Hidden*>(hidden.data()), static_cast<HiddenOfTile*>(of_tiles.data())};
     const ColumnBounds bounds{static_cast<const int*>(tables.tensors.tables[int(TableId::columns)]),
                               columns.bounds, shape.visibility.window.right == 0};
     device::launch(scan_columns<kKeys>, dim3((tiles + 3) / 4), dim3(kScanThreads), 0, device::Stream{},
-                   bounds, shape.seqlen_q, shape.seqlen_k, tiles, scanned);
+                   bounds, shape.seqlen_q, shape.seqlen_k, tiles, scanned, static_cast<int*>(counter.data()));
     const int group = columns.heads == 1 ? shape.heads : shape.heads / shape.kv_heads;
     expect_truth(shape, ByColumns{order_of(shape),
                                   ranges_of(shape, tables.tensors),
@@ -158,21 +159,31 @@ TEST_F(TileClasses, ByColumnsKeepTheirWord) {
   }
 }
 
+/// A mask that says nothing of tiles.
+struct PairByPair {
+  static constexpr bool kByHead = false;
+  RangeMask ranges;
+
+  __device__ KeyRanges row(int batch, int head, int query) const { return ranges.row(batch, head, query); }
+};
+
 TEST_F(TileClasses, ByFunctionsAreExact) {
   std::mt19937 random(3);
-  for (int mask = 0; mask < kMasks / 20 && !HasFailure(); ++mask) {
+  for (int i = 0; i < kMasks / 20 && !HasFailure(); ++mask) {
     const Shape shape = mask_for(random, true, false);
     const Uploaded tables(shape);
     const int key_tiles = (shape.seqlen_k + kKeys - 1) / kKeys,
               query_tiles = (shape.seqlen_q + kRows - 1) / kRows;
     device::Buffer classes(device::Place::device, sizeof(TileClass) * query_tiles * key_tiles);
+    device::Buffer counter(device::Place::device, sizeof(int));
     auto* const list = static_cast<TileClass*>(classes.data());
-    const RangeMask ranges{{0, shape.seqlen_q, 0, shape.seqlen_k}, ranges_of(shape, tables.tensors)};
-    device::launch(classify_tiles<kRows, kKeys, RangeMask>, dim3((key_tiles + 3) / 4, query_tiles),
-                   dim3(kClassifyThreads), 0, device::Stream{}, ranges, problem_of(shape), key_tiles, list);
+    const PairByPair mask{{{0, shape.seqlen_q, 0, shape.seqlen_k}, ranges_of(shape, tables.tensors)}};
+    device::launch(classify_tiles<kRows, kKeys, PairByPair>, dim3((key_tiles + 3) / 4, query_tiles),
+                   dim3(kClassifyThreads), 0, device::Stream{}, mask, problem_of(shape), key_tiles, list,
+                   static_cast<int*>(counter.data()));
     EXPECT_EQ(expect_truth(shape,
-                           ByFunctions<RangeMask, Unchanged>{
-                               order_of(shape), ranges, list, query_tiles, key_tiles, kRows, {}}),
+                           ByFunctions<PairByPair, Unchanged>{
+                               order_of(shape), mask, list, query_tiles, key_tiles, kRows, {}}),
               0);
   }
 }
