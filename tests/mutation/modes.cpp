@@ -89,6 +89,7 @@ std::string bank_conflicts() {
 std::string try_in(Mode mode, uint64_t seed, Attention attention, const Shape& shape) {
   sim::Options& options = sim::options();
   options.os_threads = 1;  // the same report every time
+  options.timeout = 1;     // a run takes some milliseconds
   options.seed = mode == Mode::random ? seed : 0;
   options.async = mode == Mode::eager    ? sim::Async::eager
                   : mode == Mode::random ? sim::Async::random
