@@ -17,7 +17,7 @@ FAULTS = [
     # Memory.
     Fault("wild_address",
           "An index is multiplied twice, and leads to where there is no memory.",
-          "(head * seqlen_q + min(row, seqlen_q - 1)) * kHeadDim;", "(int64_t(1) << 44) * (head * seqlen_q + min(row, seqlen_q - 1) + 1);",
+          "(head * seqlen_q + min(row, seqlen_q - 1)) * kHeadDim;", "(int64_t(1) << 38) * (head * seqlen_q + min(row, seqlen_q - 1) + 1);",
           everywhere("out of bounds")),
     Fault("vector_not_aligned",
           "The four values begin between multiples of 16 bytes.",
@@ -31,7 +31,7 @@ FAULTS = [
           "The largest score is looked for from nothing, and not from minus infinity.",
           "  float largest = -INFINITY;\n", "  float largest;\n",
           everywhere("a local variable that nobody has given a value", "traced")),
-    Fault("integer_maximum_of_nothing",
+    Fault("adds_to_what_nobody_wrote",
           "A tile's bytes are added to what nobody has written.",
           "      even_of_tile[tile] = 0;\n", "",
           everywhere("uninitialised device memory is read", "traced")),
