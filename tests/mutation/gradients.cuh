@@ -9,7 +9,7 @@ namespace flashbook::backward {
 
 template <int kHeadDim>
 void run(const Shape& shape, const Tensors& tensors) {
-  using T = __half;  // of two types the one whose last digits show another order of sums
+  using T = __nv_bfloat16;
   using Config = Version<kHeadDim, false>;
   run_prepare<T, kHeadDim, true>(shape, tensors, nullptr, kWorkspaceRows);
   if constexpr (kHeadDim == 64)
