@@ -55,10 +55,10 @@ FAULTS = {
                              (1, 2, 3, 4, 5, 6, 7)),
     "no_scales_06": Fault("06_fp8/problem.cuh", "return scale == nullptr ? 1.0f :", "return true ? 1.0f :",
                           (1, 2, 3, 4, 5, 6, 7)),
-    "no_means_06": Fault("06_fp8/epilogue.cuh", "if (problem.v_mean != nullptr)", "if (false)", (1, 2, 3, 4, 5, 6, 7),
+    "no_means_06": Fault("06_fp8/epilogue.cuh", "if (v_mean != nullptr)", "if (false)", (1, 2, 3, 4, 5, 6, 7, 8),
                          ["--seqlen", "40", "--seqlen-k", "8"]),
-    "twos_06": Fault("06_fp8/tiles.cuh", "kOne = 0x38;", "kOne = 0x40;", (6, 7)),
-    "other_slope_06": Fault("06_fp8/softmax.cuh", "kLineSlope = 8.0f / 128;", "kLineSlope = 4.0f / 128;", (7,)),
+    "twos_06": Fault("06_fp8/tiles.cuh", "kOne = 0x38;", "kOne = 0x40;", (6, 7, 8)),
+    "other_slope_06": Fault("06_fp8/softmax.cuh", "kLineSlope = 8.0f / 128;", "kLineSlope = 4.0f / 128;", (8,)),
     # Of chapter 7 the steps with mma.sync: those for Hopper are compiled without the fault.
     "no_d_07": Fault("07_backward/keys_outside.cuh", "y = x * (y - query_d);", "y = x * y;", (1, 2)),
     "no_mask_07": Fault("07_backward/keys_outside.cuh", "kMasked && r * 16", "false && r * 16", (1, 2), ["--causal"]),
