@@ -23,6 +23,8 @@ constexpr Step kSteps[] = {
      "Q and K times a random orthogonal matrix before they are quantised; the attention is that of step 3."},
     {"fast", "Chapter 5's last step: blocks that stay, lazy rescaling, loops split by mask, stores by TMA."},
     {"row sums by a product", "P times a tile of ones, beside P V; the softmax adds nothing up."},
+    {"V transposed once",
+     "Blocks share the transposition: each piece of V is transposed by one of them, into the workspace."},
     {"exponentials by a line",
      "The encoding of P in e4m3 is nearly a line of the score: no ex2, no rounding."},
 };
@@ -41,58 +43,68 @@ std::string why_not(const Shape& shape, int step) {
   return why_not_dense(shape);
 }
 
-/// From step 5 on a causal mask hands out tiles by a counter.
-int64_t workspace_bytes(const Shape& shape, int step) {
-  return step >= 5 && shape.causal() ? sizeof(int) : 0;
-}
-
 double memory_bytes(const Shape& shape, int) { return compulsory_bytes(shape); }
 
 /// Lengths from which, or up to which, another version is faster (measured on an H200).
 constexpr int kLongD128 = 2048, kShortD64 = 512, kShortD64Causal = 1024;
 
-/// The version of steps 5 to 7 for a head dimension, a mask and a length. `Of` makes it the step's.
-template <template <typename> typename Of, int kHeadDim, bool kCausal>
-void run_tuned(const Shape& shape, const Tensors& t, device::Stream stream) {
+/// Calls `use` with the version of steps 5 and 6 for a head dimension, a mask and a length. `Of` makes it the
+/// step's.
+template <template <typename> typename Of, int kHeadDim, bool kCausal, typename Use>
+void with_tuned(const Shape& shape, const Use& use) {
   if constexpr (kHeadDim == 64) {
     // Of a short sequence, tiles of 192 queries waste more above the diagonal than tiles of 128.
     if (shape.seqlen_q <= (kCausal ? kShortD64Causal : kShortD64))
-      return run<Of<ShortD64<kCausal ? 2 : 3, kCausal>>>(shape, t, stream);
+      return use.template operator()<Of<ShortD64<kCausal ? 2 : 3, kCausal>>>();
   }
   if constexpr (kHeadDim == 128) {
-    if (shape.seqlen_k >= kLongD128) return run<Of<LongD128<kCausal>>>(shape, t, stream);
+    if (shape.seqlen_k >= kLongD128) return use.template operator()<Of<LongD128<kCausal>>>();
   }
-  run<Of<Fastest<kHeadDim, kCausal>>>(shape, t, stream);
+  use.template operator()<Of<Fastest<kHeadDim, kCausal>>>();
 }
 
-/// Step 5 is as it is.
+/// Step 5 is as it is; so is step 7 as step 8 takes it.
 template <typename Config>
 using AsItIs = Config;
 
-template <template <typename> typename Of, int kHeadDim>
-void run_fast(const Shape& shape, const Tensors& t, device::Stream stream) {
-  shape.causal() ? run_tuned<Of, kHeadDim, true>(shape, t, stream)
-                 : run_tuned<Of, kHeadDim, false>(shape, t, stream);
+template <template <typename> typename Of, int kHeadDim, typename Use>
+void with_fast(const Shape& shape, const Use& use) {
+  shape.causal() ? with_tuned<Of, kHeadDim, true>(shape, use) : with_tuned<Of, kHeadDim, false>(shape, use);
 }
 
-void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
+/// Calls `use` with the version of a step.
+template <typename Use>
+void with_version(const Shape& shape, int step, const Use& use) {
   device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
     switch (step) {
       case 1:
-        return run<Straight<kHeadDim>>(shape, tensors, stream);
+        return use.template operator()<Straight<kHeadDim>>();
       case 2:
-        return run<Overlapped<kHeadDim>>(shape, tensors, stream);
+        return use.template operator()<Overlapped<kHeadDim>>();
       case 3:
       case 4:
-        return run<BlockScaled<kHeadDim>>(shape, tensors, stream);
+        return use.template operator()<BlockScaled<kHeadDim>>();
       case 5:
-        return run_fast<AsItIs, kHeadDim>(shape, tensors, stream);
+        return with_fast<AsItIs, kHeadDim>(shape, use);
       case 6:
-        return run_fast<SumsByProduct, kHeadDim>(shape, tensors, stream);
+        return with_fast<SumsByProduct, kHeadDim>(shape, use);
+      case 7:
+        return with_fast<TransposedOnce, kHeadDim>(shape, use);
       default:
-        return run_fast<ByLine, kHeadDim>(shape, tensors, stream);
+        return with_fast<ByLine, kHeadDim>(shape, use);
     }
   });
+}
+
+/// Counters, and from step 7 on V transposed.
+int64_t workspace_bytes(const Shape& shape, int step) {
+  int64_t bytes = 0;
+  with_version(shape, step, [&]<typename Config>() { bytes = WorkspaceLayout<Config>(shape).bytes(); });
+  return bytes;
+}
+
+void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
+  with_version(shape, step, [&]<typename Config>() { run<Config>(shape, tensors, stream); });
 }
 
 }  // namespace

@@ -38,20 +38,64 @@ inline CUtensorMap input_map(const Shape& shape, TensorId tensor, const void* ba
 
 //| The launch is chapter 5's, from `common/hopper/launch.h`: the order of tiles, the counter set to 0, as many blocks as
 //| multiprocessors. Maps differ in their type: Q, K and V are bytes, O is BF16.
-/// One version of the kernel. The workspace holds the counter, if the version counts.
+//|
+//| The workspace holds the counter of tiles, if the version counts. A version that transposes V once has two kinds of counters
+//| more, and the tiles behind them. A small kernel sets all of them to 0, and the attention is launched as its dependent:
+//| it begins meanwhile, and waits before it counts.
+/// Every counter becomes 0. A thread has one.
+static __global__ void clear_counters(int* counters,  // [count]
+                                      int count) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) counters[i] = 0;
+}
+
+/// How the workspace of a version is divided.
+template <typename Config>
+struct WorkspaceLayout {
+  int kv_heads, pieces_of_head, counters;
+  int64_t first_tile;  ///< bytes before the tiles of V
+
+  explicit WorkspaceLayout(const Shape& shape)
+      : kv_heads(shape.batch * shape.kv_heads),
+        pieces_of_head((shape.seqlen_k + Config::kKeys - 1) / Config::kKeys *
+                       (Config::kKeys / Config::kPieceKeys)),
+        counters(Config::kTransposeOnce                                     ? 2 + kv_heads
+                 : Config::kSchedule == Schedule::dynamic_persistent ? 1
+                                                                     : 0),
+        first_tile((counters * int64_t(sizeof(int)) + 1023) / 1024 * 1024) {}
+
+  int64_t bytes() const {
+    if constexpr (!Config::kTransposeOnce) return counters * int64_t(sizeof(int));
+    return first_tile + int64_t(kv_heads) * pieces_of_head * (Config::kHeadDim * Config::kPieceKeys);
+  }
+};
+
+/// One version of the kernel.
 template <typename Config>
 void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   constexpr int kRows = Config::kConsumers * kRowsOfWarpgroup;
   const TileOrder order = tile_order(shape, kRows, Config::kSchedule == Schedule::dynamic_persistent);
-  auto* counter = static_cast<int*>(t.workspace);
-  if constexpr (Config::kSchedule == Schedule::dynamic_persistent)
-    device::launch(clear_counter, dim3(1), dim3(1), 0, stream, counter);
-  device::launch(attend<Config>, dim3(blocks_for(order, Config::kSchedule)), dim3(Config::kThreads),
-                 sizeof(Shared<Config>), stream, input_map(shape, TensorId::q, t.q, kRowsOfWarpgroup),
-                 input_map(shape, TensorId::k, t.k, Config::kKeys),
-                 input_map(shape, TensorId::v, t.v, Config::kKeys),
-                 tile_map(shape, TensorId::o, DType::bf16, t.o, 64, kRowsOfWarpgroup),
-                 static_cast<__nv_bfloat16*>(t.o), t.lse, problem_of(shape, t), order, counter);
+  const WorkspaceLayout<Config> layout(shape);
+  auto* const counters = static_cast<int*>(t.workspace);
+  TransposedValues values{};
+  if constexpr (Config::kTransposeOnce)
+    values = {static_cast<unsigned char*>(t.workspace) + layout.first_tile, counters + 1, counters + 2,
+              layout.pieces_of_head, layout.kv_heads * layout.pieces_of_head};
+  if (layout.counters > 0)
+    device::launch(clear_counters, dim3((layout.counters + 255) / 256), dim3(256), 0, stream, counters,
+                   layout.counters);
+  const auto launch = [](auto... arguments) {
+    if constexpr (Config::kTransposeOnce)
+      device::launch_dependent(attend<Config>, arguments...);
+    else
+      device::launch(attend<Config>, arguments...);
+  };
+  launch(dim3(blocks_for(order, Config::kSchedule)), dim3(Config::kThreads), sizeof(Shared<Config>), stream,
+         input_map(shape, TensorId::q, t.q, kRowsOfWarpgroup),
+         input_map(shape, TensorId::k, t.k, Config::kKeys),
+         input_map(shape, TensorId::v, t.v, Config::kPieceKeys),
+         tile_map(shape, TensorId::o, DType::bf16, t.o, 64, kRowsOfWarpgroup),
+         static_cast<__nv_bfloat16*>(t.o), t.lse, problem_of(shape, t), order, counters, values);
 }
 
 //| ## The versions
@@ -84,6 +128,7 @@ struct Straight : Overlapped<kHeadDim> {
 template <int kHeadDim>
 struct BlockScaled : Overlapped<kHeadDim> {
   static constexpr int kKeys = kHeadDim == 256 ? 64 : 128;
+  static constexpr int kPieceKeys = kKeys;
   static constexpr bool kBlockScales = true;
 };
 
@@ -119,9 +164,16 @@ struct SumsByProduct : Config {
   static constexpr bool kSumsByProduct = true;
 };
 
-/// Step 7.
+/// Step 7. The place of the tile that comes is freed as soon as it is transposed, so one is enough.
 template <typename Config>
-struct ByLine : SumsByProduct<Config> {
+struct TransposedOnce : SumsByProduct<Config> {
+  static constexpr bool kTransposeOnce = true;
+  static constexpr int kRawStages = 1;
+};
+
+/// Step 8 of a version of step 7.
+template <typename Config>
+struct ByLine : TransposedOnce<Config> {
   static constexpr bool kLine = true;
 };
 
