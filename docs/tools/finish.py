@@ -299,8 +299,10 @@ def with_captions(body: str, chapter: str) -> str:
         count += 1
         number = f"{chapter}.{count}" if chapter else str(count)
         address, text = found[2], found[3]
-        # A plot is wide: on a phone it can be opened alone.
-        shown = f'<a href="{address}" title="Alone, to enlarge">{found[1]}</a>' if "/plots/" in address else found[1]
+        shown = found[1]
+        if "/plots/" in address:  # drawn for phones too, and can be opened alone
+            phone = f'<source media="(max-width: 40rem)" srcset="{address.removesuffix(".svg")}_phone.svg"/>'
+            shown = f'<a href="{address}" title="Alone, to enlarge"><picture>{phone}{shown}</picture></a>'
         return f'<figure id="figure-{count}">{shown}<figcaption><b>Figure {number}.</b> {text}</figcaption></figure>'
 
     return re.sub(r'<p>\s*(<img class="figure" src="([^"]*)" alt="([^"]+)"/>)\s*</p>', figure, body)

@@ -441,8 +441,8 @@ class Plotting(Case):
                                   capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr)
             seen.append({path.name: path.read_bytes() for path in (self.folder / name).iterdir()})
-        self.assertCountEqual(seen[0], [f"{plot}.{kind}" for plot in ("ladder", "seqlen", "peers", "memory", "roofline", "host", "accuracy")
-                                        for kind in ("png", "svg")])
+        self.assertCountEqual(seen[0], [f"{plot}{width}.svg" for plot in ("seqlen", "peers", "memory", "roofline", "host", "accuracy")
+                                        for width in ("", "_phone")])
         self.assertEqual(seen[0], seen[1])
 
 

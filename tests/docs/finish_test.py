@@ -22,9 +22,10 @@ class Captions(unittest.TestCase):
         self.assertEqual(re.findall(r"<b>(.*?)</b> (.*?)<", text), [("Figure 5.1.", "What one sees"), ("Figure 5.2.", "What one sees")])
         self.assertIn('<figure id="figure-2">', text)
 
-    def test_plots_can_be_opened_alone(self):
+    def test_plots_can_be_opened_alone_and_have_a_drawing_for_phones(self):
         text = finish.with_captions(FIGURE.replace("a.svg", "repo:docs/plots/a.svg"), "5")
         self.assertIn('<a href="repo:docs/plots/a.svg"', text)
+        self.assertIn('srcset="repo:docs/plots/a_phone.svg"', text)
         self.assertNotIn("<a ", finish.with_captions(FIGURE, "5"))
 
     def test_pictures_in_a_sentence_stay(self):
