@@ -246,31 +246,28 @@ def peers(measured, paper):
 def memory(measured, paper):
     """Lines: device memory that the forward pass needs, by N."""
     shape = {key: LADDER[key] for key in ("head_dim", "mask")}
-    lines: dict[Any, dict[int, float]] = {}
+    lines: dict[int, dict[int, Entry]] = {}
     lacking: dict[int, set[int]] = {}
-    lengths = sorted({e.cell.seqlen for e in measured.newest.values() if e.cell.chapter})
-    for n in lengths:
+    for n in sorted({e.cell.seqlen for e in measured.newest.values() if e.cell.kind == "forward" and e.cell.chapter}):
         for (chapter, _), entry in measured.by_step(**shape, seqlen=n).items():
             if "memory" in entry.skipped:
                 lacking.setdefault(chapter, set()).add(n)
             elif "bytes_per_second" in entry.values:
-                lines.setdefault(chapter, {})[n] = (entry.values["tensor_bytes"] + entry.values["workspace_bytes"]) / 1e9
-                lines.setdefault("least", {})[n] = entry.values["tensor_bytes"] / 1e9
+                lines.setdefault(chapter, {})[n] = entry
     if not lines:
         return False
-    least = lines.pop("least")
+    lengths = sorted(set().union(*lines.values(), *lacking.values()))
     groups: dict[Any, list[int]] = {}  # chapters that need the same
     for chapter, by_n in lines.items():
-        key = "least" if all(abs(by_n[n] / least[n] - 1) < 0.02 for n in by_n) else chapter
-        groups.setdefault(key, []).append(chapter)
+        nothing_else = all(e.values["workspace_bytes"] < 0.02 * e.values["tensor_bytes"] for e in by_n.values())
+        groups.setdefault(min(by_n.values(), key=lambda e: e.cell.seqlen).cell.dtype if nothing_else else chapter, []).append(chapter)
     figure, ((axes,),) = paper.panels(1, 1, 6, 3.6)
     for key, chapters in groups.items():
         by_n = lines[chapters[0]]
         names = "chapter " + str(chapters[0]) if len(chapters) == 1 else "chapters " + ", ".join(map(str, chapters))
-        text = f"{names}: inputs and outputs only" if key == "least" else f"{names}: with S and P" if key == 1 else names
-        axes.plot(list(by_n), list(by_n.values()), "o-", ms=4.5, lw=1.8, color=CHAPTERS.get(chapters[-1], GREY), label=text)
-    if "least" not in groups:
-        axes.plot(list(least), list(least.values()), "--", color=GREY, label="inputs and outputs")
+        holds = {"bf16": "inputs and outputs", "e4m3": "the same in FP8"}.get(key, "with S and P" if key == 1 else "")
+        axes.plot(list(by_n), [(e.values["tensor_bytes"] + e.values["workspace_bytes"]) / 1e9 for e in by_n.values()], "o-", ms=4.5, lw=1.8,
+                  color=CHAPTERS.get(chapters[-1], GREY), label=f"{names}: {holds}" if holds else names)
     limit = CARDS.get(measured.context().get("gpu"), {}).get("memory")
     if limit:
         axes.axhline(limit / 1e9, color=ALARM, lw=1, ls="--")
@@ -285,7 +282,7 @@ def memory(measured, paper):
     axes.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     axes.margins(y=0.15)
     axes.grid()
-    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0, 0.86))
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0, 0.9))
     paper.foot(figure, f"Batch × N = 16k tokens, 16 heads, {shape_text(**shape)}, BF16\n{origin(measured)}")
     paper.save(figure, "memory")
     return True
@@ -314,9 +311,9 @@ def roofline(measured, paper):
     for key, (x, y) in points.items():
         axes.plot(x, y, "o", ms=7 if key in named else 4, color=shade(measured, key), zorder=3 if key in named else 2)
         if key in named:  # neighbours are named on different sides
-            left_side = key[0] % 2 == 0
-            axes.annotate(label_of(measured, key), (x, y), (-7 if left_side else 7, 0), textcoords="offset points", va="center",
-                          ha="right" if left_side else "left", fontsize=7.5, weight="bold")
+            left_side = key[0] in (4, 5)
+            axes.annotate(label_of(measured, key), (x, y), (-7 if left_side else 7, -9 if key[0] == 6 else 0), textcoords="offset points",
+                          va="center", ha="right" if left_side else "left", fontsize=7.5, weight="bold")
     axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(min(y for _, y in points.values()) / 3, 4000),
              xlabel="FLOPs for each byte of device memory", ylabel="TFLOP/s", title="Below the roof")
     axes.grid()
@@ -348,7 +345,7 @@ def host(measured, paper):
     axes.minorticks_off()
     axes.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     axes.grid()
-    axes.legend(fontsize=8)
+    paper.legend(figure, axes, 3)
     where = f"{last.context['cpu']}, {last.context['num_cpus']} cores"
     paper.foot(figure, f"Batch 1, one head, no mask\n{origin(measured, where)}")
     paper.save(figure, "host")
@@ -403,7 +400,7 @@ def accuracy(measured, paper):
         found = results.accuracy(measured, machine)
     except Refused:
         return False
-    figure, ((axes,),) = paper.panels(1, 1, 6.2, 3.6)
+    figure, ((axes,),) = paper.panels(1, 1, 6.2, 5.5 if paper.phone else 3.6)
     marks = {"normal": ("o", CHAPTERS[3], "N(0, 1)"), "outliers": ("s", CHAPTERS[6], "one outlier in 1000"),
              "channels": ("^", CHAPTERS[5], "large channels")}
     for place, by_kind in enumerate(found.values()):
@@ -414,8 +411,11 @@ def accuracy(measured, paper):
         errors = [by_kind[kind].values["relative_rms"] for by_kind in found.values() if kind in by_kind]
         axes.plot(errors, places, mark, color=colour, ms=6, label=title)
     entries = [next(iter(by_kind.values())) for by_kind in found.values()]
-    axes.set_yticks(range(len(entries)), [f"{entry.cell.dtype}: {entry.label}" for entry in entries], fontsize=8)
-    axes.invert_yaxis()
+    names = [f"{entry.cell.dtype}: {entry.label}" for entry in entries]
+    axes.set_yticks(range(len(entries)), [""] * len(entries) if paper.phone else names, fontsize=8)
+    for place, name in enumerate(names if paper.phone else []):  # above its row: beside it there is no room
+        axes.text(0.01, place - 0.3, name, transform=axes.get_yaxis_transform(), fontsize=7)
+    axes.set_ylim(len(entries) - 0.5, -1)
     axes.set(xscale="log", xlabel="RMS error over RMS of O", title="Accuracy against FP64")
     axes.grid(axis="x")
     paper.legend(figure, axes, 3)
