@@ -17,12 +17,14 @@ import textwrap
 from dataclasses import dataclass
 from typing import Any
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/plot.py
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "figures")]  # the packages, for python3 bench/plot.py; and what the figures are drawn with
+
+import svg
 
 from bench import results
 from bench.names import Name
 from bench.results import LADDER, Entry, Refused
-from docs.figures import svg
 
 try:
     import matplotlib
