@@ -24,6 +24,8 @@ A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at
            <!-- table means --> ... <!-- /table --> of these the values with a mean of 1, and the peers
            <!-- table steps_in_turn --> ... <!-- /table --> chapter 6's steps 5 to 7 and cuDNN's FP8, in one process
            <!-- table long gpu --> ... <!-- /table --> errors of long rows; `long simulator` likewise
+           <!-- table gradients 128 --> ... <!-- /table --> errors of dQ, dK and dV at a head_dim, by kind of inputs
+           <!-- table backward 5 --> ... <!-- /table --> gradients by that step of chapter 7 and by the peers, in one process: times and memory
            <!-- table accuracy gpu --> ... <!-- /table --> errors of attention in f16 and FP8; `accuracy simulator`: in the simulator
            <!-- table exercises 04 --> ... <!-- /table --> a chapter's exercises, with points and about how long they take
 Examples in code are left alone. With --check nothing is written: exit code 1 if a page differs from the results, or quotes what was
@@ -354,6 +356,39 @@ def long_table(measured: Results, machine: str) -> str:
                    f"{last.context['date'][:10]}, commit {last.context['commit']}.\n")
 
 
+GRADIENT_INPUTS = {"normal": "N(0, 1)", "outliers": "outliers", "one_hot": "one key each", "large_scores": "scores up to 1e4"}
+
+
+def gradients_table(measured: Results, head_dim: str) -> str:
+    """The RMSE of dQ, dK and dV by kind of inputs, of the peers and of chapter 7's steps; the gradients' own size first."""
+    found = [entry for entry in results.study(measured, "gpu", "gradients") if entry.cell.head_dim == int(head_dim)]
+    text = row("Inputs", "Gradient by", "dQ", "dK", "dV") + row("---", "---", "--:", "--:", "--:")
+    for entry in found:
+        text += row(GRADIENT_INPUTS[entry.cell.inputs], entry.label, *(f"{entry.values[tensor]:.2e}" for tensor in ("dq", "dk", "dv")))
+    return text + (f"\nRMSE of two heads against FP64; of the first row of each kind the RMS of the gradient itself. BF16, N {found[0].cell.seqlen}, head_dim {head_dim}, "
+                   f"no mask. {found[0].context['gpu']}; {found[0].context['date'][:10]}, commit {found[0].context['commit']}.\n")
+
+
+def backward_table(measured: Results, step: str) -> str:
+    """TFLOP/s of a step, cuDNN, FlashAttention-2 and PyTorch written out, timed in turn, and the memory that each takes beyond Q, K, V and O."""
+    of_step = [entry for entry in measured.history if entry.cell.kind == "backward" and entry.cell.who == f"ch07/step{step}" and "vs_eager" in entry.values]
+    if not of_step:
+        raise Unmeasured("gradients were never timed in turn with PyTorch written out: bench/backward.py does it")
+    of_step = [entry for entry in of_step if entry.context == of_step[-1].context]
+    text = row("d", "Mask", "N", f"Step {step}", "cuDNN", "FlashAttention-2", "Written out", f"GB, step {step}", "GB, written out")
+    text += row("--:", "---", "--:", *["--:"] * 6)
+    for entry in of_step:
+        peers = {who: next(other for other in measured.history if other.context == entry.context and other.cell == replace(entry.cell, who=who))
+                 for who in ("cudnn", "flash", "eager")}
+        written_out = peers["eager"].values
+        text += row(str(entry.cell.head_dim), entry.cell.mask, short(entry.cell.seqlen),
+                    *(three_digits(of.values["FLOPS"] / 1e12) for of in (entry, *peers.values())),
+                    three_digits(entry.values["workspace_bytes"] / 1e9), three_digits((written_out["kept_bytes"] + written_out["peak_bytes"]) / 1e9))
+    context = of_step[0].context
+    return text + (f"\nTFLOP/s of the backward pass, FLOPs = 2.5 times the forward pass's; BF16, 16384 tokens, heads x head_dim = 2048. GB: memory beyond the inputs, O and, of "
+                   f"the step, the outputs. One process, {context['gpu']}, {context['date'][:10]}, commit {context['commit']}.\n")
+
+
 def means_table(measured: Results) -> str:
     """The error of O by the number of keys, values N(+-1, 1): steps with their means and without, and the peers with."""
     lengths = (1024, 4096, 16384, 65536)
@@ -429,7 +464,7 @@ def exercises_table(_: Results, chapter: str) -> str:
 TABLES: dict[str, Callable[..., str]] = {
     "ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "steps": steps_table,
     "against": against_table, "peers": peers_table, "decode": decode_table, "ablation": ablation_table, "accuracy": accuracy_table,
-    "long": long_table, "means": means_table, "steps_in_turn": in_turn_steps_table, "exercises": exercises_table}
+    "long": long_table, "means": means_table, "gradients": gradients_table, "backward": backward_table, "steps_in_turn": in_turn_steps_table, "exercises": exercises_table}
 
 
 def table(words: Sequence[str], measured: Results) -> str:

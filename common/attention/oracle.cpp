@@ -167,6 +167,13 @@ class RowBlock {
   std::vector<Sum> tile_;              // keys [head_dim, kTileKeys], later values [kTileKeys, head_dim]
 };
 
+/// What lies in memory of a score. Beyond 65504 f16 has no number for it, and bf16 has.
+template <typename T>
+float stored_score(float score) {
+  const float stored = to_float(from_float<T>(score));
+  return std::isinf(stored) ? to_float(to_bf16(score)) : stored;
+}
+
 /// Attention without a fused kernel: S and P go through memory in the inputs' type, and O is rounded.
 RowBlock<float> plain_attention(const Shape& shape, const Inputs& inputs, RowSpan rows) {
   RowBlock<float> plain(shape, inputs, rows);
@@ -176,8 +183,7 @@ RowBlock<float> plain_attention(const Shape& shape, const Inputs& inputs, RowSpa
               [](float p, float row_sum) { return to_float(to_e4m3(p)) / row_sum; }, true);
   } else {
     with_host_type(shape.dtype, [&]<typename T>(T) {
-      plain.run([](float score) { return to_float(from_float<T>(score)); },
-                [](float p, float row_sum) { return to_float(from_float<T>(p / row_sum)); });
+      plain.run(stored_score<T>, [](float p, float row_sum) { return to_float(from_float<T>(p / row_sum)); });
     });
   }
   round_to(output_type(shape.dtype), plain.o);
