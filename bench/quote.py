@@ -133,11 +133,15 @@ def number(words: Sequence[str], measured: Results) -> str:
         raise Refused(f"{words[-1]!r} is no format: give one such as .1f") from None
 
 
+def label_of(entry: Entry) -> str:
+    return results.step_title(entry.cell.chapter, entry.cell.step) or entry.label
+
+
 def table_row(title: str, entry: Entry) -> str:
     if entry.skipped:
         return row(title, entry.cell.variant, "-", "-", entry.skipped)
     beyond = entry.values["workspace_bytes"] / 1e9
-    return row(title, entry.label, f"{three_digits(entry.milliseconds)} ms", three_digits(entry.values["FLOPS"] / 1e12),
+    return row(title, label_of(entry), f"{three_digits(entry.milliseconds)} ms", three_digits(entry.values["FLOPS"] / 1e12),
                f"{three_digits(beyond)} GB" if beyond else "none")
 
 
@@ -168,7 +172,7 @@ def host_table(measured: Results) -> str:
         raise Refused("no step was measured on the CPU: ./flashbook bench 02 does it")
     text = row("Chapter", "Step", "Time", "GFLOP/s") + row("---", "---", "--:", "--:")
     for (chapter, _), entry in entries.items():
-        text += row(f"{chapter} {entry.context.get(f'ch{chapter:02}', '')}", entry.label, f"{three_digits(entry.milliseconds)} ms",
+        text += row(f"{chapter} {entry.context.get(f'ch{chapter:02}', '')}", label_of(entry), f"{three_digits(entry.milliseconds)} ms",
                     three_digits(entry.values["FLOPS"] / 1e9))
     context = next(iter(entries.values())).context
     return text + (f"\nForward pass, one head, N 4096, head_dim 64, no mask, F32. {context['cpu']}, {context['num_cpus']} cores. "
@@ -217,7 +221,7 @@ def steps_table(measured: Results, chapter: str, seqlen: str) -> str:
     steps = {}  # who -> its idea in a few words
     for entry in measured.newest.values():
         if entry.cell.kind == "forward" and entry.cell.chapter == int(chapter):
-            steps[entry.cell.who] = f"{entry.cell.step}: {entry.label}"
+            steps[entry.cell.who] = f"{entry.cell.step}: {label_of(entry)}"
     if not steps:
         raise Unmeasured(f"no step of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
     together = results.in_turn()
