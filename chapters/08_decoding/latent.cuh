@@ -142,15 +142,17 @@ template <typename T>
 __device__ __forceinline__ void load_queries(LatentTile<T>& tile, const T* q, const Problem& problem,
                                              const Pack& of, int first_row) {
   constexpr int kPieces = kLatentKeyDim / 8;  // of a row, 16 bytes each
-#pragma unroll 6
-  for (int i = threadIdx.x; i < LatentConfig::kRows * kPieces; i += LatentConfig::kConsumers) {
-    const int row = i / kPieces, piece = i % kPieces;
-    uint4 value = {};
-    if (first_row + row < problem.rows())
-      value = *reinterpret_cast<const uint4*>(q + problem.offset(problem.q_strides, of, first_row + row) +
-                                              piece * 8);
-    auto* panel = reinterpret_cast<unsigned char*>(tile.element[piece / 8]);
-    *reinterpret_cast<uint4*>(panel + swizzled(Swizzle::b128, row * 128 + piece % 8 * 16)) = value;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll 2
+  for (int row = warp; row < LatentConfig::kRows; row += LatentConfig::kWarps) {
+    const bool exists = first_row + row < problem.rows();
+    const T* from = q + (exists ? problem.offset(problem.q_strides, of, first_row + row) : 0);
+#pragma unroll
+    for (int piece = lane; piece < kPieces; piece += 32) {
+      auto* panel = reinterpret_cast<unsigned char*>(tile.element[piece / 8]);
+      *reinterpret_cast<uint4*>(panel + swizzled(Swizzle::b128, row * 128 + piece % 8 * 16)) =
+          exists ? *reinterpret_cast<const uint4*>(from + piece * 8) : uint4{};
+    }
   }
   fence_proxy_async();  // this thread's writes become visible to wgmma,
   named_barrier_sync<kAllConsumers, LatentConfig::kConsumers>();  // and all of them are there
@@ -478,10 +480,10 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
     else
       attend_second(shared, phases, output, own, problem, segment);
     //| Each row of blocks has its own part of the workspace.
-    const int64_t first_place = int64_t(blockIdx.y) * 2 * gridDim.x * LatentConfig::kRows;
+    const int64_t first_place = int64_t(segment.row_tile) * 2 * gridDim.x * LatentConfig::kRows;
     const Workspace of_row = {.partials = {workspace.partials.o + first_place * LatentConfig::kHeadDim,
                                            workspace.partials.lse + first_place},
-                              .arrivals = workspace.arrivals + blockIdx.y * gridDim.x};
+                              .arrivals = workspace.arrivals + segment.row_tile * gridDim.x};
     finish_rows(shared, output, own, problem, segment, of_row.partials, warpgroup, o, lse);
     if (segment.parts > 1) finish_parts<T, LatentConfig>(shared.is_last, problem, segment, of_row, o, lse);
     segments.at = shared.place[warp];
