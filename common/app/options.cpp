@@ -346,7 +346,9 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
   app.add_option("--seqlen", words.seqlen, "Queries, and keys unless --seqlen-k is given; 4k means 4096")
       ->type_name("N");
   app.add_option("--seqlen-k", words.seqlen_k, "Keys")->type_name("N");
-  app.add_option("--head-dim", words.head_dim, "64, 128 or 256")->type_name("N");
+  app.add_option("--head-dim", words.head_dim,
+                 "64, 128 or 256; 576: latent keys, which chapter 8's last step takes")
+      ->type_name("N");
   app.add_flag("--causal", words.causal, "Query i sees keys up to i + seqlen_k - seqlen_q");
   app.add_option("--dtype", words.dtype, "Element type: " + names_of(chapter.dtypes))->type_name("TYPE");
   app.add_option("--scale", words.scale, "Factor on the scores (default: 1 / sqrt(head_dim))")
