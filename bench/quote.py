@@ -361,8 +361,9 @@ def gradients_table(measured: Results, head_dim: str) -> str:
     text = row("Inputs", "Gradient by", "dQ", "dK", "dV") + row("---", "---", "--:", "--:", "--:")
     for entry in found:
         text += row(GRADIENT_INPUTS[entry.cell.inputs], entry.label, *(f"{entry.values[tensor]:.2e}" for tensor in ("dq", "dk", "dv")))
-    return text + (f"\nRMSE of two heads against FP64; of the first row of each kind the RMS of the gradient itself. BF16, "
-                   f"N {found[0].cell.seqlen}, head_dim {head_dim}, no mask. {found[0].context['gpu']}; {found[0].context['date'][:10]}, commit {found[0].context['commit']}.\n")
+    context = found[0].context
+    return text + (f"\nRMSE of two heads against FP64; of the first row of each kind the RMS of the gradient itself. BF16, N {found[0].cell.seqlen}, "
+                   f"head_dim {head_dim}, no mask. {context['gpu']}; {context['date'][:10]}, commit {context['commit']}.\n")
 
 
 def backward_table(measured: Results, step: str) -> str:
@@ -382,8 +383,9 @@ def backward_table(measured: Results, step: str) -> str:
                     *(three_digits(of.values["FLOPS"] / 1e12) for of in (entry, *peers.values())),
                     three_digits(entry.values["workspace_bytes"] / 1e9), three_digits((written_out["kept_bytes"] + written_out["peak_bytes"]) / 1e9))
     context = of_step[0].context
-    return text + (f"\nTFLOP/s of the backward pass, FLOPs = 2.5 times the forward pass's; BF16, 16384 tokens, heads x head_dim = 2048. GB: memory beyond "
-                   f"Q, K, V and O and, of the step, its outputs. One process, {context['gpu']}, {context['date'][:10]}, commit {context['commit']}.\n")
+    return text + (f"\nTFLOP/s of the backward pass, FLOPs = 2.5 times the forward pass's; BF16, 16384 tokens, heads x head_dim = 2048. "
+                   f"GB: memory beyond Q, K, V and O and, of the step, its outputs. One process, {context['gpu']}, "
+                   f"{context['date'][:10]}, commit {context['commit']}.\n")
 
 
 def means_table(measured: Results) -> str:
