@@ -278,11 +278,14 @@ DECODERS = {"ch08/step4": "step 4", "ch08/step6": "step 6", "ch08/step6_p64": "p
             "cudnn": "*cuDNN*", "flash": "*FlashAttention-2*"}
 
 
+LATENT = 576  # elements of a latent key
+
+
 def decode_table(measured: Results) -> str:
     """Bytes of keys and values a second, one query a sequence, in turn in one process, and how many times as fast step 6 is as cuDNN."""
     found: dict[tuple[int, int, str], dict[str, Entry]] = {}
     for entry in measured.newest.values():
-        if entry.cell.kind == "decode" and not entry.skipped:
+        if entry.cell.kind == "decode" and entry.cell.head_dim != LATENT and not entry.skipped:
             found.setdefault((entry.cell.seqlen, entry.cell.head_dim, entry.cell.mask), {})[entry.cell.who] = entry
     if not any("ch08/step6" in by_who for by_who in found.values()):
         raise Unmeasured("decoding was never measured: bench/decode.py does it")
