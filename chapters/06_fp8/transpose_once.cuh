@@ -106,17 +106,15 @@ __device__ void load_transposed_tiles(Shared<Config>& shared, const CUtensorMap&
                                       const TileOrder& order, int* counter) {
   PipelineState<Config::kKeyStages> key;
   PipelineState<Config::kTransposedStages> value;
-  bool all_done = false;
+  shared.all_done = false;  // in shared memory: this thread has few registers, and nobody else reads it
   hand_out_tiles<Config::kSchedule>(shared.broadcast, order, counter, [&](WorkTile work) {
     const Head kv_head = problem.kv_head(work.head);
     const int number = problem.scale_head(work.head), tiles = key_tiles_of<Config>(problem, work);
-    bool done = all_done;
     fill(shared.keys, key, k_map, (tiles - 1) * Config::kKeys, kv_head);
+    if (!shared.all_done) wait_transposed(values, number);
 #pragma unroll 1  // the producer has few registers
     for (int tile = tiles - 1; tile >= 0; --tile) {
       if (tile > 0) fill(shared.keys, key, k_map, (tile - 1) * Config::kKeys, kv_head);
-      if (!done) wait_transposed(values, number);
-      done = true;
       auto& place = shared.transposed.tile[value.stage];
       wait_empty(shared.transposed, value);
       mbarrier_arrive_expect_tx(&shared.transposed.full[value.stage], sizeof(place));
@@ -126,8 +124,8 @@ __device__ void load_transposed_tiles(Shared<Config>& shared, const CUtensorMap&
       value.advance();
     }
     //| The stages are full now, and the answer comes while the consumers empty them.
-    if (!all_done) {
-      all_done = load_acquire(values.all_done) == values.pieces;
+    if (!shared.all_done) {
+      shared.all_done = load_acquire(values.all_done) == values.pieces;
       fence_proxy_async_global();
     }
   });
