@@ -10,11 +10,11 @@ STEPS = [
         ("maximum", "m", ("", "read", "")),
         ("exponentials", "ℓ", ("", "read, write", "")),
         ("quotients", "", ("", "read, write", "")),
-        ("values", "O", ("", "read", "read")),
+        ("product with V", "O", ("", "read", "read")),
     ]),
     ("Step 2: two passes", [
         ("scores and sum", "m, ℓ", ("read", "write", "")),
-        ("weights, values", "O", ("", "read", "read")),
+        ("weights, V", "O", ("", "read", "read")),
     ]),
     ("Step 3: one pass", [
         ("all of it", "m, ℓ, O", ("read", "", "read")),

@@ -3,7 +3,7 @@
 from svg import Figure
 
 MEMORY, CHIP, SIDE = 62, 196, 76  # the y of both rows; N, to scale with d
-KERNELS = (("scores", 95, 150), ("softmax", 270, 180), ("values", 445, 150))  # middle and width
+KERNELS = (("S = Q Kᵀ", 95, 150), ("softmax", 270, 180), ("O = P V", 445, 150))  # middle and width
 # name, its middle, width, colour; is it written, and is it read?
 MATRICES = (
     ("Q", 50, 18, "blue", False, True),
@@ -16,7 +16,7 @@ MATRICES = (
 
 
 def main():
-    figure = Figure(540, 270, "Three kernels: scores writes S, softmax reads S and writes P, values reads P. S and P are N by N, all else is N by d.")
+    figure = Figure(540, 270, "Three kernels: the first writes S, the softmax reads S and writes P, the last reads P. S and P are N by N, all else is N by d.")
     figure.text(16, 26, "device memory", "small soft")
     figure.text(16, 256, "on the chip", "small soft")
     for name, x, width in KERNELS:
