@@ -9,6 +9,7 @@
 #include "chapters/09_masks/producer.cuh"
 #include "common/hopper/epilogue.h"
 #include "common/hopper/pingpong.h"
+#include "common/hopper/products.h"
 #include "common/hopper/softmax.h"
 #include "common/ptx/setmaxnreg.h"
 
@@ -97,9 +98,9 @@ struct Consumer {
         number(number),
         query(query),
         work(work),
-        q(rows_descriptor(shared.q[number])),
-        keys(rows_descriptor(shared.pipeline.tile[0])),
-        values(values_descriptor(shared.pipeline.tile[0])) {}
+        q(along_rows(shared.q[number])),
+        keys(along_rows(shared.pipeline.tile[0])),
+        values(across_rows(shared.pipeline.tile[0])) {}
 
   __device__ __forceinline__ void take() {
     if constexpr (Sizes::kPingpong) hopper::take_turn<Sizes::kConsumers>(number);
@@ -169,7 +170,7 @@ struct Consumer {
     for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
     rows = hopper::Rows::none();
     float correction[2];
-    hopper::softmax<true, false>(scores, rows, correction, scale_log2());
+    hopper::softmax<false>(scores, rows, correction, scale_log2());
     hopper::round_probabilities<T>(p, scores);
   }
 
@@ -198,7 +199,7 @@ struct Consumer {
     if (is_last) release_queries();
     apply<kMasked>(key);
     float correction[2];
-    const bool rescale = hopper::softmax<kMasked, Sizes::kLazy>(scores, rows, correction, scale_log2());
+    const bool rescale = hopper::softmax<Sizes::kLazy>(scores, rows, correction, scale_log2());
 
     wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
     wgmma_pin(output);

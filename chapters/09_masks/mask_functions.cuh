@@ -137,20 +137,21 @@ struct ListedTiles {
 //| ### Softcap
 //|
 //| c * tanh(s / c) keeps scores below c. `tanh.approx` is one instruction, but its 11 bits are too few for f16. The definition
-//| needs two of the special function unit's: tanh(x) = 1 - 2 / (1 + e^(2x)). The 1 is the same for all scores, and softmax
-//| does not see constants: so what is left is -1 / (1 + 2^(f s)), and the factor 2c goes where the softmax multiplies anyway.
-/// c * tanh(s / c), but for the constant c.
+//| needs two of the special function unit's: tanh(x) = 2 / (1 + e^(-2x)) - 1. The -1 is the same for all scores, and softmax
+//| does not see constants. So what is left is 1 / (1 + 2^(f s)) with a negative f, and the factor 2c goes where the softmax
+//| multiplies anyway.
+/// c * tanh(s / c), but for the constant -c.
 struct Softcap {
   static constexpr bool kChanges = true;
   static constexpr bool kAsksForKeys = false;
-  float factor;      ///< 2 * log2(e) * scale / c
+  float factor;      ///< -2 * log2(e) * scale / c
   float scale_log2;  ///< 2 * c * log2(e)
-  float left_out;    ///< c
+  float left_out;    ///< -c
 
   __device__ Softcap row(const Work&, int) const { return *this; }
   __device__ Softcap from(int) const { return *this; }
   __device__ float operator()(float score, int) const {
-    return -__fdividef(1.0f, 1.0f + exp2_approx(score * factor));
+    return __fdividef(1.0f, 1.0f + exp2_approx(score * factor));
   }
 };
 

@@ -48,7 +48,7 @@ void run_functions(const Shape& shape, const Tensors& tensors, device::Stream st
   }
   if (const double c = shape.score.softcap; c > 0)
     return run(shape, tensors, stream, ranges,
-               Softcap{float(2 * kLog2E * shape.scale / c), float(2 * c * kLog2E), float(c)});
+               Softcap{float(-2 * kLog2E * shape.scale / c), float(2 * c * kLog2E), float(-c)});
   if (!shape.score.alibi.empty())
     return run(shape, tensors, stream, ranges,
                Alibi{static_cast<const float*>(table(TableId::slopes)), ranges.ranges,

@@ -4,6 +4,7 @@
 #pragma once
 #include "common/hopper/rows.h"
 #include "common/hopper/tiles.h"
+#include "common/ptx/convert.h"
 #include "common/ptx/fence.h"
 #include "common/ptx/math.h"
 #include "common/ptx/stmatrix.h"
