@@ -37,18 +37,20 @@ __device__ __forceinline__ uint32_t columns_seen(const Row& row, int thread_key)
 }
 
 //| Float i of the scores is column i / 4 * 2 + i % 2 of row i / 2 % 2.
-/// Scores of keys that a row does not see become -inf. `first_key` is the tile's first.
-template <int kFloats, typename Row>
-__device__ __forceinline__ void hide(float (&scores)[kFloats], const Row (&row)[2], int first_key) {
+/// Scores of keys that a row does not see become -inf. `row_of(r)` is the thread's row r, `first_key` the
+/// tile's first.
+template <int kFloats, typename RowOf>
+__device__ __forceinline__ void hide(float (&scores)[kFloats], const RowOf& row_of, int first_key) {
+  using Row = decltype(row_of(0));
   const int thread_key = first_key + 2 * int(threadIdx.x % 4);
   if constexpr (Row::kByComparison) {
-    const Row of_thread[2] = {row[0].from(thread_key), row[1].from(thread_key)};
+    const Row of_thread[2] = {row_of(0).from(thread_key), row_of(1).from(thread_key)};
 #pragma unroll
     for (int i = 0; i < kFloats; ++i)
       if (!of_thread[hopper::row_of(i)].sees(column_of(i / 4 * 2 + i % 2))) scores[i] = -INFINITY;
-  } else {
-    const uint32_t seen[2] = {columns_seen<kFloats / 2>(row[0], thread_key),
-                              columns_seen<kFloats / 2>(row[1], thread_key)};
+  } else {  // one row after the other: each is gone when its bits are there
+    const uint32_t seen[2] = {columns_seen<kFloats / 2>(row_of(0), thread_key),
+                              columns_seen<kFloats / 2>(row_of(1), thread_key)};
 #pragma unroll
     for (int i = 0; i < kFloats; ++i)
       if ((seen[hopper::row_of(i)] >> (i / 4 * 2 + i % 2) & 1) == 0) scores[i] = -INFINITY;
@@ -134,9 +136,8 @@ struct Consumer {
       change(scores, function, first_key);
     }
     if constexpr (kMasked) {
-      const auto of_row = [&](int r) { return policy.row(work, row_query(r)); };
-      const decltype(of_row(0)) row[2] = {of_row(0), of_row(1)};
-      hide(scores, row, first_key);
+      hide(
+          scores, [&](int r) { return policy.row(work, row_query(r)); }, first_key);
     }
   }
 

@@ -49,27 +49,27 @@ struct BlockMask {
 
   struct Row {
     static constexpr bool kByComparison = false;
+    const BlockMask& mask;
     KeyRanges ranges;
-    const int *begin, *end;  // the row's blocks
-    device::Divisor keys_of_block;
+    int begin, end;  ///< of the row's blocks in the list
 
     __device__ bool sees(int key) const {
       if (!ranges.sees(key)) return false;
-      const int block = key / keys_of_block;
-      const int *low = begin, *high = end;
+      const int block = key / mask.keys_of_block;
+      int low = begin, high = end;
       while (low < high) {
-        const int* const middle = low + (high - low) / 2;
-        if (*middle < block)
+        const int middle = (low + high) / 2;
+        if (mask.key_blocks[middle] < block)
           low = middle + 1;
         else
           high = middle;
       }
-      return low < end && *low == block;
+      return low < end && mask.key_blocks[low] == block;
     }
   };
   __device__ Row row(int batch, int head, int query) const {
     const int at = query / queries_of_block;
-    return {other.row(batch, head, query), key_blocks + first[at], key_blocks + first[at + 1], keys_of_block};
+    return {*this, other.row(batch, head, query), first[at], first[at + 1]};
   }
 };
 
