@@ -8,6 +8,7 @@
 #include "chapters/08_decoding/narrow_tile.cuh"
 #include "common/ptx/atomic.h"
 #include "common/ptx/barrier.h"
+#include "common/ptx/dependent_launch.h"
 #include "common/ptx/fence.h"
 
 namespace flashbook::decoding {
@@ -41,11 +42,12 @@ __device__ __forceinline__ float4* sums_at(RingShared<Config>& shared,
 
 //| A place in the workspace belongs to a block. With equal work a block may hold the last part of one item and the first of another,
 //| so it has two.
-/// Where row `row` of a block's part lies in the workspace. A block has at most two parts of items that other
-/// blocks share: the end of one that began before, and the beginning of one that goes on.
+/// Where row `row` of a part lies in the workspace, `first_block` having part 0 of its item. A block has at
+/// most two parts of items that other blocks share: the end of one that began before, and the beginning of
+/// one that goes on.
 template <typename Config>
-__device__ __forceinline__ int place_of(const Segment& segment, int part, int row) {
-  return (2 * (segment.first_block + part) + (part == 0)) * Config::kRows + row;
+__device__ __forceinline__ int place_of(int first_block, int part, int row) {
+  return (2 * (first_block + part) + (part == 0)) * Config::kRows + row;
 }
 
 /// Merges the consumer warps' sums and stores the result, or the block's part of it. All consumers.
@@ -123,7 +125,7 @@ __device__ __forceinline__ void finish_block(RingShared<Config>& shared,
     total.x *= inverse, total.y *= inverse, total.z *= inverse, total.w *= inverse;
     //| What is stored is normalised, in both cases, with its log-sum-exp beside it: parts of any size merge alike.
     if (segment.parts > 1) {
-      const int place = place_of<Config>(segment, segment.part, tile_row);
+      const int place = place_of<Config>(segment.first_block, segment.part, tile_row);
       *reinterpret_cast<float4*>(partials.o + place * Config::kHeadDim + column) = total;
       if (column == 0) partials.lse[place] = row_lse;
     } else {
@@ -147,15 +149,11 @@ __device__ __forceinline__ void finish_block(RingShared<Config>& shared,
 //| over (*release*) what it knows of, and takes over (*acquire*) what those handed over that counted before. A barrier later all threads of the last block may read. With a plain
 //| `atomicAdd` the last block may merge what stood there before.
 //|
-//| **A tree.** One query with one key head is split over all 132 blocks, and one block would read 132 parts while 131 have
-//| gone. So of more than 32 parts 12 are merged by the last of their 12 blocks, and the results of these likewise.
-//|
 //| **The counter resets itself.** The last to arrive sets it to 0, so that the next launch finds it as this one did, and no
 //| kernel is needed to clear it. That saves a launch, a microsecond or more of the fifteen that a short cache takes. The
 //| price is a promise: the counters are 0 before the first launch.
 
-constexpr int kMostAtOnce = 32;  ///< parts that one block merges, if there are no more
-constexpr int kTreeWidth = 12;   ///< of a merge below the root: about a square root of 132
+constexpr int kMostPartsOfLast = 48;  ///< that the last block to arrive merges: more are a second kernel's
 
 /// Counts the block as arrived, and merges the parts of the segment's item if it is the last. All consumers.
 template <typename T, typename Config>
@@ -166,36 +164,58 @@ __device__ __forceinline__ void finish_parts(RingShared<Config>& shared, const P
   constexpr int kHeadDim = Config::kHeadDim;
   const int first_row = segment.row_tile * Config::kRows;
   const int rows = min(problem.rows() - first_row, Config::kRows);
-  int index = segment.part, count = segment.parts, distance = 1;  // among results of the level; parts apart
-  for (int level = 0;; ++level) {
-    const bool is_root = count <= kMostAtOnce;
-    const int first = is_root ? 0 : index / kTreeWidth * kTreeWidth;
-    const int merged = is_root ? count : min(kTreeWidth, count - first);
-    if (merged > 1) {
-      unsigned* arrived =
-          &workspace.arrivals[level * kMostRingBlocks + segment.first_block + first * distance];
-      named_barrier_sync<kAllConsumers, Config::kConsumers>();  // all threads have written their part
-      if (threadIdx.x == 0) {
-        shared.is_last = atomic_add_acq_rel(arrived, 1u) == unsigned(merged - 1);
-        if (shared.is_last) atomicExch(arrived, 0u);  // as the next launch wants it
-      }
-      named_barrier_sync<kAllConsumers, Config::kConsumers>();  // thread 0 has asked
-      if (!shared.is_last) return;
-      //| The block that is last merges a row a warp. At the root of the tree the row is the result; below it, it takes the place of its first part.
-      for (int row = threadIdx.x / 32; row < rows; row += Config::kWarps) {
-        const auto place = [&](int i) { return place_of<Config>(segment, (first + i) * distance, row); };
-        const WarpRow<kHeadDim> result = merge_row<kHeadDim>(workspace.partials, merged, place);
-        if (is_root)
-          store_row<T>(result, problem, problem.pack_of(segment.pack), first_row + row, o, lse);
-        else
-          store_row<kHeadDim>(result, workspace.partials, place(0));
-      }
-    }
-    if (is_root) return;
-    index /= kTreeWidth;
-    count = (count + kTreeWidth - 1) / kTreeWidth;
-    distance *= kTreeWidth;
+  named_barrier_sync<kAllConsumers, Config::kConsumers>();  // all threads have written their part
+  if (threadIdx.x == 0) {
+    unsigned* arrived = &workspace.arrivals[segment.first_block];
+    shared.is_last = atomic_add_acq_rel(arrived, 1u) == unsigned(segment.parts - 1);
+    if (shared.is_last) atomicExch(arrived, 0u);  // as the next launch wants it
   }
+  named_barrier_sync<kAllConsumers, Config::kConsumers>();  // thread 0 has asked
+  if (!shared.is_last) return;
+  //| The block that is last merges a row a warp.
+  for (int row = threadIdx.x / 32; row < rows; row += Config::kWarps) {
+    const auto place = [&](int part) { return place_of<Config>(segment.first_block, part, row); };
+    store_row<T>(merge_row<kHeadDim>(workspace.partials, segment.parts, place), problem,
+                 problem.pack_of(segment.pack), first_row + row, o, lse);
+  }
+}
+
+//| ## More parts than one block should merge
+//|
+//| One query with one key head is split over all 132 blocks, and one block would read 132 parts while 131 multiprocessors have nothing to do. At d = 256 and 16
+//| rows these parts are 2 MB: a block needs ten microseconds and more for them. So items of more than 48 parts are merged by a second kernel, a block
+//| for each row. It is launched while the first one still runs, and begins when that has ended; the order of launches is the fence.
+//|
+//| A block's eight warps take an eighth of the parts each. What they come to are eight parts, and the first warp merges these.
+
+constexpr int kManyWarps = 8;
+
+/// Merges the parts of items that have more than kMostPartsOfLast. Grid: (kRows, items).
+template <typename T, typename Config>
+__global__ void __launch_bounds__(kManyWarps * 32)
+    merge_many(Partials partials,
+               T* o,        // [batch, heads, seqlen_q, kHeadDim], strided
+               float* lse,  // [batch, heads, seqlen_q]
+               int blocks,  // of the first kernel
+               Problem problem, Plan plan) {
+  constexpr int kHeadDim = Config::kHeadDim;
+  __shared__ float4 warp_o[kManyWarps][kHeadDim / 4];
+  __shared__ float warp_lse[kManyWarps];
+  const Segment item = Segments<Config::kKeys>(plan, problem, blocks).whole_item(blockIdx.y);
+  const int row = blockIdx.x, pack_row = item.row_tile * Config::kRows + row, warp = threadIdx.x / 32;
+  if (item.parts <= kMostPartsOfLast || pack_row >= problem.rows()) return;
+  wait_for_launch_before();  // all parts are there
+
+  const Shares shares = {item.parts / kManyWarps, item.parts % kManyWarps};
+  const int first = shares.begin(warp);
+  const auto place = [&](int part) { return place_of<Config>(item.first_block, first + part, row); };
+  const WarpRow<kHeadDim> own = merge_row<kHeadDim>(partials, shares.begin(warp + 1) - first, place);
+  const Partials of_warps = {&warp_o[0][0].x, warp_lse};
+  store_row<kHeadDim>(own, of_warps, warp);
+  __syncthreads();  // all warps' rows are there
+  if (warp == 0)
+    store_row<T>(merge_row<kHeadDim>(of_warps, kManyWarps, [](int part) { return part; }), problem,
+                 problem.pack_of(item.pack), pack_row, o, lse);
 }
 
 }  // namespace flashbook::decoding

@@ -141,7 +141,7 @@ inline RingLaunch ring_launch(const Shape& shape, bool equal_work) {
                    .first_key = 0}};
 }
 
-constexpr int64_t kArrivalBytes = kMergeLevels * kMostRingBlocks * int64_t(sizeof(unsigned));
+constexpr int64_t kArrivalBytes = kMostRingBlocks * int64_t(sizeof(unsigned));
 
 /// Bytes of the ring's workspace: counters, and two parts a block. Equal parts that are whole items need
 /// none.
@@ -188,14 +188,26 @@ inline Cache cache_of(const Shape& shape, const Tensors& t, int tile_keys) {
                                                                                   : KeepInL2::normal};
 }
 
+/// The most parts that an item can have. With equal work all items of a sequence are of one size, so one has
+/// at most its share of all units; and the smallest share of a block is at least half the largest.
+inline int most_parts(const RingLaunch& launch) {
+  return launch.plan.equal_work ? 2 * launch.blocks / launch.plan.items_of_sequence + 2
+                                : int(launch.plan.parts);
+}
+
 template <typename T, typename Config>
 void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, const RingLaunch& launch) {
   const Workspace workspace =
       ring_workspace_bytes(shape, launch) == 0 ? Workspace{} : ring_workspace(t.workspace, shape, launch);
+  const Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
   device::launch(ring<T, Config>, dim3(launch.blocks), dim3(Config::kThreads), sizeof(RingShared<Config>),
                  stream, static_cast<const T*>(t.q), static_cast<T*>(t.o), t.lse,
-                 cache_of(shape, t, Config::kKeys), workspace,
-                 problem_of(shape, t, shape.heads / shape.kv_heads), launch.plan);
+                 cache_of(shape, t, Config::kKeys), workspace, problem, launch.plan);
+  if (most_parts(launch) <= kMostPartsOfLast) return;
+  device::launch_dependent(merge_many<T, Config>,
+                           dim3(Config::kRows, shape.batch * launch.plan.items_of_sequence),
+                           dim3(kManyWarps * 32), 0, stream, workspace.partials, static_cast<T*>(t.o), t.lse,
+                           launch.blocks, problem, launch.plan);
 }
 
 /// Steps 4 to 6 with as many rows as the shape needs.

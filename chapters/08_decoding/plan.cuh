@@ -72,29 +72,34 @@ class Segments {
   };
   Place at;
 
-  /// All lanes of a warp.
-  __device__ __forceinline__ Segments(const Plan& plan, const Problem& problem)
+  /// Those of a launch of `blocks` blocks. All lanes of a warp.
+  __device__ __forceinline__ Segments(const Plan& plan, const Problem& problem, int blocks)
       : plan_(plan), problem_(problem) {
-    if (!plan.equal_work) {
-      at.left = 1;
-      at.unit = int(blockIdx.x) / plan.parts;
-      return;
-    }
     //| Equal work. A tile of keys for one tile of rows is a *unit*; an empty sequence's item counts as one, so that somebody
     //| writes its zeros. First the sum of all, a lane for every 32nd sequence.
+    if (!plan.equal_work) return;
     int all = 0;
     for (int batch = lane(); batch < problem.batch; batch += 32) all += units_of_sequence(batch);
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) all += __shfl_xor_sync(kWholeWarp, all, distance);
-    const int blocks = min(all, int(gridDim.x));
-    if (int(blockIdx.x) >= blocks) return;  // more blocks than units: this one has none
-    at.shares = {all / blocks, all % blocks};
-    const int first = at.shares.begin(blockIdx.x);
-    at.left = at.shares.begin(blockIdx.x + 1) - first;
+    blocks_ = min(blocks, all);
+    at.shares = {all / blocks_, all % blocks_};
+  }
+
+  /// Goes to the first segment of a block. All lanes of a warp.
+  __device__ __forceinline__ void begin(int block) {
+    if (!plan_.equal_work) {
+      at.left = 1;
+      at.unit = block / plan_.parts;
+      return;
+    }
+    if (block >= blocks_) return;  // more blocks than units: this one has none
+    const int first = at.shares.begin(block);
+    at.left = at.shares.begin(block + 1) - first;
 
     //| Then the sequence in which the block's first unit lies: 32 at a time are summed from lane to lane.
     for (int group = 0;; group += 32) {
-      const int own = group + lane() < problem.batch ? units_of_sequence(group + lane()) : 0;
+      const int own = group + lane() < problem_.batch ? units_of_sequence(group + lane()) : 0;
       int sum = own;  // of the lanes up to this one
 #pragma unroll
       for (int distance = 1; distance < 32; distance *= 2) {
@@ -111,6 +116,28 @@ class Segments {
       }
       at.base += __shfl_sync(kWholeWarp, sum, 31);
     }
+  }
+
+  /// Item `number` of the launch as one segment: all its tiles, and whose parts they are. All lanes of a
+  /// warp.
+  __device__ __forceinline__ Segment whole_item(int number) const {
+    const int batch = number / plan_.items_of_sequence, item = number % plan_.items_of_sequence;
+    Segment segment = item_of(batch, item);
+    segment.begin = 0;
+    segment.end = tiles_of(segment.length);
+    segment.part = 0;
+    if (!plan_.equal_work) {
+      segment.first_block = number * plan_.parts;
+      segment.parts = plan_.parts;
+      return segment;
+    }
+    int base = 0;  // units of the sequences before
+    for (int i = lane(); i < batch; i += 32) base += units_of_sequence(i);
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) base += __shfl_xor_sync(kWholeWarp, base, distance);
+    const int units = max(segment.end, 1);
+    share(segment, base + item * units, units);
+    return segment;
   }
 
   //| **The next segment.** With equal parts a block has one. With equal work it takes what is left of the item at which it stands, at most
@@ -137,10 +164,8 @@ class Segments {
     segment = item_of(at.batch, item);
     segment.begin = min(begin, tiles);
     segment.end = min(begin + taken, tiles);
-    const int first_unit = at.base + item * units;
-    segment.first_block = at.shares.of(first_unit);
+    share(segment, at.base + item * units, units);
     segment.part = int(blockIdx.x) - segment.first_block;
-    segment.parts = at.shares.of(first_unit + units - 1) - segment.first_block + 1;
     at.left -= taken;
     at.unit += taken;
     if (at.unit == units * plan_.items_of_sequence) {
@@ -158,6 +183,11 @@ class Segments {
   __device__ int units_of_sequence(int batch) const {
     return max(tiles_of(problem_.length(batch)), 1) * plan_.items_of_sequence;
   }
+  /// Says which blocks have the `units` units of an item, of which `first` is the first.
+  __device__ void share(Segment& segment, int first, int units) const {
+    segment.first_block = at.shares.of(first);
+    segment.parts = at.shares.of(first + units - 1) - segment.first_block + 1;
+  }
   /// A segment's item, all but its tiles and parts.
   __device__ Segment item_of(int batch, int item) const {
     Segment segment;
@@ -170,6 +200,7 @@ class Segments {
   //| The plan and the problem are the same for all blocks of a launch.
   const Plan& plan_;
   const Problem& problem_;
+  int blocks_ = 0;  ///< that have units
 };
 
 }  // namespace flashbook::decoding

@@ -182,7 +182,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   }
   __syncthreads();  // and so do all threads
 
-  Segments<Config::kKeys> segments(plan, problem);
+  Segments<Config::kKeys> segments(plan, problem, gridDim.x);
+  segments.begin(blockIdx.x);
   const int warp = threadIdx.x / 32;
   if (warp == Config::kWarps) return produce<Config>(shared, cache, problem, plan, segments);
 
@@ -203,7 +204,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     const WarpSums<Config> sums =
         attend<T, Config>(shared, state, queries, problem, segment, plan.first_key, key_warp);
     finish_block<T, Config>(shared, state, sums, problem, segment, workspace.partials, o, lse);
-    if (segment.parts > 1) finish_parts<T, Config>(shared, problem, segment, workspace, o, lse);
+    if (1 < segment.parts && segment.parts <= kMostPartsOfLast)
+      finish_parts<T, Config>(shared, problem, segment, workspace, o, lse);
     segments.at = shared.place[warp];
   }
 }

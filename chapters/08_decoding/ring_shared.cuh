@@ -81,10 +81,9 @@ struct Cache {
 /// What a launch works with beside queries and cache.
 struct Workspace {
   Partials partials;   ///< [2 * blocks * kRows] places: see place_of
-  unsigned* arrivals;  ///< [kMergeLevels, kMostRingBlocks], 0 before the first launch and after each
+  unsigned* arrivals;  ///< [kMostRingBlocks], 0 before the first launch and after each
 };
 
 constexpr int kMostRingBlocks = 1024;
-constexpr int kMergeLevels = 4;
 
 }  // namespace flashbook::decoding
