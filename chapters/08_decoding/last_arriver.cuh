@@ -157,8 +157,9 @@ constexpr int kMostPartsOfLast = 48;  ///< that the last block to arrive merges:
 
 /// Counts the block as arrived, and merges the parts of the segment's item if it is the last. All consumers.
 template <typename T, typename Config>
-__device__ __forceinline__ void finish_parts(RingShared<Config>& shared, const Problem& problem,
-                                             const Segment& segment, const Workspace& workspace,
+__device__ __forceinline__ void finish_parts(bool& is_last,  // in shared memory
+                                             const Problem& problem, const Segment& segment,
+                                             const Workspace& workspace,
                                              T* o,          // [batch, heads, seqlen_q, kHeadDim], strided
                                              float* lse) {  // [batch, heads, seqlen_q]
   constexpr int kHeadDim = Config::kHeadDim;
@@ -167,11 +168,11 @@ __device__ __forceinline__ void finish_parts(RingShared<Config>& shared, const P
   named_barrier_sync<kAllConsumers, Config::kConsumers>();  // all threads have written their part
   if (threadIdx.x == 0) {
     unsigned* arrived = &workspace.arrivals[segment.first_block];
-    shared.is_last = atomic_add_acq_rel(arrived, 1u) == unsigned(segment.parts - 1);
-    if (shared.is_last) atomicExch(arrived, 0u);  // as the next launch wants it
+    is_last = atomic_add_acq_rel(arrived, 1u) == unsigned(segment.parts - 1);
+    if (is_last) atomicExch(arrived, 0u);  // as the next launch wants it
   }
   named_barrier_sync<kAllConsumers, Config::kConsumers>();  // thread 0 has asked
-  if (!shared.is_last) return;
+  if (!is_last) return;
   //| The block that is last merges a row a warp.
   for (int row = threadIdx.x / 32; row < rows; row += Config::kWarps) {
     const auto place = [&](int part) { return place_of<Config>(segment.first_block, part, row); };
@@ -194,17 +195,19 @@ constexpr int kManyWarps = 8;
 template <typename T, typename Config>
 __global__ void __launch_bounds__(kManyWarps * 32)
     merge_many(Partials partials,
-               T* o,        // [batch, heads, seqlen_q, kHeadDim], strided
-               float* lse,  // [batch, heads, seqlen_q]
-               int blocks,  // of the first kernel
+               T* o,           // [batch, heads, seqlen_q, kHeadDim], strided
+               float* lse,     // [batch, heads, seqlen_q]
+               int blocks,     // of the first kernel
+               int first_row,  // of the packs' rows
                Problem problem, Plan plan) {
   constexpr int kHeadDim = Config::kHeadDim;
   __shared__ float4 warp_o[kManyWarps][kHeadDim / 4];
   __shared__ float warp_lse[kManyWarps];
   const Segment item = Segments<Config::kKeys>(plan, problem, blocks).whole_item(blockIdx.y);
-  const int row = blockIdx.x, pack_row = item.row_tile * Config::kRows + row, warp = threadIdx.x / 32;
-  if (item.parts <= kMostPartsOfLast || pack_row >= problem.rows()) return;
+  const int row = blockIdx.x, pack_row = first_row + item.row_tile * Config::kRows + row,
+            warp = threadIdx.x / 32;
   wait_for_launch_before();  // all parts are there
+  if (item.parts <= kMostPartsOfLast || pack_row >= problem.rows()) return;
 
   const Shares shares = {item.parts / kManyWarps, item.parts % kManyWarps};
   const int first = shares.begin(warp);

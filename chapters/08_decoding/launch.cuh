@@ -42,8 +42,10 @@ inline Problem problem_of(const Shape& shape, const Tensors& t, int pack) {
 
 //| A cache of one piece a sequence and a cache of pages have the same map. Without pages a sequence is a page of its own, as
 //| long as it is.
-/// The map of K or V, whose boxes are `box_rows` keys: {column, row, panel, head, batch or page}.
-inline CUtensorMap cache_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
+/// The map of K or V, whose boxes are `box_panels` panels of `box_rows` keys: {column, row, panel, head,
+/// batch or page}.
+inline CUtensorMap cache_map(const Shape& shape, TensorId tensor, const void* base, int box_rows,
+                             int box_panels) {
   const uint64_t bytes = size_of(shape.dtype);
   const uint32_t panels = shape.head_dim / kPanel;
   const Strides strides = shape.strides(tensor);
@@ -53,7 +55,7 @@ inline CUtensorMap cache_map(const Shape& shape, TensorId tensor, const void* ba
        .base = base,
        .size = {kPanel, uint64_t(dims[2]), panels, uint64_t(dims[1]), uint64_t(dims[0])},
        .stride = {strides.row * bytes, kPanelRowBytes, strides.head * bytes, strides.batch * bytes},
-       .box = {kPanel, uint32_t(box_rows), panels, 1, 1},
+       .box = {kPanel, uint32_t(box_rows), uint32_t(box_panels), 1, 1},
        .swizzle = Swizzle::b128});
 }
 
@@ -91,8 +93,9 @@ void run_packed(const Shape& shape, const Tensors& t, device::Stream stream, int
   const Partials partials = parts == 1 ? Partials{} : partials_in(t.workspace, shape, parts);
   device::launch(packed<T, kHeadDim, kKeys>, dim3(row_tiles(shape, pack), parts), dim3(kWarpgroup),
                  sizeof(PackedShared<T, kHeadDim, kKeys>), stream, static_cast<const T*>(t.q),
-                 cache_map(shape, TensorId::k, t.k, kKeys), cache_map(shape, TensorId::v, t.v, kKeys),
-                 static_cast<T*>(t.o), t.lse, partials, problem);
+                 cache_map(shape, TensorId::k, t.k, kKeys, kHeadDim / kPanel),
+                 cache_map(shape, TensorId::v, t.v, kKeys, kHeadDim / kPanel), static_cast<T*>(t.o), t.lse,
+                 partials, problem);
   if (parts == 1) return;
   device::launch(merge<T, kHeadDim>,
                  dim3((problem.rows() + kMergeWarps - 1) / kMergeWarps, shape.batch * (shape.heads / pack)),
@@ -190,9 +193,18 @@ inline Cache cache_of(const Shape& shape, const Tensors& t, int tile_keys) {
 
 /// The most parts that an item can have. With equal work all items of a sequence are of one size, so one has
 /// at most its share of all units; and the smallest share of a block is at least half the largest.
-inline int most_parts(const RingLaunch& launch) {
-  return launch.plan.equal_work ? 2 * launch.blocks / launch.plan.items_of_sequence + 2
-                                : int(launch.plan.parts);
+inline int most_parts(const Plan& plan, int blocks) {
+  return plan.equal_work ? 2 * blocks / plan.items_of_sequence + 2 : int(plan.parts);
+}
+
+/// Merges what a launch of `blocks` blocks has left of items with many parts, for rows from `first_row` on.
+template <typename T, typename Config>
+void run_merge_many(const Partials& partials, const Tensors& t, device::Stream stream, int blocks,
+                    int first_row, const Problem& problem, const Plan& plan) {
+  if (most_parts(plan, blocks) <= kMostPartsOfLast) return;
+  device::launch_dependent(merge_many<T, Config>, dim3(Config::kRows, problem.batch * plan.items_of_sequence),
+                           dim3(kManyWarps * 32), 0, stream, partials, static_cast<T*>(t.o), t.lse, blocks,
+                           first_row, problem, plan);
 }
 
 template <typename T, typename Config>
@@ -203,11 +215,7 @@ void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, const
   device::launch(ring<T, Config>, dim3(launch.blocks), dim3(Config::kThreads), sizeof(RingShared<Config>),
                  stream, static_cast<const T*>(t.q), static_cast<T*>(t.o), t.lse,
                  cache_of(shape, t, Config::kKeys), workspace, problem, launch.plan);
-  if (most_parts(launch) <= kMostPartsOfLast) return;
-  device::launch_dependent(merge_many<T, Config>,
-                           dim3(Config::kRows, shape.batch * launch.plan.items_of_sequence),
-                           dim3(kManyWarps * 32), 0, stream, workspace.partials, static_cast<T*>(t.o), t.lse,
-                           launch.blocks, problem, launch.plan);
+  run_merge_many<T, Config>(workspace.partials, t, stream, launch.blocks, 0, problem, launch.plan);
 }
 
 /// Steps 4 to 6 with as many rows as the shape needs.

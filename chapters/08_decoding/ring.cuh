@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
         attend<T, Config>(shared, state, queries, problem, segment, plan.first_key, key_warp);
     finish_block<T, Config>(shared, state, sums, problem, segment, workspace.partials, o, lse);
     if (1 < segment.parts && segment.parts <= kMostPartsOfLast)
-      finish_parts<T, Config>(shared, problem, segment, workspace, o, lse);
+      finish_parts<T, Config>(shared.is_last, problem, segment, workspace, o, lse);
     segments.at = shared.place[warp];
   }
 }
