@@ -278,11 +278,14 @@ DECODERS = {"ch08/step4": "step 4", "ch08/step6": "step 6", "ch08/step6_p64": "p
             "cudnn": "*cuDNN*", "flash": "*FlashAttention-2*"}
 
 
+LATENT = 576  # elements of a latent key
+
+
 def decode_table(measured: Results) -> str:
     """Bytes of keys and values a second, one query a sequence, in turn in one process, and how many times as fast step 6 is as cuDNN."""
     found: dict[tuple[int, int, str], dict[str, Entry]] = {}
     for entry in measured.newest.values():
-        if entry.cell.kind == "decode" and not entry.skipped:
+        if entry.cell.kind == "decode" and entry.cell.head_dim != LATENT and not entry.skipped:
             found.setdefault((entry.cell.seqlen, entry.cell.head_dim, entry.cell.mask), {})[entry.cell.who] = entry
     if not any("ch08/step6" in by_who for by_who in found.values()):
         raise Unmeasured("decoding was never measured: bench/decode.py does it")
@@ -365,13 +368,15 @@ def gradients_table(measured: Results, head_dim: str) -> str:
     text = row("Inputs", "Gradient by", "dQ", "dK", "dV") + row("---", "---", "--:", "--:", "--:")
     for entry in found:
         text += row(GRADIENT_INPUTS[entry.cell.inputs], entry.label, *(f"{entry.values[tensor]:.2e}" for tensor in ("dq", "dk", "dv")))
-    return text + (f"\nRMSE of two heads against FP64; of the first row of each kind the RMS of the gradient itself. BF16, N {found[0].cell.seqlen}, head_dim {head_dim}, "
-                   f"no mask. {found[0].context['gpu']}; {found[0].context['date'][:10]}, commit {found[0].context['commit']}.\n")
+    context = found[0].context
+    return text + (f"\nRMSE of two heads against FP64; of the first row of each kind the RMS of the gradient itself. BF16, N {found[0].cell.seqlen}, "
+                   f"head_dim {head_dim}, no mask. {context['gpu']}; {context['date'][:10]}, commit {context['commit']}.\n")
 
 
 def backward_table(measured: Results, step: str) -> str:
-    """TFLOP/s of a step, cuDNN, FlashAttention-2 and PyTorch written out, timed in turn, and the memory that each takes beyond Q, K, V and O."""
-    of_step = [entry for entry in measured.history if entry.cell.kind == "backward" and entry.cell.who == f"ch07/step{step}" and "vs_eager" in entry.values]
+    """TFLOP/s of a step and of the peers, timed in turn; and memory, of the step and of PyTorch written out."""
+    of_step = [entry for entry in measured.history
+               if (entry.cell.kind, entry.cell.who) == ("backward", f"ch07/step{step}") and "vs_eager" in entry.values]
     if not of_step:
         raise Unmeasured("gradients were never timed in turn with PyTorch written out: bench/backward.py does it")
     of_step = [entry for entry in of_step if entry.context == of_step[-1].context]
@@ -385,8 +390,9 @@ def backward_table(measured: Results, step: str) -> str:
                     *(three_digits(of.values["FLOPS"] / 1e12) for of in (entry, *peers.values())),
                     three_digits(entry.values["workspace_bytes"] / 1e9), three_digits((written_out["kept_bytes"] + written_out["peak_bytes"]) / 1e9))
     context = of_step[0].context
-    return text + (f"\nTFLOP/s of the backward pass, FLOPs = 2.5 times the forward pass's; BF16, 16384 tokens, heads x head_dim = 2048. GB: memory beyond the inputs, O and, of "
-                   f"the step, the outputs. One process, {context['gpu']}, {context['date'][:10]}, commit {context['commit']}.\n")
+    return text + (f"\nTFLOP/s of the backward pass, FLOPs = 2.5 times the forward pass's; BF16, 16384 tokens, heads x head_dim = 2048. "
+                   f"GB: memory beyond Q, K, V and O and, of the step, its outputs. One process, {context['gpu']}, "
+                   f"{context['date'][:10]}, commit {context['commit']}.\n")
 
 
 def means_table(measured: Results) -> str:
@@ -464,7 +470,8 @@ def exercises_table(_: Results, chapter: str) -> str:
 TABLES: dict[str, Callable[..., str]] = {
     "ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "steps": steps_table,
     "against": against_table, "peers": peers_table, "decode": decode_table, "ablation": ablation_table, "accuracy": accuracy_table,
-    "long": long_table, "means": means_table, "gradients": gradients_table, "backward": backward_table, "steps_in_turn": in_turn_steps_table, "exercises": exercises_table}
+    "long": long_table, "means": means_table,
+    "gradients": gradients_table, "backward": backward_table, "steps_in_turn": in_turn_steps_table, "exercises": exercises_table}
 
 
 def table(words: Sequence[str], measured: Results) -> str:

@@ -375,7 +375,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1) attend(
     fence_proxy_async();  // this thread's writes become visible to wgmma
   }
   if constexpr (Config::kTransposeOnce) wait_for_launch_before();  // which sets counters to 0
-  __syncthreads();  // the barriers are ready, and the ones
+  __syncthreads();                                                 // the barriers are ready, and the ones
 
   // The same in all threads of a warp; the shuffle tells the compiler so.
   const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / kWarpsOfWarpgroup;

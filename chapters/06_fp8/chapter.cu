@@ -63,36 +63,68 @@ void with_tuned(const Shape& shape, const Use& use) {
   use.template operator()<Of<Fastest<kHeadDim, kCausal>>>();
 }
 
-/// Step 5 is as it is; so is step 7 as step 8 takes it.
+/// Step 5, or step 7, as it is.
 template <typename Config>
 using AsItIs = Config;
 
-template <template <typename> typename Of, int kHeadDim, typename Use>
-void with_fast(const Shape& shape, const Use& use) {
-  shape.causal() ? with_tuned<Of, kHeadDim, true>(shape, use) : with_tuned<Of, kHeadDim, false>(shape, use);
+template <typename Config>
+using SumsByLine = ByLine<SumsByProduct<Config>>;
+
+/// From which length on it pays to transpose V once, rather than in every block that sees it: with a mask the
+/// first tiles of queries wait for more of V. (Measured on an H200.)
+template <int kHeadDim, bool kCausal>
+constexpr int kOnceFrom = kHeadDim == 256 ? (kCausal ? 1024 : 1)
+                          : kCausal       ? 4096
+                                          : 1024;
+
+/// The same for step 7, or for step 8 if kLine.
+template <bool kLine, int kHeadDim, bool kCausal, typename Use>
+void with_once(const Shape& shape, const Use& use) {
+  const auto once = [&]<typename Config>() {
+    if constexpr (kLine)
+      use.template operator()<ByLine<TransposedOnce<Config>>>();
+    else
+      use.template operator()<TransposedOnce<Config>>();
+  };
+  if constexpr (kHeadDim == 256) {
+    // Narrower tiles, and so more of them, are faster by line if there are many.
+    if (kLine && !kCausal && shape.seqlen_k >= 4096) return once.template operator()<Fastest<256, false>>();
+    if (shape.seqlen_k >= kOnceFrom<256, kCausal>) return once.template operator()<WideD256<kCausal>>();
+    // By line it is no faster here.
+    return with_tuned<SumsByProduct, 256, kCausal>(shape, use);
+  } else {
+    if (shape.seqlen_k < kOnceFrom<kHeadDim, kCausal>)
+      return kLine ? with_tuned<SumsByLine, kHeadDim, kCausal>(shape, use)
+                   : with_tuned<SumsByProduct, kHeadDim, kCausal>(shape, use);
+    if constexpr (kHeadDim == 64)
+      return once.template operator()<Fastest<64, kCausal>>();
+    else if constexpr (kLine && !kCausal)
+      return once.template operator()<WideD128>();
+    else if (kCausal || shape.seqlen_k >= kLongD128)
+      return once.template operator()<LongD128<kCausal>>();
+    once.template operator()<Fastest<128, kCausal>>();
+  }
+}
+
+/// Calls `body` with whether the shape has a causal mask, as a constant.
+template <typename Body>
+void with_mask(const Shape& shape, const Body& body) {
+  shape.causal() ? body.template operator()<true>() : body.template operator()<false>();
 }
 
 /// Calls `use` with the version of a step.
 template <typename Use>
 void with_version(const Shape& shape, int step, const Use& use) {
   device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
-    switch (step) {
-      case 1:
-        return use.template operator()<Straight<kHeadDim>>();
-      case 2:
-        return use.template operator()<Overlapped<kHeadDim>>();
-      case 3:
-      case 4:
-        return use.template operator()<BlockScaled<kHeadDim>>();
-      case 5:
-        return with_fast<AsItIs, kHeadDim>(shape, use);
-      case 6:
-        return with_fast<SumsByProduct, kHeadDim>(shape, use);
-      case 7:
-        return with_fast<TransposedOnce, kHeadDim>(shape, use);
-      default:
-        return with_fast<ByLine, kHeadDim>(shape, use);
-    }
+    if (step == 1) return use.template operator()<Straight<kHeadDim>>();
+    if (step == 2) return use.template operator()<Overlapped<kHeadDim>>();
+    if (step <= 4) return use.template operator()<BlockScaled<kHeadDim>>();
+    with_mask(shape, [&]<bool kCausal>() {
+      if (step == 5) return with_tuned<AsItIs, kHeadDim, kCausal>(shape, use);
+      if (step == 6) return with_tuned<SumsByProduct, kHeadDim, kCausal>(shape, use);
+      if (step == 7) return with_once<false, kHeadDim, kCausal>(shape, use);
+      with_once<true, kHeadDim, kCausal>(shape, use);
+    });
   });
 }
 

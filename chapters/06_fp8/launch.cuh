@@ -59,7 +59,7 @@ struct WorkspaceLayout {
       : kv_heads(shape.batch * shape.kv_heads),
         pieces_of_head((shape.seqlen_k + Config::kKeys - 1) / Config::kKeys *
                        (Config::kKeys / Config::kPieceKeys)),
-        counters(Config::kTransposeOnce                                     ? 2 + kv_heads
+        counters(Config::kTransposeOnce                              ? 3 + kv_heads
                  : Config::kSchedule == Schedule::dynamic_persistent ? 1
                                                                      : 0),
         first_tile((counters * int64_t(sizeof(int)) + 1023) / 1024 * 1024) {}
@@ -70,17 +70,30 @@ struct WorkspaceLayout {
   }
 };
 
+//| Longest tiles first, in sections of heads: the first tiles of all heads of a section begin at once, and need all of its V. If V is
+//| short and must be transposed first, sections are smaller.
+/// Keys and values of a section of heads, see tile_order.
+template <typename Config>
+int64_t section_bytes(const Shape& shape) {
+  return int64_t(Config::kTransposeOnce && shape.seqlen_k <= 1024 ? 8 : 32) << 20;
+}
+
 /// One version of the kernel.
 template <typename Config>
 void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   constexpr int kRows = Config::kConsumers * kRowsOfWarpgroup;
-  const TileOrder order = tile_order(shape, kRows, Config::kSchedule == Schedule::dynamic_persistent);
+  const TileOrder order = tile_order(shape, kRows, Config::kSchedule == Schedule::dynamic_persistent,
+                                     section_bytes<Config>(shape));
   const WorkspaceLayout<Config> layout(shape);
   auto* const counters = static_cast<int*>(t.workspace);
   TransposedValues values{};
   if constexpr (Config::kTransposeOnce)
-    values = {static_cast<unsigned char*>(t.workspace) + layout.first_tile, counters + 1, counters + 2,
-              layout.pieces_of_head, layout.kv_heads * layout.pieces_of_head};
+    values = {static_cast<unsigned char*>(t.workspace) + layout.first_tile,
+              counters + 1,
+              counters + 2,
+              counters + 3,
+              layout.pieces_of_head,
+              layout.kv_heads * layout.pieces_of_head};
   if (layout.counters > 0)
     device::launch(clear_counters, dim3((layout.counters + 255) / 256), dim3(256), 0, stream, counters,
                    layout.counters);
@@ -164,16 +177,32 @@ struct SumsByProduct : Config {
   static constexpr bool kSumsByProduct = true;
 };
 
-/// Step 7. The place of the tile that comes is freed as soon as it is transposed, so one is enough.
+/// Step 7: V transposed once. The place of the piece that comes is free as soon as it is transposed, so one
+/// is enough.
 template <typename Config>
 struct TransposedOnce : SumsByProduct<Config> {
   static constexpr bool kTransposeOnce = true;
   static constexpr int kRawStages = 1;
 };
 
-/// Step 8 of a version of step 7.
+//| Without the second pipeline for raw values, and with a producer that keeps little, there is room for wider tiles: 128 keys at
+//| d = 256, where before 96 were the most that registers allowed.
+/// Step 7 at head_dim 256. Pieces of 64 keys, since whole tiles have no room beside the others.
+template <bool kCausal>
+struct WideD256 : Fast<256, 2, 128, kCausal> {
+  static constexpr int kPieceKeys = 64, kKeyStages = 2, kTransposerBatch = 1;
+  static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;  // 24 + 2 * 240 = 3 * 168
+};
+
+/// Step 8 for long sequences of head_dim 128 without a mask.
+struct WideD128 : Fast<128, 2, 192, false> {
+  static constexpr bool kQueriesInRegisters = false;
+  static constexpr int kPieceKeys = 96, kKeyStages = 2, kTransposedStages = 2;
+};
+
+/// Step 8 of a version of step 6 or 7.
 template <typename Config>
-struct ByLine : TransposedOnce<Config> {
+struct ByLine : Config {
   static constexpr bool kLine = true;
 };
 

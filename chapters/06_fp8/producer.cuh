@@ -112,7 +112,8 @@ __device__ void transpose_values(Shared<Config>& shared, const Problem& problem,
       //| What ordinary instructions write, WGMMA reads by another path, the async proxy: hence the fence, by each lane
       //| for its own writes, before anybody is told that the tile is full.
       if constexpr (Config::kMatrices)
-        transpose_matrices<Config::kTransposerBatch>(shared.transposed.tile[to.stage].piece[0], shared.raw.tile[from.stage], warp);
+        transpose_matrices<Config::kTransposerBatch>(shared.transposed.tile[to.stage].piece[0],
+                                                     shared.raw.tile[from.stage], warp);
       else
         transpose_bytes(shared.transposed.tile[to.stage].piece[0], shared.raw.tile[from.stage], warp);
       fence_proxy_async();  // this lane's writes become visible to wgmma

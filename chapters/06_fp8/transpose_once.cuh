@@ -69,7 +69,8 @@ __device__ void transpose_for_all(Shared<Config>& shared, const CUtensorMap& v_m
     if (piece >= values.pieces) return;
     transpose_matrices<Config::kTransposerBatch>(shared.outgoing, shared.raw.tile[0], warp);
     fence_proxy_async();  // this lane's writes become visible to TMA
-    named_barrier_sync<kTransposersDone, kTransposers * 32>();  // both have read the one and written the other
+    named_barrier_sync<kTransposersDone,
+                       kTransposers * 32>();  // both have read the one and written the other
     //| A store is complete when its bytes are in global memory, not when they have been read from shared memory: only then
     //| may other blocks be told. The addition releases what the courier has waited for.
     if (courier) {
@@ -78,6 +79,7 @@ __device__ void transpose_for_all(Shared<Config>& shared, const CUtensorMap& v_m
       take_next();
       tma_store_wait<0>();
       red_add_release(values.done + piece / values.pieces_of_head, 1);
+      red_add_release(values.all_done, 1);
     }
     named_barrier_sync<kTransposersDone, kTransposers * 32>();  // the outgoing piece has been read
   }
@@ -85,11 +87,11 @@ __device__ void transpose_for_all(Shared<Config>& shared, const CUtensorMap& v_m
 
 //| ## The loader
 //|
-//| It is the loader of `producer.cuh`, with values that come as TMA's plain bytes: a tile lies in the workspace as it
-//| will lie in shared memory, swizzled, so no tensor map is needed. A head's tiles are waited for once for each tile of
-//| queries, after its first keys have been asked for.
+//| It is the loader of `producer.cuh`, with values that come as plain bytes: a tile lies in the workspace as it will lie in shared
+//| memory, swizzled, so no tensor map is needed. To ask for the counter of a head takes as long as the L2 does to answer. So it
+//| is asked for after the first keys, and no more when all of V is known to be transposed.
 
-/// Waits until all tiles of a head have been transposed. What it has acquired others wrote by TMA, and it
+/// Waits until all pieces of a head have been transposed. What it has acquired others wrote by TMA, and it
 /// reads by TMA.
 __device__ __forceinline__ void wait_transposed(const TransposedValues& values, int kv_head) {
   while (load_acquire(values.done + kv_head) < values.pieces_of_head) {
@@ -104,11 +106,12 @@ __device__ void load_transposed_tiles(Shared<Config>& shared, const CUtensorMap&
                                       const TileOrder& order, int* counter) {
   PipelineState<Config::kKeyStages> key;
   PipelineState<Config::kTransposedStages> value;
+  shared.all_done = false;  // in shared memory: this thread has few registers, and nobody else reads it
   hand_out_tiles<Config::kSchedule>(shared.broadcast, order, counter, [&](WorkTile work) {
     const Head kv_head = problem.kv_head(work.head);
     const int number = problem.scale_head(work.head), tiles = key_tiles_of<Config>(problem, work);
     fill(shared.keys, key, k_map, (tiles - 1) * Config::kKeys, kv_head);
-    wait_transposed(values, number);
+    if (!shared.all_done) wait_transposed(values, number);
 #pragma unroll 1  // the producer has few registers
     for (int tile = tiles - 1; tile >= 0; --tile) {
       if (tile > 0) fill(shared.keys, key, k_map, (tile - 1) * Config::kKeys, kv_head);
@@ -119,6 +122,11 @@ __device__ void load_transposed_tiles(Shared<Config>& shared, const CUtensorMap&
                 values.piece(number * values.pieces_of_head + tile * place.kPieces, sizeof(place.piece[0])),
                 sizeof(place), &shared.transposed.full[value.stage]);
       value.advance();
+    }
+    //| The stages are full now, and the answer comes while the consumers empty them.
+    if (!shared.all_done) {
+      shared.all_done = load_acquire(values.all_done) == values.pieces;
+      fence_proxy_async_global();
     }
   });
 }

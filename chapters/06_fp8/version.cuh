@@ -117,6 +117,7 @@ struct Shared {
   std::conditional_t<Config::kSumsByProduct, Tile<kOnesColumns, kDepth>, Nothing> ones;
   std::conditional_t<Config::kTransposeOnce, typename Values::Piece, Nothing> outgoing;
   int raw_piece;  ///< which piece of V is in raw, or will be, with kTransposeOnce
+  bool all_done;  ///< whether all of V is known to be transposed, with kTransposeOnce
   TileBroadcast broadcast;
   Means<Config::kHeadDim> means[kConsumers][2];  ///< of this tile of queries and of the next
   float shift[kConsumers][kRowsOfWarpgroup];     ///< of the log-sum-exp, by the keys' means (epilogue.cuh)

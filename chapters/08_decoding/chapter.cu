@@ -1,5 +1,5 @@
 #include "chapters/08_decoding/chapter.h"
-#include "chapters/08_decoding/latent_launch.cuh"
+#include "chapters/08_decoding/latent.h"
 #include "chapters/08_decoding/launch.cuh"
 #include "common/attention/cost.h"
 #include "common/attention/pages.h"
@@ -56,8 +56,7 @@ std::string why_not(const Shape& shape, int step) {
   Shape dense = shape;
   dense.visibility.lengths.clear();
   if (kSteps[step - 1].latent) {
-    if (shape.paging.rows % LatentConfig::kKeys != 0)
-      return "pages have 64 rows or a multiple here: give such a number";
+    if (std::string reason = why_not_latent_pages(shape); !reason.empty()) return reason;
     dense.paging = {};
     dense.head_dim = kLatentValueDim / 2;  // which is dense attention's
     dense.layout = {};
@@ -73,7 +72,7 @@ std::string why_not(const Shape& shape, int step) {
 }
 
 int64_t workspace_bytes(const Shape& shape, int step) {
-  if (kSteps[step - 1].latent) return latent_workspace_bytes(shape, latent_launch(shape));
+  if (kSteps[step - 1].latent) return latent_workspace_bytes(shape);
   if (step < 3) return 0;
   if (step > 3) return ring_workspace_bytes(shape, ring_launch(shape, step == 6));
   const int parts = parts_of(shape);
@@ -93,9 +92,9 @@ double memory_bytes(const Shape& shape, int step) {
 }
 
 void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
+  if (kSteps[step - 1].latent) return run_latent(shape, tensors, stream);
   device::with_type(shape.dtype, [&]<typename T>() {
-    if constexpr (sizeof(T) == 2) {  // with_type also knows float, which why_not refuses
-      if (kSteps[step - 1].latent) return run_latent<T>(shape, tensors, stream);
+    if constexpr (sizeof(T) == 2)  // with_type also knows float, which why_not refuses
       device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
         switch (step) {
           case 1:
@@ -108,7 +107,6 @@ void attention(const Shape& shape, const Tensors& tensors, device::Stream stream
             return run_ring<T, kHeadDim>(shape, tensors, stream, step == 6);
         }
       });
-    }
   });
 }
 

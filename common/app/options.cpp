@@ -252,6 +252,8 @@ void read_inputs(const Words& words, const Chapter& chapter, Options& options) {
   shape.head_dim = from_file("--head-dim", words.head_dim, q_file, q[3]);
   shape.kv_heads = from_file("--kv-heads", words.kv_heads, k_file, k[1]);
   shape.seqlen_k = from_file("--seqlen-k", words.seqlen_k, k_file, k[2]);
+  if (shape.is_latent())
+    throw InputError("the files hold latent keys, of which V is a part: leave the files out");
   shape.dtype = dtype_of_files(words, chapter, arrays);
   shape.centred = centred_of(words.means, shape.dtype);
 

@@ -15,9 +15,16 @@ from fault import HERE, Refused, faults_of, planted
 OPENING = re.compile(r"^namespace (flashbook::\w+) {", re.M)
 
 
+def opening_of(text):
+    """Where the kernel's namespace is opened."""
+    found = OPENING.search(text)
+    assert found, "a kernel's file opens a namespace of flashbook"
+    return found
+
+
 def body(path, text):
     """A file's text from its namespace on, with the line where that stands."""
-    start = OPENING.search(text).start()
+    start = opening_of(text).start()
     line = text.count("\n", 0, start) + 1
     return f'#line {line} "{path}"\n{text[start:]}'
 
@@ -30,7 +37,7 @@ def includes(files):
 
 def mutant(kernel, fault, text):
     """A mutant's code and its entry in the list of mutants."""
-    namespace = OPENING.search(text)[1]
+    namespace = opening_of(text)[1]
     text = OPENING.sub(f"namespace {namespace}::{fault.name} {{", text)
     expected = ", ".join(f"{{Mode::{mode}, {json.dumps(report)}}}" for mode, report in fault.reports.items())
     return (f"{text}namespace flashbook::mutation {{\n"

@@ -1,11 +1,10 @@
-//| # How latent attention is launched
-//|
-//| As steps 4 to 6 are, with two differences: a tensor map instead of addresses, and a grid of two dimensions.
-#pragma once
 #include "chapters/08_decoding/latent.cuh"
+#include "chapters/08_decoding/latent.h"
 #include "chapters/08_decoding/launch.cuh"
+#include "common/device/dispatch.h"
 
 namespace flashbook::decoding {
+namespace {
 
 /// How a launch goes.
 struct LatentLaunch {
@@ -14,10 +13,11 @@ struct LatentLaunch {
   Plan plan;
 };
 
-//| Tiles of rows do not share out the keys: each has the same blocks for the same keys, one beside the other. So the plan knows
-//| nothing of them, and deals out tiles of keys among `blocks` blocks, as many as leave each a multiprocessor. As in step 6
-//| there are no more of them than parts where equal parts keep nine of ten busy.
-inline LatentLaunch latent_launch(const Shape& shape) {
+// Tiles of rows do not share out the keys: each has the same blocks for the same keys, one beside the other.
+// So the plan knows nothing of them, and deals out tiles of keys among `blocks` blocks, as many as leave each
+// a multiprocessor. As in step 6 there are no more of them than parts where equal parts keep nine of ten
+// busy.
+LatentLaunch latent_launch(const Shape& shape) {
   const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
   const int row_tiles = int((rows + LatentConfig::kRows - 1) / LatentConfig::kRows);
   const int64_t items = int64_t(shape.batch) * shape.kv_heads;
@@ -30,16 +30,8 @@ inline LatentLaunch latent_launch(const Shape& shape) {
           .plan = {.parts = 0, .row_tiles = 1, .items_of_sequence = shape.kv_heads, .first_key = 0}};
 }
 
-/// Bytes of the workspace: counters, and two parts a block. A block alone has nobody to share with.
-inline int64_t latent_workspace_bytes(const Shape& shape, const LatentLaunch& launch) {
-  if (launch.blocks == 1) return 0;
-  const int64_t places = 2 * int64_t(launch.blocks) * launch.row_tiles * LatentConfig::kRows;
-  return kArrivalBytes + places * (shape.value_dim() + 1) * int64_t(sizeof(float));
-}
-
-/// Step 7.
 template <typename T>
-void run_latent(const Shape& shape, const Tensors& t, device::Stream stream) {
+void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   const LatentLaunch launch = latent_launch(shape);
   const int64_t places = 2 * int64_t(launch.blocks) * launch.row_tiles * LatentConfig::kRows;
   auto* o = reinterpret_cast<float*>(static_cast<unsigned char*>(t.workspace) + kArrivalBytes);
@@ -54,6 +46,26 @@ void run_latent(const Shape& shape, const Tensors& t, device::Stream stream) {
                  sizeof(LatentShared<T>), stream, static_cast<const T*>(t.q),
                  cache_map(shape, TensorId::k, t.k, LatentConfig::kKeys, 1), static_cast<T*>(t.o), t.lse,
                  cache, workspace, problem_of(shape, t, shape.heads / shape.kv_heads), launch.plan);
+}
+
+}  // namespace
+
+int64_t latent_workspace_bytes(const Shape& shape) {
+  const LatentLaunch launch = latent_launch(shape);
+  if (launch.blocks == 1) return 0;
+  const int64_t places = 2 * int64_t(launch.blocks) * launch.row_tiles * LatentConfig::kRows;
+  return kArrivalBytes + places * (shape.value_dim() + 1) * int64_t(sizeof(float));
+}
+
+std::string why_not_latent_pages(const Shape& shape) {
+  if (shape.paging.rows % LatentConfig::kKeys == 0) return "";
+  return "pages have 64 rows or a multiple here: give such a number";
+}
+
+void run_latent(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  device::with_type(shape.dtype, [&]<typename T>() {
+    if constexpr (sizeof(T) == 2) run<T>(shape, tensors, stream);  // why_not refuses float
+  });
 }
 
 }  // namespace flashbook::decoding
