@@ -78,18 +78,19 @@ class Markdown(unittest.TestCase):
         self.assertEqual(re.findall(r'id="(.*?)"', self.of("## Step 1: `two` passes", "", "## Step 1: two passes")), ["step-1-two-passes", "step-1-two-passes-1"])
 
 
-class SourcesOfDoxygen(unittest.TestCase):
-    XML = {
-        "space.xml": """<doxygen><compounddef id="namespacea" kind="namespace"><compoundname>a</compoundname><location file="k.cuh" line="1"/>
-            <memberdef id="namespacea_1f00" kind="function"><definition>void a::copy</definition><argsstring>(int n)</argsstring><qualifiedname>a::copy</qualifiedname>
-            <location file="k.cuh" line="3" bodyfile="k.cuh" bodystart="4"/></memberdef></compounddef></doxygen>""",
-        "file.xml": """<doxygen><compounddef id="k_8cuh" kind="file"><compoundname>k.cuh</compoundname><programlisting>
-            <codeline lineno="7"><highlight class="keyword">if</highlight><highlight class="normal"><sp/>(x<sp/>&lt;<sp/>2)<sp/><ref refid="namespacea_1f00"
-            kindref="member">copy</ref>(1);</highlight></codeline></programlisting><location file="k.cuh"/></compounddef></doxygen>"""}
+XML = {
+    "space.xml": """<doxygen><compounddef id="namespacea" kind="namespace"><compoundname>a</compoundname><location file="k.cuh" line="1"/>
+        <memberdef id="namespacea_1f00" kind="function"><definition>void a::copy</definition><argsstring>(int n)</argsstring><qualifiedname>a::copy</qualifiedname>
+        <location file="k.cuh" line="3" bodyfile="k.cuh" bodystart="4"/></memberdef></compounddef></doxygen>""",
+    "file.xml": """<doxygen><compounddef id="k_8cuh" kind="file"><compoundname>k.cuh</compoundname><programlisting>
+        <codeline lineno="7"><highlight class="keyword">if</highlight><highlight class="normal"><sp/>(x<sp/>&lt;<sp/>2)<sp/><ref refid="namespacea_1f00"
+        kindref="member">copy</ref>(1);</highlight></codeline></programlisting><location file="k.cuh"/></compounddef></doxygen>"""}
 
+
+class SourcesOfDoxygen(unittest.TestCase):
     def test_a_line_and_what_its_names_mean(self):
         with tempfile.TemporaryDirectory() as folder:
-            for name, text in self.XML.items():
+            for name, text in XML.items():
                 (Path(folder) / name).write_text(text, encoding="utf-8")
             sources = Sources(Path(folder))
         pieces = list(sources.pieces("k.cuh", 7))
