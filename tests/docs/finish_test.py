@@ -55,6 +55,9 @@ class Markdown(unittest.TestCase):
         text = self.of("```diff", "-a < b", "+b", " c", "```")
         self.assertEqual(re.findall(r'class="line ?(\w*)">(.*?)<', text), [("goes", "-a &lt; b"), ("comes", "+b"), ("", " c")])
 
+    def test_an_excerpt_begins_at_the_margin(self):
+        self.assertIn('<div class="line"><span class="k">if</span>', self.of("```cuda", "    if (x)", "      y();", "```"))
+
     def test_boxes(self):
         self.assertEqual(self.of("> **Predicted.** 1.4 times."), '<div class="box predicted"><p class="box-title">Predicted</p>\n<p>1.4 times.</p>\n</div>\n')
         self.assertIn('<div class="box note"><p class="box-title">Note</p>', self.of("> [!NOTE]", "> So it is."))
