@@ -59,7 +59,7 @@ struct WorkspaceLayout {
       : kv_heads(shape.batch * shape.kv_heads),
         pieces_of_head((shape.seqlen_k + Config::kKeys - 1) / Config::kKeys *
                        (Config::kKeys / Config::kPieceKeys)),
-        counters(Config::kTransposeOnce                              ? 3 + kv_heads
+        counters(Config::kTransposeOnce                              ? 2 + kv_heads
                  : Config::kSchedule == Schedule::dynamic_persistent ? 1
                                                                      : 0),
         first_tile((counters * int64_t(sizeof(int)) + 1023) / 1024 * 1024) {}
@@ -88,12 +88,8 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   auto* const counters = static_cast<int*>(t.workspace);
   TransposedValues values{};
   if constexpr (Config::kTransposeOnce)
-    values = {static_cast<unsigned char*>(t.workspace) + layout.first_tile,
-              counters + 1,
-              counters + 2,
-              counters + 3,
-              layout.pieces_of_head,
-              layout.kv_heads * layout.pieces_of_head};
+    values = {static_cast<unsigned char*>(t.workspace) + layout.first_tile, counters + 1, counters + 2,
+              layout.pieces_of_head, layout.kv_heads * layout.pieces_of_head};
   if (layout.counters > 0)
     device::launch(clear_counters, dim3((layout.counters + 255) / 256), dim3(256), 0, stream, counters,
                    layout.counters);

@@ -57,7 +57,7 @@ def rows_of_book(measured):
             rates[chapter] = max(rates.get(chapter, 0), entry.values["FLOPS"] / 1e12)
     for chapter, rate in rates.items():
         yield f"{chapter} {title(chapter)}", rate, True
-    for name, cell in sorted(results.in_turn().items(), key=lambda item: item[0].who):
+    for name, cell in sorted(results.beside_peers().items(), key=lambda item: item[0].who):
         if (name.head_dim, name.mask, name.seqlen) == tuple(results.LADDER.values()):
             dtype = {"bf16": "BF16", "e4m3": "FP8"}[name.dtype]
             yield f"in turn, {dtype}: chapter {name.chapter}", cell.ours, True
