@@ -136,11 +136,15 @@ def number(words: Sequence[str], measured: Results) -> str:
         raise Refused(f"{words[-1]!r} is no format: give one such as .1f") from None
 
 
+def label_of(entry: Entry) -> str:
+    return results.step_title(entry.cell.chapter, entry.cell.step) or entry.label
+
+
 def table_row(title: str, entry: Entry) -> str:
     if entry.skipped:
         return row(title, entry.cell.variant, "-", "-", entry.skipped)
     beyond = entry.values["workspace_bytes"] / 1e9
-    return row(title, entry.label, f"{three_digits(entry.milliseconds)} ms", three_digits(entry.values["FLOPS"] / 1e12),
+    return row(title, label_of(entry), f"{three_digits(entry.milliseconds)} ms", three_digits(entry.values["FLOPS"] / 1e12),
                f"{three_digits(beyond)} GB" if beyond else "none")
 
 
@@ -171,7 +175,7 @@ def host_table(measured: Results) -> str:
         raise Refused("no step was measured on the CPU: ./flashbook bench 02 does it")
     text = row("Chapter", "Step", "Time", "GFLOP/s") + row("---", "---", "--:", "--:")
     for (chapter, _), entry in entries.items():
-        text += row(f"{chapter} {entry.context.get(f'ch{chapter:02}', '')}", entry.label, f"{three_digits(entry.milliseconds)} ms",
+        text += row(f"{chapter} {entry.context.get(f'ch{chapter:02}', '')}", label_of(entry), f"{three_digits(entry.milliseconds)} ms",
                     three_digits(entry.values["FLOPS"] / 1e9))
     context = next(iter(entries.values())).context
     return text + (f"\nForward pass, one head, N 4096, head_dim 64, no mask, F32. {context['cpu']}, {context['num_cpus']} cores. "
@@ -220,7 +224,7 @@ def steps_table(measured: Results, chapter: str, seqlen: str) -> str:
     steps = {}  # who -> its idea in a few words
     for entry in measured.newest.values():
         if entry.cell.kind == "forward" and entry.cell.chapter == int(chapter):
-            steps[entry.cell.who] = f"{entry.cell.step}: {entry.label}"
+            steps[entry.cell.who] = f"{entry.cell.step}: {label_of(entry)}"
     if not steps:
         raise Unmeasured(f"no step of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
     together = results.in_turn()
@@ -277,11 +281,14 @@ DECODERS = {"ch08/step4": "step 4", "ch08/step6": "step 6", "ch08/step6_p64": "p
             "cudnn": "*cuDNN*", "flash": "*FlashAttention-2*"}
 
 
+LATENT = 576  # elements of a latent key
+
+
 def decode_table(measured: Results) -> str:
     """Bytes of keys and values a second, one query a sequence, in turn in one process, and how many times as fast step 6 is as cuDNN."""
     found: dict[tuple[int, int, str], dict[str, Entry]] = {}
     for entry in measured.newest.values():
-        if entry.cell.kind == "decode" and not entry.skipped:
+        if entry.cell.kind == "decode" and entry.cell.head_dim != LATENT and not entry.skipped:
             found.setdefault((entry.cell.seqlen, entry.cell.head_dim, entry.cell.mask), {})[entry.cell.who] = entry
     if not any("ch08/step6" in by_who for by_who in found.values()):
         raise Unmeasured("decoding was never measured: bench/decode.py does it")

@@ -79,6 +79,7 @@ const Chapter kFlashAttention3 = {
     .memory_bytes = memory_bytes,
     .attention = attention,
     .preface = nullptr,
+    .largest_score = kAnyScore,
 };
 
 }  // namespace flashbook

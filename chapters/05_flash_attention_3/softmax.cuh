@@ -48,11 +48,18 @@ __device__ __forceinline__ float quad_sum(float x) {
 //| up to 256, which f16 and bf16 hold as precisely as 1, and sum and output share the factor. After a few tiles hardly any
 //| row needs a correction, and a warp without one skips head_dim / 2 multiplications. One vote decides for the warp, since
 //| a branch that only some lanes take saves nothing.
+//|
+//| **Large scores.** The multiply-add is exact but for its last rounding, and `c max`, which is rounded before, is the same
+//| for all keys of a row: its error is a common factor of P, which the division takes out. But the error grows with `c max`, by
+//| half a unit in its last place. From 2^31 on that is 2^7, and an exponential may overflow. So where `c max` exceeds 2^12 the
+//| maximum is subtracted from the scores first, which costs an addition more for each. Below, the error is at most 2^-13, less than half a
+//| unit of P in f16: so a correction may take the difference of two maxima, whichever way either was subtracted.
 
-constexpr float kLazyLimit = 8;  ///< log2 of how far a probability may exceed 1
+constexpr float kLazyLimit = 8;        ///< log2 of how far a probability may exceed 1
+constexpr float kLargeScore = 0x1p12;  ///< c max, from where on the maximum is subtracted before the scale
 
 /// Turns scores into probabilities and takes them into `rows`. What was summed before must be multiplied by
-/// `correction`. Returns whether any row of the warp needs that: always, unless kLazy.
+/// `correction`, if the result is true: some row of the warp needs that. Always, unless kLazy.
 template <bool kMasked, bool kLazy, int kFloats>
 __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, float (&correction)[2],
                                         float scale_log2) {
@@ -71,31 +78,46 @@ __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, fl
   }
 
   //| Lazily, the new maximum is taken only if some row of the warp rose by more than 8 log2 units. The factor of the
-  //| exponent is applied first: the limit is one of probabilities, not of scores.
-  bool rescale = true;
+  //| exponent is applied first: the limit is one of probabilities, not of scores. Where scores are large it is always taken, so
+  //| the test for that stands in the branch that hardly any warp takes.
+  float subtract[2] = {rows.max[0] * scale_log2, rows.max[1] * scale_log2};
+  const auto large = [&] { return fmaxf(fabsf(subtract[0]), fabsf(subtract[1])) > kLargeScore; };
+  bool takes = true;
   if constexpr (kLazy) {
     const float rise = fmaxf(new_max[0] - rows.max[0], new_max[1] - rows.max[1]);
-    rescale = __any_sync(kWholeWarp, rise * scale_log2 > kLazyLimit);
-    if (!rescale) new_max[0] = rows.max[0], new_max[1] = rows.max[1];
+    takes = __any_sync(kWholeWarp, rise * scale_log2 > kLazyLimit || large());
+  }
+  if (takes) {
+    float base[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      base[r] = kMasked && new_max[r] == -INFINITY ? 0.0f : new_max[r];
+      subtract[r] = base[r] * scale_log2;
+      correction[r] = exp2_approx((rows.max[r] - base[r]) * scale_log2);
+      rows.max[r] = new_max[r];
+      rows.sum[r] *= correction[r];
+    }
+    if (__any_sync(kWholeWarp, large())) {
+#pragma unroll
+      for (int i = 0; i < kFloats; ++i) scores[i] -= base[row_of(i)];
+      subtract[0] = subtract[1] = 0;
+    }
   }
 
+  //| Then the exponentials, in place, and the row's sum with them. `scores[i] * scale_log2 - subtract` is one multiply-
+  //| add. Again two chains, here of additions. The sum is only of this thread's columns: the quad adds its four sums
+  //| once, at the end.
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    //| Then the exponentials, in place, and the row's sum with them. `scores[i] * scale_log2 - subtract` is one multiply-
-    //| add. Again two chains, here of additions. The sum is only of this thread's columns: the quad adds its four sums
-    //| once, at the end.
-    const float subtract = kMasked && new_max[r] == -INFINITY ? 0.0f : new_max[r] * scale_log2;
-    correction[r] = exp2_approx(rows.max[r] * scale_log2 - subtract);
-    rows.max[r] = new_max[r];
-    float a = rows.sum[r] * correction[r], b = 0;
+    float a = rows.sum[r], b = 0;
 #pragma unroll
     for (int i = 2 * r; i < kFloats; i += 4) {
-      a += scores[i] = exp2_approx(scores[i] * scale_log2 - subtract);
-      b += scores[i + 1] = exp2_approx(scores[i + 1] * scale_log2 - subtract);
+      a += scores[i] = exp2_approx(scores[i] * scale_log2 - subtract[r]);
+      b += scores[i + 1] = exp2_approx(scores[i + 1] * scale_log2 - subtract[r]);
     }
     rows.sum[r] = a + b;
   }
-  return rescale;
+  return takes;
 }
 
 //| The caller does this when the product that adds to the output is done. It is kHeadDim / 2 multiplications a thread.

@@ -70,6 +70,7 @@ struct Fast {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kConsumers = kConsumers_;  ///< warpgroups that multiply, 64 queries each: 2 or 3
   static constexpr int kKeys = kKeys_;            ///< of a tile
+  static constexpr int kPieceKeys = kKeys;        ///< of a tile of V, as many as are transposed at a time
   static constexpr bool kCausal = kCausal_;
   static constexpr int kKeyStages = kHeadDim == 64 ? 4 : 3;
   static constexpr int kRawStages = 2;
@@ -81,12 +82,14 @@ struct Fast {
   // transposers more than there: P takes 16 registers, not 32. 56 + 3 * 152 = 4 * 128.
   static constexpr int kProducerRegisters = kConsumers == 3 ? 56 : 40;
   static constexpr int kConsumerRegisters = kConsumers == 3 ? 152 : 232;
+  static constexpr int kTransposerBatch = 5;  ///< loads that wait in a transposer's registers, at most
   static constexpr bool kQueriesInRegisters = kHeadDim != 256;  // where there are none left
   static constexpr bool kMatrices = true;
   static constexpr bool kOverlap = true;
   static constexpr bool kBlockScales = false;
   static constexpr bool kPromote = false;
   static constexpr bool kSumsByProduct = false;
+  static constexpr bool kTransposeOnce = false;
   static constexpr bool kLine = false;
   static constexpr bool kSplitLoops = true;
   static constexpr bool kPingpong = kHeadDim != 128;  // measured; see the chapter's page
@@ -105,14 +108,19 @@ struct Nothing {};
 template <typename Config>
 struct Shared {
   static constexpr int kConsumers = Config::kConsumers;
+  using Values = TransposedTile<Config::kHeadDim, Config::kKeys, Config::kPieceKeys>;
   Tile<kRowsOfWarpgroup, Config::kHeadDim> q[kConsumers];
   Pipeline<Tile<Config::kKeys, Config::kHeadDim>, Config::kKeyStages> keys;
-  Pipeline<Tile<Config::kKeys, Config::kHeadDim>, Config::kRawStages> raw;
-  Pipeline<Tile<Config::kHeadDim, Config::kKeys>, Config::kTransposedStages> transposed;
+  Pipeline<Tile<Config::kPieceKeys, Config::kHeadDim>, Config::kRawStages> raw;
+  Pipeline<Values, Config::kTransposedStages> transposed;
   std::conditional_t<Config::kStoreByTma, OutputTile<Config::kHeadDim>, Nothing> output[kConsumers];
   std::conditional_t<Config::kSumsByProduct, Tile<kOnesColumns, kDepth>, Nothing> ones;
+  std::conditional_t<Config::kTransposeOnce, typename Values::Piece, Nothing> outgoing;
+  int raw_piece;  ///< which piece of V is in raw, or will be, with kTransposeOnce
+  bool all_done;  ///< whether all of V is known to be transposed, with kTransposeOnce
   TileBroadcast broadcast;
-  float shift[kConsumers][kRowsOfWarpgroup];  ///< of the log-sum-exp, by the keys' means (epilogue.cuh)
+  Means<Config::kHeadDim> means[kConsumers][2];  ///< of this tile of queries and of the next
+  float shift[kConsumers][kRowsOfWarpgroup];     ///< of the log-sum-exp, by the keys' means (epilogue.cuh)
   uint64_t q_full[kConsumers], q_empty[kConsumers];
   uint64_t output_full[kConsumers], output_empty[kConsumers];
 };

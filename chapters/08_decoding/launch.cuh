@@ -41,8 +41,10 @@ inline Problem problem_of(const Shape& shape, const Tensors& t, int pack) {
 
 //| A cache of one piece a sequence and a cache of pages have the same map. Without pages a sequence is a page of its own, as
 //| long as it is.
-/// The map of K or V, whose boxes are `box_rows` keys: {column, row, panel, head, batch or page}.
-inline CUtensorMap cache_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
+/// The map of K or V, whose boxes are `box_panels` panels of `box_rows` keys: {column, row, panel, head,
+/// batch or page}.
+inline CUtensorMap cache_map(const Shape& shape, TensorId tensor, const void* base, int box_rows,
+                             int box_panels) {
   const uint64_t bytes = size_of(shape.dtype);
   const uint32_t panels = shape.head_dim / kPanel;
   const Strides strides = shape.strides(tensor);
@@ -52,7 +54,7 @@ inline CUtensorMap cache_map(const Shape& shape, TensorId tensor, const void* ba
        .base = base,
        .size = {kPanel, uint64_t(dims[2]), panels, uint64_t(dims[1]), uint64_t(dims[0])},
        .stride = {strides.row * bytes, kPanelRowBytes, strides.head * bytes, strides.batch * bytes},
-       .box = {kPanel, uint32_t(box_rows), panels, 1, 1},
+       .box = {kPanel, uint32_t(box_rows), uint32_t(box_panels), 1, 1},
        .swizzle = Swizzle::b128});
 }
 
@@ -90,8 +92,9 @@ void run_packed(const Shape& shape, const Tensors& t, device::Stream stream, int
   const Partials partials = parts == 1 ? Partials{} : partials_in(t.workspace, shape, parts);
   device::launch(packed<T, kHeadDim, kKeys>, dim3(row_tiles(shape, pack), parts), dim3(kWarpgroup),
                  sizeof(PackedShared<T, kHeadDim, kKeys>), stream, static_cast<const T*>(t.q),
-                 cache_map(shape, TensorId::k, t.k, kKeys), cache_map(shape, TensorId::v, t.v, kKeys),
-                 static_cast<T*>(t.o), t.lse, partials, problem);
+                 cache_map(shape, TensorId::k, t.k, kKeys, kHeadDim / kPanel),
+                 cache_map(shape, TensorId::v, t.v, kKeys, kHeadDim / kPanel), static_cast<T*>(t.o), t.lse,
+                 partials, problem);
   if (parts == 1) return;
   device::launch(merge<T, kHeadDim>,
                  dim3((problem.rows() + kMergeWarps - 1) / kMergeWarps, shape.batch * (shape.heads / pack)),

@@ -62,7 +62,7 @@ __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials,
 
   //| The first parts of O are asked for before anything is known of their weights: the log-sum-exps take as long to come.
   //| Empty parts are asked for too, and what came of them is left aside.
-  constexpr int kAtOnce = 8;
+  constexpr int kAtOnce = kHeadDim > 256 ? 4 : 8;  // as registers allow
   Row part[kAtOnce];
   const auto load = [&](int first) {
 #pragma unroll

@@ -502,9 +502,9 @@ __device__ __forceinline__ void finish_block(RingShared<Config>& shared,
 //| price is a promise: the counters are 0 before the first launch.
 
 template <typename T, typename Config>
-__device__ __forceinline__ void finish_parts(RingShared<Config>& shared, const Problem& problem,
-                                             const Segment& segment, const Workspace& workspace, T* o,
-                                             float* lse) {
+__device__ __forceinline__ void finish_parts(int& is_last,  // in shared memory
+                                             const Problem& problem, const Segment& segment,
+                                             const Workspace& workspace, T* o, float* lse) {
   constexpr int kHeadDim = Config::kHeadDim;
   const int first_row = segment.row_tile * Config::kRows;
   const int rows = min(problem.rows() - first_row, Config::kRows);
@@ -517,12 +517,12 @@ __device__ __forceinline__ void finish_parts(RingShared<Config>& shared, const P
       named_barrier_sync<kAllConsumers, Config::kConsumers>();  // all threads have written their part
       if (threadIdx.x == 0) {
         __threadfence();  // what thread 0 knows of is there before its block counts itself
-        shared.is_last = atomicAdd(arrived, 1u) == unsigned(merged - 1);
-        __threadfence();                                   // nothing is read before the count
-        if (shared.is_last != 0) atomicExch(arrived, 0u);  // as the next launch wants it
+        is_last = atomicAdd(arrived, 1u) == unsigned(merged - 1);
+        __threadfence();                            // nothing is read before the count
+        if (is_last != 0) atomicExch(arrived, 0u);  // as the next launch wants it
       }
       named_barrier_sync<kAllConsumers, Config::kConsumers>();  // thread 0 has asked
-      if (shared.is_last == 0) return;
+      if (is_last == 0) return;
     }
     const bool is_root = count <= width;
     //| The block that is last merges a row a warp. At the root of the tree the row is the result; below it, it takes the place of its first part.
@@ -596,7 +596,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     const WarpSums<Config> sums =
         attend<T, Config>(shared, state, queries, problem, segment, plan.first_key, key_warp);
     finish_block<T, Config>(shared, state, sums, problem, segment, workspace.partials, o, lse);
-    if (segment.parts > 1) finish_parts<T, Config>(shared, problem, segment, workspace, o, lse);
+    if (segment.parts > 1) finish_parts<T, Config>(shared.is_last, problem, segment, workspace, o, lse);
     segments.at = shared.place[warp];
   }
 }

@@ -252,6 +252,8 @@ void read_inputs(const Words& words, const Chapter& chapter, Options& options) {
   shape.head_dim = from_file("--head-dim", words.head_dim, q_file, q[3]);
   shape.kv_heads = from_file("--kv-heads", words.kv_heads, k_file, k[1]);
   shape.seqlen_k = from_file("--seqlen-k", words.seqlen_k, k_file, k[2]);
+  if (shape.is_latent())
+    throw InputError("the files hold latent keys, of which V is a part: leave the files out");
   shape.dtype = dtype_of_files(words, chapter, arrays);
   shape.centred = centred_of(words.means, shape.dtype);
 
@@ -346,7 +348,9 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
   app.add_option("--seqlen", words.seqlen, "Queries, and keys unless --seqlen-k is given; 4k means 4096")
       ->type_name("N");
   app.add_option("--seqlen-k", words.seqlen_k, "Keys")->type_name("N");
-  app.add_option("--head-dim", words.head_dim, "64, 128 or 256")->type_name("N");
+  app.add_option("--head-dim", words.head_dim,
+                 "64, 128 or 256; 576: latent keys, which chapter 8's last step takes")
+      ->type_name("N");
   app.add_flag("--causal", words.causal, "Query i sees keys up to i + seqlen_k - seqlen_q");
   app.add_option("--dtype", words.dtype, "Element type: " + names_of(chapter.dtypes))->type_name("TYPE");
   app.add_option("--scale", words.scale, "Factor on the scores (default: 1 / sqrt(head_dim))")

@@ -29,8 +29,8 @@ constexpr int kTables = 8;
 struct Tensors {
   const void* q = nullptr;         ///< [batch, heads, seqlen_q, head_dim], Shape::dtype
   const void* k = nullptr;         ///< [batch, kv_heads, seqlen_k, head_dim], Shape::dtype; or pages
-  const void* v = nullptr;         ///< [batch, kv_heads, seqlen_k, head_dim], Shape::dtype; or pages
-  void* o = nullptr;               ///< [batch, heads, seqlen_q, head_dim], output_type(Shape::dtype)
+  const void* v = nullptr;         ///< likewise; of latent attention not looked at
+  void* o = nullptr;               ///< [batch, heads, seqlen_q, value_dim], output_type(Shape::dtype)
   float* lse = nullptr;            ///< [batch, heads, seqlen_q], natural log-sum-exp of the scaled scores
   const void* d_o = nullptr;       ///< [batch, heads, seqlen_q, head_dim]; backward, to which O is input, too
   void* dq = nullptr;              ///< [batch, heads, seqlen_q, head_dim]
@@ -54,7 +54,7 @@ struct Tensors {
 struct Inputs {
   std::vector<float> q;         ///< [batch, heads, seqlen_q, head_dim]
   std::vector<float> k;         ///< [batch, kv_heads, seqlen_k, head_dim], or pages as dims_of says
-  std::vector<float> v;         ///< likewise
+  std::vector<float> v;         ///< likewise; of latent attention empty
   std::vector<float> o = {};    ///< [batch, heads, seqlen_q, head_dim]; of backward, and so is what follows
   std::vector<float> lse = {};  ///< [batch, heads, seqlen_q]
   std::vector<float> d_o = {};  ///< [batch, heads, seqlen_q, head_dim]
@@ -70,7 +70,7 @@ struct Inputs {
 
 /// An operation's outputs on the host, decoded to float, in the default layout.
 struct Outputs {
-  std::vector<float> o;        ///< [batch, heads, seqlen_q, head_dim]; of forward and decode
+  std::vector<float> o;        ///< [batch, heads, seqlen_q, value_dim]; of forward and decode
   std::vector<float> lse;      ///< [batch, heads, seqlen_q]
   std::vector<float> dq = {};  ///< [batch, heads, seqlen_q, head_dim]; of backward, and so is what follows
   std::vector<float> dk = {};  ///< [batch, kv_heads, seqlen_k, head_dim]

@@ -17,17 +17,11 @@ from bench.names import Name
 LIT = (1, 3, 4, 5, 6)  # chapters on the GPU whose page begins with this figure
 ON_CPU: dict[str, str | int] = {"dtype": "f32", "head_dim": 64, "mask": "full", "seqlen": 4096}
 WIDTH, LEFT, RIGHT, ROW, BAR = 420, 16, 16, 34, 8
-STEP = re.compile(r'\{\s*"([^"]+)",\s*"')  # of kSteps: {"title", "sentence"}
 
 
 def folder(chapter):
     [path] = ROOT.glob(f"chapters/{chapter:02}_*")
     return path
-
-
-def step_titles(chapter):
-    text = (folder(chapter) / "chapter.cu").read_text(encoding="utf-8")
-    return STEP.findall(text.partition("kSteps[] = {")[2].partition("};")[0])
 
 
 def title(chapter):
@@ -52,8 +46,8 @@ def rows_of(measured, lit):
         if chapter != lit:
             yield f"{chapter} {title(chapter)}", max(steps.values()), False
             continue
-        for (step, rate), name in zip(sorted(steps.items()), step_titles(chapter)):
-            yield f"{chapter}.{step} {name}{' *' if step in marked else ''}", rate, True
+        for step, rate in sorted(steps.items()):
+            yield f"{chapter}.{step} {results.step_title(chapter, step)}{' *' if step in marked else ''}", rate, True
 
 
 def rows_of_book(measured):
@@ -109,7 +103,7 @@ def main():
         draw(lit, list(rows_of(measured, lit)), "TFLOP/s", ("H200, batch 4, 16 heads, N 4096, d 128, no mask", "Of other chapters the fastest step"))
     draw(7, rows_of_gradients(measured), "TFLOP/s", ("H200, backward, batch 4, 16 heads, N 4096, d 128, no mask", "Of others what PyTorch calls"))
     draw(0, list(rows_of_book(measured)), "TFLOP/s", ("H200, forward, batch 4, 16 heads, N 4096, d 128, no mask", "Of each chapter the fastest step, BF16"))
-    draw(2, [(f"2.{step} {entry.label}", entry.values["FLOPS"] / 1e9, True) for (chapter, step), entry in measured.by_step(**ON_CPU).items()
+    draw(2, [(f"2.{step} {results.step_title(2, step)}", entry.values["FLOPS"] / 1e9, True) for (chapter, step), entry in measured.by_step(**ON_CPU).items()
              if chapter == 2 and not entry.skipped], "GFLOP/s", ("16 cores, one head, N 4096, d 64, no mask, float32", "Steps 1 to 3 use one core"))
 
 

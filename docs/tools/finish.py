@@ -9,7 +9,7 @@ from pathlib import Path
 
 from docs.tools import book, formulas, kernel_source, ladder_data
 from docs.tools.book import Page
-from docs.tools.github_markdown import DIFF, MARK
+from docs.tools.github_markdown import Document
 from docs.tools.raw_page import RawPage
 
 Match = re.Match[str]
@@ -19,11 +19,11 @@ SITE = book.ROOT / "docs" / "site"
 INTERACTIVE = book.ROOT / "docs" / "figures" / "interactive"
 PICTURES = (".svg", ".png", ".jpg", ".webp", ".gif")
 
-ROW_END = '<div class="row-end" data-row="{}"></div>'  # follows the prose of a row; its code goes there
+ROW_END = "<!-- row -->"  # follows the prose of a row; its code goes there
 REFERENCE = {"namespaces.html": "Namespaces", "annotated.html": "Types", "files.html": "Files"}
 OWN_FILES = ("site.css", "site.js", "ladder.js", "favicon.svg", "card.png")  # of docs/site, as they are
 # Doxygen's indices of members, for which the site has its search.
-UNUSED = re.compile(r"((functions|globals|namespacemembers)(_\w+)?|classes|pages|hierarchy|.*-members)\.html")
+UNUSED = re.compile(r"((functions|globals|namespacemembers)(_\w+)?|classes|index|hierarchy|.*-members)\.html")
 
 
 class Site:
@@ -118,9 +118,8 @@ class Site:
     def kernel(self, page: Page, body: str) -> str:
         """Rows of prose and the code beside it."""
         listing = self.raw[self.doxygen_page[page.source]].lines()
-        prose = re.split(ROW_END.format(r"\d+"), body)
         rows: list[str] = []
-        for text, (_, numbers) in zip(prose, kernel_source.rows_of(page.path)):
+        for text, (_, numbers) in zip(body.split(ROW_END), kernel_source.rows_of(page.path)):
             lines = (f'<span class="line" id="l{number:05d}"><a class="lineno" href="#l{number:05d}">{number}</a>'
                      f'<span class="text">{self.code_line(listing[number], page.chapter)}</span></span>' for number in numbers)
             kind = "row" if rows else "row opening"  # the first speaks of the whole file
@@ -204,7 +203,8 @@ class Site:
 
     def build(self) -> None:
         page_at = {page.url: page for page in self.pages}
-        bodies, complaints = formulas.render({name: page.body for name, page in self.raw.items() if name not in self.renamed})
+        bodies, complaints = formulas.render({page.url: text_of(page) for page in self.pages}
+                                             | {name: page.body for name, page in self.raw.items() if name not in self.renamed})
         self.complaints += complaints
         terms = glossary_terms(bodies["glossary.html"])
         index: list[tuple[str, str, str, str, int]] = []
@@ -213,8 +213,7 @@ class Site:
             page = page_at.get(name)
             if page:
                 kind, title, above, steps = page.kind, page.title, self.path_above(page), self.steps(page)
-                body = tidy(body).replace(f'id="{page.name}--', 'id="')
-                body = with_captions(coloured(body), {"chapter": page.number, "appendix": f"{page.number}.A"}.get(kind, ""))
+                body = with_captions(body, {"chapter": page.number, "appendix": f"{page.number}.A"}.get(kind, ""))
                 body = self.explain_terms(self.link(body, page.source), terms)
             else:
                 kind, title, above, steps = "reference", self.raw[name].title, "", ""
@@ -234,7 +233,6 @@ class Site:
         (self.out / "ladder_data.js").write_text(f"window.flashbookLadder = {json.dumps(ladder_data.shapes())};\n", encoding="utf-8")
         (self.out / "search_index.js").write_text(f"window.flashbookIndex = {json.dumps(index)};\n", encoding="utf-8")
         self.copy_files()
-
 
     def write_book(self, articles: dict[str, str]) -> None:
         """book.html: the whole book on one page, to be printed. Hints are open, and links stay in it."""
@@ -284,6 +282,15 @@ def description(body: str) -> str:
     return ""
 
 
+def text_of(page: Page) -> str:
+    """A page's text; of a kernel file the prose of each row, with ROW_END behind it."""
+    document = Document(page.source)
+    if page.kind == "kernel":
+        return "".join(document.render(line for _, line in prose) + ROW_END for prose, _ in kernel_source.rows_of(page.path))
+    lines = page.path.read_text(encoding="utf-8").splitlines() if page.path.exists() else []
+    return document.render(lines[1:] if lines and lines[0].startswith("# ") else lines)
+
+
 def with_permalinks(body: str) -> str:
     """`body` whose headings have a link to themselves, by the anchor that GitHub gives them."""
     link = r'<\1 id="\2">\3 <a class="permalink" href="#\2" title="Link to this section">#</a></\1>'
@@ -299,8 +306,10 @@ def with_captions(body: str, chapter: str) -> str:
         count += 1
         number = f"{chapter}.{count}" if chapter else str(count)
         address, text = found[2], found[3]
-        # A plot is wide: on a phone it can be opened alone.
-        shown = f'<a href="{address}" title="Alone, to enlarge">{found[1]}</a>' if "/plots/" in address else found[1]
+        shown = found[1]
+        if "/plots/" in address:  # drawn for phones too, and can be opened alone
+            phone = f'<source media="(max-width: 40rem)" srcset="{address.removesuffix(".svg")}_phone.svg"/>'
+            shown = f'<a href="{address}" title="Alone, to enlarge"><picture>{phone}{shown}</picture></a>'
         return f'<figure id="figure-{count}">{shown}<figcaption><b>Figure {number}.</b> {text}</figcaption></figure>'
 
     return re.sub(r'<p>\s*(<img class="figure" src="([^"]*)" alt="([^"]+)"/>)\s*</p>', figure, body)
@@ -318,30 +327,8 @@ def figures_list(pages: Sequence[Page], articles: dict[str, str]) -> str:
 
 def glossary_terms(body: str) -> dict[str, str]:
     """{address: what the glossary says there, as plain text}."""
-    found = re.findall(r'<h3 id="([^"]+)">.*?</h3>\s*<p>(.*?)</p>', tidy(body), re.DOTALL)
+    found = re.findall(r'<h3 id="([^"]+)">.*?</h3>\s*<p>(.*?)</p>', body, re.DOTALL)
     return {f"glossary.html#{anchor}": " ".join(html.unescape(re.sub(r"<math.*?</math>|<[^>]*>", "", text)).split()) for anchor, text in found}
-
-
-def tidy(body: str) -> str:
-    """A text of ours without what Doxygen, and github_markdown to get past it, put in."""
-    body = body.strip().removeprefix('<div class="textblock">').removesuffix("</div>")
-    body = re.sub(r"\s*<code data-glued>", "<code>", body)
-    body = re.sub(r"<code>(?=[^<]{,24}</code>)", '<code class="short">', body)  # stays on one line
-    body = re.sub(f"{MARK} ?", "", body)
-    cell = r' class="markdownTable(?:Head|Body)(None|Left|Right|Center)"'
-    body = re.sub(cell, lambda found: f' class="{found[1].lower()}"', body)
-    body = re.sub(r' class="markdownTable\w*"', "", body)
-    # Doxygen counts the headings below the title from 1.
-    body = re.sub(r"<(/?)h([1-5])>", lambda found: f"<{found[1]}h{int(found[2]) + 1}>", body)
-    return re.sub(r'<(h\d)><a class="anchor" id="([^"]*)"></a>\s*', r'<\1 id="\2">', body)
-
-
-def coloured(body: str) -> str:
-    """`body` with the lines that go and come in its differences marked as such."""
-    def lines(found: Match) -> str:
-        return re.sub(r'<div class="line">(?=([-+]))', lambda line: f'<div class="line {"goes" if line[1] == "-" else "comes"}">', found[0])
-
-    return re.sub(rf'<div class="{DIFF}">.*?<!-- fragment -->', lines, body, flags=re.DOTALL)
 
 
 def search_entries(url: str, title: str, body: str) -> Iterator[tuple[str, str, str, str]]:

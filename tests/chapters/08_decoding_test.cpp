@@ -30,9 +30,10 @@ void poison_tails(const Shape& shape, Inputs& inputs) {
     for (int head = 0; head < shape.kv_heads; ++head) {
       const int64_t first = (int64_t(batch) * shape.kv_heads + head) * shape.seqlen_k;
       for (std::vector<float>* tensor : {&inputs.k, &inputs.v})
-        std::fill(tensor->begin() + (first + shape.visibility.lengths[batch]) * shape.head_dim,
-                  tensor->begin() + (first + shape.seqlen_k) * shape.head_dim,
-                  std::numeric_limits<float>::quiet_NaN());
+        if (!tensor->empty())
+          std::fill(tensor->begin() + (first + shape.visibility.lengths[batch]) * shape.head_dim,
+                    tensor->begin() + (first + shape.seqlen_k) * shape.head_dim,
+                    std::numeric_limits<float>::quiet_NaN());
     }
 }
 
@@ -150,7 +151,40 @@ TEST_F(ChapterTest, EveryLaunchGivesTheSameBits) {
   }
 }
 
+// ---- latent attention
+
+/// Heads that share a latent cache of sequences.
+Shape latent_of(std::vector<int> lengths, int heads, int seqlen_q = 1, DType dtype = DType::bf16) {
+  Shape shape = cache_of(std::move(lengths), kLatentKeyDim);
+  shape.heads = heads, shape.kv_heads = 1, shape.seqlen_q = seqlen_q, shape.dtype = dtype;
+  return shape;
+}
+
+// A tile has 64 keys, and tiles go two by two. What lies behind a last key, and pages that nobody has, are
+// NaN.
+TEST_F(ChapterTest, LatentKeysAreValuesToo) {
+  for (const Shape& shape : {latent_of({0, 1, 63, 64, 65, 300}, 16),
+                             latent_of({129, 0, 30}, 128, 1, DType::f16), latent_of({130, 2}, 24, 4)}) {
+    Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+    const Reference reference = make_reference(shape, inputs, all_rows(shape));
+    poison_tails(shape, inputs);
+    expect_right(shape, inputs);
+    const int step = int(kDecoding.steps.size());
+    const std::vector<std::byte> want = bits_of(shape, inputs, step);
+    for (int rows : {64, 192}) {
+      const Shape paged = in_pages(shape, rows, rows);
+      ASSERT_EQ(kDecoding.why_not(paged, step), "");
+      EXPECT_TRUE(bits_of(paged, scatter_pages(paged, inputs), step) == want) << "pages of " << rows;
+    }
+  }
+}
+
 class TracedCache : public ChapterTest {};
+
+TEST_F(TracedCache, OfLatentKeysBreaksNoRuleOfMemory) {
+  const Shape shape = in_pages(latent_of({0, 1, 200, 64}, 128), 64, 1);
+  expect_right(shape, make_inputs(shape, InputKind::normal, 3));
+}
 
 TEST_F(TracedCache, OfPagesBreaksNoRuleOfMemory) {
   const Shape shape = in_pages(cache_of({0, 1, 300, 17}), 16, 1);

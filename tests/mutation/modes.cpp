@@ -100,6 +100,7 @@ bool same_sums(const Kernel& kernel, Attention attention, const Shape& shape) {
 std::string try_in(Mode mode, uint64_t seed, const Kernel& kernel, Attention attention, const Shape& shape) {
   sim::Options& options = sim::options();
   options.os_threads = 1;  // the same report every time
+  options.timeout = 1;     // a run takes some milliseconds
   options.seed = mode == Mode::random ? seed : 0;
   options.async = mode == Mode::eager    ? sim::Async::eager
                   : mode == Mode::random ? sim::Async::random

@@ -51,13 +51,7 @@ def first_line(report, expected):
         lines[0] += "; " + next((line for line in waiting if expected in line), waiting[0])
     if lines[0].startswith("data race"):
         lines[0] += ": " + "; ".join(lines[1:3])
-    text = re.sub(r"0x[0-9a-f]{9,}", "0x...", lines[0]).replace("|", "\\|")
-    return named(text)
-
-
-def named(report):
-    """The report with the kernel's name: of inlined code the compiler names the generated file; the lines are the kernel's."""
-    return re.sub(r"_\d\.cu:", ".cuh:", report)
+    return re.sub(r"0x[0-9a-f]{9,}", "0x...", lines[0]).replace("|", "\\|")
 
 
 def told(fault, reports):
@@ -86,7 +80,7 @@ def shown_fault(kernel, name, folder):
     mode, report = next(((mode, reports[mode]) for mode in ("traced", "lazy", "random", "eager") if reports[mode]), (None, ""))
     if not report or report.startswith(WRONG):
         raise Refused(f"{kernel}.{name} has no report to show: choose a fault that is explained")
-    first, *others = named(re.sub(r"0x[0-9a-f]{9,}", "0x...", report)).split("\n")
+    first, *others = re.sub(r"0x[0-9a-f]{9,}", "0x...", report).split("\n")
     said = [first, *itertools.takewhile(lambda line: line.startswith(" "), others)]
     old, new = difference(fault)
     diff = "".join(f"-{line}\n" for line in old) + "".join(f"+{line}\n" for line in new)

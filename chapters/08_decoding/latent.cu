@@ -1,0 +1,71 @@
+#include "chapters/08_decoding/latent.cuh"
+#include "chapters/08_decoding/latent.h"
+#include "chapters/08_decoding/launch.cuh"
+#include "common/device/dispatch.h"
+
+namespace flashbook::decoding {
+namespace {
+
+/// How a launch goes.
+struct LatentLaunch {
+  int blocks;     ///< that share the keys
+  int row_tiles;  ///< of 64 rows; each has `blocks` blocks
+  Plan plan;
+};
+
+// Tiles of rows do not share out the keys: each has the same blocks for the same keys, one beside the other.
+// So the plan knows nothing of them, and deals out tiles of keys among `blocks` blocks, as many as leave each
+// a multiprocessor. As in step 6 there are no more of them than parts where equal parts keep nine of ten
+// busy.
+LatentLaunch latent_launch(const Shape& shape) {
+  const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
+  const int row_tiles = int((rows + LatentConfig::kRows - 1) / LatentConfig::kRows);
+  const int64_t items = int64_t(shape.batch) * shape.kv_heads;
+  const int64_t key_tiles = (int64_t(shape.seqlen_k) + LatentConfig::kKeys - 1) / LatentConfig::kKeys;
+  const int64_t places = std::max(device::multiprocessors() / row_tiles, 1);
+  const int64_t parts = std::clamp<int64_t>(places / items, 1, key_tiles);
+  const bool parts_fill = items <= places && 10 * items * parts >= 9 * places;
+  return {.blocks = int(std::min(parts_fill ? items * parts : places, items * key_tiles)),
+          .row_tiles = row_tiles,
+          .plan = {.parts = 0, .row_tiles = 1, .items_of_sequence = shape.kv_heads, .first_key = 0}};
+}
+
+template <typename T>
+void run(const Shape& shape, const Tensors& t, device::Stream stream) {
+  const LatentLaunch launch = latent_launch(shape);
+  const int64_t places = 2 * int64_t(launch.blocks) * launch.row_tiles * LatentConfig::kRows;
+  auto* o = reinterpret_cast<float*>(static_cast<unsigned char*>(t.workspace) + kArrivalBytes);
+  const Workspace workspace = launch.blocks == 1 ? Workspace{}
+                                                 : Workspace{.partials = {o, o + places * shape.value_dim()},
+                                                             .arrivals = static_cast<unsigned*>(t.workspace)};
+  const int page_rows = shape.paging.rows > 0 ? shape.paging.rows : shape.seqlen_k;
+  const LatentCache cache = {.table = static_cast<const int*>(t.tables[int(TableId::page_table)]),
+                             .page_rows = page_rows,
+                             .pages_of_sequence = (shape.seqlen_k + page_rows - 1) / page_rows};
+  device::launch(latent<T>, dim3(launch.blocks, launch.row_tiles), dim3(LatentConfig::kThreads),
+                 sizeof(LatentShared<T>), stream, static_cast<const T*>(t.q),
+                 cache_map(shape, TensorId::k, t.k, LatentConfig::kKeys, 1), static_cast<T*>(t.o), t.lse,
+                 cache, workspace, problem_of(shape, t, shape.heads / shape.kv_heads), launch.plan);
+}
+
+}  // namespace
+
+int64_t latent_workspace_bytes(const Shape& shape) {
+  const LatentLaunch launch = latent_launch(shape);
+  if (launch.blocks == 1) return 0;
+  const int64_t places = 2 * int64_t(launch.blocks) * launch.row_tiles * LatentConfig::kRows;
+  return kArrivalBytes + places * (shape.value_dim() + 1) * int64_t(sizeof(float));
+}
+
+std::string why_not_latent_pages(const Shape& shape) {
+  if (shape.paging.rows % LatentConfig::kKeys == 0) return "";
+  return "pages have 64 rows or a multiple here: give such a number";
+}
+
+void run_latent(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  device::with_type(shape.dtype, [&]<typename T>() {
+    if constexpr (sizeof(T) == 2) run<T>(shape, tensors, stream);  // why_not refuses float
+  });
+}
+
+}  // namespace flashbook::decoding
