@@ -6,8 +6,6 @@
 namespace flashbook::decoding {
 namespace {
 
-constexpr int kRowsOfFewHeads = 64;  ///< up to which memory limits, and not the tensor cores
-
 /// How a launch goes.
 struct LatentLaunch {
   int blocks;     ///< that share the keys
@@ -54,14 +52,12 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
                              .page_rows = page_rows,
                              .pages_of_sequence = (shape.seqlen_k + page_rows - 1) / page_rows};
   const Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
-  const auto kernel = problem.rows() <= kRowsOfFewHeads ? latent<T, LatentOrder::values_first>
-                                                        : latent<T, LatentOrder::scores_first>;
-  device::launch(kernel, dim3(launch.blocks, launch.row_tiles), dim3(LatentConfig::kThreads),
+  device::launch(latent<T>, dim3(launch.blocks, launch.row_tiles), dim3(LatentConfig::kThreads),
                  sizeof(LatentShared<T>), stream, static_cast<const T*>(t.q),
                  cache_map(shape, TensorId::k, t.k, LatentConfig::kKeys, 1), static_cast<T*>(t.o), t.lse,
                  cache, parts, problem, launch.plan);
   if (places == 0) return;
-  device::launch(
+  device::launch_dependent(
       merge_latent<T>,
       dim3((problem.rows() + kLatentMergeWarps - 1) / kLatentMergeWarps, shape.batch * shape.kv_heads),
       dim3(kLatentMergeWarps * 32), 0, stream, parts, static_cast<T*>(t.o), t.lse, problem);

@@ -20,6 +20,7 @@
 #include "chapters/08_decoding/softmax.cuh"
 #include "common/attention/shape.h"
 #include "common/ptx/barrier.h"
+#include "common/ptx/dependent_launch.h"
 #include "common/ptx/fence.h"
 #include "common/ptx/mbarrier.h"
 #include "common/ptx/setmaxnreg.h"
@@ -82,6 +83,7 @@ struct LatentShared {
 //| warpgroup's own four warps must agree that P is whole.
 enum LatentBarrier {
   kBothWarpgroups = 1,  // 0 is __syncthreads
+  kScoresEven,
   kPublishedEven,
   kPublishedOdd,
   kFirstWarpgroup,
@@ -313,8 +315,10 @@ __device__ __forceinline__ void attend_first(LatentShared<T>& shared, LatentPhas
   float scores[32], correction[2];
   for (int tile = segment.begin; tile < segment.end; tile += 2) {
     issue_scores(scores, shared, 0, phases.of(0));
+    const bool has_odd = tile + 1 < segment.end;
     wgmma_wait<0>();
     wgmma_pin(scores);
+    if (has_odd) named_barrier_arrive<kScoresEven, LatentConfig::kConsumers>();
     if (publish(shared, scores, own, correction, problem, 0, tile * LatentConfig::kKeys, segment.length))
       rescale_rows(output, correction);
     named_barrier_sync<kFirstWarpgroup, kWarpgroupThreads>();  // P of the even tile is whole
@@ -324,7 +328,7 @@ __device__ __forceinline__ void attend_first(LatentShared<T>& shared, LatentPhas
     wgmma_wait<0>();
     wgmma_pin(output);
     release(shared, 0, 0);  // before the next barrier: the producer may be waiting for nothing else
-    if (tile + 1 == segment.end) return;
+    if (!has_odd) return;
     named_barrier_sync<kPublishedOdd, LatentConfig::kConsumers>();  // the other one's P is there
     if (accept(shared, own, correction, 1)) rescale_rows(output, correction);
     issue_values(output, shared, 1, 0);
@@ -335,53 +339,37 @@ __device__ __forceinline__ void attend_first(LatentShared<T>& shared, LatentPhas
   }
 }
 
-//| **Two orders.** Where memory is what limits, an odd tile is still on its way when P of the even one is there. To wait for
-//| it would keep half of the even tile's room from the tile after. So with few heads the second warpgroup multiplies by the
-//| values first.
-enum class LatentOrder { scores_first, values_first };
-
-//| With many heads it issues its scores first: they are in the queue while it waits for the first one's P. Scores and output
+//| The second warpgroup issues its scores first: they are in the queue while it waits for the first one's P. Scores and output
 //| may be on their way at once, since products add to different registers. But threads may not touch the one while the other
 //| is, or ptxas gives up on the order: so where O must be corrected, it waits for the scores.
 
 /// The second warpgroup's part: scores of odd tiles, the right half of `output`.
-template <typename T, LatentOrder kOrder>
+template <typename T>
 __device__ __forceinline__ void attend_second(LatentShared<T>& shared, LatentPhases& phases,
                                               float (&output)[128], LatentRows& own, const Problem& problem,
                                               const Segment& segment) {
   float scores[32], correction[2];
   int tile = segment.begin;
   for (; tile + 1 < segment.end; tile += 2) {
-    if constexpr (kOrder == LatentOrder::scores_first) {
-      issue_scores(scores, shared, 1, phases.of(1));
-      named_barrier_sync<kPublishedEven, LatentConfig::kConsumers>();  // the other one's P is there
-      if (accept(shared, own, correction, 0)) {
-        wgmma_wait<0>();
-        wgmma_pin(scores);
-        rescale_rows(output, correction);
-      }
-      issue_values(output, shared, 0, 1);
-      wgmma_wait<1>();
-    } else {
-      named_barrier_sync<kPublishedEven, LatentConfig::kConsumers>();
-      if (accept(shared, own, correction, 0)) rescale_rows(output, correction);
-      issue_values(output, shared, 0, 1);
+    named_barrier_sync<kScoresEven,
+                       LatentConfig::kConsumers>();  // the tensor cores are done with the even ones
+    issue_scores(scores, shared, 1, phases.of(1));
+    named_barrier_sync<kPublishedEven, LatentConfig::kConsumers>();  // the other one's P is there
+    if (accept(shared, own, correction, 0)) {
       wgmma_wait<0>();
-      wgmma_pin(output);
-      release(shared, 0, 1);
-      issue_scores(scores, shared, 1, phases.of(1));
-      wgmma_wait<0>();
+      wgmma_pin(scores);
+      rescale_rows(output, correction);
     }
+    issue_values(output, shared, 0, 1);
+    wgmma_wait<1>();
     wgmma_pin(scores);
     const bool changed = publish(shared, scores, own, correction, problem, 1,
                                  (tile + 1) * LatentConfig::kKeys, segment.length);
     named_barrier_sync<kSecondWarpgroup, kWarpgroupThreads>();  // P of the odd tile is whole
     named_barrier_arrive<kPublishedOdd, LatentConfig::kConsumers>();
-    if constexpr (kOrder == LatentOrder::scores_first) {
-      wgmma_wait<0>();
-      wgmma_pin(output);
-      release(shared, 0, 1);
-    }
+    wgmma_wait<0>();
+    wgmma_pin(output);
+    release(shared, 0, 1);
     if (changed) rescale_rows(output, correction);
     issue_values(output, shared, 1, 1);
     wgmma_wait<0>();
@@ -467,7 +455,7 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
 //| L2.
 
 /// Latent attention. Grid: {blocks that share the keys, tiles of rows}; shared memory: LatentShared.
-template <typename T, LatentOrder kOrder>
+template <typename T>
 __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
     latent(const T* q,                               // [batch, heads, seqlen_q, 576], strided
            const __grid_constant__ CUtensorMap map,  // of the cache: a box is a panel of 64 keys
@@ -520,7 +508,7 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
     if (warpgroup == 0)
       attend_first(shared, phases, output, own, problem, segment);
     else
-      attend_second<T, kOrder>(shared, phases, output, own, problem, segment);
+      attend_second(shared, phases, output, own, problem, segment);
     finish_rows(shared, output, own, problem, segment, parts, warpgroup, o, lse);
     segments.at = shared.place[warp];
   }
@@ -528,7 +516,8 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
 
 //| ## The merge
 //|
-//| A warp for each row, and all rows of all items at once. An item that one block had alone is done already.
+//| A warp for each row, and all rows of all items at once. An item that one block had alone is done already. It is a
+//| *dependent launch*: the machine starts its blocks while the last blocks of the first kernel still run.
 
 constexpr int kLatentMergeWarps = 4;  ///< rows that a block has
 
@@ -540,6 +529,7 @@ __global__ void __launch_bounds__(kLatentMergeWarps * 32)
                  float* lse,  // [batch, heads, seqlen_q]
                  Problem problem) {
   const int row = int(blockIdx.x) * kLatentMergeWarps + int(threadIdx.x) / 32;
+  wait_for_launch_before();                     // for the last of its blocks; this one came when others ended
   const int2 share = parts.shares[blockIdx.y];  // {first block, parts}
   if (row >= problem.rows() || share.y == 1) return;
   const auto place = [&](int part) { return parts.place(share.x, part, row); };
