@@ -319,27 +319,62 @@ __device__ __forceinline__ void adopt(const float (&maxima)[kRowBlocks][2],
 
 //| $e^{\tau (s - m)} = 2^{c s - c m}$ with $c = \tau \log_2 e$: the scale, the base change and the subtraction are *one* multiply-add, then one `exp2`. The
 //| term $-cm$ is computed once a row. Step 3 still needs four operations here: scale, subtract, and two inside `__expf`.
-/// Key blocks kFirst ... kFirst + kCount - 1 of the scores become probabilities, relative to the maximum in
-/// use, and are added to `sums`. One multiply-add and one exp2 each.
-template <bool kMasked, int kFirst, int kCount, int kRowBlocks, int kKeyBlocks>
-__device__ __forceinline__ void exponentiate(Blocks<kRowBlocks, kKeyBlocks>& scores,
-                                             const RowState<kRowBlocks>& rows, float (&sums)[kRowBlocks][2],
-                                             float scale_log2e) {
+//|
+//| The multiply-add rounds once, at its end, but $cm$ was rounded before. That error is the same for all keys of a row, so it is a factor that the division takes
+//| out. Yet it grows with $cm$, by half a unit in its last place: from $2^{31}$ on that is $2^7$, and a probability may overflow. So where $|cm|$ exceeds $2^{12}$,
+//| the maximum is subtracted from the scores before they are scaled, an addition more for each. Below, the error is at most $2^{-13}$, less than half a unit of a
+//| probability in f16; therefore `adopt` may take the difference of two maxima, whichever way each was subtracted.
+
+constexpr float kLarge = 0x1p12;  // |c m| from where on the maximum is subtracted before the scale
+
+/// What exponentiate adds to scaled scores: minus the scaled maximum in use. Where that is large in some row
+/// of the warp, the maxima are subtracted from the scores instead, and it is 0.
+template <bool kMasked, int kRowBlocks, int kKeyBlocks>
+__device__ __forceinline__ void subtract_maxima(float (&offsets)[kRowBlocks][2],
+                                                Blocks<kRowBlocks, kKeyBlocks>& scores,
+                                                const RowState<kRowBlocks>& rows, float scale_log2e) {
+  float maxima[kRowBlocks][2];
+  bool large = false;
 #pragma unroll
   for (int r = 0; r < kRowBlocks; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float offset = -rows.max[r][half] * scale_log2e;
-      if (kMasked && rows.max[r][half] == -INFINITY)
-        offset = 0;  // no key so far: exp2(-inf) is 0 all the same
+      maxima[r][half] = rows.max[r][half];
+      if (kMasked && maxima[r][half] == -INFINITY)
+        maxima[r][half] = 0;  // no key so far: exp2(-inf) is 0 all the same
+      offsets[r][half] = -maxima[r][half] * scale_log2e;
+      large |= fabsf(offsets[r][half]) > kLarge;
+    }
+  if (!__any_sync(kWarp, large)) return;
+#pragma unroll
+  for (int r = 0; r < kRowBlocks; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      offsets[r][half] = 0;
+#pragma unroll
+      for (int n = 0; n < kKeyBlocks; ++n)
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) scores[r][n][i] -= maxima[r][half];
+    }
+}
+
+/// Key blocks kFirst ... kFirst + kCount - 1 of the scores become probabilities, relative to the maximum in
+/// use, and are added to `sums`. One multiply-add and one exp2 each.
+template <int kFirst, int kCount, int kRowBlocks, int kKeyBlocks>
+__device__ __forceinline__ void exponentiate(Blocks<kRowBlocks, kKeyBlocks>& scores,
+                                             const float (&offsets)[kRowBlocks][2],
+                                             float (&sums)[kRowBlocks][2], float scale_log2e) {
+#pragma unroll
+  for (int r = 0; r < kRowBlocks; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
 #pragma unroll
       for (int n = kFirst; n < kFirst + kCount; ++n)
 #pragma unroll
         for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          scores[r][n][i] = exp2_approx(fmaf(scores[r][n][i], scale_log2e, offset));
+          scores[r][n][i] = exp2_approx(fmaf(scores[r][n][i], scale_log2e, offsets[r][half]));
           sums[r][half] += scores[r][n][i];
         }
-    }
 }
 
 //| ## The end

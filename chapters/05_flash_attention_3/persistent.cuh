@@ -166,7 +166,7 @@ struct Consumer {
     for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
     rows = Rows::none();
     float correction[2];
-    softmax<true, false>(scores, rows, correction, problem.scale_log2);
+    softmax<false>(scores, rows, correction, problem.scale_log2);
     round_probabilities<T>(p, scores);
   }
 
@@ -203,7 +203,7 @@ struct Consumer {
         mask(scores, problem, query, tile * kKeys);
     }
     float correction[2];
-    const bool rescale = softmax<kMasked, Config::kLazy>(scores, rows, correction, problem.scale_log2);
+    const bool rescale = softmax<Config::kLazy>(scores, rows, correction, problem.scale_log2);
     Config::record(Moment::softmax, tile);
 
     //| `softmax` has told whether any row of the warp needs its output rescaled. With lazy rescaling hardly any does

@@ -48,50 +48,94 @@ __device__ __forceinline__ float quad_sum(float x) {
 //| up to 256, which f16 and bf16 hold as precisely as 1, and sum and output share the factor. After a few tiles hardly any
 //| row needs a correction, and a warp without one skips head_dim / 2 multiplications. One vote decides for the warp, since
 //| a branch that only some lanes take saves nothing.
+//|
+//| **Large scores.** The multiply-add is exact but for its last rounding, and `c max`, which is rounded before, is the same
+//| for all keys of a row: its error is a common factor of P, which the division takes out. But the error grows with `c max`, by
+//| half a unit in its last place. From 2^31 on that is 2^7, and an exponential may overflow. So where `c max` exceeds 2^12 the
+//| maximum is subtracted from the scores first, which costs an addition more for each. Below, the error is at most 2^-13, less than half a
+//| unit of P in f16: so a correction may take the difference of two maxima, whichever way either was subtracted.
 
-constexpr float kLazyLimit = 8;  ///< log2 of how far a probability may exceed 1
+constexpr float kLazyLimit = 8;        ///< log2 of how far a probability may exceed 1
+constexpr float kLargeScore = 0x1p12;  ///< c max, from where on the maximum is subtracted before the scale
+
+/// The maxima of a thread's two rows, old and new scores, in all four lanes of the quad.
+template <int kFloats>
+__device__ __forceinline__ void row_maxima(float (&maxima)[2], const float (&scores)[kFloats],
+                                           const Rows& rows) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float top = rows.max[r];
+#pragma unroll
+    for (int i = 2 * r; i < kFloats; i += 4) top = fmaxf(top, fmaxf(scores[i], scores[i + 1]));
+    maxima[r] = quad_max(top);
+  }
+}
+
+/// The same by their bits, two scores an instruction. A maximum below 0 comes out as some negative number.
+template <int kFloats>
+__device__ __forceinline__ void row_maxima_of_bits(int (&maxima)[2], const float (&scores)[kFloats],
+                                                   const Rows& rows) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    int a = __float_as_int(rows.max[r]), b = a;
+#pragma unroll
+    for (int i = 2 * r; i < kFloats; i += 8) {
+      a = max3(a, __float_as_int(scores[i]), __float_as_int(scores[i + 1]));
+      b = max3(b, __float_as_int(scores[i + 4]), __float_as_int(scores[i + 5]));
+    }
+    a = max3(a, b, __shfl_xor_sync(kWholeWarp, max(a, b), 1));
+    maxima[r] = max(a, __shfl_xor_sync(kWholeWarp, a, 2));
+  }
+}
 
 /// Turns scores into probabilities and takes them into `rows`. What was summed before must be multiplied by
-/// `correction`. Returns whether any row of the warp needs that: always, unless kLazy.
-template <bool kMasked, bool kLazy, int kFloats>
+/// `correction`, if the result is true: some row of the warp needs that. Always, unless kLazy.
+template <bool kLazy, int kFloats>
 __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, float (&correction)[2],
                                         float scale_log2) {
-  //| First the maxima. A thread goes through its own scores of each row, in two chains of `fmaxf`, so that one need not
-  //| wait for the other. Two shuffles then give the quad's four lanes the maximum of the whole row.
-  float new_max[2];
+  int bits[2];
+  row_maxima_of_bits(bits, scores, rows);
+  float maxima[2] = {__int_as_float(bits[0]), __int_as_float(bits[1])}, subtract[2];
+  bool usual = (bits[0] | bits[1]) >= 0 && fmaxf(maxima[0], maxima[1]) * scale_log2 <= kLargeScore;
+  if constexpr (kLazy)
+    usual = usual && fmaxf(maxima[0] - rows.max[0], maxima[1] - rows.max[1]) * scale_log2 <= kLazyLimit;
+  usual = __all_sync(kWholeWarp, usual);
+  bool rescale = !kLazy;
+  if (usual) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    float a = scores[2 * r], b = scores[2 * r + 1];  // two chains: each fmaxf waits only for every other one
-#pragma unroll
-    for (int i = 4 + 2 * r; i < kFloats; i += 4) {
-      a = fmaxf(a, scores[i]);
-      b = fmaxf(b, scores[i + 1]);
+    for (int r = 0; r < 2; ++r) {
+      if constexpr (!kLazy) {
+        correction[r] = exp2_approx((rows.max[r] - maxima[r]) * scale_log2);
+        rows.max[r] = maxima[r];
+        rows.sum[r] *= correction[r];
+      }
+      subtract[r] = rows.max[r] * scale_log2;
     }
-    new_max[r] = quad_max(fmaxf(fmaxf(a, b), rows.max[r]));
+  } else {
+    rescale = true;
+    row_maxima(maxima, scores, rows);
+    float base[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      base[r] = maxima[r] == -INFINITY ? 0.0f : maxima[r];
+      correction[r] = exp2_approx((rows.max[r] - base[r]) * scale_log2);
+      rows.max[r] = maxima[r];
+      rows.sum[r] *= correction[r];
+      subtract[r] = base[r] * scale_log2;
+    }
+    if (__any_sync(kWholeWarp, fmaxf(fabsf(subtract[0]), fabsf(subtract[1])) > kLargeScore)) {
+#pragma unroll
+      for (int i = 0; i < kFloats; ++i) scores[i] -= base[row_of(i)];
+      subtract[0] = subtract[1] = 0;
+    }
   }
-
-  //| Lazily, the new maximum is taken only if some row of the warp rose by more than 8 log2 units. The factor of the
-  //| exponent is applied first: the limit is one of probabilities, not of scores.
-  bool rescale = true;
-  if constexpr (kLazy) {
-    const float rise = fmaxf(new_max[0] - rows.max[0], new_max[1] - rows.max[1]);
-    rescale = __any_sync(kWholeWarp, rise * scale_log2 > kLazyLimit);
-    if (!rescale) new_max[0] = rows.max[0], new_max[1] = rows.max[1];
-  }
-
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    //| Then the exponentials, in place, and the row's sum with them. `scores[i] * scale_log2 - subtract` is one multiply-
-    //| add. Again two chains, here of additions. The sum is only of this thread's columns: the quad adds its four sums
-    //| once, at the end.
-    const float subtract = kMasked && new_max[r] == -INFINITY ? 0.0f : new_max[r] * scale_log2;
-    correction[r] = exp2_approx(rows.max[r] * scale_log2 - subtract);
-    rows.max[r] = new_max[r];
-    float a = rows.sum[r] * correction[r], b = 0;
+    float a = rows.sum[r], b = 0;
 #pragma unroll
     for (int i = 2 * r; i < kFloats; i += 4) {
-      a += scores[i] = exp2_approx(scores[i] * scale_log2 - subtract);
-      b += scores[i + 1] = exp2_approx(scores[i + 1] * scale_log2 - subtract);
+      a += scores[i] = exp2_approx(scores[i] * scale_log2 - subtract[r]);
+      b += scores[i + 1] = exp2_approx(scores[i + 1] * scale_log2 - subtract[r]);
     }
     rows.sum[r] = a + b;
   }

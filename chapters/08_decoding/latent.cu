@@ -27,7 +27,11 @@ LatentLaunch latent_launch(const Shape& shape) {
   const bool parts_fill = items <= places && 10 * items * parts >= 9 * places;
   return {.blocks = int(std::min(parts_fill ? items * parts : places, items * key_tiles)),
           .row_tiles = row_tiles,
-          .plan = {.parts = 0, .row_tiles = 1, .items_of_sequence = shape.kv_heads, .first_key = 0}};
+          .plan = {.parts = 1,
+                   .equal_work = true,
+                   .row_tiles = 1,
+                   .items_of_sequence = shape.kv_heads,
+                   .first_key = 0}};
 }
 
 /// Places of parts, see LatentParts; none where each item has a block of its own.

@@ -116,7 +116,8 @@ struct LatentCache {
 template <typename T>
 __device__ __forceinline__ void produce(LatentShared<T>& shared, const CUtensorMap& map,
                                         const LatentCache& cache, const Problem& problem, const Plan& plan) {
-  Segments<LatentConfig::kKeys> segments(plan, problem);
+  Segments<LatentConfig::kKeys> segments(plan, problem, gridDim.x);
+  segments.begin(blockIdx.x);
   LatentPhases phases;
   for (Segment segment; segments.next(segment);) {
     const Pack of = problem.pack_of(segment.pack);
@@ -488,7 +489,8 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
   setmaxnreg_inc<LatentConfig::kConsumerRegisters>();
 
   LatentPhases phases;
-  Segments<LatentConfig::kKeys> segments(plan, problem);
+  Segments<LatentConfig::kKeys> segments(plan, problem, gridDim.x);
+  segments.begin(blockIdx.x);
   const Segment& segment = shared.segment[warp];
   for (Segment next; segments.next(next);) {
     __syncwarp();  // all lanes have read the segment before

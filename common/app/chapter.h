@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <iosfwd>
+#include <limits>
 #include <span>
 #include <string>
 
@@ -48,6 +49,9 @@ inline Shape shape_for_simulator(DType dtype = DType::bf16) {
           .scale = default_scale(64)};
 }
 
+/// The largest score of a chapter that is right for every one: times log2(e) it is still a float.
+constexpr float kAnyScore = std::numeric_limits<float>::max() / 1.5f;
+
 /// Everything the rest of the house knows about a chapter.
 struct Chapter {
   int number;
@@ -78,6 +82,10 @@ struct Chapter {
   /// The first bytes of the workspace, which must be 0 before the first launch with it; every launch leaves
   /// them so. Null: none.
   int64_t (*zeroed_bytes)(const Shape& shape, int step) = nullptr;
+  /// Up to which size of scores, scaled or not, the chapter is right. Beyond it, programs refuse the inputs.
+  /// The default is for those that take a log-sum-exp, a float, out of an exponent again: there it is known
+  /// to half a unit of a probability in bf16.
+  float largest_score = 0x1p16;
 };
 
 }  // namespace flashbook

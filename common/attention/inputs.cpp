@@ -184,4 +184,17 @@ Inputs make_inputs(const Shape& shape, InputKind kind, uint64_t seed) {
   return inputs;
 }
 
+double largest_score(const Shape& shape, const Inputs& inputs) {
+  const auto longest_row = [&](const std::vector<float>& rows) {
+    double longest = 0;
+    for (std::size_t first = 0; first < rows.size(); first += shape.head_dim) {
+      double squares = 0;
+      for (int c = 0; c < shape.head_dim; ++c) squares += double(rows[first + c]) * rows[first + c];
+      if (squares > longest) longest = squares;  // not so of NaN, which pages have where no key is
+    }
+    return std::sqrt(longest);
+  };
+  return longest_row(inputs.q) * longest_row(inputs.k) * std::max(1.0, double(shape.scale));
+}
+
 }  // namespace flashbook

@@ -326,6 +326,31 @@ TEST_F(ChapterTest, LongSequences) {
     }
 }
 
+// Lengths from which steps 7 and 8 transpose V once for all blocks, and the tiles that they choose then.
+TEST_F(ChapterTest, LongSequencesThatTransposeOnce) {
+  struct Case {
+    int head_dim, seqlen_k;
+    bool causal;
+  };
+  for (const Case& one : {Case{64, 1030, false},
+                          {64, 4100, true},
+                          {128, 1030, false},
+                          {128, 2060, false},
+                          {128, 4100, true},
+                          {256, 1030, true},
+                          {256, 4100, false}}) {
+    Shape shape = shape_with(Scaling::tensor, one.head_dim, one.causal);
+    shape.heads = 2, shape.kv_heads = 1, shape.seqlen_q = 70, shape.seqlen_k = one.seqlen_k;
+    const Inputs inputs = make_inputs(shape, InputKind::normal, 9);
+    const Reference reference = make_reference(shape, inputs, all_rows(shape));
+    for (int step : {7, 8}) {
+      const CheckResult result = check(shape, reference, run_once(kFp8, shape, inputs, step));
+      EXPECT_TRUE(result.ok()) << describe(shape) << ", step " << step << ": " << result.o.worst << ", "
+                               << result.lse.worst;
+    }
+  }
+}
+
 // The study's version: sums leave the tensor cores after each tile of keys.
 TEST_F(ChapterTest, PromotedSumsAreRight) {
   Chapter promoted = kFp8;

@@ -13,6 +13,7 @@
 #include "common/app/call.h"
 #include "common/app/expected.h"
 #include "common/app/runner.h"
+#include "common/attention/error.h"
 #include "common/attention/inputs.h"
 #include "tests/require_gpu.h"
 #include "tests/support/cases.h"
@@ -192,6 +193,54 @@ TEST_F(ChapterTest, ExactScoresOfTenThousandStayWithinTheBounds) {
       complete_inputs(chapter_under_test.operation, shape, 9, inputs);
       expect_right(shape, inputs);
     }
+}
+
+// The same, far beyond where the scaled maximum is a whole number: whatever is lost when it is rounded must
+// be lost of every key, in every tile.
+TEST_F(ChapterTest, ExactScoresOfAHundredMillionStayWithinTheBounds) {
+  if (chapter_under_test.largest_score < kAnyScore) GTEST_SKIP() << "the chapter refuses such scores";
+  for (int head_dim : {64, 128, 256}) {
+    const Shape shape{.batch = 1,
+                      .heads = 1,
+                      .kv_heads = 1,
+                      .seqlen_q = 20,
+                      .seqlen_k = 300,
+                      .head_dim = head_dim,
+                      .dtype = chapter_under_test.dtypes.front(),
+                      .scale = 1.1f * default_scale(head_dim)};
+    Inputs inputs = make_inputs(shape, InputKind::normal, 9);
+    std::fill(inputs.q.begin(), inputs.q.end(), 4096.0f);
+    std::fill(inputs.k.begin(), inputs.k.end(), 4096.0f);
+    expect_right(shape, inputs);
+  }
+}
+
+// Every score that a chapter is said to hold: where a float holds it, but twice its rounding error is no
+// exponent any more, and at the end.
+TEST_F(ChapterTest, LargeScoresAreRightOrRefused) {
+  for (DType dtype : chapter_under_test.dtypes)
+    for (int head_dim : {64, 256})
+      for (float largest : {0x1p15f, 0x1p34f, 0x1p126f}) {
+        Shape shape{.batch = 1,
+                    .heads = 1,
+                    .kv_heads = 1,
+                    .seqlen_q = 40,
+                    .seqlen_k = 150,
+                    .head_dim = head_dim,
+                    .visibility = Visibility::causal_if(head_dim == 64),
+                    .dtype = dtype,
+                    .scale = 1};
+        shape.scale = largest / float(largest_score(shape, make_inputs(shape, InputKind::normal, 21)));
+        if (largest <= chapter_under_test.largest_score) {
+          expect_right(shape, inputs_of(shape, InputKind::normal, 21));
+          continue;
+        }
+        Options options;
+        options.shape = shape;
+        options.seed = 21;
+        options.steps = {1};
+        EXPECT_THROW(run(options, chapter_under_test, nullptr), InputError) << describe(shape);
+      }
 }
 
 INSTANTIATE_TEST_SUITE_P(Inputs, Adversarial,
