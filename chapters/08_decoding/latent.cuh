@@ -15,8 +15,14 @@
 //|
 //| ![O's two halves: each warpgroup makes the scores of every other tile, and multiplies the probabilities of all tiles by its half of the values](../../docs/figures/latent_halves.svg)
 #pragma once
-#include "chapters/08_decoding/ring.cuh"
+#include "chapters/08_decoding/merge.cuh"
+#include "chapters/08_decoding/plan.cuh"
+#include "chapters/08_decoding/softmax.cuh"
 #include "common/attention/shape.h"
+#include "common/ptx/barrier.h"
+#include "common/ptx/dependent_launch.h"
+#include "common/ptx/fence.h"
+#include "common/ptx/mbarrier.h"
 #include "common/ptx/setmaxnreg.h"
 #include "common/ptx/stmatrix.h"
 #include "common/ptx/tma.h"
@@ -24,9 +30,8 @@
 
 namespace flashbook::decoding {
 
-/// What finish_parts must know, and the sizes of this kernel.
+/// The sizes of the kernel.
 struct LatentConfig {
-  static constexpr int kHeadDim = kLatentValueDim;       ///< columns of O
   static constexpr int kRows = 64;                       ///< of a tile of queries
   static constexpr int kKeys = 64;                       ///< of a tile of keys, at most a page
   static constexpr int kPanels = kLatentKeyDim / 64;     ///< of a key: 64 columns each
@@ -70,14 +75,20 @@ struct LatentShared {
   RowUpdate update[2][LatentConfig::kRows];  ///< by even and by odd tiles
   int4 changed[2];                    ///< whether a row's maximum did, by even and odd tiles: a number a warp
   float sum[2][LatentConfig::kRows];  ///< of each warpgroup's own tiles
-  bool is_last;                       ///< whether this block arrived last
   Segment segment[LatentConfig::kWarps];                             ///< that a warp works on
   Segments<LatentConfig::kKeys>::Place place[LatentConfig::kWarps];  ///< and where it goes on
 };
 
-//| **Barriers.** The first two are the ring's. P of an even tile is *published* to the second warpgroup, P of an odd one to
-//| the first. Before that, a warpgroup's own four warps must agree that P is whole.
-enum LatentBarrier { kPublishedEven = kAllConsumers + 1, kPublishedOdd, kFirstWarpgroup, kSecondWarpgroup };
+//| **Barriers.** P of an even tile is *published* to the second warpgroup, P of an odd one to the first. Before that, a
+//| warpgroup's own four warps must agree that P is whole.
+enum LatentBarrier {
+  kBothWarpgroups = 1,  // 0 is __syncthreads
+  kScoresEven,
+  kPublishedEven,
+  kPublishedOdd,
+  kFirstWarpgroup,
+  kSecondWarpgroup
+};
 
 /// The phases of the two stages. A segment may end with an even tile, so each stage has its own.
 struct LatentPhases {
@@ -156,7 +167,7 @@ __device__ __forceinline__ void load_queries(LatentTile<T>& tile, const T* q, co
     }
   }
   fence_proxy_async();  // this thread's writes become visible to wgmma,
-  named_barrier_sync<kAllConsumers, LatentConfig::kConsumers>();  // and all of them are there
+  named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // and all of them are there
 }
 
 //| ## The products
@@ -239,7 +250,7 @@ __device__ __forceinline__ bool publish(LatentShared<T>& shared, float (&scores)
   const int lane = threadIdx.x % 32, keys = length - first_key;
   auto& panels = shared.keys[stage].element;
   if (keys < LatentConfig::kKeys || problem.causal) mask(scores, own.last, first_key);
-  softmax(scores, own.rows, correction, problem.scale_log2);
+  softmax<true>(scores, own.rows, correction, problem.scale_log2);
 
   //| A warp's 16 rows of P go where the descriptor expects them, 16 keys at a time.
   auto* p = reinterpret_cast<unsigned char*>(panels[LatentConfig::kPosition]);
@@ -305,28 +316,27 @@ __device__ __forceinline__ void attend_first(LatentShared<T>& shared, LatentPhas
   float scores[32], correction[2];
   for (int tile = segment.begin; tile < segment.end; tile += 2) {
     issue_scores(scores, shared, 0, phases.of(0));
+    const bool has_odd = tile + 1 < segment.end;
     wgmma_wait<0>();
     wgmma_pin(scores);
+    if (has_odd) named_barrier_arrive<kScoresEven, LatentConfig::kConsumers>();
     if (publish(shared, scores, own, correction, problem, 0, tile * LatentConfig::kKeys, segment.length))
       rescale_rows(output, correction);
     named_barrier_sync<kFirstWarpgroup, kWarpgroupThreads>();  // P of the even tile is whole
     named_barrier_arrive<kPublishedEven, LatentConfig::kConsumers>();
     issue_values(output, shared, 0, 0);
     phases.advance(0);
-    const bool has_odd = tile + 1 < segment.end;
-    if (has_odd) {
-      named_barrier_sync<kPublishedOdd, LatentConfig::kConsumers>();  // the other one's P is there
-      const bool changed = accept(shared, own, correction, 1);
-      wgmma_wait<0>();
-      wgmma_pin(output);
-      release(shared, 0, 0);
-      if (changed) rescale_rows(output, correction);
-      issue_values(output, shared, 1, 0);
-      phases.advance(1);
-    }
     wgmma_wait<0>();
     wgmma_pin(output);
-    release(shared, has_odd ? 1 : 0, 0);
+    release(shared, 0, 0);  // before the next barrier: the producer may be waiting for nothing else
+    if (!has_odd) return;
+    named_barrier_sync<kPublishedOdd, LatentConfig::kConsumers>();  // the other one's P is there
+    if (accept(shared, own, correction, 1)) rescale_rows(output, correction);
+    issue_values(output, shared, 1, 0);
+    wgmma_wait<0>();
+    wgmma_pin(output);
+    release(shared, 1, 0);
+    phases.advance(1);
   }
 }
 
@@ -342,6 +352,8 @@ __device__ __forceinline__ void attend_second(LatentShared<T>& shared, LatentPha
   float scores[32], correction[2];
   int tile = segment.begin;
   for (; tile + 1 < segment.end; tile += 2) {
+    named_barrier_sync<kScoresEven,
+                       LatentConfig::kConsumers>();  // the tensor cores are done with the even ones
     issue_scores(scores, shared, 1, phases.of(1));
     named_barrier_sync<kPublishedEven, LatentConfig::kConsumers>();  // the other one's P is there
     if (accept(shared, own, correction, 0)) {
@@ -379,13 +391,29 @@ __device__ __forceinline__ void attend_second(LatentShared<T>& shared, LatentPha
 //| ## The end of a segment
 //|
 //| Each warpgroup has summed the probabilities of its own tiles, in step with the same maxima. Together they are the rows'
-//| sums. Then each stores its half: to O, or as a part to the workspace, where the last to arrive merges them as in step 4.
+//| sums. Then each stores its half: to O, or as a part to the workspace. A second kernel merges the parts, as in step 3.
+//| Steps 4 to 6 let the last block to arrive do it; here that block would have 64 rows of 512 columns from each of the
+//| others, megabytes, while all other multiprocessors have gone.
+
+/// Parts of items, in the workspace. `shares` is null if no item has more than one.
+struct LatentParts {
+  Partials partials;  ///< [row tiles, 2 * blocks, kRows] places: see place
+  int2* shares;       ///< [items]: the first block that has a part of it, and how many have
+  int blocks;         ///< that share the keys
+
+  /// Where row `row` of an item's part lies. A block has at most two parts of items that other blocks share:
+  /// the end of one that began before, and the beginning of one that goes on.
+  __device__ int64_t place(int first_block, int part, int row) const {
+    const int64_t of_tile = int64_t(row / LatentConfig::kRows) * blocks + first_block + part;
+    return (2 * of_tile + (part == 0)) * LatentConfig::kRows + row % LatentConfig::kRows;
+  }
+};
 
 /// Divides the warpgroup's half by its rows' sums and stores it. All consumers.
 template <typename T>
 __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&output)[128],
                                             const LatentRows& own, const Problem& problem,
-                                            const Segment& segment, const Partials& partials, int warpgroup,
+                                            const Segment& segment, const LatentParts& parts, int warpgroup,
                                             T* o, float* lse) {
   constexpr float kLn2 = 0.6931471805599453f;
   const int lane = threadIdx.x % 32;
@@ -395,7 +423,9 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
     const float sum = quad_sum(own.rows.sum[r]);
     if (lane % 4 == 0) shared.sum[warpgroup][own.in_tile + 8 * r] = sum;
   }
-  named_barrier_sync<kAllConsumers, LatentConfig::kConsumers>();  // both sums are there; nobody reads Q now
+  if (threadIdx.x == 0 && parts.shares != nullptr && segment.part == 0 && segment.row_tile == 0)
+    parts.shares[segment.pack] = make_int2(segment.first_block, segment.parts);
+  named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // both sums are there; nobody reads Q now
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int in_tile = own.in_tile + 8 * r, row = segment.row_tile * LatentConfig::kRows + in_tile;
@@ -404,9 +434,9 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
     const float row_lse = sum > 0 ? (own.rows.max[r] * problem.scale_log2 + __log2f(sum)) * kLn2 : -INFINITY;
     const int column = warpgroup * LatentConfig::kHalf + lane % 4 * 2;
     const bool is_part = segment.parts > 1, has_lse = warpgroup == 0 && lane % 4 == 0;
-    const int place = place_of<LatentConfig>(segment.first_block, segment.part, in_tile);
-    if (has_lse) *(is_part ? &partials.lse[place] : &lse[problem.number(of, row)]) = row_lse;
-    float* part = partials.o + place * LatentConfig::kHeadDim + column;
+    const int64_t place = parts.place(segment.first_block, segment.part, row);
+    if (has_lse) *(is_part ? &parts.partials.lse[place] : &lse[problem.number(of, row)]) = row_lse;
+    float* part = parts.partials.o + place * kLatentValueDim + column;
     T* to = o + problem.offset(problem.o_strides, of, row) + column;
 #pragma unroll
     for (int i = 2 * r; i < 128; i += 4) {
@@ -432,7 +462,7 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
            const __grid_constant__ CUtensorMap map,  // of the cache: a box is a panel of 64 keys
            T* o,                                     // [batch, heads, seqlen_q, 512], strided
            float* lse,                               // [batch, heads, seqlen_q]
-           LatentCache cache, Workspace workspace, Problem problem, Plan plan) {
+           LatentCache cache, LatentParts parts, Problem problem, Plan plan) {
   static_assert(sizeof(LatentShared<T>) <= hopper::kMostSharedBytes,
                 "more shared memory than a block may have");
   LatentShared<T>& shared = *dynamic_shared<LatentShared<T>>();
@@ -481,16 +511,32 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
       attend_first(shared, phases, output, own, problem, segment);
     else
       attend_second(shared, phases, output, own, problem, segment);
-    //| Each row of blocks has its own part of the workspace.
-    const int64_t first_place = int64_t(segment.row_tile) * 2 * gridDim.x * LatentConfig::kRows;
-    const Workspace of_row = {.partials = {workspace.partials.o + first_place * LatentConfig::kHeadDim,
-                                           workspace.partials.lse + first_place},
-                              .arrivals = workspace.arrivals + segment.row_tile * gridDim.x};
-    finish_rows(shared, output, own, problem, segment, of_row.partials, warpgroup, o, lse);
-    if (1 < segment.parts && segment.parts <= kMostPartsOfLast)
-      finish_parts<T, LatentConfig>(shared.is_last, problem, segment, of_row, o, lse);
+    finish_rows(shared, output, own, problem, segment, parts, warpgroup, o, lse);
     segments.at = shared.place[warp];
   }
+}
+
+//| ## The merge
+//|
+//| A warp for each row, and all rows of all items at once. An item that one block had alone is done already. It is a
+//| *dependent launch*: the machine starts its blocks while the last blocks of the first kernel still run.
+
+constexpr int kLatentMergeWarps = 4;  ///< rows that a block has
+
+/// Grid: {rows of an item / kLatentMergeWarps, items}.
+template <typename T>
+__global__ void __launch_bounds__(kLatentMergeWarps * 32)
+    merge_latent(LatentParts parts,
+                 T* o,        // [batch, heads, seqlen_q, 512], strided
+                 float* lse,  // [batch, heads, seqlen_q]
+                 Problem problem) {
+  const int row = int(blockIdx.x) * kLatentMergeWarps + int(threadIdx.x) / 32;
+  wait_for_launch_before();                     // for the last of its blocks; this one came when others ended
+  const int2 share = parts.shares[blockIdx.y];  // {first block, parts}
+  if (row >= problem.rows() || share.y == 1) return;
+  const auto place = [&](int part) { return parts.place(share.x, part, row); };
+  store_row<T>(merge_row<kLatentValueDim>(parts.partials, share.y, place), problem,
+               problem.pack_of(blockIdx.y), row, o, lse);
 }
 
 }  // namespace flashbook::decoding
