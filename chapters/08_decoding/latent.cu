@@ -27,7 +27,11 @@ LatentLaunch latent_launch(const Shape& shape) {
   const bool parts_fill = items <= places && 10 * items * parts >= 9 * places;
   return {.blocks = int(std::min(parts_fill ? items * parts : places, items * key_tiles)),
           .row_tiles = row_tiles,
-          .plan = {.parts = 0, .row_tiles = 1, .items_of_sequence = shape.kv_heads, .first_key = 0}};
+          .plan = {.parts = 1,
+                   .equal_work = true,
+                   .row_tiles = 1,
+                   .items_of_sequence = shape.kv_heads,
+                   .first_key = 0}};
 }
 
 template <typename T>
@@ -42,10 +46,18 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   const LatentCache cache = {.table = static_cast<const int*>(t.tables[int(TableId::page_table)]),
                              .page_rows = page_rows,
                              .pages_of_sequence = (shape.seqlen_k + page_rows - 1) / page_rows};
+  const Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
   device::launch(latent<T>, dim3(launch.blocks, launch.row_tiles), dim3(LatentConfig::kThreads),
                  sizeof(LatentShared<T>), stream, static_cast<const T*>(t.q),
                  cache_map(shape, TensorId::k, t.k, LatentConfig::kKeys, 1), static_cast<T*>(t.o), t.lse,
-                 cache, workspace, problem_of(shape, t, shape.heads / shape.kv_heads), launch.plan);
+                 cache, workspace, problem, launch.plan);
+  for (int tile = 0; tile < launch.row_tiles; ++tile) {
+    const int64_t first_place = int64_t(tile) * 2 * launch.blocks * LatentConfig::kRows;
+    const Partials partials = {workspace.partials.o + first_place * shape.value_dim(),
+                               workspace.partials.lse + first_place};
+    run_merge_many<T, LatentConfig>(partials, t, stream, launch.blocks, tile * LatentConfig::kRows, problem,
+                                    launch.plan);
+  }
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ struct LatentShared {
   RowUpdate update[2][LatentConfig::kRows];  ///< by even and by odd tiles
   int4 changed[2];                    ///< whether a row's maximum did, by even and odd tiles: a number a warp
   float sum[2][LatentConfig::kRows];  ///< of each warpgroup's own tiles
-  int is_last;                        ///< whether this block arrived last
+  bool is_last;                       ///< whether this block arrived last
   Segment segment[LatentConfig::kWarps];                             ///< that a warp works on
   Segments<LatentConfig::kKeys>::Place place[LatentConfig::kWarps];  ///< and where it goes on
 };
@@ -105,7 +105,8 @@ struct LatentCache {
 template <typename T>
 __device__ __forceinline__ void produce(LatentShared<T>& shared, const CUtensorMap& map,
                                         const LatentCache& cache, const Problem& problem, const Plan& plan) {
-  Segments<LatentConfig::kKeys> segments(plan, problem);
+  Segments<LatentConfig::kKeys> segments(plan, problem, gridDim.x);
+  segments.begin(blockIdx.x);
   LatentPhases phases;
   for (Segment segment; segments.next(segment);) {
     const Pack of = problem.pack_of(segment.pack);
@@ -403,7 +404,7 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
     const float row_lse = sum > 0 ? (own.rows.max[r] * problem.scale_log2 + __log2f(sum)) * kLn2 : -INFINITY;
     const int column = warpgroup * LatentConfig::kHalf + lane % 4 * 2;
     const bool is_part = segment.parts > 1, has_lse = warpgroup == 0 && lane % 4 == 0;
-    const int64_t place = place_of<LatentConfig>(segment, segment.part, in_tile);
+    const int place = place_of<LatentConfig>(segment.first_block, segment.part, in_tile);
     if (has_lse) *(is_part ? &partials.lse[place] : &lse[problem.number(of, row)]) = row_lse;
     float* part = partials.o + place * LatentConfig::kHeadDim + column;
     T* to = o + problem.offset(problem.o_strides, of, row) + column;
@@ -458,7 +459,8 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
   setmaxnreg_inc<LatentConfig::kConsumerRegisters>();
 
   LatentPhases phases;
-  Segments<LatentConfig::kKeys> segments(plan, problem);
+  Segments<LatentConfig::kKeys> segments(plan, problem, gridDim.x);
+  segments.begin(blockIdx.x);
   const Segment& segment = shared.segment[warp];
   for (Segment next; segments.next(next);) {
     __syncwarp();  // all lanes have read the segment before
@@ -485,7 +487,8 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
                                            workspace.partials.lse + first_place},
                               .arrivals = workspace.arrivals + segment.row_tile * gridDim.x};
     finish_rows(shared, output, own, problem, segment, of_row.partials, warpgroup, o, lse);
-    if (segment.parts > 1) finish_parts<T, LatentConfig>(shared.is_last, problem, segment, of_row, o, lse);
+    if (1 < segment.parts && segment.parts <= kMostPartsOfLast)
+      finish_parts<T, LatentConfig>(shared.is_last, problem, segment, of_row, o, lse);
     segments.at = shared.place[warp];
   }
 }
