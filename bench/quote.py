@@ -389,7 +389,7 @@ def in_turn_steps_table(_: Results) -> str:
     columns = {**{f"step{step}": f"step {step}" for step in (5, 6, 7, 8)}, "step7_means": "step 7, means", "cudnn": "*cuDNN*"}
     for shape in SHAPES:
         for column, title in columns.items():
-            text += row(titled(*shape), title, *(f"{steps.cells[(*shape, seqlen)][column]:.0f}" for seqlen in lengths))
+            text += row(titled(*shape), title, *(f"{steps.cells[shape[0], shape[1], seqlen][column]:.0f}" for seqlen in lengths))
 
     def over(of: str, *to: str) -> str:
         ratios = [rates[of] / max(rates[who] for who in to) for rates in steps.cells.values()]
