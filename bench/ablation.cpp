@@ -40,7 +40,7 @@ Chapter ablation() {
   Chapter chapter = kFlashAttention3;
   chapter.steps = kSteps;
   chapter.why_not = why_not;
-  chapter.workspace_bytes = workspace_bytes;
+  chapter.workspace_bytes = chapter.zeroed_bytes = workspace_bytes;
   chapter.attention = attention;
   return chapter;
 }

@@ -65,10 +65,10 @@ typedef struct FlashbookShape {
   int32_t kv_heads; /**< divides heads */
   int32_t seqlen_q;
   int32_t seqlen_k;
-  int32_t head_dim;            /**< 64, 128 or 256 */
-  int32_t causal;              /**< 0 or 1; bottom-right aligned */
-  int32_t dtype;               /**< a FlashbookType */
-  float scale;                 /**< factor on the scores, > 0: 1 / sqrt(head_dim) */
+  int32_t head_dim; /**< 64, 128 or 256; of latent attention 576: o has 512 columns, and v is not read */
+  int32_t causal;   /**< 0 or 1; bottom-right aligned */
+  int32_t dtype;    /**< a FlashbookType */
+  float scale;      /**< factor on the scores, > 0: 1 / sqrt(head_dim) */
   FlashbookStrides q, k, v, o; /**< chapters 1 to 4 take 0 only */
   int32_t scaling;             /**< a FlashbookScaling; of FLASHBOOK_E4M3, else 0 */
   int32_t reserved;            /**< 0 */
@@ -83,7 +83,7 @@ typedef struct FlashbookTensors {
   void* o;
   float* lse;      /**< [batch, heads, seqlen_q], natural log-sum-exp */
   void* workspace; /**< flashbook_workspace_bytes() bytes, 256-byte aligned; may be null if that is 0. Of
-                      chapter 8 all 0 before the first call with it */
+                      chapters 5 and 8 all 0 before the first call with it */
   /* Of FLASHBOOK_E4M3, each may be null. An element of Q, K or V stands for its encoding times its scale,
      plus the mean of its column. */
   const float* q_scale; /**< as the shape's scaling says, > 0; null: all are 1 */

@@ -4,7 +4,8 @@
     quote.py [--check] [--results FOLDER] [FILE...]     default: every Markdown page of the book
 
 A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!-- /num -->
-    Fields: tflops, ms, gbps, gbytes (moved, by the cost model; of ncu/... as counted), workspace (GB beyond inputs and outputs), memory_times
+    Fields: tflops, ms, gbps, gbytes (moved, by the cost model; of ncu/... as counted), workspace (GB beyond inputs and outputs), kept (GB
+    that a forward pass keeps for the backward pass beside Q, K, V and O), peak (kept, and the most that the backward pass takes), memory_times
     (inputs, outputs and workspace over inputs and outputs), of ncu/...
     also model_gbytes, l2_gbytes (between multiprocessors and L2), l2_model_gbytes,
     raced_tflops, raced_share (of what the tensor cores do at the highest clock): of the newest time in turn with cuDNN;
@@ -24,6 +25,8 @@ A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at
            <!-- table means --> ... <!-- /table --> of these the values with a mean of 1, and the peers
            <!-- table steps_in_turn --> ... <!-- /table --> chapter 6's steps 5 to 8 and cuDNN's FP8, in one process
            <!-- table long gpu --> ... <!-- /table --> errors of long rows; `long simulator` likewise
+           <!-- table gradients 128 --> ... <!-- /table --> errors of dQ, dK and dV at a head_dim, by kind of inputs
+           <!-- table backward 5 --> ... <!-- /table --> gradients by that step of chapter 7 and by the peers, in one process: times and memory
            <!-- table accuracy gpu --> ... <!-- /table --> errors of attention in f16 and FP8; `accuracy simulator`: in the simulator
            <!-- table exercises 04 --> ... <!-- /table --> a chapter's exercises, with points and about how long they take
 Examples in code are left alone. With --check nothing is written: exit code 1 if a page differs from the results, or quotes what was
@@ -59,6 +62,8 @@ FIELDS: dict[str, Callable[[Entry], float]] = {
     "l2_model_gbytes": lambda entry: entry.values["l2_model_bytes"] / 1e9,
     "memory_times": lambda entry: 1 + entry.values["workspace_bytes"] / entry.values["tensor_bytes"],
     "model_gbytes": lambda entry: entry.values["model_bytes"] / 1e9,
+    "kept": lambda entry: entry.values["kept_bytes"] / 1e9,
+    "peak": lambda entry: (entry.values["kept_bytes"] + entry.values["peak_bytes"]) / 1e9,
     "workspace": lambda entry: entry.values["workspace_bytes"] / 1e9,
 }
 
@@ -142,11 +147,16 @@ def number(words: Sequence[str], measured: Results) -> str:
         raise Refused(f"{words[-1]!r} is no format: give one such as .1f") from None
 
 
+def label_of(entry: Entry) -> str:
+    titles = results.step_titles(entry.cell.chapter) if entry.cell.chapter and entry.cell.step else {}
+    return titles.get(entry.cell.step or 0, entry.label)
+
+
 def table_row(title: str, entry: Entry) -> str:
     if entry.skipped:
         return row(title, entry.cell.variant, "-", "-", entry.skipped)
     beyond = entry.values["workspace_bytes"] / 1e9
-    return row(title, entry.label, f"{three_digits(entry.milliseconds)} ms", three_digits(entry.values["FLOPS"] / 1e12),
+    return row(title, label_of(entry), f"{three_digits(entry.milliseconds)} ms", three_digits(entry.values["FLOPS"] / 1e12),
                f"{three_digits(beyond)} GB" if beyond else "none")
 
 
@@ -177,7 +187,7 @@ def host_table(measured: Results) -> str:
         raise Refused("no step was measured on the CPU: ./flashbook bench 02 does it")
     text = row("Chapter", "Step", "Time", "GFLOP/s") + row("---", "---", "--:", "--:")
     for (chapter, _), entry in entries.items():
-        text += row(f"{chapter} {entry.context.get(f'ch{chapter:02}', '')}", entry.label, f"{three_digits(entry.milliseconds)} ms",
+        text += row(f"{chapter} {entry.context.get(f'ch{chapter:02}', '')}", label_of(entry), f"{three_digits(entry.milliseconds)} ms",
                     three_digits(entry.values["FLOPS"] / 1e9))
     context = next(iter(entries.values())).context
     return text + (f"\nForward pass, one head, N 4096, head_dim 64, no mask, F32. {context['cpu']}, {context['num_cpus']} cores. "
@@ -226,7 +236,7 @@ def steps_table(measured: Results, chapter: str, seqlen: str) -> str:
     steps = {}  # who -> its idea in a few words
     for entry in measured.newest.values():
         if entry.cell.kind == "forward" and entry.cell.chapter == int(chapter):
-            steps[entry.cell.who] = f"{entry.cell.step}: {entry.label}"
+            steps[entry.cell.who] = f"{entry.cell.step}: {label_of(entry)}"
     if not steps:
         raise Unmeasured(f"no step of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
     together = results.in_turn()
@@ -288,11 +298,14 @@ DECODERS = {"ch08/step4": "step 4", "ch08/step6": "step 6", "ch08/step6_p64": "p
             "cudnn": "*cuDNN*", "flash": "*FlashAttention-2*"}
 
 
+LATENT = 576  # elements of a latent key
+
+
 def decode_table(measured: Results) -> str:
     """Bytes of keys and values a second, one query a sequence, in turn in one process, and how many times as fast step 6 is as cuDNN."""
     found: dict[tuple[int, int, str], dict[str, Entry]] = {}
     for entry in measured.newest.values():
-        if entry.cell.kind == "decode" and not entry.skipped:
+        if entry.cell.kind == "decode" and entry.cell.head_dim != LATENT and not entry.skipped:
             found.setdefault((entry.cell.seqlen, entry.cell.head_dim, entry.cell.mask), {})[entry.cell.who] = entry
     if not any("ch08/step6" in by_who for by_who in found.values()):
         raise Unmeasured("decoding was never measured: bench/decode.py does it")
@@ -364,6 +377,42 @@ def long_table(measured: Results, machine: str) -> str:
     return text + (f"\nRMS error of O over its RMS; in brackets, how much of O is left along its true direction. Heads {last.values['heads']:.0f}, "
                    f"head_dim {last.cell.head_dim}, no mask. {last.context.get('gpu', 'The simulator')}; "
                    f"{last.context['date'][:10]}, commit {last.context['commit']}.\n")
+
+
+GRADIENT_INPUTS = {"normal": "N(0, 1)", "outliers": "outliers", "one_hot": "one key each", "large_scores": "scores up to 1e4"}
+
+
+def gradients_table(measured: Results, head_dim: str) -> str:
+    """The RMSE of dQ, dK and dV by kind of inputs, of the peers and of chapter 7's steps; the gradients' own size first."""
+    found = [entry for entry in results.study(measured, "gpu", "gradients") if entry.cell.head_dim == int(head_dim)]
+    text = row("Inputs", "Gradient by", "dQ", "dK", "dV") + row("---", "---", "--:", "--:", "--:")
+    for entry in found:
+        text += row(GRADIENT_INPUTS[entry.cell.inputs], entry.label, *(f"{entry.values[tensor]:.2e}" for tensor in ("dq", "dk", "dv")))
+    context = found[0].context
+    return text + (f"\nRMSE of two heads against FP64; of the first row of each kind the RMS of the gradient itself. BF16, N {found[0].cell.seqlen}, "
+                   f"head_dim {head_dim}, no mask. {context['gpu']}; {context['date'][:10]}, commit {context['commit']}.\n")
+
+
+def backward_table(measured: Results, step: str) -> str:
+    """TFLOP/s of a step and of the peers, timed in turn; and memory, of the step and of PyTorch written out."""
+    of_step = [entry for entry in measured.history
+               if (entry.cell.kind, entry.cell.who) == ("backward", f"ch07/step{step}") and "vs_eager" in entry.values]
+    if not of_step:
+        raise Unmeasured("gradients were never timed in turn with PyTorch written out: bench/backward.py does it")
+    of_step = [entry for entry in of_step if entry.context == of_step[-1].context]
+    text = row("d", "Mask", "N", f"Step {step}", "cuDNN", "FlashAttention-2", "Written out", f"GB, step {step}", "GB, written out")
+    text += row("--:", "---", "--:", *["--:"] * 6)
+    for entry in of_step:
+        peers = {who: next(other for other in measured.history if other.context == entry.context and other.cell == replace(entry.cell, who=who))
+                 for who in ("cudnn", "flash", "eager")}
+        written_out = peers["eager"].values
+        text += row(str(entry.cell.head_dim), entry.cell.mask, short(entry.cell.seqlen),
+                    *(three_digits(of.values["FLOPS"] / 1e12) for of in (entry, *peers.values())),
+                    three_digits(entry.values["workspace_bytes"] / 1e9), three_digits((written_out["kept_bytes"] + written_out["peak_bytes"]) / 1e9))
+    context = of_step[0].context
+    return text + (f"\nTFLOP/s of the backward pass, FLOPs = 2.5 times the forward pass's; BF16, 16384 tokens, heads x head_dim = 2048. "
+                   f"GB: memory beyond Q, K, V and O and, of the step, its outputs. One process, {context['gpu']}, "
+                   f"{context['date'][:10]}, commit {context['commit']}.\n")
 
 
 def means_table(measured: Results) -> str:
@@ -438,7 +487,8 @@ def exercises_table(_: Results, chapter: str) -> str:
 TABLES: dict[str, Callable[..., str]] = {
     "ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "steps": steps_table,
     "against": against_table, "peers": peers_table, "decode": decode_table, "ablation": ablation_table, "accuracy": accuracy_table,
-    "long": long_table, "means": means_table, "steps_in_turn": in_turn_steps_table, "exercises": exercises_table}
+    "long": long_table, "means": means_table,
+    "gradients": gradients_table, "backward": backward_table, "steps_in_turn": in_turn_steps_table, "exercises": exercises_table}
 
 
 def table(words: Sequence[str], measured: Results) -> str:

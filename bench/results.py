@@ -11,6 +11,7 @@ several GPUs, of wrong results or of an unknown commit are refused. What the sim
 import csv
 import dataclasses
 import datetime
+import functools
 import itertools
 import json
 import os
@@ -97,6 +98,14 @@ def read(path: str | pathlib.Path) -> list[Entry]:
     if not folder_of(context):
         raise Refused(f"{path} was measured on a machine without a name: bench/forward writes it")
     return [entry_of(run, context, when, path) for run in runs if run.get("run_type") == "iteration"]
+
+
+@functools.cache
+def step_titles(chapter: int) -> dict[int, str]:
+    """How a chapter calls its steps today; a result has the name that its step had when it was measured."""
+    [file] = ROOT.glob(f"chapters/{chapter:02}_*/chapter.c*")
+    steps = file.read_text(encoding="utf-8").partition("kSteps[] = {")[2].partition("};")[0]
+    return dict(enumerate(re.findall(r'\{\s*"([^"]+)",\s*"', steps), 1))  # {"title", "sentence"}
 
 
 def entry_of(run: dict[str, Any], context: dict[str, Any], when: datetime.datetime, path: str | pathlib.Path) -> Entry:

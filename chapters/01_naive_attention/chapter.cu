@@ -150,6 +150,7 @@ const Chapter kNaiveAttention = {
     .memory_bytes = memory_bytes,
     .attention = attention,
     .preface = nullptr,
+    .largest_score = kAnyScore,
 };
 
 }  // namespace flashbook

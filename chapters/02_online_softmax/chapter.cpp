@@ -110,6 +110,7 @@ const Chapter kOnlineSoftmax = {
     .memory_bytes = no_device_memory,
     .attention = attention,
     .preface = print_worked_example,
+    .largest_score = kAnyScore,
 };
 
 }  // namespace flashbook

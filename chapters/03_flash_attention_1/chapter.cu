@@ -146,6 +146,7 @@ const Chapter kFlashAttention1 = {
     .attention = attention,
     .preface = nullptr,
     .requested_bytes = requested_bytes,
+    .largest_score = kAnyScore,
 };
 
 }  // namespace flashbook

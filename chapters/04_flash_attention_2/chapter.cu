@@ -155,6 +155,7 @@ const Chapter kFlashAttention2 = {
     .memory_bytes = memory_bytes,
     .attention = attention,
     .preface = nullptr,
+    .largest_score = kAnyScore,
 };
 
 }  // namespace flashbook

@@ -23,6 +23,7 @@ namespace flashbook::fa2 {
 
 constexpr unsigned kWarp = 0xffffffff;  // all lanes take part
 constexpr float kSlack = 8;             // powers of 2 that a probability may exceed 1 by before O is rescaled
+constexpr float kLarge = 0x1p12;        // scaled maximum from where on it is subtracted before the scale
 
 /// Results of mma.sync for kRowBlocks x kColumnBlocks blocks of 16 x 8.
 template <int kRowBlocks, int kColumnBlocks>
@@ -216,6 +217,7 @@ __device__ __forceinline__ void multiply_values(Blocks<kRowBlocks, kDimBlocks>& 
 template <int kRowBlocks>
 struct RowState {
   float max[kRowBlocks][2], sum[kRowBlocks][2];
+  bool large;  // times the scale, some maximum of the warp exceeds 2^12 in size (`exponentiate` says why)
 };
 
 /// A state that has seen no key.
@@ -225,6 +227,7 @@ __device__ __forceinline__ void clear(RowState<kRowBlocks>& rows) {
   for (int r = 0; r < kRowBlocks; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) rows.max[r][half] = -INFINITY, rows.sum[r][half] = 0;
+  rows.large = false;
 }
 
 //| A masked score becomes $-\infty$, so its exponential is 0. The number of keys that a row sees is computed once for each of the lane's rows. After that
@@ -267,6 +270,18 @@ __device__ __forceinline__ void row_maxima(float (&maxima)[kRowBlocks][2],
       top = fmaxf(top, __shfl_xor_sync(kWarp, top, 1));
       maxima[r][half] = fmaxf(top, __shfl_xor_sync(kWarp, top, 2));
     }
+}
+
+/// Whether some maximum of the warp's rows, times the scale, exceeds kLarge in size.
+template <int kRowBlocks>
+__device__ __forceinline__ bool is_large(const RowState<kRowBlocks>& rows, float scale_log2e) {
+  bool large = false;
+#pragma unroll
+  for (int r = 0; r < kRowBlocks; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      large |= rows.max[r][half] != -INFINITY && fabsf(rows.max[r][half] * scale_log2e) > kLarge;
+  return __any_sync(kWarp, large);
 }
 
 //| ## The lazy maximum
@@ -315,12 +330,33 @@ __device__ __forceinline__ void adopt(const float (&maxima)[kRowBlocks][2],
   //~ for (int r = 0; r < kRowBlocks; ++r)
   //~   for (int half = 0; half < 2; ++half) rows.max[r][half] = maxima[r][half];
   // END SOLUTION ch04-rescale
+  rows.large = is_large(rows, scale_log2e);
 }
 
 //| $e^{\tau (s - m)} = 2^{c s - c m}$ with $c = \tau \log_2 e$: the scale, the base change and the subtraction are *one* multiply-add, then one `exp2`. The
 //| term $-cm$ is computed once a row. Step 3 still needs four operations here: scale, subtract, and two inside `__expf`.
+//|
+//| The multiply-add rounds once, at its end, but $cm$ was rounded before. That error is the same for all keys of a row, so it is a factor that the division takes
+//| out. Yet it grows with $cm$, by half a unit in its last place: from $2^{31}$ on that is $2^7$, and a probability may overflow. So where $|cm|$ exceeds $2^{12}$,
+//| the maximum is subtracted from the scores before they are scaled, an addition more for each. Below, the error is at most $2^{-13}$, less than half a unit of a
+//| probability in f16; therefore `adopt` may take the difference of two maxima, whichever way each was subtracted.
+
+/// Subtracts the maxima in use from the scores, if they are large.
+template <int kRowBlocks, int kKeyBlocks>
+__device__ __forceinline__ void subtract_if_large(Blocks<kRowBlocks, kKeyBlocks>& scores,
+                                                  const RowState<kRowBlocks>& rows) {
+  if (!rows.large) return;
+#pragma unroll
+  for (int r = 0; r < kRowBlocks; ++r)
+#pragma unroll
+    for (int n = 0; n < kKeyBlocks; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (rows.max[r][i / 2] != -INFINITY) scores[r][n][i] -= rows.max[r][i / 2];
+}
+
 /// Key blocks kFirst ... kFirst + kCount - 1 of the scores become probabilities, relative to the maximum in
-/// use, and are added to `sums`. One multiply-add and one exp2 each.
+/// use, and are added to `sums`. One multiply-add and one exp2 each. Large maxima must have been subtracted.
 template <bool kMasked, int kFirst, int kCount, int kRowBlocks, int kKeyBlocks>
 __device__ __forceinline__ void exponentiate(Blocks<kRowBlocks, kKeyBlocks>& scores,
                                              const RowState<kRowBlocks>& rows, float (&sums)[kRowBlocks][2],
@@ -329,7 +365,7 @@ __device__ __forceinline__ void exponentiate(Blocks<kRowBlocks, kKeyBlocks>& sco
   for (int r = 0; r < kRowBlocks; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float offset = -rows.max[r][half] * scale_log2e;
+      float offset = rows.large ? 0 : -rows.max[r][half] * scale_log2e;
       if (kMasked && rows.max[r][half] == -INFINITY)
         offset = 0;  // no key so far: exp2(-inf) is 0 all the same
 #pragma unroll

@@ -112,21 +112,14 @@ void run_specialised(const Shape& shape, const Tensors& t, device::Stream stream
                  problem_of(shape));
 }
 
-//| Step 5 starts as many blocks as there are multiprocessors, or tiles, if those are fewer. The counter must be 0 before
-//| the kernel begins; a kernel of one thread in the same stream sees to it. That launch is what short causal sequences
-//| pay.
-/// Sets step 5's counter to 0, before the kernel that counts. One thread. The counter lies in the call's
-/// workspace: two calls that may run at the same time need a workspace each.
-static __global__ void clear_counter(int* counter) { *counter = 0; }
-
-/// One version of step 5. The workspace holds the counter, if the version counts.
+//| Step 5 starts as many blocks as there are multiprocessors, or tiles, if those are fewer.
+/// One version of step 5. The workspace holds the counter, if the version counts: 0 before the first launch,
+/// and every launch leaves it so. Two calls that may run at the same time need a workspace each.
 template <typename T, typename Config>
 void run_persistent(const Shape& shape, const Tensors& t, device::Stream stream) {
   constexpr int kRows = Config::kConsumers * kRowsOfWarpgroup;
   const TileOrder order = tile_order(shape, kRows, Config::kCausal);
   auto* counter = static_cast<int*>(t.workspace);
-  if constexpr (Config::kSchedule == Schedule::dynamic_persistent)
-    device::launch(clear_counter, dim3(1), dim3(1), 0, stream, counter);
   const int blocks = Config::kSchedule == Schedule::single_tile
                          ? order.tiles
                          : std::min(order.tiles, device::multiprocessors());

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <iosfwd>
+#include <limits>
 #include <span>
 #include <string>
 
@@ -18,6 +19,10 @@ struct Step {
   const char* name;       ///< a few words for a table: "one thread per score"
   const char* idea;       ///< one sentence: what this step adds
   bool same_bits = true;  ///< in every launch; false where sums are made in the order in which blocks come
+  bool latent = false;    ///< takes latent keys (Shape::is_latent), and no others
+
+  /// Whether the step is for such keys as the shape has. Chapter::why_not says whether it takes the shape.
+  bool is_for(const Shape& shape) const { return latent == shape.is_latent(); }
 };
 
 /// The shape by which chapters are compared, which fills a GPU: 64 heads of 4096 tokens, head_dim 128.
@@ -43,6 +48,9 @@ inline Shape shape_for_simulator(DType dtype = DType::bf16) {
           .dtype = dtype,
           .scale = default_scale(64)};
 }
+
+/// The largest score of a chapter that is right for every one: times log2(e) it is still a float.
+constexpr float kAnyScore = std::numeric_limits<float>::max() / 1.5f;
 
 /// Everything the rest of the house knows about a chapter.
 struct Chapter {
@@ -74,6 +82,10 @@ struct Chapter {
   /// The first bytes of the workspace, which must be 0 before the first launch with it; every launch leaves
   /// them so. Null: none.
   int64_t (*zeroed_bytes)(const Shape& shape, int step) = nullptr;
+  /// Up to which size of scores, scaled or not, the chapter is right. Beyond it, programs refuse the inputs.
+  /// The default is for those that take a log-sum-exp, a float, out of an exponent again: there it is known
+  /// to half a unit of a probability in bf16.
+  float largest_score = 0x1p16;
 };
 
 }  // namespace flashbook

@@ -4,11 +4,13 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <sstream>
 #include <thread>
 
 #include "common/app/call.h"
 #include "common/app/expected.h"
 #include "common/app/progress.h"
+#include "common/attention/check.h"
 #include "common/attention/cost.h"
 #include "common/attention/error.h"
 #include "common/attention/inputs.h"
@@ -89,9 +91,20 @@ std::vector<int> runnable_steps(const Options& options, const Chapter& chapter, 
   return steps;
 }
 
+/// Why `chapter` may be wrong for scores up to `largest`; empty if it is not.
+std::string why_not_scores(const Chapter& chapter, double largest) {
+  if (largest <= chapter.largest_score) return "";
+  std::ostringstream message;
+  message.precision(2);
+  message << "scores may reach " << largest
+          << " (the longest row of Q times that of K, times the scale), and chapter " << chapter.number
+          << " is right up to " << chapter.largest_score << ": make --scale or the inputs smaller";
+  return message.str();
+}
+
 std::vector<int64_t> rows_to_check(const Options& options, Operation operation, Report& report) {
   const Shape& shape = options.shape;
-  double row_flops = 4.0 * shape.head_dim * shape.seqlen_k;
+  double row_flops = 2.0 * (shape.head_dim + shape.value_dim()) * shape.seqlen_k;
   if (operation == Operation::backward)  // a row of dQ, and one of dK and dV, which is a sum over a group
     row_flops += 6.0 * shape.head_dim * shape.seqlen_q * (double(shape.heads) / shape.kv_heads);
   const bool small = row_flops * double(shape.q_rows()) <= kFullCheck;
@@ -157,9 +170,12 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
   // Decoding is a forward pass: what they share is their list of tensors.
   if (operation == Operation::backward || tensors_of(before.operation).data() != tensors_of(operation).data())
     return skip("it computes something else");
+  if (shape.is_latent()) return skip("it knows no latent keys");
   if (!why_not_dense(shape).empty()) return skip("its heads are compared as problems of their own");
   if (std::find(before.dtypes.begin(), before.dtypes.end(), taken.dtype) == before.dtypes.end())
     return skip("it does not take " + std::string(name_of(shape.dtype)));
+  if (const std::string reason = why_not_scores(before, largest_score(shape, inputs)); !reason.empty())
+    return skip(reason);
   const int step = int(before.steps.size());
   const bool gpu = before.runs_on == Place::device && device::machine() == device::Machine::gpu;
   const double budget = before.runs_on == Place::host ? kBeforeOnHost : gpu ? kBeforeOnGpu : kBeforeSimulated;
@@ -192,6 +208,24 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
   } catch (const device::HardwareMissing&) {
     return skip("there is no GPU to run it on");
   }
+}
+
+/// The part of a reference that speaks of the leading heads of its problem.
+Reference leading_rows(const Reference& reference, const Shape& shape) {
+  Reference part = reference;
+  part.rows.resize(std::ranges::lower_bound(part.rows, shape.q_rows()) - part.rows.begin());
+  const std::size_t count = part.rows.size();
+  part.o.resize(count * shape.head_dim), part.plain_o.resize(count * shape.head_dim);
+  part.lse.resize(count), part.o_bound.resize(count), part.lse_bound.resize(count);
+  return part;
+}
+
+/// What is wrong with what the chapter before says; empty if nothing is. Then a difference tells nothing of
+/// this chapter.
+std::string wrong_before(const Before& before, const Reference& reference) {
+  const Reference part = leading_rows(reference, before.shape);
+  if (part.rows.empty()) return "";
+  return describe_failure(by_tensor(check(before.shape, part, before.outputs)), "the oracle");
 }
 
 CheckResult compare_with(const Before& before, const Outputs& outputs, const Reference& reference) {
@@ -241,6 +275,8 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
     if (complete_inputs(chapter.operation, shape, options.seed, inputs, before))
       report.before = "O and the log-sum-exp are those of chapter " + std::to_string(before->number);
   }
+  if (const std::string reason = why_not_scores(chapter, largest_score(shape, inputs)); !reason.empty())
+    throw InputError(reason);
   const std::vector<int64_t> rows = rows_to_check(options, chapter.operation, report);
   std::optional<Expected> expected;
   std::optional<Before> earlier;
@@ -250,6 +286,12 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
   }
   if (!rows.empty() && before != nullptr && chapter.operation != Operation::backward)
     earlier = run_before(chapter.operation, shape, inputs, *before, report);
+  if (earlier) {
+    if (const std::string wrong = wrong_before(*earlier, expected->forward()); !wrong.empty()) {
+      report.before = "not compared with " + report.before + ", which is wrong itself: " + wrong;
+      earlier.reset();
+    }
+  }
 
   const UploadedInputs uploaded(chapter.operation, shape, inputs, chapter.runs_on);
   for (int step : steps) {

@@ -179,8 +179,22 @@ Inputs make_unscaled(const Shape& shape, InputKind kind, uint64_t seed) {
 Inputs make_inputs(const Shape& shape, InputKind kind, uint64_t seed) {
   if (shape.paging.rows > 0) return scatter_pages(shape, make_inputs(without_pages(shape), kind, seed));
   Inputs inputs = make_unscaled(shape, kind, seed);
+  if (!is_stored(shape, TensorId::v)) inputs.v.clear();
   if (shape.dtype == DType::e4m3) round_inputs(shape, inputs);
   return inputs;
+}
+
+double largest_score(const Shape& shape, const Inputs& inputs) {
+  const auto longest_row = [&](const std::vector<float>& rows) {
+    double longest = 0;
+    for (std::size_t first = 0; first < rows.size(); first += shape.head_dim) {
+      double squares = 0;
+      for (int c = 0; c < shape.head_dim; ++c) squares += double(rows[first + c]) * rows[first + c];
+      if (squares > longest) longest = squares;  // not so of NaN, which pages have where no key is
+    }
+    return std::sqrt(longest);
+  };
+  return longest_row(inputs.q) * longest_row(inputs.k) * std::max(1.0, double(shape.scale));
 }
 
 }  // namespace flashbook

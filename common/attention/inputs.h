@@ -26,4 +26,8 @@ enum class InputKind {
 /// its page, and NaN in every row that no sequence uses.
 Inputs make_inputs(const Shape& shape, InputKind kind, uint64_t seed);
 
+/// What no scaled score exceeds in size, nor one before the scale: the longest row of Q times the longest of
+/// K, times the scale if that is above 1 (the inequality of Cauchy and Schwarz).
+double largest_score(const Shape& shape, const Inputs& inputs);
+
 }  // namespace flashbook

@@ -38,9 +38,10 @@ std::vector<int64_t> sample_key_rows(const Shape& shape, int64_t count, uint64_t
 /// gathered.
 ///
 /// The bounds come from plain attention in the same precision, computed beside it for the same rows: float
-/// sums, S and P rounded to shape.dtype, O rounded to its type. (For e4m3, O is BF16, S is rounded to BF16,
-/// and P to e4m3 before the division by the row's sum: of a long row, most quotients would be rounded to 0.
-/// The log-sum-exp is that of P as rounded: a kernel may sum what it multiplies.)
+/// sums, S and P rounded to shape.dtype (S beyond f16's range to bf16), O rounded to its type. (For e4m3, O
+/// is BF16, S is rounded to BF16, and P to e4m3 before the division by the row's sum: of a long row, most
+/// quotients would be rounded to 0. The log-sum-exp is that of P as rounded: a kernel may sum what it
+/// multiplies.)
 ///
 /// Bounds are by row. A row of a thousand keys has values and errors far smaller than a row of one key, and a
 /// bound for both would hide a lost key of the longer. A kernel may err by twice what plain attention errs,
