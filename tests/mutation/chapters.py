@@ -48,7 +48,7 @@ FAULTS = {
                              "float correction = exp2_approx((rows.max[r][half] - maxima[r][half]) * scale_log2e);",
                              "float correction = 1;", (4, 5, 6)),
     "no_rescaling_05": Fault("05_flash_attention_3/softmax.cuh",
-                             "correction[r] = exp2_approx(rows.max[r] * scale_log2 - subtract);",
+                             "correction[r] = exp2_approx((rows.max[r] - base[r]) * scale_log2);",
                              "correction[r] = 1;", (1, 2, 3, 4, 5)),
     "no_rescaling_06": Fault("06_fp8/softmax.cuh",
                              "correction[r] = exp2_approx(rows.max[r] - safe_max);", "correction[r] = 1;",
