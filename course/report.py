@@ -85,7 +85,8 @@ def table(grades: "Sequence[Grade]") -> str:
     lines: list[list[object]] = [["submission", *ids, "speed", "points", "of", "seed"]]
     for grade in grades:
         timed = sum(r.timing.points for r in grade.results if r.timing)
-        lines.append([grade.name, *(r.points if r.is_there else "-" for r in grade.results), f"{timed:g}", f"{grade.points:g}", grade.most, grade.seed])
+        points = [r.points if r.is_there else "-" for r in grade.results]
+        lines.append([grade.name, *points, f"{timed:g}", f"{grade.points:g}", grade.most, grade.seed])
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(lines)
     return out.getvalue()
