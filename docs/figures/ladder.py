@@ -70,7 +70,7 @@ def rows_of_gradients(measured):
     """(words, TFLOP/s, is it lit): the peers of the backward pass and chapter 7's steps, the slowest first."""
     marked = afterwards(7)
     rungs = [(who, words, False) for who, words in (("eager", "PyTorch, P in memory"), ("flash", "FlashAttention-2"), ("cudnn", "cuDNN"))]
-    rungs += [(f"ch07/step{step}", f"7.{step} {name}{' *' if step in marked else ''}", True) for step, name in enumerate(step_titles(7), 1)]
+    rungs += [(f"ch07/step{step}", f"7.{step} {results.step_title(7, step)}{' *' if step in marked else ''}", True) for step in range(1, 7)]
     found = [(words, entry.values["FLOPS"] / 1e12, is_lit) for who, words, is_lit in rungs
              if (entry := measured.newest.get(str(Name("backward", who, "bf16", **results.LADDER))))]
     return sorted(found, key=lambda rung: rung[1])
