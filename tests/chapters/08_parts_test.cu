@@ -121,7 +121,7 @@ TEST_F(Parts, OfAnyNumberAreMergedByTheLastToArrive) {
 
 // A caller may have the lengths in device memory alone, where the shape does not show them.
 TEST_F(Parts, AreEqualOnlyOfSequencesThatAreKnownToBe) {
-  Shape shape = shape_with(std::vector<int>(33, 8192));
+  Shape shape = shape_with(std::vector<int>(device::multiprocessors(), 8192));
   EXPECT_TRUE(ring_launch(shape, true).plan.equal_work);
   EXPECT_GT(ring_workspace_bytes(shape, ring_launch(shape, true)), 0);
   EXPECT_FALSE(ring_launch(shape, true, true).plan.equal_work);
