@@ -33,6 +33,8 @@ class Fault:
     options: list[str] = field(default_factory=list)  # what the program is run with: nothing, but for a mask
 
 
+LATENT = ["--head-dim", "576", "--heads", "8", "--kv-heads", "1", "--seqlen", "1", "--seqlen-k", "300"]
+
 FAULTS = {
     "no_mask_01": Fault("01_naive_attention/problem.cuh", "if (!causal) return seqlen_k;", "!causal", "true", (1, 2), ["--causal"]),
     "no_rescaling_02": Fault("02_online_softmax/online_softmax.h", ".correction = std::exp(state.row_max - new_max)",
@@ -76,6 +78,9 @@ FAULTS = {
     "first_query_07": Fault("07_backward/problem.cuh", "causal ? max(key + seqlen_q - seqlen_k, 0) : 0;", "max(key + seqlen_q - seqlen_k, 0)",
                             "key", (1, 2), ["--causal", "--seqlen", "100", "--seqlen-k", "200"]),
     "last_tile_07": Fault("07_backward/queries_outside.cuh", "last_key / kKeys + 1;", "last_key / kKeys + 1", "last_key / kKeys", (1,)),
+    "no_correction_08": Fault("08_decoding/latent.cuh", "own.rows.sum[r] *= correction[r] = update.correction;", "update.correction", "1", (7,), LATENT),
+    "one_half_08": Fault("08_decoding/latent_tiles.cuh", "panels[warpgroup * LatentConfig::kHalfPanels]", "warpgroup * LatentConfig::kHalfPanels",
+                         "0", (7,), LATENT),
 }
 
 
