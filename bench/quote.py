@@ -137,7 +137,8 @@ def number(words: Sequence[str], measured: Results) -> str:
 
 
 def label_of(entry: Entry) -> str:
-    return results.step_title(entry.cell.chapter, entry.cell.step) or entry.label
+    titles = results.step_titles(entry.cell.chapter) if entry.cell.chapter and entry.cell.step else {}
+    return titles.get(entry.cell.step or 0, entry.label)
 
 
 def table_row(title: str, entry: Entry) -> str:

@@ -193,7 +193,7 @@ constexpr int kManyWarps = 8;
 
 /// Merges the parts of items that have more than kMostPartsOfLast. Grid: (kRows, items).
 template <typename T, typename Config>
-__global__ void __launch_bounds__(kManyWarps * 32)
+__global__ void __launch_bounds__(kManyWarps * 32, 1)
     merge_many(Partials partials,
                T* o,           // [batch, heads, seqlen_q, kHeadDim], strided
                float* lse,     // [batch, heads, seqlen_q]

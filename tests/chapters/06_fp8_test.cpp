@@ -1,3 +1,5 @@
+#include <bit>
+
 #include "chapters/05_flash_attention_3/chapter.h"
 #include "chapters/06_fp8/chapter.h"
 #include "common/attention/error.h"
@@ -111,10 +113,17 @@ TEST(Fp8, SaysWhatItCannotRun) {
 }
 
 // Scales that differ, and that are no powers of two: the quantiser's.
+/// The simulator takes every other of the shapes: each mask with each head dimension, and with each scaling.
+bool left_out(Scaling scaling, int head_dim, bool causal) {
+  return device::machine() != device::Machine::gpu &&
+         (int(scaling) + std::bit_width(unsigned(head_dim)) + causal) % 2 != 0;
+}
+
 TEST_F(ChapterTest, TakesEveryScaling) {
   for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block})
     for (int head_dim : {64, 128, 256})
       for (bool causal : {false, true}) {
+        if (left_out(scaling, head_dim, causal)) continue;
         const Shape shape = shape_with(scaling, head_dim, causal);
         Inputs inputs = inputs_16(shape, DType::bf16, InputKind::normal);
         // Every block of every tensor has a size of its own.
@@ -141,6 +150,7 @@ TEST_F(ChapterTest, GivesMeansBack) {
   for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block})
     for (int head_dim : {64, 128, 256})
       for (bool causal : {false, true}) {
+        if (left_out(scaling, head_dim, causal)) continue;
         Shape shape = shape_with(scaling, head_dim, causal);
         shape.centred = true;
         Inputs inputs = inputs_16(shape, DType::bf16, InputKind::normal);
@@ -319,6 +329,7 @@ TEST_F(ChapterTest, IncoherentProcessingSpreadsOutliers) {
 TEST_F(ChapterTest, LongSequences) {
   for (int head_dim : {64, 128, 256})
     for (bool causal : {false, true}) {
+      if (left_out(Scaling::tensor, head_dim, causal)) continue;
       Shape shape = shape_with(Scaling::tensor, head_dim, causal);
       shape.batch = 1, shape.heads = shape.kv_heads = 3;
       shape.seqlen_q = head_dim == 64 ? 1100 : 450, shape.seqlen_k = head_dim == 128 ? 2100 : 520;

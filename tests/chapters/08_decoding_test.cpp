@@ -120,6 +120,7 @@ TEST(Decoding, SaysWhichPagesItTakes) {
 TEST_F(ChapterTest, GroupsOfAnySizeAreRows) {
   for (int group : {1, 2, 3, 5, 7, 8, 16, 17, 33, 64, 128})
     for (int queries : {1, 4}) {
+      if (device::machine() != device::Machine::gpu && queries != 1 + group % 2 * 3) continue;
       Shape shape = cache_of({70, 150}, group % 2 == 0 ? 128 : 64);
       shape.heads = 2 * group;
       shape.seqlen_q = queries;
@@ -128,7 +129,8 @@ TEST_F(ChapterTest, GroupsOfAnySizeAreRows) {
 }
 
 TEST_F(ChapterTest, AManyTimesLongerSequenceBesideOneKey) {
-  const Shape shape = cache_of({1, 100'000, 1});
+  const bool gpu = device::machine() == device::Machine::gpu;
+  const Shape shape = cache_of({1, gpu ? 1'000'000 : 20'000, 1});
   expect_right(shape, make_inputs(shape, InputKind::normal, 6));
 }
 
