@@ -55,6 +55,8 @@ __device__ __forceinline__ void produce(LatentShared<T>& shared, const CUtensorM
       if (cache.table == nullptr || tile >= segment.end) return of.batch;
       return cache.table[of.batch * cache.pages_of_sequence + key / cache.page_rows];
     };
+    //| Even tiles of a segment go to the first stage, odd ones to the second. A segment may end with an even tile, so each
+    //| stage has a phase of its own.
     int page = page_of(segment.begin);
     for (int tile = segment.begin; tile < segment.end; ++tile) {
       const int next_page = page_of(tile + 1), stage = (tile - segment.begin) % 2;
@@ -196,13 +198,17 @@ __device__ __forceinline__ void attend_first(LatentShared<T>& shared, LatentPhas
     if (has_odd) named_barrier_arrive<kScoresEven, LatentConfig::kConsumers>();
     if (publish(shared, scores, own, correction, problem, 0, tile * LatentConfig::kKeys, segment.length))
       rescale_rows(output, correction);
+    //| A warp has written its 16 rows of P, and any warp may have set values to zero. So first the four warps wait for one
+    //| another. Then they only tell the other warpgroup, and go on.
     named_barrier_sync<kFirstWarpgroup, kWarpgroupThreads>();  // P of the even tile is whole
     named_barrier_arrive<kPublishedEven, LatentConfig::kConsumers>();
     issue_values(output, shared, 0, 0);
     phases.advance(0);
     wgmma_wait<0>();
     wgmma_pin(output);
-    release(shared, 0, 0);  // before the next barrier: the producer may be waiting for nothing else
+    release(shared, 0, 0);
+    //| Before it waits for the other one's P it gives its half of the even tile back: where memory is slow, the odd tile is
+    //| still on its way, and the producer needs the room at once.
     if (!has_odd) return;
     named_barrier_sync<kPublishedOdd, LatentConfig::kConsumers>();  // the other one's P is there
     if (accept(shared, own, correction, 1)) rescale_rows(output, correction);
@@ -235,6 +241,8 @@ __device__ __forceinline__ void attend_second(LatentShared<T>& shared, LatentPha
       wgmma_pin(scores);
       rescale_rows(output, correction);
     }
+    //| Of two groups on their way the scores are the older one. While threads make P of them, the tensor cores multiply by the
+    //| even tile's values.
     issue_values(output, shared, 0, 1);
     wgmma_wait<1>();
     wgmma_pin(scores);
@@ -252,7 +260,8 @@ __device__ __forceinline__ void attend_second(LatentShared<T>& shared, LatentPha
     release(shared, 1, 1);
     phases.advance(1);
   }
-  if (tile < segment.end) {  // a last tile without a second
+  //| A segment of an odd number of tiles ends with an even one, of which the second warpgroup has no scores to make.
+  if (tile < segment.end) {
     named_barrier_sync<kPublishedEven, LatentConfig::kConsumers>();
     if (accept(shared, own, correction, 0)) rescale_rows(output, correction);
     issue_values(output, shared, 0, 1);
@@ -283,6 +292,9 @@ struct LatentParts {
   }
 };
 
+//| Sums are exchanged through shared memory, once a segment. After that barrier nobody reads Q any more, so the next segment
+//| may bring its own.
+
 /// Divides the warpgroup's half by its rows' sums and stores it. All consumers.
 template <typename T>
 __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&output)[128],
@@ -297,6 +309,7 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
     const float sum = quad_sum(own.rows.sum[r]);
     if (lane % 4 == 0) shared.sum[warpgroup][own.in_tile + 8 * r] = sum;
   }
+  //| The block that has an item's first part tells the merge where the parts are.
   if (threadIdx.x == 0 && parts.shares != nullptr && segment.part == 0 && segment.row_tile == 0)
     parts.shares[segment.pack] = make_int2(segment.first_block, segment.parts);
   named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // both sums are there; nobody reads Q now
@@ -310,6 +323,7 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
     const bool is_part = segment.parts > 1, has_lse = warpgroup == 0 && lane % 4 == 0;
     const int64_t place = parts.place(segment.first_block, segment.part, row);
     if (has_lse) *(is_part ? &parts.partials.lse[place] : &lse[problem.number(of, row)]) = row_lse;
+    //| A thread has pairs of columns, eight apart. What is stored is normalised in both cases, with its log-sum-exp beside it.
     float* part = parts.partials.o + place * kLatentValueDim + column;
     T* to = o + problem.offset(problem.o_strides, of, row) + column;
 #pragma unroll
@@ -354,6 +368,8 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
   }
   __syncthreads();  // and so do all threads
 
+  //| Two warpgroups consume. The third has one warp that produces; its other warps are there because registers change hands
+  //| by whole warpgroups.
   const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / 4;
   if (warpgroup == 2) {
     setmaxnreg_dec<LatentConfig::kProducerRegisters>();
@@ -374,6 +390,7 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
       shared.place[warp] = segments.at;
     }
     __syncwarp();  // and see this one
+    //| Then one segment after the other: queries, all tiles of keys, the rows' ends.
     const int first_row = segment.row_tile * LatentConfig::kRows;
     load_queries(shared.q, q, problem, problem.pack_of(segment.pack), first_row);
     LatentRows own = {.rows = Rows::none(), .in_tile = warp % 4 * 16 + int(threadIdx.x) % 32 / 4, .last = {}};
