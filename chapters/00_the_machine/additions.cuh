@@ -39,6 +39,7 @@ __global__ void __launch_bounds__(kAddThreads) add_ones(float* sums,  // [tiles,
   fence_proxy_async();  // TMA sees what this thread wrote,
   __syncthreads();      // and what all have
   for (int round = 0; round < rounds; ++round) {
+    //| Each block goes through all tiles and begins with its own, so at any time blocks add to different ones.
     float* const tile = sums + int64_t((int(blockIdx.x) + round) % tiles) * kTileFloats;
     if constexpr (kHow == Adds::floats) {
 #pragma unroll

@@ -99,6 +99,8 @@ __device__ __forceinline__ void wait_transposed(const TransposedValues& values, 
   fence_proxy_async_global();
 }
 
+//| The order of loads is that of `load_tiles`. Only the second half of the loop differs: one bulk copy brings all pieces of a
+//| tile, since they lie side by side.
 /// The loader of blocks that share the transposition.
 template <typename Config>
 __device__ void load_transposed_tiles(Shared<Config>& shared, const CUtensorMap& k_map,
