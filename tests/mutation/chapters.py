@@ -88,7 +88,7 @@ def chosen(fault, index):
 
 
 def plant(chapter, folder):
-    texts = {}
+    texts: dict[str, str] = {}
     for index, (name, fault) in enumerate(FAULTS.items()):
         if fault.file.split("/")[0] != chapter:
             continue
