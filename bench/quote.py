@@ -325,6 +325,27 @@ def decode_table(measured: Results) -> str:
                    f"Step 6 over cuDNN: geometric mean {mean:.2f}, least {min(ratios, default=math.nan):.2f}. Medians; {measured.origin()}.\n")
 
 
+def latent_table(measured: Results) -> str:
+    """Latent attention, one query a sequence: what it computes and reads a second, beside a copy in the same process."""
+    found: dict[tuple[int, int, int], dict[str, Entry]] = {}
+    for entry in measured.newest.values():
+        if entry.cell.kind == "decode" and entry.cell.head_dim == LATENT and not entry.skipped:
+            sizes = re.fullmatch(r"b(\d+)h(\d+)k1", entry.cell.mask)
+            if not sizes:
+                raise Refused(f"{entry.cell.mask} is no shape of latent attention: it reads b16h128k1")
+            who = "copy" if entry.cell.who == "copy" else "paged" if entry.cell.who.endswith("_p64") else "ours"
+            found.setdefault((int(sizes[2]), entry.cell.seqlen, int(sizes[1])), {})[who] = entry
+    if not found:
+        raise Unmeasured("latent attention was never measured: bench/decode.py --latent does it")
+    text = row("heads", "Batch", "keys", "TFLOP/s", "TB/s", "of a copy", "pages of 64") + row(*["--:"] * 7)
+    for (heads, keys, batch), by_who in sorted(found.items()):
+        ours, copied = (by_who[who].values["bytes_per_second"] for who in ("ours", "copy"))
+        text += row(str(heads), str(batch), short(keys), f"{by_who['ours'].values['FLOPS'] / 1e12:.0f}", f"{ours / 1e12:.2f}",
+                    f"{ours / copied:.0%}".replace("%", " %"), f"{by_who['paged'].values['FLOPS'] / 1e12:.0f}")
+    return text + ("\nBF16, one query a sequence, in turn in one process. FLOPs as FlashMLA counts them, TB/s of the latents, each read once. Pages of 64: "
+                   f"TFLOP/s. Medians; {measured.origin()}.\n")
+
+
 def ablation_table(measured: Results, chapter: str) -> str:
     """How many times as fast the chapter's last step is with one switch turned, in turn with the step as it is."""
     names: dict[str, str] = {}  # switch -> what it does, in the order of the results
@@ -486,7 +507,7 @@ def exercises_table(_: Results, chapter: str) -> str:
 
 TABLES: dict[str, Callable[..., str]] = {
     "ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "steps": steps_table,
-    "against": against_table, "peers": peers_table, "decode": decode_table, "ablation": ablation_table, "accuracy": accuracy_table,
+    "against": against_table, "peers": peers_table, "decode": decode_table, "latent": latent_table, "ablation": ablation_table, "accuracy": accuracy_table,
     "long": long_table, "means": means_table,
     "gradients": gradients_table, "backward": backward_table, "steps_in_turn": in_turn_steps_table, "exercises": exercises_table}
 

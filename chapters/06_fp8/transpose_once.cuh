@@ -111,6 +111,7 @@ __device__ void load_transposed_tiles(Shared<Config>& shared, const CUtensorMap&
     const Head kv_head = problem.kv_head(work.head);
     const int number = problem.scale_head(work.head), tiles = key_tiles_of<Config>(problem, work);
     fill(shared.keys, key, k_map, (tiles - 1) * Config::kKeys, kv_head);
+    //| The keys of the first tile travel while the loader waits for this head's values.
     wait_transposed(values, number);
 #pragma unroll 1  // the producer has few registers
     for (int tile = tiles - 1; tile >= 0; --tile) {
