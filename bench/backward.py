@@ -1,19 +1,24 @@
 #!/usr/bin/env python3
-"""Times gradients in turn: chapter 7's steps, and PyTorch's by cuDNN and by FlashAttention-2.
+"""Times gradients in turn: chapter 7's steps, and PyTorch's by cuDNN, by FlashAttention-2 and written out, with P in memory.
 
-    backward.py [--step 2,5] [--peers cudnn,flash] [--head-dim 64,128,256] [--mask full,causal] [--seqlen 512,1k,4k,16k] [--rounds 5]
-                [--out FILE] [--library FILE]
+    backward.py [--step 2,5] [--peers cudnn,flash,eager,fa3] [--head-dim 64,128,256] [--mask full,causal] [--seqlen 512,1k,4k,16k]
+                [--rounds 5] [--out FILE] [--library FILE]
+    backward.py --accuracy [...]   no times: the errors of dQ, dK and dV against FP64, for four kinds of inputs
 
 As bench/peers.py: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
 is the median of the rounds. A peer's time is that of torch.autograd.grad alone; the forward pass before it, which fixes the kernel, is not
 timed. Ours has D and the conversion of dQ in it. FLOPs are 2.5 times those of the forward pass. `vs_cudnn` is how many times as fast
-as cuDNN ours is. Ours is checked against float64 gradients of a head first.
+as cuDNN ours is. `kept_bytes` is what a forward pass keeps for the backward pass beside Q, K, V and O, `peak_bytes` what the card's memory
+holds at most while the backward pass runs, beyond the inputs and what was kept. Ours is checked against float64 gradients of a head first.
+fa3 is FlashAttention-3's package, where it is installed.
 """
 
 import argparse
 import ctypes
 import dataclasses
+import importlib
 import json
+import math
 import pathlib
 import random
 import sys
@@ -25,7 +30,8 @@ from bench import peers, results
 from bench.peers import DTYPES, SEED, Contestant, Tensors, Wrong, whole_numbers
 
 CHAPTER = 7
-PEERS = ("cudnn", "flash")
+PEERS = ("cudnn", "flash", "eager", "fa3")
+KINDS = ("normal", "outliers", "one_hot", "large_scores")  # of inputs, for --accuracy
 torch: Any = None
 
 
@@ -48,11 +54,19 @@ class Problem(peers.Problem):
     lse: Any = None
 
 
-def make_problem(dtype, head_dim, causal, seqlen):
-    """The papers' shapes, as in peers.py. O and the log-sum-exp are PyTorch's own."""
+def make_problem(dtype, head_dim, causal, seqlen, kind="normal"):
+    """The papers' shapes, as in peers.py. O and the log-sum-exp are PyTorch's own. Kinds of inputs as in attention/inputs.h."""
     base = peers.make_problem(dtype, head_dim, causal, seqlen)
-    o, lse, *_ = torch.ops.aten._scaled_dot_product_flash_attention(base.q, base.k, base.v, 0.0, bool(causal), False, scale=base.shape.scale)
-    return Problem(base.shape, dtype, base.q, base.k, base.v, (), torch.randn_like(base.q), o.contiguous(), lse.contiguous())
+    q, k, v = base.q, base.k, base.v
+    if kind == "outliers":
+        q, k, v = (tensor + 10 * torch.randn_like(tensor) * (torch.rand_like(tensor) < 0.001) for tensor in (q, k, v))
+    elif kind == "one_hot":
+        q = 8 * k[:, :, torch.randperm(seqlen, device="cuda")]  # the score of its key is 8 sqrt(head_dim), of others N(0, 64)
+    elif kind == "large_scores":
+        factor = (1e4 / ((q[0, 0].float() @ k[0, 0].float().mT).abs().max() * base.shape.scale)).sqrt().item()
+        q, k = q * factor, k * factor
+    o, lse, *_ = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, bool(causal), False, scale=base.shape.scale)
+    return Problem(base.shape, dtype, q, k, v, (), torch.randn_like(q), o.contiguous(), lse.contiguous())
 
 
 def ours(library, step, problem):
@@ -81,20 +95,37 @@ def ours(library, step, problem):
 
 
 def peer(who, problem):
-    """torch.autograd.grad of PyTorch's attention with one backend forced."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    backend = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}[who]
-    found = Contestant(who, backend.name, None, kind="backward")
+    """torch.autograd.grad of PyTorch's attention with one backend forced or written out, or of FlashAttention-3's."""
     leaves = [tensor.detach().requires_grad_() for tensor in (problem.q, problem.k, problem.v)]
+    forward = flash_attention_3(problem.shape, leaves) if who == "fa3" else peers.peer(
+        who, dataclasses.replace(problem, q=leaves[0], k=leaves[1], v=leaves[2]))
+    found = Contestant(who, forward.label, None, skipped=forward.skipped, kind="backward")
+    if found.skipped:
+        return found
+    before = torch.cuda.memory_allocated()
     try:
-        with sdpa_kernel(backend):
-            o = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=bool(problem.shape.causal), scale=problem.shape.scale)
+        with forward.context():
+            o = forward.run()
     except RuntimeError as error:
         found.skipped = str(error).splitlines()[0]
         return found
+    found.values = {"kept_bytes": torch.cuda.memory_allocated() - before - o.nbytes}
     found.run = lambda: list(torch.autograd.grad(o, leaves, problem.d_o, retain_graph=True))
     return found
+
+
+def flash_attention_3(shape, leaves):
+    """FlashAttention-3's own kernels; its tensors are [batch, seqlen, heads, head_dim]."""
+    try:
+        flash_attn_func = importlib.import_module("flash_attn_interface").flash_attn_func
+    except ImportError:
+        return Contestant("fa3", "", None, skipped="its package, flash_attn_interface, is not installed")
+
+    def run():
+        o = flash_attn_func(*(leaf.transpose(1, 2) for leaf in leaves), softmax_scale=shape.scale, causal=bool(shape.causal))
+        return (o[0] if isinstance(o, tuple) else o).transpose(1, 2)
+
+    return Contestant("fa3", "FlashAttention-3", run)
 
 
 def exact(problem, b, h, kind):
@@ -119,11 +150,15 @@ def check(problem, contestants):
             continue
         try:
             contestant.run()  # loads the kernels
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             begin.record()
             gradients = contestant.run()
             end.record()
             torch.cuda.synchronize()
+            contestant.values["peak_bytes"] = torch.cuda.max_memory_allocated() - before
         except RuntimeError as error:
             if contestant.who.startswith("ch") and "memory" not in str(error):
                 raise Wrong(f"{problem.name(contestant)}: {error}") from None
@@ -166,6 +201,33 @@ def run(options, library):
                 torch.cuda.empty_cache()
 
 
+def errors(options, library):
+    """The root mean square of the errors of dQ, dK and dV of two heads, for every kind of inputs; and of the gradients themselves."""
+    whole = {"context": peers.context(library), "benchmarks": []}
+    steps = options.step or range(1, next(c.steps for c in library.chapters() if c.number == CHAPTER) + 1)
+    for head_dim in options.head_dim:
+        for kind in KINDS:
+            problem = make_problem(options.dtype, head_dim, False, options.seqlen[0], kind)
+            heads = [(0, 0), (problem.shape.batch - 1, problem.shape.heads - 1)]
+            right = [exact(problem, *head, torch.float64) for head in heads]
+            contestants = [Contestant("exact", "the gradient itself", None)]
+            contestants += [peer(who, problem) for who in options.peers] + [ours(library, step, problem) for step in steps]
+            for contestant in contestants:
+                if contestant.skipped:
+                    continue
+                got = contestant.run() if contestant.run else None
+                squares = [sum(((got[i][head].double() if got else 0) - want[i]).square().mean().item() for head, want in zip(heads, right))
+                           for i in range(3)]
+                contestant.kind = f"gradients/{kind}"
+                name = problem.name(contestant)
+                found = {"name": name, "run_name": name, "run_type": "iteration", "iterations": 1, "real_time": 0.0, "cpu_time": 0.0,
+                         "time_unit": "ms", "label": contestant.label}
+                found |= {tensor: math.sqrt(square / len(heads)) for tensor, square in zip(("dq", "dk", "dv"), squares)}
+                whole["benchmarks"].append(found)
+                print(f"{name:52}", *(f"{tensor} {found[tensor]:.2e}" for tensor in ("dq", "dk", "dv")), flush=True)
+            options.out.write_text(json.dumps(whole, indent=1) + "\n")
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", type=pathlib.Path, default=results.ROOT / "build" / "gpu" / "lib" / "libflashbook.so")
@@ -174,10 +236,12 @@ def parse():
     parser.add_argument("--dtype", choices=[name for name in DTYPES if name != "e4m3"], default="bf16")
     parser.add_argument("--head-dim", type=whole_numbers, default=[64, 128, 256])
     parser.add_argument("--mask", default="full,causal")
-    parser.add_argument("--seqlen", type=whole_numbers, default=[512, 1024, 4096, 16384])
+    parser.add_argument("--seqlen", type=whole_numbers)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--accuracy", action="store_true", help="errors at the first of --seqlen (default: 4k) instead of times")
     parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/")
     options = parser.parse_args()
+    options.seqlen = options.seqlen or ([4096] if options.accuracy else [512, 1024, 4096, 16384])
     options.peers, options.mask = [who for who in options.peers.split(",") if who], options.mask.split(",")
     for given, known, option in ((options.peers, PEERS, "--peers"), (options.mask, ("full", "causal"), "--mask")):
         if not set(given) <= set(known):
@@ -189,7 +253,7 @@ def main():
     global torch  # noqa: PLW0603
     options = parse()
     torch = peers.pytorch("backward.py")
-    return 77 if torch is None else peers.measure("backward.py", options, run)
+    return 77 if torch is None else peers.measure("backward.py", options, errors if options.accuracy else run)
 
 
 if __name__ == "__main__":

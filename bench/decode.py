@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Times decoding in turn: chapter 8's steps, its pages and its plans, and PyTorch's kernels, one query a sequence.
 
-    decode.py [--step 1,2,...] [--peers cudnn,flash,flex] [--pages 16,64,128] [--shape b1h32k8,...] [--rounds 5] [--out FILE] [--library FILE]
+    decode.py [--latent] [--step 1,2,...] [--peers cudnn,flash,flex] [--pages 16,64,128] [--shape 0,1,...] [--rounds 5] [--out FILE] [--library FILE]
 
 As bench/peers.py: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
 is the median of the rounds. `bytes_per_second` counts the keys and values that must be read, once, whoever reads them and how often.
+--latent: latent attention, the step for it, beside a copy of as many bytes: PyTorch has no kernel for keys that are values too.
 `vs_cudnn` is how many times as fast as cuDNN ours is. Ours is checked against float64 attention first.
 """
 
@@ -31,6 +32,9 @@ torch: Any = None
 # (batch, query heads, key heads, head_dim, keys): those of bench/results/peers/h200_decode.csv.
 SHAPES = [(1, 32, 8, 128, 8192), (1, 32, 8, 128, 131072), (16, 32, 8, 128, 8192), (64, 32, 8, 128, 8192), (128, 32, 8, 128, 2048),
           (16, 64, 8, 128, 32768), (4, 32, 32, 128, 16384), (1, 16, 1, 256, 65536)]
+LATENT_KEY, LATENT_VALUE = 576, 512  # elements of a latent key, of which the first are its value
+LATENT = [(64, heads, 1, LATENT_KEY, 8192) for heads in (16, 32, 64, 128)]
+LATENT += [(128, 128, 1, LATENT_KEY, 4096), (16, 128, 1, LATENT_KEY, 32768), (1, 128, 1, LATENT_KEY, 131072), (128, 16, 1, LATENT_KEY, 8192)]
 UNEVEN = (16, 32, 8, 128, 65536)  # one sequence of that length, the others of a 16th of it
 
 
@@ -61,14 +65,23 @@ class Problem:
 
     def kv_bytes(self):
         keys = self.lengths.sum().item() if self.lengths is not None else self.shape.batch * self.shape.seqlen_k
-        return 4 * keys * self.shape.kv_heads * self.shape.head_dim
+        return (2 if self.is_latent() else 4) * keys * self.shape.kv_heads * self.shape.head_dim
+
+    def is_latent(self):
+        return self.shape.head_dim == LATENT_KEY
+
+    def flops(self):
+        a_byte = (LATENT_KEY + LATENT_VALUE) / LATENT_KEY if self.is_latent() else 1
+        return a_byte * self.kv_bytes() * self.shape.heads / self.shape.kv_heads
 
 
 def make_problem(batch, heads, kv_heads, head_dim, keys, uneven):
     torch.manual_seed(SEED)
     shape = Shape(batch, heads, kv_heads, 1, keys, head_dim, 0, peers.DTYPES["bf16"], 1 / math.sqrt(head_dim))
     random_tensor = lambda heads, rows: torch.randn(batch, heads, rows, head_dim, device="cuda", dtype=torch.bfloat16)
-    found = Problem(shape, random_tensor(heads, 1), random_tensor(kv_heads, keys), random_tensor(kv_heads, keys))
+    k = random_tensor(kv_heads, keys)
+    v = k[..., :LATENT_VALUE] if head_dim == LATENT_KEY else random_tensor(kv_heads, keys)
+    found = Problem(shape, random_tensor(heads, 1), k, v)
     found.word = f"b{batch}h{heads}k{kv_heads}"
     if uneven:
         found.lengths = torch.full((batch,), keys // 16, device="cuda", dtype=torch.int32)
@@ -99,8 +112,9 @@ def ours(library, step, problem, page_rows=0):
     if page_rows:
         pages = problem.shape.batch * problem.shape.seqlen_k // page_rows
         order = torch.randperm(pages, device="cuda")
-        k, v, table = in_pages(k, order, page_rows), in_pages(v, order, page_rows), order.to(torch.int32)
-    o = torch.full_like(problem.q, float("nan"))
+        k, table = in_pages(k, order, page_rows), order.to(torch.int32)
+        v = k if problem.is_latent() else in_pages(v, order, page_rows)
+    o = torch.full_like(problem.q[..., :LATENT_VALUE], float("nan"), memory_format=torch.contiguous_format)
     lse = torch.full(o.shape[:3], float("nan"), device="cuda", dtype=torch.float32)
     workspace = torch.zeros(size, device="cuda", dtype=torch.uint8)
     tensors = Tensors(*(t.data_ptr() for t in (problem.q, k, v, o, lse, workspace)))
@@ -116,6 +130,13 @@ def ours(library, step, problem, page_rows=0):
 
     found.run, found.keeps = run, (k, v, table, lse, workspace)
     return found
+
+
+def copy(problem):
+    """Reads half of the cache's bytes and writes as many."""
+    half = problem.k.view(-1)[: problem.k.numel() // 2]
+    to = torch.empty_like(half)
+    return Contestant("copy", "a copy that reads and writes as many bytes", lambda: to.copy_(half), values={"bytes": problem.kv_bytes()}, keeps=to)
 
 
 def peer(who, problem):
@@ -160,6 +181,10 @@ def check(problem, contestants):
     for contestant in contestants:
         if contestant.skipped:
             continue
+        if contestant.who == "copy":
+            contestant.run()
+            contestant.launches = 20
+            continue
         try:
             with contestant.context():
                 contestant.run()  # loads the kernels
@@ -186,13 +211,16 @@ def check(problem, contestants):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", type=pathlib.Path, default=results.ROOT / "build" / "gpu" / "lib" / "libflashbook.so")
+    parser.add_argument("--latent", action="store_true", help="latent attention's shapes, and its step")
     parser.add_argument("--step", type=whole_numbers, help="default: all")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)}, or none")
     parser.add_argument("--pages", type=whole_numbers, default=[16, 64, 128], help="of step 5 and 6, or 0 for none")
-    parser.add_argument("--shape", type=whole_numbers, default=list(range(len(SHAPES) + 1)), help="which, counted from 0; the last is uneven")
+    parser.add_argument("--shape", type=whole_numbers, help="which, counted from 0 (default: all); the last is uneven, unless latent")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/")
     options = parser.parse_args()
+    options.shapes = LATENT if options.latent else [*SHAPES, UNEVEN]
+    options.shape = options.shape or range(len(options.shapes))
     options.peers = [] if options.peers == "none" else options.peers.split(",")
     if not set(options.peers) <= set(PEERS):
         parser.error(f"--peers takes {','.join(PEERS)}, with commas between, or none")
@@ -201,7 +229,10 @@ def parse():
 
 def contestants_of(library, options, problem, uneven):
     """Ours without pages, the paged steps with them, and the peers; PyTorch's know no lengths."""
-    steps = options.step or range(1, next(c.steps for c in library.chapters() if c.number == CHAPTER) + 1)
+    last = next(c.steps for c in library.chapters() if c.number == CHAPTER)
+    if problem.is_latent():
+        return [ours(library, last, problem), ours(library, last, problem, 64), copy(problem)]
+    steps = options.step or range(1, last + 1)
     found = [ours(library, step, problem) for step in steps]
     found += [ours(library, step, problem, rows) for step in steps if step in (5, 6) for rows in options.pages if rows]
     return found if uneven else found + [peer(who, problem) for who in options.peers]
@@ -213,19 +244,19 @@ def run(options, library):
     shuffle = random.Random(SEED).shuffle
     cache_filler = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
     for number in options.shape:
-        uneven = number == len(SHAPES)
-        batch, heads, kv_heads, head_dim, keys = UNEVEN if uneven else SHAPES[number]
+        batch, heads, kv_heads, head_dim, keys = options.shapes[number]
+        uneven = options.shapes[number] is UNEVEN
         problem = make_problem(batch, heads, kv_heads, head_dim, keys, uneven)
         contestants = contestants_of(library, options, problem, uneven)
         check(problem, contestants)
         peers.race(contestants, options.rounds, shuffle, cache_filler)
-        flops = problem.kv_bytes() * problem.shape.heads / problem.shape.kv_heads
         for contestant in contestants:
-            found = peers.entry(problem, contestant, contestants, flops)
+            found = peers.entry(problem, contestant, contestants, problem.flops())
             whole["benchmarks"].append(found)
             ratios = "".join(f"  {key[3:]} x{value:.3f}" for key, value in found.items() if key.startswith("vs_"))
+            rates = "" if contestant.skipped else f"{found['bytes_per_second'] / 1e12:6.3f} TB/s {found['FLOPS'] / 1e12:5.0f} TFLOP/s"
             print(f"{found['name']:50}", (contestant.skipped and f"skipped: {contestant.skipped}") or
-                  f"{found['real_time'] * 1000:9.2f} us {found['bytes_per_second'] / 1e12:6.3f} TB/s{ratios}", flush=True)
+                  f"{found['real_time'] * 1000:9.2f} us {rates}{ratios}", flush=True)
         options.out.write_text(json.dumps(whole, indent=1) + "\n")
         del problem, contestants
         torch.cuda.empty_cache()

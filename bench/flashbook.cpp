@@ -144,7 +144,7 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
   const int64_t workspace = chapter.workspace_bytes(problem, step);
   require_aligned(given.q, "q", kRowAlignment);
   require_aligned(given.k, "k", kRowAlignment);
-  require_aligned(given.v, "v", kRowAlignment);
+  if (is_stored(problem, TensorId::v)) require_aligned(given.v, "v", kRowAlignment);
   require_aligned(given.o, "o", kRowAlignment);
   require_aligned(given.lse, "lse", alignof(float));
   if (workspace > 0 && given.workspace == nullptr)

@@ -65,10 +65,10 @@ typedef struct FlashbookShape {
   int32_t kv_heads; /**< divides heads */
   int32_t seqlen_q;
   int32_t seqlen_k;
-  int32_t head_dim;            /**< 64, 128 or 256 */
-  int32_t causal;              /**< 0 or 1; bottom-right aligned */
-  int32_t dtype;               /**< a FlashbookType */
-  float scale;                 /**< factor on the scores, > 0: 1 / sqrt(head_dim) */
+  int32_t head_dim; /**< 64, 128 or 256; of latent attention 576: o has 512 columns, and v is not read */
+  int32_t causal;   /**< 0 or 1; bottom-right aligned */
+  int32_t dtype;    /**< a FlashbookType */
+  float scale;      /**< factor on the scores, > 0: 1 / sqrt(head_dim) */
   FlashbookStrides q, k, v, o; /**< chapters 1 to 4 take 0 only */
   int32_t scaling;             /**< a FlashbookScaling; of FLASHBOOK_E4M3, else 0 */
   int32_t reserved;            /**< 0 */

@@ -5,6 +5,7 @@
     ablation/ch05/one_loop/bf16/d128/full/n4096         a step with a switch turned
     blocks/ch03/b64/bf16/d128/full/n4096                a step with other tiles
     accuracy/outliers/ch06/step3_block/e4m3/d128/full/n4096
+    gradients/one_hot/ch07/step5/bf16/d128/full/n4096   errors of dQ, dK and dV
     long/quarter/ch06/step5_centred/e4m3/d128/full/n16384   the same study of long rows
     masked/ch09/step2/bf16/d128/window/n8192            a mask by its word
     decode/ch08/step4/bf16/d128/b16h32k8/n8192          one query a sequence: batch, query heads and key heads, keys
@@ -16,6 +17,7 @@ import re
 
 KINDS = ("forward", "backward", "decode", "masked", "ablation", "timeline", "ncu", "blocks",
          *(f"accuracy/{inputs}" for inputs in ("normal", "outliers", "channels")),
+         *(f"gradients/{inputs}" for inputs in ("normal", "outliers", "one_hot", "large_scores")),
          *(f"long/{inputs}" for inputs in ("quarter", "one", "one_sign", "all_equal")))
 DTYPES = ("bf16", "e4m3", "f16", "f32")
 MASKS = ("full", "causal")  # of all kinds but masked and decode, whose words are the chapter's
@@ -68,5 +70,5 @@ class Name:
 
     @property
     def inputs(self) -> str:
-        """Of accuracy/...: normal, outliers, channels; of long/...: quarter, one, one_sign, all_equal."""
+        """Of accuracy/...: normal, outliers, channels; of long/...: quarter, one, one_sign, all_equal; and so on."""
         return self.kind.partition("/")[2]

@@ -1,20 +1,26 @@
 #!/usr/bin/env python3
-"""Draws the book's plots from its result files, as PNG and SVG, into docs/plots.
+"""Draws the book's plots from its result files into docs/plots: NAME.svg for wide screens, and NAME_phone.svg for a phone's width.
 
     plot.py [--results FOLDER] [--out FOLDER] [PLOT...]
 
-PLOT: ladder, seqlen, peers, memory, roofline, host, blocks, accuracy (default: all that have data)
+PLOT: seqlen, peers, memory, roofline, host, blocks, accuracy (default: all that have data)
 
-Transparent, with colours that carry on white and on black. The same results give the same bytes. Needs matplotlib (Debian:
+They paint their own ground, as the figures do, in light and in dark. The same results give the same bytes. Needs matplotlib (Debian:
 python3-matplotlib, seen by /usr/bin/python3).
 """
 
 import argparse
+import io
 import pathlib
 import sys
+import textwrap
+from dataclasses import dataclass
 from typing import Any
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/plot.py
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "figures")]  # the packages, for python3 bench/plot.py; and what the figures are drawn with
+
+import svg
 
 from bench import results
 from bench.names import Name
@@ -28,11 +34,12 @@ except ImportError:
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-GREY = "#757d88"  # as far from white as from GitHub's black
+# Stand-ins: Paper.save puts the figures' colours there, light or dark.
+GREY, ALARM, GROUND = "#010101", "#020202", "#030303"
+NEUTRAL = "#757d88"
 CHAPTERS = {1: "#6f8aab", 2: "#5d9a88", 3: "#2f97bd", 4: "#2c82d2", 5: "#5f6be3", 6: "#dd6518"}
 PEERS = {"eager": ("PyTorch eager", ".."), "flash": ("FlashAttention-2", "\\\\\\"), "fa3": ("FlashAttention-3", "xx"),
          "cudnn": ("cuDNN", "///")}
-ALARM = "#d1443c"
 # What NVIDIA's data sheets say, dense: bytes/s and bytes of the memory, FLOP/s by type.
 CARDS = {"NVIDIA H200": {"bandwidth": 4.8e12, "memory": 141e9, "bf16": 989e12, "e4m3": 1979e12, "f32": 67e12}}
 
@@ -42,7 +49,42 @@ plt.rcParams.update({
     "axes.titlecolor": GREY, "axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left",
     "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "grid.color": GREY, "grid.alpha": 0.25,
     "grid.linewidth": 0.7, "legend.frameon": False, "hatch.color": GREY, "hatch.linewidth": 0.8,
-    "savefig.transparent": True, "savefig.bbox": "tight", "savefig.dpi": 160, "figure.constrained_layout.use": True})
+    "savefig.facecolor": GROUND, "savefig.bbox": "tight", "axes.facecolor": "none", "figure.constrained_layout.use": True})
+
+
+@dataclass
+class Paper:
+    """What plots are drawn on. A phone's is 360 CSS pixels wide, and panels stand below one another there."""
+
+    folder: pathlib.Path
+    phone: bool
+
+    def panels(self, rows: int, columns: int, width: float, height: float, **options: Any) -> Any:
+        """The figure and its axes in rows and columns; inches, for a wide screen."""
+        if self.phone:
+            rows, columns, width, height = rows * columns, 1, 3.4, max(height / rows, 2.1) * rows * columns
+        return plt.subplots(rows, columns, figsize=(width, height), squeeze=False, **options)
+
+    def legend(self, figure: Any, axes: Any, columns: int) -> None:
+        """Above all panels."""
+        figure.legend(*axes.get_legend_handles_labels(), loc="lower left", bbox_to_anchor=(0, 1), fontsize=7.5, columnspacing=1.2,
+                      ncol=min(columns, 2) if self.phone else columns, borderaxespad=0)
+
+    def foot(self, figure: Any, text: str) -> None:
+        """The lines below a plot that say what was measured where."""
+        if self.phone:
+            text = "\n".join(textwrap.fill(line, 62) for line in text.splitlines())
+        figure.supxlabel(text, x=0.01, ha="left", fontsize=7, color=GREY)
+
+    def save(self, figure: Any, name: str) -> None:
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+        plt.close(figure)
+        drawn = text.getvalue().replace("<defs>", f"<style>{svg.variables()}</style>\n <defs>", 1)
+        for stand_in, colour in ((GREY, "soft"), (ALARM, "red"), (GROUND, "paper")):
+            drawn = drawn.replace(stand_in, f"var(--{colour})")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / f"{name}{'_phone' if self.phone else ''}.svg").write_text(drawn, encoding="utf-8")
 
 
 def short(n):
@@ -90,7 +132,7 @@ def label_of(measured, key):
 def shade(measured, key):
     """A chapter's colour; its earlier steps are greyer."""
     last = max(step for chapter, step in on_gpu(measured) if chapter == key[0])
-    colour, grey = (matplotlib.colors.to_rgb(name) for name in (CHAPTERS.get(key[0], GREY), GREY))
+    colour, grey = (matplotlib.colors.to_rgb(name) for name in (CHAPTERS.get(key[0], NEUTRAL), NEUTRAL))
     share = 1 if key[1] == last else 0.45
     return tuple(share * c + (1 - share) * g for c, g in zip(colour, grey))
 
@@ -108,73 +150,14 @@ def peer_tflops(measured, peer, **shape):
     return found
 
 
-def foot(figure, measured, text, processor=None):
-    """The line below a plot that says what was measured where."""
+def origin(measured, processor=None):
+    """Where and when it was measured."""
     context = measured.context()
     where = processor or ", ".join(context[key] for key in ("gpu", "clocks") if key in context)
-    figure.supxlabel(f"{text}\n{where}. Medians; {measured.origin()}", x=0.01, ha="left", fontsize=7, color=GREY)
+    return f"{where}. Medians; {measured.origin()}"
 
 
-def save(figure, folder, name):
-    folder.mkdir(parents=True, exist_ok=True)
-    figure.savefig(folder / f"{name}.png", metadata={"Software": None})
-    figure.savefig(folder / f"{name}.svg", metadata={"Date": None, "Creator": None})
-    plt.close(figure)
-
-
-def ladder(measured, folder):
-    """Bars: TFLOP/s of every step, and how much each gains over the one before; below, in one process, ours and the peers of the same type."""
-    entries = on_gpu(measured, **LADDER)
-    if not entries:
-        return False
-    rates = [tflops(entry) for entry in entries.values()]
-    rivals = [(f"{chapter}: {who}", getattr(cell, field), field)
-              for name, cell in sorted(results.in_turn().items(), key=lambda item: item[0].who)
-              if (name.head_dim, name.mask, name.seqlen) == tuple(LADDER.values())
-              for chapter in [{"bf16": "BF16", "e4m3": "FP8"}[name.dtype]]
-              for who, field in ((f"step {name.chapter}.{name.step}", "ours"), ("FlashAttention-3", "fa3"), ("cuDNN", "cudnn"))]
-    figure, (axes, below) = plt.subplots(2, 1, figsize=(7, 3.6 + 0.26 * (len(rates) + len(rivals))), height_ratios=[len(rates), len(rivals)])
-    axes.barh(range(len(rates)), rates, height=0.7, color=[shade(measured, key) for key in entries])
-    axes.set(xscale="log", xlabel="TFLOP/s", yticks=range(len(rates)), xlim=(min(rates) / 12, 3000))
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_yticklabels([f"{chapter}.{step}  {entry.label}" for (chapter, step), entry in entries.items()])
-    axes.set_ylim(len(rates) - 0.4, -0.6)
-    axes.grid(axis="x")
-    axes.tick_params(axis="y", length=0)
-    for i, rate in enumerate(rates):
-        gain = f"×{digits(rate / rates[i - 1])}   " if i else ""
-        axes.annotate(gain + digits(rate), (rate, i), (-4, 0), textcoords="offset points", va="center", ha="right", color="white",
-                      fontsize=8.5, weight="bold")
-    marks = {}
-    card = CARDS.get(measured.context().get("gpu"), {})
-    for kind, title in (("bf16", "BF16 data sheet"), ("e4m3", "FP8 data sheet")):
-        if kind in card and (kind == "bf16" or any(e.cell.dtype == kind for e in entries.values())):
-            marks[title] = card[kind] / 1e12
-    place = 0.0
-    for title, rate in sorted(marks.items(), key=lambda item: item[1]):
-        axes.axvline(rate, color=GREY, lw=0.9, ls=(0, (4, 3)), zorder=0)
-        place = max(rate, place * 1.6)  # labels that would touch step aside
-        above = axes.get_xaxis_transform()
-        axes.plot([rate, place], [1, 1 + 0.14 / figure.get_figheight()], color=GREY, lw=0.7, transform=above, clip_on=False)
-        axes.text(place, 1 + 0.2 / figure.get_figheight(), f"{title} {rate:.0f}", transform=above, rotation=40, rotation_mode="anchor",
-                  fontsize=7.5)
-    below.barh(range(len(rivals)), [rate for _, rate, _ in rivals], height=0.7,
-               color=[CHAPTERS[5 if words.startswith("BF16") else 6] if field == "ours" else GREY for words, _, field in rivals])
-    below.set_yticks(range(len(rivals)), [words for words, _, _ in rivals])
-    below.set_ylim(len(rivals) - 0.4, -0.6)
-    below.set(xlabel="TFLOP/s", title="In one process with the peers")
-    below.grid(axis="x")
-    below.tick_params(axis="y", length=0)
-    for i, (_, rate, _) in enumerate(rivals):
-        below.annotate(digits(rate), (rate, i), (-4, 0), textcoords="offset points", va="center", ha="right", color="white", fontsize=8.5,
-                       weight="bold")
-    figure.suptitle("The ladder: every step's forward pass", x=0.01, ha="left", fontsize=10, weight="bold", color=GREY)
-    foot(figure, measured, f"Batch 4, heads 16, {shape_text(**LADDER)}; BF16 where a chapter takes it. ×: gain over the step before")
-    save(figure, folder, "ladder")
-    return True
-
-
-def seqlen(measured, folder):
+def seqlen(measured, paper):
     """Bars in panels: TFLOP/s by N, for each head dimension and mask."""
     keys = fastest_steps(measured)
     head_dims = sorted({e.cell.head_dim for e in measured.newest.values() if e.cell.kind == "forward" and "bytes_per_second" in e.values})
@@ -206,7 +189,7 @@ def seqlen(measured, folder):
     lengths = sorted({n for series in panels.values() for key in keys for n in series.get(key, {})})
     width = 0.84 / (len(keys) + len(rivals))
 
-    figure, grid = plt.subplots(len(head_dims), 2, figsize=(7.4, 0.9 + 2.3 * len(head_dims)), sharex=True, sharey=True, squeeze=False)
+    figure, grid = paper.panels(len(head_dims), 2, 7.4, 0.9 + 2.3 * len(head_dims), sharex=True, sharey=True)
     for axes, ((mask, head_dim), series) in zip(grid.flat, panels.items()):
         bars = [(label_of(measured, key), series.get(key, {}), {"color": shade(measured, key)}) for key in keys]
         bars += [(PEERS[peer][0], by_panel[mask, head_dim], {"facecolor": "none", "edgecolor": GREY, "hatch": PEERS[peer][1], "lw": 0.7})
@@ -230,24 +213,25 @@ def seqlen(measured, folder):
     for axes in grid[:, 0]:
         axes.set_ylabel("TFLOP/s")
     axes.margins(y=0.12)
-    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="lower left", bbox_to_anchor=(0, 1), ncol=4, fontsize=7.5,
-                  columnspacing=1.2, borderaxespad=0)
+    paper.legend(figure, grid[0, 0], 4)
     too_large = "× marks what does not fit into the card's memory. " if lacking else ""
-    foot(figure, measured, too_large + "Batch × N = 16k tokens, heads × head_dim = 2048; BF16 where a chapter takes it. "
-         "FLOPs = 4·B·H·N²·d, half for causal")
-    save(figure, folder, "seqlen")
+    paper.foot(figure, f"{too_large}Batch × N = 16k tokens, heads × head_dim = 2048; BF16 where a chapter takes it. "
+               f"FLOPs = 4·B·H·N²·d, half for causal\n{origin(measured)}")
+    paper.save(figure, "seqlen")
     return True
 
 
-def peers(measured, folder):
-    """Lines by N, a panel for each type: the last steps of chapters 5 and 6 over the better of FlashAttention-3 and cuDNN, in one process."""
-    figure, grid = plt.subplots(1, 2, figsize=(7.4, 3.4), sharey=True)
-    for axes, (dtype, title) in zip(grid, (("bf16", "BF16: chapter 5, step 5"), ("e4m3", "FP8: chapter 6, step 5"))):
-        cells = {name: cell for name, cell in results.in_turn().items() if name.dtype == dtype}
+def peers(measured, paper):
+    """Lines by N: chapter 5's last step, and chapter 6's two last, over the better of FlashAttention-3 and cuDNN in the same type."""
+    panels = {"ch05/step5": "BF16: chapter 5, step 5", "ch06/step7": "FP8: chapter 6, step 7", "ch06/step8": "FP8: step 8, by a line"}
+    figure, grid = paper.panels(1, 3, 7.4, 3.4, sharey=True)
+    for axes, (who, title) in zip(grid.flat, panels.items()):
+        cells = {name: cell for name, cell in results.beside_peers(tuple(panels)).items() if name.who == who}
+        dtype = next(iter(cells)).dtype
         lengths = sorted({name.seqlen for name in cells})
         for head_dim, mark, colour in ((64, "o", CHAPTERS[2]), (128, "s", CHAPTERS[3]), (256, "^", CHAPTERS[6])):
             for mask, style in (("full", "-"), ("causal", "--")):
-                by_n = [cells[Name("forward", next(iter(cells)).who, dtype, head_dim, mask, n)].over_better for n in lengths]
+                by_n = [cells[Name("forward", who, dtype, head_dim, mask, n)].over_better for n in lengths]
                 axes.plot(lengths, by_n, mark + style, ms=4.5, lw=1.6, color=colour, label=f"d {head_dim}, {'no mask' if mask == 'full' else mask}")
         axes.axhline(1, color=GREY, lw=1)
         axes.set_xscale("log", base=2)
@@ -255,42 +239,40 @@ def peers(measured, folder):
         axes.minorticks_off()
         axes.set(xlabel="sequence length N", title=title)
         axes.grid()
-    grid[0].set_ylabel("times as fast as the better peer")
-    figure.legend(*grid[0].get_legend_handles_labels(), fontsize=7.5, loc="lower left", bbox_to_anchor=(0, 1), ncol=3, borderaxespad=0)
-    figure.supxlabel("FlashAttention-3 and cuDNN in the same type, in turn with ours in one process. H200, 2026-11-21, ours as of commit 4fb3efa",
-                     x=0.01, ha="left", fontsize=7, color=GREY)
-    save(figure, folder, "peers")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("times as fast as the better peer")
+    paper.legend(figure, grid[0, 0], 3)
+    paper.foot(figure, "H200. BF16 in one process with both peers, 2026-11-21, ours as of commit 4fb3efa. FP8 in one process with cuDNN,\n"
+                       f"{results.fp8_steps().said}; FlashAttention-3 by its ratio to cuDNN")
+    paper.save(figure, "peers")
     return True
 
 
-def memory(measured, folder):
+def memory(measured, paper):
     """Lines: device memory that the forward pass needs, by N."""
     shape = {key: LADDER[key] for key in ("head_dim", "mask")}
-    lines: dict[Any, dict[int, float]] = {}
+    lines: dict[int, dict[int, Entry]] = {}
     lacking: dict[int, set[int]] = {}
-    lengths = sorted({e.cell.seqlen for e in measured.newest.values() if e.cell.chapter})
-    for n in lengths:
+    for n in sorted({e.cell.seqlen for e in measured.newest.values() if e.cell.kind == "forward" and e.cell.chapter}):
         for (chapter, _), entry in measured.by_step(**shape, seqlen=n).items():
             if "memory" in entry.skipped:
                 lacking.setdefault(chapter, set()).add(n)
             elif "bytes_per_second" in entry.values:
-                lines.setdefault(chapter, {})[n] = (entry.values["tensor_bytes"] + entry.values["workspace_bytes"]) / 1e9
-                lines.setdefault("least", {})[n] = entry.values["tensor_bytes"] / 1e9
+                lines.setdefault(chapter, {})[n] = entry
     if not lines:
         return False
-    least = lines.pop("least")
+    lengths = sorted(set().union(*lines.values(), *lacking.values()))
     groups: dict[Any, list[int]] = {}  # chapters that need the same
     for chapter, by_n in lines.items():
-        key = "least" if all(abs(by_n[n] / least[n] - 1) < 0.02 for n in by_n) else chapter
-        groups.setdefault(key, []).append(chapter)
-    figure, axes = plt.subplots(figsize=(6, 3.6))
+        nothing_else = all(e.values["workspace_bytes"] < 0.02 * e.values["tensor_bytes"] for e in by_n.values())
+        groups.setdefault(min(by_n.values(), key=lambda e: e.cell.seqlen).cell.dtype if nothing_else else chapter, []).append(chapter)
+    figure, ((axes,),) = paper.panels(1, 1, 6, 3.6)
     for key, chapters in groups.items():
         by_n = lines[chapters[0]]
         names = "chapter " + str(chapters[0]) if len(chapters) == 1 else "chapters " + ", ".join(map(str, chapters))
-        text = f"{names}: inputs and outputs only" if key == "least" else f"{names}: with S and P" if key == 1 else names
-        axes.plot(list(by_n), list(by_n.values()), "o-", ms=4.5, lw=1.8, color=CHAPTERS.get(chapters[-1], GREY), label=text)
-    if "least" not in groups:
-        axes.plot(list(least), list(least.values()), "--", color=GREY, label="inputs and outputs")
+        holds = {"bf16": "inputs and outputs", "e4m3": "the same in FP8"}.get(key, "with S and P" if key == 1 else "")
+        axes.plot(list(by_n), [(e.values["tensor_bytes"] + e.values["workspace_bytes"]) / 1e9 for e in by_n.values()], "o-", ms=4.5, lw=1.8,
+                  color=CHAPTERS.get(chapters[-1], GREY), label=f"{names}: {holds}" if holds else names)
     limit = CARDS.get(measured.context().get("gpu"), {}).get("memory")
     if limit:
         axes.axhline(limit / 1e9, color=ALARM, lw=1, ls="--")
@@ -305,18 +287,18 @@ def memory(measured, folder):
     axes.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     axes.margins(y=0.15)
     axes.grid()
-    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0, 0.86))
-    foot(figure, measured, f"Batch × N = 16k tokens, 16 heads, {shape_text(**shape)}, BF16")
-    save(figure, folder, "memory")
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0, 0.9))
+    paper.foot(figure, f"Batch × N = 16k tokens, 16 heads, {shape_text(**shape)}, BF16\n{origin(measured)}")
+    paper.save(figure, "memory")
     return True
 
 
-def roofline(measured, folder):
+def roofline(measured, paper):
     """Dots: TFLOP/s over the FLOPs that a step computes for each byte it moves, below what the card can do."""
     entries = on_gpu(measured, **LADDER)
     if not entries:
         return False
-    figure, axes = plt.subplots(figsize=(6.2, 4.0))
+    figure, ((axes,),) = paper.panels(1, 1, 6.2, 4.0)
     card = CARDS.get(measured.context().get("gpu"), {})
     points = {key: (entry.values["FLOPS"] / entry.values["bytes_per_second"], tflops(entry)) for key, entry in entries.items()}
     left, right = min(x for x, _ in points.values()) / 8, max(5000, *(x for x, _ in points.values())) * 5
@@ -334,18 +316,19 @@ def roofline(measured, folder):
     for key, (x, y) in points.items():
         axes.plot(x, y, "o", ms=7 if key in named else 4, color=shade(measured, key), zorder=3 if key in named else 2)
         if key in named:  # neighbours are named on different sides
-            left_side = key[0] % 2 == 0
-            axes.annotate(label_of(measured, key), (x, y), (-7 if left_side else 7, 0), textcoords="offset points", va="center",
-                          ha="right" if left_side else "left", fontsize=7.5, weight="bold")
+            left_side = key[0] in (4, 5)
+            axes.annotate(label_of(measured, key), (x, y), (-7 if left_side else 7, -9 if key[0] == 6 else 0), textcoords="offset points",
+                          va="center", ha="right" if left_side else "left", fontsize=7.5, weight="bold")
     axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(min(y for _, y in points.values()) / 3, 4000),
              xlabel="FLOPs for each byte of device memory", ylabel="TFLOP/s", title="Below the roof")
     axes.grid()
-    foot(figure, measured, f"Batch 4, heads 16, {shape_text(**LADDER)}. Bytes by the chapters' cost models, roofs from the data sheet")
-    save(figure, folder, "roofline")
+    paper.foot(figure, f"Batch 4, heads 16, {shape_text(**LADDER)}. Bytes by the chapters' cost models, roofs from the data sheet\n"
+               f"{origin(measured)}")
+    paper.save(figure, "roofline")
     return True
 
 
-def host(measured, folder):
+def host(measured, paper):
     """Lines: the steps of a chapter on the CPU, time by N."""
     shape = {"dtype": "f32", "head_dim": 64, "mask": "full"}
     lines: dict[Any, dict[int, Entry]] = {}
@@ -355,7 +338,7 @@ def host(measured, folder):
                 lines.setdefault((key, entry.label), {})[n] = entry
     if not lines:
         return False
-    figure, axes = plt.subplots(figsize=(6, 3.4))
+    figure, ((axes,),) = paper.panels(1, 1, 6, 3.4)
     for i, (((chapter, step), label), by_n) in enumerate(lines.items()):
         axes.plot(list(by_n), [entry.milliseconds for entry in by_n.values()], marker="osD^v*"[i % 6], ms=5, lw=1.6,
                   color=[CHAPTERS[1], CHAPTERS[3], CHAPTERS[5], CHAPTERS[6], ALARM][i % 5], label=f"{chapter}.{step} {label}")
@@ -367,13 +350,14 @@ def host(measured, folder):
     axes.minorticks_off()
     axes.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     axes.grid()
-    axes.legend(fontsize=8)
-    foot(figure, measured, "Batch 1, one head, no mask", processor=f"{last.context['cpu']}, {last.context['num_cpus']} cores")
-    save(figure, folder, "host")
+    paper.legend(figure, axes, 3)
+    where = f"{last.context['cpu']}, {last.context['num_cpus']} cores"
+    paper.foot(figure, f"Batch 1, one head, no mask\n{origin(measured, where)}")
+    paper.save(figure, "host")
     return True
 
 
-def blocks(measured, folder):
+def blocks(measured, paper):
     """Lines by block size, a panel each: time, bytes asked for, shared memory, warps at a time. Step 2 of chapter 3."""
     found: dict[int, dict[int, Entry]] = {}
     for entry in measured.newest.values():
@@ -386,7 +370,7 @@ def blocks(measured, folder):
               "shared memory of a block, KB": lambda e: e.values["kernel1_shared_bytes"] / 1024,
               "warps on a multiprocessor": lambda e: 8 * e.values["kernel1_blocks"]}
     sizes = sorted({rows for by_rows in found.values() for rows in by_rows})
-    figure, grid = plt.subplots(2, 2, figsize=(5.8, 4.8), sharex=True)
+    figure, grid = paper.panels(2, 2, 5.8, 4.8, sharex=True)
     for axes, (title, value) in zip(grid.flat, panels.items()):
         for head_dim, mark, colour in ((64, "o", CHAPTERS[2]), (128, "s", CHAPTERS[3]), (256, "^", CHAPTERS[5])):
             by_rows = dict(sorted(found.get(head_dim, {}).items()))
@@ -400,26 +384,28 @@ def blocks(measured, folder):
         axes.minorticks_off()
         axes.set_ylim(bottom=0)
         axes.grid()
-    grid[1, 0].set_ylim(top=255)
-    grid[1, 0].axhline(227, color=ALARM, lw=1, ls="--")
-    grid[1, 0].annotate("a block has 227", (sizes[0], 227), (0, -9), textcoords="offset points", color=ALARM, fontsize=7.5)
-    for axes in grid[1]:
+    shared_memory = grid.flat[2]
+    shared_memory.set_ylim(top=255)
+    shared_memory.axhline(227, color=ALARM, lw=1, ls="--")
+    shared_memory.annotate("a block has 227", (sizes[0], 227), (0, -9), textcoords="offset points", color=ALARM, fontsize=7.5)
+    for axes in grid[-1]:
         axes.set_xlabel("queries and keys of a tile")
-    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="lower left", bbox_to_anchor=(0, 1), ncol=3, fontsize=8, borderaxespad=0)
+    paper.legend(figure, grid[0, 0], 3)
     crosses = "× marks what does not fit. " if any(e.skipped for by_rows in found.values() for e in by_rows.values()) else ""
-    foot(figure, measured, f"{crosses}Chapter 3 step 2, batch 4, heads x head_dim 2048, N {short(LADDER['seqlen'])}, no mask, BF16")
-    save(figure, folder, "blocks")
+    paper.foot(figure, f"{crosses}Chapter 3 step 2, batch 4, heads x head_dim 2048, N {short(LADDER['seqlen'])}, no mask, BF16\n"
+               f"{origin(measured)}")
+    paper.save(figure, "blocks")
     return True
 
 
-def accuracy(measured, folder):
+def accuracy(measured, paper):
     """Dots: relative RMS error against FP64 of each way to compute attention, by kind of inputs."""
     machine = "gpu" if any(entry.cell.kind.startswith("accuracy/") for entry in measured.newest.values()) else "simulator"
     try:
         found = results.accuracy(measured, machine)
     except Refused:
         return False
-    figure, axes = plt.subplots(figsize=(6.2, 3.6))
+    figure, ((axes,),) = paper.panels(1, 1, 6.2, 5.5 if paper.phone else 3.6)
     marks = {"normal": ("o", CHAPTERS[3], "N(0, 1)"), "outliers": ("s", CHAPTERS[6], "one outlier in 1000"),
              "channels": ("^", CHAPTERS[5], "large channels")}
     for place, by_kind in enumerate(found.values()):
@@ -430,20 +416,22 @@ def accuracy(measured, folder):
         errors = [by_kind[kind].values["relative_rms"] for by_kind in found.values() if kind in by_kind]
         axes.plot(errors, places, mark, color=colour, ms=6, label=title)
     entries = [next(iter(by_kind.values())) for by_kind in found.values()]
-    axes.set_yticks(range(len(entries)), [f"{entry.cell.dtype}: {entry.label}" for entry in entries], fontsize=8)
-    axes.invert_yaxis()
+    names = [f"{entry.cell.dtype}: {entry.label}" for entry in entries]
+    axes.set_yticks(range(len(entries)), [""] * len(entries) if paper.phone else names, fontsize=8)
+    for place, name in enumerate(names if paper.phone else []):  # above its row: beside it there is no room
+        axes.text(0.01, place - 0.3, name, transform=axes.get_yaxis_transform(), fontsize=7)
+    axes.set_ylim(len(entries) - 0.5, -1)
     axes.set(xscale="log", xlabel="RMS error over RMS of O", title="Accuracy against FP64")
     axes.grid(axis="x")
-    figure.legend(*axes.get_legend_handles_labels(), fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), ncol=3, borderaxespad=0)
+    paper.legend(figure, axes, 3)
     last = entries[-1]
-    figure.supxlabel(f"Batch {last.values['batch']:.0f}, heads {last.values['heads']:.0f}, N {last.cell.seqlen}, d {last.cell.head_dim}, no mask. "
-                     f"{last.context.get('gpu', 'The simulator')}; {last.context['date'][:10]}, commit {last.context['commit']}",
-                     x=0.01, ha="left", fontsize=7, color=GREY)
-    save(figure, folder, "accuracy")
+    paper.foot(figure, f"Batch {last.values['batch']:.0f}, heads {last.values['heads']:.0f}, N {last.cell.seqlen}, d {last.cell.head_dim}, no mask. "
+               f"{last.context.get('gpu', 'The simulator')}; {last.context['date'][:10]}, commit {last.context['commit']}")
+    paper.save(figure, "accuracy")
     return True
 
 
-PLOTS = {draw.__name__: draw for draw in (ladder, seqlen, peers, memory, roofline, host, blocks, accuracy)}
+PLOTS = {draw.__name__: draw for draw in (seqlen, peers, memory, roofline, host, blocks, accuracy)}
 
 
 def main():
@@ -460,8 +448,8 @@ def main():
         if not measured.history:
             raise Refused(f"{options.results} has no results: ./flashbook bench measures them")
         for name in options.plots or PLOTS:
-            drawn = PLOTS[name](measured, options.out)
-            print(f"{options.out / name}.svg" if drawn else f"{name}: nothing measured for it yet")
+            drawn = [PLOTS[name](measured, Paper(options.out, phone)) for phone in (False, True)]
+            print(f"{options.out / name}.svg" if all(drawn) else f"{name}: nothing measured for it yet")
     except Refused as reason:
         print(f"plot.py: {reason}", file=sys.stderr)
         return 2

@@ -4,7 +4,8 @@
     quote.py [--check] [--results FOLDER] [FILE...]     default: every Markdown page of the book
 
 A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!-- /num -->
-    Fields: tflops, ms, gbps, gbytes (moved, by the cost model; of ncu/... as counted), workspace (GB beyond inputs and outputs), memory_times
+    Fields: tflops, ms, gbps, gbytes (moved, by the cost model; of ncu/... as counted), workspace (GB beyond inputs and outputs), kept (GB
+    that a forward pass keeps for the backward pass beside Q, K, V and O), peak (kept, and the most that the backward pass takes), memory_times
     (inputs, outputs and workspace over inputs and outputs), of ncu/...
     also model_gbytes, l2_gbytes (between multiprocessors and L2), l2_model_gbytes,
     raced_tflops, raced_share (of what the tensor cores do at the highest clock): of the newest time in turn with cuDNN;
@@ -22,8 +23,10 @@ A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at
            <!-- table decode --> ... <!-- /table -->      decoding: steps of chapter 8, with pages and without, cuDNN and FlashAttention-2
            <!-- table ablation 05 --> ... <!-- /table -->  a chapter's last step with one switch turned at a time
            <!-- table means --> ... <!-- /table --> of these the values with a mean of 1, and the peers
-           <!-- table steps_in_turn --> ... <!-- /table --> chapter 6's steps 5 to 7 and cuDNN's FP8, in one process
+           <!-- table steps_in_turn --> ... <!-- /table --> chapter 6's steps 5 to 8 and cuDNN's FP8, in one process
            <!-- table long gpu --> ... <!-- /table --> errors of long rows; `long simulator` likewise
+           <!-- table gradients 128 --> ... <!-- /table --> errors of dQ, dK and dV at a head_dim, by kind of inputs
+           <!-- table backward 5 --> ... <!-- /table --> gradients by that step of chapter 7 and by the peers, in one process: times and memory
            <!-- table accuracy gpu --> ... <!-- /table --> errors of attention in f16 and FP8; `accuracy simulator`: in the simulator
            <!-- table exercises 04 --> ... <!-- /table --> a chapter's exercises, with points and about how long they take
 Examples in code are left alone. With --check nothing is written: exit code 1 if a page differs from the results, or quotes what was
@@ -59,6 +62,8 @@ FIELDS: dict[str, Callable[[Entry], float]] = {
     "l2_model_gbytes": lambda entry: entry.values["l2_model_bytes"] / 1e9,
     "memory_times": lambda entry: 1 + entry.values["workspace_bytes"] / entry.values["tensor_bytes"],
     "model_gbytes": lambda entry: entry.values["model_bytes"] / 1e9,
+    "kept": lambda entry: entry.values["kept_bytes"] / 1e9,
+    "peak": lambda entry: (entry.values["kept_bytes"] + entry.values["peak_bytes"]) / 1e9,
     "workspace": lambda entry: entry.values["workspace_bytes"] / 1e9,
 }
 
@@ -92,9 +97,9 @@ IN_TURN = ("turn_ours", "turn_fa3", "turn_cudnn", "turn_better")
 
 def in_turn(name: str, field: str) -> float:
     """A number of the table of one process: TFLOP/s, or how many times as fast ours is as the better peer."""
-    cell = {str(key): cell for key, cell in results.in_turn().items()}.get(name)
+    cell = {str(key): cell for key, cell in (results.in_turn() | results.in_fp8_turn()).items()}.get(name)
     if cell is None:
-        raise Refused(f"{name} is not in h200_in_turn.csv: it has forward/ch05/step5/bf16/... and forward/ch06/step5/e4m3/...")
+        raise Refused(f"{name} was not in turn with peers of its type: forward/ch05/step5/bf16/... and forward/ch06/step5 (7, 8)/e4m3/... were")
     return float(getattr(cell, {"turn_better": "over_better"}.get(field, field.removeprefix("turn_"))))
 
 
@@ -131,11 +136,16 @@ def number(words: Sequence[str], measured: Results) -> str:
         raise Refused(f"{words[-1]!r} is no format: give one such as .1f") from None
 
 
+def label_of(entry: Entry) -> str:
+    titles = results.step_titles(entry.cell.chapter) if entry.cell.chapter and entry.cell.step else {}
+    return titles.get(entry.cell.step or 0, entry.label)
+
+
 def table_row(title: str, entry: Entry) -> str:
     if entry.skipped:
         return row(title, entry.cell.variant, "-", "-", entry.skipped)
     beyond = entry.values["workspace_bytes"] / 1e9
-    return row(title, entry.label, f"{three_digits(entry.milliseconds)} ms", three_digits(entry.values["FLOPS"] / 1e12),
+    return row(title, label_of(entry), f"{three_digits(entry.milliseconds)} ms", three_digits(entry.values["FLOPS"] / 1e12),
                f"{three_digits(beyond)} GB" if beyond else "none")
 
 
@@ -166,7 +176,7 @@ def host_table(measured: Results) -> str:
         raise Refused("no step was measured on the CPU: ./flashbook bench 02 does it")
     text = row("Chapter", "Step", "Time", "GFLOP/s") + row("---", "---", "--:", "--:")
     for (chapter, _), entry in entries.items():
-        text += row(f"{chapter} {entry.context.get(f'ch{chapter:02}', '')}", entry.label, f"{three_digits(entry.milliseconds)} ms",
+        text += row(f"{chapter} {entry.context.get(f'ch{chapter:02}', '')}", label_of(entry), f"{three_digits(entry.milliseconds)} ms",
                     three_digits(entry.values["FLOPS"] / 1e9))
     context = next(iter(entries.values())).context
     return text + (f"\nForward pass, one head, N 4096, head_dim 64, no mask, F32. {context['cpu']}, {context['num_cpus']} cores. "
@@ -215,7 +225,7 @@ def steps_table(measured: Results, chapter: str, seqlen: str) -> str:
     steps = {}  # who -> its idea in a few words
     for entry in measured.newest.values():
         if entry.cell.kind == "forward" and entry.cell.chapter == int(chapter):
-            steps[entry.cell.who] = f"{entry.cell.step}: {entry.label}"
+            steps[entry.cell.who] = f"{entry.cell.step}: {label_of(entry)}"
     if not steps:
         raise Unmeasured(f"no step of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
     together = results.in_turn()
@@ -237,9 +247,10 @@ def steps_table(measured: Results, chapter: str, seqlen: str) -> str:
 
 def against_table(_: Results, chapter: str, step: str) -> str:
     """How many times as fast a step is as cuDNN and FlashAttention-3 in the same type, all in turn in one process."""
-    cells = {name: cell for name, cell in results.in_turn().items() if name.who == f"ch{chapter}/step{step}"}
+    together = {name: cell for name, cell in results.in_turn().items() if name.who == f"ch{chapter}/step{step}"}
+    cells = together or {name: cell for name, cell in results.in_fp8_turn().items() if name.who == f"ch{chapter}/step{step}"}
     if not cells:
-        raise Unmeasured(f"step {step} of chapter {chapter} is not in h200_in_turn.csv: chapters 5 and 6 have their step 5 there")
+        raise Unmeasured(f"step {step} of chapter {chapter} was not in turn with peers: chapters 5 and 6 have their step 5 there, chapter 6 steps 7, 8")
     peers: dict[str, Callable[[results.InTurn], float]] = {
         "cuDNN": lambda cell: cell.ours / cell.cudnn, "FlashAttention-3": lambda cell: cell.ours / cell.fa3,
         "the better of the two": lambda cell: cell.over_better}
@@ -254,29 +265,34 @@ def against_table(_: Results, chapter: str, step: str) -> str:
         head_dim, mask, seqlen = min(ratios, key=lambda cell: ratios[cell])
         said.append(f"{mean:.3f} times {peer}, at least {min(ratios.values()):.3f} ({titled(head_dim, mask)}, N = {short(seqlen)})")
     dtype = {"bf16": "BF16", "e4m3": "FP8"}[next(iter(cells)).dtype]
-    return text + (f"\n{dtype}, all in one process; medians of five rounds, on an H200 on 2026-11-21, step {step} as of commit 4fb3efa. "
-                   f"Geometric means of {len(cells)} cells: {'; '.join(said)}.\n")
+    how = ("all in one process; medians of five rounds, on an H200 on 2026-11-21, step {step} as of commit 4fb3efa" if together else
+           "in turn with cuDNN in one process, FlashAttention-3 by its ratio to cuDNN; medians of five rounds, on an H200, " + results.fp8_steps().said)
+    return text + f"\n{dtype}, {how.format(step=step)}. Geometric means of {len(cells)} cells: {'; '.join(said)}.\n"
 
 
 def peers_table(_: Results) -> str:
     """The last steps of chapters 5 and 6 and the peers in the same type at the ladder's shape, in turn in one process."""
     text = row("Type", "ours", "TFLOP/s", "*FlashAttention-3*", "*cuDNN*", "ours over the better") + row("---", "---", *["--:"] * 4)
-    for name, cell in sorted(results.in_turn().items(), key=lambda item: item[0].who):
+    for name, cell in sorted(results.beside_peers(("ch06/step7", "ch06/step8")).items(), key=lambda item: item[0].who):
         if (name.head_dim, name.mask, name.seqlen) == tuple(results.LADDER.values()):
             text += row({"bf16": "BF16", "e4m3": "FP8"}[name.dtype], f"chapter {name.chapter}, step {name.step}",
                         *(f"{value:.0f}" for value in (cell.ours, cell.fa3, cell.cudnn)), f"{cell.over_better:.2f}")
-    return text + "\nThe same shape, each type in one process with the peers' own kernels; H200, 2026-11-21, ours as of commit 4fb3efa.\n"
+    return text + ("\nThe same shape; H200. BF16 in one process with the peers' own kernels, 2026-11-21, ours as of commit 4fb3efa. FP8 in one process with "
+                   f"cuDNN, {results.fp8_steps().said}; FlashAttention-3 by its ratio to cuDNN. Step 8 takes exponentials by a line.\n")
 
 
 DECODERS = {"ch08/step4": "step 4", "ch08/step6": "step 6", "ch08/step6_p64": "pages of 64", "ch08/step6_p16": "pages of 16",
             "cudnn": "*cuDNN*", "flash": "*FlashAttention-2*"}
 
 
+LATENT = 576  # elements of a latent key
+
+
 def decode_table(measured: Results) -> str:
     """Bytes of keys and values a second, one query a sequence, in turn in one process, and how many times as fast step 6 is as cuDNN."""
     found: dict[tuple[int, int, str], dict[str, Entry]] = {}
     for entry in measured.newest.values():
-        if entry.cell.kind == "decode" and not entry.skipped:
+        if entry.cell.kind == "decode" and entry.cell.head_dim != LATENT and not entry.skipped:
             found.setdefault((entry.cell.seqlen, entry.cell.head_dim, entry.cell.mask), {})[entry.cell.who] = entry
     if not any("ch08/step6" in by_who for by_who in found.values()):
         raise Unmeasured("decoding was never measured: bench/decode.py does it")
@@ -350,6 +366,42 @@ def long_table(measured: Results, machine: str) -> str:
                    f"{last.context['date'][:10]}, commit {last.context['commit']}.\n")
 
 
+GRADIENT_INPUTS = {"normal": "N(0, 1)", "outliers": "outliers", "one_hot": "one key each", "large_scores": "scores up to 1e4"}
+
+
+def gradients_table(measured: Results, head_dim: str) -> str:
+    """The RMSE of dQ, dK and dV by kind of inputs, of the peers and of chapter 7's steps; the gradients' own size first."""
+    found = [entry for entry in results.study(measured, "gpu", "gradients") if entry.cell.head_dim == int(head_dim)]
+    text = row("Inputs", "Gradient by", "dQ", "dK", "dV") + row("---", "---", "--:", "--:", "--:")
+    for entry in found:
+        text += row(GRADIENT_INPUTS[entry.cell.inputs], entry.label, *(f"{entry.values[tensor]:.2e}" for tensor in ("dq", "dk", "dv")))
+    context = found[0].context
+    return text + (f"\nRMSE of two heads against FP64; of the first row of each kind the RMS of the gradient itself. BF16, N {found[0].cell.seqlen}, "
+                   f"head_dim {head_dim}, no mask. {context['gpu']}; {context['date'][:10]}, commit {context['commit']}.\n")
+
+
+def backward_table(measured: Results, step: str) -> str:
+    """TFLOP/s of a step and of the peers, timed in turn; and memory, of the step and of PyTorch written out."""
+    of_step = [entry for entry in measured.history
+               if (entry.cell.kind, entry.cell.who) == ("backward", f"ch07/step{step}") and "vs_eager" in entry.values]
+    if not of_step:
+        raise Unmeasured("gradients were never timed in turn with PyTorch written out: bench/backward.py does it")
+    of_step = [entry for entry in of_step if entry.context == of_step[-1].context]
+    text = row("d", "Mask", "N", f"Step {step}", "cuDNN", "FlashAttention-2", "Written out", f"GB, step {step}", "GB, written out")
+    text += row("--:", "---", "--:", *["--:"] * 6)
+    for entry in of_step:
+        peers = {who: next(other for other in measured.history if other.context == entry.context and other.cell == replace(entry.cell, who=who))
+                 for who in ("cudnn", "flash", "eager")}
+        written_out = peers["eager"].values
+        text += row(str(entry.cell.head_dim), entry.cell.mask, short(entry.cell.seqlen),
+                    *(three_digits(of.values["FLOPS"] / 1e12) for of in (entry, *peers.values())),
+                    three_digits(entry.values["workspace_bytes"] / 1e9), three_digits((written_out["kept_bytes"] + written_out["peak_bytes"]) / 1e9))
+    context = of_step[0].context
+    return text + (f"\nTFLOP/s of the backward pass, FLOPs = 2.5 times the forward pass's; BF16, 16384 tokens, heads x head_dim = 2048. "
+                   f"GB: memory beyond Q, K, V and O and, of the step, its outputs. One process, {context['gpu']}, "
+                   f"{context['date'][:10]}, commit {context['commit']}.\n")
+
+
 def means_table(measured: Results) -> str:
     """The error of O by the number of keys, values N(+-1, 1): steps with their means and without, and the peers with."""
     lengths = (1024, 4096, 16384, 65536)
@@ -366,27 +418,24 @@ def means_table(measured: Results) -> str:
 
 
 def in_turn_steps_table(_: Results) -> str:
-    """Steps 6 and 7 of chapter 6 over step 5, and over cuDNN's FP8, all in turn in one process."""
-    with (results.RESULTS / "peers" / f"{results.BOOK_GPU}_fp8_steps.csv").open() as file:
-        lines = list(csv.DictReader(file))
-    lengths = sorted({int(line["seqlen"]) for line in lines})
+    """Steps 5 to 8 of chapter 6, cuDNN's FP8 in one process, and how they stand to it and to FlashAttention-3."""
+    steps = results.fp8_steps()
+    lengths = sorted({seqlen for _, _, seqlen in steps.cells})
     text = row("$d$, mask", "TFLOP/s of", *map(short, lengths)) + row("---", "---", *["--:"] * len(lengths))
-    columns = {"step5": "step 5", "step6": "step 6", "step7": "step 7", "cudnn": "*cuDNN*"}
-    for head_dim, mask in SHAPES:
-        cells = {int(line["seqlen"]): line for line in lines if int(line["head_dim"]) == head_dim and line["causal"] == str(int(mask == "causal"))}
+    columns = {**{f"step{step}": f"step {step}" for step in (5, 6, 7, 8)}, "step7_means": "step 7, means", "cudnn": "*cuDNN*"}
+    for shape in SHAPES:
         for column, title in columns.items():
-            rates = [cells.get(seqlen, {}).get(column) for seqlen in lengths]
-            if any(rates):
-                text += row(titled(head_dim, mask), title, *(f"{float(rate):.0f}" if rate else "-" for rate in rates))
+            text += row(titled(*shape), title, *(f"{steps.cells[*shape, seqlen][column]:.0f}" for seqlen in lengths))
 
-    def over(of: str, to: str) -> str:
-        ratios = [float(line[of]) / float(line[to]) for line in lines if line.get(of) and line.get(to)]
-        return f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.3f} (least {min(ratios):.3f})" if ratios else "-"
+    def over(of: str, *to: str) -> str:
+        ratios = [rates[of] / max(rates[who] for who in to) for rates in steps.cells.values()]
+        return f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.3f} (least {min(ratios):.3f})"
 
-    return text + (f"\nAll in turn in one process on an H200, medians of five rounds. Geometric means over {len(lines)} cells: step 6 is "
-                   f"{over('step6', 'step5')} times step 5, step 7 {over('step7', 'step5')} times; step 5 with means given back "
-                   f"{over('step5_means', 'step5')} times step 5, step 7 likewise {over('step7_means', 'step7')} times step 7. Over cuDNN's FP8: "
-                   f"step 5 {over('step5', 'cudnn')}, step 6 {over('step6', 'cudnn')}, step 7 {over('step7', 'cudnn')}.\n")
+    better = ", ".join(f"step {step} {over(f'step{step}', 'cudnn', 'fa3')}" for step in (5, 6, 7, 8))
+    return text + (f"\nAll in turn in one process on an H200, medians of five rounds; {steps.said}. \"Means\": given back. Geometric means over "
+                   f"{len(steps.cells)} cells: step 6 is {over('step6', 'step5')} times step 5, step 7 {over('step7', 'step6')} times step 6, "
+                   f"step 8 {over('step8', 'step7')} times step 7; step 7 with means given back {over('step7_means', 'step7')} times step 7, step 8 "
+                   f"likewise {over('step8_means', 'step8')} times step 8. Over the better of cuDNN and FlashAttention-3 by its ratio to cuDNN: {better}.\n")
 
 
 GOLDEN = results.ROOT / "tests" / "simulator" / "golden_h200.txt"
@@ -425,7 +474,8 @@ def exercises_table(_: Results, chapter: str) -> str:
 TABLES: dict[str, Callable[..., str]] = {
     "ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "steps": steps_table,
     "against": against_table, "peers": peers_table, "decode": decode_table, "ablation": ablation_table, "accuracy": accuracy_table,
-    "long": long_table, "means": means_table, "steps_in_turn": in_turn_steps_table, "exercises": exercises_table}
+    "long": long_table, "means": means_table,
+    "gradients": gradients_table, "backward": backward_table, "steps_in_turn": in_turn_steps_table, "exercises": exercises_table}
 
 
 def table(words: Sequence[str], measured: Results) -> str:

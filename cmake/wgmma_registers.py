@@ -17,6 +17,7 @@ import sys
 LINE = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;")
 GMMA = re.compile(r"[A-Z]GMMA\.64x(\d+)x\d+\.(F32|F16|S32)\S* R(\d+), (?:R(\d+)|gdesc)")
 TARGET = re.compile(r"0x([0-9a-f]+)\s*$")
+JOIN = re.compile(r"BSSY\S* (B\d+), 0x([0-9a-f]+)")
 FRAGMENT = 4  # registers of a left operand
 WRITES_NOTHING = re.compile(r"ST|RED|BAR|BRA|BSYNC|BSSY|EXIT|UTMA|SYNCS\.ARRIVE|WARP|MEMBAR|FENCE|NOP|UR2UP|R2UR|CALL|RET|USET|DEPBAR|ERRBAR|CCTL")
 
@@ -74,7 +75,7 @@ def flow(code):
     after = dict(itertools.pairwise(addresses))
     joins = {}
     for text in code.values():
-        if match := re.search(r"BSSY\S* (B\d+), 0x([0-9a-f]+)", text):
+        if match := JOIN.search(text):
             joins.setdefault(match[1], set()).add(int(match[2], 16))
     return {address: [to for to in successors(address, after.get(address), text, joins) if to in code] for address, text in code.items()}
 
@@ -114,9 +115,9 @@ def faults(code):
         return []
     onward = flow(code)
     found, seen = dict(shared_operands(code, onward)), set()
-    todo = [(min(code), (), frozenset())]  # where, committed groups in flight, registers of the open group
+    todo = [(min(code), (), frozenset(), ())]  # where, committed groups in flight, registers of the open group, where each BSYNC goes on
     while todo:
-        address, groups, open_group = state = todo.pop()
+        address, groups, open_group, joins = state = todo.pop()
         if state in seen:
             continue
         seen.add(state)
@@ -139,7 +140,13 @@ def faults(code):
             for register, role, issued in sorted(in_flight, reverse=True):
                 if register in registers:
                     found[address] = f"{bare} writes R{register}, {role} of the wgmma at {issued:04x}, which nobody has waited for"
-        todo.extend((target, groups, open_group) for target in onward[address])
+        targets = onward[address]
+        if match := JOIN.match(bare):
+            joins = tuple(sorted({**dict(joins), match[1]: int(match[2], 16)}.items()))
+        elif bare.startswith("BSYNC") and (target := dict(joins).get(bare.split()[1])) in code:
+            targets = [target]  # not those of another BSSY that has the same barrier
+            joins = tuple(pair for pair in joins if pair[1] != target)
+        todo.extend((target, groups, open_group, joins) for target in targets)
     return sorted(found.items())
 
 

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 docs/check.py
 
 from docs.tools import book, diffs, kernel_source, pages
-from docs.tools.github_markdown import FENCE, SNIPPET
+from docs.tools.pages import FENCE, SNIPPET
 
 SITE = book.ROOT / "build" / "docs" / "html"
 

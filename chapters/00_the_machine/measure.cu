@@ -83,6 +83,7 @@ class Session {
   void bandwidths();
   void strides();
   void banks();
+  void additions();
 
  private:
   /// What a launch took.
@@ -402,6 +403,34 @@ void Session::banks() {
   }
 }
 
+void Session::additions() {
+  const int blocks = info_.multiprocessors;
+  progress_("additions in the L2");
+  const auto rate = [&](const std::string& name, const std::string& what, Adds how, int tiles) {
+    if (info_.compute_capability != 90) {
+      found_.push_back({name, what, "bytes_per_second", std::nullopt, "needs a Hopper GPU", 0});
+      return;
+    }
+    const int rounds = gpu_ ? 1024 : 4;
+    Buffer sums(Place::device, std::size_t(tiles) * kTileFloats * sizeof(float));
+    const Taken taken = time(
+        1, [&](int64_t*) { launch_additions(how, blocks, pointer<float>(sums), tiles, rounds); },
+        [&] {
+          launch(fill, dim3(unsigned(blocks)), dim3(1024), 0, nullptr, pointer<float>(sums), 0.0f,
+                 int64_t(tiles) * kTileFloats);
+        });
+    expect(name, sums, double(blocks) * rounds / tiles);
+    timed(name, what, "bytes_per_second",
+          double(blocks) * rounds * kTileFloats * sizeof(float) / taken.seconds, taken.seconds);
+  };
+  const int many = gpu_ ? 512 : 4;  // tiles: 16 MB, which the L2 holds
+  rate("additions/floats", "L2, bytes added, a float an instruction", Adds::floats, many);
+  rate("additions/fours", "L2, bytes added, four floats an instruction", Adds::fours, many);
+  rate("additions/tiles", "L2, bytes added by TMA", Adds::tiles, many);
+  rate("additions/fours_one_place", "four floats, all blocks to the same 32 KB", Adds::fours, 1);
+  rate("additions/tiles_one_place", "TMA, all blocks to the same 32 KB", Adds::tiles, 1);
+}
+
 }  // namespace
 
 std::vector<Measurement> measure(const std::function<void(const std::string&)>& progress) {
@@ -412,6 +441,7 @@ std::vector<Measurement> measure(const std::function<void(const std::string&)>& 
   session.bandwidths();
   session.strides();
   session.banks();
+  session.additions();
   return session.take();
 }
 

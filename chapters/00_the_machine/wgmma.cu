@@ -1,3 +1,4 @@
+#include "chapters/00_the_machine/additions.cuh"
 #include "chapters/00_the_machine/wgmma.cuh"
 #include "chapters/00_the_machine/wgmma.h"
 #include "common/device/launch.h"
@@ -13,6 +14,14 @@ float wgmma_element(int rounds) {
 void launch_warpgroup_products(int blocks, int rounds, float* sums, int64_t* clocks) {
   device::launch(warpgroup_products, dim3(unsigned(blocks)), dim3(kWgmmaThreads), sizeof(OnesShared), nullptr,
                  rounds, sums, clocks);
+}
+
+void launch_additions(Adds how, int blocks, float* sums, int tiles, int rounds) {
+  const auto kernel = how == Adds::floats  ? add_ones<Adds::floats>
+                      : how == Adds::fours ? add_ones<Adds::fours>
+                                           : add_ones<Adds::tiles>;
+  device::launch(kernel, dim3(unsigned(blocks)), dim3(kAddThreads),
+                 how == Adds::tiles ? kTileFloats * sizeof(float) : 0, nullptr, sums, tiles, rounds);
 }
 
 }  // namespace flashbook::machine

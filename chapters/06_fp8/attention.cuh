@@ -7,7 +7,9 @@
 //| ![TMA brings keys and raw values, two warps transpose the values, consumers read keys and transposed values](../../docs/figures/fp8_block.svg)
 #pragma once
 #include "chapters/06_fp8/producer.cuh"
+#include "chapters/06_fp8/transpose_once.cuh"
 #include "common/hopper/pingpong.h"
+#include "common/ptx/dependent_launch.h"
 #include "common/ptx/setmaxnreg.h"
 
 namespace flashbook::fp8 {
@@ -87,18 +89,24 @@ struct Consumer {
   //| In registers the queries cost shared memory one read for each tile of queries, instead of one for each tile of keys.
   //| Their place is free at once. At d = 256 there are no registers for them, and the place is free only after the last
   //| scores.
-  /// Waits for the queries. If they go to registers, the next ones may come at once.
+  /// Waits for the queries.
   __device__ __forceinline__ void take_queries(uint32_t parity) {
     mbarrier_wait(&shared.q_full[number], parity);
-    if (problem.k_mean != nullptr)
-      put_by_key_means(shared.shift[number], shared.q[number], query - first_query,
-                       problem.k_mean + int64_t(scale_head) * kHeadDim, query_factor);
-    if constexpr (Config::kQueriesInRegisters) {
+    if constexpr (Config::kQueriesInRegisters)
       read_queries<kHeadDim>(q, shared.q[number], threadIdx.x / 32 % kWarpsOfWarpgroup * kRowsOfWarp);
+    else
+      q = shared.q[number].descriptor();
+  }
+
+  //| If keys have means, each row of queries is multiplied by them (`epilogue.cuh`), while the tensor cores have the first
+  //| scores to do. Then threads need the queries no more.
+  /// What threads do with the queries themselves.
+  __device__ __forceinline__ void use_queries(const Means<kHeadDim>& means) {
+    if (problem.k_mean != nullptr)
+      put_by_key_means(shared.shift[number], shared.q[number], query - first_query, means.k, query_factor);
+    if constexpr (Config::kQueriesInRegisters) {
       __syncwarp();  // all lanes have read
       release_queries();
-    } else {
-      q = shared.q[number].descriptor();
     }
   }
   __device__ __forceinline__ void release_queries() {
@@ -114,8 +122,8 @@ struct Consumer {
   }
   __device__ __forceinline__ void issue_next_values() {
     if constexpr (Config::kSumsByProduct) issue_sums<kKeys>(sums, p, shared.ones.descriptor());
-    issue_values<kHeadDim, kKeys>(output, p,
-                                  wgmma_advance(values, value.stage * sizeof(shared.transposed.tile[0])));
+    issue_values<typename Shared<Config>::Values, kHeadDim, kKeys>(
+        output, p, wgmma_advance(values, value.stage * sizeof(shared.transposed.tile[0])));
   }
 
   //| After the wait each product's stage goes back to whoever fills it: keys to TMA, transposed values to the
@@ -174,11 +182,12 @@ struct Consumer {
   //| This is chapter 5's step 5 again, piece by piece; read it there first. The scales of a tile are asked for at the
   //| very start, so that they are there when the softmax wants them.
   /// The first scores of a tile of queries.
-  __device__ __forceinline__ void begin(int tile) {
+  __device__ __forceinline__ void begin(int tile, const Means<kHeadDim>& means) {
     const TileScale scale = scale_of(tile);
     wait_full(shared.keys, key);
     wgmma_fence();
     issue_next_scores();
+    use_queries(means);
     wgmma_wait<0>();
     pin_scores();
     scores_done(tile);
@@ -284,8 +293,8 @@ struct Consumer {
     wgmma_pin(sums);
     wgmma_pin(p);
     wgmma_fence();
-    issue_values<kHeadDim, kKeys>(sums, p,
-                                  wgmma_advance(values, value.stage * sizeof(shared.transposed.tile[0])));
+    issue_values<typename Shared<Config>::Values, kHeadDim, kKeys>(
+        sums, p, wgmma_advance(values, value.stage * sizeof(shared.transposed.tile[0])));
     wgmma_wait<0>();
     wgmma_pin(sums);
     wgmma_pin(p);
@@ -298,14 +307,15 @@ struct Consumer {
   //|
   //| Masked tiles first, whole ones after, as in chapter 5.
   /// One tile of queries, whose last one sees `key_tiles` tiles of keys.
-  __device__ __forceinline__ void attend(int key_tiles) {
+  __device__ __forceinline__ void attend(int key_tiles, const Means<kHeadDim>& means) {
     if constexpr (Config::kPromote) {
+      use_queries(means);
       begin_rows();
 #pragma unroll 1
       for (int tile = key_tiles - 1; tile >= 0; --tile) step_promoted(tile);
       return;
     }
-    begin(key_tiles - 1);
+    begin(key_tiles - 1, means);
     int tile = key_tiles - 2;
     if constexpr (Config::kCausal && Config::kSplitLoops) {
       const int unmasked = (problem.last_key(first_query) + 1) / kKeys;  // tiles that all rows see whole
@@ -332,7 +342,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1) attend(
     __nv_bfloat16* o,                                // [batch, heads, seqlen_q, head_dim], strided
     float* lse,                                      // [batch, heads, seqlen_q]
     Problem problem, TileOrder order,
-    int* counter) {  // Schedule::dynamic_persistent: 0 at the start
+    int* counter,               // Schedule::dynamic_persistent: 0 at the start
+    TransposedValues values) {  // for kTransposeOnce
   constexpr int kConsumers = Config::kConsumers, kRows = kConsumers * kRowsOfWarpgroup;
   static_assert(sizeof(Shared<Config>) <= kMostSharedBytes,
                 "more shared memory than a block of sm_90 may have");
@@ -342,9 +353,10 @@ __global__ void __launch_bounds__(Config::kThreads, 1) attend(
     //| warps fill or empty, one lane of each.
     initialise(shared.keys, 1, kConsumers * kWarpsOfWarpgroup, "keys full", "keys empty");
     initialise(shared.raw, 1, kTransposers, "raw full", "raw empty");
-    initialise(shared.transposed, kTransposers, kConsumers * kWarpsOfWarpgroup, "transposed full",
-               "transposed empty");
-    initialise(shared.broadcast, kConsumers * kWarpsOfWarpgroup + kTransposers + 1);
+    initialise(shared.transposed, Config::kTransposeOnce ? 1 : kTransposers, kConsumers * kWarpsOfWarpgroup,
+               "transposed full", "transposed empty");
+    initialise(shared.broadcast,
+               kConsumers * kWarpsOfWarpgroup + (Config::kTransposeOnce ? 0 : kTransposers) + 1);
     for (int i = 0; i < kConsumers; ++i) {
       mbarrier_init(&shared.q_full[i], 1);
       name_mbarrier(&shared.q_full[i], "q_full", i);
@@ -362,7 +374,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1) attend(
       reinterpret_cast<unsigned char*>(&shared.ones)[i] = kOne;
     fence_proxy_async();  // this thread's writes become visible to wgmma
   }
-  __syncthreads();  // the barriers are ready, and the ones
+  if constexpr (Config::kTransposeOnce) wait_for_launch_before();  // which sets counters to 0
+  __syncthreads();                                                 // the barriers are ready, and the ones
 
   // The same in all threads of a warp; the shuffle tells the compiler so.
   const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / kWarpsOfWarpgroup;
@@ -371,10 +384,15 @@ __global__ void __launch_bounds__(Config::kThreads, 1) attend(
   //| warps transpose, all their lanes.
   if (warpgroup == 0) {
     setmaxnreg_dec<Config::kProducerRegisters>();
-    if (threadIdx.x == 0) load_tiles(shared, k_map, v_map, problem, order, counter);
-    if (threadIdx.x == 32) load_queries(shared, q_map, output_map);
-    if (warp >= kWarpsOfWarpgroup - kTransposers)
-      transpose_values(shared, problem, warp - (kWarpsOfWarpgroup - kTransposers));
+    const int transposer = warp - (kWarpsOfWarpgroup - kTransposers);  // negative: it is none
+    if constexpr (Config::kTransposeOnce) {
+      if (threadIdx.x == 0) load_transposed_tiles(shared, k_map, values, problem, order, counter);
+      if (transposer >= 0) transpose_for_all(shared, v_map, problem, values, transposer);
+    } else {
+      if (threadIdx.x == 0) load_tiles(shared, k_map, v_map, problem, order, counter);
+      if (transposer >= 0) transpose_values(shared, problem, transposer);
+    }
+    if (threadIdx.x == 32) load_queries(shared, q_map, output_map, problem);
     return;
   }
 
@@ -395,10 +413,11 @@ __global__ void __launch_bounds__(Config::kThreads, 1) attend(
     Consumer<Config> consumer(shared, problem, key, value, number, work.head, first_query, first_query + row);
     const float v_scale = Config::kBlockScales ? 1.0f : problem.v_scale.at(consumer.scale_head, 0);
     consumer.take_queries(parity);
-    consumer.attend(key_tiles_of<Config>(problem, work));
+    const Means<Config::kHeadDim>& means = shared.means[number][parity];
+    consumer.attend(key_tiles_of<Config>(problem, work), means);
     finish_rows<Config::kOffset, Config::kSumsByProduct>(
         consumer.output, consumer.rows, problem, lse, work.head, consumer.query, v_scale,
-        problem.k_mean ? &shared.shift[number][row] : nullptr);
+        problem.k_mean ? &shared.shift[number][row] : nullptr, problem.v_mean ? means.v : nullptr);
     //| The way out is chapter 5's: through shared memory and TMA where there is room, else straight from the registers.
     //| The shuffle gives the row that the thread has, but ptxas does not know that: without it, it computes the addresses of
     //| all pieces before the first tile and keeps them, eight registers, through every loop.

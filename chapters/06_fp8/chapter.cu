@@ -23,6 +23,8 @@ constexpr Step kSteps[] = {
      "Q and K times a random orthogonal matrix before they are quantised; the attention is that of step 3."},
     {"fast", "Chapter 5's last step: blocks that stay, lazy rescaling, loops split by mask, stores by TMA."},
     {"row sums by a product", "P times a tile of ones, beside P V; the softmax adds nothing up."},
+    {"V transposed once",
+     "Blocks share the transposition: each piece of V is transposed by one of them, into the workspace."},
     {"exponentials by a line",
      "The encoding of P in e4m3 is nearly a line of the score: no ex2, no rounding."},
 };
@@ -41,58 +43,102 @@ std::string why_not(const Shape& shape, int step) {
   return why_not_dense(shape);
 }
 
-/// From step 5 on a causal mask hands out tiles by a counter.
-int64_t workspace_bytes(const Shape& shape, int step) {
-  return step >= 5 && shape.causal() ? sizeof(int) : 0;
-}
-
 double memory_bytes(const Shape& shape, int) { return compulsory_bytes(shape); }
 
 /// Lengths from which, or up to which, another version is faster (measured on an H200).
 constexpr int kLongD128 = 2048, kShortD64 = 512, kShortD64Causal = 1024;
 
-/// The version of steps 5 to 7 for a head dimension, a mask and a length. `Of` makes it the step's.
-template <template <typename> typename Of, int kHeadDim, bool kCausal>
-void run_tuned(const Shape& shape, const Tensors& t, device::Stream stream) {
+/// Calls `use` with the version of steps 5 and 6 for a head dimension, a mask and a length. `Of` makes it the
+/// step's.
+template <template <typename> typename Of, int kHeadDim, bool kCausal, typename Use>
+void with_tuned(const Shape& shape, const Use& use) {
   if constexpr (kHeadDim == 64) {
     // Of a short sequence, tiles of 192 queries waste more above the diagonal than tiles of 128.
     if (shape.seqlen_q <= (kCausal ? kShortD64Causal : kShortD64))
-      return run<Of<ShortD64<kCausal ? 2 : 3, kCausal>>>(shape, t, stream);
+      return use.template operator()<Of<ShortD64<kCausal ? 2 : 3, kCausal>>>();
   }
   if constexpr (kHeadDim == 128) {
-    if (shape.seqlen_k >= kLongD128) return run<Of<LongD128<kCausal>>>(shape, t, stream);
+    if (shape.seqlen_k >= kLongD128) return use.template operator()<Of<LongD128<kCausal>>>();
   }
-  run<Of<Fastest<kHeadDim, kCausal>>>(shape, t, stream);
+  use.template operator()<Of<Fastest<kHeadDim, kCausal>>>();
 }
 
-/// Step 5 is as it is.
+/// Step 5, or step 7, as it is.
 template <typename Config>
 using AsItIs = Config;
 
-template <template <typename> typename Of, int kHeadDim>
-void run_fast(const Shape& shape, const Tensors& t, device::Stream stream) {
-  shape.causal() ? run_tuned<Of, kHeadDim, true>(shape, t, stream)
-                 : run_tuned<Of, kHeadDim, false>(shape, t, stream);
+template <typename Config>
+using SumsByLine = ByLine<SumsByProduct<Config>>;
+
+/// From which length on it pays to transpose V once, rather than in every block that sees it: with a mask the
+/// first tiles of queries wait for more of V. (Measured on an H200.)
+template <bool kLine, int kHeadDim, bool kCausal>
+constexpr int kOnceFrom = kHeadDim == 256           ? (kCausal ? 1024 : 1)
+                          : kCausal                 ? 4096
+                          : kLine&& kHeadDim == 128 ? 2048
+                                                    : 1024;
+
+/// The same for step 7, or for step 8 if kLine.
+template <bool kLine, int kHeadDim, bool kCausal, typename Use>
+void with_once(const Shape& shape, const Use& use) {
+  const auto once = [&]<typename Config>() {
+    if constexpr (kLine)
+      use.template operator()<ByLine<TransposedOnce<Config>>>();
+    else
+      use.template operator()<TransposedOnce<Config>>();
+  };
+  if constexpr (kHeadDim == 256) {
+    // Narrower tiles, and so more of them, are faster by line if there are many.
+    if (kLine && !kCausal && shape.seqlen_k >= 4096) return once.template operator()<Fastest<256, false>>();
+    if (shape.seqlen_k >= kOnceFrom<kLine, 256, kCausal>)
+      return once.template operator()<WideD256<kCausal>>();
+    // By line it is no faster here.
+    return with_tuned<SumsByProduct, 256, kCausal>(shape, use);
+  } else {
+    if (shape.seqlen_k < kOnceFrom<kLine, kHeadDim, kCausal>)
+      return kLine ? with_tuned<SumsByLine, kHeadDim, kCausal>(shape, use)
+                   : with_tuned<SumsByProduct, kHeadDim, kCausal>(shape, use);
+    if constexpr (kHeadDim == 64)
+      return once.template operator()<Fastest<64, kCausal>>();
+    else if constexpr (kLine && !kCausal)
+      return once.template operator()<WideD128>();
+    else if (kCausal || shape.seqlen_k >= kLongD128)
+      return once.template operator()<LongD128<kCausal>>();
+    once.template operator()<Fastest<128, kCausal>>();
+  }
+}
+
+/// Calls `body` with whether the shape has a causal mask, as a constant.
+template <typename Body>
+void with_mask(const Shape& shape, const Body& body) {
+  shape.causal() ? body.template operator()<true>() : body.template operator()<false>();
+}
+
+/// Calls `use` with the version of a step.
+template <typename Use>
+void with_version(const Shape& shape, int step, const Use& use) {
+  device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+    if (step == 1) return use.template operator()<Straight<kHeadDim>>();
+    if (step == 2) return use.template operator()<Overlapped<kHeadDim>>();
+    if (step <= 4) return use.template operator()<BlockScaled<kHeadDim>>();
+    with_mask(shape, [&]<bool kCausal>() {
+      if (step == 5) return with_tuned<AsItIs, kHeadDim, kCausal>(shape, use);
+      if (step == 6) return with_tuned<SumsByProduct, kHeadDim, kCausal>(shape, use);
+      if (step == 7) return with_once<false, kHeadDim, kCausal>(shape, use);
+      with_once<true, kHeadDim, kCausal>(shape, use);
+    });
+  });
+}
+
+/// Counters, and from step 7 on V transposed.
+int64_t workspace_bytes(const Shape& shape, int step) {
+  int64_t bytes = 0;
+  with_version(shape, step, [&]<typename Config>() { bytes = WorkspaceLayout<Config>(shape).bytes(); });
+  return bytes;
 }
 
 void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
-  device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
-    switch (step) {
-      case 1:
-        return run<Straight<kHeadDim>>(shape, tensors, stream);
-      case 2:
-        return run<Overlapped<kHeadDim>>(shape, tensors, stream);
-      case 3:
-      case 4:
-        return run<BlockScaled<kHeadDim>>(shape, tensors, stream);
-      case 5:
-        return run_fast<AsItIs, kHeadDim>(shape, tensors, stream);
-      case 6:
-        return run_fast<SumsByProduct, kHeadDim>(shape, tensors, stream);
-      default:
-        return run_fast<ByLine, kHeadDim>(shape, tensors, stream);
-    }
-  });
+  with_version(shape, step, [&]<typename Config>() { run<Config>(shape, tensors, stream); });
 }
 
 }  // namespace

@@ -23,20 +23,28 @@ namespace flashbook::fp8 {
 //| $q \cdot m$ times the scale. The softmax does not see that; the log-sum-exp does. So every row of queries is multiplied
 //| by $m$ once, when it arrives: a lane of a quad takes every fourth piece of 16 columns, and the quad adds up. The result
 //| waits in shared memory, since the loop has no register for it; the thread that wrote it reads it, so nobody waits.
+//|
+//| The means themselves come with the queries, by TMA: to ask the L2 for them when they are needed cost a fifth of the time of 512
+//| keys. Those of the values are read when the next queries may be there already, so there are two places for them.
+
+/// The means of one key head's columns.
+template <int kHeadDim>
+struct alignas(16) Means {
+  float k[kHeadDim], v[kHeadDim];
+};
 
 /// The scores that were taken from the thread's two rows with the keys' means, in units of log2, for the
 /// first lane of a quad. `row` is the first of the two; all lanes of the warp.
 template <int kHeadDim>
 __device__ __forceinline__ void put_by_key_means(float (&shift)[kRowsOfWarpgroup],
                                                  Tile<kRowsOfWarpgroup, kHeadDim>& queries, int row,
-                                                 const float* mean,  // [kHeadDim]
-                                                 float factor) {
+                                                 const float (&mean)[kHeadDim], float factor) {
   float product[2] = {};
 #pragma unroll
   for (int column = threadIdx.x % 4 * 16; column < kHeadDim; column += 64) {
     float4 of_columns[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) of_columns[i] = __ldg(reinterpret_cast<const float4*>(mean + column) + i);
+    for (int i = 0; i < 4; ++i) of_columns[i] = reinterpret_cast<const float4*>(mean + column)[i];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const uint4 q = *reinterpret_cast<const uint4*>(queries.piece(row + 8 * r, column));
@@ -68,7 +76,7 @@ __device__ __forceinline__ void add_value_means(float (&output)[kFloats], const 
   // BEGIN SOLUTION ch06-means
 #pragma unroll
   for (int block = 0; block < kFloats / 8; ++block) {
-    const float4 of_columns = __ldg(reinterpret_cast<const float4*>(mean) + 4 * block + threadIdx.x % 4);
+    const float4 of_columns = reinterpret_cast<const float4*>(mean)[4 * block + threadIdx.x % 4];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float* const even = output + 8 * block + 2 * r;
@@ -88,13 +96,14 @@ __device__ __forceinline__ void add_value_means(float (&output)[kFloats], const 
 
 /// Divides the output by its rows' sums, gives it its means back and stores the log-sum-exp. `query` is the
 /// first of the thread's two rows; `v_scale` is 1 with block scales, which P has in it; `shift` is what
-/// put_by_key_means has put by for these rows, or null. `kWholeSums`: a lane has its row's sum, not a
-/// quarter.
+/// put_by_key_means has put by for these rows, or null; so may `v_mean` be. `kWholeSums`: a lane has its
+/// row's sum, not a quarter.
 template <int kOffset, bool kWholeSums, int kFloats>
 __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows& rows,
                                             const Problem& problem,
                                             float* lse,  // [heads, seqlen_q]
-                                            Head head, int query, float v_scale, const float* shift) {
+                                            Head head, int query, float v_scale, const float* shift,
+                                            const float* v_mean) {  // [2 * kFloats]
   //| The row's maximum is in log2 units and has all scales in it, so it is not multiplied by anything here. The log-sum-
   //| exp loses the offset again.
   constexpr float kLn2 = 0.6931471805599453f;
@@ -111,8 +120,7 @@ __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows
           sees[r] ? (rows.max[r] + __log2f(sum) - kOffset + (shift ? shift[8 * r] : 0.0f)) * kLn2 : -INFINITY;
   }
   rescale_rows(output, inverse);
-  if (problem.v_mean != nullptr)
-    add_value_means(output, sees, problem.v_mean + int64_t(problem.scale_head(head)) * (2 * kFloats));
+  if (v_mean != nullptr) add_value_means(output, sees, v_mean);
 }
 
 //| Even columns of V became rows 0 to 7 of 16, odd ones rows 8 to 15. So floats 0 and 4 of a block are neighbouring

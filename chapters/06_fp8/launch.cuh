@@ -38,20 +38,73 @@ inline CUtensorMap input_map(const Shape& shape, TensorId tensor, const void* ba
 
 //| The launch is chapter 5's, from `common/hopper/launch.h`: the order of tiles, the counter set to 0, as many blocks as
 //| multiprocessors. Maps differ in their type: Q, K and V are bytes, O is BF16.
-/// One version of the kernel. The workspace holds the counter, if the version counts.
+//|
+//| The workspace holds the counter of tiles, if the version counts. A version that transposes V once has two kinds of counters
+//| more, and the tiles behind them. A small kernel sets all of them to 0, and the attention is launched as its dependent:
+//| it begins meanwhile, and waits before it counts.
+/// Every counter becomes 0. A thread has one.
+static __global__ void clear_counters(int* counters,  // [count]
+                                      int count) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) counters[i] = 0;
+}
+
+/// How the workspace of a version is divided.
+template <typename Config>
+struct WorkspaceLayout {
+  int kv_heads, pieces_of_head, counters;
+  int64_t first_tile;  ///< bytes before the tiles of V
+
+  explicit WorkspaceLayout(const Shape& shape)
+      : kv_heads(shape.batch * shape.kv_heads),
+        pieces_of_head((shape.seqlen_k + Config::kKeys - 1) / Config::kKeys *
+                       (Config::kKeys / Config::kPieceKeys)),
+        counters(Config::kTransposeOnce                              ? 2 + kv_heads
+                 : Config::kSchedule == Schedule::dynamic_persistent ? 1
+                                                                     : 0),
+        first_tile((counters * int64_t(sizeof(int)) + 1023) / 1024 * 1024) {}
+
+  int64_t bytes() const {
+    if constexpr (!Config::kTransposeOnce) return counters * int64_t(sizeof(int));
+    return first_tile + int64_t(kv_heads) * pieces_of_head * (Config::kHeadDim * Config::kPieceKeys);
+  }
+};
+
+//| Longest tiles first, in sections of heads: the first tiles of all heads of a section begin at once, and need all of its V. If V is
+//| short and must be transposed first, sections are smaller.
+/// Keys and values of a section of heads, see tile_order.
+template <typename Config>
+int64_t section_bytes(const Shape& shape) {
+  return int64_t(Config::kTransposeOnce && shape.seqlen_k <= 1024 ? 8 : 32) << 20;
+}
+
+/// One version of the kernel.
 template <typename Config>
 void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   constexpr int kRows = Config::kConsumers * kRowsOfWarpgroup;
-  const TileOrder order = tile_order(shape, kRows, Config::kSchedule == Schedule::dynamic_persistent);
-  auto* counter = static_cast<int*>(t.workspace);
-  if constexpr (Config::kSchedule == Schedule::dynamic_persistent)
-    device::launch(clear_counter, dim3(1), dim3(1), 0, stream, counter);
-  device::launch(attend<Config>, dim3(blocks_for(order, Config::kSchedule)), dim3(Config::kThreads),
-                 sizeof(Shared<Config>), stream, input_map(shape, TensorId::q, t.q, kRowsOfWarpgroup),
-                 input_map(shape, TensorId::k, t.k, Config::kKeys),
-                 input_map(shape, TensorId::v, t.v, Config::kKeys),
-                 tile_map(shape, TensorId::o, DType::bf16, t.o, 64, kRowsOfWarpgroup),
-                 static_cast<__nv_bfloat16*>(t.o), t.lse, problem_of(shape, t), order, counter);
+  const TileOrder order = tile_order(shape, kRows, Config::kSchedule == Schedule::dynamic_persistent,
+                                     section_bytes<Config>(shape));
+  const WorkspaceLayout<Config> layout(shape);
+  auto* const counters = static_cast<int*>(t.workspace);
+  TransposedValues values{};
+  if constexpr (Config::kTransposeOnce)
+    values = {static_cast<unsigned char*>(t.workspace) + layout.first_tile, counters + 1, counters + 2,
+              layout.pieces_of_head, layout.kv_heads * layout.pieces_of_head};
+  if (layout.counters > 0)
+    device::launch(clear_counters, dim3((layout.counters + 255) / 256), dim3(256), 0, stream, counters,
+                   layout.counters);
+  const auto launch = [](auto... arguments) {
+    if constexpr (Config::kTransposeOnce)
+      device::launch_dependent(attend<Config>, arguments...);
+    else
+      device::launch(attend<Config>, arguments...);
+  };
+  launch(dim3(blocks_for(order, Config::kSchedule)), dim3(Config::kThreads), sizeof(Shared<Config>), stream,
+         input_map(shape, TensorId::q, t.q, kRowsOfWarpgroup),
+         input_map(shape, TensorId::k, t.k, Config::kKeys),
+         input_map(shape, TensorId::v, t.v, Config::kPieceKeys),
+         tile_map(shape, TensorId::o, DType::bf16, t.o, 64, kRowsOfWarpgroup),
+         static_cast<__nv_bfloat16*>(t.o), t.lse, problem_of(shape, t), order, counters, values);
 }
 
 //| ## The versions
@@ -84,6 +137,7 @@ struct Straight : Overlapped<kHeadDim> {
 template <int kHeadDim>
 struct BlockScaled : Overlapped<kHeadDim> {
   static constexpr int kKeys = kHeadDim == 256 ? 64 : 128;
+  static constexpr int kPieceKeys = kKeys;
   static constexpr bool kBlockScales = true;
 };
 
@@ -119,9 +173,32 @@ struct SumsByProduct : Config {
   static constexpr bool kSumsByProduct = true;
 };
 
-/// Step 7.
+/// Step 7: V transposed once. The place of the piece that comes is free as soon as it is transposed, so one
+/// is enough.
 template <typename Config>
-struct ByLine : SumsByProduct<Config> {
+struct TransposedOnce : SumsByProduct<Config> {
+  static constexpr bool kTransposeOnce = true;
+  static constexpr int kRawStages = 1;
+};
+
+//| Without the second pipeline for raw values, and with a producer that keeps little, there is room for wider tiles: 128 keys at
+//| d = 256, where before 96 were the most that registers allowed.
+/// Step 7 at head_dim 256. Pieces of 64 keys, since whole tiles have no room beside the others.
+template <bool kCausal>
+struct WideD256 : Fast<256, 2, 128, kCausal> {
+  static constexpr int kPieceKeys = 64, kKeyStages = 2, kTransposerBatch = 1;
+  static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;  // 24 + 2 * 240 = 3 * 168
+};
+
+/// Step 8 for long sequences of head_dim 128 without a mask.
+struct WideD128 : Fast<128, 2, 192, false> {
+  static constexpr bool kQueriesInRegisters = false;
+  static constexpr int kPieceKeys = 96, kKeyStages = 2, kTransposedStages = 2;
+};
+
+/// Step 8 of a version of step 6 or 7.
+template <typename Config>
+struct ByLine : Config {
   static constexpr bool kLine = true;
 };
 

@@ -39,4 +39,21 @@ struct Problem : hopper::Problem {
   __device__ int scale_head(Head q) const { return number(q) / group; }
 };
 
+//| From step 7 on V is transposed once, for all blocks (`transpose_once.cuh`): piece by piece, as consumers multiply it,
+//| into the workspace.
+
+/// The transposed V of all key heads, in global memory, and who has done how much of it.
+struct TransposedValues {
+  unsigned char* first;            ///< [key heads, pieces_of_head] pieces, as shared memory has them
+  int* taken;                      ///< how many pieces some block works on or has done; 0 at the start
+  int* done;                       ///< [key heads]: how many pieces lie in memory; 0 at the start
+  device::Divisor pieces_of_head;  ///< of one key head
+  int pieces;                      ///< of all
+
+  /// Where a piece of so many bytes lies.
+  __device__ __forceinline__ unsigned char* piece(int number, uint32_t bytes) const {
+    return first + int64_t(number) * bytes;
+  }
+};
+
 }  // namespace flashbook::fp8

@@ -6,6 +6,7 @@
 #pragma once
 #include "chapters/06_fp8/transpose.cuh"
 #include "chapters/06_fp8/version.cuh"
+#include "common/ptx/bulk_copy.h"
 
 namespace flashbook::fp8 {
 
@@ -51,19 +52,27 @@ __device__ void load_tiles(Shared<Config>& shared, const CUtensorMap& k_map, con
 /// Brings the queries of a tile, and then has the output of the tile before stored: the next queries must
 /// not wait for that. One thread.
 template <typename Config>
-__device__ void load_queries(Shared<Config>& shared, const CUtensorMap& q_map,
-                             const CUtensorMap& output_map) {
+__device__ void load_queries(Shared<Config>& shared, const CUtensorMap& q_map, const CUtensorMap& output_map,
+                             const Problem& problem) {
   constexpr int kRows = Config::kConsumers * kRowsOfWarpgroup;
   PipelineState<kBroadcastStages> next;
   WorkTile before{{0, 0}, -1};
+  const uint32_t means_bytes = ((problem.k_mean != nullptr) + (problem.v_mean != nullptr)) *
+                               uint32_t(Config::kHeadDim * sizeof(float));
   for (uint32_t parity = 0;; parity ^= 1) {  // of the tiles of queries that this block has had
     const WorkTile work = next_tile<false>(shared.broadcast, next);
     if (work.query_tile >= 0)
       for (int i = 0; i < Config::kConsumers; ++i) {
         mbarrier_wait(&shared.q_empty[i], parity ^ 1);  // the consumer has read its queries
-        mbarrier_arrive_expect_tx(&shared.q_full[i], sizeof(shared.q[i]));
+        mbarrier_arrive_expect_tx(&shared.q_full[i], sizeof(shared.q[i]) + means_bytes);
         load(shared.q[i], q_map, &shared.q_full[i], work.query_tile * kRows + i * kRowsOfWarpgroup,
              work.head);
+        const int64_t first_mean = int64_t(problem.scale_head(work.head)) * Config::kHeadDim;
+        Means<Config::kHeadDim>& means = shared.means[i][parity];
+        if (problem.k_mean != nullptr)
+          bulk_load(means.k, problem.k_mean + first_mean, sizeof(means.k), &shared.q_full[i]);
+        if (problem.v_mean != nullptr)
+          bulk_load(means.v, problem.v_mean + first_mean, sizeof(means.v), &shared.q_full[i]);
       }
     //| Parities follow from the round: in round i it brings queries i, and stores output i - 1.
     if constexpr (Config::kStoreByTma)
@@ -103,9 +112,10 @@ __device__ void transpose_values(Shared<Config>& shared, const Problem& problem,
       //| What ordinary instructions write, WGMMA reads by another path, the async proxy: hence the fence, by each lane
       //| for its own writes, before anybody is told that the tile is full.
       if constexpr (Config::kMatrices)
-        transpose_matrices(shared.transposed.tile[to.stage], shared.raw.tile[from.stage], warp);
+        transpose_matrices<Config::kTransposerBatch>(shared.transposed.tile[to.stage].piece[0],
+                                                     shared.raw.tile[from.stage], warp);
       else
-        transpose_bytes(shared.transposed.tile[to.stage], shared.raw.tile[from.stage], warp);
+        transpose_bytes(shared.transposed.tile[to.stage].piece[0], shared.raw.tile[from.stage], warp);
       fence_proxy_async();  // this lane's writes become visible to wgmma
       __syncwarp();         // all lanes have read and written
       release(shared.raw, from);

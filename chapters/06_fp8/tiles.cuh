@@ -174,14 +174,29 @@ __device__ __forceinline__ void take_encodings(uint32_t (&p)[kFloats / 16][4],
 
 //| The transposed tile is contraction-major, as K is: keys run along its rows. So the descriptor advances by 32 bytes for
 //| 32 keys.
+/// A tile of V as it is multiplied: pieces of kPieceKeys keys, each transposed by itself.
+template <int kHeadDim, int kKeys, int kPieceKeys>
+struct TransposedTile {
+  using Piece = Tile<kHeadDim, kPieceKeys>;
+  static_assert(kKeys % kPieceKeys == 0 && kPieceKeys % kDepth == 0, "a wgmma's keys lie in one piece");
+  static constexpr int kPieces = kKeys / kPieceKeys;
+  Piece piece[kPieces];
+
+  __device__ __forceinline__ uint64_t descriptor() const { return piece[0].descriptor(); }
+
+  /// From the descriptor of key 0 to that of `key`.
+  __host__ __device__ static constexpr uint32_t key_bytes(int key) {
+    return key / kPieceKeys * uint32_t(sizeof(Piece)) + Piece::column_bytes(key % kPieceKeys);
+  }
+};
+
 /// Issues output += P V, as one group. `v` is transposed: its rows are columns of V.
-template <int kHeadDim, int kKeys>
+template <typename Values, int kHeadDim, int kKeys>
 __device__ __forceinline__ void issue_values(float (&output)[kHeadDim / 2],
                                              const uint32_t (&p)[kKeys / kDepth][4], uint64_t v) {
 #pragma unroll
   for (int step = 0; step < kKeys / kDepth; ++step)
-    wgmma<Element, kHeadDim>(output, p[step],
-                             wgmma_advance(v, Tile<kHeadDim, kKeys>::column_bytes(step * kDepth)), true);
+    wgmma<Element, kHeadDim>(output, p[step], wgmma_advance(v, Values::key_bytes(step * kDepth)), true);
   wgmma_commit();
 }
 

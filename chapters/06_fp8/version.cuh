@@ -9,7 +9,7 @@
 //| | 1 | one thread brings each consumer its queries, and has its output stored |
 //| | 2, 3 | the *transposers* transpose each tile of values (`transpose.cuh`) |
 //|
-//| Keys come through a pipeline as in chapter 5. Values come through two: `raw`, where TMA lays them, and `transposed`, where
+//| (From step 7 on the transposers work for all blocks, and the loader brings transposed values.) Keys come through a pipeline as in chapter 5. Values come through two: `raw`, where TMA lays them, and `transposed`, where
 //| the transposers write them:
 //|
 //| | pipeline | who fills it | `full`: arrivals of a phase | who empties it | `empty`: arrivals of a phase |
@@ -30,7 +30,8 @@
 //| | | `kPromote` | sums leave the tensor cores after each tile of keys; for the study of accuracy only (`attention.cuh`) |
 //| | 5 | `kSchedule`, `kSplitLoops`, `kLazy`, `kStoreByTma`, `kPingpong` | chapter 5's step 5 |
 //| | 6 | `kSumsByProduct` | row sums are P times a tile of ones (`tiles.cuh`) |
-//| | 7 | `kLine` | the encoding of P by a line instead of `ex2` and rounding (`softmax.cuh`) |
+//| | 7 | `kTransposeOnce` | V transposed once for all blocks (`transpose_once.cuh`) |
+//| | 8 | `kLine` | the encoding of P by a line instead of `ex2` and rounding (`softmax.cuh`) |
 //|
 //| **Budget**, bytes and registers of a consumer's thread:
 //|
@@ -40,6 +41,7 @@
 //| | 128 | 2 x 64 | 128 | 16 KB | 3, 2, 3 stages of 16 KB | 32 KB | 64, 64, 16, 16 of 232 |
 //| | 128, long | 3 x 64 | 96 | 24 KB | 3, 2, 3 stages of 12 KB | 48 KB | 64, 48, 12, 0 of 160 |
 //| | 256 | 2 x 64 | 96 | 32 KB | 3, 2, 2 stages of 24 KB | | 128, 48, 12, 0 of 232 |
+//| | 256, V transposed once | 2 x 64 | 128 | 32 KB | 2, 1/2, 2 stages of 32 KB, and 16 KB on their way out | | 128, 64, 16, 0 of 240 |
 //|
 //| **Cycles** of a multiprocessor for a tile of 128 queries and 128 keys at d = 128, if each unit had nothing to wait for:
 //|
@@ -70,6 +72,7 @@ struct Fast {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kConsumers = kConsumers_;  ///< warpgroups that multiply, 64 queries each: 2 or 3
   static constexpr int kKeys = kKeys_;            ///< of a tile
+  static constexpr int kPieceKeys = kKeys;        ///< of a tile of V, as many as are transposed at a time
   static constexpr bool kCausal = kCausal_;
   static constexpr int kKeyStages = kHeadDim == 64 ? 4 : 3;
   static constexpr int kRawStages = 2;
@@ -81,12 +84,14 @@ struct Fast {
   // transposers more than there: P takes 16 registers, not 32. 56 + 3 * 152 = 4 * 128.
   static constexpr int kProducerRegisters = kConsumers == 3 ? 56 : 40;
   static constexpr int kConsumerRegisters = kConsumers == 3 ? 152 : 232;
+  static constexpr int kTransposerBatch = 5;  ///< loads that wait in a transposer's registers, at most
   static constexpr bool kQueriesInRegisters = kHeadDim != 256;  // where there are none left
   static constexpr bool kMatrices = true;
   static constexpr bool kOverlap = true;
   static constexpr bool kBlockScales = false;
   static constexpr bool kPromote = false;
   static constexpr bool kSumsByProduct = false;
+  static constexpr bool kTransposeOnce = false;
   static constexpr bool kLine = false;
   static constexpr bool kSplitLoops = true;
   static constexpr bool kPingpong = kHeadDim != 128;  // measured; see the chapter's page
@@ -105,14 +110,18 @@ struct Nothing {};
 template <typename Config>
 struct Shared {
   static constexpr int kConsumers = Config::kConsumers;
+  using Values = TransposedTile<Config::kHeadDim, Config::kKeys, Config::kPieceKeys>;
   Tile<kRowsOfWarpgroup, Config::kHeadDim> q[kConsumers];
   Pipeline<Tile<Config::kKeys, Config::kHeadDim>, Config::kKeyStages> keys;
-  Pipeline<Tile<Config::kKeys, Config::kHeadDim>, Config::kRawStages> raw;
-  Pipeline<Tile<Config::kHeadDim, Config::kKeys>, Config::kTransposedStages> transposed;
+  Pipeline<Tile<Config::kPieceKeys, Config::kHeadDim>, Config::kRawStages> raw;
+  Pipeline<Values, Config::kTransposedStages> transposed;
   std::conditional_t<Config::kStoreByTma, OutputTile<Config::kHeadDim>, Nothing> output[kConsumers];
   std::conditional_t<Config::kSumsByProduct, Tile<kOnesColumns, kDepth>, Nothing> ones;
+  std::conditional_t<Config::kTransposeOnce, typename Values::Piece, Nothing> outgoing;
+  int raw_piece;  ///< which piece of V is in raw, or will be, with kTransposeOnce
   TileBroadcast broadcast;
-  float shift[kConsumers][kRowsOfWarpgroup];  ///< of the log-sum-exp, by the keys' means (epilogue.cuh)
+  Means<Config::kHeadDim> means[kConsumers][2];  ///< of this tile of queries and of the next
+  float shift[kConsumers][kRowsOfWarpgroup];     ///< of the log-sum-exp, by the keys' means (epilogue.cuh)
   uint64_t q_full[kConsumers], q_empty[kConsumers];
   uint64_t output_full[kConsumers], output_empty[kConsumers];
 };

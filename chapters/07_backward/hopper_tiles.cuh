@@ -15,12 +15,10 @@
 //| ![Five products: which operand comes from registers, which from shared memory, and which way it is read](../../docs/figures/backward_products.svg)
 #pragma once
 #include "chapters/07_backward/problem.cuh"
-#include "common/hopper/problem.h"
+#include "common/hopper/tiles.h"
 #include "common/ptx/convert.h"
 #include "common/ptx/fence.h"
 #include "common/ptx/stmatrix.h"
-#include "common/ptx/tma.h"
-#include "common/ptx/wgmma.h"
 
 namespace flashbook::backward {
 
@@ -31,42 +29,18 @@ using hopper::kWarpgroup;
 using hopper::kWarpsOfWarpgroup;
 using hopper::kWholeWarp;
 
-constexpr int kPanel = 64;                      ///< columns of a panel
-constexpr int kPanelRowBytes = kPanel * 2;      ///< of 16-bit elements: the span of the swizzle
-constexpr int kAtomBytes = 8 * kPanelRowBytes;  ///< 8 rows, after which the swizzle's pattern repeats
-constexpr int kDepth = 16;                      ///< of the summed dimension, what one wgmma takes
-
-//| A tile is what chapter 5's is: panels of 64 columns, 128 bytes a row, groups of 8 rows after which the swizzle
-//| repeats.
-/// kRows rows of one head, or kRows queries by kColumns keys of dS.
-template <typename T, int kRows, int kColumns>
-struct alignas(kAtomBytes) Tile {
-  static constexpr uint32_t kBytes = kRows * kColumns * sizeof(T);
-  T element[kColumns / kPanel][kRows][kPanel];  // [panel][row][column], pieces of a row exchanged
-};
-
-/// Brings rows `first_row` ... of `head` into `tile`. `full` must have been told of its bytes.
-template <typename T, int kRows, int kColumns>
-__device__ __forceinline__ void load(Tile<T, kRows, kColumns>& tile, const CUtensorMap& map, uint64_t* full,
-                                     int first_row, const Head& head) {
-  tma_load(tile.element, map, full, {0, first_row, 0, head.head, head.batch});
-}
-
-//| ## Along the rows, or across them
-//|
-//| The first two products sum over the head dimension, which runs along the rows of both tiles. The other three sum over
-//| queries or keys, which run from row to row. The layout in memory is the same; only the descriptor's distances differ.
-/// The descriptor of a tile whose rows run along the summed dimension.
-template <typename T, int kRows, int kColumns>
-__device__ __forceinline__ uint64_t along_rows(const Tile<T, kRows, kColumns>& tile) {
-  return wgmma_descriptor<Swizzle::b128>(tile.element, 16, kAtomBytes);  // 16: not used, but must be valid
-}
-
-/// The descriptor of a tile whose rows are numbered by the summed dimension.
-template <typename T, int kRows, int kColumns>
-__device__ __forceinline__ uint64_t across_rows(const Tile<T, kRows, kColumns>& tile) {
-  return wgmma_descriptor<Swizzle::b128>(tile.element, kRows * kPanelRowBytes, kAtomBytes);
-}
+//| A tile is what chapter 5's is, from `common/hopper`: panels of 64 columns, 128 bytes a row, groups of 8 rows after which
+//| the swizzle repeats. Only here it is read both ways. The first two products sum over the head dimension, which runs
+//| *along* the rows of both tiles. The other three sum over queries or keys, which run *across* the rows, from one to the
+//| next. The layout in memory is the same; only the descriptor's distances differ.
+using hopper::across_rows;
+using hopper::along_rows;
+using hopper::kAtomBytes;
+using hopper::kDepth;
+using hopper::kPanel;
+using hopper::kPanelRowBytes;
+using hopper::load;
+using hopper::Tile;
 
 //| ## Scores, transposed
 //|

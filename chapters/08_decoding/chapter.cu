@@ -1,4 +1,5 @@
 #include "chapters/08_decoding/chapter.h"
+#include "chapters/08_decoding/latent.h"
 #include "chapters/08_decoding/launch.cuh"
 #include "common/attention/cost.h"
 #include "common/attention/pages.h"
@@ -23,6 +24,9 @@ constexpr Step kSteps[] = {
     {"pages",
      "A table says which page has a sequence's next keys, and TMA puts a tile together page by page."},
     {"equal work", "All tiles of keys are numbered through and dealt out evenly, wherever a sequence ends."},
+    {.name = "latent attention",
+     .idea = "Keys of 576 elements are values too, and two warpgroups have a half of the output each.",
+     .latent = true},
 };
 constexpr DType kTypes[] = {DType::f16, DType::bf16};
 
@@ -47,8 +51,17 @@ std::string why_not(const Shape& shape, int step) {
     return "chapter 8 takes f16 and bf16: choose one with --dtype";
   if (int64_t(shape.batch) * shape.heads > kMostBlocks)
     return "batch * heads is at most 65535: split the batch with --batch";
+  if (kSteps[step - 1].latent && !shape.is_latent())
+    return "this step takes latent keys only: give --head-dim 576, or another step";
   Shape dense = shape;
   dense.visibility.lengths.clear();
+  if (kSteps[step - 1].latent) {
+    if (std::string reason = why_not_latent_pages(shape); !reason.empty()) return reason;
+    dense.paging = {};
+    dense.head_dim = kLatentValueDim / 2;  // which is dense attention's
+    dense.layout = {};
+    return why_not_dense(dense);
+  }
   if (step >= 5) {
     const int rows = shape.paging.rows;
     if (rows > 0 && (rows < kRowsOfMma || !std::has_single_bit(unsigned(rows))))
@@ -59,6 +72,7 @@ std::string why_not(const Shape& shape, int step) {
 }
 
 int64_t workspace_bytes(const Shape& shape, int step) {
+  if (kSteps[step - 1].latent) return latent_workspace_bytes(shape);
   if (step < 3) return 0;
   if (step > 3) return ring_workspace_bytes(shape, ring_launch(shape, step == 6));
   const int parts = parts_of(shape);
@@ -67,7 +81,7 @@ int64_t workspace_bytes(const Shape& shape, int step) {
 
 /// The counters of steps 4 to 6, which reset themselves.
 int64_t zeroed_bytes(const Shape& shape, int step) {
-  return step > 3 && workspace_bytes(shape, step) > 0 ? kArrivalBytes : 0;
+  return step > 3 && !kSteps[step - 1].latent && workspace_bytes(shape, step) > 0 ? kArrivalBytes : 0;
 }
 
 /// Keys and values come once for each query head, or once; partial results go out and come back.
@@ -78,6 +92,7 @@ double memory_bytes(const Shape& shape, int step) {
 }
 
 void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
+  if (kSteps[step - 1].latent) return run_latent(shape, tensors, stream);
   device::with_type(shape.dtype, [&]<typename T>() {
     if constexpr (sizeof(T) == 2)  // with_type also knows float, which why_not refuses
       device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {

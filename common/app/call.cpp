@@ -49,7 +49,7 @@ std::vector<float> decode_rows(const Shape& shape, TensorId id, std::span<const 
                                const std::vector<int64_t>& rows) {
   const DType type = type_of(shape, id);
   const Strides strides = shape.strides(id);
-  const int64_t width = id == TensorId::lse ? 1 : shape.head_dim;
+  const int64_t width = columns_of(shape, id);
   std::vector<float> values(elements_of(shape, id), std::numeric_limits<float>::quiet_NaN());
   for (const int64_t row : rows) {
     const int64_t head = row / shape.seqlen_q;

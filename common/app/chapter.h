@@ -19,6 +19,10 @@ struct Step {
   const char* name;       ///< a few words for a table: "one thread per score"
   const char* idea;       ///< one sentence: what this step adds
   bool same_bits = true;  ///< in every launch; false where sums are made in the order in which blocks come
+  bool latent = false;    ///< takes latent keys (Shape::is_latent), and no others
+
+  /// Whether the step is for such keys as the shape has. Chapter::why_not says whether it takes the shape.
+  bool is_for(const Shape& shape) const { return latent == shape.is_latent(); }
 };
 
 /// The shape by which chapters are compared, which fills a GPU: 64 heads of 4096 tokens, head_dim 128.

@@ -39,8 +39,9 @@ struct Words {
   std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling, means,
       layout = "bhsd";
   std::string step = "all", device = "auto", check = "auto", reps, seed = "1", json;
-  std::map<TensorId, std::string> files;  // of the operation's tensors
-  bool causal = false, list = false;
+  std::string lengths, window, documents, prefix, softcap;  // what is visible, and what becomes of scores
+  std::map<TensorId, std::string> files;                    // of the operation's tensors
+  bool causal = false, alibi = false, list = false;
 };
 
 float real_number(const std::string& option, const std::string& text) {
@@ -252,6 +253,8 @@ void read_inputs(const Words& words, const Chapter& chapter, Options& options) {
   shape.head_dim = from_file("--head-dim", words.head_dim, q_file, q[3]);
   shape.kv_heads = from_file("--kv-heads", words.kv_heads, k_file, k[1]);
   shape.seqlen_k = from_file("--seqlen-k", words.seqlen_k, k_file, k[2]);
+  if (shape.is_latent())
+    throw InputError("the files hold latent keys, of which V is a part: leave the files out");
   shape.dtype = dtype_of_files(words, chapter, arrays);
   shape.centred = centred_of(words.means, shape.dtype);
 
@@ -271,6 +274,73 @@ void read_inputs(const Words& words, const Chapter& chapter, Options& options) {
       throw InputError("the files hold values beyond the range of " + std::string(name_of(shape.dtype)) +
                        ": choose another --dtype");
   options.inputs = std::move(inputs);
+}
+
+/// "1000,37,0,4096": a number of tokens each, 0 allowed.
+std::vector<int> lengths_of(const std::string& text) {
+  std::vector<int> lengths;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string word = text.substr(begin, end - begin);
+    lengths.push_back(word == "0" ? 0 : count("--lengths", word));
+    begin = end + 1;
+  }
+  return lengths;
+}
+
+/// Sets what --lengths says of the shape: sequences packed into one batch entry.
+void pack(const Words& words, Shape& shape) {
+  for (const auto& [option, text] : {std::pair("--seqlen", words.seqlen),
+                                     {"--seqlen-k", words.seqlen_k},
+                                     {"--documents", words.documents}})
+    if (!text.empty())
+      throw InputError(std::string(option) + " contradicts --lengths, which says it: leave one of them out");
+  if (!words.batch.empty() && words.batch != "1")
+    throw InputError("--batch is " + words.batch +
+                     ", and --lengths packs all sequences into one entry: leave it out");
+  int64_t tokens = 0;
+  std::vector<int> first = {0};
+  for (const int length : lengths_of(words.lengths)) {
+    tokens += length;
+    if (tokens > std::numeric_limits<int>::max())
+      throw InputError("--lengths has more than 2^31 tokens: give fewer");
+    first.push_back(int(tokens));
+  }
+  if (tokens == 0) throw InputError("--lengths has no token: give a length above 0");
+  shape.batch = 1;
+  shape.seqlen_q = shape.seqlen_k = int(tokens);
+  shape.visibility.documents = {first, first};
+}
+
+/// Cuts `rows` into so many parts, as evenly as they go.
+std::vector<int> evenly(int rows, int parts) {
+  std::vector<int> first;
+  for (int64_t part = 0; part <= parts; ++part) first.push_back(int(part * rows / parts));
+  return first;
+}
+
+/// What is visible, and what becomes of scores. Set when the shape is complete.
+void fill_mask(const Words& words, Shape& shape) {
+  Visibility& v = shape.visibility;
+  if (words.causal) v.window.right = 0;
+  if (!words.window.empty()) {
+    v.window.left = words.window == "0" ? 0 : count("--window", words.window);
+    v.window.right = words.causal ? 0 : v.window.left;
+  }
+  if (!words.prefix.empty()) {
+    if (!words.causal && words.window.empty())
+      throw InputError(
+          "--prefix is what is seen besides --causal or --window, and without them all is: give one of them");
+    v.prefix = count("--prefix", words.prefix);
+  }
+  if (!words.documents.empty()) {
+    const int parts = count("--documents", words.documents);
+    v.documents = {evenly(shape.seqlen_q, parts), evenly(shape.seqlen_k, parts)};
+  }
+  if (!words.softcap.empty()) shape.score.softcap = real_number("--softcap", words.softcap);
+  if (words.alibi)
+    for (int head = 1; head <= shape.heads; ++head)
+      shape.score.alibi.push_back(std::exp2(-8.0f * float(head) / float(shape.heads)));
 }
 
 /// Set when the shape is complete.
@@ -294,6 +364,7 @@ void fill_shape(const Words& words, const Chapter& chapter, Options& options) {
   if (!words.seqlen_k.empty()) shape.seqlen_k = count("--seqlen-k", words.seqlen_k);
   if (!words.head_dim.empty()) shape.head_dim = count("--head-dim", words.head_dim);
   if (!words.dtype.empty()) shape.dtype = dtype_of(words.dtype, chapter);
+  if (!words.lengths.empty()) pack(words, shape);
   shape.scaling = scaling_of(words.scaling, chapter);
   shape.centred = centred_of(words.means, shape.dtype);
 }
@@ -346,8 +417,21 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
   app.add_option("--seqlen", words.seqlen, "Queries, and keys unless --seqlen-k is given; 4k means 4096")
       ->type_name("N");
   app.add_option("--seqlen-k", words.seqlen_k, "Keys")->type_name("N");
-  app.add_option("--head-dim", words.head_dim, "64, 128 or 256")->type_name("N");
+  app.add_option("--head-dim", words.head_dim,
+                 "64, 128 or 256; 576: latent keys, which chapter 8's last step takes")
+      ->type_name("N");
   app.add_flag("--causal", words.causal, "Query i sees keys up to i + seqlen_k - seqlen_q");
+  app.add_option("--window", words.window,
+                 "A query sees so many keys before its own, and as many after it unless --causal is given")
+      ->type_name("N");
+  app.add_option("--prefix", words.prefix, "The first N keys are seen besides")->type_name("N");
+  app.add_option("--documents", words.documents,
+                 "So many documents of equal length, which do not see each other")
+      ->type_name("N");
+  app.add_option("--lengths", words.lengths, "Sequences of these lengths, packed: 1000,37,0,4096")
+      ->type_name("LIST");
+  app.add_option("--softcap", words.softcap, "Scores s become X * tanh(s / X)")->type_name("X");
+  app.add_flag("--alibi", words.alibi, "Scores lose slope * distance, with slopes 2^(-8 (h + 1) / heads)");
   app.add_option("--dtype", words.dtype, "Element type: " + names_of(chapter.dtypes))->type_name("TYPE");
   app.add_option("--scale", words.scale, "Factor on the scores (default: 1 / sqrt(head_dim))")
       ->type_name("X");
@@ -398,9 +482,13 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
   take_outputs(words, chapter, options);
 
   fill_shape(words, chapter, options);
-  if (has_files(words, chapter.operation)) read_inputs(words, chapter, options);
+  if (has_files(words, chapter.operation)) {
+    if (!words.lengths.empty())
+      throw InputError("--lengths is for random inputs: leave it out, or the files");
+    read_inputs(words, chapter, options);
+  }
   Shape& shape = options.shape;
-  shape.visibility = Visibility::causal_if(words.causal);
+  fill_mask(words, shape);
   shape.scale = default_scale(shape.head_dim);
   if (!words.scale.empty()) shape.scale = real_number("--scale", words.scale);
   validate(shape);

@@ -104,7 +104,7 @@ std::string why_not_scores(const Chapter& chapter, double largest) {
 
 std::vector<int64_t> rows_to_check(const Options& options, Operation operation, Report& report) {
   const Shape& shape = options.shape;
-  double row_flops = 4.0 * shape.head_dim * shape.seqlen_k;
+  double row_flops = 2.0 * (shape.head_dim + shape.value_dim()) * shape.seqlen_k;
   if (operation == Operation::backward)  // a row of dQ, and one of dK and dV, which is a sum over a group
     row_flops += 6.0 * shape.head_dim * shape.seqlen_q * (double(shape.heads) / shape.kv_heads);
   const bool small = row_flops * double(shape.q_rows()) <= kFullCheck;
@@ -170,6 +170,7 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
   // Decoding is a forward pass: what they share is their list of tensors.
   if (operation == Operation::backward || tensors_of(before.operation).data() != tensors_of(operation).data())
     return skip("it computes something else");
+  if (shape.is_latent()) return skip("it knows no latent keys");
   if (!why_not_dense(shape).empty()) return skip("its heads are compared as problems of their own");
   if (std::find(before.dtypes.begin(), before.dtypes.end(), taken.dtype) == before.dtypes.end())
     return skip("it does not take " + std::string(name_of(shape.dtype)));

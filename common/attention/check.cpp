@@ -17,7 +17,7 @@ struct Comparison {
   std::string name() const {
     return id == TensorId::o ? "O" : is_lse() ? "log-sum-exp" : std::string(name_of(id));
   }
-  int64_t width() const { return is_lse() ? 1 : shape.head_dim; }  ///< elements a row
+  int64_t width() const { return columns_of(shape, id); }  ///< elements a row
   int64_t rows() const { return elements_of(shape, id) / width(); }
 
   Verdict failed(const std::string& why) const {
@@ -82,7 +82,8 @@ class RowBounds {
  public:
   RowBounds(const Shape& shape, const Reference& reference) : reference_(reference) {
     for (std::size_t i = 0; i < reference.rows.size(); ++i) {
-      const double largest = largest_of(std::span(reference.o).subspan(i * shape.head_dim, shape.head_dim));
+      const double largest =
+          largest_of(std::span(reference.o).subspan(i * shape.value_dim(), shape.value_dim()));
       if (largest > 0) relative_o_ = std::max(relative_o_, reference.o_bound[i] / largest);
       lse_ = std::max(lse_, reference.lse_bound[i]);
     }
@@ -161,7 +162,7 @@ CheckResult compare(const Shape& shape, const Outputs& outputs, const Outputs& b
                     const Reference& reference) {
   const RowBounds bounds(shape, reference);
   const auto o_bound = [&](int64_t row) {
-    return 2 * bounds.o(row, std::span(before.o).subspan(row * shape.head_dim, shape.head_dim));
+    return 2 * bounds.o(row, std::span(before.o).subspan(row * shape.value_dim(), shape.value_dim()));
   };
   return {against_other({shape, TensorId::o}, outputs.o, std::span(before.o), o_bound),
           against_other({shape, TensorId::lse}, outputs.lse, std::span(before.lse),

@@ -9,7 +9,8 @@ namespace {
 
 /// Elements that are read or written. Pages and rows beyond a sequence's length are not.
 double elements_used(const Shape& shape, TensorId id) {
-  if (id != TensorId::k && id != TensorId::v) return double(elements_of(shape, id));
+  if (!is_stored(shape, id) || (id != TensorId::k && id != TensorId::v))
+    return double(elements_of(shape, id));
   const std::vector<int>& lengths = shape.visibility.lengths;
   const double keys = lengths.empty() ? double(shape.batch) * shape.seqlen_k
                                       : std::accumulate(lengths.begin(), lengths.end(), 0.0);
@@ -19,7 +20,7 @@ double elements_used(const Shape& shape, TensorId id) {
 }  // namespace
 
 double flops(const Shape& shape, Operation operation) {
-  const double forward = 4.0 * shape.head_dim * visible_pairs(shape);
+  const double forward = 2.0 * (shape.head_dim + shape.value_dim()) * visible_pairs(shape);
   return operation == Operation::backward ? 2.5 * forward : forward;
 }
 

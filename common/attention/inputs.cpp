@@ -179,6 +179,7 @@ Inputs make_unscaled(const Shape& shape, InputKind kind, uint64_t seed) {
 Inputs make_inputs(const Shape& shape, InputKind kind, uint64_t seed) {
   if (shape.paging.rows > 0) return scatter_pages(shape, make_inputs(without_pages(shape), kind, seed));
   Inputs inputs = make_unscaled(shape, kind, seed);
+  if (!is_stored(shape, TensorId::v)) inputs.v.clear();
   if (shape.dtype == DType::e4m3) round_inputs(shape, inputs);
   return inputs;
 }

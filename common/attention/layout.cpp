@@ -45,7 +45,7 @@ void validate_strides(const Shape& shape, TensorId id) {
                        " elements: give a multiple of " + std::to_string(multiple) + ", 16 bytes");
   // From the shortest stride to the longest, each steps over everything that those before it reach.
   std::ranges::sort(axes, {}, &Axis::stride);
-  double reached = shape.head_dim;  // elements; a double, since products may overflow
+  double reached = columns_of(shape, id);  // elements; a double, since products may overflow
   for (const Axis& axis : axes) {
     if (axis.count > 1 && double(axis.stride) < reached)
       throw InputError("the " + std::string(axis.name) + of_tensor + " is " + std::to_string(axis.stride) +
@@ -85,9 +85,10 @@ const Strides& Layout::of(TensorId id) const {
 }
 
 Strides Shape::strides(TensorId id) const {
+  if (!is_stored(*this, id)) return strides(TensorId::k);
   if (layout.of(id) != Strides{}) return layout.of(id);
   const std::vector<int64_t> dims = dims_of(*this, id);
-  const int64_t row = id == TensorId::lse ? 1 : head_dim;
+  const int64_t row = columns_of(*this, id);
   return {.batch = dims[1] * dims[2] * row, .head = dims[2] * row, .row = row};
 }
 
@@ -97,7 +98,8 @@ Layout layout_bshd(const Shape& shape) {
     return Strides{.batch = dims[2] * dims[1] * dims[3], .head = dims[3], .row = dims[1] * dims[3]};
   };
   const Strides q = strides(TensorId::q), k = strides(TensorId::k), dk = strides(TensorId::dk);
-  return {.q = q, .k = k, .v = k, .o = q, .d_o = q, .dq = q, .dk = dk, .dv = dk};
+  const Strides o = strides(TensorId::o), v = is_stored(shape, TensorId::v) ? k : Strides{};
+  return {.q = q, .k = k, .v = v, .o = o, .d_o = q, .dq = q, .dk = dk, .dv = dk};
 }
 
 Layout layout_packed_qkv(const Shape& shape) {
@@ -108,15 +110,16 @@ Layout layout_packed_qkv(const Shape& shape) {
 }
 
 int64_t elements_spanned(const Shape& shape, TensorId id) {
+  if (!is_stored(shape, id)) return 0;
   const std::vector<int64_t> dims = dims_of(shape, id);
   const Strides strides = shape.strides(id);
-  const int64_t row = id == TensorId::lse ? 1 : shape.head_dim;
+  const int64_t row = columns_of(shape, id);
   return (dims[0] - 1) * strides.batch + (dims[1] - 1) * strides.head + (dims[2] - 1) * strides.row + row;
 }
 
 void scatter(const Shape& shape, TensorId id, std::span<const std::byte> from, std::span<std::byte> to,
              std::size_t element_bytes) {
-  const std::size_t row_bytes = (id == TensorId::lse ? 1 : shape.head_dim) * element_bytes;
+  const std::size_t row_bytes = columns_of(shape, id) * element_bytes;
   for_each_row(shape, id, [&](int64_t row, int64_t first) {
     std::memcpy(&to[first * element_bytes], &from[row * row_bytes], row_bytes);
   });
@@ -124,7 +127,7 @@ void scatter(const Shape& shape, TensorId id, std::span<const std::byte> from, s
 
 void gather(const Shape& shape, TensorId id, std::span<const std::byte> from, std::span<std::byte> to,
             std::size_t element_bytes) {
-  const std::size_t row_bytes = (id == TensorId::lse ? 1 : shape.head_dim) * element_bytes;
+  const std::size_t row_bytes = columns_of(shape, id) * element_bytes;
   for_each_row(shape, id, [&](int64_t row, int64_t first) {
     std::memcpy(&to[row * row_bytes], &from[first * element_bytes], row_bytes);
   });

@@ -44,21 +44,28 @@ std::string_view name_of(TensorId id) {
   return "?";
 }
 
+int columns_of(const Shape& shape, TensorId id) {
+  if (id == TensorId::lse) return 1;
+  return id == TensorId::v || id == TensorId::o ? shape.value_dim() : shape.head_dim;
+}
+
+bool is_stored(const Shape& shape, TensorId id) { return id != TensorId::v || !shape.is_latent(); }
+
 std::vector<int64_t> dims_of(const Shape& shape, TensorId id) {
+  const int columns = columns_of(shape, id);
   switch (id) {
     case TensorId::q:
     case TensorId::o:
     case TensorId::d_o:
     case TensorId::dq:
-      return {shape.batch, shape.heads, shape.seqlen_q, shape.head_dim};
+      return {shape.batch, shape.heads, shape.seqlen_q, columns};
     case TensorId::k:
     case TensorId::v:
-      if (shape.paging.rows > 0)
-        return {shape.paging.pages, shape.kv_heads, shape.paging.rows, shape.head_dim};
+      if (shape.paging.rows > 0) return {shape.paging.pages, shape.kv_heads, shape.paging.rows, columns};
       [[fallthrough]];
     case TensorId::dk:
     case TensorId::dv:
-      return {shape.batch, shape.kv_heads, shape.seqlen_k, shape.head_dim};
+      return {shape.batch, shape.kv_heads, shape.seqlen_k, columns};
     case TensorId::lse:
       return {shape.batch, shape.heads, shape.seqlen_q};
   }
@@ -66,6 +73,7 @@ std::vector<int64_t> dims_of(const Shape& shape, TensorId id) {
 }
 
 int64_t elements_of(const Shape& shape, TensorId id) {
+  if (!is_stored(shape, id)) return 0;
   const std::vector<int64_t> dims = dims_of(shape, id);
   return std::accumulate(dims.begin(), dims.end(), int64_t(1), std::multiplies());
 }

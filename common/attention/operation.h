@@ -34,11 +34,17 @@ std::span<const TensorSpec> tensors_of(Operation operation);
 /// "q", "lse", "do".
 std::string_view name_of(TensorId id);
 
-/// The tensor's extents: [batch, heads, seqlen, head_dim], of the log-sum-exp [batch, heads, seqlen_q], of
-/// paged K and V [pages, kv_heads, rows of a page, head_dim].
+/// How many elements a row of the tensor has: head_dim, of O and V value_dim, of the log-sum-exp 1.
+int columns_of(const Shape& shape, TensorId id);
+
+/// Whether the tensor has elements of its own. V of latent attention has none: it is the first columns of K.
+bool is_stored(const Shape& shape, TensorId id);
+
+/// The tensor's extents: [batch, heads, seqlen, columns], of the log-sum-exp [batch, heads, seqlen_q], of
+/// paged K and V [pages, kv_heads, rows of a page, columns].
 std::vector<int64_t> dims_of(const Shape& shape, TensorId id);
 
-/// The product of its extents.
+/// The product of its extents; 0 of what is not stored.
 int64_t elements_of(const Shape& shape, TensorId id);
 
 /// Its element type: Shape::dtype of inputs and gradients, output_type of O and dO, f32 of the log-sum-exp.

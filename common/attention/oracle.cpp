@@ -20,11 +20,15 @@ namespace {
 
 constexpr int kBlockRows = 16;  // rows of one head that share a pass over K and V
 constexpr int kTileKeys = 64;  // keys at a time: of 256 dimensions in FP64 they fill 128 KB of a core's cache
-constexpr int kLanes = 64;     // divides head_dim; innermost loops of constant length vectorise
+constexpr int kLanes = 64;     // divides value_dim; innermost loops of constant length vectorise
 
 /// A sum of e4m3 numbers that is one number may be off by half a unit of three bits, a 16th; in a long row
 /// they cancel, and lse_scale, the root of the sum of squares, says how well.
 constexpr double kRoundedSum = 0x1p-4;
+
+/// Of O as a part of its size: where e4m3 has P exactly by chance, an exponential by a line is off by up to a
+/// 16th of it (chapters/06_fp8/softmax.cuh), and over a few keys that cancels in part.
+constexpr double kByLine = 0x1p-6;
 
 using RowSpan = std::span<const int64_t>;  // rows of O, ascending
 
@@ -33,13 +37,13 @@ template <typename Sum>
 class RowBlock {
  public:
   RowBlock(const Shape& shape, const Inputs& inputs, RowSpan rows)
-      : shape_(shape), inputs_(inputs), rows_(rows), dims_(shape.head_dim) {
+      : shape_(shape), inputs_(inputs), rows_(rows), dims_(shape.head_dim), value_dims_(shape.value_dim()) {
     look();
     stride_ = (keys_ + kTileKeys - 1) / kTileKeys * kTileKeys;
     first_key_ = head_ / (shape.heads / shape.kv_heads) * shape.seqlen_k;
     scores_.resize(rows.size() * stride_);
     tile_.resize(kTileKeys * dims_);
-    o.resize(rows.size() * dims_);
+    o.resize(rows.size() * value_dims_);
     lse.resize(rows.size());
     lse_scale.resize(rows.size());
   }
@@ -53,7 +57,7 @@ class RowBlock {
     multiply_by_values();
   }
 
-  std::vector<Sum> o;          ///< [rows, head_dim]
+  std::vector<Sum> o;          ///< [rows, value_dim]
   std::vector<Sum> lse;        ///< [rows]
   std::vector<Sum> lse_scale;  ///< [rows], the root of the sum of (P * max(1, |S|))^2
 
@@ -136,18 +140,24 @@ class RowBlock {
     lse[r] += std::log(row_sum);
   }
 
+  /// A row of V: of latent attention the first columns of the key.
+  const float* value_row(int64_t row) const {
+    return is_stored(shape_, TensorId::v) ? &inputs_.v[row * value_dims_] : &inputs_.k[row * dims_];
+  }
+
   /// O = P V; 0 for a row that sees no key.
   void multiply_by_values() {
     for (int64_t first = 0; first < keys_; first += kTileKeys) {
       const int64_t count = std::min<int64_t>(kTileKeys, keys_ - first);
-      std::copy_n(&inputs_.v[(first_key_ + first) * dims_], count * dims_, tile_.begin());
+      for (int64_t j = 0; j < count; ++j)
+        std::copy_n(value_row(first_key_ + first + j), value_dims_, &tile_[j * value_dims_]);
       for (std::size_t r = 0; r < rows_.size(); ++r) {
         const Sum* const p = &scores_[r * stride_ + first];
         for (int64_t j = 0; j < std::min(count, visible_keys(r) - first); ++j) {
           if (is_hidden(r, first + j)) continue;  // its values may be NaN
-          for (int64_t c = 0; c < dims_; c += kLanes)
+          for (int64_t c = 0; c < value_dims_; c += kLanes)
             for (int lane = 0; lane < kLanes; ++lane)
-              o[r * dims_ + c + lane] += p[j] * tile_[j * dims_ + c + lane];
+              o[r * value_dims_ + c + lane] += p[j] * tile_[j * value_dims_ + c + lane];
         }
       }
     }
@@ -156,7 +166,7 @@ class RowBlock {
   const Shape& shape_;
   const Inputs& inputs_;
   const RowSpan rows_;
-  const int64_t dims_;
+  const int64_t dims_, value_dims_;
   const int64_t head_ = rows_[0] / shape_.seqlen_q;  // counted through the batch, and so is the key head
   const bool dense_ = shape_.visibility.is_full() || shape_.causal();  // a row sees the first visible_keys
   std::vector<unsigned char> hidden_;  // [rows, keys_], else: 1 where a row does not see a key
@@ -164,7 +174,7 @@ class RowBlock {
   int64_t stride_;                     // keys, rounded up to whole tiles
   int64_t first_key_;                  // row of K and V
   std::vector<Sum> scores_;            // [rows, stride]: S, then P
-  std::vector<Sum> tile_;              // keys [head_dim, kTileKeys], later values [kTileKeys, head_dim]
+  std::vector<Sum> tile_;              // keys [head_dim, kTileKeys], later values [kTileKeys, value_dim]
 };
 
 /// What lies in memory of a score. Beyond 65504 f16 has no number for it, and bf16 has.
@@ -242,14 +252,15 @@ Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<i
     return make_reference(without_pages(shape), gather_pages(shape, inputs), std::move(rows), progress);
   Reference reference;
   reference.rows = std::move(rows);
-  reference.o.resize(reference.rows.size() * shape.head_dim);
+  const int64_t columns = shape.value_dim();
+  reference.o.resize(reference.rows.size() * columns);
   reference.plain_o.resize(reference.o.size());
   reference.lse.resize(reference.rows.size());
 
   const std::size_t count = reference.rows.size();
   std::vector<double> o_error(count), o_scale(count), o_floor(count);
   std::vector<double> lse_error(count), lse_scale(count), lse_floor(count);
-  const double floor = floor_for(output_type(shape.dtype));
+  const double floor = shape.dtype == DType::e4m3 ? kByLine : floor_for(output_type(shape.dtype));
 
   const std::vector<RowSpan> blocks = split_into_blocks(shape, reference.rows);
   std::mutex mutex;  // of blocks_done and progress
@@ -260,13 +271,11 @@ Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<i
     const RowBlock<float> plain = plain_attention(shape, inputs, blocks[i]);
 
     const int64_t first_row = blocks[i].data() - reference.rows.data();
-    std::ranges::copy(exact.o, reference.o.begin() + first_row * shape.head_dim);
-    std::ranges::copy(plain.o, reference.plain_o.begin() + first_row * shape.head_dim);
+    std::ranges::copy(exact.o, reference.o.begin() + first_row * columns);
+    std::ranges::copy(plain.o, reference.plain_o.begin() + first_row * columns);
     std::ranges::copy(exact.lse, reference.lse.begin() + first_row);
     for (std::size_t r = 0; r < blocks[i].size(); ++r) {
-      const auto row_of = [&](const auto& o) {
-        return std::span(o).subspan(r * shape.head_dim, shape.head_dim);
-      };
+      const auto row_of = [&](const auto& o) { return std::span(o).subspan(r * columns, columns); };
       const std::size_t row = first_row + r;
       o_error[row] = largest_error(row_of(exact.o), row_of(plain.o));
       o_scale[row] = largest_value(row_of(exact.o));

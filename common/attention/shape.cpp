@@ -104,9 +104,9 @@ void validate(const Shape& shape) {
   require_positive("--kv-heads", shape.kv_heads);
   require_positive("--seqlen", shape.seqlen_q);
   require_positive("--seqlen-k", shape.seqlen_k);
-  if (shape.head_dim != 64 && shape.head_dim != 128 && shape.head_dim != 256)
+  if (shape.head_dim != 64 && shape.head_dim != 128 && shape.head_dim != 256 && !shape.is_latent())
     throw InputError("--head-dim " + std::to_string(shape.head_dim) +
-                     " is not supported: use 64, 128 or 256");
+                     " is not supported: use 64, 128 or 256, or for latent attention 576");
   if (shape.heads % shape.kv_heads != 0)
     throw InputError("--kv-heads " + std::to_string(shape.kv_heads) + " does not divide --heads " +
                      std::to_string(shape.heads) + ": use " + divisors(shape.heads));
@@ -121,6 +121,10 @@ void validate(const Shape& shape) {
                       shape.head_dim);
   if (shape.centred && shape.dtype != DType::e4m3)
     throw InputError("--means is for e4m3: leave it out, or give --dtype e4m3");
+  if (shape.is_latent() && shape.dtype == DType::e4m3)
+    throw InputError("a latent key has no scales, which e4m3 needs: give f32, f16 or bf16");
+  if (shape.is_latent() && shape.layout.v != Strides{})
+    throw InputError("of latent attention V is the first columns of K: give strides of K alone");
   validate_visibility(shape);
   validate_score(shape);
   validate_paging(shape);
@@ -128,6 +132,8 @@ void validate(const Shape& shape) {
 }
 
 std::string why_not_dense(const Shape& shape) {
+  if (shape.is_latent())
+    return "only the last step of chapter 8 takes latent keys: give --head-dim 64, 128 or 256, or that step";
   if (!shape.visibility.is_full() && !shape.causal())
     return "this chapter knows no mask but the causal one: give full or causal attention";
   if (shape.score != ScoreFunction{})
@@ -150,7 +156,8 @@ std::string describe(const Shape& shape) {
   if (shape.kv_heads != shape.heads) text << " (" << shape.kv_heads << " key heads)";
   text << ", N " << shape.seqlen_q;
   if (shape.seqlen_k != shape.seqlen_q) text << " x " << shape.seqlen_k;
-  text << ", d " << shape.head_dim << ", " << describe(shape.visibility) << ", " << name_of(shape.dtype);
+  text << ", d " << shape.head_dim << (shape.is_latent() ? " (latent)" : "") << ", "
+       << describe(shape.visibility) << ", " << name_of(shape.dtype);
   if (shape.dtype == DType::e4m3) text << ", a scale per " << name_of(shape.scaling);
   if (shape.centred) text << ", centred";
   if (shape.scale != default_scale(shape.head_dim)) text << ", scale " << shape.scale;

@@ -36,6 +36,10 @@ struct Paging {
   bool operator==(const Paging&) const = default;
 };
 
+/// Latent attention (DeepSeek-V2, arXiv 2405.04434): a key of 576 elements, whose first 512 are the value.
+/// head_dim is 576, and V is no tensor of its own.
+constexpr int kLatentKeyDim = 576, kLatentValueDim = 512;
+
 /// One attention problem. Tensors are `[batch, heads, seqlen, head_dim]`: Q and O have `heads` and
 /// `seqlen_q`, K and V have `kv_heads` and `seqlen_k`. The log-sum-exp is a number per row of O. `layout`
 /// says where the elements lie.
@@ -45,7 +49,7 @@ struct Shape {
   int kv_heads = 1;  ///< divides heads; query head h reads key head h / (heads / kv_heads)
   int seqlen_q = 1;
   int seqlen_k = 1;
-  int head_dim = 64;  ///< 64, 128 or 256
+  int head_dim = 64;  ///< 64, 128 or 256, or of latent attention kLatentKeyDim
   Visibility visibility = {};
   DType dtype = DType::bf16;
   float scale = 0.125f;               ///< factor on the scores; by default 1 / sqrt(head_dim)
@@ -55,15 +59,18 @@ struct Shape {
   Layout layout = {};
   Paging paging = {};
 
+  bool is_latent() const { return head_dim == kLatentKeyDim; }                ///< V is the first columns of K
+  int value_dim() const { return is_latent() ? kLatentValueDim : head_dim; }  ///< columns of V and of O
+
   bool causal() const { return visibility.is_causal(); }
   bool is_default_layout() const { return layout == Layout{}; }
-  /// Strides of a tensor with rows of head_dim elements, never zero.
+  /// Strides of a tensor with rows of head_dim or value_dim elements, never zero.
   Strides strides(TensorId id) const;
 
   int64_t q_rows() const { return int64_t(batch) * heads * seqlen_q; }     ///< rows of Q, O and log-sum-exp
   int64_t k_rows() const { return int64_t(batch) * kv_heads * seqlen_k; }  ///< rows of K and of V
-  int64_t q_elements() const { return q_rows() * head_dim; }               ///< elements of Q and of O
-  int64_t k_elements() const { return k_rows() * head_dim; }               ///< elements of K and of V
+  int64_t q_elements() const { return q_rows() * head_dim; }               ///< elements of Q
+  int64_t k_elements() const { return k_rows() * head_dim; }               ///< elements of K
   /// Columns of K and of V, over batch and heads: their means are [batch, kv_heads, head_dim].
   int64_t k_columns() const { return int64_t(batch) * kv_heads * head_dim; }
 
@@ -85,13 +92,13 @@ struct Shape {
 float default_scale(int head_dim);
 
 /// Throws InputError with the first reason why no chapter could run this shape, naming the option that cures
-/// it. Valid: every count >= 1, kv_heads divides heads, head_dim in {64, 128, 256}, scale finite and > 0, at
-/// most 2^40 elements a tensor, and a visibility, a score function, a layout and pages that fit these
+/// it. Valid: every count >= 1, kv_heads divides heads, head_dim in {64, 128, 256, 576}, scale finite and >
+/// 0, at most 2^40 elements a tensor, and a visibility, a score function, a layout and pages that fit these
 /// numbers.
 void validate(const Shape& shape);
 
-/// Why a kernel of dense attention cannot run the shape: its mask is neither full nor causal, its scores have
-/// a function, or its keys lie in pages. Empty if it can.
+/// Why a kernel of dense attention cannot run the shape: its keys are latent, its mask is neither full nor
+/// causal, its scores have a function, or its keys lie in pages. Empty if it can.
 std::string why_not_dense(const Shape& shape);
 
 /// Why a kernel of dense attention that knows the default layout only cannot run the shape. Empty if it can.

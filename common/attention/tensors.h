@@ -11,7 +11,8 @@
 
 namespace flashbook {
 
-/// What a shape says by element, and a kernel reads: int, but the slopes, which are float.
+/// What a shape says by element, and a kernel reads: int, but the slopes, which are float, and the dense mask's
+/// bytes.
 enum class TableId {
   page_table,      ///< Paging::table
   lengths,         ///< Visibility::lengths
@@ -20,17 +21,18 @@ enum class TableId {
   columns,         ///< Columns::queries
   block_first,     ///< Blocks::first
   block_keys,      ///< Blocks::key_blocks
+  dense,           ///< Dense::visible
   slopes           ///< ScoreFunction::alibi
 };
-constexpr int kTables = 8;
+constexpr int kTables = 9;
 
 /// Pointers to the tensors of one call, all in the memory of the machine that runs it. Their extents, types
 /// and strides are dims_of, type_of and Shape::strides; null are those that the operation has not.
 struct Tensors {
   const void* q = nullptr;         ///< [batch, heads, seqlen_q, head_dim], Shape::dtype
   const void* k = nullptr;         ///< [batch, kv_heads, seqlen_k, head_dim], Shape::dtype; or pages
-  const void* v = nullptr;         ///< [batch, kv_heads, seqlen_k, head_dim], Shape::dtype; or pages
-  void* o = nullptr;               ///< [batch, heads, seqlen_q, head_dim], output_type(Shape::dtype)
+  const void* v = nullptr;         ///< likewise; of latent attention not looked at
+  void* o = nullptr;               ///< [batch, heads, seqlen_q, value_dim], output_type(Shape::dtype)
   float* lse = nullptr;            ///< [batch, heads, seqlen_q], natural log-sum-exp of the scaled scores
   const void* d_o = nullptr;       ///< [batch, heads, seqlen_q, head_dim]; backward, to which O is input, too
   void* dq = nullptr;              ///< [batch, heads, seqlen_q, head_dim]
@@ -54,7 +56,7 @@ struct Tensors {
 struct Inputs {
   std::vector<float> q;         ///< [batch, heads, seqlen_q, head_dim]
   std::vector<float> k;         ///< [batch, kv_heads, seqlen_k, head_dim], or pages as dims_of says
-  std::vector<float> v;         ///< likewise
+  std::vector<float> v;         ///< likewise; of latent attention empty
   std::vector<float> o = {};    ///< [batch, heads, seqlen_q, head_dim]; of backward, and so is what follows
   std::vector<float> lse = {};  ///< [batch, heads, seqlen_q]
   std::vector<float> d_o = {};  ///< [batch, heads, seqlen_q, head_dim]
@@ -70,7 +72,7 @@ struct Inputs {
 
 /// An operation's outputs on the host, decoded to float, in the default layout.
 struct Outputs {
-  std::vector<float> o;        ///< [batch, heads, seqlen_q, head_dim]; of forward and decode
+  std::vector<float> o;        ///< [batch, heads, seqlen_q, value_dim]; of forward and decode
   std::vector<float> lse;      ///< [batch, heads, seqlen_q]
   std::vector<float> dq = {};  ///< [batch, heads, seqlen_q, head_dim]; of backward, and so is what follows
   std::vector<float> dk = {};  ///< [batch, kv_heads, seqlen_k, head_dim]
@@ -80,14 +82,14 @@ struct Outputs {
   const std::vector<float>& operator[](TensorId id) const;
 };
 
-/// A table of a shape as a machine is given it: 32-bit numbers.
+/// A table of a shape as a machine is given it.
 struct ShapeTable {
   TableId id;
   std::string_view name;  ///< "page_table"
   std::span<const std::byte> bytes;
 };
 
-/// The tables that a shape has: pages, lengths, documents, intervals, blocks and slopes. They point into it.
+/// The tables that a shape has: pages, lengths, documents, intervals, blocks, pairs and slopes. They point into it.
 std::vector<ShapeTable> tables_of(const Shape& shape);
 
 /// The values in the encoding of `type`, rounded to nearest even.

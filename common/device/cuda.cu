@@ -8,6 +8,7 @@
 
 #include "common/device/backend.h"
 #include "common/device/device.h"
+#include "common/device/queue.h"
 
 namespace flashbook::device {
 namespace {
@@ -68,16 +69,16 @@ int64_t memory_free() {
 int64_t l2_bytes(int device) { return attribute(cudaDevAttrL2CacheSize, device); }
 
 /// A CUDA event with timing.
-class Event {
+class Clock {
  public:
-  Event() { check(cudaEventCreate(&event_), "cudaEventCreate"); }
-  ~Event() { cudaEventDestroy(event_); }
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
+  Clock() { check(cudaEventCreate(&event_), "cudaEventCreate"); }
+  ~Clock() { cudaEventDestroy(event_); }
+  Clock(const Clock&) = delete;
+  Clock& operator=(const Clock&) = delete;
 
   void record(Stream stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
   void wait() { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
-  double seconds_since(const Event& earlier) const {
+  double seconds_since(const Clock& earlier) const {
     float milliseconds = 0;
     check(cudaEventElapsedTime(&milliseconds, earlier.event_, event_), "cudaEventElapsedTime");
     return double(milliseconds) * 1e-3;
@@ -120,7 +121,7 @@ int64_t shared_bytes_of_block() {
 void synchronize() { check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }
 
 double time_on_device(Stream stream, const std::function<void()>& work) {
-  Event begin, end;
+  Clock begin, end;
   begin.record(stream);
   work();
   end.record(stream);
@@ -141,6 +142,58 @@ void flush_l2(Stream stream) {
   // Twice the cache's size: which lines it evicts first is not known.
   if (buffer.bytes() == 0) buffer = Buffer(Place::device, 2 * std::size_t(l2_bytes(device)));
   check(cudaMemsetAsync(buffer.data(), 0, buffer.bytes(), stream), "cudaMemsetAsync");
+}
+
+int device_count() {
+  current_device();  // says what is missing
+  int count = 0;
+  check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  return count;
+}
+
+void use_device(int device) {
+  if (const int count = device_count(); device < 0 || device >= count)
+    throw UsageError("there is no device " + std::to_string(device) + ": this machine has 0 to " +
+                     std::to_string(count - 1));
+  check(cudaSetDevice(device), "cudaSetDevice");
+}
+
+struct Event::Recorded {
+  explicit Recorded(Stream stream) {
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    check(cudaEventRecord(event, stream), "cudaEventRecord");
+  }
+  ~Recorded() { cudaEventDestroy(event); }
+  Recorded(const Recorded&) = delete;
+  Recorded& operator=(const Recorded&) = delete;
+
+  cudaEvent_t event = nullptr;
+};
+
+Queue::Queue() {
+  current_device();  // says what is missing
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+}
+
+Queue::~Queue() {
+  cudaStreamSynchronize(stream_);
+  cudaStreamDestroy(stream_);
+}
+
+Event Queue::record() {
+  Event event;
+  event.recorded_ = std::make_shared<Event::Recorded>(stream_);
+  return event;
+}
+
+void Queue::wait_for(const Event& event) {
+  if (event.recorded_) check(cudaStreamWaitEvent(stream_, event.recorded_->event), "cudaStreamWaitEvent");
+}
+
+void Queue::synchronize() { check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+
+void copy_async(Stream stream, void* target, const void* source, std::size_t bytes) {
+  check(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
 }
 
 namespace backend {

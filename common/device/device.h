@@ -16,8 +16,8 @@ namespace flashbook::device {
 /// The machine behind this build.
 enum class Machine { gpu, simulator };
 
-/// A CUDA stream (the same type as cudaStream_t); null is the default stream. The simulator runs every launch
-/// at once and ignores it.
+/// A CUDA stream (the same type as cudaStream_t); null is the default stream, on which the simulator runs
+/// every launch at once. queue.h makes others.
 using Stream = CUstream_st*;
 
 /// There is no GPU, or not the one that is needed. Exit code 77.

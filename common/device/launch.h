@@ -2,6 +2,7 @@
 /// Launching a kernel on the machine of this build.
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <tuple>
 
@@ -21,6 +22,11 @@ inline std::string describe_launch(dim3 grid, dim3 block, std::size_t dynamic_sh
 }
 
 namespace detail {
+
+#ifndef __CUDACC__
+/// Does it at once on the default stream, else when the queue comes to it.
+void run_on(Stream stream, std::function<void()> work);
+#endif
 
 /// What launch and launch_dependent do. (`kTraced` keeps the launches of traced files apart from others with
 /// the same parameters.)
@@ -66,18 +72,24 @@ void launch(bool dependent, void (*kernel)(Params...), dim3 grid, dim3 block,
     throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes) + cudaGetErrorString(error));
   }
 #else
-  static_cast<void>(stream);
-  try {
-    const auto parameters = sim::parameters<Params...>(args...);
-    sim::require_device_pointers(reinterpret_cast<const void*>(kernel), parameters);
-    sim::run_grid(
-        grid, block, dynamic_shared_bytes, [&] { std::apply(kernel, parameters); },
-        reinterpret_cast<const void*>(kernel), sim::watcher_of<kTraced>(), dependent);
-  } catch (const sim::SettingError& error) {
-    throw UsageError(error.what());
-  } catch (const sim::Error& error) {
-    throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes) + error.what());
-  }
+  const auto translated = [=](const auto& work) {
+    try {
+      work();
+    } catch (const sim::SettingError& error) {
+      throw UsageError(error.what());
+    } catch (const sim::Error& error) {
+      throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes) + error.what());
+    }
+  };
+  const auto parameters = sim::parameters<Params...>(args...);
+  translated([&] { sim::require_device_pointers(reinterpret_cast<const void*>(kernel), parameters); });
+  run_on(stream, [=] {
+    translated([&] {
+      sim::run_grid(
+          grid, block, dynamic_shared_bytes, [&] { std::apply(kernel, parameters); },
+          reinterpret_cast<const void*>(kernel), sim::watcher_of<kTraced>(), dependent);
+    });
+  });
 #endif
 }
 

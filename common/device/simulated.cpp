@@ -3,14 +3,19 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "common/device/backend.h"
 #include "common/device/device.h"
 #include "common/device/host_memory.h"
+#include "common/device/launch.h"
+#include "common/device/queue.h"
 #include "common/device/resources.h"
 #include "common/simulator/launch.h"
 #include "common/simulator/memory.h"
+#include "common/simulator/queues.h"
 
 namespace flashbook::device {
 namespace {
@@ -25,6 +30,16 @@ auto translated(const Work& work) {
   } catch (const sim::Error& error) {
     throw DeviceError(error.what());
   }
+}
+
+constexpr int kDevices = 8;
+
+/// The queue that a stream stands for.
+sim::Queue& queue_of(Stream stream) {
+  if (!sim::is_queue(stream))
+    throw DeviceError(
+        "the simulator knows no such stream: it has the default one, null, and those of device::Queue");
+  return *reinterpret_cast<sim::Queue*>(stream);
 }
 
 }  // namespace
@@ -46,11 +61,13 @@ int multiprocessors() { return 3; }  // so that blocks compete for the tiles of 
 
 int64_t shared_bytes_of_block() { return int64_t(sim::kMaxSharedBytes); }
 
-void synchronize() {}
+void synchronize() { translated(sim::finish_all); }
 
 double time_on_device(Stream, const std::function<void()>& work) {
+  synchronize();
   const auto begin = std::chrono::steady_clock::now();
   work();
+  synchronize();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
@@ -63,6 +80,52 @@ std::vector<KernelResources> resources_of_kernels(const std::function<void()>& w
   return {};
 }
 
+int device_count() { return kDevices; }
+
+void use_device(int device) {
+  if (device < 0 || device >= kDevices)
+    throw UsageError("there is no device " + std::to_string(device) + ": the simulator has 0 to " +
+                     std::to_string(kDevices - 1));
+  sim::set_current_device(device);
+}
+
+struct Event::Recorded {
+  sim::Mark mark;
+};
+
+Queue::Queue() : stream_(reinterpret_cast<Stream>(sim::make_queue())) {}
+Queue::~Queue() { sim::free_queue(&queue_of(stream_)); }
+
+Event Queue::record() {
+  Event event;
+  event.recorded_ = std::make_shared<Event::Recorded>(sim::mark(queue_of(stream_)));
+  return event;
+}
+
+void Queue::wait_for(const Event& event) {
+  if (event.recorded_) translated([&] { sim::enqueue_wait(queue_of(stream_), event.recorded_->mark); });
+}
+
+void Queue::synchronize() {
+  translated([&] { sim::finish(sim::mark(queue_of(stream_))); });
+}
+
+void copy_async(Stream stream, void* target, const void* source, std::size_t bytes) {
+  if (stream)
+    translated([&] { sim::enqueue_copy(queue_of(stream), target, source, bytes); });
+  else
+    backend::copy(target, source, bytes);
+}
+
+void detail::run_on(Stream stream, std::function<void()> work) {
+  if (!stream) return work();
+  sim::Queue& queue = queue_of(stream);
+  if (const int device = sim::device_of(queue); device != sim::current_device())
+    throw DeviceError("a launch on device " + std::to_string(sim::current_device()) +
+                      " names a queue of device " + std::to_string(device) + ": use_device before");
+  sim::enqueue(queue, std::move(work));
+}
+
 namespace backend {
 
 void* allocate(std::size_t bytes) {
@@ -73,14 +136,19 @@ void* allocate(std::size_t bytes) {
   return translated([&] { return sim::allocate_global(bytes); });
 }
 
-void free(void* address) noexcept { sim::free_global(address); }
+void free(void* address) noexcept {
+  sim::finish_all_quietly();
+  sim::free_global(address);
+}
 
 void copy(void* target, const void* source, std::size_t bytes) {
+  synchronize();
   std::memcpy(target, source, bytes);
   sim::note_written(target, bytes);
 }
 
 void poison(void* address, unsigned char byte, std::size_t bytes) {
+  synchronize();
   std::memset(address, byte, bytes);
   sim::note_unwritten(address);
 }

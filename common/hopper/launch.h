@@ -46,13 +46,13 @@ inline CUtensorMap tile_map(const Shape& shape, TensorId tensor, DType type, con
 }
 
 /// The order of tiles of `rows` queries. `longest_first`, for a causal mask: in sections of heads whose keys
-/// and values fit the L2 cache, beside what else is in it.
-inline TileOrder tile_order(const Shape& shape, int rows, bool longest_first) {
-  constexpr int64_t kSectionBytes = int64_t(32) << 20;
+/// and values fit into `section_bytes`: of the L2 cache, beside what else is in it.
+inline TileOrder tile_order(const Shape& shape, int rows, bool longest_first,
+                            int64_t section_bytes = int64_t(32) << 20) {
   const int64_t bytes_of_kv_head =
       2 * int64_t(shape.seqlen_k) * shape.head_dim * int64_t(size_of(shape.dtype));
   const int kv_heads =
-      int(std::clamp<int64_t>(kSectionBytes / bytes_of_kv_head, 1, int64_t(shape.batch) * shape.kv_heads));
+      int(std::clamp<int64_t>(section_bytes / bytes_of_kv_head, 1, int64_t(shape.batch) * shape.kv_heads));
   return {int(query_tiles(shape, rows)),
           (shape.seqlen_q + rows - 1) / rows,
           shape.batch,

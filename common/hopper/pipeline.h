@@ -8,6 +8,7 @@
 ///                release(pipeline, state);                   // this warp has
 ///                state.advance();
 #pragma once
+#include "common/device/tensor_map_type.h"
 #include "common/hopper/problem.h"
 #include "common/ptx/mbarrier.h"
 

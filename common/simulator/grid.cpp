@@ -2,6 +2,7 @@
 /// Grids: what the machine would refuse, and blocks for every OS thread.
 #include <atomic>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -118,6 +119,105 @@ class FirstError {
   std::string text_;
 };
 
+/// Workers outlive a grid, since their memory is dear to set up; one grid at a time has them.
+std::vector<std::unique_ptr<Worker>> workers;
+
+/// The blocks of a grid, handed out in order to OS threads: to as many as the options want, and to more where
+/// all that a block does is to read memory again and again. It may wait for a block that has not begun, and
+/// on a GPU both run at one time, if it has the room.
+class Blocks final : public OtherBlocks {
+ public:
+  /// `enter` prepares a worker for the grid.
+  Blocks(uint64_t count, uint64_t seed, std::function<void(Worker&, OtherBlocks&)> enter)
+      : count_(count), seed_(seed), enter_(std::move(enter)) {}
+
+  /// Runs them all, or those before the first that goes wrong.
+  void run() {
+    if (workers.empty()) workers.push_back(std::make_unique<Worker>());
+    const auto wanted = std::min<uint64_t>(count_, uint64_t(std::max(1, options().os_threads)));
+    while (uint64_t(begun_) < wanted && begin_another()) {
+    }
+    run_blocks(*workers[0]);
+    for (std::unique_lock lock(mutex_); !threads_.empty();) {
+      std::thread thread = std::move(threads_.back());
+      threads_.pop_back();
+      lock.unlock();
+      thread.join();
+      lock.lock();
+    }
+  }
+
+  const FirstError& error() const { return error_; }
+
+  bool go_on(int rounds) override {
+    constexpr int kMaxRoundsAlone = 1 << 10;  // no kernel polls on purpose for so long
+    const auto now = std::chrono::steady_clock::now();
+    if (!waits_) {
+      waits_ = true;
+      all_wait_since_ = now;
+      ++waiting_;
+    }
+    if (error_.happened()) return false;
+    if (rounds > (working_ == 1 ? 1 : 32) && begin_another()) return true;
+    if (working_ == 1) return rounds <= kMaxRoundsAlone;
+    std::this_thread::sleep_for(std::chrono::microseconds(std::min(rounds, 500)));
+    // One of them may have seen what it waited for, and calculate.
+    if (waiting_ < working_) all_wait_since_ = now;
+    return now - all_wait_since_ < std::chrono::milliseconds(1000 * std::max(1, options().timeout) / 3);
+  }
+  void stop_waiting() override {
+    if (!waits_) return;
+    waits_ = false;
+    --waiting_;
+  }
+  uint64_t at_once() const override {
+    return std::max<uint64_t>(kMostForOthers, uint64_t(options().os_threads));
+  }
+
+ private:
+  static constexpr int kMostForOthers = 64;  ///< blocks that run at one time since one waits for others
+
+  void run_blocks(Worker& worker) {
+    const Watchdog watchdog(options().timeout);
+    enter_(worker, *this);
+    waits_ = false;
+    for (uint64_t number; !error_.happened() && (number = next_++) < count_; stop_waiting())
+      if (auto problem = worker.run_block(number, seed_)) error_.add(number, *problem);
+    --working_;
+  }
+
+  /// One more OS thread, unless there is nothing left for it to do, or the system has none.
+  bool begin_another() {
+    if (next_ >= count_) return false;
+    const std::lock_guard lock(mutex_);
+    const int number = begun_;
+    if (uint64_t(number) >= std::min(count_, at_once())) return false;
+    if (workers.size() == std::size_t(number)) workers.push_back(std::make_unique<Worker>());
+    try {
+      threads_.emplace_back([this, &worker = *workers[std::size_t(number)]] { run_blocks(worker); });
+    } catch (const std::system_error&) {
+      return false;
+    }
+    ++begun_;
+    ++working_;
+    return true;
+  }
+
+  const uint64_t count_, seed_;
+  const std::function<void(Worker&, OtherBlocks&)> enter_;
+  std::atomic<uint64_t> next_{0};
+  std::atomic<int> working_{1}, waiting_{0};  ///< OS threads, the calling one first
+  FirstError error_;
+  std::mutex mutex_;  ///< of what follows
+  std::vector<std::thread> threads_;
+  int begun_ = 1;
+  static thread_local constinit bool waits_;  ///< whether the calling OS thread is counted in waiting_
+  static thread_local std::chrono::steady_clock::time_point all_wait_since_;
+};
+
+thread_local constinit bool Blocks::waits_ = false;
+thread_local std::chrono::steady_clock::time_point Blocks::all_wait_since_;
+
 }  // namespace
 
 Options& options() {
@@ -137,45 +237,30 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
     throw Error("a kernel launches a kernel: the simulator runs launches from the host only");
   check_launch(grid, block, dynamic_shared_bytes, kernel);
 
-  // Workers outlive a grid, since their memory is dear to set up; one grid at a time has them.
   static std::mutex one_grid;
-  static std::vector<std::unique_ptr<Worker>> workers;
   const std::lock_guard lock(one_grid);
-
-  const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;
-  const std::size_t os_threads = std::min<uint64_t>(blocks, uint64_t(std::max(1, options().os_threads)));
-  while (workers.size() < os_threads) workers.push_back(std::make_unique<Worker>());
 
   if (!watcher) note_all_written();  // what this launch writes, nobody sees
   if (watcher) watcher->grid_begins({grid, block, dynamic_shared_bytes, kernel, dependent});
   const CrashGuard guard;
-  const uint64_t seed = options().seed;
-  std::atomic<uint64_t> next_block{0};
-  FirstError error;
-  const auto run_blocks = [&](Worker& worker) {
-    const Watchdog watchdog(options().timeout);
-    worker.enter_grid(grid, block, dynamic_shared_bytes, thread_body, kernel, watcher);
-    for (uint64_t number; !error.happened() && (number = next_block++) < blocks;)
-      if (auto problem = worker.run_block(number, seed)) error.add(number, *problem);
-  };
-
-  std::vector<std::thread> others;
-  for (std::size_t i = 1; i < os_threads; ++i) {
-    try {
-      others.emplace_back(run_blocks, std::ref(*workers[i]));
-    } catch (const std::system_error&) {
-      break;  // the system has no more threads: those there are do the work
-    }
-  }
-  run_blocks(*workers[0]);
-  for (std::thread& other : others) other.join();
+  Blocks blocks(uint64_t(grid.x) * grid.y * grid.z, options().seed, [&](Worker& worker, OtherBlocks& others) {
+    worker.enter_grid(grid, block, dynamic_shared_bytes, thread_body, kernel, watcher, others);
+  });
+  blocks.run();
   const std::string seen = watcher ? watcher->grid_ends() : "";
-  if (error.happened()) throw Error(error.text() + (seen.empty() ? "" : "\n") + seen);
+  if (blocks.error().happened()) throw Error(blocks.error().text() + (seen.empty() ? "" : "\n") + seen);
   if (!seen.empty()) throw Error(seen);
 }
 
 void require_device_pointer(const void* kernel, int number, const volatile void* argument) {
-  if (!argument || is_global(const_cast<const void*>(argument))) return;
+  if (!argument) return;
+  if (is_global(const_cast<const void*>(argument))) {
+    const int device = device_of(const_cast<const void*>(argument));
+    if (device < 0 || device == current_device()) return;
+    throw Error("argument " + std::to_string(number) + " of " + describe_kernel(kernel) +
+                " points to memory of device " + std::to_string(device) + ", and the kernel runs on device " +
+                std::to_string(current_device()) + ": copy the data there (device::copy_async)");
+  }
   throw Error("argument " + std::to_string(number) + " of " + describe_kernel(kernel) +
               " points to host memory: an illegal address on a GPU. Copy the data to a device::Buffer "
               "(Place::device) and give the kernel that");

@@ -23,6 +23,9 @@ inline float rounded_to_11_bits(float x) {
 
 using std::max;
 using std::min;
+// Of floats, CUDA's are fmaxf and fminf: the other one of two if one is NaN.
+inline float max(float a, float b) { return fmaxf(a, b); }
+inline float min(float a, float b) { return fminf(a, b); }
 
 // glibc declares some of these names for itself, noexcept and as C; the definitions must agree with that.
 extern "C" {

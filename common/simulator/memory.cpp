@@ -144,6 +144,11 @@ class Arena {
     return std::find(begin, begin + std::ptrdiff_t(bytes), true) != begin + std::ptrdiff_t(bytes);
   }
 
+  int device_of(const void* address) {
+    const auto [allocation, first] = find(address, 1);
+    return allocation ? allocation->device : -1;
+  }
+
   std::vector<std::span<const unsigned char>> incomplete() const {
     std::vector<std::span<const unsigned char>> all;
     for (const auto& [offset, allocation] : allocations_)
@@ -154,8 +159,9 @@ class Arena {
  private:
   using Ranges = std::map<std::size_t, std::size_t>;  // offset -> bytes
   struct Allocation {
-    std::size_t size;             // with the red zone behind it
-    std::size_t bytes;            // that were asked for
+    std::size_t size;   // with the red zone behind it
+    std::size_t bytes;  // that were asked for
+    int device;
     bool is_written = false;      // as a whole
     std::vector<bool> written{};  // bytes that are, if it is not written as a whole; empty: none
     std::size_t missing = 0;      // bytes that are not
@@ -174,7 +180,7 @@ class Arena {
     const auto [offset, size] = *gap;
     gaps_.erase(gap);
     if (size > needed) gaps_[offset + needed] = size - needed;
-    allocations_.emplace(offset, Allocation{needed, bytes});
+    allocations_.emplace(offset, Allocation{needed, bytes, current_device()});
     for (std::size_t done = 0; done < bytes; done += kGlobalAlignment)
       valid_bytes_[(offset + done) / kGlobalAlignment] =
           std::uint16_t(std::min(kGlobalAlignment, bytes - done));
@@ -202,6 +208,7 @@ class Arena {
 };
 
 std::mutex arena_mutex;
+thread_local constinit int device_in_use = 0;
 
 /// Lives as long as the process: buffers with static lifetime are freed late.
 Arena& arena() {
@@ -210,6 +217,14 @@ Arena& arena() {
 }
 
 }  // namespace
+
+int current_device() { return device_in_use; }
+void set_current_device(int device) { device_in_use = device; }
+
+int device_of(const void* address) {
+  const std::lock_guard lock(arena_mutex);
+  return arena().device_of(address);
+}
 
 void* allocate_global(std::size_t bytes) {
   const std::lock_guard lock(arena_mutex);

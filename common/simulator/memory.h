@@ -15,6 +15,12 @@ constexpr std::size_t kGlobalBytes = std::size_t(64) << 30;
 /// them.
 constexpr std::size_t kGlobalAlignment = 256;
 
+/// The device whose memory the calling thread allocates, and on which it launches kernels: 0 at first.
+int current_device();
+void set_current_device(int device);
+/// The device that an allocated address belongs to; -1 if it lies in no allocation.
+int device_of(const void* address);
+
 /// Device memory, every byte 0xff: NaN in every type. Throws Error if no gap is large enough.
 void* allocate_global(std::size_t bytes);
 

@@ -100,6 +100,11 @@ class Observer {
   virtual void knows_async_done(int thread, const void* object, uint32_t ticket) = 0;
   /// The work up to this ticket is over, and `object`, an mbarrier, counts it in its current round.
   virtual void arrives_async(const void* object, uint32_t ticket) = 0;
+  /// An instruction works on these registers of `thread`, which the kernel's text knows as a local array.
+  virtual void takes_registers(int thread, const void* registers, std::size_t bytes, const char* instruction,
+                               Location where) = 0;
+  /// `thread` has waited for it.
+  virtual void gives_back_registers(int thread, const void* registers) = 0;
   /// On this ticket, which `thread` had it begin, TMA moves these bytes of device memory, a row of its box.
   virtual void streams(int thread, const void* object, uint32_t ticket, const Touched& touched) = 0;
 };

@@ -11,7 +11,7 @@ WAYS = (
      (("on the card", "device_session"), ("alone, in turn", "forward, peers.py"), ("filed", "results.py add"), ("kept", "bench/results"),
       ("quoted, drawn", "quote.py, plot.py"), ("page, plot", "README, docs"))),
     ("An answer, from the student to a grade", "green",
-     (("answer", "between marks"), ("gate", "course/gate.py"), ("sandbox, judge", "sandbox.py, judge.py"), ("tests, hidden", "tests/exercises"),
+     (("answer", "between marks"), ("gate", "course/gate.py"), ("sandbox, judge", "sandbox, judge.py"), ("tests, hidden", "tests/exercises"),
       ("points", "course/score.py"), ("grade", "course/grade.py"))),
 )
 COLUMNS, BOX_WIDTH, BOX_HEIGHT, STEP_X, STEP_Y, LEFT = 3, 148, 48, 178, 74, 18

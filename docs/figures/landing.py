@@ -19,7 +19,7 @@ def main():
             figure.text((ISSUE + lands) / 2, y + 19, "NaN", "small amber", "middle")
         figure.box(lands, y, END - lands, 28, "green")
         figure.text((WAIT + END) / 2, y + 19, "data", "small green", "middle")
-    figure.text(20, 198, "A kernel that reads too early is caught by lazy, one that counts wrongly by eager.", "small soft")
+    figure.text(20, 198, "Lazy catches a kernel that reads too early, eager one that counts wrongly.", "small soft")
     figure.write(__file__)
 
 

@@ -23,7 +23,7 @@ def step(figure, y, title):
 def main():
     figure = Figure(520, 604, "Step 1: copies, products and softmax take turns. Step 2: copies run beside, and two consumers begin together. Step 3: one's "
                               "softmax lies under the other's products. Step 4: also under the values of the same consumer.")
-    copies, tensor, softmax = step(figure, 40, "Step 1: in turn")
+    copies, tensor, softmax = step(figure, 40, "Step 1: one after the other")
     x = LEFT
     for tile in range(2):
         span(figure, x, copies, 44, "K, V", "")

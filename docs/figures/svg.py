@@ -15,11 +15,14 @@ DARK = {"paper": "#1b1f24", "ink": "#d5dce2", "soft": "#9ba8b4", "line": "#434c5
 COLOURS = ("ink", "soft", "blue", "amber", "green", "red")
 
 
-def style() -> str:
-    def variables(colours: dict[str, str]) -> str:
-        return "".join(f"--{name}:{value};" for name, value in colours.items())
+def variables() -> str:
+    """CSS that names the colours, for both modes."""
+    light, dark = ("".join(f"--{name}:{value};" for name, value in colours.items()) for colours in (LIGHT, DARK))
+    return f"svg{{{light}}}@media (prefers-color-scheme:dark){{svg{{{dark}}}}}"
 
-    rules = [f"svg{{{variables(LIGHT)}}}", f"@media (prefers-color-scheme:dark){{svg{{{variables(DARK)}}}}}",
+
+def style() -> str:
+    rules = [variables(),
              "text{font:14px -apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif;fill:var(--ink)}",
              ".small{font-size:13px}.bold{font-weight:600}",
              ".code{font-family:ui-monospace,Menlo,Consolas,'Liberation Mono',monospace;font-size:13px}",

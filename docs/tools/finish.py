@@ -9,8 +9,9 @@ from pathlib import Path
 
 from docs.tools import book, formulas, kernel_source, ladder_data
 from docs.tools.book import Page
-from docs.tools.github_markdown import DIFF, MARK
+from docs.tools.github_markdown import Document
 from docs.tools.raw_page import RawPage
+from docs.tools.sources import Definition, Sources, escaped
 
 Match = re.Match[str]
 
@@ -19,11 +20,11 @@ SITE = book.ROOT / "docs" / "site"
 INTERACTIVE = book.ROOT / "docs" / "figures" / "interactive"
 PICTURES = (".svg", ".png", ".jpg", ".webp", ".gif")
 
-ROW_END = '<div class="row-end" data-row="{}"></div>'  # follows the prose of a row; its code goes there
+ROW_END = "<!-- row -->"  # follows the prose of a row; its code goes there
 REFERENCE = {"namespaces.html": "Namespaces", "annotated.html": "Types", "files.html": "Files"}
 OWN_FILES = ("site.css", "site.js", "ladder.js", "favicon.svg", "card.png")  # of docs/site, as they are
 # Doxygen's indices of members, for which the site has its search.
-UNUSED = re.compile(r"((functions|globals|namespacemembers)(_\w+)?|classes|pages|hierarchy|.*-members)\.html")
+UNUSED = re.compile(r"((functions|globals|namespacemembers)(_\w+)?|classes|index|hierarchy|.*-members)\.html")
 
 
 class Site:
@@ -37,12 +38,7 @@ class Site:
         self.renamed = {self.doxygen_page[page.source]: page.url for page in pages if page.kind == "kernel"}
         self.complaints: list[str] = []
         self.copied: dict[str, Path] = {}  # name on the site -> file of the repository
-        self.definitions = {}  # address in the reference -> (address in an annotated source, full name, declaration)
-        for page in raw:
-            for address, name, source, declaration in page.definitions():
-                file, _, line = source.partition("#")
-                if file in self.renamed:
-                    self.definitions[address] = f"{self.renamed[file]}#{line}", name, declaration
+        self.sources = Sources(raw_folder.parent / "xml")
 
     # ---- links -----------------------------------------------------------------------------------------------------
 
@@ -75,18 +71,19 @@ class Site:
         body = re.sub(r'\b(href|src|srcset)="repo:([^"]+)"', replace, body)
         return re.sub(r'href="(\w+_source\.html)', lambda found: f'href="{self.renamed.get(found[1], found[1])}', body)
 
-    def link_names(self, body: str, chapter: str) -> str:
-        """`body` with code spans that name a symbol of the chapter's kernels leading to its definition."""
+    def link_names(self, body: str, page: Page) -> str:
+        """`body` with code spans that name a symbol of the chapter's kernels leading to its definition, if only one can be meant."""
         targets: dict[str, set[str]] = {}
-        for address, name, _ in self.definitions.values():
-            if address.startswith(f"chapter-{chapter}-"):
-                targets.setdefault(name.rpartition("::")[2], set()).add(address)
+        for definition in self.sources.definitions.values():
+            if definition.file.startswith(f"chapters/{page.chapter}/") and definition.file in self.page_of:
+                targets.setdefault(definition.name.rpartition("::")[2], set()).add(self.address_of(definition))
 
         def replace(found: Match) -> str:
-            known = targets.get(found[2], ())
+            known = targets.get(found[2], set())
+            known = {address for address in known if address.startswith(f"{page.url}#")} or known
             return f'<a href="{min(known)}">{found[1]}</a>' if len(known) == 1 else found[0]
 
-        return re.sub(r"(<code[^>]*>(\w+)</code>)(?![^<]*</a>)", replace, body)
+        return re.sub(r"(<code[^>]*>(\w\w+)</code>)(?![^<]*</a>)", replace, body)
 
     def explain_terms(self, body: str, terms: dict[str, str]) -> str:
         """`body` with links into the glossary that say what the word means when one points at them."""
@@ -98,31 +95,41 @@ class Site:
 
     # ---- annotated source ------------------------------------------------------------------------------------------
 
-    def code_line(self, text: str, chapter: str) -> str:
-        """A line of Doxygen's listing, its names leading to their definitions in the annotated sources of the same chapter, or in common."""
-        def replace(found: Match) -> str:
-            kind, address, name, after = found.groups()
-            # Doxygen knows no local variables: one that is called as some function, or as a value of some enum class, links to that.
-            if kind == "namespace" or "1_1sim" in address or (kind == "function" and not re.match(r"\(|&lt;", after)):
-                return name
-            if kind == "enumvalue" and not found.string[:found.start()].endswith("::"):
-                return name
-            target, _, declaration = self.definitions.get(address, (address, "", ""))
-            if not belongs(target, chapter):
-                return name
-            title = f' title="{html.escape(declaration)}"' if declaration else ""
-            return f'<a class="code" href="{target}"{title}>{name}</a>'
+    def code_line(self, page: Page, number: int) -> str:
+        """A line of a source in colours, its names leading to their definitions in the annotated sources of the same chapter, or in common."""
+        pieces = list(self.sources.pieces(page.source, number))
+        text = ""
+        for i, piece in enumerate(pieces):
+            shown, after = escaped(piece.text), "".join(p.text for p in pieces[i + 1:i + 4])
+            before = "".join(p.text for p in pieces[max(0, i - 3):i])
+            if piece.meant and self.is_meant(piece.meant, before, after):
+                address = self.address_of(piece.meant)
+                if belongs(address, page.chapter):
+                    shown = f'<a class="code" href="{address}" title="{html.escape(piece.meant.declaration)}">{shown}</a>'
+            text += shown if piece.look == "normal" or not shown.strip() else f'<span class="{piece.look}">{shown}</span>'
+        return text
 
-        return re.sub(r'<a class="code hl_(\w+)" href="([^"]*)">(.*?)</a>(?=(.{0,4}))', replace, text)
+    def is_meant(self, definition: Definition, before: str, after: str) -> bool:
+        """Doxygen knows no local variables: one that is called as some function, or as a value of some enum class, links to that."""
+        if definition.kind == "namespace" or "1_1sim" in definition.address:
+            return False
+        if definition.kind == "function" and not after.startswith(("(", "<")):
+            return False
+        return definition.kind != "enumvalue" or before.endswith("::")
+
+    def address_of(self, definition: Definition) -> str:
+        """In an annotated source, or in the reference."""
+        page = self.page_of.get(definition.file)
+        if not page or page.kind != "kernel":
+            return definition.address
+        return f"{page.url}#l{definition.line:05d}" if definition.line else page.url
 
     def kernel(self, page: Page, body: str) -> str:
         """Rows of prose and the code beside it."""
-        listing = self.raw[self.doxygen_page[page.source]].lines()
-        prose = re.split(ROW_END.format(r"\d+"), body)
         rows: list[str] = []
-        for text, (_, numbers) in zip(prose, kernel_source.rows_of(page.path)):
+        for text, (_, numbers) in zip(body.split(ROW_END), kernel_source.rows_of(page.path)):
             lines = (f'<span class="line" id="l{number:05d}"><a class="lineno" href="#l{number:05d}">{number}</a>'
-                     f'<span class="text">{self.code_line(listing[number], page.chapter)}</span></span>' for number in numbers)
+                     f'<span class="text">{self.code_line(page, number)}</span></span>' for number in numbers)
             kind = "row" if rows else "row opening"  # the first speaks of the whole file
             rows.append(f'<section class="{kind}"><div class="prose">{text.strip()}</div>'
                         f'<div class="code"><pre class="listing">{"".join(lines)}</pre></div></section>')
@@ -204,7 +211,8 @@ class Site:
 
     def build(self) -> None:
         page_at = {page.url: page for page in self.pages}
-        bodies, complaints = formulas.render({name: page.body for name, page in self.raw.items() if name not in self.renamed})
+        bodies, complaints = formulas.render({page.url: text_of(page) for page in self.pages}
+                                             | {name: page.body for name, page in self.raw.items() if name not in self.renamed})
         self.complaints += complaints
         terms = glossary_terms(bodies["glossary.html"])
         index: list[tuple[str, str, str, str, int]] = []
@@ -213,14 +221,13 @@ class Site:
             page = page_at.get(name)
             if page:
                 kind, title, above, steps = page.kind, page.title, self.path_above(page), self.steps(page)
-                body = tidy(body).replace(f'id="{page.name}--', 'id="')
-                body = with_captions(coloured(body), {"chapter": page.number, "appendix": f"{page.number}.A"}.get(kind, ""))
+                body = with_captions(body, {"chapter": page.number, "appendix": f"{page.number}.A"}.get(kind, ""))
                 body = self.explain_terms(self.link(body, page.source), terms)
             else:
                 kind, title, above, steps = "reference", self.raw[name].title, "", ""
                 body = self.link(body, name)
             if page and page.chapter:
-                body = self.link_names(body, page.chapter)
+                body = self.link_names(body, page)
             if page and kind == "kernel":
                 body = self.kernel(page, body)
             if page and kind == "chapter":
@@ -234,7 +241,6 @@ class Site:
         (self.out / "ladder_data.js").write_text(f"window.flashbookLadder = {json.dumps(ladder_data.shapes())};\n", encoding="utf-8")
         (self.out / "search_index.js").write_text(f"window.flashbookIndex = {json.dumps(index)};\n", encoding="utf-8")
         self.copy_files()
-
 
     def write_book(self, articles: dict[str, str]) -> None:
         """book.html: the whole book on one page, to be printed. Hints are open, and links stay in it."""
@@ -284,6 +290,15 @@ def description(body: str) -> str:
     return ""
 
 
+def text_of(page: Page) -> str:
+    """A page's text; of a kernel file the prose of each row, with ROW_END behind it."""
+    document = Document(page.source)
+    if page.kind == "kernel":
+        return "".join(document.render(line for _, line in prose) + ROW_END for prose, _ in kernel_source.rows_of(page.path))
+    lines = page.path.read_text(encoding="utf-8").splitlines() if page.path.exists() else []
+    return document.render(lines[1:] if lines and lines[0].startswith("# ") else lines)
+
+
 def with_permalinks(body: str) -> str:
     """`body` whose headings have a link to themselves, by the anchor that GitHub gives them."""
     link = r'<\1 id="\2">\3 <a class="permalink" href="#\2" title="Link to this section">#</a></\1>'
@@ -299,8 +314,10 @@ def with_captions(body: str, chapter: str) -> str:
         count += 1
         number = f"{chapter}.{count}" if chapter else str(count)
         address, text = found[2], found[3]
-        # A plot is wide: on a phone it can be opened alone.
-        shown = f'<a href="{address}" title="Alone, to enlarge">{found[1]}</a>' if "/plots/" in address else found[1]
+        shown = found[1]
+        if "/plots/" in address:  # drawn for phones too, and can be opened alone
+            phone = f'<source media="(max-width: 40rem)" srcset="{address.removesuffix(".svg")}_phone.svg"/>'
+            shown = f'<a href="{address}" title="Alone, to enlarge"><picture>{phone}{shown}</picture></a>'
         return f'<figure id="figure-{count}">{shown}<figcaption><b>Figure {number}.</b> {text}</figcaption></figure>'
 
     return re.sub(r'<p>\s*(<img class="figure" src="([^"]*)" alt="([^"]+)"/>)\s*</p>', figure, body)
@@ -318,30 +335,8 @@ def figures_list(pages: Sequence[Page], articles: dict[str, str]) -> str:
 
 def glossary_terms(body: str) -> dict[str, str]:
     """{address: what the glossary says there, as plain text}."""
-    found = re.findall(r'<h3 id="([^"]+)">.*?</h3>\s*<p>(.*?)</p>', tidy(body), re.DOTALL)
+    found = re.findall(r'<h3 id="([^"]+)">.*?</h3>\s*<p>(.*?)</p>', body, re.DOTALL)
     return {f"glossary.html#{anchor}": " ".join(html.unescape(re.sub(r"<math.*?</math>|<[^>]*>", "", text)).split()) for anchor, text in found}
-
-
-def tidy(body: str) -> str:
-    """A text of ours without what Doxygen, and github_markdown to get past it, put in."""
-    body = body.strip().removeprefix('<div class="textblock">').removesuffix("</div>")
-    body = re.sub(r"\s*<code data-glued>", "<code>", body)
-    body = re.sub(r"<code>(?=[^<]{,24}</code>)", '<code class="short">', body)  # stays on one line
-    body = re.sub(f"{MARK} ?", "", body)
-    cell = r' class="markdownTable(?:Head|Body)(None|Left|Right|Center)"'
-    body = re.sub(cell, lambda found: f' class="{found[1].lower()}"', body)
-    body = re.sub(r' class="markdownTable\w*"', "", body)
-    # Doxygen counts the headings below the title from 1.
-    body = re.sub(r"<(/?)h([1-5])>", lambda found: f"<{found[1]}h{int(found[2]) + 1}>", body)
-    return re.sub(r'<(h\d)><a class="anchor" id="([^"]*)"></a>\s*', r'<\1 id="\2">', body)
-
-
-def coloured(body: str) -> str:
-    """`body` with the lines that go and come in its differences marked as such."""
-    def lines(found: Match) -> str:
-        return re.sub(r'<div class="line">(?=([-+]))', lambda line: f'<div class="line {"goes" if line[1] == "-" else "comes"}">', found[0])
-
-    return re.sub(rf'<div class="{DIFF}">.*?<!-- fragment -->', lines, body, flags=re.DOTALL)
 
 
 def search_entries(url: str, title: str, body: str) -> Iterator[tuple[str, str, str, str]]:

@@ -11,7 +11,7 @@ from typing import Any
 KATEX = Path("/usr/share/javascript/katex")
 RENDER = Path(__file__).resolve().parents[1] / "site" / "render_formulas.js"
 
-CODE = re.compile(r'(<div class="fragment">.*?<!-- fragment -->|<pre.*?</pre>|<code>.*?</code>)', re.DOTALL)
+CODE = re.compile(r'(<div class="fragment">.*?<!-- fragment -->|<pre.*?</pre>|<code.*?</code>)', re.DOTALL)
 FORMULA = re.compile(r'<p class="formulaDsp">\s*\\\[(?P<display>.*?)\\\]\s*</p>|\\\((?P<inline>.*?)\\\)', re.DOTALL)
 
 

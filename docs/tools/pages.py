@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+FENCE = re.compile(r"(\s*)(```+|~~~+)\s*(\w*).*")
+SNIPPET = re.compile(r"\s*<!-- from (\S+) -->\s*")
 CODE = re.compile(r"^(```|~~~).*?^\1|(?<!`)(`+)(?!`).*?(?<!`)\2(?!`)", re.S | re.M)
 
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "common/attention/cost.h"
+#include "common/attention/inputs.h"
 #include "common/attention/tensors.h"
 
 namespace flashbook {
@@ -79,13 +80,15 @@ TEST(Operation, TablesOfAShapeAreItsOwn) {
   shape.visibility = {.lengths = {1},
                       .documents = {{0, 1}, {0, 1}},
                       .columns = {.bounds = 1, .queries = {1}},
-                      .blocks = {1, 1, {0, 1}, {0}}};
+                      .blocks = {1, 1, {0, 1}, {0}},
+                      .dense = {.visible = {1}}};
   shape.score.alibi = {0.5f, 0.25f};
   std::string names;
   for (const ShapeTable& table : tables_of(shape)) {
     names += std::string(table.name) + " ";
   }
-  EXPECT_EQ(names, "page_table lengths document_query document_key columns block_first block_keys slopes ");
+  EXPECT_EQ(names,
+            "page_table lengths document_query document_key columns block_first block_keys dense slopes ");
   EXPECT_EQ(tables_of(shape).front().bytes.data(), std::as_bytes(std::span(shape.paging.table)).data());
   EXPECT_EQ(tables_of(shape).back().bytes.size(), 2 * sizeof(float));
 }
@@ -107,6 +110,21 @@ TEST(Operation, DecodingReadsTheKeysThatSequencesHave) {
   const double kv = 2.0 * (30 + 100) * 2 * 128 * 2, qo = 2.0 * 2 * 8 * 128 * 2, lse = 2 * 8 * 4;
   const double tables = (4 + 2) * 4;
   EXPECT_EQ(compulsory_bytes(shape, Operation::decode), kv + qo + lse + tables);
+}
+
+// FlashMLA counts so: a key takes part in 576 products with the query, and 512 of its elements in one with P.
+TEST(Operation, LatentKeysAreReadOnceAndAreValuesToo) {
+  Shape shape{.batch = 2, .heads = 8, .kv_heads = 1, .seqlen_q = 1, .seqlen_k = 100, .head_dim = 576};
+  EXPECT_EQ(flops(shape, Operation::decode), 2.0 * (576 + 512) * 100 * 8 * 2);
+  const double q = 2.0 * 8 * 576 * 2, o = 2.0 * 8 * 512 * 2, k = 2.0 * 100 * 576 * 2, lse = 2 * 8 * 4;
+  EXPECT_EQ(compulsory_bytes(shape, Operation::decode), q + k + o + lse);
+  EXPECT_EQ(dims_of(shape, TensorId::o), (std::vector<int64_t>{2, 8, 1, 512}));
+  EXPECT_EQ(dims_of(shape, TensorId::v), (std::vector<int64_t>{2, 1, 100, 512}));
+  EXPECT_EQ(elements_of(shape, TensorId::v), 0) << "they are K's";
+  EXPECT_EQ(shape.strides(TensorId::v), shape.strides(TensorId::k));
+  EXPECT_TRUE(make_inputs(shape, InputKind::drifting, 1).v.empty());
+  shape.layout = layout_bshd(shape);
+  EXPECT_NO_THROW(validate(shape));
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ TEST(Rows, SampleOfSmallShapes) {
 TEST(Oracle, AgreesWithTheDefinition) {
   for (bool causal : {false, true})
     for (auto [seqlen_q, seqlen_k] : {std::pair{7, 7}, {70, 130}, {130, 70}, {1, 65}, {33, 1}})
-      for (int head_dim : {64, 128, 256}) {
+      for (int head_dim : {64, 128, 256, kLatentKeyDim}) {
         Shape shape = shape_of(seqlen_q, seqlen_k);
         shape.batch = 2, shape.heads = 4, shape.kv_heads = 2;
         shape.head_dim = head_dim, shape.visibility = Visibility::causal_if(causal), shape.scale = 0.3f;
@@ -80,8 +80,9 @@ TEST(Oracle, AgreesWithTheDefinition) {
         for (int64_t row : sample_rows(shape, 30, 2)) {
           const int64_t head = row / seqlen_q;
           const testing::DirectRow direct(shape, inputs, int(head / 4), int(head % 4), int(row % seqlen_q));
-          for (int c = 0; c < head_dim; ++c)
-            ASSERT_NEAR(reference.o[row * head_dim + c], double(direct.o[c]), 1e-13) << describe(shape);
+          const int columns = shape.value_dim();
+          for (int c = 0; c < columns; ++c)
+            ASSERT_NEAR(reference.o[row * columns + c], double(direct.o[c]), 1e-13) << describe(shape);
           if (std::isinf(direct.lse))
             ASSERT_EQ(reference.lse[row], -INFINITY) << describe(shape);
           else

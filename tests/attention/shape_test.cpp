@@ -69,7 +69,13 @@ TEST(Validate, NamesTheOptionAndTheCure) {
   EXPECT_EQ(complaint({.kv_heads = 0}), "--kv-heads is 0: give at least 1");
   EXPECT_EQ(complaint({.seqlen_q = 0}), "--seqlen is 0: give at least 1");
   EXPECT_EQ(complaint({.seqlen_k = 0}), "--seqlen-k is 0: give at least 1");
-  EXPECT_EQ(complaint({.head_dim = 96}), "--head-dim 96 is not supported: use 64, 128 or 256");
+  EXPECT_EQ(complaint({.head_dim = 96}),
+            "--head-dim 96 is not supported: use 64, 128 or 256, or for latent attention 576");
+  EXPECT_EQ(complaint({.head_dim = kLatentKeyDim}), "");
+  EXPECT_EQ(complaint({.head_dim = kLatentKeyDim, .dtype = DType::e4m3}),
+            "a latent key has no scales, which e4m3 needs: give f32, f16 or bf16");
+  EXPECT_EQ(complaint({.head_dim = kLatentKeyDim, .layout = {.v = {576, 576, 576}}}),
+            "of latent attention V is the first columns of K: give strides of K alone");
 }
 
 TEST(Validate, ListsTheDivisors) {

@@ -311,7 +311,7 @@ class Quoting(Case):
         mended, wrong = self.quoted("<!-- table ladder -->\nold\n<!-- /table -->\n<!-- table host -->\n<!-- /table -->\n")
         self.assertEqual(len(wrong), 2)
         self.assertEqual(self.quoted(mended), (mended, []))
-        self.assertIn("| 1 Naive attention | a step | 12.3 ms | 0.41 | 6.40 GB |", mended)
+        self.assertIn("| 1 Naive attention | tiles and warps | 12.3 ms | 0.41 | 6.40 GB |", mended)
         self.assertNotIn("FlashAttention-3*", mended)  # it did not run in turn with these
         self.assertIn("| 900 ms |", mended)
         self.assertIn("commit abc1", mended)
@@ -346,7 +346,7 @@ class Quoting(Case):
         self.assertRegex(mended, rf"\| 256, causal \| FlashAttention-3 \|.* {819.8 / 807.2:.2f} \|\n")
         self.assertIn("1.033 times the better of the two, at least 0.995 (64, causal, N = 512)", mended)
         self.assertIn("| one loop | 4k | - | - | - | 0.938 | - | - |", mended)
-        self.assertIn("| 5: a step |", mended)
+        self.assertIn("| 5: persistent blocks |", mended)
         span = self.span("forward/ch05/step5/bf16/d128/full/n4096 raced_share .3f")
         self.assertIn(f">{5e11 / quote.TENSOR_FLOPS:.3f}<", self.quoted(span)[0])
         _, wrong = self.quoted(self.span(f"{STEP2} raced_tflops .0f"))
@@ -441,8 +441,8 @@ class Plotting(Case):
                                   capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr)
             seen.append({path.name: path.read_bytes() for path in (self.folder / name).iterdir()})
-        self.assertCountEqual(seen[0], [f"{plot}.{kind}" for plot in ("ladder", "seqlen", "peers", "memory", "roofline", "host", "accuracy")
-                                        for kind in ("png", "svg")])
+        self.assertCountEqual(seen[0], [f"{plot}{width}.svg" for plot in ("seqlen", "peers", "memory", "roofline", "host", "accuracy")
+                                        for width in ("", "_phone")])
         self.assertEqual(seen[0], seen[1])
 
 

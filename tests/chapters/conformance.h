@@ -42,6 +42,7 @@ inline void expect_right(const Shape& shape, const Inputs& inputs, int first_ste
   const Expected expected(chapter.operation, shape, inputs, all_rows(shape));
   const UploadedInputs uploaded(chapter.operation, shape, inputs, chapter.runs_on);
   for (int step = first_step; step <= int(chapter.steps.size()); ++step) {
+    if (!chapter.steps[step - 1].is_for(shape)) continue;
     SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(shape));
     ASSERT_EQ(chapter.why_not(shape, step), "");
     const Call call(chapter, shape, uploaded, step);
@@ -96,6 +97,10 @@ TEST_F(ChapterTest, TheProgramIsRightAndAgreesWithTheChapterBefore) {
   const Report report = run(options, chapter_under_test, chapter_before).report;
   ASSERT_EQ(report.steps.size(), chapter_under_test.steps.size());
   for (const StepReport& step : report.steps) {
+    if (chapter_under_test.steps[step.step - 1].latent) {
+      EXPECT_NE(step.why_not, "");
+      continue;
+    }
     EXPECT_EQ(describe_failure(step.oracle, "the oracle"), "") << "step " << step.step;
     EXPECT_EQ(describe_failure(step.before, "the chapter before"), "") << "step " << step.step;
     EXPECT_FALSE(step.oracle.empty());
@@ -253,22 +258,39 @@ TEST(Descriptor, SaysWhatTheContractAsksFor) {
   for (const Step& step : chapter.steps) EXPECT_TRUE(std::string(step.idea).ends_with('.')) << step.name;
   for (const Shape& shape : {chapter.gpu_shape, chapter.cpu_shape}) {
     EXPECT_NO_THROW(validate(shape));
-    for (int step = 1; step <= int(chapter.steps.size()); ++step) EXPECT_EQ(chapter.why_not(shape, step), "");
+    for (int step = 1; step <= int(chapter.steps.size()); ++step)
+      EXPECT_EQ(chapter.why_not(shape, step).empty(), chapter.steps[step - 1].is_for(shape)) << step;
   }
 }
 
-TEST(Descriptor, RefusesWhatItsKernelsDoNotKnow) {
+/// A mask or a function on scores that a step does not refuse, it computes.
+TEST_F(ChapterTest, RefusesWhatItsKernelsDoNotKnow) {
   const Chapter& chapter = chapter_under_test;
+  int refused = 0;
   for (int step = 1; step <= int(chapter.steps.size()); ++step) {
-    Shape window = chapter.cpu_shape, capped = window, paged = window;
+    Shape window = chapter.cpu_shape, latent = window;
+    latent.head_dim = kLatentKeyDim;
+    EXPECT_EQ(chapter.why_not(latent, step).empty(), chapter.steps[step - 1].latent) << step;
+    if (chapter.steps[step - 1].latent) window = latent;
+    Shape capped = window, paged = window;
     window.visibility.window.left = 8;
     capped.score.softcap = 30;
     paged.paging = {.rows = paged.seqlen_k, .pages = 1, .table = {0}};
-    for (const Shape& shape : {window, capped}) EXPECT_NE(chapter.why_not(shape, step), "") << step;
+    for (const Shape& shape : {window, capped}) {
+      if (!chapter.why_not(shape, step).empty()) {
+        ++refused;
+        continue;
+      }
+      const Inputs inputs = inputs_of(shape, InputKind::normal, 3);
+      const Expected expected(chapter.operation, shape, inputs, all_rows(shape));
+      EXPECT_EQ(describe_failure(expected.judge(run_once(chapter, shape, inputs, step)), "the oracle"), "")
+          << step;
+    }
     if (chapter.operation != Operation::decode) {
       EXPECT_NE(chapter.why_not(paged, step), "") << step;
     }
   }
+  EXPECT_GT(refused, 0);
 }
 
 }  // namespace flashbook::testing

@@ -1,6 +1,6 @@
 // common/hopper against chapter 5, which spells the same out: both go through the same stages and phases,
-// give out the same tiles in the same order, take turns alike, hide the same keys and add up rows to the same
-// bits.
+// give out the same tiles in the same order, take turns alike, describe tiles to wgmma alike, hide the same
+// keys and add up rows to the same bits.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -9,6 +9,7 @@
 #include "common/hopper/launch.h"
 #include "common/hopper/pingpong.h"
 #include "common/hopper/rows.h"
+#include "common/hopper/tiles.h"
 #include "tests/require_gpu.h"
 #include "tests/support/machine.h"
 #include "tests/values.h"
@@ -24,6 +25,9 @@ struct Chapter5 {
   using Order = flash3::TileOrder;
   using Problem = flash3::Problem;
   using Rows = flash3::Rows;
+  using Tile = flash3::Tile<__nv_bfloat16, kKeys, 128>;
+  static __device__ uint64_t along(const Tile& tile) { return flash3::rows_descriptor(tile); }
+  static __device__ uint64_t across(const Tile& tile) { return flash3::values_descriptor(tile); }
   static Order order(const Shape& shape, int rows, bool longest_first) {
     return flash3::tile_order(shape, rows, longest_first);
   }
@@ -53,6 +57,9 @@ struct Common {
   using Order = hopper::TileOrder;
   using Problem = hopper::Problem;
   using Rows = hopper::Rows;
+  using Tile = hopper::Tile<__nv_bfloat16, kKeys, 128>;
+  static __device__ uint64_t along(const Tile& tile) { return hopper::along_rows(tile); }
+  static __device__ uint64_t across(const Tile& tile) { return hopper::across_rows(tile); }
   static Order order(const Shape& shape, int rows, bool longest_first) {
     return hopper::tile_order(shape, rows, longest_first);
   }
@@ -189,6 +196,26 @@ TEST_F(CommonHopper, ConsumersTakeTheSameTurns) {
     EXPECT_EQ(three, (played<Chapter5, 3>()));
     for (std::size_t i = 0; i < three.size(); ++i) EXPECT_EQ(three[i], int(i % 3));
   }
+}
+
+// ---- tiles
+
+template <typename House>
+__global__ void describe_tile(uint64_t* out) {  // [2]
+  const auto& tile = *dynamic_shared<typename House::Tile>();
+  out[0] = House::along(tile), out[1] = House::across(tile);
+}
+
+template <typename House>
+std::vector<uint64_t> descriptors() {
+  Values<uint64_t> out(2);
+  device::launch(describe_tile<House>, 1, 1, sizeof(typename House::Tile), nullptr, out.data());
+  return out.get();
+}
+
+TEST_F(CommonHopper, TilesAreDescribedAlike) {
+  EXPECT_EQ(sizeof(Common::Tile), sizeof(Chapter5::Tile));
+  EXPECT_EQ(descriptors<Common>(), descriptors<Chapter5>());
 }
 
 // ---- masks and rows

@@ -57,6 +57,25 @@ def run_script(script, *flags, data=None):
     return result["value"]
 
 
+class Texts(unittest.TestCase):
+    def test_every_text_is_inside_its_figure(self):
+        drawn = {path.name: path.read_text(encoding="utf-8") for path in sorted(FIGURES.glob("*.svg"))}
+        outside = run_script("""
+          const found = [];
+          for (const [name, text] of Object.entries(data)) {
+            const host = document.body.appendChild(document.createElement('div'));
+            host.attachShadow({ mode: 'open' }).innerHTML = text.slice(text.indexOf('<svg'));
+            const card = host.shadowRoot.querySelector('svg').getBoundingClientRect();
+            for (const words of host.shadowRoot.querySelectorAll('text')) {
+              const place = words.getBoundingClientRect();
+              if (place.left < card.left || place.right > card.right) found.push(name + ': ' + words.textContent);
+            }
+            host.remove();
+          }
+          return found;""", data=drawn)
+        self.assertEqual(outside, [])
+
+
 class OnlineSoftmax(unittest.TestCase):
     def runs(self, cases):
         """Each case is (scores, block size); JSON has no infinity, so null stands for a masked score and for a maximum of none."""

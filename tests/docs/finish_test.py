@@ -2,6 +2,7 @@
 """What the site adds to a page: captions, links to sections, colours of differences, descriptions; and colours that can be read."""
 import re
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -12,6 +13,8 @@ sys.path.insert(0, str(ROOT / "docs" / "figures"))
 import svg
 
 from docs.tools import finish, ladder_data
+from docs.tools.github_markdown import Document
+from docs.tools.sources import Sources
 
 FIGURE = '<p><img class="figure" src="a.svg" alt="What one sees"/></p>'
 
@@ -22,9 +25,10 @@ class Captions(unittest.TestCase):
         self.assertEqual(re.findall(r"<b>(.*?)</b> (.*?)<", text), [("Figure 5.1.", "What one sees"), ("Figure 5.2.", "What one sees")])
         self.assertIn('<figure id="figure-2">', text)
 
-    def test_plots_can_be_opened_alone(self):
+    def test_plots_can_be_opened_alone_and_have_a_drawing_for_phones(self):
         text = finish.with_captions(FIGURE.replace("a.svg", "repo:docs/plots/a.svg"), "5")
         self.assertIn('<a href="repo:docs/plots/a.svg"', text)
+        self.assertIn('srcset="repo:docs/plots/a_phone.svg"', text)
         self.assertNotIn("<a ", finish.with_captions(FIGURE, "5"))
 
     def test_pictures_in_a_sentence_stay(self):
@@ -41,15 +45,63 @@ class Headings(unittest.TestCase):
         self.assertEqual(finish.with_permalinks("<h2>The idea</h2>"), "<h2>The idea</h2>")
 
 
-class Differences(unittest.TestCase):
-    FRAGMENT = '<div class="fragment"><div class="line">-a</div><div class="line">+b</div><div class="line"> c</div></div><!-- fragment -->'
+class Markdown(unittest.TestCase):
+    """The book's own forms; the rest is markdown-it's."""
+
+    def of(self, *lines):
+        return Document("chapters/05_a/README.md").render(lines)
 
     def test_lines_that_go_and_come_are_marked(self):
-        text = finish.coloured(f'<div class="diff">{self.FRAGMENT}</div>')
-        self.assertEqual(re.findall(r'class="line ?(\w*)"', text), ["goes", "comes", ""])
+        text = self.of("```diff", "-a < b", "+b", " c", "```")
+        self.assertEqual(re.findall(r'class="line ?(\w*)">(.*?)<', text), [("goes", "-a &lt; b"), ("comes", "+b"), ("", " c")])
 
-    def test_other_code_stays(self):
-        self.assertEqual(finish.coloured(self.FRAGMENT), self.FRAGMENT)
+    def test_an_excerpt_begins_at_the_margin(self):
+        self.assertIn('<div class="line"><span class="k">if</span>', self.of("```cuda", "    if (x)", "      y();", "```"))
+
+    def test_boxes(self):
+        self.assertEqual(self.of("> **Predicted.** 1.4 times."), '<div class="box predicted"><p class="box-title">Predicted</p>\n<p>1.4 times.</p>\n</div>\n')
+        self.assertIn('<div class="box note"><p class="box-title">Note</p>', self.of("> [!NOTE]", "> So it is."))
+        self.assertIn("<blockquote>", self.of("> **Else.** A quotation."))
+
+    def test_marks_of_numbers_are_not_shown_and_hide_nothing(self):
+        for text in ("<!-- num a ms .1f -->18.0<!-- /num --> ms, *measured*", "It takes <!-- num a ms .1f -->18.0<!-- /num --> ms, *measured*"):
+            self.assertRegex(self.of(text), r"^<p>(It takes )?18\.0 ms, <em>measured</em></p>$")
+        self.assertIn("18.0<!-- /num", self.of("`<!-- num a -->18.0<!-- /num -->`").replace("&lt;", "<"))
+
+    def test_formulas_stay_as_they_are(self):
+        self.assertEqual(self.of("$a_1*b*c < d$, step 2"), "<p>\\(a_1*b*c &lt; d\\), step 2</p>\n")
+        self.assertIn(r"\[\sum_i", self.of("```math", r"\sum_i x_i", "```"))
+
+    def test_links_start_at_the_root(self):
+        self.assertIn('href="repo:chapters/04_b/README.md#the-idea"', self.of("[there](../04_b/README.md#the-idea)"))
+        self.assertIn('<a href="repo:chapters/05_a/k.cuh">k.cuh</a>', self.of("<!-- from k.cuh -->", "```cuda", "int x;", "```"))
+        self.assertIn('href="https://a.org"', self.of("[web](https://a.org)"))
+
+    def test_headings_have_githubs_anchors_once_each(self):
+        self.assertEqual(re.findall(r'id="(.*?)"', self.of("## Step 1: `two` passes", "", "## Step 1: two passes")), ["step-1-two-passes", "step-1-two-passes-1"])
+
+
+XML = {
+    "space.xml": """<doxygen><compounddef id="namespacea" kind="namespace"><compoundname>a</compoundname><location file="k.cuh" line="1"/>
+        <memberdef id="namespacea_1f00" kind="function"><definition>void a::copy</definition><argsstring>(int n)</argsstring><qualifiedname>a::copy</qualifiedname>
+        <location file="k.cuh" line="3" bodyfile="k.cuh" bodystart="4"/></memberdef></compounddef></doxygen>""",
+    "file.xml": """<doxygen><compounddef id="k_8cuh" kind="file"><compoundname>k.cuh</compoundname><programlisting>
+        <codeline lineno="7"><highlight class="keyword">if</highlight><highlight class="normal"><sp/>(x<sp/>&lt;<sp/>2)<sp/><ref refid="namespacea_1f00"
+        kindref="member">copy</ref>(1);</highlight></codeline></programlisting><location file="k.cuh"/></compounddef></doxygen>"""}
+
+
+class SourcesOfDoxygen(unittest.TestCase):
+    def test_a_line_and_what_its_names_mean(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in XML.items():
+                (Path(folder) / name).write_text(text, encoding="utf-8")
+            sources = Sources(Path(folder))
+        pieces = list(sources.pieces("k.cuh", 7))
+        self.assertEqual("".join(piece.text for piece in pieces), "if (x < 2) copy(1);")
+        self.assertEqual(pieces[0].look, "keyword")
+        (meant,) = [piece.meant for piece in pieces if piece.meant]
+        self.assertEqual((meant.kind, meant.name, meant.declaration, meant.line), ("function", "a::copy", "void a::copy(int n)", 4))
+        self.assertEqual(meant.address, "namespacea.html#f00")
 
 
 class Descriptions(unittest.TestCase):

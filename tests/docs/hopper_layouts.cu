@@ -137,6 +137,8 @@ class Recorder : public sim::Observer {
   void fences_proxy(int, sim::Proxied) override {}
   void waits_for_launch_before(int) override {}
   void knows_async_done(int, const void*, uint32_t) override {}
+  void takes_registers(int, const void*, std::size_t, const char*, sim::Location) override {}
+  void gives_back_registers(int, const void*) override {}
 
  private:
   struct Barrier {

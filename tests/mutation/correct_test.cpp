@@ -21,7 +21,7 @@ class CorrectTest : public MachineTest {
            {std::pair(64, kernel_.head_dim_64), std::pair(128, kernel_.head_dim_128)}) {
         if (!attention) continue;
         const Shape shape = shape_of(kernel_, seqlen_q, seqlen_k, head_dim);
-        EXPECT_EQ(try_in_every_way(attention, shape), "") << describe(shape);
+        EXPECT_EQ(try_in_every_way(kernel_, attention, shape), "") << describe(shape);
       }
   }
 

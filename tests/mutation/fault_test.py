@@ -36,9 +36,13 @@ class Planting(unittest.TestCase):
 
     def test_a_mutant_has_a_namespace_and_says_what_it_expects(self):
         text = "#include <a>\n\nnamespace flashbook::kernel {\none;\n}  // namespace flashbook::kernel\n"
-        mutant = plant.mutant("kernel", a_fault(), text)
+        mutant = plant.mutant("kernel", a_fault(), plant.body("tests/mutation/kernel.cuh", text))
         self.assertIn('#line 3 "tests/mutation/kernel.cuh"\nnamespace flashbook::kernel::name {\none;\n', mutant)
-        self.assertIn('{{Mode::lazy, "deadlock"}}, 64, &kernel::name::run<64>', mutant)
+        self.assertIn('{{Mode::lazy, "deadlock"}}, 64, &flashbook::kernel::name::run<64>', mutant)
+
+    def test_a_kernel_of_several_files_includes_what_is_not_its_own(self):
+        files = {"a/one.cuh": '#include <a>\n#include "b.h"\n', "a/two.cuh": '#include "a/one.cuh"\n#include "b.h"\n#include "c.h"\n'}
+        self.assertEqual(plant.includes(files), ["#include <a>", '#include "b.h"', '#include "c.h"'])
 
 
 class Lists(unittest.TestCase):

@@ -14,6 +14,6 @@ std::string_view name_of(Mode mode);
 
 /// The first report of the mode: of several seeds, if it is random. Each run has a process of its own, so
 /// that one that crashes or never ends says so.
-std::string first_report(Mode mode, Attention attention, const Shape& shape);
+std::string first_report(Mode mode, const Kernel& kernel, Attention attention, const Shape& shape);
 
 }  // namespace flashbook::mutation

@@ -22,7 +22,7 @@ class MutantTest : public testing::Test {
     const Shape shape = shape_of(kernel, kernel.seqlen_q, kernel.seqlen_k, mutant_.head_dim);
     nlohmann::json reports;
     for (Mode mode : kModes) {
-      const std::string report = first_report(mode, mutant_.attention, shape);
+      const std::string report = first_report(mode, kernel, mutant_.attention, shape);
       reports[name_of(mode)] = report;
       for (const Expectation& expected : mutant_.expected) {
         if (expected.mode != mode) continue;

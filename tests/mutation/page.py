@@ -51,13 +51,7 @@ def first_line(report, expected):
         lines[0] += "; " + next((line for line in waiting if expected in line), waiting[0])
     if lines[0].startswith("data race"):
         lines[0] += ": " + "; ".join(lines[1:3])
-    text = re.sub(r"0x[0-9a-f]{9,}", "0x...", lines[0]).replace("|", "\\|")
-    return named(text)
-
-
-def named(report):
-    """The report with the kernel's name: of inlined code the compiler names the generated file; the lines are the kernel's."""
-    return re.sub(r"_\d\.cu:", ".cuh:", report)
+    return re.sub(r"0x[0-9a-f]{9,}", "0x...", lines[0]).replace("|", "\\|")
 
 
 def told(fault, reports):
@@ -86,7 +80,7 @@ def shown_fault(kernel, name, folder):
     mode, report = next(((mode, reports[mode]) for mode in ("traced", "lazy", "random", "eager") if reports[mode]), (None, ""))
     if not report or report.startswith(WRONG):
         raise Refused(f"{kernel}.{name} has no report to show: choose a fault that is explained")
-    first, *others = named(re.sub(r"0x[0-9a-f]{9,}", "0x...", report)).split("\n")
+    first, *others = re.sub(r"0x[0-9a-f]{9,}", "0x...", report).split("\n")
     said = [first, *itertools.takewhile(lambda line: line.startswith(" "), others)]
     old, new = difference(fault)
     diff = "".join(f"-{line}\n" for line in old) + "".join(f"+{line}\n" for line in new)
@@ -103,8 +97,9 @@ def shown_chapter_fault(name, folder):
         raise Refused(f"{path} is missing: run ctest -R mutation first")
     fault = chapters.FAULTS[name]
     text = (ROOT / "chapters" / fault.file).read_text(encoding="utf-8")
-    begin = text.rindex("\n", 0, text.index(fault.old)) + 1
-    line = text[begin:text.index("\n", begin + len(fault.old))].strip()
+    at = text.index(fault.line)
+    begin = text.rindex("\n", 0, at) + 1
+    line = text[begin:text.index("\n", at + len(fault.line))].strip()
     changed = line.replace(fault.old, fault.new)
     command = " ".join(["./flashbook run", fault.file[:2], *(["--", *fault.options] if fault.options else [])])
     return (f"```diff\n-{line}\n" + (f"+{changed}\n" if changed else "") + f"```\n\n`{command}` says:\n\n"

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Plants faults into copies of a kernel: plant.py KERNEL PART PARTS OUTPUT.cu
+"""Plants faults into copies of a kernel: plant.py KERNEL PART PARTS OUTPUT.cu FILE...
+
+The files are the kernel's text, below the root of the repository, in the order in which they include each other.
 
 Every mutant of the part gets a namespace of its own inside the kernel's, and all share one set of headers, since these take longer to
 compile than a kernel. Exit code 1, with a message, if a fault's text is not in the kernel any more.
@@ -10,30 +12,49 @@ import sys
 
 from fault import HERE, Refused, faults_of, planted
 
+OPENING = re.compile(r"^namespace (flashbook::\w+) {", re.M)
+
+
+def opening_of(text):
+    """Where the kernel's namespace is opened."""
+    found = OPENING.search(text)
+    assert found, "a kernel's file opens a namespace of flashbook"
+    return found
+
+
+def body(path, text):
+    """A file's text from its namespace on, with the line where that stands."""
+    start = opening_of(text).start()
+    line = text.count("\n", 0, start) + 1
+    return f'#line {line} "{path}"\n{text[start:]}'
+
+
+def includes(files):
+    """What the files include, but for each other."""
+    found = [line for text in files.values() for line in re.findall(r"^#include .*$", text, re.M)]
+    return [line for line in dict.fromkeys(found) if line.split('"')[1:2] not in [[path] for path in files]]
+
 
 def mutant(kernel, fault, text):
     """A mutant's code and its entry in the list of mutants."""
-    opening = f"namespace flashbook::{kernel} {{"
-    start = text.index(opening)
-    body = text[start:].replace(opening, f"namespace flashbook::{kernel}::{fault.name} {{")
-    line = text.count("\n", 0, start) + 1
+    namespace = opening_of(text)[1]
+    text = OPENING.sub(f"namespace {namespace}::{fault.name} {{", text)
     expected = ", ".join(f"{{Mode::{mode}, {json.dumps(report)}}}" for mode, report in fault.reports.items())
-    return (f'#line {line} "tests/mutation/{kernel}.cuh"\n{body}'
-            f"namespace flashbook::mutation {{\n"
+    return (f"{text}namespace flashbook::mutation {{\n"
             f'const Planted {kernel}_{fault.name}({{"{kernel}", "{fault.name}", {{{expected}}}, '
-            f"{fault.head_dim}, &{kernel}::{fault.name}::run<{fault.head_dim}>}});\n}}\n")
+            f"{fault.head_dim}, &{namespace}::{fault.name}::run<{fault.head_dim}>}});\n}}\n")
 
 
 def main():
-    kernel, part, parts, output = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-    text = (HERE / f"{kernel}.cuh").read_text(encoding="utf-8")
+    kernel, part, parts, output, *paths = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:]
+    files = {path: (HERE.parents[1] / path).read_text(encoding="utf-8") for path in paths}
+    text = "".join(body(path, file) for path, file in files.items())
     try:
         mutants = [mutant(kernel, fault, planted(kernel, fault, text)) for fault in faults_of(kernel)[part::parts]]
     except Refused as reason:
         sys.exit(f"plant.py: {reason}")
-    includes = [*re.findall(r"^#include .*$", text, re.M), '#include "tests/mutation/subject.h"']
     with open(output, "w", encoding="utf-8") as file:
-        file.write("\n".join(includes) + "\n\n" + "\n".join(mutants))
+        file.write("\n".join([*includes(files), '#include "tests/mutation/subject.h"']) + "\n\n" + "\n".join(mutants))
 
 
 if __name__ == "__main__":

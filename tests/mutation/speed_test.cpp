@@ -28,8 +28,8 @@ double aim_of(bool traced, std::string_view kernel, int seqlen) {
 }
 
 /// The shortest of several runs.
-double seconds_of(Attention attention, const Shape& shape) {
-  const Trial trial(attention, shape);
+double seconds_of(const Kernel& kernel, Attention attention, const Shape& shape) {
+  const Trial trial(kernel, attention, shape);
   double shortest = 1e30;
   for (int i = 0; i < kRepetitions; ++i) {
     const std::clock_t begin = std::clock();
@@ -50,7 +50,8 @@ bool run(bool traced) {
       // A kernel that is made for few queries gets few.
       Shape shape = shape_of(kernel, kernel.seqlen_q < 64 ? kernel.seqlen_q : seqlen, seqlen, head_dim);
       shape.heads = shape.kv_heads = 1;
-      const double seconds = seconds_of(head_dim == 128 ? kernel.head_dim_128 : kernel.head_dim_64, shape);
+      const double seconds =
+          seconds_of(kernel, head_dim == 128 ? kernel.head_dim_128 : kernel.head_dim_64, shape);
       const double aim = aim_of(traced, kernel.name, seqlen);
       const bool slow = aim > 0 && seconds > kAllowance * aim;
       std::printf("%-18s %7d %5d %4d %9.3f", kernel.name.data(), shape.seqlen_q, seqlen, head_dim, seconds);

@@ -6,11 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include "common/attention/operation.h"
 #include "common/attention/tensors.h"
 
 namespace flashbook::mutation {
 
-/// Computes attention on the machine of this build.
+/// Computes attention, or its gradients, on the machine of this build.
 using Attention = void (*)(const Shape&, const Tensors&);
 
 /// A kernel as it is.
@@ -20,6 +21,9 @@ struct Kernel {
   int seqlen_q, seqlen_k;  ///< no multiples of a tile, and long enough for every fault to show
   Attention head_dim_64;
   Attention head_dim_128;  ///< null if it has none
+  Operation operation = Operation::forward;
+  int64_t (*workspace_bytes)(const Shape&) = nullptr;  ///< null: it needs none
+  bool same_sums = false;  ///< whether what it leaves there has the same bits in every mode
 };
 
 std::span<const Kernel> kernels();

@@ -1,7 +1,7 @@
 #include "tests/mutation/trial.h"
 
-#include "common/attention/check.h"
-#include "common/attention/inputs.h"
+#include "common/app/expected.h"
+#include "common/app/report.h"
 
 namespace flashbook::mutation {
 namespace {
@@ -16,23 +16,32 @@ std::string without_launch(std::string_view report) {
 
 }  // namespace
 
-Trial::Trial(Attention attention, const Shape& shape)
-    : shape_(shape),
-      inputs_(make_inputs(shape, InputKind::normal, kInputSeed)),
-      uploaded_(Operation::forward, shape, inputs_, device::Place::device),
-      call_(Operation::forward, shape, uploaded_, 0,
-            [attention, shape](const Tensors& tensors) { attention(shape, tensors); }) {}
+Trial::Trial(const Kernel& kernel, Attention attention, const Shape& shape)
+    : operation_(kernel.operation),
+      shape_(shape),
+      inputs_(make_inputs(operation_, shape, InputKind::normal, kInputSeed)),
+      uploaded_(operation_, shape, inputs_, device::Place::device),
+      workspace_(device::Place::device, kernel.workspace_bytes ? kernel.workspace_bytes(shape) : 0),
+      call_(operation_, shape, uploaded_, 0, [this, attention](Tensors tensors) {
+        tensors.workspace = workspace_.data();
+        attention(shape_, tensors);
+      }) {}
+
+std::vector<std::byte> Trial::workspace() const {
+  std::vector<std::byte> bytes(workspace_.bytes());
+  workspace_.download(bytes);
+  return bytes;
+}
 
 std::string Trial::verdict() const {
-  const Outputs outputs = call_.download();
-  const CheckResult result = check(shape_, make_reference(shape_, inputs_, all_rows(shape_)), outputs);
-  if (!result.o.ok) return "wrong result: O, " + result.o.worst;
-  if (!result.lse.ok) return "wrong result: log-sum-exp, " + result.lse.worst;
+  const Expected expected(operation_, shape_, inputs_, all_rows(shape_));
+  for (const auto& [tensor, verdict] : expected.judge(call_.download()))
+    if (!verdict.ok) return "wrong result: " + std::string(title_of(tensor)) + ", " + verdict.worst;
   return "";
 }
 
-std::string try_once(Attention attention, const Shape& shape) {
-  const Trial trial(attention, shape);
+std::string try_once(const Kernel& kernel, Attention attention, const Shape& shape) {
+  const Trial trial(kernel, attention, shape);
   try {
     trial.run();
   } catch (const device::DeviceError& error) {

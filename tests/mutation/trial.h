@@ -1,7 +1,9 @@
 /// \file
 /// Runs of a kernel, held against the oracle.
 #pragma once
+#include <cstddef>
 #include <string>
+#include <vector>
 
 #include "common/app/call.h"
 #include "tests/mutation/subject.h"
@@ -11,25 +13,29 @@ namespace flashbook::mutation {
 /// A kernel and a problem for it on the machine of this build.
 class Trial {
  public:
-  Trial(Attention attention, const Shape& shape);
+  Trial(const Kernel& kernel, Attention attention, const Shape& shape);
   /// Throws DeviceError if the machine reports something.
   void run() const { call_.run(); }
   /// Whether what `run` left is right: empty, or where it is wrong.
   std::string verdict() const;
+  /// What `run` left in its workspace: sums in float, which show their order where rounded results do not.
+  std::vector<std::byte> workspace() const;
 
  private:
+  Operation operation_;
   Shape shape_;
   Inputs inputs_;
   UploadedInputs uploaded_;
+  device::Buffer workspace_;
   Call call_;
 };
 
 /// What one run comes to: empty if the result is right, else what the machine reported, or that the result is
 /// wrong and where. A report has no launch in front.
-std::string try_once(Attention attention, const Shape& shape);
+std::string try_once(const Kernel& kernel, Attention attention, const Shape& shape);
 
 /// The first report of several runs, in whatever ways the machine of this build has: every mode and several
 /// seeds in the simulator, once on a GPU. Empty if all are right.
-std::string try_in_every_way(Attention attention, const Shape& shape);
+std::string try_in_every_way(const Kernel& kernel, Attention attention, const Shape& shape);
 
 }  // namespace flashbook::mutation

@@ -16,7 +16,7 @@ namespace flashbook {
 namespace {
 
 /// What a kernel leaves out.
-enum class Missing { nothing, fence, barrier, wait, empty, read_only_wait, second_launch };
+enum class Missing { nothing, fence, barrier, wait, wait_before_copy, empty, read_only_wait, second_launch };
 
 constexpr unsigned kThreads = 128, kRows = 32, kColumns = 32;
 constexpr uint32_t kTileBytes = kRows * kColumns * 4;
@@ -141,11 +141,12 @@ __global__ void multiply(float* out, Missing missing) {
   wgmma_fence();
   wgmma<__half, 16>(d, a, b, false);
   wgmma_commit();
+  const float early = missing == Missing::wait_before_copy ? d[1] : 0.0f;
   if (missing != Missing::wait) wgmma_wait<0>();
   __syncthreads();
   halves[threadIdx.x] = to_f16(2);
   wgmma_wait<0>();
-  out[threadIdx.x] = d[0];
+  out[threadIdx.x] = d[0] + early;
 }
 
 class TraceHopper : public sim::SimulatorTest {
@@ -245,6 +246,15 @@ TEST_F(TraceHopper, OperandsOfWgmmaAreFencedBeforeAndWaitedForAfter) {
   expect_in(multiplies(Missing::fence), "calls fence_proxy_async");
   expect_in(multiplies(Missing::barrier), "wrote at trace_hopper_test.cu:");
   expect_in(multiplies(Missing::wait), "the async proxy read at wgmma at trace_hopper_test.cu:");
+}
+
+TEST_F(TraceHopper, AccumulatorsAreCopiedAfterTheirWait) {
+  for (const sim::Async async : {sim::Async::lazy, sim::Async::eager}) {
+    sim::options().async = async;
+    const std::string error = multiplies(Missing::wait_before_copy);
+    expect_in(error, "accumulator register 1 is read at trace_hopper_test.cu:");
+    expect_in(error, "while the wgmma at trace_hopper_test.cu:");
+  }
 }
 
 TEST_F(TraceHopper, TmaMovesSectors) {

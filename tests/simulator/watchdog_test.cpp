@@ -143,21 +143,24 @@ TEST_F(Watchdog, PollingByAtomicsForNothingIsALivelock) {
   expect_contains(error, "warp 0, lane 7: atomicCAS at " + sim::line(kLine) + ", again and again");
 }
 
-TEST_F(Watchdog, BlocksThatWaitForEachOtherNeedOsThreads) {
-  const auto error_with = [](int os_threads) {
+TEST_F(Watchdog, BlocksThatWaitForEachOtherRunAtOneTime) {
+  const auto error_with = [](int os_threads, unsigned blocks, unsigned expected) {
     sim::options().os_threads = os_threads;
-    int arrived = 0;
-    return sim::error_of(3, 1, [&arrived] {
-      atomicAdd(&arrived, 1);
-      while (atomicAdd(&arrived, 0) < 3) {
+    unsigned arrived = 0;
+    return sim::error_of(blocks, 1, [&arrived, expected] {
+      atomicAdd(&arrived, 1u);
+      while (atomicAdd(&arrived, 0u) < expected) {
       }
     });
   };
-  EXPECT_EQ(error_with(3), "");
-  const std::string error = error_with(1);
+  EXPECT_EQ(error_with(3, 3, 3), "");
+  EXPECT_EQ(error_with(1, 20, 20), "");
+  sim::options().timeout = 1;
+  expect_contains(error_with(1, 3, 4), "livelock in block (0,0,0)");
+  const std::string error = error_with(1, 70, 70);
   expect_contains(error, "livelock in block (0,0,0)");
-  expect_contains(error, "1 of 3 blocks run at one time");
-  expect_contains(error, "FLASHBOOK_SIM_THREADS=3 runs all of them at one time");
+  expect_contains(error, "64 of 70 blocks run at one time");
+  expect_contains(error, "FLASHBOOK_SIM_THREADS=70 runs all of them at one time");
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace flashbook::testing {
 
 DirectRow::DirectRow(const Shape& s, const Inputs& inputs, int b, int h, int i)
-    : o(s.head_dim), lse(-INFINITY) {
+    : o(s.value_dim()), lse(-INFINITY) {
   const int shared = h / (s.heads / s.kv_heads);
   const auto q = [&](int c) {
     return inputs.q[((int64_t(b) * s.heads + h) * s.seqlen_q + i) * s.head_dim + c];
@@ -34,8 +34,8 @@ DirectRow::DirectRow(const Shape& s, const Inputs& inputs, int b, int h, int i)
   for (long double score : scores) sum += std::exp(score - largest);
   lse = largest + std::log(sum);
   for (std::size_t j = 0; j < keys.size(); ++j)
-    for (int c = 0; c < s.head_dim; ++c)
-      o[c] += std::exp(scores[j] - largest) / sum * kv(inputs.v, keys[j], c);
+    for (int c = 0; c < s.value_dim(); ++c)
+      o[c] += std::exp(scores[j] - largest) / sum * kv(s.is_latent() ? inputs.k : inputs.v, keys[j], c);
 }
 
 }  // namespace flashbook::testing

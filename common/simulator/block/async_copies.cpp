@@ -15,6 +15,7 @@ void AsyncCopies::begin_block() {
   for (OfThread& thread : threads_) {
     thread.copies.clear();
     thread.groups = 0;
+    thread.waited = {};
   }
 }
 
@@ -52,7 +53,9 @@ void AsyncCopies::commit() {
     });
 }
 
-void AsyncCopies::wait(int groups_in_flight) {
+void AsyncCopies::wait(int groups_in_flight, Location where) {
+  mine().waited = where;
+  mine().let_fly = groups_in_flight;
   const int first_in_flight = mine().groups - groups_in_flight;
   std::erase_if(mine().copies, [&](const PendingCopy& copy) {
     const bool lands_now = copy.group < first_in_flight;
@@ -61,9 +64,17 @@ void AsyncCopies::wait(int groups_in_flight) {
   });
 }
 
-void AsyncCopies::wait_for_all() {
+void AsyncCopies::wait_for_all(Location where) {
+  mine().waited = where;
+  mine().let_fly = 0;
   for (const PendingCopy& copy : mine().copies) land(copy);
   mine().copies.clear();
+}
+
+std::string AsyncCopies::describe_last_wait(int thread) const {
+  const OfThread& of = threads_[std::size_t(thread)];
+  if (of.waited.line == 0) return "";
+  return describe_call(("cp_async_wait<" + std::to_string(of.let_fly) + ">").c_str(), of.waited);
 }
 
 void cp_async(const char* what, void* shared, const void* global, int bytes, int valid, Location where) {
@@ -80,9 +91,11 @@ void cp_async(const char* what, void* shared, const void* global, int bytes, int
 void cp_async_commit(Location where) { running_worker("cp_async_commit", where).copies.commit(); }
 
 void cp_async_wait(int groups_in_flight, Location where) {
-  running_worker("cp_async_wait", where).copies.wait(groups_in_flight);
+  running_worker("cp_async_wait", where).copies.wait(groups_in_flight, where);
 }
 
-void cp_async_wait_all(Location where) { running_worker("cp_async_wait_all", where).copies.wait_for_all(); }
+void cp_async_wait_all(Location where) {
+  running_worker("cp_async_wait_all", where).copies.wait_for_all(where);
+}
 
 }  // namespace flashbook::sim

@@ -3,6 +3,7 @@
 /// cp_async.h.
 #pragma once
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "common/simulator/block/scheduler.h"
@@ -30,13 +31,19 @@ class AsyncCopies {
   // Of the current thread.
   void copy(const PendingCopy& copy);
   void commit();
-  void wait(int groups_in_flight);
-  void wait_for_all();
+  void wait(int groups_in_flight, Location where);
+  void wait_for_all(Location where);
+
+  /// What a thread waited for last: "cp_async_wait<1> at kernel.cuh:12"; empty if it has never waited.
+  std::string describe_last_wait(int thread) const;
 
  private:
   struct OfThread {
     std::vector<PendingCopy> copies;
     int groups = 0;  ///< that it has committed
+    // Of its last wait.
+    Location waited;
+    int let_fly = 0;  ///< groups
   };
 
   OfThread& mine() { return threads_[std::size_t(scheduler_.current().number)]; }

@@ -1,5 +1,6 @@
 #include "common/simulator/block/barriers.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -24,6 +25,14 @@ namespace {
   throw Error("threads disagree about a barrier: some are in " + describe_call(what, where) +
               ", the first to arrive in " + describe_call(first_what, first) +
               ": all threads must execute the same one");
+}
+
+[[noreturn]] void nobody_waits(const char* what, Location where, int barrier, int threads) {
+  throw Error(
+      describe_call(what, where) + " is the last of " + std::to_string(threads) + " arrivals at barrier " +
+      std::to_string(barrier) +
+      ", and nobody waits for them: a wait is missing, or somebody arrives twice where another should "
+      "wait in between");
 }
 
 [[noreturn]] void divergent(const char* what, Location where, const Thread& self, uint32_t others,
@@ -74,7 +83,11 @@ void Barriers::arrive(const char* what, int number, int threads, Location where)
   if (threads == kWholeBlock)
     throw Error(describe_call(what, where) +
                 " names 0 threads: who arrives without waiting must say how many take part");
-  complete_if_full(count_arrival(what, number, threads, where));
+  Barrier& barrier = count_arrival(what, number, threads, where);
+  if (barrier.arrived == threads &&
+      std::all_of(barrier.waiting.begin(), barrier.waiting.end(), [](uint32_t lanes) { return lanes == 0; }))
+    nobody_waits(what, where, number, threads);
+  complete_if_full(barrier);
 }
 
 /// Counts the current thread's arrival, if it keeps the rules.

@@ -21,9 +21,9 @@ namespace {
 /// the caches and the TLB.
 constexpr std::size_t kStackBytes = 256 * 1024 + 4096 + 5 * 64;
 
-/// Rounds of nothing but polling after which a block is stuck: no kernel polls on purpose for so long. Where
-/// blocks run beside each other, what is polled may be another's to change.
-constexpr int kMaxFruitlessPolls = 1 << 20, kMaxFruitlessPollsAlone = 1 << 15;
+/// Rounds of nothing but polling of what only the block itself can change after which it is stuck: no kernel
+/// polls on purpose for so long.
+constexpr int kMaxFruitlessPolls = 1 << 15;
 
 /// Reads of memory that nobody changed, one after another, after which others get a turn.
 constexpr int kPollsBeforeOthersRun = 64;
@@ -90,6 +90,7 @@ void Scheduler::begin_block(Random random, bool random_order) {
   error_.clear();
   pollers_.clear();
   fruitless_polls_ = memory_polls_ = 0;
+  waits_for_blocks_ = false;
   given_up_ = crashed_ = false;
   used_fibers_ = 0;
   idle_fibers_.clear();
@@ -233,6 +234,7 @@ void Scheduler::suspend(const Awaited& awaited, const char* what, Location where
   self.where = where;
   memory_polls_ = 0;
   ++turns_;
+  if (&awaited != &memory_) works_again();
   Thread* next = next_thread();
   if (!next) Fiber::leave(*self.fiber, os_thread_);  // the block is stuck
   if (next == &self) return;
@@ -255,8 +257,14 @@ bool Scheduler::is_polling_memory() const {
 
 /// Lets those who poll try again; false if that has been in vain for too long.
 bool Scheduler::wake_pollers() {
-  const int most = options().os_threads > 1 ? kMaxFruitlessPolls : kMaxFruitlessPollsAlone;
-  if (pollers_.empty() || ++fruitless_polls_ > most) return false;
+  if (pollers_.empty()) return false;
+  ++fruitless_polls_;
+  if (is_polling_memory()) {
+    waits_for_blocks_ = true;
+    if (!block_.wait_for_other_blocks(fruitless_polls_)) return false;
+  } else if (fruitless_polls_ > kMaxFruitlessPolls) {
+    return false;
+  }
   for (const Thread* thread : pollers_) make_ready(thread->warp, 1u << thread->lane);
   return true;
 }

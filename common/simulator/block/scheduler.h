@@ -69,6 +69,11 @@ class Scheduled {
   virtual bool has_copies() const = 0;
   /// Lands one of them, the oldest or any; false if there is none.
   virtual bool land_copy(bool any) = 0;
+  /// For `rounds` rounds now, threads have read memory again and again, and nobody else can run: whether
+  /// another block may still change what they read.
+  virtual bool wait_for_other_blocks(int rounds) = 0;
+  /// Something else has happened after such rounds.
+  virtual void stop_waiting() = 0;
 
  protected:
   ~Scheduled() = default;
@@ -122,7 +127,10 @@ class Scheduler {
   /// Threads that have waited can run.
   void make_ready(int warp, uint32_t lanes);
   /// Something has happened that pollers may have been waiting for.
-  void progress() { fruitless_polls_ = 0; }
+  void progress() {
+    fruitless_polls_ = 0;
+    works_again();
+  }
   /// The current thread is no longer among the living.
   void exit_current();
   /// Ends the block with an error that is not the current thread's; it goes on until it waits.
@@ -153,6 +161,11 @@ class Scheduler {
   Thread* next_thread();
   Thread* next_ready();
   bool wake_pollers();
+  void works_again() {
+    if (!waits_for_blocks_) return;
+    waits_for_blocks_ = false;
+    block_.stop_waiting();
+  }
   void shuffle_warps();
   Fiber* idle_fiber();
 
@@ -172,8 +185,9 @@ class Scheduler {
 
   Memory memory_;
   std::vector<Thread*> pollers_;
-  int fruitless_polls_ = 0;  // rounds in which all that ran was threads that poll
-  int memory_polls_ = 0;     // of the current thread, one after another
+  int fruitless_polls_ = 0;        // rounds in which all that ran was threads that poll
+  int memory_polls_ = 0;           // of the current thread, one after another
+  bool waits_for_blocks_ = false;  // the last thing that happened was such a round, in which memory was read
 
   uint64_t turns_ = 0;       // handed out
   bool is_running_ = false;  // threads, and not what comes before and after

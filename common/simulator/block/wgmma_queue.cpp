@@ -83,6 +83,10 @@ std::size_t WgmmaQueue::take_accumulator(void* const* calls, Location where) {
   const std::size_t found = find_accumulator(registers, first.kind, where);
   Accumulator& mine = accumulators_[found];
   mine.last_group = commits_;
+  if (Observer* observer = current_worker->observer())
+    for (int thread = 0; thread < kThreads; ++thread)
+      observer->takes_registers(first_thread_ + thread, registers[std::size_t(thread)],
+                                std::size_t(first.kind.n / 2) * sizeof(float), "wgmma", where);
   if (mine.in_flight++ > 0) return found;
 
   const int n = first.kind.n;
@@ -215,8 +219,12 @@ void WgmmaQueue::wait(int groups_in_flight, Location where) {
   while (done < pending() && pending_[std::size_t(done)].group < waited_for_) ++done;
   compute(done);
   for (Accumulator& accumulator : accumulators_)
-    if (accumulator.fences_at_wait < 0 && accumulator.last_group < waited_for_)
+    if (accumulator.fences_at_wait < 0 && accumulator.last_group < waited_for_) {
       accumulator.fences_at_wait = fences_;
+      if (Observer* observer = current_worker->observer())
+        for (int thread = 0; thread < kThreads; ++thread)
+          observer->gives_back_registers(first_thread_ + thread, accumulator.registers[std::size_t(thread)]);
+    }
 }
 
 void WgmmaQueue::compute(int count) {

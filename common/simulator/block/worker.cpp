@@ -31,8 +31,10 @@ Worker& running_worker(const char* what, Location where) {
 }
 
 void Worker::enter_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
-                        const std::function<void()>& body, const void* kernel, Watcher* watcher) {
+                        const std::function<void()>& body, const void* kernel, Watcher* watcher,
+                        OtherBlocks& others) {
   grid_ = gridDim = grid;
+  others_ = &others;
   blockDim = block;
   body_ = &body;
   if (watcher && watcher_ != watcher) {
@@ -99,7 +101,7 @@ std::string Worker::deadlock_report() const {
   else
     report << "deadlock in block " << triple(blockIdx) << ": every thread waits or has exited";
   const uint64_t blocks = uint64_t(grid_.x) * grid_.y * grid_.z;
-  if (const auto at_once = uint64_t(options().os_threads); scheduler.is_polling_memory() && at_once < blocks)
+  if (const uint64_t at_once = others_->at_once(); scheduler.is_polling_memory() && at_once < blocks)
     report << ". If it waits for another block: " << at_once << " of " << blocks
            << " blocks run at one time, and the others begin when these are over. FLASHBOOK_SIM_THREADS="
            << blocks << " runs all of them at one time, as a GPU does if it has the room";

@@ -22,6 +22,21 @@
 
 namespace flashbook::sim {
 
+/// The other blocks of a grid, for those that wait for them.
+class OtherBlocks {
+ public:
+  /// The calling block reads memory again and again. Lets others run, and others begin if that takes more OS
+  /// threads. False if none of them can change it any more.
+  virtual bool go_on(int rounds) = 0;
+  /// The calling block does something else again.
+  virtual void stop_waiting() = 0;
+  /// How many blocks run at one time, if there are so many.
+  virtual uint64_t at_once() const = 0;
+
+ protected:
+  ~OtherBlocks() = default;
+};
+
 /// Runs blocks, one after another, on one OS thread. It is kept from grid to grid, since its memory is dear
 /// to set up. The parts that threads wait in are members, each with a file of its own; what a kernel calls
 /// finds them by running_worker().
@@ -30,7 +45,7 @@ class Worker final : Scheduled {
   /// Prepares the calling OS thread, which must be the one that runs the grid's blocks, and sets its blockDim
   /// and gridDim. `watcher` watches, unless it is null.
   void enter_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const std::function<void()>& body,
-                  const void* kernel, Watcher* watcher);
+                  const void* kernel, Watcher* watcher, OtherBlocks& others);
 
   /// Runs block `number`, counted x first, on the grid's seed. Returns what went wrong, or nothing.
   std::optional<std::string> run_block(uint64_t number, uint64_t seed);
@@ -54,6 +69,8 @@ class Worker final : Scheduled {
   void run_thread() override;
   bool has_copies() const override { return tensor_copies.any_load(); }
   bool land_copy(bool any) override { return tensor_copies.land_one(any); }
+  bool wait_for_other_blocks(int rounds) override { return others_->go_on(rounds); }
+  void stop_waiting() override { others_->stop_waiting(); }
   std::string end_report() const;
   std::string deadlock_report() const;
   std::string endless_report() const;
@@ -61,6 +78,7 @@ class Worker final : Scheduled {
   std::vector<std::string> describe_waits(int warp) const;
 
   dim3 grid_;
+  OtherBlocks* others_ = nullptr;
   const std::function<void()>* body_ = nullptr;
   Watcher* watcher_ = nullptr;          // the last one
   std::unique_ptr<Observer> observer_;  // that it has made

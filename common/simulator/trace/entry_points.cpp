@@ -26,6 +26,8 @@ inline void access(const volatile void* address, std::size_t bytes, Access what,
     return;
   if (tracer->concerns(at))
     tracer->accesses(current_worker->current_number(), what, at, bytes, aligned, return_address);
+  else
+    tracer->accesses_local(current_worker->current_number(), what, at, return_address);
 }
 
 /// The calling thread has seen what an atomic operation, or a volatile store, left there.

@@ -71,7 +71,8 @@ bool Faults::is_better(const Places& places, uint64_t block, bool one_warp) cons
   return block < fault.block || (block == fault.block && fault.one_warp && !one_warp);
 }
 
-void Faults::add(const Race& race, uint64_t block, int threads, const std::string& memory) {
+void Faults::add(const Race& race, uint64_t block, int threads, const std::string& memory,
+                 const std::string& waited) {
   const int first = race.first.who, second = race.second.who;
   const bool one_warp = first < threads && second < threads && first / 32 == second / 32;
   const Places places = std::minmax(
@@ -85,7 +86,8 @@ void Faults::add(const Race& race, uint64_t block, int threads, const std::strin
                     "data race in block " + std::to_string(block) + " on " + memory,
                     side(race.first),
                     side(race.second),
-                    advice_for(race.rule, one_warp)};
+                    advice_for(race.rule, one_warp) +
+                        (waited.empty() ? "" : ": what copied has waited in " + waited + ", not for this")};
 }
 
 void Faults::add(const BlockConflict& conflict, int threads) {
@@ -132,6 +134,10 @@ void Faults::add_unwritten(const char* kind, Site site, uint64_t block, int thre
                        "check the index, and how many threads write";
 }
 
+void Faults::add_suspects(uint64_t block, std::string suspects) {
+  if (!suspects.empty()) suspects_.emplace(block, std::move(suspects));
+}
+
 std::string Faults::report() const {
   std::vector<Site> sites;
   for (const auto& [places, fault] : found_) {
@@ -152,6 +158,7 @@ std::string Faults::report() const {
     text += (text.empty() ? "" : "\n") + fault.what + describe(fault.first) +
             (fault.second.who.empty() ? "" : describe(fault.second)) + "\n  " + fault.advice;
   }
+  if (!suspects_.empty()) text += suspects_.begin()->second;
   return text;
 }
 

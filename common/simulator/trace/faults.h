@@ -15,13 +15,17 @@ namespace flashbook::sim {
 class Faults {
  public:
   /// `threads` of a block; `memory` says where it happened, "dynamic shared memory + 64 of 1024 bytes".
-  void add(const Race& race, uint64_t block, int threads, const std::string& memory);
+  /// `waited` is what the thread of a copy in flight waited for last; empty if that is no matter.
+  void add(const Race& race, uint64_t block, int threads, const std::string& memory,
+           const std::string& waited);
   void add(const BlockConflict& conflict, int threads);
   /// A thread of a block has read "shared" memory that nobody in the block writes, or "device" memory that
   /// nobody has written before.
   void add_unwritten(const char* kind, Site site, uint64_t block, int thread, const std::string& memory);
 
-  bool empty() const { return found_.empty(); }
+  /// What the simulator suspects in a block with faults (Mbarriers::suspects); the lowest block's is kept.
+  void add_suspects(uint64_t block, std::string suspects);
+
   /// All of them, with lines and advice.
   std::string report() const;
 
@@ -43,6 +47,7 @@ class Faults {
   bool is_better(const Places& places, uint64_t block, bool one_warp) const;
 
   std::map<Places, Fault> found_;
+  std::map<uint64_t, std::string> suspects_;  ///< of blocks
 };
 
 }  // namespace flashbook::sim

@@ -53,6 +53,7 @@ void Tracer::block_begins(const Block& block) {
   grid_ = &current_grid();
   block_ = block;
   barriers_ = 0;
+  has_faults_ = false;
   static_shared_.assign(block.static_shared.begin(), block.static_shared.end());
   std::sort(static_shared_.begin(), static_shared_.end(),
             [](const auto& a, const auto& b) { return a.data() < b.data(); });
@@ -75,6 +76,8 @@ void Tracer::block_begins(const Block& block) {
   suspicions_.begin(block.threads);
   unwritten_.clear();
   launch_waits_.clear();
+  in_flight_.assign(std::size_t(block.threads), {});
+  accumulators_ = 0;
   current_tracer = this;
 }
 
@@ -82,6 +85,7 @@ void Tracer::block_ends() {
   current_tracer = nullptr;
   suspicions_.finish();
   report_unwritten();
+  if (has_faults_) report_suspects();
   requests_.finish();
   const auto counts = requests_.take();
   const std::lock_guard lock(grid_->mutex);
@@ -225,12 +229,24 @@ void Tracer::check_launch_before(const DeviceMemory::Who& who, Access access, st
 
 void Tracer::report(const BlockConflict& conflict) {
   const std::lock_guard lock(grid_->mutex);
+  has_faults_ = true;
   grid_->faults.add(conflict, block_.threads);
 }
 
 void Tracer::report(const Race& race) {
   const std::lock_guard lock(grid_->mutex);
-  grid_->faults.add(race, block_.number, block_.threads, describe_shared(race.at));
+  has_faults_ = true;
+  grid_->faults.add(
+      race, block_.number, block_.threads, describe_shared(race.at),
+      race.rule == Race::Rule::in_flight ? current_worker->copies.describe_last_wait(race.first.who) : "");
+}
+
+/// A wait, or an arrival, that the block's races may come from. The report of a block that was stopped has
+/// them already.
+void Tracer::report_suspects() const {
+  if (current_worker->scheduler.alive() > 0 || !current_worker->scheduler.error().empty()) return;
+  const std::lock_guard lock(grid_->mutex);
+  grid_->faults.add_suspects(block_.number, current_worker->mbarriers.suspects());
 }
 
 /// Where a byte lies of what the races are kept of.
@@ -276,6 +292,41 @@ void Tracer::streams(int thread, const void* object, uint32_t ticket, const Touc
   if (grid_->before) check_launch_before(who, touched.access, address, touched.bytes, site);
   if (const auto conflict = grid_->memory.access(who, address, touched.bytes, touched.access, site))
     report(*conflict);
+}
+
+void Tracer::takes_registers(int thread, const void* registers, std::size_t bytes, const char* instruction,
+                             Location where) {
+  auto& mine = in_flight_[std::size_t(thread)];
+  const auto begin = std::uintptr_t(registers);
+  const Site site = site_of_instruction(instruction, where);
+  const auto known =
+      std::find_if(mine.begin(), mine.end(), [&](const auto& one) { return one.begin == begin; });
+  if (known != mine.end()) {
+    *known = {begin, bytes, site};
+  } else {
+    mine.push_back({begin, bytes, site});
+    ++accumulators_;
+  }
+}
+
+void Tracer::gives_back_registers(int thread, const void* registers) {
+  accumulators_ -= int(std::erase_if(in_flight_[std::size_t(thread)], [&](const auto& one) {
+    return one.begin == std::uintptr_t(registers);
+  }));
+}
+
+void Tracer::check_accumulators(int thread, Access access, std::uintptr_t address,
+                                const void* return_address) const {
+  for (const Accumulator& accumulator : in_flight_[std::size_t(thread)]) {
+    const std::uintptr_t offset = address - accumulator.begin;
+    if (offset >= accumulator.bytes) continue;
+    const Site sites[] = {site_of_code(return_address), accumulator.site};
+    const auto lines = source_lines(sites);
+    current_worker->scheduler.abandon(
+        "accumulator register " + std::to_string(offset / sizeof(float)) + " is " +
+        (writes(access) ? "written" : "read") + " at " + lines.at(sites[0]).described() + " while the " +
+        lines.at(sites[1]).described() + " is in flight: leave it alone until the wgmma_wait for its group");
+  }
 }
 
 void Tracer::touches_async(int thread, const void* object, uint32_t ticket, const Touched& touched) {

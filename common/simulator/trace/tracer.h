@@ -54,6 +54,10 @@ class Tracer final : public Observer {
            address - static_begin_ < static_end_ - static_begin_ ||
            address - variables_begin_ < variables_bytes_ || address < kLowestAddress;
   }
+  /// Any other address: a local variable's. It may be an accumulator.
+  void accesses_local(int thread, Access access, std::uintptr_t address, const void* return_address) const {
+    if (accumulators_ > 0) check_accumulators(thread, access, address, return_address);
+  }
   /// Notes a plain load of the kernel's own text, if it is one of global memory that can be no fault: most
   /// are.
   bool notes_known_load(int thread, std::uintptr_t address, std::size_t bytes, const void* return_address) {
@@ -115,8 +119,20 @@ class Tracer final : public Observer {
     clocks_.release_agent(clocks_.agent(object), ticket, object);
   }
   void streams(int thread, const void* object, uint32_t ticket, const Touched& touched) override;
+  void takes_registers(int thread, const void* registers, std::size_t bytes, const char* instruction,
+                       Location where) override;
+  void gives_back_registers(int thread, const void* registers) override;
 
  private:
+  /// Registers in flight.
+  struct Accumulator {
+    std::uintptr_t begin;
+    std::size_t bytes;
+    Site site;
+  };
+  void check_accumulators(int thread, Access access, std::uintptr_t address,
+                          const void* return_address) const;
+
   /// Where an address lies.
   enum class Space { elsewhere, global, variable, shared, outside };
   struct Place {
@@ -135,6 +151,7 @@ class Tracer final : public Observer {
   void report(const Race& race);
   void report(const BlockConflict& conflict);
   void report_unwritten();
+  void report_suspects() const;
   void check_written(int thread, std::uintptr_t address, std::size_t bytes, Site site, Place place);
   std::string describe_shared(std::size_t offset) const;
   template <typename Found>
@@ -147,6 +164,8 @@ class Tracer final : public Observer {
     for (uint32_t i = 0; i < sectors.count; ++i) grid_->memory.touch(sectors.number[i], access);
   }};
   Suspicions suspicions_;
+  std::vector<std::vector<Accumulator>> in_flight_;     ///< of each thread
+  int accumulators_ = 0;                                ///< in all of them
   std::vector<std::pair<int, uint32_t>> launch_waits_;  ///< threads that have waited, and their clocks then
   /// A load of shared memory that nobody had written.
   struct Unwritten {
@@ -159,6 +178,7 @@ class Tracer final : public Observer {
   std::vector<std::span<unsigned char>> static_shared_;  ///< the block's, ascending
   const std::uint16_t* allocated_ = nullptr;             ///< of each granule of device memory
   uint64_t barriers_ = 0;                                ///< that the block has passed
+  bool has_faults_ = false;                              ///< whether the block has
   std::uintptr_t variables_begin_ = 0, variables_bytes_ = 0;
   std::uintptr_t global_begin_ = 0, dynamic_begin_ = 0, static_begin_ = 0, static_end_ = 0;
 };

@@ -1,10 +1,16 @@
 /// \file
-/// The calls that -fsanitize=shift-exponent, float-cast-overflow and bounds-strict plant in a kernel, where
-/// C++ leaves the result undefined, and a host and a GPU may differ: before a shift by as many bits as the
-/// type has, or more, or by a negative number; before a real number that does not fit becomes an integer; and
-/// before an index leaves its array, for a neighbour in the same memory, or in a register.
+/// The calls that -fsanitize=shift-exponent, float-cast-overflow, bounds-strict and object-size plant in a
+/// kernel, where C++ leaves the result undefined, and a host and a GPU may differ: before a shift by as many
+/// bits as the type has, or more, or by a negative number; before a real number that does not fit becomes an
+/// integer; and before an index leaves its array, for a neighbour in the same memory, or in a register; and
+/// before a pointer is followed that leads out of the variable which the compiler knows it to come from.
 ///
 /// libubsan, which would usually answer them, is not linked. Outside a traced block they do nothing.
+///
+/// And the C library's maximum and minimum, which this file takes the place of: they alone swallow what a
+/// local variable without a value holds, so that the result does not show it.
+#include <bit>
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -22,8 +28,21 @@ void report(const char* what, const std::string& problem, const void* return_add
       what + (" at " + flashbook::sim::source_lines({&site, 1}).at(site).described()) + ": " + problem);
 }
 
-/// What the compiler says of an index that left its array: the beginning of clang's OutOfBoundsData.
-struct Array {
+/// Every byte of a local that has no value yet, if g++ compiles it with -ftrivial-auto-var-init=pattern.
+constexpr uint32_t kNoValue = 0xfefefefe;
+
+inline void require_value(const char* what, float a, float b, const void* return_address) {
+  if (std::bit_cast<uint32_t>(a) != kNoValue && std::bit_cast<uint32_t>(b) != kNoValue) return;
+  report(what,
+         "an operand is a local variable that nobody has given a value (or comes from one). Here it holds "
+         "-1.7e38, and "
+         "on a GPU whatever its register held: begin with -infinity, or with the first of the numbers",
+         return_address);
+}
+
+/// What the compiler says of an index that left its array, or of a pointer that left its variable: the
+/// beginning of clang's OutOfBoundsData and TypeMismatchData.
+struct Described {
   const char* file;
   uint32_t line, column;
   struct Type {
@@ -35,6 +54,18 @@ struct Array {
 }  // namespace
 
 extern "C" {
+
+float fmaxf(float a, float b) noexcept {
+  require_value("fmaxf", a, b, __builtin_return_address(0));
+  if (a == b) return std::signbit(a) ? b : a;
+  return a > b || std::isnan(b) ? a : b;
+}
+
+float fminf(float a, float b) noexcept {
+  require_value("fminf", a, b, __builtin_return_address(0));
+  if (a == b) return std::signbit(a) ? a : b;
+  return a < b || std::isnan(b) ? a : b;
+}
 
 void __ubsan_handle_shift_out_of_bounds(void*, void*, void*) {
   report(
@@ -54,12 +85,22 @@ void __ubsan_handle_float_cast_overflow(void*, void*) {
 }
 
 void __ubsan_handle_out_of_bounds(void* data, void* index) {
-  const auto* array = static_cast<const Array*>(data);
+  const auto* array = static_cast<const Described*>(data);
   report(
       "index",
       "out of bounds, " + std::to_string(std::intptr_t(index)) + " in an array of type " + array->type->name +
           ". It leads to what lies next to the array, or to nothing; check it against the last row, column "
           "or stage",
+      __builtin_return_address(0));
+}
+
+void __ubsan_handle_type_mismatch_v1(void* data, void*) {
+  const auto* access = static_cast<const Described*>(data);
+  report(
+      "pointer",
+      "out of bounds, it leads to a " + std::string(access->type->name) +
+          " beyond the array that it comes from. There lies what is next to the array, or nothing; check the "
+          "index against the last row, column or stage",
       __builtin_return_address(0));
 }
 }

@@ -311,8 +311,8 @@ html.dark-mode .fb-tiles{--amber-ink:#e59a4f}
 .fb-tiles .player{display:flex;flex-wrap:wrap;gap:8px;align-items:center;margin-top:12px}
 .fb-tiles button{min-width:58px;height:42px;padding:0 10px;font:15px var(--font-family,system-ui,sans-serif);color:var(--ink);background:var(--paper);
   border:1px solid var(--line);border-radius:6px;cursor:pointer;touch-action:manipulation;margin:0}
-.fb-tiles button.main{background:var(--accent);border-color:var(--accent);color:#fff}
-.fb-tiles button:disabled{opacity:.45;cursor:default}
+.fb-tiles button.main{background:var(--accent);border-color:var(--accent);color:var(--paper)}
+.fb-tiles button:disabled{opacity:.7;cursor:default}
 .fb-tiles :is(button,select,input):focus-visible{outline:3px solid var(--accent);outline-offset:2px}
 .fb-tiles input[type=range]{flex:1 1 120px;min-width:0;height:42px;margin:0;accent-color:var(--accent)}
 .fb-tiles p.sentence{margin:0;line-height:1.45}

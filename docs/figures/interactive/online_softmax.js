@@ -163,13 +163,13 @@ html.dark-mode .fb-softmax{--amber-ink:#e59a4f}
 .fb-softmax .player{display:flex;flex-wrap:wrap;gap:8px;align-items:center;margin-top:14px}
 .fb-softmax button{min-width:58px;height:42px;padding:0 10px;font:15px var(--font-family,system-ui,sans-serif);color:var(--ink);background:var(--paper);
   border:1px solid var(--line);border-radius:6px;cursor:pointer;touch-action:manipulation;margin:0}
-.fb-softmax button.main{background:var(--accent);border-color:var(--accent);color:#fff}
-.fb-softmax button:disabled{opacity:.45;cursor:default}
+.fb-softmax button.main{background:var(--accent);border-color:var(--accent);color:var(--paper)}
+.fb-softmax button:disabled{opacity:.7;cursor:default}
 .fb-softmax :is(button,input,select):focus-visible{outline:3px solid var(--accent);outline-offset:2px}
 .fb-softmax input[type=range]{flex:1 1 120px;min-width:0;height:42px;margin:0;accent-color:var(--accent)}
 .fb-softmax p.sentence{margin:0;line-height:1.45}
 .fb-softmax .rules{margin-top:8px;border-top:1px solid var(--line)}
-.fb-softmax .rule{padding:5px 0 5px 10px;border-left:3px solid transparent;opacity:.6;overflow-x:auto;white-space:nowrap;scrollbar-width:none}
+.fb-softmax .rule{padding:5px 0 5px 10px;border-left:3px solid transparent;opacity:.8;overflow-x:auto;white-space:nowrap;scrollbar-width:none}
 .fb-softmax .rule.now{opacity:1;border-color:var(--accent)}
 .fb-softmax .rule.amber.now{border-color:var(--amber)}
 .fb-softmax .rule b{font-weight:600}
@@ -180,7 +180,7 @@ html.dark-mode .fb-softmax{--amber-ink:#e59a4f}
 .fb-softmax th{color:var(--soft);font-size:13px}
 .fb-softmax th:first-child,.fb-softmax td:first-child{text-align:left;padding-left:0}
 .fb-softmax tr.now td{font-weight:600}
-.fb-softmax .later{opacity:.6}
+.fb-softmax .later{color:var(--soft)}
 @media (prefers-reduced-motion:no-preference){.fb-softmax .smooth :is(.bar,.level,.gap,.over,.beside,.strip>div){
   transition:height .6s ease,bottom .6s ease,left .6s ease,width .6s ease}}
 `;

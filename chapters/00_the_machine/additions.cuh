@@ -1,0 +1,59 @@
+//| # Additions in the L2
+//|
+//| Blocks that each have a part of the same sum add their parts up in device memory. The L2 cache does the adding: a
+//| multiprocessor sends numbers and addresses, and waits for nothing. Chapter 7 sums a gradient in this way, and what it can
+//| send decides who sends it. There are three ways: a float of each thread, four floats of each thread, and a tile that TMA
+//| takes out of shared memory.
+//|
+//| ![The levels of memory and the clocks that each takes](../../docs/figures/memory_levels.svg)
+#pragma once
+#include "chapters/00_the_machine/wgmma.h"
+#include "common/device/kernel.h"
+#include "common/ptx/atomic.h"
+#include "common/ptx/bulk_copy.h"
+#include "common/ptx/fence.h"
+
+namespace flashbook::machine {
+
+//| ## What is added where
+//|
+//| A block adds ones to tiles of 32 KB, which is what a block of chapter 7 adds in a round at a head dimension of 128. Block
+//| 0 begins with tile 0, block 1 with tile 1, and so on, so that no two blocks add to one place at one time. If there is but
+//| one tile, all of them do.
+
+constexpr int kAddThreads = 256;
+
+//| ## Three ways
+//|
+//| Lanes lie side by side: a warp's `red` covers 128 bytes, or 512. TMA is given a tile in shared memory, which threads have
+//| written, so a fence comes first. It may have two additions under way, since `wait_read<1>` lets one be read while the next
+//| begins. The last wait, without `read`, is over when all sums are in memory.
+
+/// Adds 1 to every float of a tile, of one tile after another, `rounds` times.
+template <Adds kHow>
+__global__ void __launch_bounds__(kAddThreads) add_ones(float* sums,  // [tiles, kTileFloats]
+                                                        int tiles, int rounds) {
+  float* ones = dynamic_shared<float>();  // [kTileFloats], for TMA
+  if (kHow == Adds::tiles)
+    for (int i = int(threadIdx.x); i < kTileFloats; i += kAddThreads) ones[i] = 1;
+  fence_proxy_async();  // TMA sees what this thread wrote,
+  __syncthreads();      // and what all have
+  for (int round = 0; round < rounds; ++round) {
+    float* const tile = sums + int64_t((int(blockIdx.x) + round) % tiles) * kTileFloats;
+    if constexpr (kHow == Adds::floats) {
+#pragma unroll
+      for (int i = 0; i < kTileFloats; i += kAddThreads) red_add(tile + i + threadIdx.x, 1.0f);
+    } else if constexpr (kHow == Adds::fours) {
+#pragma unroll
+      for (int i = 0; i < kTileFloats / 4; i += kAddThreads)
+        red_add(reinterpret_cast<float4*>(tile) + i + threadIdx.x, make_float4(1, 1, 1, 1));
+    } else if (threadIdx.x == 0) {
+      bulk_reduce_add(tile, ones, kTileFloats * sizeof(float));
+      tma_store_commit();
+      tma_store_wait_read<1>();
+    }
+  }
+  if (kHow == Adds::tiles && threadIdx.x == 0) tma_store_wait<0>();  // the sums are in memory
+}
+
+}  // namespace flashbook::machine

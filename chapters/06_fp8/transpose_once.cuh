@@ -1,0 +1,128 @@
+//| # V, transposed once
+//|
+//| Up to step 6 a block transposes every tile of V that its queries see, and so does the next block: of 16k keys each tile
+//| is transposed by as many blocks as a head has tiles of queries, 85 or 128. Once would do. A kernel that runs before the
+//| attention would be one more pass over memory, in which no product is computed, and short sequences would wait for it
+//| longest. Here the transposers of all blocks share the work while the attention runs: who is free takes the next tile that
+//| nobody has taken, transposes it as before, and has TMA write it to the workspace. Loaders bring it from there as they bring
+//| keys. When all tiles are done, the transposers are too, and leave their schedulers to the consumers.
+//|
+//| ![Transposers of all blocks take tiles of V in turn and write them to the workspace; a loader waits until its head is whole](../../docs/figures/fp8_once.svg)
+//|
+//| | who | waits for | tells |
+//| | --- | --- | --- |
+//| | transposers | TMA, which brings the next tile of V | `done` of its head, by an addition with release, once the tile lies in global memory |
+//| | loader | `done` of its head, by a load with acquire | the consumers, by the pipeline of transposed tiles |
+//|
+//| **No deadlock.** A loader waits for tiles, a transposer only for memory. A tile that a loader wants has been taken, by a
+//| block that runs and will finish it, or has not, and then the loader's own block takes it sooner or later. So it does not
+//| matter how many blocks run at once.
+//|
+//| **Order.** Tiles are taken head by head, as loaders want them. A head is asked for by the tile of queries that comes first,
+//| so at the start all blocks need the first few heads, and all of them transpose these. From then on the transposers are ahead.
+//|
+//| **Predicted.** A tile takes a block about 2 microseconds: the load, 150 instructions of each warp at d = 128, the store, each after the
+//| other. Of 16k tokens and heads x head_dim = 2048 a block gets 12 tiles at d = 256 and 21 at d = 128: it is done after 25 to 45
+//| microseconds, and the consumers wait for the first two tiles, 4 microseconds, instead of 16 for a pass at the speed of memory.
+//| Without transposers the loop was 20 % faster at d = 256 and 7 % at d = 128 (what was tried, in the appendix).
+#pragma once
+#include "chapters/06_fp8/transpose.cuh"
+#include "chapters/06_fp8/version.cuh"
+#include "common/ptx/atomic.h"
+#include "common/ptx/barrier.h"
+#include "common/ptx/bulk_copy.h"
+
+namespace flashbook::fp8 {
+
+//| ## A transposer
+//|
+//| Both warps work on one tile, each on every second group of 16 columns. One of their lanes, the courier, takes a tile, has
+//| it brought, and has it stored. There is one place for the tile that came and one for the transposed tile, so the next tile
+//| comes while this one is stored.
+constexpr int kTransposersDone = 4;  ///< the named barrier of the two warps, after those of turns
+
+/// The transposers of a block; they return when no tile of V is left. `warp` counts them.
+template <typename Config>
+__device__ void transpose_for_all(Shared<Config>& shared, const CUtensorMap& v_map, const Problem& problem,
+                                  const TransposedValues& values, int warp) {
+  const bool courier = warp == 0 && threadIdx.x % 32 == 0;
+  PipelineState<1> state;
+  //| What has been taken is written down for both warps before the barrier says so. If nothing is left, no bytes are
+  //| announced, and the arrival alone completes the phase.
+  const auto take_next = [&] {
+    const int piece = atomicAdd(values.taken, 1);
+    shared.raw_piece = piece;
+    if (piece < values.pieces) {
+      const int head = piece / values.pieces_of_head;
+      mbarrier_arrive_expect_tx(&shared.raw.full[0], sizeof(shared.raw.tile[0]));
+      load(shared.raw.tile[0], v_map, &shared.raw.full[0], piece % values.pieces_of_head * Config::kPieceKeys,
+           problem.kv_head(problem.head_of(head * problem.group)));
+    } else {
+      mbarrier_arrive(&shared.raw.full[0]);
+    }
+  };
+  if (courier) take_next();
+  for (;;) {
+    wait_full(shared.raw, state);
+    state.advance();
+    const int piece = shared.raw_piece;
+    if (piece >= values.pieces) return;
+    transpose_matrices<Config::kTransposerBatch>(shared.outgoing, shared.raw.tile[0], warp);
+    fence_proxy_async();  // this lane's writes become visible to TMA
+    named_barrier_sync<kTransposersDone,
+                       kTransposers * 32>();  // both have read the one and written the other
+    //| A store is complete when its bytes are in global memory, not when they have been read from shared memory: only then
+    //| may other blocks be told. The addition releases what the courier has waited for.
+    if (courier) {
+      bulk_store(values.piece(piece, sizeof(shared.outgoing)), &shared.outgoing, sizeof(shared.outgoing));
+      tma_store_commit();
+      take_next();
+      tma_store_wait<0>();
+      red_add_release(values.done + piece / values.pieces_of_head, 1);
+    }
+    named_barrier_sync<kTransposersDone, kTransposers * 32>();  // the outgoing piece has been read
+  }
+}
+
+//| ## The loader
+//|
+//| It is the loader of `producer.cuh`, with values that come as plain bytes: a tile lies in the workspace as it will lie in shared
+//| memory, swizzled, so no tensor map is needed. The counter of a head is asked for after the first keys, so that the first
+//| scores do not wait for the answer of the L2. (To stop asking when all of V is done takes one more question for each tile of queries
+//| until then. It cost 5 % at 512 keys.)
+
+/// Waits until all pieces of a head have been transposed. What it has acquired others wrote by TMA, and it
+/// reads by TMA.
+__device__ __forceinline__ void wait_transposed(const TransposedValues& values, int kv_head) {
+  while (load_acquire(values.done + kv_head) < values.pieces_of_head) {
+  }
+  fence_proxy_async_global();
+}
+
+/// The loader of blocks that share the transposition.
+template <typename Config>
+__device__ void load_transposed_tiles(Shared<Config>& shared, const CUtensorMap& k_map,
+                                      const TransposedValues& values, const Problem& problem,
+                                      const TileOrder& order, int* counter) {
+  PipelineState<Config::kKeyStages> key;
+  PipelineState<Config::kTransposedStages> value;
+  hand_out_tiles<Config::kSchedule>(shared.broadcast, order, counter, [&](WorkTile work) {
+    const Head kv_head = problem.kv_head(work.head);
+    const int number = problem.scale_head(work.head), tiles = key_tiles_of<Config>(problem, work);
+    fill(shared.keys, key, k_map, (tiles - 1) * Config::kKeys, kv_head);
+    wait_transposed(values, number);
+#pragma unroll 1  // the producer has few registers
+    for (int tile = tiles - 1; tile >= 0; --tile) {
+      if (tile > 0) fill(shared.keys, key, k_map, (tile - 1) * Config::kKeys, kv_head);
+      auto& place = shared.transposed.tile[value.stage];
+      wait_empty(shared.transposed, value);
+      mbarrier_arrive_expect_tx(&shared.transposed.full[value.stage], sizeof(place));
+      bulk_load(&place,
+                values.piece(number * values.pieces_of_head + tile * place.kPieces, sizeof(place.piece[0])),
+                sizeof(place), &shared.transposed.full[value.stage]);
+      value.advance();
+    }
+  });
+}
+
+}  // namespace flashbook::fp8

@@ -1,0 +1,90 @@
+#include "chapters/08_decoding/latent.cuh"
+#include "chapters/08_decoding/latent.h"
+#include "chapters/08_decoding/launch.cuh"
+#include "common/device/dispatch.h"
+
+namespace flashbook::decoding {
+namespace {
+
+/// How a launch goes.
+struct LatentLaunch {
+  int blocks;     ///< that share the keys
+  int row_tiles;  ///< of 64 rows; each has `blocks` blocks
+  Plan plan;
+};
+
+// Tiles of rows do not share out the keys: each has the same blocks for the same keys, one beside the other.
+// So the plan knows nothing of them, and deals out tiles of keys among `blocks` blocks, as many as leave each
+// a multiprocessor. As in step 6 there are no more of them than parts where equal parts keep nine of ten
+// busy.
+LatentLaunch latent_launch(const Shape& shape) {
+  const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
+  const int row_tiles = int((rows + LatentConfig::kRows - 1) / LatentConfig::kRows);
+  const int64_t items = int64_t(shape.batch) * shape.kv_heads;
+  const int64_t key_tiles = (int64_t(shape.seqlen_k) + LatentConfig::kKeys - 1) / LatentConfig::kKeys;
+  const int64_t places = std::max(device::multiprocessors() / row_tiles, 1);
+  const int64_t parts = std::clamp<int64_t>(places / items, 1, key_tiles);
+  const bool parts_fill = items <= places && 10 * items * parts >= 9 * places;
+  return {.blocks = int(std::min(parts_fill ? items * parts : places, items * key_tiles)),
+          .row_tiles = row_tiles,
+          .plan = {.parts = 1,
+                   .equal_work = true,
+                   .row_tiles = 1,
+                   .items_of_sequence = shape.kv_heads,
+                   .first_key = 0}};
+}
+
+/// Places of parts, see LatentParts; none where each item has a block of its own.
+int64_t places_of(const Shape& shape, const LatentLaunch& launch) {
+  const bool whole = launch.blocks == 1 ||
+                     (launch.blocks == shape.batch * shape.kv_heads && shape.visibility.lengths.empty());
+  return whole ? 0 : 2 * int64_t(launch.blocks) * launch.row_tiles * LatentConfig::kRows;
+}
+
+template <typename T>
+void run(const Shape& shape, const Tensors& t, device::Stream stream) {
+  const LatentLaunch launch = latent_launch(shape);
+  const int64_t places = places_of(shape, launch);
+  LatentParts parts = {.partials = {}, .shares = nullptr, .blocks = launch.blocks};
+  if (places > 0) {
+    parts.partials.o = static_cast<float*>(t.workspace);
+    parts.partials.lse = parts.partials.o + places * shape.value_dim();
+    parts.shares = reinterpret_cast<int2*>(parts.partials.lse + places);
+  }
+  const int page_rows = shape.paging.rows > 0 ? shape.paging.rows : shape.seqlen_k;
+  const LatentCache cache = {.table = static_cast<const int*>(t.tables[int(TableId::page_table)]),
+                             .page_rows = page_rows,
+                             .pages_of_sequence = (shape.seqlen_k + page_rows - 1) / page_rows};
+  const Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
+  device::launch(latent<T>, dim3(launch.blocks, launch.row_tiles), dim3(LatentConfig::kThreads),
+                 sizeof(LatentShared<T>), stream, static_cast<const T*>(t.q),
+                 cache_map(shape, TensorId::k, t.k, LatentConfig::kKeys, 1), static_cast<T*>(t.o), t.lse,
+                 cache, parts, problem, launch.plan);
+  if (places == 0) return;
+  device::launch_dependent(
+      merge_latent<T>,
+      dim3((problem.rows() + kLatentMergeWarps - 1) / kLatentMergeWarps, shape.batch * shape.kv_heads),
+      dim3(kLatentMergeWarps * 32), 0, stream, parts, static_cast<T*>(t.o), t.lse, problem);
+}
+
+}  // namespace
+
+int64_t latent_workspace_bytes(const Shape& shape) {
+  const int64_t places = places_of(shape, latent_launch(shape));
+  if (places == 0) return 0;
+  return places * (shape.value_dim() + 1) * int64_t(sizeof(float)) +
+         int64_t(shape.batch) * shape.kv_heads * int64_t(sizeof(int2));
+}
+
+std::string why_not_latent_pages(const Shape& shape) {
+  if (shape.paging.rows % LatentConfig::kKeys == 0) return "";
+  return "pages have 64 rows or a multiple here: give such a number";
+}
+
+void run_latent(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  device::with_type(shape.dtype, [&]<typename T>() {
+    if constexpr (sizeof(T) == 2) run<T>(shape, tensors, stream);  // why_not refuses float
+  });
+}
+
+}  // namespace flashbook::decoding

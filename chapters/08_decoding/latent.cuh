@@ -1,0 +1,542 @@
+//| # Step 7: latent attention
+//|
+//| **What this step is about.** One latent serves all query heads: a key of 576 elements, whose first 512 are the value too.
+//| With 128 heads each byte of it takes part in 242 FLOPs. So this is the one decoding that the tensor cores must keep up
+//| with, and `mma.sync` (steps 4 to 6) is too slow for it. Here is `wgmma` again, with 64 rows of queries: half of 128 heads.
+//|
+//| **What is hard.** A row of O has 512 columns in float32. 64 rows of it are 128 KB, half of a multiprocessor's registers.
+//| No warpgroup can hold them: a thread would need 256 registers for O alone, and 255 is the most that it may have.
+//|
+//| **What this step does.** Two warpgroups hold 256 columns of O each. Both need all of P, and it would be a waste to compute
+//| the scores twice. So they take turns: the first makes the scores of even tiles of keys, the second those of odd ones, and
+//| each hands its probabilities over through shared memory. FlashMLA calls this order a seesaw.
+//|
+//| **Budget.** Shared memory: Q 72 KB, two stages of 72 KB, 3 KB of sums and barriers. Registers: O 128, scores 32.
+//|
+//| ![O's two halves: each warpgroup makes the scores of every other tile, and multiplies the probabilities of all tiles by its half of the values](../../docs/figures/latent_halves.svg)
+#pragma once
+#include "chapters/08_decoding/merge.cuh"
+#include "chapters/08_decoding/plan.cuh"
+#include "chapters/08_decoding/softmax.cuh"
+#include "common/attention/shape.h"
+#include "common/ptx/barrier.h"
+#include "common/ptx/dependent_launch.h"
+#include "common/ptx/fence.h"
+#include "common/ptx/mbarrier.h"
+#include "common/ptx/setmaxnreg.h"
+#include "common/ptx/stmatrix.h"
+#include "common/ptx/tma.h"
+#include "common/ptx/wgmma.h"
+
+namespace flashbook::decoding {
+
+/// The sizes of the kernel.
+struct LatentConfig {
+  static constexpr int kRows = 64;                       ///< of a tile of queries
+  static constexpr int kKeys = 64;                       ///< of a tile of keys, at most a page
+  static constexpr int kPanels = kLatentKeyDim / 64;     ///< of a key: 64 columns each
+  static constexpr int kPosition = kPanels - 1;          ///< the panel that is no value
+  static constexpr int kHalfPanels = kPosition / 2;      ///< of values, that a warpgroup multiplies by
+  static constexpr int kHalf = kLatentValueDim / 2;      ///< columns of O that a warpgroup has
+  static constexpr int kWarps = 8, kConsumers = 32 * 8;  ///< of two warpgroups
+  static constexpr int kThreads = kConsumers + 128;      ///< and a producer's
+  /// A block has 168 a thread. Registers change hands by whole warpgroups, hence the producer's 128 threads.
+  static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+};
+
+constexpr int kWarpgroupThreads = 128;
+
+//| ## How a tile lies
+//|
+//| As in chapter 5: panels of 64 columns, whose rows are the 128 bytes of the widest swizzle. A key has nine. Eight are
+//| values too, and the ninth has the position. Keys are read along their rows for the scores and across them for the values,
+//| so one copy in shared memory is K and V at once: the descriptors differ, the bytes do not.
+
+/// 64 rows of Q, or 64 keys.
+template <typename T>
+struct alignas(1024) LatentTile {
+  T element[LatentConfig::kPanels][64][64];  // [panel][row][column], pieces of a row exchanged
+};
+constexpr int kPanelBytes = 64 * 128;
+
+/// What a tile did to a row, for the warpgroup that did not compute its scores.
+struct RowUpdate {
+  float max;         ///< so far
+  float correction;  ///< what was summed before must be multiplied by it
+};
+
+/// Shared memory of a block.
+template <typename T>
+struct LatentShared {
+  LatentTile<T> q;
+  LatentTile<T> keys[2];                     ///< of even and of odd tiles
+  uint64_t full[2][LatentConfig::kPanels];   ///< a panel is there
+  uint64_t empty[2][LatentConfig::kPanels];  ///< all have read it
+  RowUpdate update[2][LatentConfig::kRows];  ///< by even and by odd tiles
+  int4 changed[2];                    ///< whether a row's maximum did, by even and odd tiles: a number a warp
+  float sum[2][LatentConfig::kRows];  ///< of each warpgroup's own tiles
+  Segment segment[LatentConfig::kWarps];                             ///< that a warp works on
+  Segments<LatentConfig::kKeys>::Place place[LatentConfig::kWarps];  ///< and where it goes on
+};
+
+//| **Barriers.** P of an even tile is *published* to the second warpgroup, P of an odd one to the first. Before that, a
+//| warpgroup's own four warps must agree that P is whole.
+enum LatentBarrier {
+  kBothWarpgroups = 1,  // 0 is __syncthreads
+  kScoresEven,
+  kPublishedEven,
+  kPublishedOdd,
+  kFirstWarpgroup,
+  kSecondWarpgroup
+};
+
+/// The phases of the two stages. A segment may end with an even tile, so each stage has its own.
+struct LatentPhases {
+  uint32_t bits = 0;
+
+  __device__ __forceinline__ uint32_t of(int stage) const { return bits >> stage & 1; }
+  __device__ __forceinline__ void advance(int stage) { bits ^= 1u << stage; }
+};
+
+/// Where the pages are. Without a table a sequence is one page.
+struct LatentCache {
+  const int* table;  ///< [batch, pages_of_sequence], or null
+  int page_rows;     ///< a multiple of LatentConfig::kKeys, if there is a table
+  int pages_of_sequence;
+};
+
+//| ## The producer
+//|
+//| One thread asks for a tile in nine copies, a panel each with a barrier of its own. The first products begin when the first
+//| panel is there. And a panel is asked for as soon as *its* last reader is done: the first four have been read when the first
+//| warpgroup has multiplied by its half of the values, and need not wait for the second one.
+//|
+//| A tile never crosses a page, since a page has 64 keys or a multiple. The table is read one tile ahead.
+
+template <typename T>
+__device__ __forceinline__ void produce(LatentShared<T>& shared, const CUtensorMap& map,
+                                        const LatentCache& cache, const Problem& problem, const Plan& plan) {
+  Segments<LatentConfig::kKeys> segments(plan, problem, gridDim.x);
+  segments.begin(blockIdx.x);
+  LatentPhases phases;
+  for (Segment segment; segments.next(segment);) {
+    const Pack of = problem.pack_of(segment.pack);
+    const auto page_of = [&](int tile) {
+      const int key = tile * LatentConfig::kKeys;
+      if (cache.table == nullptr || tile >= segment.end) return of.batch;
+      return cache.table[of.batch * cache.pages_of_sequence + key / cache.page_rows];
+    };
+    int page = page_of(segment.begin);
+    for (int tile = segment.begin; tile < segment.end; ++tile) {
+      const int next_page = page_of(tile + 1), stage = (tile - segment.begin) % 2;
+      const int key = tile * LatentConfig::kKeys, row = cache.table == nullptr ? key : key % cache.page_rows;
+      if (threadIdx.x % 32 == 0) {
+        for (int panel = 0; panel < LatentConfig::kPanels; ++panel) {
+          uint64_t* full = &shared.full[stage][panel];
+          mbarrier_wait(&shared.empty[stage][panel], phases.of(stage) ^ 1);  // all have read the tile before
+          mbarrier_arrive_expect_tx(full, kPanelBytes);
+          tma_load(shared.keys[stage].element[panel], map, full, {0, row, panel, of.kv_head, page});
+        }
+      }
+      phases.advance(stage);
+      page = next_page;
+    }
+  }
+}
+
+//| ## Queries
+//|
+//| A tile's rows are heads of one query, then heads of the next, so in general they are no box of a tensor. Threads bring
+//| them, 16 bytes at a time, to where the swizzle wants them. It happens once a segment, while the first keys travel.
+
+/// Brings rows `first_row` ... of a pack. Rows beyond the pack's last are zeros. All consumers.
+template <typename T>
+__device__ __forceinline__ void load_queries(LatentTile<T>& tile, const T* q, const Problem& problem,
+                                             const Pack& of, int first_row) {
+  constexpr int kPieces = kLatentKeyDim / 8;  // of a row, 16 bytes each
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll 2
+  for (int row = warp; row < LatentConfig::kRows; row += LatentConfig::kWarps) {
+    const bool exists = first_row + row < problem.rows();
+    const T* from = q + (exists ? problem.offset(problem.q_strides, of, first_row + row) : 0);
+#pragma unroll
+    for (int piece = lane; piece < kPieces; piece += 32) {
+      auto* panel = reinterpret_cast<unsigned char*>(tile.element[piece / 8]);
+      *reinterpret_cast<uint4*>(panel + swizzled(Swizzle::b128, row * 128 + piece % 8 * 16)) =
+          exists ? *reinterpret_cast<const uint4*>(from + piece * 8) : uint4{};
+    }
+  }
+  fence_proxy_async();  // this thread's writes become visible to wgmma,
+  named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // and all of them are there
+}
+
+//| ## The products
+//|
+//| Scores take 36 products, four a panel, each 16 columns deep. A warpgroup waits for a panel before its first product.
+
+/// Issues scores = Q K^T of the tile in `stage`, as one group.
+template <typename T>
+__device__ __forceinline__ void issue_scores(float (&scores)[32], LatentShared<T>& shared, int stage,
+                                             uint32_t phase) {
+  const uint64_t q = wgmma_descriptor<Swizzle::b128>(shared.q.element, 16, 1024);
+  const uint64_t k = wgmma_descriptor<Swizzle::b128>(shared.keys[stage].element, 16, 1024);
+  wgmma_pin(scores);
+#pragma unroll
+  for (int panel = 0; panel < LatentConfig::kPanels; ++panel) {
+    mbarrier_wait(&shared.full[stage][panel], phase);  // the panel is there
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      const uint32_t at = panel * kPanelBytes + step * 32;
+      wgmma<T, 64>(scores, wgmma_advance(q, at), wgmma_advance(k, at), panel + step > 0);
+    }
+  }
+  wgmma_commit();
+}
+
+//| **P takes the place of the position.** When its scores are made, nobody needs a tile's ninth panel any more, and a tile of
+//| P is just as large: 64 rows of 64 probabilities. So P has no room of its own. There would be none: Q and two stages take
+//| 216 of 227 KB.
+//|
+//| From there it is the left operand of both warpgroups. The right one is four panels of the same tile, read across.
+
+/// Issues output += P V of the tile in `stage`, as one group. V: the warpgroup's half.
+template <typename T>
+__device__ __forceinline__ void issue_values(float (&output)[128], LatentShared<T>& shared, int stage,
+                                             int warpgroup) {
+  const auto& panels = shared.keys[stage].element;
+  const uint64_t p = wgmma_descriptor<Swizzle::b128>(panels[LatentConfig::kPosition], 16, 1024);
+  const uint64_t v =
+      wgmma_descriptor<Swizzle::b128>(panels[warpgroup * LatentConfig::kHalfPanels], kPanelBytes, 1024);
+  wgmma_pin(output);
+  wgmma_fence();
+#pragma unroll
+  for (int step = 0; step < 4; ++step)  // 16 keys each
+    wgmma<T, LatentConfig::kHalf, Major::k, Major::mn>(output, wgmma_advance(p, step * 32),
+                                                       wgmma_advance(v, step * 16 * 128), true);
+  wgmma_commit();
+}
+
+/// Says that this warp has read its half of the values in `stage`, and P.
+template <typename T>
+__device__ __forceinline__ void release(LatentShared<T>& shared, int stage, int warpgroup) {
+  const int lane = threadIdx.x % 32, half = LatentConfig::kHalfPanels;
+  if (lane <= half)
+    mbarrier_arrive(&shared.empty[stage][lane < half ? warpgroup * half + lane : LatentConfig::kPosition]);
+}
+
+//| ## From scores to P
+//|
+//| The warpgroup that made the scores masks them, finds the rows' new maxima, and writes P down. Beside it it writes what the
+//| other one must know: the new maximum, and what O so far must be multiplied by. Both warpgroups correct their halves by the
+//| same number, so O stays one matrix.
+//|
+//| **Behind the last key** may lie anything. A score is overwritten by the mask. A value is not: 0 times NaN is NaN. So the
+//| last tile's rows behind the end are set to zero, in shared memory, before anybody multiplies by them.
+
+/// What a thread knows of its rows of the pack.
+struct LatentRows {
+  Rows rows;
+  int in_tile;  ///< the first of its two rows; the other is 8 further
+  int last[2];  ///< the last key that they see
+};
+
+/// Makes P of scores and publishes it: the tile in `stage`, whose first key is `first_key`. One warpgroup.
+/// Returns whether the warp's output must be corrected.
+template <typename T>
+__device__ __forceinline__ bool publish(LatentShared<T>& shared, float (&scores)[32], LatentRows& own,
+                                        float (&correction)[2], const Problem& problem, int stage,
+                                        int first_key, int length) {
+  const int lane = threadIdx.x % 32, keys = length - first_key;
+  auto& panels = shared.keys[stage].element;
+  if (keys < LatentConfig::kKeys || problem.causal) mask(scores, own.last, first_key);
+  softmax<true>(scores, own.rows, correction, problem.scale_log2);
+
+  //| A warp's 16 rows of P go where the descriptor expects them, 16 keys at a time.
+  auto* p = reinterpret_cast<unsigned char*>(panels[LatentConfig::kPosition]);
+  const int row = threadIdx.x % kWarpgroupThreads / 32 * 16 + lane % 16;
+#pragma unroll
+  for (int step = 0; step < 4; ++step) {
+    uint32_t matrices[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) matrices[i] = pack<T>(scores[step * 8 + 2 * i], scores[step * 8 + 2 * i + 1]);
+    stmatrix_x4(p + swizzled(Swizzle::b128, row * 128 + step * 32 + lane / 16 * 16), matrices);
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+    if (lane % 4 == 0) shared.update[stage][own.in_tile + 8 * r] = {own.rows.max[r], correction[r]};
+  const bool changed = __any_sync(kWholeWarp, correction[0] != 1 || correction[1] != 1);
+  if (lane == 0) reinterpret_cast<int*>(&shared.changed[stage])[threadIdx.x / 32 % 4] = changed;
+
+  //| The zeros: eight panels of 8 pieces for each row behind the last key.
+  if (keys < LatentConfig::kKeys) {
+    for (int i = threadIdx.x % kWarpgroupThreads; i < (LatentConfig::kKeys - keys) * 64;
+         i += kWarpgroupThreads)
+      *reinterpret_cast<uint4*>(reinterpret_cast<unsigned char*>(panels[i % 64 / 8][keys + i / 64]) +
+                                i % 8 * 16) = uint4{};
+  }
+  fence_proxy_async();  // this thread's writes become visible to wgmma
+  return changed;
+}
+
+/// Takes over what the tile in `stage` did to the thread's rows. Behind the barrier that publishes it.
+/// Returns whether the warpgroup's output must be corrected, the same in all of its warps.
+template <typename T>
+__device__ __forceinline__ bool accept(const LatentShared<T>& shared, LatentRows& own, float (&correction)[2],
+                                       int stage) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const RowUpdate update = shared.update[stage][own.in_tile + 8 * r];
+    own.rows.max[r] = update.max;
+    own.rows.sum[r] *= correction[r] = update.correction;
+  }
+  const int4 changed = shared.changed[stage];
+  return (changed.x | changed.y | changed.z | changed.w) != 0;
+}
+
+//| ## The seesaw
+//|
+//| Two tiles a round. Follow the tensor cores, which should never wait:
+//|
+//| | tensor cores | first warpgroup | second warpgroup |
+//| |---|---|---|
+//| | S of the even tile | waits | issues S of the odd one behind it |
+//| | S of the odd tile | softmax of the even one | waits for P of the even one |
+//| | O += P V, even, both halves | waits for P of the odd one | softmax of the odd one |
+//| | O += P V, odd, both halves | then issues the next even S | then issues the next odd S |
+//|
+//| So each softmax is done while the tensor cores have the other warpgroup's products. And the stages become free one after
+//| the other, each in good time before its next tile is wanted.
+
+/// Attends to a segment's tiles, the first warpgroup's part: scores of even tiles, the left half of `output`.
+template <typename T>
+__device__ __forceinline__ void attend_first(LatentShared<T>& shared, LatentPhases& phases,
+                                             float (&output)[128], LatentRows& own, const Problem& problem,
+                                             const Segment& segment) {
+  float scores[32], correction[2];
+  for (int tile = segment.begin; tile < segment.end; tile += 2) {
+    issue_scores(scores, shared, 0, phases.of(0));
+    const bool has_odd = tile + 1 < segment.end;
+    wgmma_wait<0>();
+    wgmma_pin(scores);
+    if (has_odd) named_barrier_arrive<kScoresEven, LatentConfig::kConsumers>();
+    if (publish(shared, scores, own, correction, problem, 0, tile * LatentConfig::kKeys, segment.length))
+      rescale_rows(output, correction);
+    named_barrier_sync<kFirstWarpgroup, kWarpgroupThreads>();  // P of the even tile is whole
+    named_barrier_arrive<kPublishedEven, LatentConfig::kConsumers>();
+    issue_values(output, shared, 0, 0);
+    phases.advance(0);
+    wgmma_wait<0>();
+    wgmma_pin(output);
+    release(shared, 0, 0);  // before the next barrier: the producer may be waiting for nothing else
+    if (!has_odd) return;
+    named_barrier_sync<kPublishedOdd, LatentConfig::kConsumers>();  // the other one's P is there
+    if (accept(shared, own, correction, 1)) rescale_rows(output, correction);
+    issue_values(output, shared, 1, 0);
+    wgmma_wait<0>();
+    wgmma_pin(output);
+    release(shared, 1, 0);
+    phases.advance(1);
+  }
+}
+
+//| The second warpgroup issues its scores first: they are in the queue while it waits for the first one's P. Scores and output
+//| may be on their way at once, since products add to different registers. But threads may not touch the one while the other
+//| is, or ptxas gives up on the order: so where O must be corrected, it waits for the scores.
+
+/// The second warpgroup's part: scores of odd tiles, the right half of `output`.
+template <typename T>
+__device__ __forceinline__ void attend_second(LatentShared<T>& shared, LatentPhases& phases,
+                                              float (&output)[128], LatentRows& own, const Problem& problem,
+                                              const Segment& segment) {
+  float scores[32], correction[2];
+  int tile = segment.begin;
+  for (; tile + 1 < segment.end; tile += 2) {
+    named_barrier_sync<kScoresEven,
+                       LatentConfig::kConsumers>();  // the tensor cores are done with the even ones
+    issue_scores(scores, shared, 1, phases.of(1));
+    named_barrier_sync<kPublishedEven, LatentConfig::kConsumers>();  // the other one's P is there
+    if (accept(shared, own, correction, 0)) {
+      wgmma_wait<0>();
+      wgmma_pin(scores);
+      rescale_rows(output, correction);
+    }
+    issue_values(output, shared, 0, 1);
+    wgmma_wait<1>();
+    wgmma_pin(scores);
+    const bool changed = publish(shared, scores, own, correction, problem, 1,
+                                 (tile + 1) * LatentConfig::kKeys, segment.length);
+    named_barrier_sync<kSecondWarpgroup, kWarpgroupThreads>();  // P of the odd tile is whole
+    named_barrier_arrive<kPublishedOdd, LatentConfig::kConsumers>();
+    wgmma_wait<0>();
+    wgmma_pin(output);
+    release(shared, 0, 1);
+    if (changed) rescale_rows(output, correction);
+    issue_values(output, shared, 1, 1);
+    wgmma_wait<0>();
+    wgmma_pin(output);
+    release(shared, 1, 1);
+    phases.advance(1);
+  }
+  if (tile < segment.end) {  // a last tile without a second
+    named_barrier_sync<kPublishedEven, LatentConfig::kConsumers>();
+    if (accept(shared, own, correction, 0)) rescale_rows(output, correction);
+    issue_values(output, shared, 0, 1);
+    wgmma_wait<0>();
+    wgmma_pin(output);
+    release(shared, 0, 1);
+  }
+}
+
+//| ## The end of a segment
+//|
+//| Each warpgroup has summed the probabilities of its own tiles, in step with the same maxima. Together they are the rows'
+//| sums. Then each stores its half: to O, or as a part to the workspace. A second kernel merges the parts, as in step 3.
+//| Steps 4 to 6 let the last block to arrive do it; here that block would have 64 rows of 512 columns from each of the
+//| others, megabytes, while all other multiprocessors have gone.
+
+/// Parts of items, in the workspace. `shares` is null if no item has more than one.
+struct LatentParts {
+  Partials partials;  ///< [row tiles, 2 * blocks, kRows] places: see place
+  int2* shares;       ///< [items]: the first block that has a part of it, and how many have
+  int blocks;         ///< that share the keys
+
+  /// Where row `row` of an item's part lies. A block has at most two parts of items that other blocks share:
+  /// the end of one that began before, and the beginning of one that goes on.
+  __device__ int64_t place(int first_block, int part, int row) const {
+    const int64_t of_tile = int64_t(row / LatentConfig::kRows) * blocks + first_block + part;
+    return (2 * of_tile + (part == 0)) * LatentConfig::kRows + row % LatentConfig::kRows;
+  }
+};
+
+/// Divides the warpgroup's half by its rows' sums and stores it. All consumers.
+template <typename T>
+__device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&output)[128],
+                                            const LatentRows& own, const Problem& problem,
+                                            const Segment& segment, const LatentParts& parts, int warpgroup,
+                                            T* o, float* lse) {
+  constexpr float kLn2 = 0.6931471805599453f;
+  const int lane = threadIdx.x % 32;
+  const Pack of = problem.pack_of(segment.pack);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float sum = quad_sum(own.rows.sum[r]);
+    if (lane % 4 == 0) shared.sum[warpgroup][own.in_tile + 8 * r] = sum;
+  }
+  if (threadIdx.x == 0 && parts.shares != nullptr && segment.part == 0 && segment.row_tile == 0)
+    parts.shares[segment.pack] = make_int2(segment.first_block, segment.parts);
+  named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // both sums are there; nobody reads Q now
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int in_tile = own.in_tile + 8 * r, row = segment.row_tile * LatentConfig::kRows + in_tile;
+    const float sum = shared.sum[0][in_tile] + shared.sum[1][in_tile], inverse = sum > 0 ? 1 / sum : 0;
+    if (row >= problem.rows()) continue;
+    const float row_lse = sum > 0 ? (own.rows.max[r] * problem.scale_log2 + __log2f(sum)) * kLn2 : -INFINITY;
+    const int column = warpgroup * LatentConfig::kHalf + lane % 4 * 2;
+    const bool is_part = segment.parts > 1, has_lse = warpgroup == 0 && lane % 4 == 0;
+    const int64_t place = parts.place(segment.first_block, segment.part, row);
+    if (has_lse) *(is_part ? &parts.partials.lse[place] : &lse[problem.number(of, row)]) = row_lse;
+    float* part = parts.partials.o + place * kLatentValueDim + column;
+    T* to = o + problem.offset(problem.o_strides, of, row) + column;
+#pragma unroll
+    for (int i = 2 * r; i < 128; i += 4) {
+      const float2 pair = make_float2(output[i] * inverse, output[i + 1] * inverse);
+      if (is_part)
+        *reinterpret_cast<float2*>(part + i / 4 * 8) = pair;
+      else
+        *reinterpret_cast<uint32_t*>(to + i / 4 * 8) = pack<T>(pair.x, pair.y);
+    }
+  }
+}
+
+//| ## The kernel
+//|
+//| The grid has a row of blocks for each tile of rows. All rows of blocks deal the keys out alike, as step 6 does, so the two
+//| blocks that have the 128 heads of a sequence read the same keys at about the same time, and one of them finds them in the
+//| L2.
+
+/// Latent attention. Grid: {blocks that share the keys, tiles of rows}; shared memory: LatentShared.
+template <typename T>
+__global__ void __launch_bounds__(LatentConfig::kThreads, 1)
+    latent(const T* q,                               // [batch, heads, seqlen_q, 576], strided
+           const __grid_constant__ CUtensorMap map,  // of the cache: a box is a panel of 64 keys
+           T* o,                                     // [batch, heads, seqlen_q, 512], strided
+           float* lse,                               // [batch, heads, seqlen_q]
+           LatentCache cache, LatentParts parts, Problem problem, Plan plan) {
+  static_assert(sizeof(LatentShared<T>) <= hopper::kMostSharedBytes,
+                "more shared memory than a block may have");
+  LatentShared<T>& shared = *dynamic_shared<LatentShared<T>>();
+  //| A panel of values is read by one warpgroup, P by both.
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < 2; ++stage)
+      for (int panel = 0; panel < LatentConfig::kPanels; ++panel) {
+        const int i = stage * LatentConfig::kPanels + panel;
+        mbarrier_init(&shared.full[stage][panel], 1);
+        name_mbarrier(&shared.full[stage][panel], "full", i);
+        mbarrier_init(&shared.empty[stage][panel], panel == LatentConfig::kPosition ? 8 : 4);
+        name_mbarrier(&shared.empty[stage][panel], "empty", i);
+      }
+    fence_mbarrier_init();  // TMA sees the barriers,
+  }
+  __syncthreads();  // and so do all threads
+
+  const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / 4;
+  if (warpgroup == 2) {
+    setmaxnreg_dec<LatentConfig::kProducerRegisters>();
+    if (warp == LatentConfig::kWarps) produce(shared, map, cache, problem, plan);
+    return;
+  }
+  setmaxnreg_inc<LatentConfig::kConsumerRegisters>();
+
+  LatentPhases phases;
+  Segments<LatentConfig::kKeys> segments(plan, problem, gridDim.x);
+  segments.begin(blockIdx.x);
+  const Segment& segment = shared.segment[warp];
+  for (Segment next; segments.next(next);) {
+    __syncwarp();  // all lanes have read the segment before
+    if (threadIdx.x % 32 == 0) {
+      next.row_tile = int(blockIdx.y);
+      shared.segment[warp] = next;
+      shared.place[warp] = segments.at;
+    }
+    __syncwarp();  // and see this one
+    const int first_row = segment.row_tile * LatentConfig::kRows;
+    load_queries(shared.q, q, problem, problem.pack_of(segment.pack), first_row);
+    LatentRows own = {.rows = Rows::none(), .in_tile = warp % 4 * 16 + int(threadIdx.x) % 32 / 4, .last = {}};
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      own.last[r] = problem.last_key(segment.length, first_row + own.in_tile + 8 * r);
+    float output[128] = {};
+    if (warpgroup == 0)
+      attend_first(shared, phases, output, own, problem, segment);
+    else
+      attend_second(shared, phases, output, own, problem, segment);
+    finish_rows(shared, output, own, problem, segment, parts, warpgroup, o, lse);
+    segments.at = shared.place[warp];
+  }
+}
+
+//| ## The merge
+//|
+//| A warp for each row, and all rows of all items at once. An item that one block had alone is done already. It is a
+//| *dependent launch*: the machine starts its blocks while the last blocks of the first kernel still run.
+
+constexpr int kLatentMergeWarps = 4;  ///< rows that a block has
+
+/// Grid: {rows of an item / kLatentMergeWarps, items}.
+template <typename T>
+__global__ void __launch_bounds__(kLatentMergeWarps * 32)
+    merge_latent(LatentParts parts,
+                 T* o,        // [batch, heads, seqlen_q, 512], strided
+                 float* lse,  // [batch, heads, seqlen_q]
+                 Problem problem) {
+  const int row = int(blockIdx.x) * kLatentMergeWarps + int(threadIdx.x) / 32;
+  wait_for_launch_before();                     // for the last of its blocks; this one came when others ended
+  const int2 share = parts.shares[blockIdx.y];  // {first block, parts}
+  if (row >= problem.rows() || share.y == 1) return;
+  const auto place = [&](int part) { return parts.place(share.x, part, row); };
+  store_row<T>(merge_row<kLatentValueDim>(parts.partials, share.y, place), problem,
+               problem.pack_of(blockIdx.y), row, o, lse);
+}
+
+}  // namespace flashbook::decoding

@@ -1,0 +1,22 @@
+/// \file
+/// Step 7 of chapter 8, latent attention: a file of its own, so that it compiles beside the others.
+#pragma once
+#include <string>
+
+#include "common/attention/shape.h"
+#include "common/attention/tensors.h"
+#include "common/device/device.h"
+
+namespace flashbook::decoding {
+
+/// Why the step cannot use the shape's pages, naming the cure; empty if it can, or if there are none.
+std::string why_not_latent_pages(const Shape& shape);
+
+/// Bytes of the workspace: two parts a block, and who shares an item. None where each item has a block of its
+/// own.
+int64_t latent_workspace_bytes(const Shape& shape);
+
+/// Launches it. `shape` is latent, of 16-bit elements.
+void run_latent(const Shape& shape, const Tensors& tensors, device::Stream stream);
+
+}  // namespace flashbook::decoding

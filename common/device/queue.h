@@ -1,0 +1,64 @@
+/// \file
+/// Queues, events and copies between devices: work that overlaps. CUDA's streams and events, or the
+/// simulator's (common/simulator/queues.h), which runs what is in several queues late, early or in any order.
+///
+///     device::Queue compute, copies;
+///     device::copy_async(copies.stream(), next_keys, keys_of_neighbour, bytes);
+///     device::launch(attend, grid, block, shared_bytes, compute.stream(), keys, ...);  // overlaps the copy
+///     compute.wait_for(copies.record());
+///     device::launch(attend, grid, block, shared_bytes, compute.stream(), next_keys, ...);
+#pragma once
+#include <cstddef>
+#include <memory>
+
+#include "common/device/device.h"
+
+namespace flashbook::device {
+
+/// How many devices there are: kernels, buffers and queues belong to one of them. Eight in the simulator.
+/// Throws HardwareMissing if this is a GPU build and no GPU can be used.
+int device_count();
+
+/// The device of the buffers and queues that the calling thread makes from now on, and of its launches.
+/// Throws UsageError if there is none of that number.
+void use_device(int device);
+
+/// A place in a queue: the work before it. Empty, it names no work.
+class Event {
+ public:
+  Event() = default;
+
+ private:
+  friend class Queue;
+  struct Recorded;
+  std::shared_ptr<const Recorded> recorded_;
+};
+
+/// A stream of the device in use. What is put into one queue is done in order; queues do not wait for each
+/// other, nor for the default stream, unless they are told to.
+class Queue {
+ public:
+  Queue();
+  /// Waits for the work in it.
+  ~Queue();
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  /// What launch() takes. The device in use must be the queue's.
+  Stream stream() const { return stream_; }
+  /// The work in the queue so far.
+  Event record();
+  /// What comes into this queue from now on waits for the event, of any queue and device.
+  void wait_for(const Event& event);
+  /// Returns when the work is done. Throws DeviceError if some of it, of whatever queue, has failed.
+  void synchronize();
+
+ private:
+  Stream stream_ = nullptr;
+};
+
+/// Copies device memory, of any two devices, when the work before it on the stream is done. Until then, and
+/// until the copy is waited for, nobody may write `source`, or touch `target`.
+void copy_async(Stream stream, void* target, const void* source, std::size_t bytes);
+
+}  // namespace flashbook::device

@@ -1,0 +1,26 @@
+/// \file
+/// Chapter 7's own kernels for Hopper, one version of each, for faults to be planted in: at head_dim 64 step
+/// 6, whose sums of dQ go by TMA and in turns; at 128 step 3, where consumers bring the tiles and add from
+/// registers.
+#pragma once
+#include "chapters/07_backward/hopper_launch.cuh"
+
+namespace flashbook::backward {
+
+template <int kHeadDim>
+void run(const Shape& shape, const Tensors& tensors) {
+  using T = __nv_bfloat16;
+  using Config = Version<kHeadDim, false>;
+  run_prepare<T, kHeadDim, true>(shape, tensors, nullptr, kWorkspaceRows);
+  if constexpr (kHeadDim == 64)
+    run_blocks<T, Deterministic<Config>>(shape, tensors, nullptr);
+  else
+    run_single<T, FromRegisters<Config>>(shape, tensors, nullptr);
+  run_convert<T, kHeadDim, Config::kQueries>(shape, tensors, nullptr);
+}
+
+inline int64_t workspace_bytes(const Shape& shape) {
+  return bytes_of_workspace(shape, kWorkspaceRows, true) + counters(shape, true) * int64_t(sizeof(int));
+}
+
+}  // namespace flashbook::backward
