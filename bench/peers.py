@@ -172,7 +172,7 @@ def ours(library, chapter, step, problem, ablation):
     o = torch.full_like(problem.q, float("nan"))
     lse = torch.full(q.shape[:3], float("nan"), device="cuda", dtype=torch.float32)
     try:
-        workspace = torch.empty(size, device="cuda", dtype=torch.uint8)
+        workspace = torch.zeros(size, device="cuda", dtype=torch.uint8)
     except RuntimeError:
         found.skipped = f"needs {size / 1e9:.1f} GB of GPU memory beyond its inputs and outputs"
         return found

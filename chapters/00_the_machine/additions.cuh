@@ -41,6 +41,7 @@ __global__ void __launch_bounds__(kAddThreads) add_ones(float* sums,  // [tiles,
   //| A round is one tile. Nobody waits for its sums before the next one begins: a `red` has no result, and of TMA only the
   //| reading is waited for.
   for (int round = 0; round < rounds; ++round) {
+    //| Each block goes through all tiles and begins with its own, so at any time blocks add to different ones.
     float* const tile = sums + int64_t((int(blockIdx.x) + round) % tiles) * kTileFloats;
     if constexpr (kHow == Adds::floats) {
 #pragma unroll

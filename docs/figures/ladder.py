@@ -47,7 +47,7 @@ def rows_of(measured, lit):
             yield f"{chapter} {title(chapter)}", max(steps.values()), False
             continue
         for step, rate in sorted(steps.items()):
-            yield f"{chapter}.{step} {results.step_title(chapter, step)}{' *' if step in marked else ''}", rate, True
+            yield f"{chapter}.{step} {results.step_titles(chapter)[step]}{' *' if step in marked else ''}", rate, True
 
 
 def rows_of_book(measured):
@@ -58,7 +58,7 @@ def rows_of_book(measured):
             rates[chapter] = max(rates.get(chapter, 0), entry.values["FLOPS"] / 1e12)
     for chapter, rate in rates.items():
         yield f"{chapter} {title(chapter)}", rate, True
-    for name, cell in sorted(results.in_turn().items(), key=lambda item: item[0].who):
+    for name, cell in sorted(results.beside_peers().items(), key=lambda item: item[0].who):
         if (name.head_dim, name.mask, name.seqlen) == tuple(results.LADDER.values()):
             dtype = {"bf16": "BF16", "e4m3": "FP8"}[name.dtype]
             yield f"in turn, {dtype}: chapter {name.chapter}", cell.ours, True
@@ -70,7 +70,7 @@ def rows_of_gradients(measured):
     """(words, TFLOP/s, is it lit): the peers of the backward pass and chapter 7's steps, the slowest first."""
     marked = afterwards(7)
     rungs = [(who, words, False) for who, words in (("eager", "PyTorch, P in memory"), ("flash", "FlashAttention-2"), ("cudnn", "cuDNN"))]
-    rungs += [(f"ch07/step{step}", f"7.{step} {results.step_title(7, step)}{' *' if step in marked else ''}", True) for step in range(1, 7)]
+    rungs += [(f"ch07/step{step}", f"7.{step} {name}{' *' if step in marked else ''}", True) for step, name in results.step_titles(7).items()]
     found = [(words, entry.values["FLOPS"] / 1e12, is_lit) for who, words, is_lit in rungs
              if (entry := measured.newest.get(str(Name("backward", who, "bf16", **results.LADDER))))]
     return sorted(found, key=lambda rung: rung[1])
@@ -103,7 +103,7 @@ def main():
         draw(lit, list(rows_of(measured, lit)), "TFLOP/s", ("H200, batch 4, 16 heads, N 4096, d 128, no mask", "Of other chapters the fastest step"))
     draw(7, rows_of_gradients(measured), "TFLOP/s", ("H200, backward, batch 4, 16 heads, N 4096, d 128, no mask", "Of others what PyTorch calls"))
     draw(0, list(rows_of_book(measured)), "TFLOP/s", ("H200, forward, batch 4, 16 heads, N 4096, d 128, no mask", "Of each chapter the fastest step, BF16"))
-    draw(2, [(f"2.{step} {results.step_title(2, step)}", entry.values["FLOPS"] / 1e9, True) for (chapter, step), entry in measured.by_step(**ON_CPU).items()
+    draw(2, [(f"2.{step} {results.step_titles(2)[step]}", entry.values["FLOPS"] / 1e9, True) for (chapter, step), entry in measured.by_step(**ON_CPU).items()
              if chapter == 2 and not entry.skipped], "GFLOP/s", ("16 cores, one head, N 4096, d 64, no mask, float32", "Steps 1 to 3 use one core"))
 
 
