@@ -412,19 +412,4 @@ __device__ __forceinline__ void store_rows(const float (&sums)[kColumns / 2], fl
   }
 }
 
-//| Both leave straight from the registers, so that K and V may be overwritten by the next tile's meanwhile.
-/// Stores a consumer's dK and dV of the tile at `first_key` of key head `head`, counted over the batch.
-template <typename T, typename Config>
-__device__ __forceinline__ void store_gradients(const Gradients<T, Config>& sums, const Problem& problem,
-                                                T* dk,  // [batch, kv heads, seqlen_k, head_dim], strided
-                                                T* dv, int head, int first_key) {
-  const int key = first_key + sums.number * kRowsOfWarpgroup, valid = problem.seqlen_k - key;
-  if constexpr (Gradients<T, Config>::kHasDv)
-    store_rows<T, Config::kHeadDim>(sums.dv, 1.0f, dv + problem.of_key(problem.at.dv, head, key),
-                                    problem.at.dv.row, valid);
-  if constexpr (Gradients<T, Config>::kHasDk)
-    store_rows<T, Config::kHeadDim>(sums.dk, problem.scale, dk + problem.of_key(problem.at.dk, head, key),
-                                    problem.at.dk.row, valid);
-}
-
 }  // namespace flashbook::backward
