@@ -80,17 +80,16 @@ FAULTS = {
     "no_rescaling_08": Fault("08_decoding/softmax.cuh", "correction[r] = exp2_approx(rows.max[r] * scale_log2 - subtract);",
                              "exp2_approx(rows.max[r] * scale_log2 - subtract)", "1", (1, 2, 3, 4, 5, 6)),
     "no_guard_08": Fault("08_decoding/merge.cuh", "own_weight = lse == -INFINITY ? 0 : exp2_approx((lse - max) / kLn2);", "lse == -INFINITY", "false",
-                         (3, 4, 5, 6), ["--batch", "1", "--heads", "2", "--kv-heads", "2", "--seqlen", "310", "--seqlen-k", "300", "--causal"]),
+                         (3,), ["--batch", "1", "--heads", "1", "--kv-heads", "1", "--head-dim", "128", "--seqlen", "140", "--seqlen-k", "130", "--causal"]),
     "one_too_early_08": Fault("08_decoding/last_arriver.cuh", "atomic_add_acq_rel(arrived, 1u) == unsigned(segment.parts - 1);",
-                              "unsigned(segment.parts - 1)", "unsigned(segment.parts - 2)", (4, 5, 6)),
+                              "unsigned(segment.parts - 1)", "unsigned(segment.parts - 2)", (4, 5, 6),
+                              ["--batch", "1", "--heads", "4", "--kv-heads", "1"]),
     "forgotten_warp_08": Fault("08_decoding/last_arriver.cuh", "for (int w = 0; w < kKeyWarps; ++w) {", "w < kKeyWarps", "w < kKeyWarps - 1",
                                (4, 5, 6)),
     "keys_exchanged_08": Fault("08_decoding/narrow_tile.cuh", "mma_m16n8k16<T>(sums, a, both(0), both(2), sums);", "both(0)", "both(2)", (4, 5, 6)),
     "last_keys_08": Fault("08_decoding/ring.cuh", "if (chunk_keys < kRowsOfMma || problem.causal) {", "chunk_keys < kRowsOfMma", "false", (4, 5, 6)),
-    "values_not_waited_for_08": Fault("08_decoding/ring.cuh", "if (first == 0) hopper::wait_full(shared.ring, state);  // V is in",
-                                      "if (first == 0) hopper::wait_full(shared.ring, state);", "", (4, 5, 6)),
     "shares_with_a_gap_08": Fault("08_decoding/plan.cuh", "return i * each + min(i, more);", "min(i, more)", "0", (4, 5, 6),
-                                  ["--batch", "20", "--heads", "2", "--kv-heads", "2", "--seqlen-k", "2500"]),
+                                  ["--batch", "1", "--heads", "4", "--kv-heads", "1", "--seqlen-k", "2500"]),
 }
 
 
