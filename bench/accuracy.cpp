@@ -80,7 +80,7 @@ const Variant kVariants[] = {
     {"ch06/step5_centred_rotated", "step 5: means out, rotated", &kFp8, 5, Scaling::tensor, true, false,
      true},
     {"ch06/step6_centred_rotated", "step 6: the same", &kFp8, 6, Scaling::tensor, true, false, true},
-    {"ch06/step7_centred_rotated", "step 7: the same", &kFp8, 7, Scaling::tensor, true, false, true},
+    {"ch06/step8_centred_rotated", "step 8: the same", &kFp8, 8, Scaling::tensor, true, false, true},
 };
 const Variant kLongVariants[] = {
     {"ch05/step5", "chapter 5", &kFlashAttention3, 5},
@@ -90,7 +90,7 @@ const Variant kLongVariants[] = {
     {"ch06/promoted", "step 4 with promoted sums, means in", &kFp8, 4, Scaling::tensor, false, true},
     {"ch06/step5_centred", "step 5, means out", &kFp8, 5, Scaling::tensor, false, false, true},
     {"ch06/step6_centred", "step 6, means out", &kFp8, 6, Scaling::tensor, false, false, true},
-    {"ch06/step7_centred", "step 7, means out", &kFp8, 7, Scaling::tensor, false, false, true},
+    {"ch06/step8_centred", "step 8, means out", &kFp8, 8, Scaling::tensor, false, false, true},
     {"ch06/promoted_centred", "step 4 with promoted sums, means out", &kFp8, 4, Scaling::tensor, false, true,
      true},
 };

@@ -75,7 +75,7 @@ class Library:
     """libflashbook.so."""
 
     def __init__(self, path):
-        self.c = ctypes.CDLL(os.fspath(path))
+        self.c = ctypes.CDLL(os.path.abspath(path))  # a name without a slash would be looked for elsewhere
         for name in ("flashbook_last_error", "flashbook_toolkit", "flashbook_step_name"):
             getattr(self.c, name).restype = ctypes.c_char_p
         self.c.flashbook_workspace_bytes.restype = ctypes.c_int64
@@ -172,7 +172,7 @@ def ours(library, chapter, step, problem, ablation):
     o = torch.full_like(problem.q, float("nan"))
     lse = torch.full(q.shape[:3], float("nan"), device="cuda", dtype=torch.float32)
     try:
-        workspace = torch.empty(size, device="cuda", dtype=torch.uint8)
+        workspace = torch.zeros(size, device="cuda", dtype=torch.uint8)
     except RuntimeError:
         found.skipped = f"needs {size / 1e9:.1f} GB of GPU memory beyond its inputs and outputs"
         return found

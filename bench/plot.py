@@ -222,14 +222,16 @@ def seqlen(measured, paper):
 
 
 def peers(measured, paper):
-    """Lines by N, a panel for each type: the last steps of chapters 5 and 6 over the better of FlashAttention-3 and cuDNN, in one process."""
-    figure, grid = paper.panels(1, 2, 7.4, 3.4, sharey=True)
-    for axes, (dtype, title) in zip(grid.flat, (("bf16", "BF16: chapter 5, step 5"), ("e4m3", "FP8: chapter 6, step 5"))):
-        cells = {name: cell for name, cell in results.in_turn().items() if name.dtype == dtype}
+    """Lines by N: chapter 5's last step, and chapter 6's two last, over the better of FlashAttention-3 and cuDNN in the same type."""
+    panels = {"ch05/step5": "BF16: chapter 5, step 5", "ch06/step7": "FP8: chapter 6, step 7", "ch06/step8": "FP8: step 8, by a line"}
+    figure, grid = paper.panels(1, 3, 7.4, 3.4, sharey=True)
+    for axes, (who, title) in zip(grid.flat, panels.items()):
+        cells = {name: cell for name, cell in results.beside_peers(tuple(panels)).items() if name.who == who}
+        dtype = next(iter(cells)).dtype
         lengths = sorted({name.seqlen for name in cells})
         for head_dim, mark, colour in ((64, "o", CHAPTERS[2]), (128, "s", CHAPTERS[3]), (256, "^", CHAPTERS[6])):
             for mask, style in (("full", "-"), ("causal", "--")):
-                by_n = [cells[Name("forward", next(iter(cells)).who, dtype, head_dim, mask, n)].over_better for n in lengths]
+                by_n = [cells[Name("forward", who, dtype, head_dim, mask, n)].over_better for n in lengths]
                 axes.plot(lengths, by_n, mark + style, ms=4.5, lw=1.6, color=colour, label=f"d {head_dim}, {'no mask' if mask == 'full' else mask}")
         axes.axhline(1, color=GREY, lw=1)
         axes.set_xscale("log", base=2)
@@ -240,7 +242,8 @@ def peers(measured, paper):
     for axes in grid[:, 0]:
         axes.set_ylabel("times as fast as the better peer")
     paper.legend(figure, grid[0, 0], 3)
-    paper.foot(figure, "FlashAttention-3 and cuDNN in the same type, in turn with ours in one process. H200, 2026-11-21, ours as of commit 4fb3efa")
+    paper.foot(figure, "H200. BF16 in one process with both peers, 2026-11-21, ours as of commit 4fb3efa. FP8 in one process with cuDNN,\n"
+                       f"{results.fp8_steps().said}; FlashAttention-3 by its ratio to cuDNN")
     paper.save(figure, "peers")
     return True
 

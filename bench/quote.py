@@ -4,7 +4,8 @@
     quote.py [--check] [--results FOLDER] [FILE...]     default: every Markdown page of the book
 
 A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!-- /num -->
-    Fields: tflops, ms, gbps, gbytes (moved, by the cost model; of ncu/... as counted), workspace (GB beyond inputs and outputs), memory_times
+    Fields: tflops, ms, gbps, gbytes (moved, by the cost model; of ncu/... as counted), workspace (GB beyond inputs and outputs), kept (GB
+    that a forward pass keeps for the backward pass beside Q, K, V and O), peak (kept, and the most that the backward pass takes), memory_times
     (inputs, outputs and workspace over inputs and outputs), of ncu/...
     also model_gbytes, l2_gbytes (between multiprocessors and L2), l2_model_gbytes,
     raced_tflops, raced_share (of what the tensor cores do at the highest clock): of the newest time in turn with cuDNN;
@@ -22,7 +23,7 @@ A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at
            <!-- table decode --> ... <!-- /table -->      decoding: steps of chapter 8, with pages and without, cuDNN and FlashAttention-2
            <!-- table ablation 05 --> ... <!-- /table -->  a chapter's last step with one switch turned at a time
            <!-- table means --> ... <!-- /table --> of these the values with a mean of 1, and the peers
-           <!-- table steps_in_turn --> ... <!-- /table --> chapter 6's steps 5 to 7 and cuDNN's FP8, in one process
+           <!-- table steps_in_turn --> ... <!-- /table --> chapter 6's steps 5 to 8 and cuDNN's FP8, in one process
            <!-- table long gpu --> ... <!-- /table --> errors of long rows; `long simulator` likewise
            <!-- table gradients 128 --> ... <!-- /table --> errors of dQ, dK and dV at a head_dim, by kind of inputs
            <!-- table backward 5 --> ... <!-- /table --> gradients by that step of chapter 7 and by the peers, in one process: times and memory
@@ -61,6 +62,8 @@ FIELDS: dict[str, Callable[[Entry], float]] = {
     "l2_model_gbytes": lambda entry: entry.values["l2_model_bytes"] / 1e9,
     "memory_times": lambda entry: 1 + entry.values["workspace_bytes"] / entry.values["tensor_bytes"],
     "model_gbytes": lambda entry: entry.values["model_bytes"] / 1e9,
+    "kept": lambda entry: entry.values["kept_bytes"] / 1e9,
+    "peak": lambda entry: (entry.values["kept_bytes"] + entry.values["peak_bytes"]) / 1e9,
     "workspace": lambda entry: entry.values["workspace_bytes"] / 1e9,
 }
 
@@ -94,10 +97,19 @@ IN_TURN = ("turn_ours", "turn_fa3", "turn_cudnn", "turn_better")
 
 def in_turn(name: str, field: str) -> float:
     """A number of the table of one process: TFLOP/s, or how many times as fast ours is as the better peer."""
-    cell = {str(key): cell for key, cell in results.in_turn().items()}.get(name)
+    cell = {str(key): cell for key, cell in (results.in_turn() | results.in_fp8_turn()).items()}.get(name)
     if cell is None:
-        raise Refused(f"{name} is not in h200_in_turn.csv: it has forward/ch05/step5/bf16/... and forward/ch06/step5/e4m3/...")
+        raise Refused(f"{name} was not in turn with peers of its type: forward/ch05/step5/bf16/... and forward/ch06/step5 (7, 8)/e4m3/... were")
     return float(getattr(cell, {"turn_better": "over_better"}.get(field, field.removeprefix("turn_"))))
+
+
+def in_turn_with_steps(name: str) -> float:
+    """TFLOP/s of a step of chapter 6 in the run in which steps 5 to 8 took turns."""
+    for (head_dim, mask, seqlen), rates in results.fp8_steps().cells.items():
+        for column, rate in rates.items():
+            if name == str(Name("forward", f"ch06/{column}", "e4m3", head_dim, mask, seqlen)):
+                return rate
+    raise Refused(f"{name} is not in h200_fp8_steps.csv: it has forward/ch06/step5 (to step8)/e4m3/...")
 
 
 def number(words: Sequence[str], measured: Results) -> str:
@@ -114,6 +126,8 @@ def number(words: Sequence[str], measured: Results) -> str:
         name, field = words[:2]
         if field in IN_TURN:
             value = in_turn(name, field)
+        elif field == "turn_steps":
+            value = in_turn_with_steps(name)
         elif field in RACED:
             value = RACED[field](raced(measured, name))
         else:
@@ -134,7 +148,8 @@ def number(words: Sequence[str], measured: Results) -> str:
 
 
 def label_of(entry: Entry) -> str:
-    return results.step_title(entry.cell.chapter, entry.cell.step) or entry.label
+    titles = results.step_titles(entry.cell.chapter) if entry.cell.chapter and entry.cell.step else {}
+    return titles.get(entry.cell.step or 0, entry.label)
 
 
 def table_row(title: str, entry: Entry) -> str:
@@ -243,9 +258,10 @@ def steps_table(measured: Results, chapter: str, seqlen: str) -> str:
 
 def against_table(_: Results, chapter: str, step: str) -> str:
     """How many times as fast a step is as cuDNN and FlashAttention-3 in the same type, all in turn in one process."""
-    cells = {name: cell for name, cell in results.in_turn().items() if name.who == f"ch{chapter}/step{step}"}
+    together = {name: cell for name, cell in results.in_turn().items() if name.who == f"ch{chapter}/step{step}"}
+    cells = together or {name: cell for name, cell in results.in_fp8_turn().items() if name.who == f"ch{chapter}/step{step}"}
     if not cells:
-        raise Unmeasured(f"step {step} of chapter {chapter} is not in h200_in_turn.csv: chapters 5 and 6 have their step 5 there")
+        raise Unmeasured(f"step {step} of chapter {chapter} was not in turn with peers: steps 5 of chapters 5 and 6 were, and steps 7 and 8")
     peers: dict[str, Callable[[results.InTurn], float]] = {
         "cuDNN": lambda cell: cell.ours / cell.cudnn, "FlashAttention-3": lambda cell: cell.ours / cell.fa3,
         "the better of the two": lambda cell: cell.over_better}
@@ -260,18 +276,22 @@ def against_table(_: Results, chapter: str, step: str) -> str:
         head_dim, mask, seqlen = min(ratios, key=lambda cell: ratios[cell])
         said.append(f"{mean:.3f} times {peer}, at least {min(ratios.values()):.3f} ({titled(head_dim, mask)}, N = {short(seqlen)})")
     dtype = {"bf16": "BF16", "e4m3": "FP8"}[next(iter(cells)).dtype]
-    return text + (f"\n{dtype}, all in one process; medians of five rounds, on an H200 on 2026-11-21, step {step} as of commit 4fb3efa. "
-                   f"Geometric means of {len(cells)} cells: {'; '.join(said)}.\n")
+    how = ("all in one process; medians of five rounds, on an H200 on 2026-11-21, step {step} as of commit 4fb3efa" if together else
+           "in turn with cuDNN in one process, FlashAttention-3 by its ratio to cuDNN; medians of five rounds, on an H200, "
+           + results.fp8_steps().said)
+    return text + f"\n{dtype}, {how.format(step=step)}. Geometric means of {len(cells)} cells: {'; '.join(said)}.\n"
 
 
 def peers_table(_: Results) -> str:
     """The last steps of chapters 5 and 6 and the peers in the same type at the ladder's shape, in turn in one process."""
     text = row("Type", "ours", "TFLOP/s", "*FlashAttention-3*", "*cuDNN*", "ours over the better") + row("---", "---", *["--:"] * 4)
-    for name, cell in sorted(results.in_turn().items(), key=lambda item: item[0].who):
+    for name, cell in sorted(results.beside_peers(("ch06/step7", "ch06/step8")).items(), key=lambda item: item[0].who):
         if (name.head_dim, name.mask, name.seqlen) == tuple(results.LADDER.values()):
             text += row({"bf16": "BF16", "e4m3": "FP8"}[name.dtype], f"chapter {name.chapter}, step {name.step}",
                         *(f"{value:.0f}" for value in (cell.ours, cell.fa3, cell.cudnn)), f"{cell.over_better:.2f}")
-    return text + "\nThe same shape, each type in one process with the peers' own kernels; H200, 2026-11-21, ours as of commit 4fb3efa.\n"
+    return text + ("\nThe same shape; H200. BF16 in one process with the peers' own kernels, 2026-11-21, ours as of commit 4fb3efa. "
+                   "FP8 in one process with "
+                   f"cuDNN, {results.fp8_steps().said}; FlashAttention-3 by its ratio to cuDNN. Step 8 takes exponentials by a line.\n")
 
 
 DECODERS = {"ch08/step4": "step 4", "ch08/step6": "step 6", "ch08/step6_p64": "pages of 64", "ch08/step6_p16": "pages of 16",
@@ -303,6 +323,27 @@ def decode_table(measured: Results) -> str:
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
     return text + (f"\nTB/s of the keys and values that must be read, BF16, one query a sequence, in turn in one process. "
                    f"Step 6 over cuDNN: geometric mean {mean:.2f}, least {min(ratios, default=math.nan):.2f}. Medians; {measured.origin()}.\n")
+
+
+def latent_table(measured: Results) -> str:
+    """Latent attention, one query a sequence: what it computes and reads a second, beside a copy in the same process."""
+    found: dict[tuple[int, int, int], dict[str, Entry]] = {}
+    for entry in measured.newest.values():
+        if entry.cell.kind == "decode" and entry.cell.head_dim == LATENT and not entry.skipped:
+            sizes = re.fullmatch(r"b(\d+)h(\d+)k1", entry.cell.mask)
+            if not sizes:
+                raise Refused(f"{entry.cell.mask} is no shape of latent attention: it reads b16h128k1")
+            who = "copy" if entry.cell.who == "copy" else "paged" if entry.cell.who.endswith("_p64") else "ours"
+            found.setdefault((int(sizes[2]), entry.cell.seqlen, int(sizes[1])), {})[who] = entry
+    if not found:
+        raise Unmeasured("latent attention was never measured: bench/decode.py --latent does it")
+    text = row("heads", "Batch", "keys", "TFLOP/s", "TB/s", "of a copy", "pages of 64") + row(*["--:"] * 7)
+    for (heads, keys, batch), by_who in sorted(found.items()):
+        ours, copied = (by_who[who].values["bytes_per_second"] for who in ("ours", "copy"))
+        text += row(str(heads), str(batch), short(keys), f"{by_who['ours'].values['FLOPS'] / 1e12:.0f}", f"{ours / 1e12:.2f}",
+                    f"{ours / copied:.0%}".replace("%", " %"), f"{by_who['paged'].values['FLOPS'] / 1e12:.0f}")
+    return text + ("\nBF16, one query a sequence, in turn in one process. FLOPs as FlashMLA counts them, TB/s of the latents, each read once. Pages of 64: "
+                   f"TFLOP/s. Medians; {measured.origin()}.\n")
 
 
 def ablation_table(measured: Results, chapter: str) -> str:
@@ -411,27 +452,24 @@ def means_table(measured: Results) -> str:
 
 
 def in_turn_steps_table(_: Results) -> str:
-    """Steps 6 and 7 of chapter 6 over step 5, and over cuDNN's FP8, all in turn in one process."""
-    with (results.RESULTS / "peers" / f"{results.BOOK_GPU}_fp8_steps.csv").open() as file:
-        lines = list(csv.DictReader(file))
-    lengths = sorted({int(line["seqlen"]) for line in lines})
+    """Steps 5 to 8 of chapter 6, cuDNN's FP8 in one process, and how they stand to it and to FlashAttention-3."""
+    steps = results.fp8_steps()
+    lengths = sorted({seqlen for _, _, seqlen in steps.cells})
     text = row("$d$, mask", "TFLOP/s of", *map(short, lengths)) + row("---", "---", *["--:"] * len(lengths))
-    columns = {"step5": "step 5", "step6": "step 6", "step7": "step 7", "cudnn": "*cuDNN*"}
-    for head_dim, mask in SHAPES:
-        cells = {int(line["seqlen"]): line for line in lines if int(line["head_dim"]) == head_dim and line["causal"] == str(int(mask == "causal"))}
+    columns = {**{f"step{step}": f"step {step}" for step in (5, 6, 7, 8)}, "step7_means": "step 7, means", "cudnn": "*cuDNN*"}
+    for shape in SHAPES:
         for column, title in columns.items():
-            rates = [cells.get(seqlen, {}).get(column) for seqlen in lengths]
-            if any(rates):
-                text += row(titled(head_dim, mask), title, *(f"{float(rate):.0f}" if rate else "-" for rate in rates))
+            text += row(titled(*shape), title, *(f"{steps.cells[shape[0], shape[1], seqlen][column]:.0f}" for seqlen in lengths))
 
-    def over(of: str, to: str) -> str:
-        ratios = [float(line[of]) / float(line[to]) for line in lines if line.get(of) and line.get(to)]
-        return f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.3f} (least {min(ratios):.3f})" if ratios else "-"
+    def over(of: str, *to: str) -> str:
+        ratios = [rates[of] / max(rates[who] for who in to) for rates in steps.cells.values()]
+        return f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.3f} (least {min(ratios):.3f})"
 
-    return text + (f"\nAll in turn in one process on an H200, medians of five rounds. Geometric means over {len(lines)} cells: step 6 is "
-                   f"{over('step6', 'step5')} times step 5, step 7 {over('step7', 'step5')} times; step 5 with means given back "
-                   f"{over('step5_means', 'step5')} times step 5, step 7 likewise {over('step7_means', 'step7')} times step 7. Over cuDNN's FP8: "
-                   f"step 5 {over('step5', 'cudnn')}, step 6 {over('step6', 'cudnn')}, step 7 {over('step7', 'cudnn')}.\n")
+    better = ", ".join(f"step {step} {over(f'step{step}', 'cudnn', 'fa3')}" for step in (5, 6, 7, 8))
+    return text + (f"\nAll in turn in one process on an H200, medians of five rounds; {steps.said}. \"Means\": given back. Geometric means over "
+                   f"{len(steps.cells)} cells: step 6 is {over('step6', 'step5')} times step 5, step 7 {over('step7', 'step6')} times step 6, "
+                   f"step 8 {over('step8', 'step7')} times step 7; step 7 with means given back {over('step7_means', 'step7')} times step 7. "
+                   f"Over the better of cuDNN and FlashAttention-3 by its ratio to cuDNN: {better}.\n")
 
 
 GOLDEN = results.ROOT / "tests" / "simulator" / "golden_h200.txt"
@@ -469,7 +507,7 @@ def exercises_table(_: Results, chapter: str) -> str:
 
 TABLES: dict[str, Callable[..., str]] = {
     "ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "steps": steps_table,
-    "against": against_table, "peers": peers_table, "decode": decode_table, "ablation": ablation_table, "accuracy": accuracy_table,
+    "against": against_table, "peers": peers_table, "decode": decode_table, "latent": latent_table, "ablation": ablation_table, "accuracy": accuracy_table,
     "long": long_table, "means": means_table,
     "gradients": gradients_table, "backward": backward_table, "steps_in_turn": in_turn_steps_table, "exercises": exercises_table}
 

@@ -101,15 +101,11 @@ def read(path: str | pathlib.Path) -> list[Entry]:
 
 
 @functools.cache
-def step_title(chapter: int | None, step: int | None) -> str:
-    """How the chapter calls a step today; a result has the name that it had when it was measured. Empty if there is no such step."""
-    if not chapter or not step:
-        return ""
-    for file in ROOT.glob(f"chapters/{chapter:02}_*/chapter.c*"):
-        steps = file.read_text(encoding="utf-8").partition("kSteps[] = {")[2].partition("};")[0]
-        titles = re.findall(r'\{\s*"([^"]+)",\s*"', steps)  # {"title", "sentence"}
-        return titles[step - 1] if step <= len(titles) else ""
-    return ""
+def step_titles(chapter: int) -> dict[int, str]:
+    """How a chapter calls its steps today; a result has the name that its step had when it was measured."""
+    [file] = ROOT.glob(f"chapters/{chapter:02}_*/chapter.c*")
+    steps = file.read_text(encoding="utf-8").partition("kSteps[] = {")[2].partition("};")[0]
+    return dict(enumerate(re.findall(r'\{\s*"([^"]+)",\s*"', steps), 1))  # {"title", "sentence"}
 
 
 def entry_of(run: dict[str, Any], context: dict[str, Any], when: datetime.datetime, path: str | pathlib.Path) -> Entry:
@@ -249,6 +245,46 @@ class InTurn:
     fa3: float
     cudnn: float
     over_better: float  # the median of the rounds' ratios to the better peer of the round
+
+
+@dataclasses.dataclass(frozen=True)
+class Fp8Steps:
+    """Chapter 6's steps and cuDNN's FP8, all in turn in one process: TFLOP/s by column, and which commit was measured."""
+
+    cells: dict[tuple[int, str, int], dict[str, float]]  # (head_dim, mask, seqlen) -> column -> TFLOP/s
+    said: str  # date and commit
+
+
+def fp8_steps() -> Fp8Steps:
+    """The newest table of chapter 6's steps in turn with cuDNN's FP8. FlashAttention-3's column is cuDNN's, times the ratio of the two in
+    the table of one process at the same shape."""
+    with (RESULTS / "peers" / f"{BOOK_GPU}_fp8_steps.csv").open() as file:
+        said = file.readline().lstrip("# ").strip()
+        rows = list(csv.DictReader(file))
+    ratio = {(name.head_dim, name.mask, name.seqlen): cell.fa3 / cell.cudnn for name, cell in in_turn().items() if name.dtype == "e4m3"}
+    cells = {}
+    for row in rows:
+        shape = int(row.pop("head_dim")), "causal" if row.pop("causal") == "1" else "full", int(row.pop("seqlen"))
+        cells[shape] = {column: float(rate) for column, rate in row.items()}
+        cells[shape]["fa3"] = cells[shape]["cudnn"] * ratio[shape]
+    return Fp8Steps(cells, said)
+
+
+def in_fp8_turn() -> dict[Name, InTurn]:
+    """Chapter 6's steps 7 and 8 beside cuDNN's FP8 in one process, and FlashAttention-3 by its ratio to cuDNN."""
+    found = {}
+    for (head_dim, mask, seqlen), rates in fp8_steps().cells.items():
+        for step in (7, 8):
+            ours, fa3, cudnn = rates[f"step{step}"], rates["fa3"], rates["cudnn"]
+            name = Name("forward", f"ch06/step{step}", "e4m3", head_dim, mask, seqlen)
+            found[name] = InTurn(ours, fa3, cudnn, ours / max(fa3, cudnn))
+    return found
+
+
+def beside_peers(fp8: tuple[str, ...] = ("ch06/step7",)) -> dict[Name, InTurn]:
+    """Our last steps beside peers of their type: chapter 5's, and of chapter 6 the last one with exact exponentials, or others."""
+    cells = {name: cell for name, cell in in_turn().items() if name.dtype == "bf16"}
+    return cells | {name: cell for name, cell in in_fp8_turn().items() if name.who in fp8}
 
 
 def in_turn() -> dict[Name, InTurn]:

@@ -26,6 +26,10 @@ namespace flashbook::flash3 {
 //| goes on filling stages, while the consumers still work on the one before. Which tile is next the schedule says: none,
 //| the one gridDim.x further on, or what the counter gives. The counter's answer takes hundreds of clocks, so it is asked
 //| for before the keys are streamed.
+//|
+//| **The counter resets itself.** A block asks once for each tile that it works on, so all blocks together ask `tiles` times, and nobody
+//| asks after the one who is told `tiles - 1`: that block sets the counter to 0 for the next launch. So none needs a launch of its
+//| own before it, which short sequences would pay for.
 /// The thread that decides on the next tile, broadcasts it and streams its keys and values.
 template <typename Config, typename Shared>
 __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUtensorMap& v_map,
@@ -44,6 +48,8 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
       index = gridDim.x + atomicAdd(counter, 1);
     const int key_tiles = problem.key_tiles((work.query_tile + 1) * kRows - 1, Config::kKeys);
     stream<Config, true>(shared.pipeline, state, k_map, v_map, key_tiles, problem.kv_head(work.head));
+    if (Config::kSchedule == Schedule::dynamic_persistent && index == int(gridDim.x) + order.tiles - 1)
+      atomicExch(counter, 0);  // this was the launch's last question
   }
 }
 

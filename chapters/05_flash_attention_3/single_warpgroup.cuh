@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kWarpgroup)
     wgmma_wait<0>();  // S is in registers
     wgmma_pin(scores);
     if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
-    softmax<true, false>(scores, rows, correction, problem.scale_log2);
+    softmax<false>(scores, rows, correction, problem.scale_log2);
     round_probabilities<T>(p, scores);
     rescale_rows(output, correction);
 

@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   state.advance();
   if (const int first_key = (key_tiles - 1) * kKeys; needs_mask(problem, first_query, first_key, kKeys))
     mask(scores, problem, query, first_key);
-  softmax<true, false>(scores, rows, correction, problem.scale_log2);
+  softmax<false>(scores, rows, correction, problem.scale_log2);
   round_probabilities<T>(p, scores);
 
   //| ### The loop
@@ -225,7 +225,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     Config::record(Moment::scores, tile);
     release(pipeline, k_state);
     if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
-    softmax<true, false>(scores, rows, correction, problem.scale_log2);
+    softmax<false>(scores, rows, correction, problem.scale_log2);
     //| Between these two records lies everything that overlap hides: maximum, exponentials and row sums, which need the
     //| scores and nothing of V's product. What follows does need it: P's registers are the left operand of that product,
     //| and O is its result. So the consumer waits for it before it rounds the new P and rescales O.

@@ -72,10 +72,11 @@ using SumsByLine = ByLine<SumsByProduct<Config>>;
 
 /// From which length on it pays to transpose V once, rather than in every block that sees it: with a mask the
 /// first tiles of queries wait for more of V. (Measured on an H200.)
-template <int kHeadDim, bool kCausal>
-constexpr int kOnceFrom = kHeadDim == 256 ? (kCausal ? 1024 : 1)
-                          : kCausal       ? 4096
-                                          : 1024;
+template <bool kLine, int kHeadDim, bool kCausal>
+constexpr int kOnceFrom = kHeadDim == 256           ? (kCausal ? 1024 : 1)
+                          : kCausal                 ? 4096
+                          : kLine&& kHeadDim == 128 ? 2048
+                                                    : 1024;
 
 /// The same for step 7, or for step 8 if kLine.
 template <bool kLine, int kHeadDim, bool kCausal, typename Use>
@@ -89,11 +90,12 @@ void with_once(const Shape& shape, const Use& use) {
   if constexpr (kHeadDim == 256) {
     // Narrower tiles, and so more of them, are faster by line if there are many.
     if (kLine && !kCausal && shape.seqlen_k >= 4096) return once.template operator()<Fastest<256, false>>();
-    if (shape.seqlen_k >= kOnceFrom<256, kCausal>) return once.template operator()<WideD256<kCausal>>();
+    if (shape.seqlen_k >= kOnceFrom<kLine, 256, kCausal>)
+      return once.template operator()<WideD256<kCausal>>();
     // By line it is no faster here.
     return with_tuned<SumsByProduct, 256, kCausal>(shape, use);
   } else {
-    if (shape.seqlen_k < kOnceFrom<kHeadDim, kCausal>)
+    if (shape.seqlen_k < kOnceFrom<kLine, kHeadDim, kCausal>)
       return kLine ? with_tuned<SumsByLine, kHeadDim, kCausal>(shape, use)
                    : with_tuned<SumsByProduct, kHeadDim, kCausal>(shape, use);
     if constexpr (kHeadDim == 64)

@@ -46,8 +46,7 @@ struct Problem : hopper::Problem {
 struct TransposedValues {
   unsigned char* first;            ///< [key heads, pieces_of_head] pieces, as shared memory has them
   int* taken;                      ///< how many pieces some block works on or has done; 0 at the start
-  int* all_done;                   ///< how many pieces lie in memory; 0 at the start
-  int* done;                       ///< [key heads]: how many of one head; 0 at the start
+  int* done;                       ///< [key heads]: how many pieces lie in memory; 0 at the start
   device::Divisor pieces_of_head;  ///< of one key head
   int pieces;                      ///< of all
 

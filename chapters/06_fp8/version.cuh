@@ -9,7 +9,7 @@
 //| | 1 | one thread brings each consumer its queries, and has its output stored |
 //| | 2, 3 | the *transposers* transpose each tile of values (`transpose.cuh`) |
 //|
-//| Keys come through a pipeline as in chapter 5. Values come through two: `raw`, where TMA lays them, and `transposed`, where
+//| (From step 7 on the transposers work for all blocks, and the loader brings transposed values.) Keys come through a pipeline as in chapter 5. Values come through two: `raw`, where TMA lays them, and `transposed`, where
 //| the transposers write them:
 //|
 //| | pipeline | who fills it | `full`: arrivals of a phase | who empties it | `empty`: arrivals of a phase |
@@ -30,7 +30,8 @@
 //| | | `kPromote` | sums leave the tensor cores after each tile of keys; for the study of accuracy only (`attention.cuh`) |
 //| | 5 | `kSchedule`, `kSplitLoops`, `kLazy`, `kStoreByTma`, `kPingpong` | chapter 5's step 5 |
 //| | 6 | `kSumsByProduct` | row sums are P times a tile of ones (`tiles.cuh`) |
-//| | 7 | `kLine` | the encoding of P by a line instead of `ex2` and rounding (`softmax.cuh`) |
+//| | 7 | `kTransposeOnce` | V transposed once for all blocks (`transpose_once.cuh`) |
+//| | 8 | `kLine` | the encoding of P by a line instead of `ex2` and rounding (`softmax.cuh`) |
 //|
 //| **Budget**, bytes and registers of a consumer's thread:
 //|
@@ -40,6 +41,7 @@
 //| | 128 | 2 x 64 | 128 | 16 KB | 3, 2, 3 stages of 16 KB | 32 KB | 64, 64, 16, 16 of 232 |
 //| | 128, long | 3 x 64 | 96 | 24 KB | 3, 2, 3 stages of 12 KB | 48 KB | 64, 48, 12, 0 of 160 |
 //| | 256 | 2 x 64 | 96 | 32 KB | 3, 2, 2 stages of 24 KB | | 128, 48, 12, 0 of 232 |
+//| | 256, V transposed once | 2 x 64 | 128 | 32 KB | 2, 1/2, 2 stages of 32 KB, and 16 KB on their way out | | 128, 64, 16, 0 of 240 |
 //|
 //| **Cycles** of a multiprocessor for a tile of 128 queries and 128 keys at d = 128, if each unit had nothing to wait for:
 //|
@@ -117,7 +119,6 @@ struct Shared {
   std::conditional_t<Config::kSumsByProduct, Tile<kOnesColumns, kDepth>, Nothing> ones;
   std::conditional_t<Config::kTransposeOnce, typename Values::Piece, Nothing> outgoing;
   int raw_piece;  ///< which piece of V is in raw, or will be, with kTransposeOnce
-  bool all_done;  ///< whether all of V is known to be transposed, with kTransposeOnce
   TileBroadcast broadcast;
   Means<Config::kHeadDim> means[kConsumers][2];  ///< of this tile of queries and of the next
   float shift[kConsumers][kRowsOfWarpgroup];     ///< of the log-sum-exp, by the keys' means (epilogue.cuh)

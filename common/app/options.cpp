@@ -39,8 +39,9 @@ struct Words {
   std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling, means,
       layout = "bhsd";
   std::string step = "all", device = "auto", check = "auto", reps, seed = "1", json;
-  std::map<TensorId, std::string> files;  // of the operation's tensors
-  bool causal = false, list = false;
+  std::string lengths, window, documents, prefix, mask, softcap;  // what is visible, and of scores
+  std::map<TensorId, std::string> files;                          // of the operation's tensors
+  bool causal = false, alibi = false, list = false;
 };
 
 float real_number(const std::string& option, const std::string& text) {
@@ -275,6 +276,107 @@ void read_inputs(const Words& words, const Chapter& chapter, Options& options) {
   options.inputs = std::move(inputs);
 }
 
+/// "1000,37,0,4096": a number of tokens each, 0 allowed.
+std::vector<int> lengths_of(const std::string& text) {
+  std::vector<int> lengths;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string word = text.substr(begin, end - begin);
+    lengths.push_back(word == "0" ? 0 : count("--lengths", word));
+    begin = end + 1;
+  }
+  return lengths;
+}
+
+/// Sets what --lengths says of the shape: sequences packed into one batch entry.
+void pack(const Words& words, Shape& shape) {
+  for (const auto& [option, text] : {std::pair("--seqlen", words.seqlen),
+                                     {"--seqlen-k", words.seqlen_k},
+                                     {"--documents", words.documents}})
+    if (!text.empty())
+      throw InputError(std::string(option) + " contradicts --lengths, which says it: leave one of them out");
+  if (!words.batch.empty() && words.batch != "1")
+    throw InputError("--batch is " + words.batch +
+                     ", and --lengths packs all sequences into one entry: leave it out");
+  int64_t tokens = 0;
+  std::vector<int> first = {0};
+  for (const int length : lengths_of(words.lengths)) {
+    tokens += length;
+    if (tokens > std::numeric_limits<int>::max())
+      throw InputError("--lengths has more than 2^31 tokens: give fewer");
+    first.push_back(int(tokens));
+  }
+  if (tokens == 0) throw InputError("--lengths has no token: give a length above 0");
+  shape.batch = 1;
+  shape.seqlen_q = shape.seqlen_k = int(tokens);
+  shape.visibility.documents = {first, first};
+}
+
+/// Cuts `rows` into so many parts, as evenly as they go.
+std::vector<int> evenly(int rows, int parts) {
+  std::vector<int> first;
+  for (int64_t part = 0; part <= parts; ++part) first.push_back(int(part * rows / parts));
+  return first;
+}
+
+/// Sets what a file says: pairs [seqlen, seqlen_k] or [batch, heads or 1, seqlen, seqlen_k], or FlashMask's
+/// intervals [batch, kv_heads or 1, seqlen_k, 1, 2 or 4].
+void read_mask(const std::string& file, Shape& shape) {
+  NpyMask mask = read_npy_mask(file);
+  const std::vector<int64_t>& dims = mask.shape;
+  const auto refuse = [&](const std::string& wanted) {
+    throw InputError("--mask " + file + " has shape " + dims_text(dims) + ": it must be " + wanted);
+  };
+  if (mask.pairs.empty()) {
+    const bool fits = dims.size() == 4 && dims[0] == shape.batch &&
+                      (dims[1] == 1 || dims[1] == shape.kv_heads) && dims[2] == shape.seqlen_k &&
+                      (dims[3] == 1 || dims[3] == 2 || dims[3] == 4);
+    if (!fits)
+      refuse("[" + std::to_string(shape.batch) + ", 1 or " + std::to_string(shape.kv_heads) + ", " +
+             std::to_string(shape.seqlen_k) + ", 1, 2 or 4]");
+    shape.visibility.columns = {int(dims[1]), int(dims[3]), std::move(mask.intervals)};
+    return;
+  }
+  const std::size_t n = dims.size();
+  const bool fits =
+      (n == 2 || (n == 4 && dims[0] == shape.batch && (dims[1] == 1 || dims[1] == shape.heads))) &&
+      dims[n - 2] == shape.seqlen_q && dims[n - 1] == shape.seqlen_k;
+  if (!fits) {
+    const std::string rows = std::to_string(shape.seqlen_q) + ", " + std::to_string(shape.seqlen_k) + "]";
+    refuse("[" + rows + " or [" + std::to_string(shape.batch) + ", 1 or " + std::to_string(shape.heads) +
+           ", " + rows);
+  }
+  Dense& dense = shape.visibility.dense;
+  dense.heads = n == 2 ? 1 : int(dims[1]);
+  for (int batch = 0; batch < (n == 2 ? shape.batch : 1); ++batch)
+    dense.visible.insert(dense.visible.end(), mask.pairs.begin(), mask.pairs.end());
+}
+
+/// What is visible, and what becomes of scores. Set when the shape is complete.
+void fill_mask(const Words& words, Shape& shape) {
+  Visibility& v = shape.visibility;
+  if (words.causal) v.window.right = 0;
+  if (!words.window.empty()) {
+    v.window.left = words.window == "0" ? 0 : count("--window", words.window);
+    v.window.right = words.causal ? 0 : v.window.left;
+  }
+  if (!words.prefix.empty()) {
+    if (!words.causal && words.window.empty())
+      throw InputError(
+          "--prefix is what is seen besides --causal or --window, and without them all is: give one of them");
+    v.prefix = count("--prefix", words.prefix);
+  }
+  if (!words.documents.empty()) {
+    const int parts = count("--documents", words.documents);
+    v.documents = {evenly(shape.seqlen_q, parts), evenly(shape.seqlen_k, parts)};
+  }
+  if (!words.mask.empty()) read_mask(words.mask, shape);
+  if (!words.softcap.empty()) shape.score.softcap = real_number("--softcap", words.softcap);
+  if (words.alibi)
+    for (int head = 1; head <= shape.heads; ++head)
+      shape.score.alibi.push_back(std::exp2(-8.0f * float(head) / float(shape.heads)));
+}
+
 /// Set when the shape is complete.
 Layout layout_of(const std::string& text, const Shape& shape) {
   if (text == "bhsd") return {};
@@ -296,6 +398,7 @@ void fill_shape(const Words& words, const Chapter& chapter, Options& options) {
   if (!words.seqlen_k.empty()) shape.seqlen_k = count("--seqlen-k", words.seqlen_k);
   if (!words.head_dim.empty()) shape.head_dim = count("--head-dim", words.head_dim);
   if (!words.dtype.empty()) shape.dtype = dtype_of(words.dtype, chapter);
+  if (!words.lengths.empty()) pack(words, shape);
   shape.scaling = scaling_of(words.scaling, chapter);
   shape.centred = centred_of(words.means, shape.dtype);
 }
@@ -352,6 +455,22 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
                  "64, 128 or 256; 576: latent keys, which chapter 8's last step takes")
       ->type_name("N");
   app.add_flag("--causal", words.causal, "Query i sees keys up to i + seqlen_k - seqlen_q");
+  app.add_option("--window", words.window,
+                 "A query sees so many keys before its own, and as many after it unless --causal is given")
+      ->type_name("N");
+  app.add_option("--prefix", words.prefix, "The first N keys are seen besides")->type_name("N");
+  app.add_option("--documents", words.documents,
+                 "So many documents of equal length, which do not see each other")
+      ->type_name("N");
+  app.add_option("--lengths", words.lengths, "Sequences of these lengths, packed: 1000,37,0,4096")
+      ->type_name("LIST");
+  app.add_option(
+         "--mask", words.mask,
+         "A mask from a .npy file: bool, which pairs are visible, [seqlen, seqlen_k]; or FlashMask's int32 "
+         "intervals, [batch, heads, seqlen_k, bounds]")
+      ->type_name("FILE");
+  app.add_option("--softcap", words.softcap, "Scores s become X * tanh(s / X)")->type_name("X");
+  app.add_flag("--alibi", words.alibi, "Scores lose slope * distance, with slopes 2^(-8 (h + 1) / heads)");
   app.add_option("--dtype", words.dtype, "Element type: " + names_of(chapter.dtypes))->type_name("TYPE");
   app.add_option("--scale", words.scale, "Factor on the scores (default: 1 / sqrt(head_dim))")
       ->type_name("X");
@@ -402,9 +521,13 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
   take_outputs(words, chapter, options);
 
   fill_shape(words, chapter, options);
-  if (has_files(words, chapter.operation)) read_inputs(words, chapter, options);
+  if (has_files(words, chapter.operation)) {
+    if (!words.lengths.empty())
+      throw InputError("--lengths is for random inputs: leave it out, or the files");
+    read_inputs(words, chapter, options);
+  }
   Shape& shape = options.shape;
-  shape.visibility = Visibility::causal_if(words.causal);
+  fill_mask(words, shape);
   shape.scale = default_scale(shape.head_dim);
   if (!words.scale.empty()) shape.scale = real_number("--scale", words.scale);
   validate(shape);

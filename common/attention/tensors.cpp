@@ -164,6 +164,7 @@ std::vector<ShapeTable> tables_of(const Shape& shape) {
   add_table(tables, TableId::columns, "columns", v.columns.queries);
   add_table(tables, TableId::block_first, "block_first", v.blocks.first);
   add_table(tables, TableId::block_keys, "block_keys", v.blocks.key_blocks);
+  add_table(tables, TableId::dense, "dense", v.dense.visible);
   add_table(tables, TableId::slopes, "slopes", shape.score.alibi);
   return tables;
 }

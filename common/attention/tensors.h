@@ -11,7 +11,8 @@
 
 namespace flashbook {
 
-/// What a shape says by element, and a kernel reads: int, but the slopes, which are float.
+/// What a shape says by element, and a kernel reads: int, but the slopes, which are float, and the dense mask's
+/// bytes.
 enum class TableId {
   page_table,      ///< Paging::table
   lengths,         ///< Visibility::lengths
@@ -20,9 +21,10 @@ enum class TableId {
   columns,         ///< Columns::queries
   block_first,     ///< Blocks::first
   block_keys,      ///< Blocks::key_blocks
+  dense,           ///< Dense::visible
   slopes           ///< ScoreFunction::alibi
 };
-constexpr int kTables = 8;
+constexpr int kTables = 9;
 
 /// Pointers to the tensors of one call, all in the memory of the machine that runs it. Their extents, types
 /// and strides are dims_of, type_of and Shape::strides; null are those that the operation has not.
@@ -80,14 +82,14 @@ struct Outputs {
   const std::vector<float>& operator[](TensorId id) const;
 };
 
-/// A table of a shape as a machine is given it: 32-bit numbers.
+/// A table of a shape as a machine is given it.
 struct ShapeTable {
   TableId id;
   std::string_view name;  ///< "page_table"
   std::span<const std::byte> bytes;
 };
 
-/// The tables that a shape has: pages, lengths, documents, intervals, blocks and slopes. They point into it.
+/// The tables that a shape has: pages, lengths, documents, intervals, blocks, pairs and slopes. They point into it.
 std::vector<ShapeTable> tables_of(const Shape& shape);
 
 /// The values in the encoding of `type`, rounded to nearest even.

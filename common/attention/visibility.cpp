@@ -1,6 +1,7 @@
 #include "common/attention/visibility.h"
 
 #include <algorithm>
+#include <span>
 #include <sstream>
 
 #include "common/attention/error.h"
@@ -140,6 +141,19 @@ TileClass classify_blocks(const Shape& shape, const Tile& tile) {
   return all ? TileClass::full : any ? TileClass::partial : TileClass::skip;
 }
 
+TileClass classify_dense(const Shape& shape, int batch, int head, const Tile& tile) {
+  const Dense& d = shape.visibility.dense;
+  if (d.visible.empty()) return TileClass::full;
+  const int64_t first_row =
+      (int64_t(batch) * d.heads + (d.heads == 1 ? 0 : head)) * shape.seqlen_q + tile.first_query;
+  const int keys = std::min(tile.keys, shape.seqlen_k - tile.first_key);
+  bool any = false, all = true;
+  for (int64_t row = first_row; row < first_row + tile.queries && (!any || all); ++row)
+    for (const unsigned char pair : std::span(d.visible).subspan(row * shape.seqlen_k + tile.first_key, keys))
+      any |= pair != 0, all &= pair != 0;
+  return all ? TileClass::full : any ? TileClass::partial : TileClass::skip;
+}
+
 /// Counts by halving what is partial until it is not.
 double count(const Shape& shape, int batch, int head, const Tile& tile) {
   const TileClass kind = classify(shape, batch, head, tile);
@@ -156,8 +170,10 @@ double count(const Shape& shape, int batch, int head, const Tile& tile) {
   return count(shape, batch, head, one) + count(shape, batch, head, other);
 }
 
-bool differs_by_head(const Visibility& v) { return v.columns.bounds != 0; }
-bool differs_by_batch(const Visibility& v) { return !v.lengths.empty() || v.columns.bounds != 0; }
+bool differs_by_head(const Visibility& v) { return v.columns.bounds != 0 || v.dense.heads > 1; }
+bool differs_by_batch(const Visibility& v) {
+  return !v.lengths.empty() || v.columns.bounds != 0 || !v.dense.visible.empty();
+}
 
 }  // namespace
 
@@ -178,7 +194,9 @@ TileClass classify(const Shape& shape, int batch, int head, const Tile& given) {
   if (window == TileClass::skip) return window;
   const TileClass columns = both(window, classify_columns(shape, batch, head, tile));
   if (columns == TileClass::skip) return columns;
-  return both(columns, classify_blocks(shape, tile));
+  const TileClass blocks = both(columns, classify_blocks(shape, tile));
+  if (blocks == TileClass::skip) return blocks;
+  return both(blocks, classify_dense(shape, batch, head, tile));
 }
 
 KeyRange keys_seen(const Shape& shape, int batch, int, int first_query, int queries) {
@@ -286,6 +304,13 @@ void validate_visibility(const Shape& shape) {
                   "batch * heads * seqlen_k * bounds");
     require_range("intervals", c.queries, shape.seqlen_q, "the queries there are");
   }
+  if (const Dense& d = v.dense; !d.visible.empty()) {
+    require(d.heads == 1 || d.heads == shape.heads,
+            "the mask is of " + std::to_string(d.heads) + " heads: give 1 or " + std::to_string(shape.heads));
+    require_count("pairs of the mask", d.visible.size(),
+                  int64_t(shape.batch) * d.heads * shape.seqlen_q * shape.seqlen_k,
+                  "batch * heads * seqlen_q * seqlen_k");
+  }
   if (const Blocks& b = v.blocks; b.queries != 0) {
     require(b.queries > 0 && b.keys > 0, "a block has no pairs: give at least 1 query and 1 key");
     const int64_t rows = (int64_t(shape.seqlen_q) + b.queries - 1) / b.queries;
@@ -315,6 +340,7 @@ std::string describe(const Visibility& v) {
   if (!v.documents.first_query.empty()) text << ", " << v.documents.first_query.size() - 1 << " documents";
   if (v.columns.bounds > 0) text << ", intervals by key";
   if (v.blocks.queries > 0) text << ", listed blocks of " << v.blocks.queries << " x " << v.blocks.keys;
+  if (!v.dense.visible.empty()) text << ", a mask of pairs";
   return text.str();
 }
 

@@ -53,6 +53,14 @@ struct Blocks {
   bool operator==(const Blocks&) const = default;
 };
 
+/// A mask pair by pair.
+struct Dense {
+  int heads = 1;                            ///< 1, or heads
+  std::vector<unsigned char> visible = {};  ///< [batch, heads, seqlen_q, seqlen_k], 0: hidden. Empty: none is
+
+  bool operator==(const Dense&) const = default;
+};
+
 /// What a query may see. Every part that is given restricts; a pair is visible if all parts allow it. The
 /// default is full attention.
 struct Visibility {
@@ -63,6 +71,7 @@ struct Visibility {
   Documents documents = {};
   Columns columns = {};
   Blocks blocks = {};
+  Dense dense = {};
 
   static Visibility causal() { return {.window = {.right = 0}}; }
   static Visibility causal_if(bool causal) { return causal ? Visibility::causal() : Visibility{}; }
@@ -75,7 +84,7 @@ struct Visibility {
  private:
   bool has_only_window() const {
     return prefix == 0 && lengths.empty() && documents.first_query.empty() && columns.bounds == 0 &&
-           blocks.queries == 0;
+           blocks.queries == 0 && dense.visible.empty();
   }
 };
 

@@ -41,6 +41,15 @@ __device__ __forceinline__ float tanh_approx(float x) {
 #endif
 }
 
+/// The largest of three integers, one instruction from sm_90 on (CUDA's DPX functions).
+__device__ __forceinline__ int max3(int a, int b, int c) {
+#ifdef __CUDACC__
+  return __vimax3_s32(a, b, c);
+#else
+  return std::max({a, b, c});
+#endif
+}
+
 /// Four of the eight bytes of two registers: digit i of the selector, counted from the right, says which byte
 /// becomes byte i; 0 to 3 are those of `low`, 4 to 7 those of `high`. (PTX ISA, prmt.b32)
 template <uint32_t kSelector>

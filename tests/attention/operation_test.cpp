@@ -80,13 +80,15 @@ TEST(Operation, TablesOfAShapeAreItsOwn) {
   shape.visibility = {.lengths = {1},
                       .documents = {{0, 1}, {0, 1}},
                       .columns = {.bounds = 1, .queries = {1}},
-                      .blocks = {1, 1, {0, 1}, {0}}};
+                      .blocks = {1, 1, {0, 1}, {0}},
+                      .dense = {.visible = {1}}};
   shape.score.alibi = {0.5f, 0.25f};
   std::string names;
   for (const ShapeTable& table : tables_of(shape)) {
     names += std::string(table.name) + " ";
   }
-  EXPECT_EQ(names, "page_table lengths document_query document_key columns block_first block_keys slopes ");
+  EXPECT_EQ(names,
+            "page_table lengths document_query document_key columns block_first block_keys dense slopes ");
   EXPECT_EQ(tables_of(shape).front().bytes.data(), std::as_bytes(std::span(shape.paging.table)).data());
   EXPECT_EQ(tables_of(shape).back().bytes.size(), 2 * sizeof(float));
 }

@@ -45,7 +45,8 @@ TEST(Visibility, TileClassesKeepTheirWordUnderRandomMasks) {
       ++classes[int(said)];
       inexact += said != exact;
       // What is not exact is called partial, and by windows, prefixes, lengths and documents nothing is.
-      const bool may_differ = shape.visibility.columns.bounds > 0 || shape.visibility.blocks.queries > 0;
+      const Visibility& v = shape.visibility;
+      const bool may_differ = v.columns.bounds > 0 || v.blocks.queries > 0 || !v.dense.visible.empty();
       ASSERT_TRUE(said == exact || (may_differ && said == TileClass::partial))
           << describe(shape) << ", batch " << batch << ", head " << head << ", queries from "
           << tile.first_query << " " << tile.queries << ", keys from " << tile.first_key << " " << tile.keys;
@@ -96,7 +97,8 @@ TEST(Visibility, FullAndCausalAreTwoOfMany) {
                                {.window = {.right = 0}, .lengths = {1}},
                                {.window = {.right = 0}, .documents = {{0, 1}, {0, 1}}},
                                {.window = {.right = 0}, .columns = {.bounds = 1, .queries = {1}}},
-                               {.window = {.right = 0}, .blocks = {1, 1, {0, 1}, {0}}}};
+                               {.window = {.right = 0}, .blocks = {1, 1, {0, 1}, {0}}},
+                               {.window = {.right = 0}, .dense = {.visible = {1}}}};
   for (const Visibility& other : others)
     EXPECT_FALSE(other.is_causal() || other.is_full()) << describe(other);
 }
@@ -135,6 +137,7 @@ TEST(Visibility, LooksAsThePapersDrawIt) {
             "1... 11.. ..1. ..11 ");
   EXPECT_EQ(drawn(3, 2, {.columns = {.bounds = 2, .queries = {2, 1, 3, 2}}}), ".. 1. .1 ") << "LTS, UTE";
   EXPECT_EQ(drawn(4, 4, {.blocks = {2, 2, {0, 1, 3}, {0, 0, 1}}}), "11.. 11.. 1111 1111 ");
+  EXPECT_EQ(drawn(2, 3, {.window = {.right = 0}, .dense = {.visible = {0, 1, 1, 1, 0, 1}}}), ".1. 1.1 ");
 }
 
 TEST(Visibility, ATileMayReachBeyondTheEnds) {
@@ -191,6 +194,9 @@ TEST(Visibility, RefusesWhatDoesNotFit) {
             "intervals has 11 numbers: give 12, batch * heads * seqlen_k * bounds");
   EXPECT_EQ(complaint({.columns = {.bounds = 1, .queries = std::vector<int>(12, 9)}}),
             "intervals has 9: give numbers from 0 to 8, the queries there are");
+  EXPECT_EQ(complaint({.dense = {.heads = 2, .visible = {1}}}), "the mask is of 2 heads: give 1 or 4");
+  EXPECT_EQ(complaint({.dense = {.visible = {1}}}),
+            "pairs of the mask has 1 numbers: give 96, batch * heads * seqlen_q * seqlen_k");
   EXPECT_EQ(complaint({.blocks = {4, 0, {0}, {}}}), "a block has no pairs: give at least 1 query and 1 key");
   EXPECT_EQ(complaint({.blocks = {4, 4, {0, 1}, {0}}}),
             "first blocks has 2 numbers: give 3, one a row of blocks, and the end");

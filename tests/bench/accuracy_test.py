@@ -64,7 +64,7 @@ class Study(unittest.TestCase):
             gain = {kind: self.error(f"ch06/{plain}", kind) / self.error(f"ch06/{centred}", kind) for kind in KINDS}
             self.assertTrue(0.9 < gain["normal"] < 1.1)
             self.assertGreater(gain["channels"], 1.3)
-        for step in ("step6", "step7"):
+        for step in ("step6", "step8"):
             self.assertLess(self.error(f"ch06/{step}_centred_rotated", "normal"), 1.1 * self.error("ch06/step5_centred_rotated", "normal"))
 
     def test_long_rows_of_one_sign_lose_unless_centred(self):

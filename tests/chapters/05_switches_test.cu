@@ -16,7 +16,7 @@ using namespace flash3;
 template <typename Config>
 void expect_right() {
   Chapter version = kFlashAttention3;
-  version.workspace_bytes = [](const Shape&, int) { return int64_t(sizeof(int)); };
+  version.workspace_bytes = version.zeroed_bytes = [](const Shape&, int) { return int64_t(sizeof(int)); };
   version.attention = [](const Shape& shape, const Tensors& tensors, device::Stream stream, int) {
     run_persistent<__nv_bfloat16, Config>(shape, tensors, stream);
   };

@@ -33,6 +33,8 @@ class Fault:
     options: list[str] = field(default_factory=list)  # what the program is run with: nothing, but for a mask
 
 
+LATENT = ["--head-dim", "576", "--heads", "8", "--kv-heads", "1", "--seqlen", "1", "--seqlen-k", "300"]
+
 FAULTS = {
     "no_mask_01": Fault("01_naive_attention/problem.cuh", "if (!causal) return seqlen_k;", "!causal", "true", (1, 2), ["--causal"]),
     "no_rescaling_02": Fault("02_online_softmax/online_softmax.h", ".correction = std::exp(state.row_max - new_max)",
@@ -90,6 +92,9 @@ FAULTS = {
     "last_keys_08": Fault("08_decoding/ring.cuh", "if (chunk_keys < kRowsOfMma || problem.causal) {", "chunk_keys < kRowsOfMma", "false", (4, 5, 6)),
     "shares_with_a_gap_08": Fault("08_decoding/plan.cuh", "return i * each + min(i, more);", "min(i, more)", "0", (4, 5, 6),
                                   ["--batch", "1", "--heads", "4", "--kv-heads", "1", "--seqlen-k", "2500"]),
+    "no_correction_08": Fault("08_decoding/latent.cuh", "own.rows.sum[r] *= correction[r] = update.correction;", "update.correction", "1", (7,), LATENT),
+    "one_half_08": Fault("08_decoding/latent_tiles.cuh", "panels[warpgroup * LatentConfig::kHalfPanels]", "warpgroup * LatentConfig::kHalfPanels",
+                         "0", (7,), LATENT),
 }
 
 
@@ -102,7 +107,7 @@ def chosen(fault, index):
 
 
 def plant(chapter, folder):
-    texts = {}
+    texts: dict[str, str] = {}
     for index, (name, fault) in enumerate(FAULTS.items()):
         if fault.file.split("/")[0] != chapter:
             continue

@@ -38,8 +38,9 @@ __global__ void __launch_bounds__(kThreads) attend(const float* q,       // [hea
                                                    unsigned char* even,  // [heads, seqlen_q]
                                                    int* even_of_tile,    // [heads, tiles]
                                                    int heads, int seqlen_q, int seqlen_k, float scale) {
+  constexpr int kStride = kHeadDim + 4;   // four more, for the banks
   constexpr int kColumns = kHeadDim / 8;  // of O, that a thread owns
-  auto* keys = dynamic_shared<float>();   // [kKeys, kHeadDim]
+  auto* keys = dynamic_shared<float>();   // [kKeys, kStride]
   __shared__ uint64_t full[kKeys];        // row `key` of the keys is there
   __shared__ int next;
   const int thread = threadIdx.x, in_tile = thread / 8, of_row = thread % 8, lane = thread % 32;
@@ -60,10 +61,9 @@ __global__ void __launch_bounds__(kThreads) attend(const float* q,       // [hea
       const float* rows = k + (head * seqlen_k + first_key) * kHeadDim;
       if (thread < here) {
         mbarrier_arrive_expect_tx(&full[thread], kHeadDim * sizeof(float));
-        bulk_load(keys + thread * kHeadDim, rows + thread * kHeadDim, kHeadDim * sizeof(float),
-                  &full[thread]);
+        bulk_load(keys + thread * kStride, rows + thread * kHeadDim, kHeadDim * sizeof(float), &full[thread]);
       } else if (thread < kKeys) {
-        for (int c = 0; c < kHeadDim; ++c) keys[thread * kHeadDim + c] = 0.0f;
+        for (int c = 0; c < kHeadDim; ++c) keys[thread * kStride + c] = 0.0f;
         mbarrier_arrive(&full[thread]);
       }
       float scores[kMine];
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kThreads) attend(const float* q,       // [hea
         const int key = 8 * i + of_row;
         mbarrier_wait(&full[key], parity);
         float product = 0.0f;
-        for (int c = 0; c < kHeadDim; ++c) product += query[c] * keys[key * kHeadDim + c];
+        for (int c = 0; c < kHeadDim; ++c) product += query[c] * keys[key * kStride + c];
         scores[i] = visible >> key & 1 ? product * scale : -INFINITY;
       }
       parity ^= 1;
@@ -123,7 +123,7 @@ void run(const Shape& shape, const Tensors& tensors) {
   const std::size_t rows = std::size_t(shape.q_rows());
   const device::Buffer even(device::Place::device, rows), of_tiles(device::Place::device, rows * sizeof(int));
   int* even_of_tile = static_cast<int*>(of_tiles.data());
-  const std::size_t shared_bytes = kKeys * kHeadDim * sizeof(float);
+  const std::size_t shared_bytes = kKeys * (kHeadDim + 4) * sizeof(float);
   device::launch(attend<kHeadDim>, dim3(3), dim3(kThreads), shared_bytes, nullptr,
                  static_cast<const float*>(tensors.q), static_cast<const float*>(tensors.k),
                  static_cast<const float*>(tensors.v), static_cast<float*>(tensors.o), tensors.lse,

@@ -1,6 +1,7 @@
 #include "tests/support/masks.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace flashbook::testing {
 namespace {
@@ -37,6 +38,14 @@ Blocks random_blocks(Random& random, const Shape& shape) {
   return blocks;
 }
 
+/// Mostly visible, so that tiles of all classes remain.
+Dense random_pairs(Random& random, const Shape& shape) {
+  Dense dense{.heads = one_in(random, 2) ? 1 : shape.heads};
+  dense.visible.resize(shape.batch * dense.heads * shape.seqlen_q * shape.seqlen_k);
+  for (unsigned char& pair : dense.visible) pair = !one_in(random, 20);
+  return dense;
+}
+
 }  // namespace
 
 bool sees_by_definition(const Shape& shape, int batch, int head, int query, int key) {
@@ -68,12 +77,48 @@ bool sees_by_definition(const Shape& shape, int batch, int head, int query, int 
     const int ute = c.bounds == 4 ? bound(3) : c.bounds == 2 && !causal ? bound(1) : 0;
     if ((lts <= query && query < lte) || (uts <= query && query < ute)) return false;
   }
+  if (const Dense& d = v.dense; !d.visible.empty()) {
+    const int64_t row = (int64_t(batch) * d.heads + (d.heads == 1 ? 0 : head)) * shape.seqlen_q + query;
+    if (d.visible[row * shape.seqlen_k + key] == 0) return false;
+  }
   if (const Blocks& b = v.blocks; b.queries > 0) {
     const int row = query / b.queries;
     return std::ranges::count(b.key_blocks.begin() + b.first[row], b.key_blocks.begin() + b.first[row + 1],
                               key / b.keys) > 0;
   }
   return true;
+}
+
+Shape with_dense_mask(Shape shape) {
+  Dense dense{.heads = shape.heads};
+  dense.visible.resize(int64_t(shape.batch) * dense.heads * shape.seqlen_q * shape.seqlen_k);
+  auto pair = dense.visible.begin();
+  for (int batch = 0; batch < shape.batch; ++batch)
+    for (int head = 0; head < dense.heads; ++head)
+      for (int query = 0; query < shape.seqlen_q; ++query)
+        for (int key = 0; key < shape.seqlen_k; ++key) *pair++ = sees(shape, batch, head, query, key);
+  shape.visibility = {.dense = std::move(dense)};
+  return shape;
+}
+
+Shape with_columns(Shape shape) {
+  Columns columns{.heads = shape.kv_heads, .bounds = 4};
+  for (int batch = 0; batch < shape.batch; ++batch)
+    for (int head = 0; head < shape.kv_heads; ++head)
+      for (int key = 0; key < shape.seqlen_k; ++key) {
+        int begin = 0, end = shape.seqlen_q;
+        const auto seen_by = [&](int query) {
+          return sees(shape, batch, head * (shape.heads / shape.kv_heads), query, key);
+        };
+        while (begin < end && !seen_by(begin)) ++begin;
+        while (begin < end && !seen_by(end - 1)) --end;
+        for (int query = begin; query < end; ++query)
+          if (!seen_by(query))
+            throw std::logic_error("a key is seen by queries that do not follow one another");
+        columns.queries.insert(columns.queries.end(), {end, shape.seqlen_q, 0, begin});
+      }
+  shape.visibility = {.columns = std::move(columns)};
+  return shape;
 }
 
 Shape random_mask(Random& random) {
@@ -98,6 +143,7 @@ Shape random_mask(Random& random) {
   }
   if (one_in(random, 4)) v.columns = random_columns(random, shape);
   if (one_in(random, 4)) v.blocks = random_blocks(random, shape);
+  if (one_in(random, 8)) v.dense = random_pairs(random, shape);
   return shape;
 }
 

@@ -13,4 +13,11 @@ bool sees_by_definition(const Shape& shape, int batch, int head, int query, int 
 /// Small lengths, and any combination of the parts of a Visibility. The shape is valid.
 Shape random_mask(std::mt19937& random);
 
+/// The shape with its mask, whatever it is, pair by pair and by nothing else.
+Shape with_dense_mask(Shape shape);
+
+/// The shape with its mask as intervals by key, and by nothing else. The queries that see a key must follow
+/// one another; throws std::logic_error otherwise.
+Shape with_columns(Shape shape);
+
 }  // namespace flashbook::testing

@@ -36,7 +36,8 @@ struct Race {
 ///
 /// Two bytes are what a bf16 takes; single bytes are told apart by a mask, at the price that a race over one
 /// byte goes unseen if its neighbour was written in between. Of the readers in a warp all are kept that read
-/// at the same count of their clocks. So some races are not seen, but none is invented.
+/// at the same count of their clocks. So some races are not seen, but none is invented. A line of 16 bytes
+/// that is always touched as a whole, as copies and matrix instructions do, is remembered as one.
 class SharedRaces {
  public:
   /// Of so many bytes.
@@ -63,7 +64,7 @@ class SharedRaces {
                                    std::size_t bytes, Access access, Site site);
 
  private:
-  static constexpr std::size_t kGranule = 2;
+  static constexpr std::size_t kGranule = 2, kLine = 16;
   static constexpr int kWarps = 32;            ///< of the largest block
   static constexpr int kColumnsOfAgents = 32;  ///< agents that share one forget each other's reads
 
@@ -86,16 +87,33 @@ class SharedRaces {
     uint8_t mask;
   };
 
+  /// The reads of a cell, by column.
+  struct Reads {
+    Read* first;
+    std::size_t stride;
+    Read& of(int column) const { return first[std::size_t(column) * stride]; }
+  };
+  /// 16 bytes. While it is not split, the cell stands for all of them.
+  struct Line {
+    Cell cell;
+    bool split;
+  };
+
   Cell& cell_at(std::size_t number);
-  Read& read_at(std::size_t number, int column) const {
-    return reads_[std::size_t(column) * cells_.size() + number];
-  }
-  std::optional<Race> against_readers(Clocks& clocks, const Cell& cell, std::size_t number, int thread,
-                                      uint8_t mask, const Race::Side& second) const;
+  Line& line_at(std::size_t number);
+  void split(Line& line);
+  /// Calls `touch(cell, reads, at, mask)` for what these bytes are remembered in. `writes`: whether that
+  /// leaves the same behind in all of them.
+  template <typename Touch>
+  void for_each_cell(std::size_t at, std::size_t bytes, bool writes, const Touch& touch);
+  static std::optional<Race> against_readers(Clocks& clocks, const Cell& cell, const Reads& reads,
+                                             std::size_t at, int thread, uint8_t mask,
+                                             const Race::Side& second);
 
   uint32_t block_ = 0;
   Reserved<Cell> cells_;
-  Reserved<Read> reads_;  // [kWarps + kColumnsOfAgents][cells]
+  Reserved<Line> lines_;
+  Reserved<Read> reads_, reads_of_lines_;  // [kWarps + kColumnsOfAgents][cells], [...][lines]
 };
 
 }  // namespace flashbook::sim

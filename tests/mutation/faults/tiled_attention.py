@@ -38,7 +38,7 @@ FAULTS = [
           "One column of O more is added up than a thread owns.",
           "      for (float& sum : sums[i]) sum *= correction;\n",
           "      for (int j = 0; j < kColumns + (i == 3); ++j) sums[i][j] *= correction;\n",
-          everywhere("in an array of type 'float [4]'", "traced")),
+          everywhere("out of bounds", "traced")),
     Fault("half_a_mask",
           "All lanes shuffle, but the mask names half of them.",
           "__shfl_xor_sync(0xffffffff, value, distance)", "__shfl_xor_sync(0x0000ffff, value, distance)",

@@ -1,0 +1,362 @@
+//| # The kernel of all steps
+//|
+//| This is step 5 of chapter 5, with a policy in the place of its causal mask. A consumer is told how many tiles of keys are
+//| partial and how many are full. The tiles come in that order.
+//|
+//| ![Tiles of a causal window: most are skipped, some are full, and those at the edges are partial](../../docs/figures/tile_classes.svg)
+#pragma once
+#include "chapters/09_masks/block.cuh"
+#include "chapters/09_masks/producer.cuh"
+#include "common/hopper/epilogue.h"
+#include "common/hopper/pingpong.h"
+#include "common/hopper/products.h"
+#include "common/hopper/softmax.h"
+#include "common/ptx/setmaxnreg.h"
+
+namespace flashbook::masks {
+
+//| ## The mask of a partial tile
+//|
+//| A thread has two rows, and asks the policy once for each. What comes back is a small value that knows which keys the row
+//| sees. Of each group of 8 columns the thread has two neighbours.
+//|
+//| A row that compares (step 3) is counted from the thread's first column, and the comparisons stand beside the scores. A row
+//| that reads memory is asked in a loop of its own first, which makes a word of bits of the answers: unrolled beside the
+//| scores, 64 loads would wait in 64 registers, and at d = 64 and d = 256 there are none.
+
+/// Column `i` of those that a thread has of a tile.
+__host__ __device__ constexpr int column_of(int i) { return i / 2 * 8 + i % 2; }
+
+/// Bit i: whether the row sees the thread's column i. `thread_key` is its first.
+template <int kColumns, typename Row>
+__device__ __forceinline__ uint32_t columns_seen(const Row& row, int thread_key) {
+  uint32_t bits = 0;
+#pragma unroll 2
+  for (int i = 0; i < kColumns; ++i) bits |= uint32_t(row.sees(thread_key + column_of(i))) << i;
+  return bits;
+}
+
+//| Float i of the scores is column i / 4 * 2 + i % 2 of row i / 2 % 2.
+/// Scores of keys that a row does not see become -inf. `first_key` is the tile's first.
+template <int kFloats, typename Row>
+__device__ __forceinline__ void hide(float (&scores)[kFloats], const Row (&row)[2], int first_key) {
+  const int thread_key = first_key + 2 * int(threadIdx.x % 4);
+  if constexpr (Row::kByComparison) {
+    const Row of_thread[2] = {row[0].from(thread_key), row[1].from(thread_key)};
+#pragma unroll
+    for (int i = 0; i < kFloats; ++i)
+      if (!of_thread[hopper::row_of(i)].sees(column_of(i / 4 * 2 + i % 2))) scores[i] = -INFINITY;
+  } else {
+    const uint32_t seen[2] = {columns_seen<kFloats / 2>(row[0], thread_key),
+                              columns_seen<kFloats / 2>(row[1], thread_key)};
+#pragma unroll
+    for (int i = 0; i < kFloats; ++i)
+      if ((seen[hopper::row_of(i)] >> (i / 4 * 2 + i % 2) & 1) == 0) scores[i] = -INFINITY;
+  }
+}
+
+//| A function on scores is counted from there, too.
+/// Scores become what the function makes of them.
+template <int kFloats, typename Function>
+__device__ __forceinline__ void change(float (&scores)[kFloats], const Function (&function)[2],
+                                       int first_key) {
+  const int thread_key = first_key + 2 * int(threadIdx.x % 4);
+  const Function of_thread[2] = {function[0].from(thread_key), function[1].from(thread_key)};
+#pragma unroll
+  for (int i = 0; i < kFloats; ++i)
+    scores[i] = of_thread[hopper::row_of(i)](scores[i], column_of(i / 4 * 2 + i % 2));
+}
+
+//| ## A consumer
+//|
+//| It holds what chapter 5's holds: references to shared memory, three descriptors, and in registers the output, the scores,
+//| P and its rows' maxima and sums. What is new is `work`, a reference into the broadcast. Reading it again costs a load from
+//| shared memory now and then; keeping it would cost eight registers in the loop.
+/// A thread of a consumer, for one tile of queries.
+template <typename T, typename Sizes, typename Policy>
+struct Consumer {
+  static constexpr int kHeadDim = Sizes::kHeadDim, kKeys = Sizes::kKeys;
+  static constexpr uint32_t kTileBytes = sizeof(typename BlockShared<T, Sizes>::KeyTile);
+
+  BlockShared<T, Sizes>& shared;
+  const Problem& problem;
+  const Policy& policy;
+  hopper::PipelineState<Sizes::kStages>& state;  ///< in the pipeline; goes on from tile to tile
+  const uint32_t parity;                         ///< of the tiles of queries before this one
+  const int number;                              ///< which consumer this is
+  const int query;                               ///< the first of this thread's two rows, in the sequence
+  const Work& work;
+  const uint64_t q, keys, values;  ///< descriptors: its queries, stage 0 as K and as V
+  float output[kHeadDim / 2], scores[kKeys / 2];
+  hopper::Probabilities<kKeys> p;
+  hopper::Rows rows;
+
+  __device__ __forceinline__ Consumer(BlockShared<T, Sizes>& shared, const Problem& problem,
+                                      const Policy& policy, hopper::PipelineState<Sizes::kStages>& state,
+                                      uint32_t parity, int number, int query, const Work& work)
+      : shared(shared),
+        problem(problem),
+        policy(policy),
+        state(state),
+        parity(parity),
+        number(number),
+        query(query),
+        work(work),
+        q(along_rows(shared.q[number])),
+        keys(along_rows(shared.pipeline.tile[0])),
+        values(across_rows(shared.pipeline.tile[0])) {}
+
+  //| Turns are chapter 5's pingpong. All consumers of a block see the same tiles, so all take equally many turns, whatever
+  //| the mask is.
+  __device__ __forceinline__ void take() {
+    if constexpr (Sizes::kPingpong) hopper::take_turn<Sizes::kConsumers>(number);
+  }
+  __device__ __forceinline__ void pass() {
+    if constexpr (Sizes::kPingpong) hopper::pass_turn<Sizes::kConsumers>(number);
+  }
+  __device__ __forceinline__ void release_queries() {
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.q_empty[number]);
+  }
+
+  //| Rows beyond the end of the sequence see what the last one does: nobody stores them, and no policy need know of them.
+  /// Which of the thread's rows `r`, 0 or 1, is in the sequence.
+  __device__ __forceinline__ int row_query(int r) const {
+    return min(query + 8 * r, work.sequence.queries - 1);
+  }
+
+  //| Function first, mask second: a function need not know what it makes of a score that is hidden.
+  /// What the policy makes of a tile's scores.
+  template <bool kMasked>
+  __device__ __forceinline__ void apply(int first_key) {
+    if constexpr (decltype(policy.score)::kChanges) {
+      const auto of_row = [&](int r) { return policy.score.row(work, row_query(r)); };
+      const decltype(of_row(0)) function[2] = {of_row(0), of_row(1)};
+      change(scores, function, first_key);
+    }
+    if constexpr (kMasked) {
+      const auto of_row = [&](int r) { return policy.row(work, row_query(r)); };
+      const decltype(of_row(0)) row[2] = {of_row(0), of_row(1)};
+      hide(scores, row, first_key);
+    }
+  }
+
+  //| The word beside the stage is read after `full` says that the stage is there, and before the stage is given back. A full
+  //| tile without a function on scores does not read it.
+  /// The first key of the tile at `at`, if anybody asks for it.
+  template <bool kMasked>
+  __device__ __forceinline__ int first_key(const hopper::PipelineState<Sizes::kStages>& at) const {
+    return kMasked || decltype(policy.score)::kAsksForKeys ? shared.first_key[at.stage] : 0;
+  }
+
+  __device__ __forceinline__ float scale_log2() const {
+    if constexpr (decltype(policy.score)::kChanges)
+      return policy.score.scale_log2;
+    else
+      return problem.scale_log2;
+  }
+
+  //| ### Begin, step, end
+  //|
+  //| These are chapter 5's. The first scores stand alone, each step has the scores of one tile and the values of the tile
+  //| before it, and the last values stand alone.
+  /// The first scores of a tile of queries. `is_last`: there are no others.
+  __device__ __forceinline__ void begin(bool is_last) {
+    wait_full(shared.pipeline, state);
+    const int key = first_key<true>(state);
+    wgmma_fence();
+    hopper::issue_scores<T, kHeadDim, kKeys>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
+    wgmma_wait<0>();
+    wgmma_pin(scores);
+    release(shared.pipeline, state);
+    if (is_last) release_queries();
+    state.advance();
+    if (work.partial > 0)
+      apply<true>(key);
+    else
+      apply<false>(key);
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
+    rows = hopper::Rows::none();
+    float correction[2];
+    hopper::softmax<false>(scores, rows, correction, scale_log2());
+    hopper::round_probabilities<T>(p, scores);
+  }
+
+  //| A step issues the scores of its tile and the values of the tile before it. The softmax, and the mask with it, lies under
+  //| the second product. `kMasked` makes two functions of it; the one for full tiles has no trace of a mask.
+  /// The scores of a tile, over the values of the tile before it.
+  template <bool kMasked>
+  __device__ __forceinline__ void step(bool is_last) {
+    const hopper::PipelineState<Sizes::kStages> k_state = state;
+    state.advance();
+    const hopper::PipelineState<Sizes::kStages> v_state = state;
+    state.advance();
+    wait_full(shared.pipeline, k_state);
+    take();
+    const int key = first_key<kMasked>(k_state);
+    wgmma_pin(output);
+    wgmma_pin(p);
+    wgmma_fence();
+    hopper::issue_scores<T, kHeadDim, kKeys>(scores, q, wgmma_advance(keys, k_state.stage * kTileBytes));
+    wait_full(shared.pipeline, v_state);
+    wgmma_fence();
+    hopper::issue_values<T, kHeadDim, kKeys>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));
+    pass();
+
+    //| The stage of the keys is free as soon as the scores are there. Queries are given back with the last one of them, so that
+    //| the next queries come while the softmax still runs.
+    wgmma_wait<1>();  // the scores are done; the values still run
+    wgmma_pin(scores);
+    release(shared.pipeline, k_state);
+    if (is_last) release_queries();
+    apply<kMasked>(key);
+    float correction[2];
+    const bool rescale = hopper::softmax<Sizes::kLazy>(scores, rows, correction, scale_log2());
+
+    //| Only now may P be overwritten and O be rescaled, which happens when a maximum has risen by more than 2^8.
+    wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
+    wgmma_pin(output);
+    wgmma_pin(p);
+    release(shared.pipeline, v_state);
+    hopper::round_probabilities<T>(p, scores);
+    if (!Sizes::kLazy || rescale) hopper::rescale_rows(output, correction);
+  }
+
+  //| The last values have no scores beside them. They take a turn as all products do.
+  /// The last values of a tile of queries.
+  __device__ __forceinline__ void end() {
+    wait_full(shared.pipeline, state);
+    take();
+    wgmma_pin(output);
+    wgmma_pin(p);
+    wgmma_fence();
+    hopper::issue_values<T, kHeadDim, kKeys>(output, p, wgmma_advance(values, state.stage * kTileBytes));
+    pass();
+    wgmma_wait<0>();
+    wgmma_pin(output);
+    wgmma_pin(p);
+    release(shared.pipeline, state);
+    state.advance();
+  }
+
+  //| ### One tile of queries
+  //|
+  //| A tile of queries that sees nothing at all has no tile of keys. Its queries came all the same, and their place is given
+  //| back.
+  /// One tile of queries.
+  __device__ __forceinline__ void attend() {
+    mbarrier_wait(&shared.q_full[number], parity);
+    int left = work.partial + work.full;
+    if (left == 0) {
+      __syncwarp();  // all lanes have waited: after lane 0's arrival the next queries may come
+      release_queries();
+#pragma unroll
+      for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
+      rows = hopper::Rows::none();
+      return;
+    }
+    //| `left` counts down. As long as it is above the number of full tiles, the tile at hand is a partial one: the first loop
+    //| goes there, and the second goes on to 0.
+    begin(--left == 0);
+#pragma unroll 1
+    while (left > work.full) step<true>(--left == 0);
+#pragma unroll 1
+    while (left > 0) step<false>(--left == 0);
+    end();
+  }
+
+  //| ### From sums to results
+  //|
+  //| The log-sum-exp lies as `[batch, heads, seqlen_q]`, documents or not. A score function may have left a constant out
+  //| (`mask_functions.cuh`), which comes back here.
+  /// Divides the output by its rows' sums and stores their log-sum-exp.
+  __device__ __forceinline__ void finish(float* lse) {  // [batch, heads, seqlen_q]
+    constexpr float kLn2 = 0.6931471805599453f;
+    float inverse[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float sum = hopper::quad_sum(rows.sum[r]);
+      inverse[r] = sum > 0 ? 1 / sum : 0;  // a row that sees no key: O = 0
+      float value = sum > 0 ? (rows.max[r] * scale_log2() + __log2f(sum)) * kLn2 : -INFINITY;
+      if constexpr (decltype(policy.score)::kChanges) value += policy.score.left_out;
+      const int row = query + 8 * r;
+      if (threadIdx.x % 4 == 0 && row < work.sequence.queries)
+        lse[(int64_t(work.head.batch) * problem.heads + work.head.head) * problem.seqlen_q +
+            work.sequence.first_query + row] = value;
+    }
+    hopper::rescale_rows(output, inverse);
+  }
+};
+
+//| ## The kernel
+//|
+//| Roles are divided as in chapter 5. A warp of the producer decides and streams, one thread brings queries, one stores. The
+//| policy is a parameter of the kernel like the problem, and lies in constant memory for all of them.
+/// Attention for the tiles of queries that this block takes. Grid: as many blocks as there are
+/// multiprocessors, or fewer.
+template <typename T, typename Sizes, typename Policy>
+__global__ void __launch_bounds__(Sizes::kThreads, 1) masked(
+    const __grid_constant__ CUtensorMap q_map,       // [batch, heads, panels, seqlen_q, 64]
+    const __grid_constant__ CUtensorMap k_map,       // [batch, kv heads, panels, seqlen_k, 64]
+    const __grid_constant__ CUtensorMap v_map,       // [batch, kv heads, panels, seqlen_k, 64]
+    const __grid_constant__ CUtensorMap output_map,  // [batch, heads, panels, seqlen_q, 64], for kStoreByTma
+    T* o,                                            // [batch, heads, seqlen_q, head_dim], strided
+    float* lse,                                      // [batch, heads, seqlen_q]
+    const __grid_constant__ Problem problem, const __grid_constant__ Policy policy,
+    int* counter) {  // 0 at the start
+  using Shared = BlockShared<T, Sizes>;
+  static_assert(sizeof(Shared) <= hopper::kMostSharedBytes,
+                "more shared memory than a block of sm_90 may have");
+  auto& shared = *dynamic_shared<Shared>();
+  if (threadIdx.x == 0) initialise(shared);
+  __syncthreads();  // the barriers are ready
+
+  //| A producer gives registers back, and the consumers take them. 40 a thread are enough to classify tiles by comparisons.
+  // The same in all threads of a warp; the shuffle tells the compiler so.
+  const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / kWarpsOfWarpgroup;
+  if (warpgroup == 0) {
+    setmaxnreg_dec<Sizes::kProducerRegisters>();
+    if (warp == 0) produce_keys<Sizes>(shared, k_map, v_map, problem, policy, counter);
+    if (threadIdx.x == 32) produce_queries<Sizes>(shared, q_map);
+    if constexpr (Sizes::kStoreByTma)
+      if (threadIdx.x == 64) store_outputs<Sizes>(shared, output_map);
+    return;
+  }
+
+  setmaxnreg_inc<Sizes::kConsumerRegisters>();
+  const int number = warpgroup - 1;
+  const int row = warp % kWarpsOfWarpgroup * kRowsOfWarp;  // of the warp in the warpgroup
+  if constexpr (Sizes::kPingpong) hopper::open_turns<Sizes::kConsumers>(number);
+
+  //| A consumer's life: take the next work, attend, hand the output over, give the work's place back. A negative first query
+  //| ends it. At d = 256 there is no room for outputs in shared memory, and they leave from the registers, row by row, as far
+  //| as the sequence has rows.
+  hopper::PipelineState<kWorkStages> next;
+  hopper::PipelineState<Sizes::kStages> state;
+  for (uint32_t parity = 0;; parity ^= 1) {
+    wait_full(shared.work, next);
+    const Work& work = shared.work.tile[next.stage];
+    if (work.first_query < 0) return;
+    const int query = work.first_query + number * kRowsOfWarpgroup + row + int(threadIdx.x % 32 / 4);
+    Consumer<T, Sizes, Policy> consumer(shared, problem, policy, state, parity, number, query, work);
+    consumer.attend();
+    consumer.finish(lse);
+    if constexpr (Sizes::kStoreByTma) {
+      mbarrier_wait(&shared.output_empty[number], parity ^ 1);  // TMA has read the last output
+      hopper::lay_down<T, Sizes::kHeadDim>(shared.output[number], consumer.output, row);
+      __syncwarp();  // all lanes have waited, and written
+      if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.output_full[number]);
+    } else {
+      T* const first_row = o + work.head.batch * problem.o_strides.batch +
+                           work.head.head * problem.o_strides.head +
+                           work.sequence.first_query * problem.o_strides.row;
+      hopper::store_from_registers<T, Sizes::kHeadDim>(consumer.output, first_row, problem.o_strides.row,
+                                                       query, work.sequence.queries);
+    }
+    __syncwarp();  // all lanes have read what they need of the work
+    release(shared.work, next);
+    next.advance();
+  }
+}
+
+}  // namespace flashbook::masks

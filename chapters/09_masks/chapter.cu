@@ -1,0 +1,119 @@
+#include "chapters/09_masks/chapter.h"
+#include "chapters/09_masks/steps.h"
+#include "common/attention/cost.h"
+
+namespace flashbook {
+namespace {
+
+using namespace masks;
+
+constexpr Step kSteps[] = {
+    {"a mask from memory",
+     "A byte for each pair says what is visible, and every tile is asked pair by pair."},
+    {"packed sequences",
+     "Sequences lie one after another, and a block finds the one that its tile belongs to."},
+    {"ranges of tiles",
+     "A window, a prefix or documents say by arithmetic which tiles are skipped, and which need no mask."},
+    {"FlashMask",
+     "Two intervals of hidden queries for each key, and their least and largest for each tile of keys."},
+    {"functions",
+     "Any function says what is visible and what becomes of a score, and a kernel lists the tiles "
+     "beforehand."},
+};
+constexpr DType kTypes[] = {DType::f16, DType::bf16};
+enum { kPairs = 1, kPacked, kRanges, kColumns, kFunctions };
+
+constexpr int kMostRows = 1 << 30;  // Band::kNoLimit
+
+/// What a step leaves of a visibility that it does not know.
+Visibility unknown_to(int step, Visibility v) {
+  v.window = {}, v.prefix = 0, v.documents = {};  // all steps know ranges
+  if (step == kPairs) v.dense = {};
+  if (step == kColumns) v.columns = {};
+  if (step == kFunctions) v.blocks = {};
+  return v;
+}
+
+std::string why_not(const Shape& shape, int step) {
+  if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
+    return "chapter 9 takes f16 and bf16: choose one with --dtype";
+  if (shape.seqlen_q > kMostRows || shape.seqlen_k > kMostRows)
+    return "chapter 9 takes at most 2^30 queries and keys: give fewer with --seqlen";
+  if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 64 + 1) > kMostRows)
+    return "batch * heads * seqlen / 64 is at most 2^30: split the batch with --batch";
+  const Visibility &v = shape.visibility, unknown = unknown_to(step, v);
+  if (!unknown.dense.visible.empty()) return "a mask of pairs is for step 1: choose it with --step 1";
+  if (unknown.columns.bounds > 0) return "intervals by key are for step 4: choose it with --step 4";
+  if (unknown.blocks.queries > 0) return "listed blocks are for step 5: choose it with --step 5";
+  if (!unknown.lengths.empty())
+    return "sequences of one batch with lengths of their own are for chapter 8: pack them, as documents";
+  if (step == kPacked && !v.documents.first_query.empty() && shape.batch > 1)
+    return "packed sequences are one batch entry: give --batch 1, or take --step 3";
+  if (step != kFunctions && shape.score != ScoreFunction{})
+    return "functions on scores are for step 5: choose it with --step 5";
+  if (shape.score.softcap > 0 && !shape.score.alibi.empty())
+    return "step 5 takes one function on scores: give a softcap or slopes";
+  if (shape.score != ScoreFunction{} && v.blocks.queries > 0)
+    return "step 5 takes listed blocks without functions on scores: leave one of them out";
+  if (step == kPairs && !v.dense.visible.empty() && v != Visibility{.dense = v.dense})
+    return "a mask of pairs says all there is to say: leave windows, prefixes and documents out";
+  if (shape.is_latent()) return "latent keys are for chapter 8: give --head-dim 64, 128 or 256";
+  if (shape.paging.rows > 0) return "pages are for chapter 8: give keys and values of one piece a sequence";
+  return "";
+}
+
+int64_t workspace_bytes(const Shape& shape, int step) {
+  switch (step) {
+    case kPacked:
+      return packed_workspace_bytes(shape);
+    case kColumns:
+      return columns_workspace_bytes(shape);
+    case kFunctions:
+      return functions_workspace_bytes(shape);
+    default:
+      return kCounterBytes;
+  }
+}
+
+/// Every tensor once, and what says what is visible.
+double memory_bytes(const Shape& shape, int step) {
+  double bytes = compulsory_bytes(shape) + 2.0 * double(workspace_bytes(shape, step));
+  for (const ShapeTable& table : tables_of(shape)) bytes += double(table.bytes.size());
+  return bytes;
+}
+
+void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
+  switch (step) {
+    case kPairs:
+      return run_pairs(shape, tensors, stream);
+    case kPacked:
+      return run_packed(shape, tensors, stream);
+    case kRanges:
+      return run_ranges(shape, tensors, stream);
+    case kColumns:
+      return run_columns(shape, tensors, stream);
+    default:
+      return run_functions(shape, tensors, stream);
+  }
+}
+
+}  // namespace
+
+const Chapter kMasks = {
+    .number = 9,
+    .name = "09_masks",
+    .title = "What a query may see",
+    .runs_on = device::Place::device,
+    .steps = kSteps,
+    .dtypes = kTypes,
+    .gpu_shape = shape_for_gpu(),
+    .cpu_shape = shape_for_simulator(),
+    .why_not = why_not,
+    .workspace_bytes = workspace_bytes,
+    .memory_bytes = memory_bytes,
+    .attention = attention,
+    .preface = nullptr,
+    .largest_score = kAnyScore,
+};
+
+}  // namespace flashbook

@@ -1,0 +1,50 @@
+//| # Step 1: a mask from memory
+//|
+//| A byte for each pair of a query and a key says whether the one sees the other. That can be any mask. Nobody knows anything
+//| of it beforehand, so every tile of keys is partial: it is loaded, multiplied, and asked for pair by pair. And N^2 bytes
+//| come from device memory, for each head that reads them.
+//|
+//| ![Tiles of a causal window: most are skipped, some are full, and those at the edges are partial](../../docs/figures/tile_classes.svg)
+#pragma once
+#include "chapters/09_masks/ranges.cuh"
+
+namespace flashbook::masks {
+
+//| A thread reads two neighbouring bytes of a row for every 8 keys. The four lanes of a quad read 8 bytes together, and the
+//| next row is N bytes away. That is as bad as it sounds, and no arrangement of the loads makes N^2 bytes few.
+/// The keys of a query by its row of the mask.
+struct PairsOfRow {
+  static constexpr bool kByComparison = false;
+  const unsigned char* pair;  // [keys]
+  int keys;
+
+  __device__ bool sees(int key) const { return key < keys && pair[key] != 0; }
+};
+
+/// Every tile of keys is partial.
+struct AllTiles {
+  Span span;
+
+  __device__ TileClass classify(int) const { return TileClass::partial; }
+};
+
+//| A mask has N^2 bytes for every head that has one of its own: with 65 heads of 8192 tokens that is more than 2^32. So its
+//| offsets are counted in 64 bits.
+/// Step 1.
+struct ByPairs : InBatch {
+  const unsigned char* visible;  // [batch, heads_of_mask, seqlen_q, seqlen_k]
+  int heads_of_mask;             ///< 1, or as many as there are
+  Unchanged score;
+
+  template <int kKeys>
+  __device__ AllTiles tiles(const Work& work, int) const {
+    return {{0, 0, (work.sequence.keys + kKeys - 1) / kKeys}};
+  }
+  __device__ PairsOfRow row(const Work& work, int query) const {
+    const int64_t head = int64_t(work.head.batch) * heads_of_mask + (heads_of_mask == 1 ? 0 : work.head.head);
+    const Sequence& s = work.sequence;
+    return {visible + (head * s.queries + query) * s.keys, s.keys};
+  }
+};
+
+}  // namespace flashbook::masks

@@ -1,0 +1,181 @@
+//| # Step 4: FlashMask
+//|
+//| Between a formula and N^2 bytes lies FlashMask (arXiv 2410.01359): for each *key*, at most two intervals of queries that
+//| must not see it, one below the diagonal and one above. That is four numbers a key, and it says documents, windows,
+//| prefixes, causal or not, and by head and batch entry. What it cannot say is a key that is seen, hidden, seen and hidden
+//| again more often than that.
+//|
+//| ![Tiles of a causal window: most are skipped, some are full, and those at the edges are partial](../../docs/figures/tile_classes.svg)
+#pragma once
+#include "chapters/09_masks/ranges.cuh"
+
+namespace flashbook::masks {
+
+//| ## Least and largest
+//|
+//| A tile of keys is skipped if all its keys hide all queries of the tile, and full if none hides any. To know that, the
+//| producer need not read the bounds of 128 keys. It is enough to know the least and the largest of each bound: if the last
+//| interval to begin has begun at the first query, and the first to end has not ended at the last query, all are hidden.
+//|
+//| | | lower interval | upper interval |
+//| | --- | --- | --- |
+//| | skip, if | largest begin <= first query, and last query < least end | the same |
+//| | no key hides any, if | last query < least begin, or largest end <= first query | the same |
+//|
+//| The rule is *conservative*. If half of the keys hide the tile by the lower interval and half by the upper one, nobody
+//| sees it, and it is called partial. That costs time and never a wrong result.
+
+/// The queries that must not see a key: two intervals, ends not included.
+struct alignas(16) Hidden {
+  int lower_begin, lower_end, upper_begin, upper_end;
+
+  __device__ bool hides(int query) const {
+    return ((query >= lower_begin) & (query < lower_end)) | ((query >= upper_begin) & (query < upper_end));
+  }
+};
+
+/// Of the keys of a tile.
+struct HiddenOfTile {
+  Hidden least, largest;
+
+  __device__ TileClass classify(int first_query, int last_query) const {
+    if (largest.lower_begin <= first_query && last_query < least.lower_end) return TileClass::skip;
+    if (largest.upper_begin <= first_query && last_query < least.upper_end) return TileClass::skip;
+    const bool no_lower = last_query < least.lower_begin || largest.lower_end <= first_query;
+    const bool no_upper = last_query < least.upper_begin || largest.upper_end <= first_query;
+    return no_lower && no_upper ? TileClass::full : TileClass::partial;
+  }
+};
+
+//| ## The scan
+//|
+//| A small kernel goes before: a warp for each tile of keys. It writes the bounds down in one form, whatever form they came
+//| in, since the user may leave out those that have a default. Keys beyond the end hide everything; so the array is as long
+//| as the tiles are, and the attention kernel reads it without asking.
+
+/// The intervals as the user gives them (Columns in common/attention/visibility.h).
+struct ColumnBounds {
+  const int* queries;  // [batch, heads, seqlen_k, bounds]
+  int bounds;          ///< 1, 2 or 4
+  bool causal;         ///< two bounds are the lower interval's
+
+  __device__ Hidden at(int64_t row, int queries_of_head) const {  // row of [batch, heads, seqlen_k]
+    const int* const bound = queries + row * bounds;
+    if (bounds == 1) return {bound[0], queries_of_head, 0, 0};
+    if (bounds == 4) return {bound[0], bound[1], bound[2], bound[3]};
+    if (causal) return {bound[0], bound[1], 0, 0};
+    return {bound[0], queries_of_head, 0, bound[1]};
+  }
+};
+
+//| What the scan leaves is 16 bytes a key and 32 a tile of keys. At 8192 keys that is 130 KB a head, against 64 MB of pairs.
+/// What the scan leaves in device memory.
+struct Scanned {
+  Hidden* hidden;       // [batch, heads, tiles of keys, keys of a tile]
+  HiddenOfTile* tiles;  // [batch, heads, tiles of keys]
+};
+
+constexpr int kScanThreads = 128;
+
+/// The least, or the largest, of each bound over the lanes of a warp.
+template <typename Choose>
+__device__ inline Hidden of_warp(Hidden hidden, const Choose& choose) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    hidden.lower_begin =
+        choose(hidden.lower_begin, __shfl_xor_sync(kWholeWarp, hidden.lower_begin, distance));
+    hidden.lower_end = choose(hidden.lower_end, __shfl_xor_sync(kWholeWarp, hidden.lower_end, distance));
+    hidden.upper_begin =
+        choose(hidden.upper_begin, __shfl_xor_sync(kWholeWarp, hidden.upper_begin, distance));
+    hidden.upper_end = choose(hidden.upper_end, __shfl_xor_sync(kWholeWarp, hidden.upper_end, distance));
+  }
+  return hidden;
+}
+
+//| A lane reads every 32nd key of the tile, and keeps the least and the largest of each bound that it has seen. Five shuffles
+//| then give the warp's. The last warps of the grid may have no tile.
+/// Scans the bounds of tiles of kKeys keys, and sets the counter to 0. Grid: (tiles of keys of all heads,
+/// four a block).
+template <int kKeys>
+__global__ void __launch_bounds__(kScanThreads)
+    scan_columns(ColumnBounds columns, int seqlen_q, int seqlen_k, int heads_and_tiles, Scanned scanned,
+                 int* counter) {
+  if (blockIdx.x + threadIdx.x == 0) *counter = 0;
+  const int tile = (blockIdx.x * kScanThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
+  if (tile >= heads_and_tiles) return;
+  const int tiles_of_head = (seqlen_k + kKeys - 1) / kKeys;
+  const int head = tile / tiles_of_head, first_key = tile % tiles_of_head * kKeys;
+  constexpr int kMost = 2147483647;
+  const auto least = [](int a, int b) { return min(a, b); };
+  const auto largest = [](int a, int b) { return max(a, b); };
+  HiddenOfTile all{{kMost, kMost, kMost, kMost}, {0, 0, 0, 0}};
+  for (int key = first_key + lane; key < first_key + kKeys; key += 32) {
+    Hidden hidden{0, kMost, 0, kMost};
+    if (key < seqlen_k) hidden = columns.at(int64_t(head) * seqlen_k + key, seqlen_q);
+    scanned.hidden[int64_t(tile) * kKeys + key - first_key] = hidden;
+    const auto take = [&](Hidden& into, const auto& choose) {
+      into = {choose(into.lower_begin, hidden.lower_begin), choose(into.lower_end, hidden.lower_end),
+              choose(into.upper_begin, hidden.upper_begin), choose(into.upper_end, hidden.upper_end)};
+    };
+    take(all.least, least);
+    take(all.largest, largest);
+  }
+  all = {of_warp(all.least, least), of_warp(all.largest, largest)};
+  if (lane == 0) scanned.tiles[tile] = all;
+}
+
+//| ## The policy
+//|
+//| Intervals stand beside a window: FlashMask's causal masks have bounds below the diagonal only, and the diagonal is
+//| arithmetic. So a tile has two classes, and the stricter one counts.
+/// The keys of a query by ranges and intervals.
+struct ColumnsOfRow {
+  static constexpr bool kByComparison = false;
+  KeyRanges ranges;
+  const Hidden* hidden;  // [keys]
+  int query;
+
+  __device__ bool sees(int key) const { return ranges.sees(key) & !hidden[key].hides(query); }
+};
+
+/// The tiles of keys for a tile of queries.
+template <int kKeys>
+struct ColumnTiles : RangeTiles<kKeys> {
+  const HiddenOfTile* hidden;  // [tiles of keys]
+  int first_query, last_query;
+
+  __device__ TileClass classify(int first_key) const {
+    const TileClass by_ranges = RangeTiles<kKeys>::classify(first_key);
+    if (by_ranges == TileClass::skip) return by_ranges;
+    const TileClass by_columns = hidden[first_key / kKeys].classify(first_query, last_query);
+    return by_columns < by_ranges ? by_columns : by_ranges;
+  }
+};
+
+//| Query heads that share a key head share its intervals, and all heads may share one set. `group` is how many do.
+/// Step 4.
+struct ByColumns : InBatch {
+  Ranges ranges;
+  Scanned scanned;
+  device::Divisor group;  ///< query heads that share a row of bounds
+  int heads_of_columns;   ///< of a batch entry
+  int key_tiles;          ///< of a head
+  int tile_keys;          ///< of a tile
+  Unchanged score;
+
+  __device__ int64_t first_tile(const Work& work) const {
+    return (int64_t(work.head.batch) * heads_of_columns + work.head.head / group) * key_tiles;
+  }
+  template <int kKeys>
+  __device__ ColumnTiles<kKeys> tiles(const Work& work, int last_query) const {
+    return {{ranges, work.sequence, work.first_query, last_query},
+            scanned.tiles + first_tile(work),
+            work.first_query,
+            last_query};
+  }
+  __device__ ColumnsOfRow row(const Work& work, int query) const {
+    return {ranges.row(work.sequence, query), scanned.hidden + first_tile(work) * tile_keys, query};
+  }
+};
+
+}  // namespace flashbook::masks

@@ -1,0 +1,97 @@
+//| # How the kernel is launched
+//|
+//| The host's part: tensor maps, the policy of each step, the small kernels that go before.
+//|
+//| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the longest first](../../docs/figures/tile_order.svg)
+#pragma once
+#include "chapters/09_masks/attention.cuh"
+#include "chapters/09_masks/ranges.cuh"
+#include "common/attention/tensors.h"
+#include "common/device/dispatch.h"
+#include "common/hopper/launch.h"
+
+namespace flashbook::masks {
+
+//| ## What kernels know of the shape
+
+inline Problem problem_of(const Shape& shape) {
+  constexpr double kLog2E = 1.4426950408889634;
+  return {.batch = shape.batch,
+          .seqlen_q = shape.seqlen_q,
+          .seqlen_k = shape.seqlen_k,
+          .heads = shape.heads,
+          .group = shape.heads / shape.kv_heads,
+          .scale_log2 = float(shape.scale * kLog2E),
+          .o_strides = shape.strides(TensorId::o)};
+}
+
+/// A window and a prefix. A side that is longer than any sequence is no limit.
+inline Band band_of(const Visibility& v) {
+  const auto side = [](int keys) { return keys < 0 ? Band::kNoLimit : std::min(keys, Band::kNoLimit); };
+  return {side(v.window.left), side(v.window.right), v.window.sinks, v.prefix};
+}
+
+inline DocumentBounds documents_of(const Shape& shape, const Tensors& t) {
+  const auto table = [&](TableId id) { return static_cast<const int*>(t.tables[int(id)]); };
+  return {table(TableId::document_query), table(TableId::document_key),
+          std::max(int(shape.visibility.documents.first_query.size()) - 1, 0)};
+}
+
+inline Ranges ranges_of(const Shape& shape, const Tensors& t) {
+  return {band_of(shape.visibility), documents_of(shape, t)};
+}
+
+/// Whether later queries see more: then the longest tiles go first.
+inline bool is_uneven(const Visibility& v) { return v.window.right >= 0 && v.window.left < 0; }
+
+template <typename Sizes>
+InBatch in_batch(const Shape& shape) {
+  return {hopper::tile_order(shape, Sizes::kRows, is_uneven(shape.visibility))};
+}
+
+//| ## The launch
+/// Launches the kernel for `tiles` tiles of queries, or more than there are. The counter is 0.
+template <typename T, typename Sizes, typename Policy>
+void run_masked(const Shape& shape, const Tensors& t, device::Stream stream, const Policy& policy,
+                int64_t tiles, int* counter, CUtensorMap (*map)(const Shape&, TensorId, const void*, int)) {
+  const int blocks = int(std::min<int64_t>(tiles, device::multiprocessors()));
+  device::launch(masked<T, Sizes, Policy>, dim3(blocks), dim3(Sizes::kThreads), sizeof(BlockShared<T, Sizes>),
+                 stream, map(shape, TensorId::q, t.q, kRowsOfWarpgroup),
+                 map(shape, TensorId::k, t.k, Sizes::kKeys), map(shape, TensorId::v, t.v, Sizes::kKeys),
+                 map(shape, TensorId::o, t.o, kRowsOfWarpgroup), static_cast<T*>(t.o), t.lse,
+                 problem_of(shape), policy, counter);
+}
+
+/// Sets the counter to 0, where nothing else is launched before the kernel.
+inline void clear_counter(const Tensors& t, device::Stream stream) {
+  device::launch(hopper::clear_counter, dim3(1), dim3(1), 0, stream, static_cast<int*>(t.workspace));
+}
+
+/// The map of a tensor whose sequences are batch entries.
+inline CUtensorMap batch_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
+  return hopper::tile_map(shape, tensor, shape.dtype, base, hopper::kPanel, box_rows);
+}
+
+/// Calls `body.operator()<T, Sizes>()` for a shape of 16-bit elements.
+template <bool kLight, typename Body>
+void with_sizes(const Shape& shape, Body body) {
+  device::with_type(shape.dtype, [&]<typename T>() {
+    if constexpr (sizeof(T) == 2)  // with_type also knows float, which why_not refuses
+      device::with_head_dim(shape.head_dim,
+                            [&]<int kHeadDim>() { body.template operator()<T, Sizes<kHeadDim, kLight>>(); });
+  });
+}
+
+/// One step whose sequences are batch entries. `policy_of.operator()<Sizes>(order)` makes its policy, and
+/// launches what goes before, a kernel that sets the counter to 0 among it.
+template <bool kLight, typename PolicyOf>
+void run_in_batch(const Shape& shape, const Tensors& t, device::Stream stream, const PolicyOf& policy_of) {
+  auto* counter = static_cast<int*>(t.workspace);
+  with_sizes<kLight>(shape, [&]<typename T, typename Sizes>() {
+    const InBatch order = in_batch<Sizes>(shape);
+    const auto policy = policy_of.template operator()<Sizes>(order);
+    run_masked<T, Sizes>(shape, t, stream, policy, order.order.tiles, counter, batch_map);
+  });
+}
+
+}  // namespace flashbook::masks

@@ -1,0 +1,213 @@
+//| # Step 5: functions
+//|
+//| Steps 1 to 4 each know one kind of mask. A library cannot know what its users will think of next. So this step takes two
+//| *functions*, as FlexAttention does (arXiv 2412.05496): one says which pairs are visible, the other changes a score. They
+//| are types, template parameters, and the compiler inlines them. They run on both machines as they are.
+//|
+//| **Curried.** FlexAttention's `mask_mod(b, h, q, k)` takes all four indices at once. Here `row(b, h, q)` gives a value that
+//| takes the last one, `sees(k)`. A thread owns two rows, and what depends on the row, such as the search for its document,
+//| is done once and not for each of 64 keys.
+//|
+//| ![Tiles of a causal window: most are skipped, some are full, and those at the edges are partial](../../docs/figures/tile_classes.svg)
+#pragma once
+#include "chapters/09_masks/ranges.cuh"
+#include "common/ptx/math.h"
+
+namespace flashbook::masks {
+
+//| ## Masks
+//|
+//| | member | what it says |
+//| | --- | --- |
+//| | `row(batch, head, query)` | a value with `sees(key)`, and with `kByComparison`: whether it is a few comparisons; then `from(key)` counts keys from there |
+//| | `kByHead` | whether heads and batch entries have masks of their own |
+//| | `classify<kKeys>(first_query, last_query, first_key)` | the class of a tile; who does not know leaves it out |
+/// A mask by window, prefix and documents.
+struct RangeMask {
+  static constexpr bool kByHead = false;
+  Sequence sequence;  ///< with as many rows as there are
+  Ranges ranges;
+
+  __device__ KeyRanges row(int, int, int query) const { return ranges.row(sequence, query); }
+
+  template <int kKeys>
+  __device__ TileClass classify(int first_query, int last_query, int first_key) const {
+    return RangeTiles<kKeys>(ranges, sequence, first_query, last_query).classify(first_key);
+  }
+};
+
+//| A mask that no formula knows: somebody lists the blocks that are visible, of any size. The row's blocks are searched by
+//| halving, for each key. That is slow, and it happens in partial tiles only. Blocks of the size of tiles make no partial
+//| tiles.
+/// Blocks that are listed: a mask that no formula knows. Others restrict besides.
+struct BlockMask {
+  static constexpr bool kByHead = false;
+  RangeMask other;
+  const int* first;       // [rows of blocks + 1]
+  const int* key_blocks;  // ascending in a row
+  device::Divisor queries_of_block, keys_of_block;
+
+  struct Row {
+    static constexpr bool kByComparison = false;
+    KeyRanges ranges;
+    const int *begin, *end;  // the row's blocks
+    device::Divisor keys_of_block;
+
+    __device__ bool sees(int key) const {
+      if (!ranges.sees(key)) return false;
+      const int block = key / keys_of_block;
+      const int *low = begin, *high = end;
+      while (low < high) {
+        const int* const middle = low + (high - low) / 2;
+        if (*middle < block)
+          low = middle + 1;
+        else
+          high = middle;
+      }
+      return low < end && *low == block;
+    }
+  };
+  __device__ Row row(int batch, int head, int query) const {
+    const int at = query / queries_of_block;
+    return {other.row(batch, head, query), key_blocks + first[at], key_blocks + first[at + 1], keys_of_block};
+  }
+};
+
+//| ## Which tiles
+//|
+//| A function cannot be asked about a tile, but a kernel that goes before can ask it about every pair, once for all heads if
+//| they share the mask. That is 67 million questions for 8192 tokens. It leaves a word for each pair of tiles, and the
+//| producer reads 32 of them at a time. FlexAttention makes such a `BlockMask` beforehand, in PyTorch, and keeps it.
+//|
+//| A mask that does know about tiles may say so. `RangeMask` has a function `classify`, and then nobody counts.
+
+constexpr int kClassifyThreads = 128;
+
+/// The class of a tile of kKeys keys, pair by pair. All lanes of a warp, which have the rows.
+template <int kKeys, typename Mask>
+__device__ __forceinline__ TileClass ask_every_pair(const Mask& mask, const Problem& problem, int number,
+                                                    int first_query, int last_query, int first_key) {
+  int asked = 0, seen = 0;
+  for (int query = first_query + threadIdx.x % 32; query <= last_query; query += 32) {
+    const auto row = mask.row(number / problem.heads, number % problem.heads, query);
+    for (int key = first_key; key < min(first_key + kKeys, problem.seqlen_k); ++key) seen += row.sees(key);
+    asked += kKeys;  // keys beyond the end are not seen: their tile is not full
+  }
+  if (!__any_sync(kWholeWarp, seen > 0)) return TileClass::skip;
+  return __all_sync(kWholeWarp, seen == asked) ? TileClass::full : TileClass::partial;
+}
+
+//| The grid is small, and this kernel comes before each launch of the other. So it also sets the counter of tiles to 0, which
+//| would take a launch of its own.
+/// Writes the class of tiles of kRows queries by kKeys keys, and sets the counter to 0. Grid: (tiles of keys,
+/// four a block; tiles of queries; masks). Each warp has a tile.
+template <int kRows, int kKeys, typename Mask>
+__global__ void __launch_bounds__(kClassifyThreads)
+    classify_tiles(const __grid_constant__ Mask mask, const __grid_constant__ Problem problem, int key_tiles,
+                   TileClass* classes,  // [masks, query tiles, key tiles]
+                   int* counter) {
+  if (blockIdx.x + blockIdx.y + blockIdx.z + threadIdx.x == 0) *counter = 0;
+  const int tile = (blockIdx.x * kClassifyThreads + threadIdx.x) / 32;
+  if (tile >= key_tiles) return;
+  const int first_query = blockIdx.y * kRows, last_query = min(first_query + kRows, problem.seqlen_q) - 1;
+  TileClass found;
+  if constexpr (requires { mask.template classify<kKeys>(0, 0, 0); })
+    found = mask.template classify<kKeys>(first_query, last_query, tile * kKeys);
+  else
+    found = ask_every_pair<kKeys>(mask, problem, blockIdx.z, first_query, last_query, tile * kKeys);
+  if (threadIdx.x % 32 == 0)
+    classes[(int64_t(blockIdx.z) * gridDim.y + blockIdx.y) * key_tiles + tile] = found;
+}
+
+/// The tiles of keys for a tile of queries.
+struct ListedTiles {
+  const TileClass* classes;  // [tiles of keys]
+  Span span;
+  int tile_keys;
+
+  __device__ TileClass classify(int first_key) const { return classes[first_key / tile_keys]; }
+};
+
+//| ## Scores
+//|
+//| | member | what it says |
+//| | --- | --- |
+//| | `row(work, query)` | a value that takes a score and its key, and gives another; `from(key)` counts keys from there |
+//| | `scale_log2` | what the softmax multiplies it by, in place of scale * log2(e) |
+//| | `left_out` | a constant that was left out of all scores, which only the log-sum-exp knows |
+//| | `kAsksForKeys` | whether it asks for the key; then full tiles need to know theirs |
+//|
+//| ### Softcap
+//|
+//| c * tanh(s / c) keeps scores below c. `tanh.approx` is one instruction, but its 11 bits are too few for f16. The definition
+//| needs two of the special function unit's: tanh(x) = 2 / (1 + e^(-2x)) - 1. The -1 is the same for all scores, and softmax
+//| does not see constants. So what is left is 1 / (1 + 2^(f s)) with a negative f, and the factor 2c goes where the softmax
+//| multiplies anyway.
+/// c * tanh(s / c), but for the constant -c.
+struct Softcap {
+  static constexpr bool kChanges = true;
+  static constexpr bool kAsksForKeys = false;
+  float factor;      ///< -2 * log2(e) * scale / c
+  float scale_log2;  ///< 2 * c * log2(e)
+  float left_out;    ///< -c
+
+  __device__ Softcap row(const Work&, int) const { return *this; }
+  __device__ Softcap from(int) const { return *this; }
+  __device__ float operator()(float score, int) const {
+    return __fdividef(1.0f, 1.0f + exp2_approx(score * factor));
+  }
+};
+
+//| ### ALiBi
+//|
+//| A penalty for distance, with a slope for each head. The slope is divided by the scale, so that the product needs no other
+//| factor.
+/// Takes slope * |own key - key| from a score.
+struct Alibi {
+  static constexpr bool kChanges = true;
+  static constexpr bool kAsksForKeys = true;
+  const float* slopes;  // [heads]
+  Ranges ranges;        ///< whose documents it counts in
+  float scale_log2;     ///< as without it
+  float per_scale;      ///< 1 / scale
+  float left_out = 0;
+
+  struct Row {
+    float slope, own;  ///< its own key
+
+    __device__ Row from(int first) const { return {slope, own - float(first)}; }
+    __device__ float operator()(float score, int key) const {
+      return score - slope * fabsf(own - float(key));
+    }
+  };
+  __device__ Row row(const Work& work, int query) const {
+    Sequence s = work.sequence;
+    if (ranges.documents.count > 0) s = ranges.documents.at(ranges.documents.find(query));
+    return {slopes[work.head.head] * per_scale,
+            float(s.first_key + query - s.first_query + s.keys - s.queries)};
+  }
+};
+
+//| ## The policy
+/// Step 5.
+template <typename Mask, typename Score>
+struct ByFunctions : InBatch {
+  Mask mask;
+  const TileClass* classes;  // [masks, query tiles, key tiles]
+  int query_tiles, key_tiles;
+  int tile_rows;  ///< queries of a tile
+  Score score;
+
+  template <int kKeys>
+  __device__ ListedTiles tiles(const Work& work, int) const {
+    const int number = Mask::kByHead ? work.head.batch * int(order.heads) + work.head.head : 0;
+    return {classes + (int64_t(number) * query_tiles + work.first_query / tile_rows) * key_tiles,
+            {0, 0, key_tiles},
+            kKeys};
+  }
+  __device__ auto row(const Work& work, int query) const {
+    return mask.row(work.head.batch, work.head.head, query);
+  }
+};
+
+}  // namespace flashbook::masks

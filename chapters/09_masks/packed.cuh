@@ -1,0 +1,165 @@
+//| # Step 2: packed sequences
+//|
+//| A batch of 1000, 37 and 4096 tokens, padded to the longest, is 58 % padding. So sequences are packed: one after another,
+//| without gaps, and `cu_seqlens` says where each begins. Every sequence has tiles of queries of its own, and a block must
+//| find out which sequence its tile belongs to.
+//|
+//| ![Tiles of a causal window: most are skipped, some are full, and those at the edges are partial](../../docs/figures/tile_classes.svg)
+#pragma once
+#include "chapters/09_masks/ranges.cuh"
+
+namespace flashbook::masks {
+
+//| ## A plan
+//|
+//| A small kernel of one block makes the plan, before the launch that uses it: sequences by length, the longest first, and
+//| the number of tiles of queries before each. Whoever gets a long sequence last makes all others wait (chapter 5's tile
+//| scheduler). It sorts by buckets, one for each number of tiles of keys, and the order within a bucket does not matter.
+
+constexpr int kPlanThreads = 1024;
+
+/// In device memory.
+struct Plan {
+  int* sorted;      // [documents], the longest first
+  int* first_tile;  // [documents + 1], of the sorted ones: tiles of queries of a head before it
+};
+
+//| Sums over all threads before one: first within a warp, by shuffles over distances of 1, 2, 4, 8 and 16, then over the sums
+//| of the 32 warps.
+/// The sum over the threads before this one, and in `total` over all threads of the block.
+__device__ inline int sum_before(int value, int& total) {
+  __shared__ int of_warp[kPlanThreads / 32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int sum = value;  // up to and with this lane
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const int other = __shfl_up_sync(kWholeWarp, sum, distance);
+    if (lane >= distance) sum += other;
+  }
+  __syncthreads();  // all have read the sums of the call before
+  if (lane == 31) of_warp[warp] = sum;
+  __syncthreads();  // all warps have written theirs
+  int before = 0;
+  total = 0;
+  for (int i = 0; i < kPlanThreads / 32; ++i) {
+    if (i == warp) before = total;
+    total += of_warp[i];
+  }
+  return before + sum - value;
+}
+
+/// Makes the plan for tiles of kRows queries and kKeys keys, and sets the counter to 0. One block of
+/// kPlanThreads.
+template <int kRows, int kKeys>
+__global__ void __launch_bounds__(kPlanThreads) make_plan(DocumentBounds documents, Plan plan, int* counter) {
+  //| A bucket for each length, counted in tiles of keys, the longest first. The counts become beginnings by a sum, and then
+  //| each sequence takes the next place of its bucket. That is a counting sort.
+  __shared__ int bucket[kPlanThreads];  // the longest first; longer ones share bucket 0
+  const int thread = threadIdx.x;
+  const auto bucket_of = [&](const Sequence& s) {
+    return kPlanThreads - 1 - min((s.keys + kKeys - 1) / kKeys, kPlanThreads - 1);
+  };
+  if (thread == 0) *counter = 0;
+  bucket[thread] = 0;
+  __syncthreads();  // all buckets are empty
+  for (int i = thread; i < documents.count; i += kPlanThreads)
+    atomicAdd(&bucket[bucket_of(documents.at(i))], 1);
+  __syncthreads();  // and counted
+  int total;
+  const int before = sum_before(bucket[thread], total);
+  bucket[thread] = before;
+  __syncthreads();  // a bucket now says where its first one goes
+  for (int i = thread; i < documents.count; i += kPlanThreads)
+    plan.sorted[atomicAdd(&bucket[bucket_of(documents.at(i))], 1)] = i;
+  __syncthreads();  // all are sorted
+  //| What is left are the sums of tiles of queries in the sorted order, 1024 sequences at a time. The last one is the number of
+  //| tiles of a head.
+  int tiles = 0;
+  for (int first = 0; first < documents.count; first += kPlanThreads) {
+    const int i = first + thread;
+    const int own = i < documents.count ? (documents.at(plan.sorted[i]).queries + kRows - 1) / kRows : 0;
+    const int before = sum_before(own, total);
+    if (i < documents.count) plan.first_tile[i] = tiles + before;
+    tiles += total;
+  }
+  if (thread == 0) plan.first_tile[documents.count] = tiles;
+}
+
+//| ## Finding the sequence
+//|
+//| The producer's warp searches together: of what is left, each lane looks at a 32nd. A thousand sequences take two reads.
+//| Sequences without queries have no tile, and begin where the next one does: the *last* that begins at the place or before
+//| it is the right one.
+/// Which of `count` ascending numbers is the last that is at most `place`; the first is 0. All lanes of a
+/// warp.
+__device__ inline int last_at_most(const int* ascending, int count, int place) {
+  int begin = 0;
+  while (count > 1) {
+    const int step = (count + 31) / 32, offset = int(threadIdx.x % 32) * step;
+    const bool is_before = offset < count && ascending[begin + offset] <= place;
+    const int last = (__popc(__ballot_sync(kWholeWarp, is_before)) - 1) * step;
+    begin += last;
+    count = min(step, count - last);
+  }
+  return begin;
+}
+
+//| ## Rows that end where the sequence does
+//|
+//| TMA leaves out what lies beyond the end of a *tensor*. At the end of a packed sequence lies the next one. Its keys could
+//| be masked, but its values would still be multiplied by 0, and 0 times NaN is NaN. A tile of outputs that is stored whole
+//| overwrites its neighbour's first rows.
+//|
+//| The map is where both are mended. It gets one more dimension, whose stride is a *row*, too, and begins a tensor's length
+//| before the tensor:
+//|
+//|     address(row, last) = base - N * row_bytes + row * row_bytes + last * row_bytes,   0 <= row < N
+//|
+//| A sequence of n rows that ends at row e is asked for with `last` = e and rows from N - n on. Its row r lies at
+//| base + (e - n + r) * row_bytes, as it should; and row N, which the map says does not exist, is the first one of the
+//| neighbour. So TMA fills in zeros there when it loads, and leaves out what lies there when it stores. (Triton's
+//| `ragged_tma.py` has this idea.) It takes the dimension of the batch: packed sequences are one batch entry.
+/// Where TMA finds a sequence's rows in a packed tensor of `rows` rows.
+__device__ inline Rows0 packed_rows(int rows, int first, int count) { return {rows - count, first + count}; }
+
+//| ## The policy
+//|
+//| Windows and prefixes count within a sequence, so the rest is step 3's without documents. Sections of heads are chapter
+//| 5's, too; within one the longest sequence goes first, and of a sequence the last tile of queries.
+/// Step 2.
+struct Packed {
+  DocumentBounds documents;
+  Plan plan;
+  int heads_of_section;
+  Ranges ranges;  ///< without documents
+  Unchanged score;
+
+  template <int kRows>
+  __device__ Work work(const Problem& problem, int index) const {
+    const int tiles = plan.first_tile[documents.count];
+    if (tiles == 0 || index / tiles >= problem.heads) return {{0, 0}, {}, {}, {}, -1, 0, 0};
+    const int first_head = index / (tiles * heads_of_section) * heads_of_section;
+    const int heads = min(heads_of_section, problem.heads - first_head), at = index - first_head * tiles;
+    //| A section of heads at a time, as in chapter 5, so that its keys and values stay in the L2. Within a section all heads
+    //| begin with the longest sequence. The number of tiles is known on the device only, so these divisions are real ones;
+    //| there are three for each tile of queries.
+    const int sorted = last_at_most(plan.first_tile, documents.count, at / heads);
+    const Sequence s = documents.at(plan.sorted[sorted]);
+    const int last_tile = (s.queries - 1) / kRows;
+    return {{first_head + at % heads, 0},
+            s,
+            packed_rows(problem.seqlen_q, s.first_query, s.queries),
+            packed_rows(problem.seqlen_k, s.first_key, s.keys),
+            (last_tile - (at / heads - plan.first_tile[sorted])) * kRows,
+            0,
+            0};
+  }
+
+  template <int kKeys>
+  __device__ RangeTiles<kKeys> tiles(const Work& work, int last_query) const {
+    return {ranges, work.sequence, work.first_query, last_query};
+  }
+  __device__ KeyRanges row(const Work& work, int query) const { return ranges.row(work.sequence, query); }
+};
+
+}  // namespace flashbook::masks

@@ -1,0 +1,89 @@
+//| # The problem, and who does what
+//|
+//| One kernel serves all five steps. It is chapter 5's last: producers, consumers, a pipeline, blocks that stay. What a step
+//| adds lies in a **policy**, a small type that answers four questions:
+//|
+//| | question | asked by | answer |
+//| | --- | --- | --- |
+//| | which rows are your next tile of queries? | the producer's first warp | `policy.work(index)` |
+//| | which tiles of keys may it see? | the same | `policy.span(work)`, then `policy.classify(work, first_key)` of each |
+//| | which keys does this query see? | consumers, in partial tiles | `policy.row(work, query)`, which has `sees(key)` |
+//| | what becomes of a score? | consumers, in all tiles | `policy.score(work, query)` |
+//|
+//| So a mask costs nothing where it hides nothing: the loop over full tiles has no trace of it, and tiles that nobody sees
+//| are never loaded.
+//|
+//| ![Tiles of a causal window: most are skipped, some are full, and those at the edges are partial](../../docs/figures/tile_classes.svg)
+#pragma once
+#include "common/attention/visibility.h"
+#include "common/hopper/problem.h"
+
+namespace flashbook::masks {
+
+using hopper::Head;
+using hopper::kRowsOfWarp;
+using hopper::kRowsOfWarpgroup;
+using hopper::kWarpgroup;
+using hopper::kWarpsOfWarpgroup;
+using hopper::kWholeWarp;
+
+//| ## Sequences
+//|
+//| A batch entry is a sequence, and so is a document of a packed one. Everything below counts queries and keys from the
+//| beginning of their sequence; only loads and stores know where that lies.
+/// The rows of Q and of K that belong together.
+struct Sequence {
+  int first_query, queries;
+  int first_key, keys;
+};
+
+//| A tensor map has five dimensions, and the fourth index is the head. What the row and the last index are, depends on how
+//| sequences lie (`packed.cuh`). A policy gives both as numbers: row 0 of the sequence, and the last index.
+/// Where TMA finds a sequence's rows.
+struct Rows0 {
+  int row;   ///< of the sequence's first
+  int last;  ///< the index in the map's last dimension
+};
+
+/// What a block works on: a tile of queries, of one head and one sequence.
+struct Work {
+  Head head;
+  Sequence sequence;
+  Rows0 q_rows, k_rows;
+  int first_query;  ///< of the tile, in the sequence; negative: there is no more work
+  int partial;      ///< tiles of keys that come first, and need the mask
+  int full;         ///< tiles of keys that come then, and do not
+};
+
+/// The shape of one launch, but for what may be seen.
+struct Problem {
+  int batch, seqlen_q, seqlen_k;
+  device::Divisor heads;  ///< query heads of a batch entry
+  device::Divisor group;  ///< query heads that share one key head (1 unless grouped-query)
+  float scale_log2;       ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s)
+  Strides o_strides;      ///< of O, for stores that do not go by a tensor map
+};
+
+//| ## How large tiles are
+//|
+//| Chapter 5's sizes. At d = 64 three consumers hide more of the softmax than two, but each thread has 160 registers only.
+//| That is enough for comparisons; a mask that reads memory, or a function on scores, gets two consumers and 232 registers.
+/// The sizes of the kernel for a head dimension, and which of chapter 5's switches it uses. `kLight`: beside
+/// the softmax there are a few comparisons at most.
+template <int kHeadDim_, bool kLight>
+struct Sizes {
+  static constexpr int kHeadDim = kHeadDim_;
+  static constexpr int kConsumers =
+      kHeadDim == 64 && kLight ? 3 : 2;  ///< warpgroups that multiply, 64 queries each
+  static constexpr int kRows = kConsumers * kRowsOfWarpgroup;
+  static constexpr int kKeys = kHeadDim == 256 ? 64 : 128;  ///< of a tile
+  static constexpr int kStages = kHeadDim == 64 ? 8 : 5;    ///< of the pipeline
+  static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
+  static constexpr bool kLazy = kHeadDim != 64;
+  static constexpr bool kStoreByTma = kHeadDim != 256;  // no room for the output beside Q and the pipeline
+  static constexpr bool kPingpong = kHeadDim == 64;
+  static constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 40;  ///< of a thread, after setmaxnreg
+  static constexpr int kConsumerRegisters = kConsumers == 3 ? 160 : 232;
+};
+
+}  // namespace flashbook::masks

@@ -1,0 +1,202 @@
+//| # Step 3: ranges of tiles
+//|
+//| A window, a prefix, attention sinks, documents: all of them say of a query that it sees one or two *ranges* of keys. So
+//| two numbers each decide a pair, and the first and the last row of a tile of queries decide which tiles of keys it needs.
+//| Nothing is read from memory but the documents' bounds.
+//|
+//| ![Tiles of a causal window: most are skipped, some are full, and those at the edges are partial](../../docs/figures/tile_classes.svg)
+#pragma once
+#include "chapters/09_masks/problem.cuh"
+#include "common/hopper/tile_scheduler.h"
+
+namespace flashbook::masks {
+
+//| ## The keys of a query
+//|
+//| `own` is the key at the query's own place, aligned to the bottom right: the last query stands at the last key. A window
+//| reaches from `own - left` to `own + right`. The first keys may be seen besides: a prefix by everybody, sinks by those
+//| who are not before them. Both ranges grow with the query; the class of a tile rests on that.
+//|
+//| `from` counts keys from another one on. A thread counts them from its own first column, so that each of its comparisons
+//| is with a constant. And `&` and `|` do not branch, where `&&` and `||` made a branch of every score.
+/// Two ranges of keys, of which a query sees both.
+struct KeyRanges {
+  static constexpr bool kByComparison = true;
+  int head_begin, head_end;
+  int begin, end;
+
+  __device__ bool sees(int key) const {
+    return ((key >= begin) & (key < end)) | ((key >= head_begin) & (key < head_end));
+  }
+  /// The same, key `first` being number 0.
+  __device__ KeyRanges from(int first) const {
+    return {head_begin - first, head_end - first, begin - first, end - first};
+  }
+  /// Whether it has all keys from `first` to `last`.
+  __device__ bool has_all(int first, int last) const {
+    const bool in_head = first >= head_begin && first < head_end;
+    if (in_head) return last < head_end || (last < end && begin <= head_end);
+    return first >= begin && last < end;
+  }
+};
+
+//| A side without a limit is a number that no sequence reaches, so no comparison needs a special case. The end of the keys is
+//| part of the range: a key beyond it is seen by nobody.
+/// A window and a prefix, as a kernel gets them.
+struct Band {
+  int left, right;  ///< keys before and after a query's own; kNoLimit: all
+  int sinks, prefix;
+
+  static constexpr int kNoLimit = 1 << 30;  ///< longer than a sequence may be, and no sum with it overflows
+
+  /// The keys of `query`, which the sequence has.
+  __device__ KeyRanges ranges(const Sequence& s, int query) const {
+    const int own = query + s.keys - s.queries;
+    const int begin = max(own - left, 0);
+    const int end = right == kNoLimit ? s.keys : min(max(own + right + 1, 0), s.keys);
+    return {0, max(min(prefix, s.keys), min(sinks, end)), min(begin, end), end};
+  }
+};
+
+//| ## Which tiles
+//|
+//| The candidates of a tile of queries are numbered: first those of the head, then those of the window. What lies between
+//| a prefix and a window far away is not even looked at.
+/// The tiles of keys that a tile of queries may need.
+struct Span {
+  int head;   ///< the first so many
+  int begin;  ///< and those from here,
+  int count;  ///< so many in all
+
+  __device__ int tile(int candidate) const { return candidate < head ? candidate : begin + candidate - head; }
+
+  /// Tiles of `tile` keys that cover both ranges: of keys below `head_end`, and of `begin` to `end` - 1.
+  __device__ static Span of(int head_end, int begin, int end, int tile) {
+    const int head = (head_end + tile - 1) / tile;
+    const int first = max(begin / tile, head), last = begin < end ? (end + tile - 1) / tile : 0;
+    return {head, first, head + max(last - first, 0)};
+  }
+};
+
+//| ## The class of a tile
+//|
+//| A query further down sees at least as far to the right, and begins no earlier. So if the first row and the last row have
+//| a tile whole, all rows between them have; and what none of them sees begins where the first row's range does and ends
+//| where the last row's ends.
+/// The class of the tile of keys from `first_key` on, by the ranges of the first and of the last row.
+__device__ inline TileClass classify_ranges(const KeyRanges& first, const KeyRanges& last, int first_key,
+                                            int keys) {
+  const int last_key = first_key + keys - 1;
+  const bool in_head = first_key < last.head_end && last_key >= first.head_begin;
+  const bool in_band = first.begin < last.end && first_key < last.end && last_key >= first.begin;
+  if (!in_head && !in_band) return TileClass::skip;
+  const bool all = first.has_all(first_key, last_key) && last.has_all(first_key, last_key);
+  return all ? TileClass::full : TileClass::partial;
+}
+
+//| ## Documents as a mask
+//|
+//| Here tiles lie where they lie, and one may hold the end of a document and the beginning of the next. A query's ranges are
+//| those of its document, moved to where that begins. The document is found by halving.
+//|
+//| **What it costs.** A tile of keys at the border is loaded and multiplied for rows of both documents. A NaN in one of them
+//| reaches the other's rows, since 0 times NaN is NaN. Documents that must not know of each other are step 2's.
+
+/// Documents, as a kernel gets them.
+struct DocumentBounds {
+  const int* first_query = nullptr;  // [count + 1]
+  const int* first_key = nullptr;    // [count + 1]
+  int count = 0;                     ///< 0: there are none, and the sequence is one
+
+  /// The document of `query`: the last that begins at it or before it, since those without queries begin
+  /// where the next one does.
+  __device__ int find(int query) const {
+    int begin = 0, end = count - 1;
+    while (begin < end) {
+      const int middle = (begin + end + 1) / 2;
+      if (first_query[middle] <= query)
+        begin = middle;
+      else
+        end = middle - 1;
+    }
+    return begin;
+  }
+  __device__ Sequence at(int document) const {
+    return {first_query[document], first_query[document + 1] - first_query[document], first_key[document],
+            first_key[document + 1] - first_key[document]};
+  }
+};
+
+//| The ranges of a query without documents are the band's. With documents they are those of its document.
+/// The keys of queries by window, prefix and documents.
+struct Ranges {
+  Band band;
+  DocumentBounds documents;
+
+  /// The keys of `query`.
+  __device__ KeyRanges row(const Sequence& s, int query) const {
+    if (documents.count == 0) return band.ranges(s, query);
+    const Sequence own = documents.at(documents.find(query));
+    return band.ranges(own, query - own.first_query).from(-own.first_key);
+  }
+};
+
+//| What the producer asks, tile by tile, is the same for all tiles of keys: the ranges of the first row and of the last.
+/// The tiles of keys for a tile of queries.
+template <int kKeys>
+struct RangeTiles {
+  KeyRanges first, last;  ///< of its first row and of its last
+  Span span;
+
+  __device__ RangeTiles(const Ranges& ranges, const Sequence& s, int first_query, int last_query)
+      : first(ranges.row(s, first_query)), last(ranges.row(s, last_query)) {
+    if (ranges.documents.count == 0) {
+      span = Span::of(last.head_end, first.begin, last.end, kKeys);
+    } else {  // from the first document's first visible key to the last one's last
+      const int begin = first.head_begin < first.head_end ? first.head_begin : first.begin;
+      span = Span::of(0, begin, max(last.head_end, last.end), kKeys);
+    }
+  }
+
+  __device__ TileClass classify(int first_key) const {
+    // More than one document: nobody sees all of a tile.
+    if (first.head_begin != last.head_begin) return TileClass::partial;
+    return classify_ranges(first, last, first_key, kKeys);
+  }
+};
+
+//| ## The policy
+//|
+//| A sequence is a batch entry, its first row is row 0, and tiles of queries go in chapter 5's order.
+/// Sequences that are batch entries: where their rows lie, and in which order their tiles go.
+struct InBatch {
+  hopper::TileOrder order;
+
+  template <int kRows>
+  __device__ Work work(const Problem& problem, int index) const {
+    const hopper::WorkTile tile = hopper::tile_at(order, index);
+    const Rows0 rows{0, tile.head.batch};
+    return {tile.head, {0, problem.seqlen_q, 0, problem.seqlen_k}, rows, rows, tile.query_tile * kRows, 0, 0};
+  }
+};
+
+//| Most policies leave scores alone, and the kernel then has no code for them.
+/// Scores as they are.
+struct Unchanged {
+  static constexpr bool kChanges = false;
+  static constexpr bool kAsksForKeys = false;
+};
+
+/// Step 3.
+struct ByRanges : InBatch {
+  Ranges ranges;
+  Unchanged score;
+
+  template <int kKeys>
+  __device__ RangeTiles<kKeys> tiles(const Work& work, int last_query) const {
+    return {ranges, work.sequence, work.first_query, last_query};
+  }
+  __device__ KeyRanges row(const Work& work, int query) const { return ranges.row(work.sequence, query); }
+};
+
+}  // namespace flashbook::masks

@@ -1,0 +1,49 @@
+#include "chapters/09_masks/launch.cuh"
+#include "chapters/09_masks/packed.cuh"
+#include "chapters/09_masks/steps.h"
+
+namespace flashbook::masks {
+namespace {
+
+/// The map of a packed tensor, whose rows are counted up to the end of a sequence (packed.cuh).
+CUtensorMap packed_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
+  const bool of_queries = tensor == TensorId::q || tensor == TensorId::o;
+  const auto rows = uint64_t(of_queries ? shape.seqlen_q : shape.seqlen_k);
+  const auto heads = uint64_t(of_queries ? shape.heads : shape.kv_heads);
+  const auto panels = uint32_t(shape.head_dim / hopper::kPanel);
+  const Strides strides = shape.strides(tensor);
+  const uint64_t bytes = size_of(shape.dtype), row_bytes = strides.row * bytes;
+  return device::tensor_map(
+      {.dtype = shape.dtype,
+       .base = reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(base) - rows * row_bytes),
+       .size = {hopper::kPanel, rows, panels, heads, rows + 1},
+       .stride = {row_bytes, hopper::kPanelRowBytes, strides.head * bytes, row_bytes},
+       .box = {hopper::kPanel, uint32_t(box_rows), panels, 1, 1},
+       .swizzle = Swizzle::b128});
+}
+
+}  // namespace
+
+int64_t packed_workspace_bytes(const Shape& shape) {
+  const int64_t documents = int64_t(shape.visibility.documents.first_query.size());
+  return kCounterBytes + int64_t(sizeof(int)) * 2 * documents;
+}
+
+void run_packed(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  const DocumentBounds documents = documents_of(shape, tensors);
+  const Ranges ranges{band_of(shape.visibility), {}};
+  if (documents.count == 0) return run_ranges(shape, tensors, stream);  // one sequence a batch entry
+  with_sizes<true>(shape, [&]<typename T, typename Sizes>() {
+    auto* counter = static_cast<int*>(tensors.workspace);
+    int* const sorted = counter + kCounterBytes / int64_t(sizeof(int));
+    const Plan plan{sorted, sorted + documents.count};
+    device::launch(make_plan<Sizes::kRows, Sizes::kKeys>, dim3(1), dim3(kPlanThreads), 0, stream, documents,
+                   plan, counter);
+    const hopper::TileOrder order = hopper::tile_order(shape, Sizes::kRows, true);
+    const int64_t tiles = int64_t(shape.heads) * (shape.seqlen_q / Sizes::kRows + documents.count);
+    run_masked<T, Sizes>(shape, tensors, stream, Packed{documents, plan, order.heads_of_section, ranges, {}},
+                         tiles, counter, packed_map);
+  });
+}
+
+}  // namespace flashbook::masks

@@ -1,0 +1,209 @@
+// What chapter 9's kernels say of tiles and pairs, against the definition of the mask, for masks by chance.
+#include <gtest/gtest.h>
+
+#include "chapters/09_masks/dense.cuh"
+#include "chapters/09_masks/flashmask.cuh"
+#include "chapters/09_masks/launch.cuh"
+#include "chapters/09_masks/mask_functions.cuh"
+#include "chapters/09_masks/packed.cuh"
+#include "tests/require_gpu.h"
+#include "tests/support/masks.h"
+
+namespace flashbook::testing {
+namespace {
+
+using namespace masks;
+
+constexpr int kMasks = 10000, kRows = 5, kKeys = 4;
+
+class TileClasses : public MachineTest {
+ protected:
+  /// The tables of a shape, on the device.
+  struct Uploaded {
+    std::vector<device::Buffer> buffers;
+    Tensors tensors;
+
+    explicit Uploaded(const Shape& shape) {
+      for (const ShapeTable& table : tables_of(shape)) {
+        device::Buffer& buffer = buffers.emplace_back(device::Place::device, table.bytes.size());
+        buffer.upload(table.bytes);
+        tensors.tables[int(table.id)] = buffer.data();
+      }
+    }
+  };
+};
+
+/// Writes what a policy says of every tile of `problem` and of every pair. A warp.
+template <typename Policy>
+__global__ void look(Policy policy, Problem problem, int tiles,
+                     TileClass* classes,  // [batch, heads, query tiles, key tiles]
+                     int* pairs) {        // [batch, heads, seqlen_q, seqlen_k]
+  const int query_tiles = (problem.seqlen_q + kRows - 1) / kRows,
+            key_tiles = (problem.seqlen_k + kKeys - 1) / kKeys;
+  for (int index = 0; index < tiles; ++index) {
+    const Work work = policy.template work<kRows>(problem, index);
+    const int last_query = min(work.first_query + kRows, problem.seqlen_q) - 1;
+    const int head = work.head.batch * problem.heads + work.head.head;
+    const auto seen = policy.template tiles<kKeys>(work, last_query);
+    TileClass* const row = classes + (head * query_tiles + work.first_query / kRows) * key_tiles;
+    for (int tile = threadIdx.x; tile < key_tiles; tile += 32) row[tile] = TileClass::skip;
+    __syncwarp();  // a tile that is no candidate is skipped
+    for (int i = threadIdx.x; i < seen.span.count; i += 32)
+      row[seen.span.tile(i)] = seen.classify(seen.span.tile(i) * kKeys);
+    for (int query = work.first_query; query <= last_query; ++query) {
+      const auto keys = policy.row(work, query);
+      for (int key = threadIdx.x; key < problem.seqlen_k; key += 32)
+        pairs[(head * problem.seqlen_q + query) * problem.seqlen_k + key] = keys.sees(key);
+    }
+  }
+}
+
+/// Holds a policy's classes and pairs against the definition. Counts classes that are partial and need not
+/// be.
+template <typename Policy>
+int expect_truth(const Shape& shape, const Policy& policy) {
+  const int query_tiles = (shape.seqlen_q + kRows - 1) / kRows,
+            key_tiles = (shape.seqlen_k + kKeys - 1) / kKeys;
+  const int heads = shape.batch * shape.heads;
+  device::Buffer classes(device::Place::device, sizeof(TileClass) * heads * query_tiles * key_tiles);
+  device::Buffer pairs(device::Place::device, sizeof(int) * heads * shape.seqlen_q * shape.seqlen_k);
+  device::launch(look<Policy>, dim3(1), dim3(32), 0, device::Stream{}, policy, problem_of(shape),
+                 heads * query_tiles, static_cast<TileClass*>(classes.data()),
+                 static_cast<int*>(pairs.data()));
+  std::vector<TileClass> said(heads * query_tiles * key_tiles);
+  classes.download(std::as_writable_bytes(std::span(said)));
+  std::vector<int> seen(heads * shape.seqlen_q * shape.seqlen_k);
+  pairs.download(std::as_writable_bytes(std::span(seen)));
+  int inexact = 0;
+  for (int head = 0; head < heads; ++head) {
+    const auto sees = [&](int query, int key) {
+      return sees_by_definition(shape, head / shape.heads, head % shape.heads, query, key);
+    };
+    for (int query = 0; query < shape.seqlen_q; ++query)
+      for (int key = 0; key < shape.seqlen_k; ++key)
+        EXPECT_EQ(seen[(head * shape.seqlen_q + query) * shape.seqlen_k + key] != 0, sees(query, key))
+            << describe(shape) << ", head " << head << ", query " << query << ", key " << key;
+    for (int row = 0; row < query_tiles; ++row)
+      for (int tile = 0; tile < key_tiles; ++tile) {
+        int visible = 0, rows = 0;
+        for (int query = row * kRows; query < std::min(shape.seqlen_q, (row + 1) * kRows); ++query, ++rows)
+          for (int key = tile * kKeys; key < std::min(shape.seqlen_k, (tile + 1) * kKeys); ++key)
+            visible += sees(query, key);
+        const TileClass exact = visible == 0              ? TileClass::skip
+                                : visible == rows * kKeys ? TileClass::full
+                                                          : TileClass::partial;
+        const TileClass is = said[(head * query_tiles + row) * key_tiles + tile];
+        inexact += is != exact;
+        EXPECT_TRUE(is == exact || is == TileClass::partial)
+            << describe(shape) << ", head " << head << ", tile of queries " << row << ", of keys " << tile;
+      }
+  }
+  return inexact;
+}
+
+/// A mask by chance, of which only what a step knows is left.
+Shape mask_for(std::mt19937& random, bool keeps_documents, bool keeps_columns) {
+  Shape shape = random_mask(random);
+  Visibility& v = shape.visibility;
+  v.lengths.clear(), v.blocks = {}, v.dense = {};
+  if (!keeps_documents) v.documents = {};
+  if (!keeps_columns) v.columns = {};
+  return shape;
+}
+
+InBatch order_of(const Shape& shape) {
+  return {hopper::tile_order(shape, kRows, is_uneven(shape.visibility))};
+}
+
+TEST_F(TileClasses, ByRangesAreExactInOneDocument) {
+  std::mt19937 random(1);
+  int inexact = 0;
+  for (int mask = 0; mask < kMasks / 2 && !HasFailure(); ++mask) {
+    const Shape shape = mask_for(random, true, false);
+    const Uploaded tables(shape);
+    const int differ = expect_truth(shape, ByRanges{order_of(shape), ranges_of(shape, tables.tensors), {}});
+    if (shape.visibility.documents.first_query.empty()) {
+      EXPECT_EQ(differ, 0) << describe(shape);
+    }
+    inexact += differ;
+  }
+  EXPECT_GT(inexact, 0) << "between two documents tiles may be called partial";
+}
+
+TEST_F(TileClasses, ByColumnsKeepTheirWord) {
+  std::mt19937 random(2);
+  for (int mask = 0; mask < kMasks / 2 && !HasFailure(); ++mask) {
+    const Shape shape = mask_for(random, true, true);
+    const Columns& columns = shape.visibility.columns;
+    if (columns.bounds == 0) continue;
+    const Uploaded tables(shape);
+    const int key_tiles = (shape.seqlen_k + kKeys - 1) / kKeys,
+              tiles = shape.batch * columns.heads * key_tiles;
+    device::Buffer hidden(device::Place::device, sizeof(Hidden) * tiles * kKeys);
+    device::Buffer counter(device::Place::device, sizeof(int));
+    device::Buffer of_tiles(device::Place::device, sizeof(HiddenOfTile) * tiles);
+    const Scanned scanned{static_cast<Hidden*>(hidden.data()), static_cast<HiddenOfTile*>(of_tiles.data())};
+    const ColumnBounds bounds{static_cast<const int*>(tables.tensors.tables[int(TableId::columns)]),
+                              columns.bounds, shape.visibility.window.right == 0};
+    device::launch(scan_columns<kKeys>, dim3((tiles + 3) / 4), dim3(kScanThreads), 0, device::Stream{},
+                   bounds, shape.seqlen_q, shape.seqlen_k, tiles, scanned, static_cast<int*>(counter.data()));
+    const int group = columns.heads == 1 ? shape.heads : shape.heads / shape.kv_heads;
+    expect_truth(shape, ByColumns{order_of(shape),
+                                  ranges_of(shape, tables.tensors),
+                                  scanned,
+                                  group,
+                                  columns.heads,
+                                  key_tiles,
+                                  kKeys,
+                                  {}});
+  }
+}
+
+/// A mask that says nothing of tiles.
+struct PairByPair {
+  static constexpr bool kByHead = false;
+  RangeMask ranges;
+
+  __device__ KeyRanges row(int batch, int head, int query) const { return ranges.row(batch, head, query); }
+};
+
+TEST_F(TileClasses, ByFunctionsAreExact) {
+  std::mt19937 random(3);
+  for (int i = 0; i < kMasks / 20 && !HasFailure(); ++mask) {
+    const Shape shape = mask_for(random, true, false);
+    const Uploaded tables(shape);
+    const int key_tiles = (shape.seqlen_k + kKeys - 1) / kKeys,
+              query_tiles = (shape.seqlen_q + kRows - 1) / kRows;
+    device::Buffer classes(device::Place::device, sizeof(TileClass) * query_tiles * key_tiles);
+    device::Buffer counter(device::Place::device, sizeof(int));
+    auto* const list = static_cast<TileClass*>(classes.data());
+    const PairByPair mask{{{0, shape.seqlen_q, 0, shape.seqlen_k}, ranges_of(shape, tables.tensors)}};
+    device::launch(classify_tiles<kRows, kKeys, PairByPair>, dim3((key_tiles + 3) / 4, query_tiles),
+                   dim3(kClassifyThreads), 0, device::Stream{}, mask, problem_of(shape), key_tiles, list,
+                   static_cast<int*>(counter.data()));
+    EXPECT_EQ(expect_truth(shape,
+                           ByFunctions<PairByPair, Unchanged>{
+                               order_of(shape), mask, list, query_tiles, key_tiles, kRows, {}}),
+              0);
+  }
+}
+
+/// Where the row of a head begins in a mask of pairs.
+__global__ void find_row(ByPairs policy, Work work, int query, int64_t* offset) {
+  *offset = policy.row(work, query).pair - policy.visible;
+}
+
+TEST_F(TileClasses, AMaskMayHaveMoreThanFourBillionPairs) {
+  constexpr int kLength = 65536;
+  const Work work{{3, 1}, {0, kLength, 0, kLength}, {}, {}, 0, 0, 0};
+  const ByPairs policy{{}, nullptr, 4, {}};
+  device::Buffer offset(device::Place::device, sizeof(int64_t));
+  device::launch(find_row, dim3(1), dim3(1), 0, device::Stream{}, policy, work, kLength - 1,
+                 static_cast<int64_t*>(offset.data()));
+  int64_t is = 0;
+  offset.download(std::as_writable_bytes(std::span(&is, 1)));
+  EXPECT_EQ(is, (int64_t(7) * kLength + kLength - 1) * kLength);
+}
+
+}  // namespace
+}  // namespace flashbook::testing

@@ -1,0 +1,185 @@
+#include "chapters/05_flash_attention_3/chapter.h"
+#include "chapters/09_masks/chapter.h"
+#include "tests/chapters/forward.h"
+#include "tests/chapters/layouts.h"
+#include "tests/support/masks.h"
+
+namespace flashbook::testing {
+
+const Chapter& chapter_under_test = kMasks;
+const Chapter* const chapter_before = &kFlashAttention3;
+
+namespace {
+
+enum { kPairs = 1, kPacked, kRanges, kColumns, kFunctions };
+
+/// Four query heads that share two key heads.
+Shape shape_of(int seqlen_q, int seqlen_k, Visibility visibility, int head_dim = 64) {
+  return {.batch = 1,
+          .heads = 4,
+          .kv_heads = 2,
+          .seqlen_q = seqlen_q,
+          .seqlen_k = seqlen_k,
+          .head_dim = head_dim,
+          .visibility = std::move(visibility),
+          .dtype = DType::bf16,
+          .scale = default_scale(head_dim)};
+}
+
+/// Sequences of as many keys as queries.
+Visibility packed(const std::vector<int>& lengths, Window window = {.right = 0}) {
+  std::vector<int> first = {0};
+  for (int length : lengths) first.push_back(first.back() + length);
+  return {.window = window, .documents = {first, first}};
+}
+
+Shape packed_shape(const std::vector<int>& lengths, int head_dim = 64, Window window = {.right = 0}) {
+  const int tokens = std::accumulate(lengths.begin(), lengths.end(), 0);
+  return shape_of(tokens, tokens, packed(lengths, window), head_dim);
+}
+
+/// The outputs of one step.
+Outputs outputs_of(const Shape& shape, const Inputs& inputs, int step) {
+  EXPECT_EQ(kMasks.why_not(shape, step), "");
+  return run_once(kMasks, shape, inputs, step);
+}
+
+/// The same mask by every step that can say it: each within the oracle's bounds, and so all of each other.
+void expect_all_steps_right(const Shape& shape, bool columns_can_say_it = true) {
+  const Inputs inputs = make_inputs(shape, InputKind::normal, 7);
+  const Reference reference = make_reference(shape, inputs, all_rows(shape));
+  const auto expect_right = [&](const Shape& said, int step) {
+    SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(said));
+    const CheckResult result = check(said, reference, outputs_of(said, inputs, step));
+    EXPECT_TRUE(result.o.ok) << result.o.worst << ", bound " << result.o.bound;
+    EXPECT_TRUE(result.lse.ok) << result.lse.worst << ", bound " << result.lse.bound;
+  };
+  expect_right(with_dense_mask(shape), kPairs);
+  if (shape.batch == 1) expect_right(shape, kPacked);
+  expect_right(shape, kRanges);
+  if (columns_can_say_it) expect_right(with_columns(shape), kColumns);
+  expect_right(shape, kFunctions);
+}
+
+TEST_F(ChapterTest, AWindowIsTheSameByAllSteps) {
+  for (const Window window : {Window{.left = 0, .right = 0}, Window{.left = 127, .right = 0},
+                              Window{.left = 128, .right = 0}, Window{.left = 37, .right = 20},
+                              Window{.left = 5000, .right = 0}, Window{.left = 50, .right = 0, .sinks = 5}})
+    expect_all_steps_right(shape_of(330, 300, {.window = window}));
+}
+
+TEST_F(ChapterTest, APrefixIsTheSameByAllSteps) {
+  for (int head_dim : {128, 256})
+    expect_all_steps_right(shape_of(200, 300, {.window = {.right = 0}, .prefix = 130}, head_dim));
+}
+
+// Sequences without a token first, in the middle and last, of one token, and one about a tile long.
+TEST_F(ChapterTest, PackedSequencesAreTheSameByAllSteps) {
+  expect_all_steps_right(packed_shape({0, 1, 127, 0, 128, 1, 129, 0}));
+  expect_all_steps_right(packed_shape({0, 65, 1, 0, 63, 64, 0}, 256, {}));
+  expect_all_steps_right(packed_shape({191, 192, 193}, 64, {.left = 40, .right = 3}));
+  Visibility uneven = packed({});  // queries without keys, keys without queries
+  uneven.documents = {{0, 0, 20, 150, 151, 151}, {0, 40, 40, 130, 300, 310}};
+  expect_all_steps_right(shape_of(151, 310, uneven, 128));
+}
+
+TEST_F(ChapterTest, DocumentsOfABatchAreRanges) {
+  Shape shape = packed_shape({1, 130, 0, 69});
+  shape.batch = 2;
+  shape.dtype = DType::f16;
+  EXPECT_NE(kMasks.why_not(shape, kPacked).find("--batch 1"), std::string::npos);
+  expect_all_steps_right(shape);
+}
+
+// What lies beside a packed sequence is NaN. Its rows beside those of a document that is right, in one tile.
+TEST_F(ChapterTest, ASequenceFullOfNaNDoesNotLeakIntoItsNeighbours) {
+  for (int head_dim : {64, 128, 256}) {
+    const Shape shape = packed_shape({70, 100, 60}, head_dim, {});
+    Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+    const auto poison = [&](std::vector<float>& tensor, int heads) {
+      for (int head = 0; head < heads; ++head)
+        std::fill_n(tensor.begin() + (int64_t(head) * shape.seqlen_q + 70) * head_dim, 100 * head_dim,
+                    std::numeric_limits<float>::quiet_NaN());
+    };
+    poison(inputs.q, shape.heads), poison(inputs.k, shape.kv_heads), poison(inputs.v, shape.kv_heads);
+    std::vector<int64_t> rows = all_rows(shape);
+    std::erase_if(rows, [](int64_t row) { return row % 230 >= 70 && row % 230 < 170; });
+    const Reference reference = make_reference(shape, inputs, rows);
+    EXPECT_TRUE(check(shape, reference, outputs_of(shape, inputs, kPacked)).ok()) << head_dim;
+  }
+}
+
+TEST_F(ChapterTest, ManySequencesFindTheirPlace) {
+  std::vector<int> lengths(1500, 0);  // more than a plan's threads
+  for (std::size_t i = 0; i < lengths.size(); i += 3) lengths[i] = int(i % 2) + 1;
+  Shape shape = packed_shape(lengths);
+  shape.heads = shape.kv_heads = 1;
+  const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+  EXPECT_TRUE(
+      check(shape, make_reference(shape, inputs, all_rows(shape)), outputs_of(shape, inputs, kPacked)).ok());
+}
+
+// Two intervals in every form that FlashMask has, each key another.
+TEST_F(ChapterTest, IntervalsMayComeInAnyForm) {
+  std::mt19937 random(5);
+  for (int bounds : {1, 2, 4})
+    for (bool causal : {false, true}) {
+      Shape shape = shape_of(200, 150, Visibility::causal_if(causal));
+      shape.batch = 2;
+      Columns& columns = shape.visibility.columns;
+      columns = {.heads = causal ? 2 : 1, .bounds = bounds};
+      columns.queries.resize(2 * columns.heads * 150 * bounds);
+      for (int& bound : columns.queries) bound = int(random() % 201);
+      const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+      EXPECT_TRUE(
+          check(shape, make_reference(shape, inputs, all_rows(shape)), outputs_of(shape, inputs, kColumns))
+              .ok())
+          << describe(shape);
+    }
+}
+
+TEST_F(ChapterTest, BlocksMayBeOfAnySize) {
+  for (const auto& [queries, keys] : {std::pair(128, 128), {64, 50}}) {
+    Shape shape = shape_of(300, 260, Visibility::causal_if(keys == 50));
+    Blocks& blocks = shape.visibility.blocks;
+    blocks = {.queries = queries, .keys = keys, .first = {0}};
+    for (int row = 0; row * queries < 300; ++row) {
+      for (int block = row % 3; block * keys < 260; block += 2) blocks.key_blocks.push_back(block);
+      blocks.first.push_back(int(blocks.key_blocks.size()));
+    }
+    const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+    EXPECT_TRUE(
+        check(shape, make_reference(shape, inputs, all_rows(shape)), outputs_of(shape, inputs, kFunctions))
+            .ok())
+        << describe(shape);
+  }
+}
+
+TEST_F(ChapterTest, FunctionsOnScoresAreRight) {
+  for (DType dtype : {DType::f16, DType::bf16})
+    for (const ScoreFunction& score : {ScoreFunction{.softcap = 2}, ScoreFunction{.softcap = 30},
+                                       ScoreFunction{.alibi = {0.5f, 0.25f, 0.0625f, 1}}})
+      for (const Visibility& visibility : {Visibility{}, packed({60, 0, 140})}) {
+        Shape shape = shape_of(200, 200, visibility, dtype == DType::f16 ? 64 : 128);
+        shape.dtype = dtype;
+        shape.score = score;
+        EXPECT_NE(kMasks.why_not(shape, kRanges).find("--step 5"), std::string::npos);
+        const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+        const CheckResult result = check(shape, make_reference(shape, inputs, all_rows(shape)),
+                                         outputs_of(shape, inputs, kFunctions));
+        EXPECT_TRUE(result.ok()) << describe(shape) << ": " << result.o.max_error << " of " << result.o.bound
+                                 << ", " << result.lse.max_error << " of " << result.lse.bound;
+      }
+}
+
+class TracedMasks : public ChapterTest {};
+
+TEST_F(TracedMasks, BreakNoRuleOfMemory) {
+  expect_all_steps_right(packed_shape({0, 1, 140, 60}, 128));
+  Shape shape = shape_of(200, 260, {.window = {.left = 70, .right = 0}});
+  shape.score.alibi = {0.5f, 0.25f, 0.0625f, 1};
+  outputs_of(shape, make_inputs(shape, InputKind::normal, 3), kFunctions);
+}
+
+}  // namespace
+}  // namespace flashbook::testing
