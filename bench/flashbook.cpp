@@ -86,9 +86,34 @@ Paging paging_of(const FlashbookShape& shape, const FlashbookCache& cache) {
           .table = std::vector<int>(std::size_t(std::max<int64_t>(0, entries)))};
 }
 
+/// What a mask says, in the house's words. Nobody here can read the arrays: stand-ins of the same size say that
+/// it has them.
+void apply_mask(const FlashbookMask& mask, Shape& shape) {
+  shape.visibility = {.window = {mask.window_left, mask.window_right, mask.sinks}, .prefix = mask.prefix};
+  Visibility& v = shape.visibility;
+  if (mask.documents < 0) throw InputError("documents is below 0: give how many there are");
+  if (mask.documents > 0) {
+    for (const auto& [first, rows] : {std::pair(&v.documents.first_query, shape.seqlen_q),
+                                      {&v.documents.first_key, shape.seqlen_k}}) {
+      first->assign(std::size_t(mask.documents) + 1, rows);
+      first->front() = 0;
+    }
+  }
+  if (mask.columns != nullptr) {
+    const int64_t bounds = std::max<int64_t>(0, int64_t(shape.batch) * mask.column_heads * shape.seqlen_k * mask.bounds);
+    v.columns = {mask.column_heads, mask.bounds, std::vector<int>(std::size_t(bounds))};
+  }
+  if (mask.block_queries > 0)
+    v.blocks = {mask.block_queries, mask.block_keys,
+                std::vector<int>((std::size_t(shape.seqlen_q) + mask.block_queries - 1) / mask.block_queries + 1)};
+  shape.score.softcap = mask.softcap;
+  if (mask.slopes != nullptr) shape.score.alibi.resize(std::size_t(std::max(0, shape.heads)));
+}
+
 /// The shape as the house knows it, if the step can run it.
 Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from,
-                    const FlashbookCache& cache = {}, const FlashbookGradients& gradients = {}) {
+                    const FlashbookCache& cache = {}, const FlashbookGradients& gradients = {},
+                    const FlashbookMask* mask = nullptr) {
   const FlashbookShape given = completed(from, "shape", offsetof(FlashbookShape, scaling));
   constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3};
   if (given.dtype < 0 || given.dtype >= int(std::size(kTypes)))
@@ -97,7 +122,7 @@ Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from
   if (given.scaling < 0 || given.scaling >= int(std::size(kScalings)))
     throw InputError("scaling is " + std::to_string(given.scaling) + ": give a FlashbookScaling, 0 to 2");
   const auto strides = [](const FlashbookStrides& of) { return Strides{of.batch, of.head, of.row}; };
-  const Shape shape = {.batch = given.batch,
+  Shape shape = {.batch = given.batch,
                        .heads = given.heads,
                        .kv_heads = given.kv_heads,
                        .seqlen_q = given.seqlen_q,
@@ -116,6 +141,10 @@ Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from
                                   .dk = strides(gradients.dk_strides),
                                   .dv = strides(gradients.dv_strides)},
                        .paging = paging_of(given, cache)};
+  if (mask != nullptr) {
+    if (given.causal != 0) throw InputError("causal is set beside a mask: give window_right 0 in its place");
+    apply_mask(completed(mask, "mask", sizeof(FlashbookMask)), shape);
+  }
   validate(shape);
   if (std::ranges::find(chapter.dtypes, shape.dtype) == chapter.dtypes.end())
     throw InputError("chapter " + std::to_string(chapter.number) + " does not take " +
@@ -135,11 +164,12 @@ void require_aligned(const void* pointer, const char* name, std::size_t alignmen
 }
 
 void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const FlashbookCache& cache,
-            const FlashbookTensors* tensors, const FlashbookGradients& gradients, void* stream) {
+            const FlashbookTensors* tensors, const FlashbookGradients& gradients, void* stream,
+            const FlashbookMask* mask = nullptr) {
   if (chapter.runs_on == device::Place::host)
     throw InputError("chapter " + std::to_string(chapter.number) + " is CPU code: run its program, " +
                      chapter.name);
-  const Shape problem = checked_shape(chapter, step, shape, cache, gradients);
+  const Shape problem = checked_shape(chapter, step, shape, cache, gradients, mask);
   const FlashbookTensors given = completed(tensors, "tensors", offsetof(FlashbookTensors, q_scale));
   const int64_t workspace = chapter.workspace_bytes(problem, step);
   require_aligned(given.q, "q", kRowAlignment);
@@ -177,6 +207,14 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
                  .v_mean = given.v_mean};
   all.tables[int(TableId::lengths)] = cache.lengths;
   all.tables[int(TableId::page_table)] = cache.page_table;
+  if (mask != nullptr) {
+    all.tables[int(TableId::document_query)] = mask->first_query;
+    all.tables[int(TableId::document_key)] = mask->first_key;
+    all.tables[int(TableId::columns)] = mask->columns;
+    all.tables[int(TableId::block_first)] = mask->first_block;
+    all.tables[int(TableId::block_keys)] = mask->key_blocks;
+    all.tables[int(TableId::slopes)] = mask->slopes;
+  }
   chapter.attention(problem, all, static_cast<device::Stream>(stream), step);
 }
 
@@ -237,6 +275,26 @@ int flashbook_decode(int chapter, int step, const FlashbookShape* shape, const F
            cache == nullptr ? FlashbookCache{} : completed(cache, "cache", sizeof(FlashbookCache)), tensors,
            {}, stream);
   });
+}
+
+int flashbook_masked(int chapter, int step, const FlashbookShape* shape, const FlashbookMask* mask,
+                     const FlashbookTensors* tensors, void* stream) {
+  return guarded([&] {
+    const Chapter& found = find(chapter, step);
+    if (found.operation != Operation::forward)
+      throw InputError("chapter " + std::to_string(chapter) + " computes no forward pass: use chapter 9");
+    launch(found, step, shape, {}, tensors, {}, stream, &required(mask, "mask"));
+  });
+}
+
+int64_t flashbook_masked_workspace_bytes(int chapter, int step, const FlashbookShape* shape,
+                                         const FlashbookMask* mask) {
+  int64_t bytes = -1;
+  guarded([&] {
+    const Chapter& found = find(chapter, step);
+    bytes = found.workspace_bytes(checked_shape(found, step, shape, {}, {}, &required(mask, "mask")), step);
+  });
+  return bytes;
 }
 
 int64_t flashbook_workspace_bytes(int chapter, int step, const FlashbookShape* shape) {

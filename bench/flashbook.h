@@ -105,6 +105,32 @@ typedef struct FlashbookCache {
   int32_t pages;     /**< k and v are [pages, kv_heads, page_rows, head_dim] */
 } FlashbookCache;
 
+/** What a query may see, and a function on scores (chapter 9; common/attention/visibility.h and score.h). All that
+ * is given restricts. Which step takes what, the step says. Pointers are device memory. */
+typedef struct FlashbookMask {
+  size_t size;          /**< sizeof(FlashbookMask) */
+  int32_t window_left;  /**< keys before a query's own; -1: all */
+  int32_t window_right; /**< keys after it; -1: all, 0: causal */
+  int32_t sinks;        /**< the first keys, seen whatever window_left says */
+  int32_t prefix;       /**< the first keys, seen whatever the window says */
+  /** [documents + 1] each, ascending from 0: where the documents' queries and keys begin (cu_seqlens). */
+  int32_t documents; /**< 0: one, and the pointers are null */
+  int32_t reserved;  /**< 0 */
+  const int32_t* first_query;
+  const int32_t* first_key;
+  const int32_t* columns; /**< FlashMask's intervals, [batch, column_heads, seqlen_k, bounds]; null: none */
+  int32_t column_heads;   /**< 1, or kv_heads */
+  int32_t bounds;         /**< 1, 2 or 4 */
+  /** Listed blocks of block_queries by block_keys: row r has key_blocks[first_block[r]] ... in ascending order. */
+  int32_t block_queries; /**< 0: no blocks, and the pointers are null */
+  int32_t block_keys;
+  const int32_t* first_block;
+  const int32_t* key_blocks;
+  const float* slopes; /**< ALiBi's, [heads]; null: none */
+  float softcap;       /**< 0: none */
+  int32_t reserved_at_end; /**< 0 */
+} FlashbookMask;
+
 /** What a backward pass has besides FlashbookTensors, of which all but the workspace are input to it. Device
  * pointers, multiples of 16. */
 typedef struct FlashbookGradients {
@@ -147,6 +173,15 @@ int flashbook_decode(int chapter, int step, const FlashbookShape* shape, const F
 /** The gradients: a step of a chapter of the backward pass (7). Returns a FlashbookStatus. */
 int flashbook_backward(int chapter, int step, const FlashbookShape* shape, const FlashbookTensors* tensors,
                        const FlashbookGradients* gradients, void* stream);
+
+/** Attention under a mask: a step of a chapter that knows masks (9). The shape's `causal` is 0, since the mask
+ * says it. Returns a FlashbookStatus. */
+int flashbook_masked(int chapter, int step, const FlashbookShape* shape, const FlashbookMask* mask,
+                     const FlashbookTensors* tensors, void* stream);
+
+/** flashbook_workspace_bytes of it. */
+int64_t flashbook_masked_workspace_bytes(int chapter, int step, const FlashbookShape* shape,
+                                         const FlashbookMask* mask);
 
 /** Device memory in bytes that the step needs beyond its inputs and outputs, or -1 if it cannot run the
  * shape. */

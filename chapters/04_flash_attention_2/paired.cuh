@@ -114,8 +114,9 @@ __global__ void __launch_bounds__(PairedCut::kThreads, 2)
       for (int half = 0; half < 2; ++half)
         maxima[r][half] = fmaxf(maxima[r][half], theirs[r * 16 + half * 8]);
     adopt<kMasked>(maxima, out, rows, problem.scale_log2e);  // both sides see the same and decide the same
-    subtract_if_large(scores, rows);
-    exponentiate<kMasked, 0, kHalfKeys / 8>(scores, rows, rows.sum, problem.scale_log2e);
+    float offsets[2][2];
+    subtract_maxima<kMasked, true>(offsets, scores, rows, problem.scale_log2e);
+    exponentiate<0, kHalfKeys / 8>(scores, offsets, rows.sum, problem.scale_log2e);
 
     //| P is stored swizzled, in the shape of a tile of Q with keys in the place of dims: 64 rows of 128 bytes. The other warp of the pair then reads it with
     //| `load_rows`, the function that reads Q.

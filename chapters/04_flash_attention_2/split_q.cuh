@@ -222,11 +222,11 @@ __global__ void __launch_bounds__(kThreads) split_q(const T* q,  // [batch * hea
     //| Step 4's four lines against step 3's one function. What was a chain of dependent operations on every score is now the maximum, a
     //| multiply-add, an `exp2` and a sum.
     if constexpr (kLean) {
-      float maxima[1][2];
+      float maxima[1][2], offsets[1][2];
       row_maxima(maxima, scores, rows);
       adopt<true>(maxima, out, rows, problem.scale_log2e);
-      subtract_if_large(scores, rows);
-      exponentiate<true, 0, kTile / 8>(scores, rows, rows.sum, problem.scale_log2e);
+      subtract_maxima<true, kHeadDim != 256>(offsets, scores, rows, problem.scale_log2e);
+      exponentiate<0, kTile / 8>(scores, offsets, rows.sum, problem.scale_log2e);
     } else {
       normalized_softmax(scores, out, rows, problem.scale);
     }

@@ -148,13 +148,11 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
     const auto with_maximum = [&] {
       multiply_keys<T, kHeadDim, 0, kKeyBlocks>(scores, k_tile(tile), queries);
       if (kMasked) mask(scores, problem, first_query + warp_row, tile * kKeys);
-      float maxima[kRowBlocks][2];
+      float maxima[kRowBlocks][2], offsets[kRowBlocks][2];
       row_maxima(maxima, scores, rows);
       adopt<kMasked>(maxima, out, rows, problem.scale_log2e);
-      // At d = 128 no register is free to remember it from tile to tile.
-      if constexpr (kHeadDim == 128) rows.large = is_large(rows, problem.scale_log2e);
-      subtract_if_large(scores, rows);
-      exponentiate<kMasked, 0, kKeyBlocks>(scores, rows, rows.sum, problem.scale_log2e);
+      subtract_maxima<kMasked, kHeadDim != 128>(offsets, scores, rows, problem.scale_log2e);
+      exponentiate<0, kKeyBlocks>(scores, offsets, rows.sum, problem.scale_log2e);
     };
     //| Step 6. The fold over `kIndex` unrolls the groups, so that each has its own registers and the compiler can place the exponentials of one
     //| group between the products of the next. A group is two key blocks, 16 keys.
@@ -164,10 +162,14 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
     } else {
       bool fits = false;
       if (!rows.large) {
-        float sums[kRowBlocks][2] = {};
+        float sums[kRowBlocks][2] = {}, offsets[kRowBlocks][2];
+#pragma unroll
+        for (int r = 0; r < kRowBlocks; ++r)
+#pragma unroll
+          for (int half = 0; half < 2; ++half) offsets[r][half] = -rows.max[r][half] * problem.scale_log2e;
         [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
           ((multiply_keys<T, kHeadDim, kIndex * kGroup, kGroup>(scores, k_tile(tile), queries),
-            exponentiate<false, kIndex * kGroup, kGroup>(scores, rows, sums, problem.scale_log2e)),
+            exponentiate<kIndex * kGroup, kGroup>(scores, offsets, sums, problem.scale_log2e)),
            ...);
         }
         (std::make_integer_sequence<int, kKeyBlocks / kGroup>());

@@ -217,7 +217,7 @@ __device__ __forceinline__ void multiply_values(Blocks<kRowBlocks, kDimBlocks>& 
 template <int kRowBlocks>
 struct RowState {
   float max[kRowBlocks][2], sum[kRowBlocks][2];
-  bool large;  // times the scale, some maximum of the warp exceeds 2^12 in size (`exponentiate` says why)
+  bool large;  // times the scale, some maximum of the warp exceeds 2^12 in size (see below)
 };
 
 /// A state that has seen no key.
@@ -341,41 +341,55 @@ __device__ __forceinline__ void adopt(const float (&maxima)[kRowBlocks][2],
 //| the maximum is subtracted from the scores before they are scaled, an addition more for each. Below, the error is at most $2^{-13}$, less than half a unit of a
 //| probability in f16; therefore `adopt` may take the difference of two maxima, whichever way each was subtracted.
 
-/// Subtracts the maxima in use from the scores, if they are large.
-template <int kRowBlocks, int kKeyBlocks>
-__device__ __forceinline__ void subtract_if_large(Blocks<kRowBlocks, kKeyBlocks>& scores,
-                                                  const RowState<kRowBlocks>& rows) {
-  if (!rows.large) return;
-#pragma unroll
-  for (int r = 0; r < kRowBlocks; ++r)
-#pragma unroll
-    for (int n = 0; n < kKeyBlocks; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        if (rows.max[r][i / 2] != -INFINITY) scores[r][n][i] -= rows.max[r][i / 2];
-}
-
-/// Key blocks kFirst ... kFirst + kCount - 1 of the scores become probabilities, relative to the maximum in
-/// use, and are added to `sums`. One multiply-add and one exp2 each. Large maxima must have been subtracted.
-template <bool kMasked, int kFirst, int kCount, int kRowBlocks, int kKeyBlocks>
-__device__ __forceinline__ void exponentiate(Blocks<kRowBlocks, kKeyBlocks>& scores,
-                                             const RowState<kRowBlocks>& rows, float (&sums)[kRowBlocks][2],
-                                             float scale_log2e) {
+/// What exponentiate adds to scaled scores: minus the scaled maximum in use. Where that is large in some row
+/// of the warp, the maxima are subtracted from the scores instead, and it is 0. kRemembered: `rows.large`
+/// says so; else the warp votes, where no register is free to remember it from tile to tile.
+template <bool kMasked, bool kRemembered, int kRowBlocks, int kKeyBlocks>
+__device__ __forceinline__ void subtract_maxima(float (&offsets)[kRowBlocks][2],
+                                                Blocks<kRowBlocks, kKeyBlocks>& scores,
+                                                const RowState<kRowBlocks>& rows, float scale_log2e) {
+  float maxima[kRowBlocks][2];
+  bool large = false;
 #pragma unroll
   for (int r = 0; r < kRowBlocks; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float offset = rows.large ? 0 : -rows.max[r][half] * scale_log2e;
-      if (kMasked && rows.max[r][half] == -INFINITY)
-        offset = 0;  // no key so far: exp2(-inf) is 0 all the same
+      maxima[r][half] = rows.max[r][half];
+      if (kMasked && maxima[r][half] == -INFINITY)
+        maxima[r][half] = 0;  // no key so far: exp2(-inf) is 0 all the same
+      offsets[r][half] = -maxima[r][half] * scale_log2e;
+      large |= fabsf(offsets[r][half]) > kLarge;
+    }
+  if (!(kRemembered ? rows.large : __any_sync(kWarp, large))) return;
+#pragma unroll
+  for (int r = 0; r < kRowBlocks; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      offsets[r][half] = 0;
+#pragma unroll
+      for (int n = 0; n < kKeyBlocks; ++n)
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) scores[r][n][i] -= maxima[r][half];
+    }
+}
+
+/// Key blocks kFirst ... kFirst + kCount - 1 of the scores become probabilities, relative to the maximum in
+/// use, and are added to `sums`. One multiply-add and one exp2 each.
+template <int kFirst, int kCount, int kRowBlocks, int kKeyBlocks>
+__device__ __forceinline__ void exponentiate(Blocks<kRowBlocks, kKeyBlocks>& scores,
+                                             const float (&offsets)[kRowBlocks][2],
+                                             float (&sums)[kRowBlocks][2], float scale_log2e) {
+#pragma unroll
+  for (int r = 0; r < kRowBlocks; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
 #pragma unroll
       for (int n = kFirst; n < kFirst + kCount; ++n)
 #pragma unroll
         for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          scores[r][n][i] = exp2_approx(fmaf(scores[r][n][i], scale_log2e, offset));
+          scores[r][n][i] = exp2_approx(fmaf(scores[r][n][i], scale_log2e, offsets[r][half]));
           sums[r][half] += scores[r][n][i];
         }
-    }
 }
 
 //| ## The end

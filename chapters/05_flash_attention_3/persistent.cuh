@@ -7,7 +7,7 @@
 //| | --- | --- |
 //| | `kSchedule` | blocks that stay and take tile after tile, longest first (`tile_scheduler.cuh`) |
 //| | `kSplitLoops` | tiles with a mask and tiles without one in loops of their own: the second has no trace of it |
-//| | `kLazy` | the output is rescaled only when a maximum has risen by more than 2^8 (`softmax.cuh`) |
+//| | `kLazy` | maxima are taken, and the output rescaled, only when a score exceeds one by more than 2^8 (`softmax.cuh`) |
 //| | `kStoreByTma` | the output leaves through shared memory while the next tile begins (`epilogue.cuh`) |
 //| | `kPingpong` | step 3's turns |
 //| | `kTrim` | a warpgroup leaves out tiles of keys that only the warpgroups below it see, and rows beyond the end |
@@ -33,8 +33,7 @@ namespace flashbook::flash3 {
 
 //| ## The switches
 //|
-//| Some depend on the head dimension. At d = 64 the output is 32 floats a thread, so asking whether to rescale it costs
-//| as much as doing it. At d = 256 queries and pipeline fill shared memory, and the output has no place there.
+//| Some depend on the head dimension. At d = 256 queries and pipeline fill shared memory, and the output has no place there.
 /// One version of the kernel, as a type. To turn a switch off, derive from a version and say so.
 template <int kHeadDim_, int kConsumers_, int kKeys_, int kStages_, bool kCausal_>
 struct Persistent : Unrecorded {

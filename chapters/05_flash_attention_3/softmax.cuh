@@ -72,7 +72,8 @@ __device__ __forceinline__ void take_maxima(float (&scores)[kFloats], Rows& rows
     }
     top[r] = fmaxf(fmaxf(a, b), rows.max[r]);
   }
-  const bool large = __any_sync(kWholeWarp, fmaxf(fabsf(top[0]), fabsf(top[1])) * scale_log2 > kLargeScore);
+  const auto size = [](float x) { return x == -INFINITY ? 0.0f : fabsf(x); };  // of a row without a key: 0
+  const bool large = __any_sync(kWholeWarp, fmaxf(size(top[0]), size(top[1])) * scale_log2 > kLargeScore);
   float base[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {

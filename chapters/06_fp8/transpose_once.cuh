@@ -99,6 +99,8 @@ __device__ __forceinline__ void wait_transposed(const TransposedValues& values, 
   fence_proxy_async_global();
 }
 
+//| The order of loads is that of `load_tiles`. Only the second half of the loop differs: one bulk copy brings all pieces of a
+//| tile, since they lie side by side.
 /// The loader of blocks that share the transposition.
 template <typename Config>
 __device__ void load_transposed_tiles(Shared<Config>& shared, const CUtensorMap& k_map,
@@ -110,6 +112,7 @@ __device__ void load_transposed_tiles(Shared<Config>& shared, const CUtensorMap&
     const Head kv_head = problem.kv_head(work.head);
     const int number = problem.scale_head(work.head), tiles = key_tiles_of<Config>(problem, work);
     fill(shared.keys, key, k_map, (tiles - 1) * Config::kKeys, kv_head);
+    //| The keys of the first tile travel while the loader waits for this head's values.
     wait_transposed(values, number);
 #pragma unroll 1  // the producer has few registers
     for (int tile = tiles - 1; tile >= 0; --tile) {

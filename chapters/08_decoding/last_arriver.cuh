@@ -183,8 +183,8 @@ __device__ __forceinline__ void finish_parts(bool& is_last,  // in shared memory
 
 //| ## More parts than one block should merge
 //|
-//| One query with one key head is split over all 132 blocks, and one block would read 132 parts while 131 multiprocessors have nothing to do. At d = 256 and 16
-//| rows these parts are 2 MB: a block needs ten microseconds and more for them. So items of more than 48 parts are merged by a second kernel, a block
+//| One query with one key head is split over all 132 blocks. At d = 256 and 16 rows their parts are 2 MB, and one block would read
+//| them while 131 multiprocessors have nothing to do. So items of more than 48 parts are merged by a second kernel, a block
 //| for each row. It is launched while the first one still runs, and begins when that has ended; the order of launches is the fence.
 //|
 //| A block's eight warps take an eighth of the parts each. What they come to are eight parts, and the first warp merges these.

@@ -122,8 +122,8 @@ struct RingLaunch {
   Plan plan;
 };
 
-/// Steps 4 and 5: equal parts. Step 6: equal work.
-inline RingLaunch ring_launch(const Shape& shape, bool equal_work) {
+/// Steps 4 and 5: equal parts. Step 6: equal work. `even`: all sequences are as long as the shape says.
+inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = false) {
   const int rows = ring_row_tiles(shape) * kRowsOfMma, keys = kStageBytes / 2 / shape.head_dim;
   const int row_tiles = int((int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q + rows - 1) / rows);
   const int64_t items = int64_t(shape.batch) * shape.kv_heads * row_tiles;
@@ -134,7 +134,7 @@ inline RingLaunch ring_launch(const Shape& shape, bool equal_work) {
   //| parts keep nine of ten multiprocessors busy, as many blocks as there are parts are better: then no cut is in vain. And where
   //| all lengths are the same, that is a plan of equal parts.
   const bool parts_fill = items <= processors && 10 * items * parts >= 9 * processors;
-  if (parts_fill && shape.visibility.lengths.empty()) equal_work = false;
+  if (parts_fill && even) equal_work = false;
   const int64_t most = parts_fill ? items * parts : processors;
   return {.blocks = equal_work ? int(std::min<int64_t>(most, items * key_tiles)) : int(items) * parts,
           .plan = {.parts = equal_work ? 1 : parts,
@@ -221,7 +221,7 @@ void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, const
 /// Steps 4 to 6 with as many rows as the shape needs.
 template <typename T, int kHeadDim>
 void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, bool equal_work) {
-  const RingLaunch launch = ring_launch(shape, equal_work);
+  const RingLaunch launch = ring_launch(shape, equal_work, t.tables[int(TableId::lengths)] == nullptr);
   const int row_tiles = ring_row_tiles(shape);
   if (row_tiles == 1) return run_ring<T, RingConfig<kHeadDim, 1>>(shape, t, stream, launch);
   if constexpr (kHeadDim < 256) {

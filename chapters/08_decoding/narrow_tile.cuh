@@ -5,8 +5,8 @@
 //|
 //| **A tile lies in shared memory as in device memory**, since the copy that brings it takes bytes as they lie. Its rows begin 256
 //| bytes apart (d = 128), so eight of them begin in the same banks, and `ldmatrix`, which takes 16 bytes of each of eight rows at
-//| a time, would take eight turns. Plain loads of 16 bytes a lane do better: eight lanes at a time have keys with several of these 16 bytes each, and
-//| neighbours take theirs in opposite order.
+//| a time, would take eight turns. So lanes load 16 bytes each. Eight lanes are served at a time, and they have two keys (of K) or four (of V). Each has
+//| two such loads to do; lanes of neighbouring keys do them in opposite order, and so meet in other banks.
 //|
 //| Such a load gives a lane eight columns of a row, and `mma.sync` wants two here and two there. That does not matter: a sum over
 //| columns may be taken in any order, so Q's columns are dealt out the same way; and columns of O may lie in any order until they are stored.

@@ -6,7 +6,7 @@
 //| * **Equal parts** (steps 4 and 5). Every item, which is a tile of rows with all its keys, is cut into the same number of
 //|   parts, a block each. With one long sequence among short ones the long one's blocks are still reading when all others
 //|   are done.
-//| * **Equal work** (step 6). All key tiles of all items are numbered through, and block i of n takes the i-th n-th of them,
+//| * **Equal work** (step 6). All key tiles of all items are numbered through, and each block takes an equal run of them,
 //|   wherever an item ends. No block has more than a tile more than another, whatever the lengths are. (The idea is
 //|   stream-K's, arXiv 2301.03598.)
 //|

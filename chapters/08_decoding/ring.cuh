@@ -13,7 +13,8 @@
 //|   memory is what must be kept up with, and it is twenty times slower.
 //| * **Warps that own keys.** A tile's keys are dealt out to the warps, 16 at a time. Each has its own maximum, sum and
 //|   output, so that between two tiles no warp waits for another. They merge when the block is done with an item.
-//| * **No second kernel.** Whoever arrives last, by an atomic counter, merges the parts: see `finish_parts` below.
+//| * **No second kernel** for up to 48 parts. Whoever arrives last, by an atomic counter, merges them: see `finish_parts`
+//|   ([`last_arriver.cuh`](last_arriver.cuh)).
 //|
 //| **Budget** (d = 128): a ring of 7 x 32 KB, and 2 KB of barriers and sums. Registers of a consumer: Q 32, O 64, scores 8.
 //|
@@ -27,11 +28,10 @@ namespace flashbook::decoding {
 //| ## The producer
 //|
 //| One warp, and two stages a tile: keys and values have one each, so that a stage of keys is free again as soon as the scores
-//| are made. A copy brings at most a piece, and not beyond the sequence's end. Lanes ask for a copy each.
+//| are made. Without pages a tile is one copy, which ends where the sequence does.
 //|
-//| **Pages.** A page has 16 keys or more, so at d = 128 a piece never crosses one: with pages the copies are the same, only
-//| their addresses come from the table. Lanes look up a page each, one tile ahead: the table's answer takes as long as a
-//| key's.
+//| **Pages.** With pages a copy brings a page, or as much of one as a tile takes. Lanes ask for a copy each, whose address comes
+//| from the table. They look up a page each, one tile ahead: the table's answer takes as long as a key's.
 //|
 //| Keys whose rows do not lie side by side (`[batch, seqlen, heads, head_dim]`) come row by row.
 

@@ -68,6 +68,10 @@ __device__ __forceinline__ void change(float (&scores)[kFloats], const Function 
 }
 
 //| ## A consumer
+//|
+//| It holds what chapter 5's holds: references to shared memory, three descriptors, and in registers the output, the scores,
+//| P and its rows' maxima and sums. What is new is `work`, a reference into the broadcast. Reading it again costs a load from
+//| shared memory now and then; keeping it would cost eight registers in the loop.
 /// A thread of a consumer, for one tile of queries.
 template <typename T, typename Sizes, typename Policy>
 struct Consumer {
@@ -102,6 +106,8 @@ struct Consumer {
         keys(along_rows(shared.pipeline.tile[0])),
         values(across_rows(shared.pipeline.tile[0])) {}
 
+  //| Turns are chapter 5's pingpong. All consumers of a block see the same tiles, so all take equally many turns, whatever
+  //| the mask is.
   __device__ __forceinline__ void take() {
     if constexpr (Sizes::kPingpong) hopper::take_turn<Sizes::kConsumers>(number);
   }
@@ -134,6 +140,8 @@ struct Consumer {
     }
   }
 
+  //| The word beside the stage is read after `full` says that the stage is there, and before the stage is given back. A full
+  //| tile without a function on scores does not read it.
   /// The first key of the tile at `at`, if anybody asks for it.
   template <bool kMasked>
   __device__ __forceinline__ int first_key(const hopper::PipelineState<Sizes::kStages>& at) const {
@@ -174,6 +182,8 @@ struct Consumer {
     hopper::round_probabilities<T>(p, scores);
   }
 
+  //| A step issues the scores of its tile and the values of the tile before it. The softmax, and the mask with it, lies under
+  //| the second product. `kMasked` makes two functions of it; the one for full tiles has no trace of a mask.
   /// The scores of a tile, over the values of the tile before it.
   template <bool kMasked>
   __device__ __forceinline__ void step(bool is_last) {
@@ -193,6 +203,8 @@ struct Consumer {
     hopper::issue_values<T, kHeadDim, kKeys>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));
     pass();
 
+    //| The stage of the keys is free as soon as the scores are there. Queries are given back with the last one of them, so that
+    //| the next queries come while the softmax still runs.
     wgmma_wait<1>();  // the scores are done; the values still run
     wgmma_pin(scores);
     release(shared.pipeline, k_state);
@@ -201,6 +213,7 @@ struct Consumer {
     float correction[2];
     const bool rescale = hopper::softmax<Sizes::kLazy>(scores, rows, correction, scale_log2());
 
+    //| Only now may P be overwritten and O be rescaled, which happens when a maximum has risen by more than 2^8.
     wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
     wgmma_pin(output);
     wgmma_pin(p);
@@ -209,6 +222,7 @@ struct Consumer {
     if (!Sizes::kLazy || rescale) hopper::rescale_rows(output, correction);
   }
 
+  //| The last values have no scores beside them. They take a turn as all products do.
   /// The last values of a tile of queries.
   __device__ __forceinline__ void end() {
     wait_full(shared.pipeline, state);
@@ -241,6 +255,8 @@ struct Consumer {
       rows = hopper::Rows::none();
       return;
     }
+    //| `left` counts down. As long as it is above the number of full tiles, the tile at hand is a partial one: the first loop
+    //| goes there, and the second goes on to 0.
     begin(--left == 0);
 #pragma unroll 1
     while (left > work.full) step<true>(--left == 0);
@@ -273,6 +289,9 @@ struct Consumer {
 };
 
 //| ## The kernel
+//|
+//| Roles are divided as in chapter 5. A warp of the producer decides and streams, one thread brings queries, one stores. The
+//| policy is a parameter of the kernel like the problem, and lies in constant memory for all of them.
 /// Attention for the tiles of queries that this block takes. Grid: as many blocks as there are
 /// multiprocessors, or fewer.
 template <typename T, typename Sizes, typename Policy>
@@ -292,6 +311,7 @@ __global__ void __launch_bounds__(Sizes::kThreads, 1) masked(
   if (threadIdx.x == 0) initialise(shared);
   __syncthreads();  // the barriers are ready
 
+  //| A producer gives registers back, and the consumers take them. 40 a thread are enough to classify tiles by comparisons.
   // The same in all threads of a warp; the shuffle tells the compiler so.
   const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / kWarpsOfWarpgroup;
   if (warpgroup == 0) {
@@ -308,6 +328,9 @@ __global__ void __launch_bounds__(Sizes::kThreads, 1) masked(
   const int row = warp % kWarpsOfWarpgroup * kRowsOfWarp;  // of the warp in the warpgroup
   if constexpr (Sizes::kPingpong) hopper::open_turns<Sizes::kConsumers>(number);
 
+  //| A consumer's life: take the next work, attend, hand the output over, give the work's place back. A negative first query
+  //| ends it. At d = 256 there is no room for outputs in shared memory, and they leave from the registers, row by row, as far
+  //| as the sequence has rows.
   hopper::PipelineState<kWorkStages> next;
   hopper::PipelineState<Sizes::kStages> state;
   for (uint32_t parity = 0;; parity ^= 1) {

@@ -42,6 +42,8 @@ struct BlockShared {
   uint64_t output_full[Sizes::kConsumers], output_empty[Sizes::kConsumers];
 };
 
+//| Each count is the number of those who arrive: one thread for `q_full` and `output_empty`, four warps for `q_empty` and
+//| `output_full`, all warps of the consumers for the stages of the pipeline.
 /// One thread makes the barriers, before the block's first __syncthreads.
 template <typename T, typename Sizes>
 __device__ inline void initialise(BlockShared<T, Sizes>& shared) {

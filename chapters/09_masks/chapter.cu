@@ -113,6 +113,7 @@ const Chapter kMasks = {
     .memory_bytes = memory_bytes,
     .attention = attention,
     .preface = nullptr,
+    .largest_score = kAnyScore,
 };
 
 }  // namespace flashbook

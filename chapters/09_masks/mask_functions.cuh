@@ -36,6 +36,9 @@ struct RangeMask {
   }
 };
 
+//| A mask that no formula knows: somebody lists the blocks that are visible, of any size. The row's blocks are searched by
+//| halving, for each key. That is slow, and it happens in partial tiles only. Blocks of the size of tiles make no partial
+//| tiles.
 /// Blocks that are listed: a mask that no formula knows. Others restrict besides.
 struct BlockMask {
   static constexpr bool kByHead = false;

@@ -24,6 +24,8 @@ struct Plan {
   int* first_tile;  // [documents + 1], of the sorted ones: tiles of queries of a head before it
 };
 
+//| Sums over all threads before one: first within a warp, by shuffles over distances of 1, 2, 4, 8 and 16, then over the sums
+//| of the 32 warps.
 /// The sum over the threads before this one, and in `total` over all threads of the block.
 __device__ inline int sum_before(int value, int& total) {
   __shared__ int of_warp[kPlanThreads / 32];
@@ -50,6 +52,8 @@ __device__ inline int sum_before(int value, int& total) {
 /// kPlanThreads.
 template <int kRows, int kKeys>
 __global__ void __launch_bounds__(kPlanThreads) make_plan(DocumentBounds documents, Plan plan, int* counter) {
+  //| A bucket for each length, counted in tiles of keys, the longest first. The counts become beginnings by a sum, and then
+  //| each sequence takes the next place of its bucket. That is a counting sort.
   __shared__ int bucket[kPlanThreads];  // the longest first; longer ones share bucket 0
   const int thread = threadIdx.x;
   const auto bucket_of = [&](const Sequence& s) {
@@ -68,6 +72,8 @@ __global__ void __launch_bounds__(kPlanThreads) make_plan(DocumentBounds documen
   for (int i = thread; i < documents.count; i += kPlanThreads)
     plan.sorted[atomicAdd(&bucket[bucket_of(documents.at(i))], 1)] = i;
   __syncthreads();  // all are sorted
+  //| What is left are the sums of tiles of queries in the sorted order, 1024 sequences at a time. The last one is the number of
+  //| tiles of a head.
   int tiles = 0;
   for (int first = 0; first < documents.count; first += kPlanThreads) {
     const int i = first + thread;
@@ -134,6 +140,9 @@ struct Packed {
     if (tiles == 0 || index / tiles >= problem.heads) return {{0, 0}, {}, {}, {}, -1, 0, 0};
     const int first_head = index / (tiles * heads_of_section) * heads_of_section;
     const int heads = min(heads_of_section, problem.heads - first_head), at = index - first_head * tiles;
+    //| A section of heads at a time, as in chapter 5, so that its keys and values stay in the L2. Within a section all heads
+    //| begin with the longest sequence. The number of tiles is known on the device only, so these divisions are real ones;
+    //| there are three for each tile of queries.
     const int sorted = last_at_most(plan.first_tile, documents.count, at / heads);
     const Sequence s = documents.at(plan.sorted[sorted]);
     const int last_tile = (s.queries - 1) / kRows;

@@ -26,6 +26,8 @@ __device__ __forceinline__ uint32_t candidates_of_class(const Tiles& tiles, int 
   return __ballot_sync(kWholeWarp, is_one);
 }
 
+//| Counting is adding up the bits. A window has few candidates, so there is one round; a causal tile of a long sequence has
+//| a round for every 32 tiles of keys.
 /// How many tiles of the class there are. All lanes of a warp.
 template <int kKeys, typename Tiles>
 __device__ __forceinline__ int count_tiles(const Tiles& tiles, TileClass wanted) {
@@ -61,6 +63,8 @@ template <typename Sizes, typename Shared, typename Policy>
 __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUtensorMap& v_map,
                              const Problem& problem, const Policy& policy, int* counter) {
   constexpr int kKeys = Sizes::kKeys;
+  //| The whole warp knows the work, since all of it classifies. Only lane 0 waits, writes and asks. `publish` is the same as in
+  //| chapter 5: wait until all have read what stood there, write, arrive.
   const bool leads = threadIdx.x % 32 == 0;
   hopper::PipelineState<kWorkStages> next;
   hopper::PipelineState<Sizes::kStages> state;
@@ -78,6 +82,8 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
     if (work.first_query < 0) return publish(work);
     const auto tiles =
         policy.template tiles<kKeys>(work, min(work.first_query + Sizes::kRows, work.sequence.queries) - 1);
+    //| Consumers must know the two counts before they begin, so counting comes before streaming. The last query of the tile
+    //| may lie beyond the end of the sequence; the policy is asked about those that exist.
     work.partial = count_tiles<kKeys>(tiles, TileClass::partial);
     work.full = count_tiles<kKeys>(tiles, TileClass::full);
     publish(work);
@@ -123,6 +129,8 @@ __device__ void produce_queries(Shared& shared, const CUtensorMap& q_map) {
   }
 }
 
+//| The same rows are named when the output leaves. TMA leaves out those beyond the end of what the map calls the tensor: the
+//| end of the batch entry's rows, or of the packed sequence's.
 /// The thread that has outputs stored.
 template <typename Sizes, typename Shared>
 __device__ void store_outputs(Shared& shared, const CUtensorMap& output_map) {

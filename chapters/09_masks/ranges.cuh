@@ -40,6 +40,8 @@ struct KeyRanges {
   }
 };
 
+//| A side without a limit is a number that no sequence reaches, so no comparison needs a special case. The end of the keys is
+//| part of the range: a key beyond it is seen by nobody.
 /// A window and a prefix, as a kernel gets them.
 struct Band {
   int left, right;  ///< keys before and after a query's own; kNoLimit: all
@@ -125,6 +127,7 @@ struct DocumentBounds {
   }
 };
 
+//| The ranges of a query without documents are the band's. With documents they are those of its document.
 /// The keys of queries by window, prefix and documents.
 struct Ranges {
   Band band;
@@ -177,6 +180,7 @@ struct InBatch {
   }
 };
 
+//| Most policies leave scores alone, and the kernel then has no code for them.
 /// Scores as they are.
 struct Unchanged {
   static constexpr bool kChanges = false;

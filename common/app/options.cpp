@@ -39,8 +39,8 @@ struct Words {
   std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling, means,
       layout = "bhsd";
   std::string step = "all", device = "auto", check = "auto", reps, seed = "1", json;
-  std::string lengths, window, documents, prefix, softcap;  // what is visible, and what becomes of scores
-  std::map<TensorId, std::string> files;                    // of the operation's tensors
+  std::string lengths, window, documents, prefix, mask, softcap;  // what is visible, and of scores
+  std::map<TensorId, std::string> files;                          // of the operation's tensors
   bool causal = false, alibi = false, list = false;
 };
 
@@ -319,6 +319,39 @@ std::vector<int> evenly(int rows, int parts) {
   return first;
 }
 
+/// Sets what a file says: pairs [seqlen, seqlen_k] or [batch, heads or 1, seqlen, seqlen_k], or FlashMask's
+/// intervals [batch, kv_heads or 1, seqlen_k, 1, 2 or 4].
+void read_mask(const std::string& file, Shape& shape) {
+  NpyMask mask = read_npy_mask(file);
+  const std::vector<int64_t>& dims = mask.shape;
+  const auto refuse = [&](const std::string& wanted) {
+    throw InputError("--mask " + file + " has shape " + dims_text(dims) + ": it must be " + wanted);
+  };
+  if (mask.pairs.empty()) {
+    const bool fits = dims.size() == 4 && dims[0] == shape.batch &&
+                      (dims[1] == 1 || dims[1] == shape.kv_heads) && dims[2] == shape.seqlen_k &&
+                      (dims[3] == 1 || dims[3] == 2 || dims[3] == 4);
+    if (!fits)
+      refuse("[" + std::to_string(shape.batch) + ", 1 or " + std::to_string(shape.kv_heads) + ", " +
+             std::to_string(shape.seqlen_k) + ", 1, 2 or 4]");
+    shape.visibility.columns = {int(dims[1]), int(dims[3]), std::move(mask.intervals)};
+    return;
+  }
+  const std::size_t n = dims.size();
+  const bool fits =
+      (n == 2 || (n == 4 && dims[0] == shape.batch && (dims[1] == 1 || dims[1] == shape.heads))) &&
+      dims[n - 2] == shape.seqlen_q && dims[n - 1] == shape.seqlen_k;
+  if (!fits) {
+    const std::string rows = std::to_string(shape.seqlen_q) + ", " + std::to_string(shape.seqlen_k) + "]";
+    refuse("[" + rows + " or [" + std::to_string(shape.batch) + ", 1 or " + std::to_string(shape.heads) +
+           ", " + rows);
+  }
+  Dense& dense = shape.visibility.dense;
+  dense.heads = n == 2 ? 1 : int(dims[1]);
+  for (int batch = 0; batch < (n == 2 ? shape.batch : 1); ++batch)
+    dense.visible.insert(dense.visible.end(), mask.pairs.begin(), mask.pairs.end());
+}
+
 /// What is visible, and what becomes of scores. Set when the shape is complete.
 void fill_mask(const Words& words, Shape& shape) {
   Visibility& v = shape.visibility;
@@ -337,6 +370,7 @@ void fill_mask(const Words& words, Shape& shape) {
     const int parts = count("--documents", words.documents);
     v.documents = {evenly(shape.seqlen_q, parts), evenly(shape.seqlen_k, parts)};
   }
+  if (!words.mask.empty()) read_mask(words.mask, shape);
   if (!words.softcap.empty()) shape.score.softcap = real_number("--softcap", words.softcap);
   if (words.alibi)
     for (int head = 1; head <= shape.heads; ++head)
@@ -430,6 +464,11 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
       ->type_name("N");
   app.add_option("--lengths", words.lengths, "Sequences of these lengths, packed: 1000,37,0,4096")
       ->type_name("LIST");
+  app.add_option(
+         "--mask", words.mask,
+         "A mask from a .npy file: bool, which pairs are visible, [seqlen, seqlen_k]; or FlashMask's int32 "
+         "intervals, [batch, heads, seqlen_k, bounds]")
+      ->type_name("FILE");
   app.add_option("--softcap", words.softcap, "Scores s become X * tanh(s / X)")->type_name("X");
   app.add_flag("--alibi", words.alibi, "Scores lose slope * distance, with slopes 2^(-8 (h + 1) / heads)");
   app.add_option("--dtype", words.dtype, "Element type: " + names_of(chapter.dtypes))->type_name("TYPE");

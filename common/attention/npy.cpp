@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <fstream>
 #include <limits>
 #include <new>
@@ -148,11 +149,12 @@ DType element_type(const std::string& descr, const std::string& name) {
   throw InputError(name + " holds elements of type '" + shown + "': save it with .astype(np.float32)");
 }
 
-/// Throws unless `bytes` are those of an array of this shape.
-void require_size(const std::vector<int64_t>& shape, DType type, std::size_t bytes, const std::string& name) {
+/// Throws unless `bytes` are those of an array of this shape, of elements of `size` bytes.
+void require_size(const std::vector<int64_t>& shape, std::size_t size, std::size_t bytes,
+                  const std::string& name) {
   if (std::ranges::count(shape, 0) > 0)
     throw InputError(name + " has no elements: give every dimension at least 1");
-  const int64_t held = int64_t(bytes / size_of(type));
+  const int64_t held = int64_t(bytes / size);
   int64_t count = 1;
   for (int64_t extent : shape) {
     // Divided, not multiplied: the product of what a header claims may overflow.
@@ -160,7 +162,7 @@ void require_size(const std::vector<int64_t>& shape, DType type, std::size_t byt
     count *= extent;
   }
   if (count > held) throw InputError(name + " is shorter than its header says: save it again");
-  if (bytes != std::size_t(count) * size_of(type))
+  if (bytes != std::size_t(count) * size)
     throw InputError(name + " is longer than its header says: save it again");
 }
 
@@ -197,10 +199,13 @@ std::string npy_header(std::span<const int64_t> shape) {
          header;
 }
 
-}  // namespace
+/// A file's header, and the bytes of its elements.
+struct Contents {
+  Header header;
+  std::span<const std::byte> data;
+};
 
-NpyArray parse_npy(std::span<const std::byte> bytes, std::string_view file_name) {
-  const std::string name(file_name);
+Contents parse_contents(std::span<const std::byte> bytes, const std::string& name) {
   std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (!text.starts_with(kMagic)) throw InputError(name + " is not a .npy file: save it with np.save");
   text.remove_prefix(kMagic.size());
@@ -223,21 +228,59 @@ NpyArray parse_npy(std::span<const std::byte> bytes, std::string_view file_name)
   require(header_size);
 
   const Header header = HeaderParser(text.substr(0, header_size), name).parse();
-  const DType type = element_type(header.descr, name);
-  if (header.fortran_order)
-    throw InputError(name + " is in Fortran order: save it with np.ascontiguousarray");
-  const std::span<const std::byte> data = bytes.last(text.size() - header_size);
-  require_size(header.shape, type, data.size(), name);
-  return {type, header.shape, decode(type, data)};
+  return {header, bytes.last(text.size() - header_size)};
 }
 
-NpyArray read_npy(const std::filesystem::path& file) {
+void require_c_order(const Header& header, const std::string& name) {
+  if (header.fortran_order)
+    throw InputError(name + " is in Fortran order: save it with np.ascontiguousarray");
+}
+
+/// What `parse` makes of a file's bytes.
+template <typename Parse>
+auto read_file(const std::filesystem::path& file, const Parse& parse) {
   try {
-    return parse_npy(read_bytes(file), file.string());
+    return parse(read_bytes(file), file.string());
   } catch (const std::bad_alloc&) {
     throw InputError(file.string() + " is too large for this machine's memory: give a smaller tensor");
   }
 }
+
+}  // namespace
+
+NpyArray parse_npy(std::span<const std::byte> bytes, std::string_view file_name) {
+  const std::string name(file_name);
+  const auto [header, data] = parse_contents(bytes, name);
+  const DType type = element_type(header.descr, name);
+  require_c_order(header, name);
+  require_size(header.shape, size_of(type), data.size(), name);
+  return {type, header.shape, decode(type, data)};
+}
+
+NpyArray read_npy(const std::filesystem::path& file) { return read_file(file, parse_npy); }
+
+NpyMask parse_npy_mask(std::span<const std::byte> bytes, std::string_view file_name) {
+  const std::string name(file_name);
+  const auto [header, data] = parse_contents(bytes, name);
+  const bool is_pairs = header.descr == "|b1";
+  if (!is_pairs && header.descr != "<i4")
+    throw InputError(name +
+                     " holds neither bool nor int32: save pairs with .astype(bool), or FlashMask's "
+                     "intervals with .astype(np.int32)");
+  require_c_order(header, name);
+  require_size(header.shape, is_pairs ? 1 : sizeof(int), data.size(), name);
+  NpyMask mask{header.shape, {}, {}};
+  if (is_pairs) {
+    mask.pairs.resize(data.size());
+    std::memcpy(mask.pairs.data(), data.data(), data.size());
+  } else {
+    mask.intervals.resize(data.size() / sizeof(int));
+    std::memcpy(mask.intervals.data(), data.data(), data.size());
+  }
+  return mask;
+}
+
+NpyMask read_npy_mask(const std::filesystem::path& file) { return read_file(file, parse_npy_mask); }
 
 void write_npy(const std::filesystem::path& file, std::span<const int64_t> shape,
                std::span<const float> values) {

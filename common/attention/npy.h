@@ -28,6 +28,19 @@ NpyArray parse_npy(std::span<const std::byte> bytes, std::string_view name);
 /// for memory, not .npy, without elements, or of another type or order.
 NpyArray read_npy(const std::filesystem::path& file);
 
+/// A mask as read from a file: one of the two arrays has elements.
+struct NpyMask {
+  std::vector<int64_t> shape;        ///< C order
+  std::vector<unsigned char> pairs;  ///< of a bool array: which pairs are visible
+  std::vector<int> intervals;        ///< of an int32 array: FlashMask's
+};
+
+/// Reads a mask from the bytes of a file called `name`. Throws as read_npy_mask does.
+NpyMask parse_npy_mask(std::span<const std::byte> bytes, std::string_view name);
+
+/// Reads a bool or little-endian int32 array in C order. Throws InputError as read_npy does.
+NpyMask read_npy_mask(const std::filesystem::path& file);
+
 /// Writes a float32 array. The file appears whole or not at all: it is written beside its place and renamed.
 /// Throws InputError if it cannot be written. `values` are as many as `shape` says.
 void write_npy(const std::filesystem::path& file, std::span<const int64_t> shape,

@@ -352,14 +352,16 @@ TEST_F(ChapterTest, LongSequencesThatTransposeOnce) {
                           {256, 4100, false}}) {
     Shape shape = shape_with(Scaling::tensor, one.head_dim, one.causal);
     shape.heads = 2, shape.kv_heads = 1, shape.seqlen_q = 70, shape.seqlen_k = one.seqlen_k;
-    const Inputs inputs = make_inputs(shape, InputKind::normal, 9);
-    const Reference reference = make_reference(shape, inputs, all_rows(shape));
-    for (int step : {7, 8}) {
-      const CheckResult result = check(shape, reference, run_once(kFp8, shape, inputs, step));
-      EXPECT_TRUE(result.ok()) << describe(shape) << ", step " << step << ": " << result.o.worst << ", "
-                               << result.lse.worst;
-    }
+    expect_right(shape, make_inputs(shape, InputKind::normal, 9), 7);
   }
+}
+
+// Of a few keys errors of a line do not cancel: the bound must allow for them where rounding is exact by
+// chance.
+TEST_F(ChapterTest, ALineOverAFewKeysIsWithinItsBound) {
+  Shape shape = shape_with(Scaling::tensor, 64, true);
+  shape.batch = 1, shape.heads = 8, shape.seqlen_q = 63, shape.seqlen_k = 21;
+  expect_right(shape, make_inputs(shape, InputKind::normal, 11), 8);
 }
 
 // The study's version: sums leave the tensor cores after each tile of keys.

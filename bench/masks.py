@@ -1,0 +1,322 @@
+#!/usr/bin/env python3
+"""Times masks in turn: chapter 9's steps, chapter 5's last one where there is no other mask, and PyTorch's FlexAttention, varlen_attn and dense masks.
+
+    masks.py [--mask causal,window,...] [--step 2,3,5] [--peers flex,varlen,dense] [--rounds 5] [--out FILE] [--library FILE]
+
+As bench/peers.py: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
+is the median of the rounds. FLOPS counts visible pairs; `executed` is the part of them among the pairs of the tiles that our kernel
+multiplies. FlexAttention's block mask is made beforehand, and `making` is how long that takes. Ours is checked against float64
+attention first.
+"""
+
+import argparse
+import ctypes
+import dataclasses
+import json
+import math
+import pathlib
+import random
+import sys
+import time
+from typing import Any
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/masks.py
+
+from bench import peers, results
+from bench.names import Name
+from bench.peers import SEED, Contestant, Shape, Tensors, Wrong, whole_numbers
+
+CHAPTER, HEAD_DIM, HEADS, LENGTH = 9, 128, 16, 8192
+PEERS = ("flex", "varlen", "dense")
+LENGTHS = (1000, 37, 4096, 1, 2047, 512, 300, 8391)  # packed
+MASKS = ("full", "causal", "window", "documents", "prefix", "softcap", "alibi", "lengths")
+torch: Any = None
+
+
+class Mask(ctypes.Structure):
+    """FlashbookMask of bench/flashbook.h."""
+
+    _fields_ = [("size", ctypes.c_size_t)]
+    _fields_ += [(name, ctypes.c_int32) for name in ("window_left", "window_right", "sinks", "prefix", "documents", "reserved")]
+    _fields_ += [(name, ctypes.c_void_p) for name in ("first_query", "first_key", "columns")]
+    _fields_ += [(name, ctypes.c_int32) for name in ("column_heads", "bounds", "block_queries", "block_keys")]
+    _fields_ += [(name, ctypes.c_void_p) for name in ("first_block", "key_blocks", "slopes")]
+    _fields_ += [("softcap", ctypes.c_float), ("reserved_at_end", ctypes.c_int32)]
+
+    def __init__(self, **fields):
+        super().__init__(size=ctypes.sizeof(Mask), **{"window_left": -1, "window_right": -1, **fields})
+
+
+@dataclasses.dataclass
+class Problem:
+    """Q, K and V under a mask."""
+
+    word: str
+    shape: Shape
+    mask: Mask
+    q: Any
+    k: Any
+    v: Any
+    visible: Any  # [seqlen, seqlen], on the device
+    lengths: tuple[int, ...] = ()
+    slopes: Any = None  # [heads]
+    keeps: Any = ()
+    encoded: tuple[()] = ()  # nothing is quantised
+
+    def name(self, contestant):
+        return str(Name("masked", contestant.who, "bf16", HEAD_DIM, self.word, self.shape.seqlen_q))
+
+    def flops(self):
+        pairs = self.visible.sum().item() if self.word != "causal" else self.shape.seqlen_q**2 / 2
+        return 4 * HEAD_DIM * pairs * self.shape.heads * self.shape.batch
+
+    def executed(self, rows=128, keys=128):
+        """The part of the multiplied pairs that is visible."""
+        n = self.shape.seqlen_q
+        padded = torch.zeros(-(-n // rows) * rows, -(-n // keys) * keys, device="cuda", dtype=torch.bool)
+        padded[:n, :n] = self.visible
+        tiles = padded.view(padded.shape[0] // rows, rows, -1, keys).any(3).any(1).sum().item()
+        return self.visible.sum().item() / (tiles * rows * keys)
+
+
+def make_problem(word):
+    torch.manual_seed(SEED)
+    lengths = LENGTHS if word == "lengths" else (LENGTH // 8,) * 8 if word == "documents" else ()
+    batch, n = (1, sum(LENGTHS)) if word == "lengths" else (2, LENGTH)
+    shape = Shape(batch, HEADS, HEADS, n, n, HEAD_DIM, 0, peers.DTYPES["bf16"], 1 / math.sqrt(HEAD_DIM))
+    q, k, v = (torch.randn(batch, HEADS, n, HEAD_DIM, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    row, column = torch.arange(n, device="cuda")[:, None], torch.arange(n, device="cuda")[None]
+    fields: dict[str, Any] = {} if word in ("full", "softcap") else {"window_right": 0}
+    visible = torch.ones(n, n, device="cuda", dtype=torch.bool) if word in ("full", "softcap") else row >= column
+    found = Problem(word, shape, Mask(), q, k, v, visible, lengths)
+    if word == "window":
+        fields["window_left"] = 1024
+        found.visible &= row - column <= 1024
+    if word == "prefix":
+        fields["prefix"] = 2048
+        found.visible |= column < 2048
+    if word == "softcap":
+        fields["softcap"] = 30.0
+    if word == "alibi":
+        found.slopes = torch.exp2(-8 * torch.arange(1, HEADS + 1, device="cuda") / HEADS).float()
+        fields["slopes"] = found.slopes.data_ptr()
+    if lengths:
+        first = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], device="cuda", dtype=torch.int32)
+        document = torch.searchsorted(first, torch.arange(n, device="cuda", dtype=torch.int32), right=True)
+        found.visible &= document[:, None] == document[None]
+        fields |= {"documents": len(lengths), "first_query": first.data_ptr(), "first_key": first.data_ptr()}
+        found.keeps = (first, document)
+    found.mask = Mask(**fields)
+    return found
+
+
+# ---- contestants -------------------------------------------------------------------------------------------------------------------
+
+
+def ours(library, step, problem):
+    found = Contestant(f"ch{CHAPTER:02}/step{step}", library.step_name(CHAPTER, step), None, kind="masked")
+    shape, mask = ctypes.byref(problem.shape), ctypes.byref(problem.mask)
+    size = library.c.flashbook_masked_workspace_bytes(CHAPTER, step, shape, mask)
+    if size < 0:
+        found.skipped = library.error()
+        return found
+    o = torch.full_like(problem.q, float("nan"))
+    lse = torch.full(o.shape[:3], float("nan"), device="cuda", dtype=torch.float32)
+    workspace = torch.empty(size, device="cuda", dtype=torch.uint8)
+    tensors = Tensors(*(t.data_ptr() for t in (problem.q, problem.k, problem.v, o, lse, workspace)))
+    found.values = {"workspace_bytes": size, "executed": problem.executed()}
+
+    def run():
+        if library.c.flashbook_masked(CHAPTER, step, shape, mask, ctypes.byref(tensors),
+                                      ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)):
+            raise RuntimeError(library.error())
+        return o
+
+    found.run, found.keeps = run, (lse, workspace)
+    return found
+
+
+def unmasked(library, problem):
+    """Chapter 5's last step, which knows no mask or the causal one."""
+    whole = problem.shape
+    shape = Shape(whole.batch, HEADS, HEADS, whole.seqlen_q, whole.seqlen_k, HEAD_DIM, int(problem.word == "causal"), whole.dtype, whole.scale)
+    found = peers.ours(library, 5, 5, peers.Problem(shape, "bf16", problem.q, problem.k, problem.v), False)
+    return dataclasses.replace(found, kind="masked")
+
+
+def flex(problem):
+    """FlexAttention, compiled, its block mask made beforehand."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    word, n = problem.word, problem.shape.seqlen_q
+    document = problem.keeps[1] if problem.lengths else None
+    masks = {"causal": lambda b, h, q, k: q >= k,
+             "window": lambda b, h, q, k: (q >= k) & (q - k <= 1024),
+             "prefix": lambda b, h, q, k: (q >= k) | (k < 2048),
+             "documents": lambda b, h, q, k: (q >= k) & (document[q] == document[k])}
+    masks |= {"alibi": masks["causal"], "lengths": masks["documents"]}
+    slopes = problem.slopes
+    scores = {"softcap": lambda score, b, h, q, k: 30 * torch.tanh(score / 30),
+              "alibi": lambda score, b, h, q, k: score - slopes[h] * (q - k)}
+    values = {}
+    block_mask = None
+    if word in masks:
+        make = lambda: create_block_mask(masks[word], None, None, n, n, device="cuda")
+        make()
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        block_mask = make()
+        torch.cuda.synchronize()
+        values["making"] = time.perf_counter() - start
+    compiled = torch.compile(flex_attention, dynamic=False)
+    run = lambda: compiled(problem.q, problem.k, problem.v, score_mod=scores.get(word), block_mask=block_mask, scale=problem.shape.scale)
+    return Contestant("flex", "FlexAttention, compiled", run, values=values, kind="masked")
+
+
+def varlen(problem):
+    """PyTorch's FlashAttention-2 on packed sequences, causal."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    packed = lambda tensor: tensor.transpose(1, 2).reshape(-1, HEADS, HEAD_DIM).contiguous()
+    q, k, v = packed(problem.q), packed(problem.k), packed(problem.v)
+    lengths = problem.lengths * problem.shape.batch
+    first = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], device="cuda", dtype=torch.int32)
+    longest = max(lengths)
+
+    def run():
+        try:
+            o = varlen_attn(q, k, v, first, first, longest, longest, is_causal=True)
+        except TypeError:  # later versions name it by the window
+            o = varlen_attn(q, k, v, first, first, longest, longest, window_size=(-1, 0))
+        return o.view(problem.shape.batch, -1, HEADS, HEAD_DIM).transpose(1, 2)
+
+    return Contestant("varlen", "varlen_attn", run, kind="masked")
+
+
+def dense(problem):
+    """PyTorch's memory-efficient attention with a mask pair by pair."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    run = lambda: torch.nn.functional.scaled_dot_product_attention(problem.q, problem.k, problem.v, attn_mask=problem.visible,
+                                                                   scale=problem.shape.scale)
+    return Contestant("dense", "EFFICIENT_ATTENTION, attn_mask", run, context=lambda: sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION),
+                      kind="masked")
+
+
+def contestants_of(library, options, problem):
+    found = [ours(library, step, problem) for step in options.step]
+    if problem.word in ("full", "causal"):
+        found.append(unmasked(library, problem))
+    if "flex" in options.peers:
+        found.append(flex(problem))
+    if "varlen" in options.peers and problem.lengths:
+        found.append(varlen(problem))
+    if "dense" in options.peers and problem.word not in ("full", "softcap", "alibi", "lengths"):
+        found.append(dense(problem))
+    return found
+
+
+# ---- right before fast -------------------------------------------------------------------------------------------------------------
+
+
+def largest_error(problem, o):
+    """The largest error of some rows of the first and the last head against float64, and the book's bound."""
+    shape, error, plain_error, largest = problem.shape, 0.0, 0.0, 0.0
+    n = shape.seqlen_q
+    rows = torch.tensor(sorted({0, 1, n // 8 - 1, n // 8, n // 3, n // 2 + 1, n - 8392, n - 8391, n - 1} & set(range(n))), device="cuda")
+    for b, h in ((0, 0), (shape.batch - 1, shape.heads - 1)):
+        q, k, v, visible = problem.q[b, h][rows], problem.k[b, h], problem.v[b, h], problem.visible[rows]
+
+        def attend(q, k, v, visible=visible, h=h):
+            scores = (q * shape.scale) @ k.mT
+            if problem.word == "softcap":
+                scores = 30 * torch.tanh(scores / 30)
+            if problem.slopes is not None:
+                scores = scores - problem.slopes[h].to(scores.dtype) * (rows[:, None] - torch.arange(n, device="cuda")).abs()
+            return scores.masked_fill(~visible, -math.inf).softmax(-1) @ v
+
+        exact = attend(q.double(), k.double(), v.double())
+        far = lambda result, exact=exact: (result.double() - exact).abs().max().item()
+        plain_error = max(plain_error, far(attend(q, k, v)))
+        largest = max(largest, exact.abs().max().item())
+        this = far(o[b, h][rows])
+        error = this if math.isnan(this) else max(error, this)
+    return error, 2 * plain_error + torch.finfo(torch.bfloat16).eps * 2 ** math.floor(math.log2(largest))
+
+
+def check(problem, contestants):
+    """Runs each, notes errors, and sets who cannot run aside. Raises Wrong if one of ours is wrong."""
+    for contestant in contestants:
+        if contestant.skipped:
+            continue
+        try:
+            with contestant.context():
+                contestant.run()  # loads the kernels
+                o = contestant.run()
+            torch.cuda.synchronize()
+        except Exception as error:  # what torch.compile throws is no RuntimeError
+            if contestant.who.startswith("ch"):
+                raise Wrong(f"{problem.name(contestant)}: {error}") from None
+            contestant.skipped = (str(error).splitlines() or ["failed"])[0]
+            continue
+        largest, bound = largest_error(problem, o)
+        contestant.values |= {"error": largest, "error_bound": bound}
+        contestant.launches = 10
+        message = f"{problem.name(contestant)}: error {largest:.1e}, bound {bound:.1e}"
+        if contestant.who.startswith("ch") and not largest <= bound:
+            raise Wrong(message)
+        if not largest <= 2 * bound:
+            contestant.skipped = message
+
+
+# ---- the program -------------------------------------------------------------------------------------------------------------------
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", type=pathlib.Path, default=results.ROOT / "build" / "gpu" / "lib" / "libflashbook.so")
+    parser.add_argument("--step", type=whole_numbers, default=[2, 3, 5], help="default: 2,3,5")
+    parser.add_argument("--mask", default=",".join(MASKS), help=f"some of {','.join(MASKS)}")
+    parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)}, or none")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/")
+    options = parser.parse_args()
+    options.mask = options.mask.split(",")
+    options.peers = [] if options.peers == "none" else options.peers.split(",")
+    if not set(options.peers) <= set(PEERS):
+        parser.error(f"--peers takes {','.join(PEERS)}, with commas between, or none")
+    if not set(options.mask) <= set(MASKS):
+        parser.error(f"--mask takes {','.join(MASKS)}, with commas between")
+    return options
+
+
+def run(options, library):
+    """Measures every mask; the file is whole after each."""
+    library.c.flashbook_masked_workspace_bytes.restype = ctypes.c_int64
+    whole = {"context": peers.context(library), "benchmarks": []}
+    shuffle = random.Random(SEED).shuffle
+    cache_filler = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
+    for word in options.mask:
+        problem = make_problem(word)
+        contestants = contestants_of(library, options, problem)
+        check(problem, contestants)
+        peers.race(contestants, options.rounds, shuffle, cache_filler)
+        for contestant in contestants:
+            found = peers.entry(problem, contestant, contestants, problem.flops())
+            whole["benchmarks"].append(found)
+            print(f"{found['name']:50}", (contestant.skipped and f"skipped: {contestant.skipped}") or
+                  f"{found['real_time'] * 1000:9.2f} us {found['FLOPS'] / 1e12:7.1f} TFLOP/s", flush=True)
+        options.out.write_text(json.dumps(whole, indent=1) + "\n")
+        del problem, contestants
+        torch.cuda.empty_cache()
+
+
+def main():
+    global torch  # noqa: PLW0603
+    options = parse()
+    torch = peers.pytorch("masks.py")
+    return 77 if torch is None else peers.measure("masks.py", options, run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
