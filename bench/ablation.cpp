@@ -14,7 +14,7 @@ constexpr Step kSteps[] = {
      "stay."},
     {"other_order", "Tiles in turn under a causal mask, by a counter without one."},
     {"one_loop", "Tiles with and without a mask in one loop."},
-    {"other_rescaling", "Lazy rescaling at d = 64, rescaling of every tile at d = 128 and 256."},
+    {"other_rescaling", "Rescaling of every tile; at d = 64, lazy rescaling of short causal sequences."},
     {"from_registers", "The output straight from the registers."},
     {"other_pingpong", "Turns where there are none, none where there are."},
     {"trimmed", "Tiles of keys that a warpgroup does not see are left out."},

@@ -75,7 +75,7 @@ class Library:
     """libflashbook.so."""
 
     def __init__(self, path):
-        self.c = ctypes.CDLL(os.fspath(path))
+        self.c = ctypes.CDLL(os.path.abspath(path))  # a name without a slash would be looked for elsewhere
         for name in ("flashbook_last_error", "flashbook_toolkit", "flashbook_step_name"):
             getattr(self.c, name).restype = ctypes.c_char_p
         self.c.flashbook_workspace_bytes.restype = ctypes.c_int64

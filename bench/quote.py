@@ -4,7 +4,8 @@
     quote.py [--check] [--results FOLDER] [FILE...]     default: every Markdown page of the book
 
 A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!-- /num -->
-    Fields: tflops, ms, gbps, gbytes (moved, by the cost model; of ncu/... as counted), workspace (GB beyond inputs and outputs), memory_times
+    Fields: tflops, ms, gbps, gbytes (moved, by the cost model; of ncu/... as counted), workspace (GB beyond inputs and outputs), kept (GB
+    that a forward pass keeps for the backward pass beside Q, K, V and O), peak (kept, and the most that the backward pass takes), memory_times
     (inputs, outputs and workspace over inputs and outputs), of ncu/...
     also model_gbytes, l2_gbytes (between multiprocessors and L2), l2_model_gbytes,
     raced_tflops, raced_share (of what the tensor cores do at the highest clock): of the newest time in turn with cuDNN;
@@ -61,6 +62,8 @@ FIELDS: dict[str, Callable[[Entry], float]] = {
     "l2_model_gbytes": lambda entry: entry.values["l2_model_bytes"] / 1e9,
     "memory_times": lambda entry: 1 + entry.values["workspace_bytes"] / entry.values["tensor_bytes"],
     "model_gbytes": lambda entry: entry.values["model_bytes"] / 1e9,
+    "kept": lambda entry: entry.values["kept_bytes"] / 1e9,
+    "peak": lambda entry: (entry.values["kept_bytes"] + entry.values["peak_bytes"]) / 1e9,
     "workspace": lambda entry: entry.values["workspace_bytes"] / 1e9,
 }
 
@@ -100,6 +103,15 @@ def in_turn(name: str, field: str) -> float:
     return float(getattr(cell, {"turn_better": "over_better"}.get(field, field.removeprefix("turn_"))))
 
 
+def in_turn_with_steps(name: str) -> float:
+    """TFLOP/s of a step of chapter 6 in the run in which steps 5 to 8 took turns."""
+    for (head_dim, mask, seqlen), rates in results.fp8_steps().cells.items():
+        for column, rate in rates.items():
+            if name == str(Name("forward", f"ch06/{column}", "e4m3", head_dim, mask, seqlen)):
+                return rate
+    raise Refused(f"{name} is not in h200_fp8_steps.csv: it has forward/ch06/step5 (to step8)/e4m3/...")
+
+
 def number(words: Sequence[str], measured: Results) -> str:
     """The text of a `num` span."""
     if len(words) == 4 and words[0] == "ratio":
@@ -114,6 +126,8 @@ def number(words: Sequence[str], measured: Results) -> str:
         name, field = words[:2]
         if field in IN_TURN:
             value = in_turn(name, field)
+        elif field == "turn_steps":
+            value = in_turn_with_steps(name)
         elif field in RACED:
             value = RACED[field](raced(measured, name))
         else:
@@ -134,7 +148,8 @@ def number(words: Sequence[str], measured: Results) -> str:
 
 
 def label_of(entry: Entry) -> str:
-    return results.step_title(entry.cell.chapter, entry.cell.step) or entry.label
+    titles = results.step_titles(entry.cell.chapter) if entry.cell.chapter and entry.cell.step else {}
+    return titles.get(entry.cell.step or 0, entry.label)
 
 
 def table_row(title: str, entry: Entry) -> str:
@@ -246,7 +261,7 @@ def against_table(_: Results, chapter: str, step: str) -> str:
     together = {name: cell for name, cell in results.in_turn().items() if name.who == f"ch{chapter}/step{step}"}
     cells = together or {name: cell for name, cell in results.in_fp8_turn().items() if name.who == f"ch{chapter}/step{step}"}
     if not cells:
-        raise Unmeasured(f"step {step} of chapter {chapter} was not in turn with peers: chapters 5 and 6 have their step 5 there, chapter 6 steps 7, 8")
+        raise Unmeasured(f"step {step} of chapter {chapter} was not in turn with peers: steps 5 of chapters 5 and 6 were, and steps 7 and 8")
     peers: dict[str, Callable[[results.InTurn], float]] = {
         "cuDNN": lambda cell: cell.ours / cell.cudnn, "FlashAttention-3": lambda cell: cell.ours / cell.fa3,
         "the better of the two": lambda cell: cell.over_better}
@@ -262,7 +277,8 @@ def against_table(_: Results, chapter: str, step: str) -> str:
         said.append(f"{mean:.3f} times {peer}, at least {min(ratios.values()):.3f} ({titled(head_dim, mask)}, N = {short(seqlen)})")
     dtype = {"bf16": "BF16", "e4m3": "FP8"}[next(iter(cells)).dtype]
     how = ("all in one process; medians of five rounds, on an H200 on 2026-11-21, step {step} as of commit 4fb3efa" if together else
-           "in turn with cuDNN in one process, FlashAttention-3 by its ratio to cuDNN; medians of five rounds, on an H200, " + results.fp8_steps().said)
+           "in turn with cuDNN in one process, FlashAttention-3 by its ratio to cuDNN; medians of five rounds, on an H200, "
+           + results.fp8_steps().said)
     return text + f"\n{dtype}, {how.format(step=step)}. Geometric means of {len(cells)} cells: {'; '.join(said)}.\n"
 
 
@@ -273,7 +289,8 @@ def peers_table(_: Results) -> str:
         if (name.head_dim, name.mask, name.seqlen) == tuple(results.LADDER.values()):
             text += row({"bf16": "BF16", "e4m3": "FP8"}[name.dtype], f"chapter {name.chapter}, step {name.step}",
                         *(f"{value:.0f}" for value in (cell.ours, cell.fa3, cell.cudnn)), f"{cell.over_better:.2f}")
-    return text + ("\nThe same shape; H200. BF16 in one process with the peers' own kernels, 2026-11-21, ours as of commit 4fb3efa. FP8 in one process with "
+    return text + ("\nThe same shape; H200. BF16 in one process with the peers' own kernels, 2026-11-21, ours as of commit 4fb3efa. "
+                   "FP8 in one process with "
                    f"cuDNN, {results.fp8_steps().said}; FlashAttention-3 by its ratio to cuDNN. Step 8 takes exponentials by a line.\n")
 
 
@@ -306,6 +323,27 @@ def decode_table(measured: Results) -> str:
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
     return text + (f"\nTB/s of the keys and values that must be read, BF16, one query a sequence, in turn in one process. "
                    f"Step 6 over cuDNN: geometric mean {mean:.2f}, least {min(ratios, default=math.nan):.2f}. Medians; {measured.origin()}.\n")
+
+
+def latent_table(measured: Results) -> str:
+    """Latent attention, one query a sequence: what it computes and reads a second, beside a copy in the same process."""
+    found: dict[tuple[int, int, int], dict[str, Entry]] = {}
+    for entry in measured.newest.values():
+        if entry.cell.kind == "decode" and entry.cell.head_dim == LATENT and not entry.skipped:
+            sizes = re.fullmatch(r"b(\d+)h(\d+)k1", entry.cell.mask)
+            if not sizes:
+                raise Refused(f"{entry.cell.mask} is no shape of latent attention: it reads b16h128k1")
+            who = "copy" if entry.cell.who == "copy" else "paged" if entry.cell.who.endswith("_p64") else "ours"
+            found.setdefault((int(sizes[2]), entry.cell.seqlen, int(sizes[1])), {})[who] = entry
+    if not found:
+        raise Unmeasured("latent attention was never measured: bench/decode.py --latent does it")
+    text = row("heads", "Batch", "keys", "TFLOP/s", "TB/s", "of a copy", "pages of 64") + row(*["--:"] * 7)
+    for (heads, keys, batch), by_who in sorted(found.items()):
+        ours, copied = (by_who[who].values["bytes_per_second"] for who in ("ours", "copy"))
+        text += row(str(heads), str(batch), short(keys), f"{by_who['ours'].values['FLOPS'] / 1e12:.0f}", f"{ours / 1e12:.2f}",
+                    f"{ours / copied:.0%}".replace("%", " %"), f"{by_who['paged'].values['FLOPS'] / 1e12:.0f}")
+    return text + ("\nBF16, one query a sequence, in turn in one process. FLOPs as FlashMLA counts them, TB/s of the latents, each read once. "
+                   f"Pages of 64: TFLOP/s. Medians; {measured.origin()}.\n")
 
 
 def ablation_table(measured: Results, chapter: str) -> str:
@@ -421,7 +459,7 @@ def in_turn_steps_table(_: Results) -> str:
     columns = {**{f"step{step}": f"step {step}" for step in (5, 6, 7, 8)}, "step7_means": "step 7, means", "cudnn": "*cuDNN*"}
     for shape in SHAPES:
         for column, title in columns.items():
-            text += row(titled(*shape), title, *(f"{steps.cells[*shape, seqlen][column]:.0f}" for seqlen in lengths))
+            text += row(titled(*shape), title, *(f"{steps.cells[shape[0], shape[1], seqlen][column]:.0f}" for seqlen in lengths))
 
     def over(of: str, *to: str) -> str:
         ratios = [rates[of] / max(rates[who] for who in to) for rates in steps.cells.values()]
@@ -430,8 +468,8 @@ def in_turn_steps_table(_: Results) -> str:
     better = ", ".join(f"step {step} {over(f'step{step}', 'cudnn', 'fa3')}" for step in (5, 6, 7, 8))
     return text + (f"\nAll in turn in one process on an H200, medians of five rounds; {steps.said}. \"Means\": given back. Geometric means over "
                    f"{len(steps.cells)} cells: step 6 is {over('step6', 'step5')} times step 5, step 7 {over('step7', 'step6')} times step 6, "
-                   f"step 8 {over('step8', 'step7')} times step 7; step 7 with means given back {over('step7_means', 'step7')} times step 7, step 8 "
-                   f"likewise {over('step8_means', 'step8')} times step 8. Over the better of cuDNN and FlashAttention-3 by its ratio to cuDNN: {better}.\n")
+                   f"step 8 {over('step8', 'step7')} times step 7; step 7 with means given back {over('step7_means', 'step7')} times step 7. "
+                   f"Over the better of cuDNN and FlashAttention-3 by its ratio to cuDNN: {better}.\n")
 
 
 GOLDEN = results.ROOT / "tests" / "simulator" / "golden_h200.txt"
@@ -469,7 +507,8 @@ def exercises_table(_: Results, chapter: str) -> str:
 
 TABLES: dict[str, Callable[..., str]] = {
     "ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "steps": steps_table,
-    "against": against_table, "peers": peers_table, "decode": decode_table, "ablation": ablation_table, "accuracy": accuracy_table,
+    "against": against_table, "peers": peers_table, "decode": decode_table, "latent": latent_table, "ablation": ablation_table,
+    "accuracy": accuracy_table,
     "long": long_table, "means": means_table,
     "gradients": gradients_table, "backward": backward_table, "steps_in_turn": in_turn_steps_table, "exercises": exercises_table}
 

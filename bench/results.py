@@ -101,15 +101,11 @@ def read(path: str | pathlib.Path) -> list[Entry]:
 
 
 @functools.cache
-def step_title(chapter: int | None, step: int | None) -> str:
-    """How the chapter calls a step today; a result has the name that it had when it was measured. Empty if there is no such step."""
-    if not chapter or not step:
-        return ""
-    for file in ROOT.glob(f"chapters/{chapter:02}_*/chapter.c*"):
-        steps = file.read_text(encoding="utf-8").partition("kSteps[] = {")[2].partition("};")[0]
-        titles = re.findall(r'\{\s*"([^"]+)",\s*"', steps)  # {"title", "sentence"}
-        return titles[step - 1] if step <= len(titles) else ""
-    return ""
+def step_titles(chapter: int) -> dict[int, str]:
+    """How a chapter calls its steps today; a result has the name that its step had when it was measured."""
+    [file] = ROOT.glob(f"chapters/{chapter:02}_*/chapter.c*")
+    steps = file.read_text(encoding="utf-8").partition("kSteps[] = {")[2].partition("};")[0]
+    return dict(enumerate(re.findall(r'\{\s*"([^"]+)",\s*"', steps), 1))  # {"title", "sentence"}
 
 
 def entry_of(run: dict[str, Any], context: dict[str, Any], when: datetime.datetime, path: str | pathlib.Path) -> Entry:

@@ -121,7 +121,7 @@ class Grader:
         """The results of all exercises; `answers` and `missing` as submission.answers says."""
         def result_of(exercise: manifest.Exercise) -> Score:
             if exercise.id in missing:
-                return Score(exercise, missing[exercise.id])
+                return Score(exercise, missing[exercise.id], is_there=False)
             return self.exercise(exercise, answers[exercise.id])
 
         with ThreadPoolExecutor(jobs) as pool:

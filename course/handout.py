@@ -63,6 +63,8 @@ EXCERPT = re.compile(r"^<!-- from (\S+) -->\n```\w*\n(.*?)^```$", re.MULTILINE |
 DIFFERENCE = re.compile(r"^```diff\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # A link to a file, or, to step over it, code. Pictures are not looked at: each page keeps its own.
 LINK = re.compile(r"```.*?```|`[^`\n]*`|(?<!!)\[([^\]]*)\]\(([^)\s#]+)[^)]*\)", re.DOTALL)
+# What scripts look for in a page and a reader has no use for, with its line where it has one of its own.
+MARK = re.compile(r"(?<=\n)<!-- [^\n]*? -->\n|<!-- [^\n]*? -->")
 TABLE = "<!-- exercises -->\n"
 # The chapter that a file belongs to.
 CHAPTER = re.compile(r"(?:^|/)(?:ch(\d\d)-|(\d\d)_[a-z])")
@@ -151,6 +153,7 @@ def contents(root: Path, name: str, exercises: Sequence[manifest.Exercise], solv
     if fnmatch(name, "chapters/*/README.md"):
         text = page_without_solutions(root, name, text)
     if name.endswith(".md"):
+        text = MARK.sub("", text)
         return page_with_figures(root, page_with_own_links(name, text, handed_out_files(root, last)))
     if name.startswith("chapters/") and "SOLUTION" in text:
         return regions.cut(text, name, {e.id: e.title for e in exercises}, solved)

@@ -79,12 +79,14 @@ def text(grade: "Grade") -> str:
 
 
 def table(grades: "Sequence[Grade]") -> str:
-    """Of several submissions: a line each, with the points of each exercise, those for speed, their sum, and the seed."""
+    """Of several submissions: a line each, with the points of each exercise, - where no answer was handed in, those for speed, their sum, and
+    the seed."""
     ids = [result.exercise.id for result in grades[0].results]
     lines: list[list[object]] = [["submission", *ids, "speed", "points", "of", "seed"]]
     for grade in grades:
         timed = sum(r.timing.points for r in grade.results if r.timing)
-        lines.append([grade.name, *(r.points for r in grade.results), f"{timed:g}", f"{grade.points:g}", grade.most, grade.seed])
+        points = [r.points if r.is_there else "-" for r in grade.results]
+        lines.append([grade.name, *points, f"{timed:g}", f"{grade.points:g}", grade.most, grade.seed])
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(lines)
     return out.getvalue()

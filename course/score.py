@@ -21,6 +21,7 @@ class Score:
     trouble: str = ""  # why no test could run
     verdicts: dict[str, Verdict] = field(default_factory=dict)  # of the tests, by name
     timing: Timing | None = None  # None: it has no points for speed, or is not timed here
+    is_there: bool = True  # whether an answer was handed in
 
     @property
     def left(self) -> list[Test]:

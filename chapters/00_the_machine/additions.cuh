@@ -38,7 +38,10 @@ __global__ void __launch_bounds__(kAddThreads) add_ones(float* sums,  // [tiles,
     for (int i = int(threadIdx.x); i < kTileFloats; i += kAddThreads) ones[i] = 1;
   fence_proxy_async();  // TMA sees what this thread wrote,
   __syncthreads();      // and what all have
+  //| A round is one tile. Nobody waits for its sums before the next one begins: a `red` has no result, and of TMA only the
+  //| reading is waited for.
   for (int round = 0; round < rounds; ++round) {
+    //| Each block goes through all tiles and begins with its own, so at any time blocks add to different ones.
     float* const tile = sums + int64_t((int(blockIdx.x) + round) % tiles) * kTileFloats;
     if constexpr (kHow == Adds::floats) {
 #pragma unroll

@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(PairedCut::kThreads, 2)
         maxima[r][half] = fmaxf(maxima[r][half], theirs[r * 16 + half * 8]);
     adopt<kMasked>(maxima, out, rows, problem.scale_log2e);  // both sides see the same and decide the same
     float offsets[2][2];
-    subtract_maxima<kMasked>(offsets, scores, rows, problem.scale_log2e);
+    subtract_maxima<kMasked, true>(offsets, scores, rows, problem.scale_log2e);
     exponentiate<0, kHalfKeys / 8>(scores, offsets, rows.sum, problem.scale_log2e);
 
     //| P is stored swizzled, in the shape of a tile of Q with keys in the place of dims: 64 rows of 128 bytes. The other warp of the pair then reads it with

@@ -225,7 +225,7 @@ __global__ void __launch_bounds__(kThreads) split_q(const T* q,  // [batch * hea
       float maxima[1][2], offsets[1][2];
       row_maxima(maxima, scores, rows);
       adopt<true>(maxima, out, rows, problem.scale_log2e);
-      subtract_maxima<true>(offsets, scores, rows, problem.scale_log2e);
+      subtract_maxima<true, kHeadDim != 256>(offsets, scores, rows, problem.scale_log2e);
       exponentiate<0, kTile / 8>(scores, offsets, rows.sum, problem.scale_log2e);
     } else {
       normalized_softmax(scores, out, rows, problem.scale);

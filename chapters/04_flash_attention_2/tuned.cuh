@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
       float maxima[kRowBlocks][2], offsets[kRowBlocks][2];
       row_maxima(maxima, scores, rows);
       adopt<kMasked>(maxima, out, rows, problem.scale_log2e);
-      subtract_maxima<kMasked>(offsets, scores, rows, problem.scale_log2e);
+      subtract_maxima<kMasked, kHeadDim != 128>(offsets, scores, rows, problem.scale_log2e);
       exponentiate<0, kKeyBlocks>(scores, offsets, rows.sum, problem.scale_log2e);
     };
     //| Step 6. The fold over `kIndex` unrolls the groups, so that each has its own registers and the compiler can place the exponentials of one
@@ -160,33 +160,33 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
     if constexpr (kMasked || C::kGroup == 0) {
       with_maximum();
     } else {
-      float sums[kRowBlocks][2] = {}, offsets[kRowBlocks][2];
-      bool fits = true;
-#pragma unroll
-      for (int r = 0; r < kRowBlocks; ++r)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          offsets[r][half] = -rows.max[r][half] * problem.scale_log2e;
-          fits = fits && fabsf(offsets[r][half]) <= kLarge;
-        }
-      [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
-        ((multiply_keys<T, kHeadDim, kIndex * kGroup, kGroup>(scores, k_tile(tile), queries),
-          exponentiate<kIndex * kGroup, kGroup>(scores, offsets, sums, problem.scale_log2e)),
-         ...);
-      }
-      (std::make_integer_sequence<int, kKeyBlocks / kGroup>());
-      //| The vote. A maximum that must be subtracted before the scale takes the slow way, too. NaN is not `<=` anything, so a NaN takes the slow way and comes out as NaN, as it must. The slow way multiplies again because the
-      //| scores are gone: their registers hold the probabilities.
-#pragma unroll
-      for (int r = 0; r < kRowBlocks; ++r) fits = fits && sums[r][0] <= kLimit && sums[r][1] <= kLimit;
-      if (__all_sync(kWarp, fits)) {
+      bool fits = false;
+      if (!rows.large) {
+        float sums[kRowBlocks][2] = {}, offsets[kRowBlocks][2];
 #pragma unroll
         for (int r = 0; r < kRowBlocks; ++r)
 #pragma unroll
-          for (int half = 0; half < 2; ++half) rows.sum[r][half] += sums[r][half];
-      } else {  // NaN does not fit either
-        with_maximum();
+          for (int half = 0; half < 2; ++half) offsets[r][half] = -rows.max[r][half] * problem.scale_log2e;
+        [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
+          ((multiply_keys<T, kHeadDim, kIndex * kGroup, kGroup>(scores, k_tile(tile), queries),
+            exponentiate<kIndex * kGroup, kGroup>(scores, offsets, sums, problem.scale_log2e)),
+           ...);
+        }
+        (std::make_integer_sequence<int, kKeyBlocks / kGroup>());
+        //| The vote. NaN is not `<=` anything, so a NaN takes the slow way and comes out as NaN, as it must. The slow way multiplies again because the
+        //| scores are gone: their registers hold the probabilities. It is also the way of large maxima.
+        fits = true;
+#pragma unroll
+        for (int r = 0; r < kRowBlocks; ++r) fits = fits && sums[r][0] <= kLimit && sums[r][1] <= kLimit;
+        fits = __all_sync(kWarp, fits);
+        if (fits) {
+#pragma unroll
+          for (int r = 0; r < kRowBlocks; ++r)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) rows.sum[r][half] += sums[r][half];
+        }
       }
+      if (!fits) with_maximum();  // NaN does not fit either
     }
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {

@@ -23,6 +23,7 @@ namespace flashbook::fa2 {
 
 constexpr unsigned kWarp = 0xffffffff;  // all lanes take part
 constexpr float kSlack = 8;             // powers of 2 that a probability may exceed 1 by before O is rescaled
+constexpr float kLarge = 0x1p12;        // scaled maximum from where on it is subtracted before the scale
 
 /// Results of mma.sync for kRowBlocks x kColumnBlocks blocks of 16 x 8.
 template <int kRowBlocks, int kColumnBlocks>
@@ -216,6 +217,7 @@ __device__ __forceinline__ void multiply_values(Blocks<kRowBlocks, kDimBlocks>& 
 template <int kRowBlocks>
 struct RowState {
   float max[kRowBlocks][2], sum[kRowBlocks][2];
+  bool large;  // times the scale, some maximum of the warp exceeds 2^12 in size (see below)
 };
 
 /// A state that has seen no key.
@@ -225,6 +227,7 @@ __device__ __forceinline__ void clear(RowState<kRowBlocks>& rows) {
   for (int r = 0; r < kRowBlocks; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) rows.max[r][half] = -INFINITY, rows.sum[r][half] = 0;
+  rows.large = false;
 }
 
 //| A masked score becomes $-\infty$, so its exponential is 0. The number of keys that a row sees is computed once for each of the lane's rows. After that
@@ -267,6 +270,18 @@ __device__ __forceinline__ void row_maxima(float (&maxima)[kRowBlocks][2],
       top = fmaxf(top, __shfl_xor_sync(kWarp, top, 1));
       maxima[r][half] = fmaxf(top, __shfl_xor_sync(kWarp, top, 2));
     }
+}
+
+/// Whether some maximum of the warp's rows, times the scale, exceeds kLarge in size.
+template <int kRowBlocks>
+__device__ __forceinline__ bool is_large(const RowState<kRowBlocks>& rows, float scale_log2e) {
+  bool large = false;
+#pragma unroll
+  for (int r = 0; r < kRowBlocks; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      large |= rows.max[r][half] != -INFINITY && fabsf(rows.max[r][half] * scale_log2e) > kLarge;
+  return __any_sync(kWarp, large);
 }
 
 //| ## The lazy maximum
@@ -315,6 +330,7 @@ __device__ __forceinline__ void adopt(const float (&maxima)[kRowBlocks][2],
   //~ for (int r = 0; r < kRowBlocks; ++r)
   //~   for (int half = 0; half < 2; ++half) rows.max[r][half] = maxima[r][half];
   // END SOLUTION ch04-rescale
+  rows.large = is_large(rows, scale_log2e);
 }
 
 //| $e^{\tau (s - m)} = 2^{c s - c m}$ with $c = \tau \log_2 e$: the scale, the base change and the subtraction are *one* multiply-add, then one `exp2`. The
@@ -325,11 +341,10 @@ __device__ __forceinline__ void adopt(const float (&maxima)[kRowBlocks][2],
 //| the maximum is subtracted from the scores before they are scaled, an addition more for each. Below, the error is at most $2^{-13}$, less than half a unit of a
 //| probability in f16; therefore `adopt` may take the difference of two maxima, whichever way each was subtracted.
 
-constexpr float kLarge = 0x1p12;  // |c m| from where on the maximum is subtracted before the scale
-
 /// What exponentiate adds to scaled scores: minus the scaled maximum in use. Where that is large in some row
-/// of the warp, the maxima are subtracted from the scores instead, and it is 0.
-template <bool kMasked, int kRowBlocks, int kKeyBlocks>
+/// of the warp, the maxima are subtracted from the scores instead, and it is 0. kRemembered: `rows.large`
+/// says so; else the warp votes, where no register is free to remember it from tile to tile.
+template <bool kMasked, bool kRemembered, int kRowBlocks, int kKeyBlocks>
 __device__ __forceinline__ void subtract_maxima(float (&offsets)[kRowBlocks][2],
                                                 Blocks<kRowBlocks, kKeyBlocks>& scores,
                                                 const RowState<kRowBlocks>& rows, float scale_log2e) {
@@ -345,7 +360,7 @@ __device__ __forceinline__ void subtract_maxima(float (&offsets)[kRowBlocks][2],
       offsets[r][half] = -maxima[r][half] * scale_log2e;
       large |= fabsf(offsets[r][half]) > kLarge;
     }
-  if (!__any_sync(kWarp, large)) return;
+  if (!(kRemembered ? rows.large : __any_sync(kWarp, large))) return;
 #pragma unroll
   for (int r = 0; r < kRowBlocks; ++r)
 #pragma unroll

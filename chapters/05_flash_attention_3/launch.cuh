@@ -139,6 +139,12 @@ constexpr int kShortD64 = 1024, kShortD128 = 2048, kShortD256 = 2048;
 
 //| A version is a type that derives from `Persistent` and changes a switch. So the compiler sees every combination that
 //| is used, and no other, and an `if constexpr` leaves nothing behind.
+/// The causal version for short sequences of head_dim 64. Of such tiles, 192 queries waste more above the
+/// diagonal than 128; and most are cut by the mask, where rows that have seen few keys have no limit yet.
+struct ShortD64 : Persistent<64, 2, 128, 8, true> {
+  static constexpr bool kLazy = false;
+};
+
 /// The causal version for short sequences of head_dim 128: so few tiles are over before the consumers
 /// alternate by themselves, so a fixed order pays.
 struct ShortD128 : Persistent<128, 2, 128, 5, true> {
@@ -159,11 +165,9 @@ template <int kHeadDim, typename Use>
 void with_version(const Shape& shape, Use use) {
   const auto with_mask = [&]<bool kCausal>() {
     if constexpr (kHeadDim == 64) {
-      // Of a short sequence, tiles of 192 queries waste more above the diagonal than tiles of 128.
-      if (kCausal && shape.seqlen_q <= kShortD64)
-        use.template operator()<Persistent<64, 2, 128, 8, kCausal>>();
-      else
-        use.template operator()<Persistent<64, 3, 128, 8, kCausal>>();
+      if constexpr (kCausal)
+        if (shape.seqlen_q <= kShortD64) return use.template operator()<ShortD64>();
+      use.template operator()<Persistent<64, 3, 128, 8, kCausal>>();
     } else if constexpr (kHeadDim == 128) {
       if constexpr (kCausal)
         if (shape.seqlen_q <= kShortD128) return use.template operator()<ShortD128>();

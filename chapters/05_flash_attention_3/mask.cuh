@@ -7,6 +7,7 @@
 //| ![The causal mask is aligned to the bottom right: the last query sees every key](../../docs/figures/visible_keys.svg)
 #pragma once
 #include "chapters/05_flash_attention_3/problem.cuh"
+#include "common/ptx/wgmma_layout.h"
 
 namespace flashbook::flash3 {
 

@@ -7,7 +7,7 @@
 //| | --- | --- |
 //| | `kSchedule` | blocks that stay and take tile after tile, longest first (`tile_scheduler.cuh`) |
 //| | `kSplitLoops` | tiles with a mask and tiles without one in loops of their own: the second has no trace of it |
-//| | `kLazy` | the output is rescaled only when a maximum has risen by more than 2^8 (`softmax.cuh`) |
+//| | `kLazy` | maxima are taken, and the output rescaled, only when a score exceeds one by more than 2^8 (`softmax.cuh`) |
 //| | `kStoreByTma` | the output leaves through shared memory while the next tile begins (`epilogue.cuh`) |
 //| | `kPingpong` | step 3's turns |
 //| | `kTrim` | a warpgroup leaves out tiles of keys that only the warpgroups below it see, and rows beyond the end |
@@ -33,8 +33,7 @@ namespace flashbook::flash3 {
 
 //| ## The switches
 //|
-//| Some depend on the head dimension. At d = 64 the output is 32 floats a thread, so asking whether to rescale it costs
-//| as much as doing it. At d = 256 queries and pipeline fill shared memory, and the output has no place there.
+//| Some depend on the head dimension. At d = 256 queries and pipeline fill shared memory, and the output has no place there.
 /// One version of the kernel, as a type. To turn a switch off, derive from a version and say so.
 template <int kHeadDim_, int kConsumers_, int kKeys_, int kStages_, bool kCausal_>
 struct Persistent : Unrecorded {
@@ -46,8 +45,8 @@ struct Persistent : Unrecorded {
   static constexpr bool kCausal = kCausal_;
   static constexpr Schedule kSchedule = kCausal ? Schedule::dynamic_persistent : Schedule::static_persistent;
   static constexpr bool kSplitLoops = true;
-  static constexpr bool kTrim = false;           // what it saves, its loops cost: see above
-  static constexpr bool kLazy = kHeadDim != 64;  // at d = 64 the output is so small that asking costs as much
+  static constexpr bool kTrim = false;  // what it saves, its loops cost: see above
+  static constexpr bool kLazy = true;
   static constexpr bool kStoreByTma = kHeadDim != 256;  // no room for the output beside Q and the pipeline
   static constexpr bool kPingpong = kHeadDim == 64;
 };
@@ -166,7 +165,7 @@ struct Consumer {
     for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
     rows = Rows::none();
     float correction[2];
-    softmax<false>(scores, rows, correction, problem.scale_log2);
+    softmax<Config::kLazy>(scores, rows, correction, problem.scale_log2);
     round_probabilities<T>(p, scores);
   }
 
@@ -203,10 +202,14 @@ struct Consumer {
         mask(scores, problem, query, tile * kKeys);
     }
     float correction[2];
-    const bool rescale = softmax<Config::kLazy>(scores, rows, correction, problem.scale_log2);
+    bool rescale = true;
+    if constexpr (Config::kLazy)
+      rescale = softmax_lazily(scores, rows, correction, problem.scale_log2);
+    else
+      softmax<false>(scores, rows, correction, problem.scale_log2);
     Config::record(Moment::softmax, tile);
 
-    //| `softmax` has told whether any row of the warp needs its output rescaled. With lazy rescaling hardly any does
+    //| `softmax_lazily` has told whether any row of the warp needs its output rescaled. With lazy rescaling hardly any does
     //| after a few tiles, and the branch is the same for the whole warp.
     wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
     wgmma_pin(output);
@@ -214,7 +217,7 @@ struct Consumer {
     Config::record(Moment::values, tile);
     release(shared.pipeline, v_state);
     round_probabilities<T>(p, scores);
-    if (!Config::kLazy || rescale) rescale_rows(output, correction);
+    if (rescale) rescale_rows(output, correction);
     Config::record(Moment::end, tile);
   }
 

@@ -28,8 +28,8 @@ namespace flashbook::flash3 {
 //| for before the keys are streamed.
 //|
 //| **The counter resets itself.** A block asks once for each tile that it works on, so all blocks together ask `tiles` times, and nobody
-//| asks after the one who is told `tiles - 1`: that block sets the counter to 0 for the next launch. A launch of its own for that cost
-//| short sequences 2 %.
+//| asks after the one who is told `tiles - 1`: that block sets the counter to 0 for the next launch. So none needs a launch of its
+//| own before it, which short sequences would pay for.
 /// The thread that decides on the next tile, broadcasts it and streams its keys and values.
 template <typename Config, typename Shared>
 __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUtensorMap& v_map,

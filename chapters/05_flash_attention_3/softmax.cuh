@@ -18,8 +18,9 @@ __host__ __device__ constexpr int row_of(int i) { return i / 2 % 2; }
 struct Rows {
   float max[2];  ///< of the scores so far, or of those before it last mattered (lazy rescaling)
   float sum[2];  ///< of this thread's own probabilities: the quad's four are added once, at the end
+  int limit[2];  ///< lazy rescaling: bits of the largest score that `max` still serves; -1 if it serves none
 
-  __device__ __forceinline__ static Rows none() { return {{-INFINITY, -INFINITY}, {0.0f, 0.0f}}; }
+  __device__ __forceinline__ static Rows none() { return {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, {-1, -1}}; }
 };
 
 /// The maximum over the four lanes of a quad, in each of them.
@@ -40,95 +41,65 @@ __device__ __forceinline__ float quad_sum(float x) {
 //| What was summed under an older maximum is multiplied by `correction`, the output too; the caller does that when its
 //| products are done.
 //|
-//| **A row that has seen no key** has the maximum -inf, and -inf - -inf is no number. Only a mask can do that, so only
-//| masked tiles ask.
-//|
-//| **Lazy rescaling.** The maximum is there so that no exponential overflows, and any number near it will do. With kLazy a
-//| row keeps its old maximum until a score exceeds it by 2^8, that is until a probability would exceed 256. P may then be
-//| up to 256, which f16 and bf16 hold as precisely as 1, and sum and output share the factor. After a few tiles hardly any
-//| row needs a correction, and a warp without one skips head_dim / 2 multiplications. One vote decides for the warp, since
-//| a branch that only some lanes take saves nothing.
+//| **A row that has seen no key** has the maximum -inf, and -inf - -inf is no number: such a row subtracts 0.
 //|
 //| **Large scores.** The multiply-add is exact but for its last rounding, and `c max`, which is rounded before, is the same
-//| for all keys of a row: its error is a common factor of P, which the division takes out. But the error grows with `c max`, by
-//| half a unit in its last place. From 2^31 on that is 2^7, and an exponential may overflow. So where `c max` exceeds 2^12 the
-//| maximum is subtracted from the scores first, which costs an addition more for each. Below, the error is at most 2^-13, less than half a
-//| unit of P in f16: so a correction may take the difference of two maxima, whichever way either was subtracted.
+//| for all keys of a row: its error is a common factor of P, which the division takes out. But the error grows with
+//| `c max`, by half a unit in its last place. From 2^31 on that is 2^7, and an exponential may overflow. So where `c max`
+//| exceeds 2^12, the maximum is subtracted before the scale, at the price of an addition more for each score. Below, the
+//| error is at most 2^-13, less than half a unit of P in f16: so a correction may take the difference of two maxima,
+//| whichever way either was subtracted.
 
-constexpr float kLazyLimit = 8;        ///< log2 of how far a probability may exceed 1
 constexpr float kLargeScore = 0x1p12;  ///< c max, from where on the maximum is subtracted before the scale
+constexpr float kLazyLimit = 8;        ///< log2 of how far a probability may exceed 1, or fall short of it
 
-/// The maxima of a thread's two rows, old and new scores, in all four lanes of the quad.
-template <int kFloats>
-__device__ __forceinline__ void row_maxima(float (&maxima)[2], const float (&scores)[kFloats],
-                                           const Rows& rows) {
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    float top = rows.max[r];
-#pragma unroll
-    for (int i = 2 * r; i < kFloats; i += 4) top = fmaxf(top, fmaxf(scores[i], scores[i + 1]));
-    maxima[r] = quad_max(top);
-  }
-}
-
-/// The same by their bits, two scores an instruction. A maximum below 0 comes out as some negative number.
-template <int kFloats>
-__device__ __forceinline__ void row_maxima_of_bits(int (&maxima)[2], const float (&scores)[kFloats],
-                                                   const Rows& rows) {
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    int a = __float_as_int(rows.max[r]), b = a;
-#pragma unroll
-    for (int i = 2 * r; i < kFloats; i += 8) {
-      a = max3(a, __float_as_int(scores[i]), __float_as_int(scores[i + 1]));
-      b = max3(b, __float_as_int(scores[i + 4]), __float_as_int(scores[i + 5]));
-    }
-    a = max3(a, b, __shfl_xor_sync(kWholeWarp, max(a, b), 1));
-    maxima[r] = max(a, __shfl_xor_sync(kWholeWarp, a, 2));
-  }
-}
-
-/// Turns scores into probabilities and takes them into `rows`. What was summed before must be multiplied by
-/// `correction`, if the result is true: some row of the warp needs that. Always, unless kLazy.
+/// Takes the maxima of scores into `rows`, and what was summed before is made relative to them; the output
+/// must be multiplied by `correction`. `subtract` is what scaled scores lose; scores may lose it here.
 template <bool kLazy, int kFloats>
-__device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, float (&correction)[2],
-                                        float scale_log2) {
-  int bits[2];
-  row_maxima_of_bits(bits, scores, rows);
-  float maxima[2] = {__int_as_float(bits[0]), __int_as_float(bits[1])}, subtract[2];
-  bool usual = (bits[0] | bits[1]) >= 0 && fmaxf(maxima[0], maxima[1]) * scale_log2 <= kLargeScore;
-  if constexpr (kLazy)
-    usual = usual && fmaxf(maxima[0] - rows.max[0], maxima[1] - rows.max[1]) * scale_log2 <= kLazyLimit;
-  usual = __all_sync(kWholeWarp, usual);
-  bool rescale = !kLazy;
-  if (usual) {
+__device__ __forceinline__ void take_maxima(float (&scores)[kFloats], Rows& rows, float (&correction)[2],
+                                            float (&subtract)[2], float scale_log2) {
+  //| A thread goes through its own scores of each row, in two chains of `fmaxf`, so that one need not wait for the other.
+  //| Two shuffles then give the quad's four lanes the maximum of the whole row. Whether some maximum is large, the warp
+  //| votes on what its threads have found themselves: the vote need not wait for the shuffles.
+  float top[2];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      if constexpr (!kLazy) {
-        correction[r] = exp2_approx((rows.max[r] - maxima[r]) * scale_log2);
-        rows.max[r] = maxima[r];
-        rows.sum[r] *= correction[r];
-      }
-      subtract[r] = rows.max[r] * scale_log2;
-    }
-  } else {
-    rescale = true;
-    row_maxima(maxima, scores, rows);
-    float base[2];
+  for (int r = 0; r < 2; ++r) {
+    float a = scores[2 * r], b = scores[2 * r + 1];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      base[r] = maxima[r] == -INFINITY ? 0.0f : maxima[r];
-      correction[r] = exp2_approx((rows.max[r] - base[r]) * scale_log2);
-      rows.max[r] = maxima[r];
-      rows.sum[r] *= correction[r];
-      subtract[r] = base[r] * scale_log2;
+    for (int i = 4 + 2 * r; i < kFloats; i += 4) {
+      a = fmaxf(a, scores[i]);
+      b = fmaxf(b, scores[i + 1]);
     }
-    if (__any_sync(kWholeWarp, fmaxf(fabsf(subtract[0]), fabsf(subtract[1])) > kLargeScore)) {
-#pragma unroll
-      for (int i = 0; i < kFloats; ++i) scores[i] -= base[row_of(i)];
-      subtract[0] = subtract[1] = 0;
-    }
+    top[r] = fmaxf(fmaxf(a, b), rows.max[r]);
   }
+  const auto size = [](float x) { return x == -INFINITY ? 0.0f : fabsf(x); };  // of a row without a key: 0
+  const bool large = __any_sync(kWholeWarp, fmaxf(size(top[0]), size(top[1])) * scale_log2 > kLargeScore);
+  float base[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float maximum = quad_max(top[r]);
+    if (kLazy && maximum < 0 && maximum * scale_log2 >= -kLazyLimit) maximum = 0;
+    base[r] = maximum == -INFINITY ? 0.0f : maximum;
+    subtract[r] = base[r] * scale_log2;
+    correction[r] = exp2_approx((rows.max[r] - base[r]) * scale_log2);
+    rows.sum[r] *= correction[r];
+    rows.max[r] = maximum;
+    if constexpr (kLazy)
+      rows.limit[r] = large || maximum < 0 ? -1 : __float_as_int(maximum + kLazyLimit / scale_log2);
+  }
+  if (large) {
+#pragma unroll
+    for (int i = 0; i < kFloats; ++i) scores[i] -= base[row_of(i)];
+    subtract[0] = subtract[1] = 0;
+  }
+}
+
+/// Turns scores into probabilities, in place, and adds them to the rows' sums.
+template <int kFloats>
+__device__ __forceinline__ void exponentiate(float (&scores)[kFloats], Rows& rows, const float (&subtract)[2],
+                                             float scale_log2) {
+  //| `scores[i] * scale_log2 - subtract` is one multiply-add. Again two chains, here of additions. The sum is only of this
+  //| thread's columns: the quad adds its four sums once, at the end.
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float a = rows.sum[r], b = 0;
@@ -139,6 +110,52 @@ __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, fl
     }
     rows.sum[r] = a + b;
   }
+}
+
+/// Turns scores into probabilities and takes them into `rows`, in every tile relative to the maxima so far.
+/// The output must be multiplied by `correction`. kLazy: softmax_lazily comes after it.
+template <bool kLazy, int kFloats>
+__device__ __forceinline__ void softmax(float (&scores)[kFloats], Rows& rows, float (&correction)[2],
+                                        float scale_log2) {
+  float subtract[2];
+  take_maxima<kLazy>(scores, rows, correction, subtract, scale_log2);
+  exponentiate(scores, rows, subtract, scale_log2);
+}
+
+//| ## Lazily
+//|
+//| The maximum is there so that no exponential overflows, and any number near it will do. So a row keeps its old maximum
+//| until a score exceeds it by 2^8, that is until a probability would exceed 256. P may then be up to 256, which f16 and
+//| bf16 hold as precisely as 1, and sum and output share the factor. After a few tiles hardly any row needs a
+//| correction, and a warp without one skips head_dim / 2 multiplications. One vote decides for the warp, since a branch
+//| that only some lanes take saves nothing.
+//|
+//| Then the maximum itself is not needed, only whether some score is above the limit. Each thread looks at its own, and
+//| the vote does what the shuffles did. And it looks at their *bits*: those of floats from 0 on are ordered as
+//| the numbers are, and those of negative floats are negative. So one instruction takes two scores, `max3` of integers; there
+//| is none such for floats. Limits must not be negative for that. A row whose maximum is a little below 0 takes 0 for it.
+//| One whose maximum is far below has no limit, and its warp takes the maxima in every tile.
+
+/// The same, relative to the old maxima while no score exceeds one by more than 2^kLazyLimit. Returns whether
+/// the output must be multiplied by `correction`.
+template <int kFloats>
+__device__ __forceinline__ bool softmax_lazily(float (&scores)[kFloats], Rows& rows, float (&correction)[2],
+                                               float scale_log2) {
+  bool exceeds = false;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    int a = 0, b = 0;
+#pragma unroll
+    for (int i = 2 * r; i < kFloats; i += 8) {
+      a = max3(a, __float_as_int(scores[i]), __float_as_int(scores[i + 1]));
+      b = max3(b, __float_as_int(scores[i + 4]), __float_as_int(scores[i + 5]));
+    }
+    exceeds |= max(a, b) > rows.limit[r];
+  }
+  const bool rescale = __any_sync(kWholeWarp, exceeds);
+  float subtract[2] = {rows.max[0] * scale_log2, rows.max[1] * scale_log2};
+  if (rescale) take_maxima<true>(scores, rows, correction, subtract, scale_log2);
+  exponentiate(scores, rows, subtract, scale_log2);
   return rescale;
 }
 

@@ -369,6 +369,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1) attend(
     }
     fence_mbarrier_init();
   }
+  //| The tile of ones is written by all threads. A version that transposes V once may have begun while its counters were
+  //| still being set to 0: up to here it has touched nothing but its own shared memory.
   if constexpr (Config::kSumsByProduct) {
     for (int i = threadIdx.x; i < int(sizeof(shared.ones)); i += Config::kThreads)
       reinterpret_cast<unsigned char*>(&shared.ones)[i] = kOne;

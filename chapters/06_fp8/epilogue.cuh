@@ -33,6 +33,7 @@ struct alignas(16) Means {
   float k[kHeadDim], v[kHeadDim];
 };
 
+//| A quad's lanes share a row: each multiplies every fourth piece of 16 columns, of both of its rows.
 /// The scores that were taken from the thread's two rows with the keys' means, in units of log2, for the
 /// first lane of a quad. `row` is the first of the two; all lanes of the warp.
 template <int kHeadDim>

@@ -49,6 +49,8 @@ static __global__ void clear_counters(int* counters,  // [count]
   if (i < count) counters[i] = 0;
 }
 
+//| The workspace begins with the counters: the next tile of queries, the next piece of V, and for each key head how many pieces
+//| are done. The pieces follow at a multiple of 1024 bytes.
 /// How the workspace of a version is divided.
 template <typename Config>
 struct WorkspaceLayout {
@@ -93,6 +95,7 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   if (layout.counters > 0)
     device::launch(clear_counters, dim3((layout.counters + 255) / 256), dim3(256), 0, stream, counters,
                    layout.counters);
+  //| Steps up to 6 are launched as chapter 5's kernels are. A dependent launch saves the wait between two kernels.
   const auto launch = [](auto... arguments) {
     if constexpr (Config::kTransposeOnce)
       device::launch_dependent(attend<Config>, arguments...);
@@ -167,6 +170,7 @@ struct ShortD64 : Fast<64, kConsumers, 128, kCausal> {
   static constexpr bool kPingpong = false;
 };
 
+//| Steps 6 to 8 each turn one switch of a version before them, so any of the tiles above may be taken.
 /// Step 6 of a version of step 5.
 template <typename Config>
 struct SumsByProduct : Config {

@@ -99,6 +99,7 @@ __device__ __forceinline__ void wait_transposed(const TransposedValues& values, 
   fence_proxy_async_global();
 }
 
+//| The order of loads is that of `load_tiles`; only how a tile of values comes differs.
 /// The loader of blocks that share the transposition.
 template <typename Config>
 __device__ void load_transposed_tiles(Shared<Config>& shared, const CUtensorMap& k_map,
@@ -110,10 +111,12 @@ __device__ void load_transposed_tiles(Shared<Config>& shared, const CUtensorMap&
     const Head kv_head = problem.kv_head(work.head);
     const int number = problem.scale_head(work.head), tiles = key_tiles_of<Config>(problem, work);
     fill(shared.keys, key, k_map, (tiles - 1) * Config::kKeys, kv_head);
+    //| The keys of the first tile travel while the loader waits for this head's values.
     wait_transposed(values, number);
 #pragma unroll 1  // the producer has few registers
     for (int tile = tiles - 1; tile >= 0; --tile) {
       if (tile > 0) fill(shared.keys, key, k_map, (tile - 1) * Config::kKeys, kv_head);
+      //| The pieces of a tile lie side by side, and one copy brings them all.
       auto& place = shared.transposed.tile[value.stage];
       wait_empty(shared.transposed, value);
       mbarrier_arrive_expect_tx(&shared.transposed.full[value.stage], sizeof(place));

@@ -168,8 +168,9 @@ struct Gradients {
   //| S^T a query is a column, so a thread needs the log-sum-exp of its columns, two of every eight, and reads them from
   //| shared memory. Rows beyond the end, and rows that see nothing, have +inf there, and their P is 0.
   //| The mask is that of chapter 5 turned by 90 degrees: rows are keys, so each of a thread's two rows has a first query
-  //| that sees it, and columns before it are hidden. Keys beyond the end are hidden from everybody. They must be: TMA
-  //| brings zeros for them, their score is 0, and exp(0 - log-sum-exp) is no zero.
+  //| that sees it, and columns before it are hidden. Keys beyond the end are hidden from everybody. TMA brings zeros for
+  //| them, so their score is 0 and their P is exp(-log-sum-exp). That seems to do no harm, since their K is zero too, and
+  //| their own gradients are not stored. But of a log-sum-exp below -88 it is infinite, and infinity times zero is NaN.
   /// Scores of keys that a query does not see become -inf. `first_key` and `first_query` are the tile's.
   __device__ __forceinline__ void mask(float (&scores)[kQueries / 2], int first_key, int first_query) const {
     const int key = first_key + warp_key + threadIdx.x % 32 / 4;
@@ -409,21 +410,6 @@ __device__ __forceinline__ void store_rows(const float (&sums)[kColumns / 2], fl
       if (row < valid) target[column / 8] = make_uint4(word[0], word[1], word[2], word[3]);
     }
   }
-}
-
-//| Both leave straight from the registers, so that K and V may be overwritten by the next tile's meanwhile.
-/// Stores a consumer's dK and dV of the tile at `first_key` of key head `head`, counted over the batch.
-template <typename T, typename Config>
-__device__ __forceinline__ void store_gradients(const Gradients<T, Config>& sums, const Problem& problem,
-                                                T* dk,  // [batch, kv heads, seqlen_k, head_dim], strided
-                                                T* dv, int head, int first_key) {
-  const int key = first_key + sums.number * kRowsOfWarpgroup, valid = problem.seqlen_k - key;
-  if constexpr (Gradients<T, Config>::kHasDv)
-    store_rows<T, Config::kHeadDim>(sums.dv, 1.0f, dv + problem.of_key(problem.at.dv, head, key),
-                                    problem.at.dv.row, valid);
-  if constexpr (Gradients<T, Config>::kHasDk)
-    store_rows<T, Config::kHeadDim>(sums.dk, problem.scale, dk + problem.of_key(problem.at.dk, head, key),
-                                    problem.at.dk.row, valid);
 }
 
 }  // namespace flashbook::backward

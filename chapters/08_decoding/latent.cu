@@ -27,34 +27,53 @@ LatentLaunch latent_launch(const Shape& shape) {
   const bool parts_fill = items <= places && 10 * items * parts >= 9 * places;
   return {.blocks = int(std::min(parts_fill ? items * parts : places, items * key_tiles)),
           .row_tiles = row_tiles,
-          .plan = {.parts = 0, .row_tiles = 1, .items_of_sequence = shape.kv_heads, .first_key = 0}};
+          .plan = {.parts = 1,
+                   .equal_work = true,
+                   .row_tiles = 1,
+                   .items_of_sequence = shape.kv_heads,
+                   .first_key = 0}};
+}
+
+/// Places of parts, see LatentParts; none where each item has a block of its own.
+int64_t places_of(const Shape& shape, const LatentLaunch& launch) {
+  const bool whole = launch.blocks == 1 ||
+                     (launch.blocks == shape.batch * shape.kv_heads && shape.visibility.lengths.empty());
+  return whole ? 0 : 2 * int64_t(launch.blocks) * launch.row_tiles * LatentConfig::kRows;
 }
 
 template <typename T>
 void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   const LatentLaunch launch = latent_launch(shape);
-  const int64_t places = 2 * int64_t(launch.blocks) * launch.row_tiles * LatentConfig::kRows;
-  auto* o = reinterpret_cast<float*>(static_cast<unsigned char*>(t.workspace) + kArrivalBytes);
-  const Workspace workspace = launch.blocks == 1 ? Workspace{}
-                                                 : Workspace{.partials = {o, o + places * shape.value_dim()},
-                                                             .arrivals = static_cast<unsigned*>(t.workspace)};
+  const int64_t places = places_of(shape, launch);
+  LatentParts parts = {.partials = {}, .shares = nullptr, .blocks = launch.blocks};
+  if (places > 0) {
+    parts.partials.o = static_cast<float*>(t.workspace);
+    parts.partials.lse = parts.partials.o + places * shape.value_dim();
+    parts.shares = reinterpret_cast<int2*>(parts.partials.lse + places);
+  }
   const int page_rows = shape.paging.rows > 0 ? shape.paging.rows : shape.seqlen_k;
   const LatentCache cache = {.table = static_cast<const int*>(t.tables[int(TableId::page_table)]),
                              .page_rows = page_rows,
                              .pages_of_sequence = (shape.seqlen_k + page_rows - 1) / page_rows};
+  const Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
   device::launch(latent<T>, dim3(launch.blocks, launch.row_tiles), dim3(LatentConfig::kThreads),
                  sizeof(LatentShared<T>), stream, static_cast<const T*>(t.q),
                  cache_map(shape, TensorId::k, t.k, LatentConfig::kKeys, 1), static_cast<T*>(t.o), t.lse,
-                 cache, workspace, problem_of(shape, t, shape.heads / shape.kv_heads), launch.plan);
+                 cache, parts, problem, launch.plan);
+  if (places == 0) return;
+  device::launch_dependent(
+      merge_latent<T>,
+      dim3((problem.rows() + kLatentMergeWarps - 1) / kLatentMergeWarps, shape.batch * shape.kv_heads),
+      dim3(kLatentMergeWarps * 32), 0, stream, parts, static_cast<T*>(t.o), t.lse, problem);
 }
 
 }  // namespace
 
 int64_t latent_workspace_bytes(const Shape& shape) {
-  const LatentLaunch launch = latent_launch(shape);
-  if (launch.blocks == 1) return 0;
-  const int64_t places = 2 * int64_t(launch.blocks) * launch.row_tiles * LatentConfig::kRows;
-  return kArrivalBytes + places * (shape.value_dim() + 1) * int64_t(sizeof(float));
+  const int64_t places = places_of(shape, latent_launch(shape));
+  if (places == 0) return 0;
+  return places * (shape.value_dim() + 1) * int64_t(sizeof(float)) +
+         int64_t(shape.batch) * shape.kv_heads * int64_t(sizeof(int2));
 }
 
 std::string why_not_latent_pages(const Shape& shape) {

@@ -15,77 +15,17 @@
 //|
 //| ![O's two halves: each warpgroup makes the scores of every other tile, and multiplies the probabilities of all tiles by its half of the values](../../docs/figures/latent_halves.svg)
 #pragma once
-#include "chapters/08_decoding/ring.cuh"
-#include "common/attention/shape.h"
+#include "chapters/08_decoding/latent_tiles.cuh"
+#include "chapters/08_decoding/merge.cuh"
+#include "chapters/08_decoding/softmax.cuh"
+#include "common/ptx/barrier.h"
+#include "common/ptx/dependent_launch.h"
+#include "common/ptx/fence.h"
 #include "common/ptx/setmaxnreg.h"
 #include "common/ptx/stmatrix.h"
 #include "common/ptx/tma.h"
-#include "common/ptx/wgmma.h"
 
 namespace flashbook::decoding {
-
-/// What finish_parts must know, and the sizes of this kernel.
-struct LatentConfig {
-  static constexpr int kHeadDim = kLatentValueDim;       ///< columns of O
-  static constexpr int kRows = 64;                       ///< of a tile of queries
-  static constexpr int kKeys = 64;                       ///< of a tile of keys, at most a page
-  static constexpr int kPanels = kLatentKeyDim / 64;     ///< of a key: 64 columns each
-  static constexpr int kPosition = kPanels - 1;          ///< the panel that is no value
-  static constexpr int kHalfPanels = kPosition / 2;      ///< of values, that a warpgroup multiplies by
-  static constexpr int kHalf = kLatentValueDim / 2;      ///< columns of O that a warpgroup has
-  static constexpr int kWarps = 8, kConsumers = 32 * 8;  ///< of two warpgroups
-  static constexpr int kThreads = kConsumers + 128;      ///< and a producer's
-  /// A block has 168 a thread. Registers change hands by whole warpgroups, hence the producer's 128 threads.
-  static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
-};
-
-constexpr int kWarpgroupThreads = 128;
-
-//| ## How a tile lies
-//|
-//| As in chapter 5: panels of 64 columns, whose rows are the 128 bytes of the widest swizzle. A key has nine. Eight are
-//| values too, and the ninth has the position. Keys are read along their rows for the scores and across them for the values,
-//| so one copy in shared memory is K and V at once: the descriptors differ, the bytes do not.
-
-/// 64 rows of Q, or 64 keys.
-template <typename T>
-struct alignas(1024) LatentTile {
-  T element[LatentConfig::kPanels][64][64];  // [panel][row][column], pieces of a row exchanged
-};
-constexpr int kPanelBytes = 64 * 128;
-
-/// What a tile did to a row, for the warpgroup that did not compute its scores.
-struct RowUpdate {
-  float max;         ///< so far
-  float correction;  ///< what was summed before must be multiplied by it
-};
-
-/// Shared memory of a block.
-template <typename T>
-struct LatentShared {
-  LatentTile<T> q;
-  LatentTile<T> keys[2];                     ///< of even and of odd tiles
-  uint64_t full[2][LatentConfig::kPanels];   ///< a panel is there
-  uint64_t empty[2][LatentConfig::kPanels];  ///< all have read it
-  RowUpdate update[2][LatentConfig::kRows];  ///< by even and by odd tiles
-  int4 changed[2];                    ///< whether a row's maximum did, by even and odd tiles: a number a warp
-  float sum[2][LatentConfig::kRows];  ///< of each warpgroup's own tiles
-  int is_last;                        ///< whether this block arrived last
-  Segment segment[LatentConfig::kWarps];                             ///< that a warp works on
-  Segments<LatentConfig::kKeys>::Place place[LatentConfig::kWarps];  ///< and where it goes on
-};
-
-//| **Barriers.** The first two are the ring's. P of an even tile is *published* to the second warpgroup, P of an odd one to
-//| the first. Before that, a warpgroup's own four warps must agree that P is whole.
-enum LatentBarrier { kPublishedEven = kAllConsumers + 1, kPublishedOdd, kFirstWarpgroup, kSecondWarpgroup };
-
-/// The phases of the two stages. A segment may end with an even tile, so each stage has its own.
-struct LatentPhases {
-  uint32_t bits = 0;
-
-  __device__ __forceinline__ uint32_t of(int stage) const { return bits >> stage & 1; }
-  __device__ __forceinline__ void advance(int stage) { bits ^= 1u << stage; }
-};
 
 /// Where the pages are. Without a table a sequence is one page.
 struct LatentCache {
@@ -105,7 +45,8 @@ struct LatentCache {
 template <typename T>
 __device__ __forceinline__ void produce(LatentShared<T>& shared, const CUtensorMap& map,
                                         const LatentCache& cache, const Problem& problem, const Plan& plan) {
-  Segments<LatentConfig::kKeys> segments(plan, problem);
+  Segments<LatentConfig::kKeys> segments(plan, problem, gridDim.x);
+  segments.begin(blockIdx.x);
   LatentPhases phases;
   for (Segment segment; segments.next(segment);) {
     const Pack of = problem.pack_of(segment.pack);
@@ -114,6 +55,8 @@ __device__ __forceinline__ void produce(LatentShared<T>& shared, const CUtensorM
       if (cache.table == nullptr || tile >= segment.end) return of.batch;
       return cache.table[of.batch * cache.pages_of_sequence + key / cache.page_rows];
     };
+    //| Even tiles of a segment go to the first stage, odd ones to the second. A segment may end with an even tile, so each
+    //| stage has a phase of its own.
     int page = page_of(segment.begin);
     for (int tile = segment.begin; tile < segment.end; ++tile) {
       const int next_page = page_of(tile + 1), stage = (tile - segment.begin) % 2;
@@ -155,62 +98,7 @@ __device__ __forceinline__ void load_queries(LatentTile<T>& tile, const T* q, co
     }
   }
   fence_proxy_async();  // this thread's writes become visible to wgmma,
-  named_barrier_sync<kAllConsumers, LatentConfig::kConsumers>();  // and all of them are there
-}
-
-//| ## The products
-//|
-//| Scores take 36 products, four a panel, each 16 columns deep. A warpgroup waits for a panel before its first product.
-
-/// Issues scores = Q K^T of the tile in `stage`, as one group.
-template <typename T>
-__device__ __forceinline__ void issue_scores(float (&scores)[32], LatentShared<T>& shared, int stage,
-                                             uint32_t phase) {
-  const uint64_t q = wgmma_descriptor<Swizzle::b128>(shared.q.element, 16, 1024);
-  const uint64_t k = wgmma_descriptor<Swizzle::b128>(shared.keys[stage].element, 16, 1024);
-  wgmma_pin(scores);
-#pragma unroll
-  for (int panel = 0; panel < LatentConfig::kPanels; ++panel) {
-    mbarrier_wait(&shared.full[stage][panel], phase);  // the panel is there
-    wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      const uint32_t at = panel * kPanelBytes + step * 32;
-      wgmma<T, 64>(scores, wgmma_advance(q, at), wgmma_advance(k, at), panel + step > 0);
-    }
-  }
-  wgmma_commit();
-}
-
-//| **P takes the place of the position.** When its scores are made, nobody needs a tile's ninth panel any more, and a tile of
-//| P is just as large: 64 rows of 64 probabilities. So P has no room of its own. There would be none: Q and two stages take
-//| 216 of 227 KB.
-//|
-//| From there it is the left operand of both warpgroups. The right one is four panels of the same tile, read across.
-
-/// Issues output += P V of the tile in `stage`, as one group. V: the warpgroup's half.
-template <typename T>
-__device__ __forceinline__ void issue_values(float (&output)[128], LatentShared<T>& shared, int stage,
-                                             int warpgroup) {
-  const auto& panels = shared.keys[stage].element;
-  const uint64_t p = wgmma_descriptor<Swizzle::b128>(panels[LatentConfig::kPosition], 16, 1024);
-  const uint64_t v =
-      wgmma_descriptor<Swizzle::b128>(panels[warpgroup * LatentConfig::kHalfPanels], kPanelBytes, 1024);
-  wgmma_pin(output);
-  wgmma_fence();
-#pragma unroll
-  for (int step = 0; step < 4; ++step)  // 16 keys each
-    wgmma<T, LatentConfig::kHalf, Major::k, Major::mn>(output, wgmma_advance(p, step * 32),
-                                                       wgmma_advance(v, step * 16 * 128), true);
-  wgmma_commit();
-}
-
-/// Says that this warp has read its half of the values in `stage`, and P.
-template <typename T>
-__device__ __forceinline__ void release(LatentShared<T>& shared, int stage, int warpgroup) {
-  const int lane = threadIdx.x % 32, half = LatentConfig::kHalfPanels;
-  if (lane <= half)
-    mbarrier_arrive(&shared.empty[stage][lane < half ? warpgroup * half + lane : LatentConfig::kPosition]);
+  named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // and all of them are there
 }
 
 //| ## From scores to P
@@ -238,7 +126,7 @@ __device__ __forceinline__ bool publish(LatentShared<T>& shared, float (&scores)
   const int lane = threadIdx.x % 32, keys = length - first_key;
   auto& panels = shared.keys[stage].element;
   if (keys < LatentConfig::kKeys || problem.causal) mask(scores, own.last, first_key);
-  softmax(scores, own.rows, correction, problem.scale_log2);
+  softmax<true>(scores, own.rows, correction, problem.scale_log2);
 
   //| A warp's 16 rows of P go where the descriptor expects them, 16 keys at a time.
   auto* p = reinterpret_cast<unsigned char*>(panels[LatentConfig::kPosition]);
@@ -304,28 +192,31 @@ __device__ __forceinline__ void attend_first(LatentShared<T>& shared, LatentPhas
   float scores[32], correction[2];
   for (int tile = segment.begin; tile < segment.end; tile += 2) {
     issue_scores(scores, shared, 0, phases.of(0));
+    const bool has_odd = tile + 1 < segment.end;
     wgmma_wait<0>();
     wgmma_pin(scores);
+    if (has_odd) named_barrier_arrive<kScoresEven, LatentConfig::kConsumers>();
     if (publish(shared, scores, own, correction, problem, 0, tile * LatentConfig::kKeys, segment.length))
       rescale_rows(output, correction);
+    //| A warp has written its 16 rows of P, and any warp may have set values to zero. So first the four warps wait for one
+    //| another. Then they only tell the other warpgroup, and go on.
     named_barrier_sync<kFirstWarpgroup, kWarpgroupThreads>();  // P of the even tile is whole
     named_barrier_arrive<kPublishedEven, LatentConfig::kConsumers>();
     issue_values(output, shared, 0, 0);
     phases.advance(0);
-    const bool has_odd = tile + 1 < segment.end;
-    if (has_odd) {
-      named_barrier_sync<kPublishedOdd, LatentConfig::kConsumers>();  // the other one's P is there
-      const bool changed = accept(shared, own, correction, 1);
-      wgmma_wait<0>();
-      wgmma_pin(output);
-      release(shared, 0, 0);
-      if (changed) rescale_rows(output, correction);
-      issue_values(output, shared, 1, 0);
-      phases.advance(1);
-    }
     wgmma_wait<0>();
     wgmma_pin(output);
-    release(shared, has_odd ? 1 : 0, 0);
+    release(shared, 0, 0);
+    //| Before it waits for the other one's P it gives its half of the even tile back: where memory is slow, the odd tile is
+    //| still on its way, and the producer needs the room at once.
+    if (!has_odd) return;
+    named_barrier_sync<kPublishedOdd, LatentConfig::kConsumers>();  // the other one's P is there
+    if (accept(shared, own, correction, 1)) rescale_rows(output, correction);
+    issue_values(output, shared, 1, 0);
+    wgmma_wait<0>();
+    wgmma_pin(output);
+    release(shared, 1, 0);
+    phases.advance(1);
   }
 }
 
@@ -341,6 +232,8 @@ __device__ __forceinline__ void attend_second(LatentShared<T>& shared, LatentPha
   float scores[32], correction[2];
   int tile = segment.begin;
   for (; tile + 1 < segment.end; tile += 2) {
+    named_barrier_sync<kScoresEven,
+                       LatentConfig::kConsumers>();  // the tensor cores are done with the even ones
     issue_scores(scores, shared, 1, phases.of(1));
     named_barrier_sync<kPublishedEven, LatentConfig::kConsumers>();  // the other one's P is there
     if (accept(shared, own, correction, 0)) {
@@ -348,6 +241,8 @@ __device__ __forceinline__ void attend_second(LatentShared<T>& shared, LatentPha
       wgmma_pin(scores);
       rescale_rows(output, correction);
     }
+    //| Of two groups on their way the scores are the older one. While threads make P of them, the tensor cores multiply by the
+    //| even tile's values.
     issue_values(output, shared, 0, 1);
     wgmma_wait<1>();
     wgmma_pin(scores);
@@ -365,7 +260,8 @@ __device__ __forceinline__ void attend_second(LatentShared<T>& shared, LatentPha
     release(shared, 1, 1);
     phases.advance(1);
   }
-  if (tile < segment.end) {  // a last tile without a second
+  //| A segment of an odd number of tiles ends with an even one, of which the second warpgroup has no scores to make.
+  if (tile < segment.end) {
     named_barrier_sync<kPublishedEven, LatentConfig::kConsumers>();
     if (accept(shared, own, correction, 0)) rescale_rows(output, correction);
     issue_values(output, shared, 0, 1);
@@ -378,13 +274,32 @@ __device__ __forceinline__ void attend_second(LatentShared<T>& shared, LatentPha
 //| ## The end of a segment
 //|
 //| Each warpgroup has summed the probabilities of its own tiles, in step with the same maxima. Together they are the rows'
-//| sums. Then each stores its half: to O, or as a part to the workspace, where the last to arrive merges them as in step 4.
+//| sums. Then each stores its half: to O, or as a part to the workspace. A second kernel merges the parts, as in step 3.
+//| Steps 4 to 6 let the last block to arrive do it; here that block would have 64 rows of 512 columns from each of the
+//| others, megabytes, while all other multiprocessors have gone.
+
+/// Parts of items, in the workspace. `shares` is null if no item has more than one.
+struct LatentParts {
+  Partials partials;  ///< [row tiles, 2 * blocks, kRows] places: see place
+  int2* shares;       ///< [items]: the first block that has a part of it, and how many have
+  int blocks;         ///< that share the keys
+
+  /// Where row `row` of an item's part lies. A block has at most two parts of items that other blocks share:
+  /// the end of one that began before, and the beginning of one that goes on.
+  __device__ int64_t place(int first_block, int part, int row) const {
+    const int64_t of_tile = int64_t(row / LatentConfig::kRows) * blocks + first_block + part;
+    return (2 * of_tile + (part == 0)) * LatentConfig::kRows + row % LatentConfig::kRows;
+  }
+};
+
+//| Sums are exchanged through shared memory, once a segment. After that barrier nobody reads Q any more, so the next segment
+//| may bring its own.
 
 /// Divides the warpgroup's half by its rows' sums and stores it. All consumers.
 template <typename T>
 __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&output)[128],
                                             const LatentRows& own, const Problem& problem,
-                                            const Segment& segment, const Partials& partials, int warpgroup,
+                                            const Segment& segment, const LatentParts& parts, int warpgroup,
                                             T* o, float* lse) {
   constexpr float kLn2 = 0.6931471805599453f;
   const int lane = threadIdx.x % 32;
@@ -394,7 +309,10 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
     const float sum = quad_sum(own.rows.sum[r]);
     if (lane % 4 == 0) shared.sum[warpgroup][own.in_tile + 8 * r] = sum;
   }
-  named_barrier_sync<kAllConsumers, LatentConfig::kConsumers>();  // both sums are there; nobody reads Q now
+  //| The block that has an item's first part tells the merge where the parts are.
+  if (threadIdx.x == 0 && parts.shares != nullptr && segment.part == 0 && segment.row_tile == 0)
+    parts.shares[segment.pack] = make_int2(segment.first_block, segment.parts);
+  named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // both sums are there; nobody reads Q now
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int in_tile = own.in_tile + 8 * r, row = segment.row_tile * LatentConfig::kRows + in_tile;
@@ -403,9 +321,10 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
     const float row_lse = sum > 0 ? (own.rows.max[r] * problem.scale_log2 + __log2f(sum)) * kLn2 : -INFINITY;
     const int column = warpgroup * LatentConfig::kHalf + lane % 4 * 2;
     const bool is_part = segment.parts > 1, has_lse = warpgroup == 0 && lane % 4 == 0;
-    const int64_t place = place_of<LatentConfig>(segment, segment.part, in_tile);
-    if (has_lse) *(is_part ? &partials.lse[place] : &lse[problem.number(of, row)]) = row_lse;
-    float* part = partials.o + place * LatentConfig::kHeadDim + column;
+    const int64_t place = parts.place(segment.first_block, segment.part, row);
+    if (has_lse) *(is_part ? &parts.partials.lse[place] : &lse[problem.number(of, row)]) = row_lse;
+    //| A thread has pairs of columns, eight apart. What is stored is normalised in both cases, with its log-sum-exp beside it.
+    float* part = parts.partials.o + place * kLatentValueDim + column;
     T* to = o + problem.offset(problem.o_strides, of, row) + column;
 #pragma unroll
     for (int i = 2 * r; i < 128; i += 4) {
@@ -431,7 +350,7 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
            const __grid_constant__ CUtensorMap map,  // of the cache: a box is a panel of 64 keys
            T* o,                                     // [batch, heads, seqlen_q, 512], strided
            float* lse,                               // [batch, heads, seqlen_q]
-           LatentCache cache, Workspace workspace, Problem problem, Plan plan) {
+           LatentCache cache, LatentParts parts, Problem problem, Plan plan) {
   static_assert(sizeof(LatentShared<T>) <= hopper::kMostSharedBytes,
                 "more shared memory than a block may have");
   LatentShared<T>& shared = *dynamic_shared<LatentShared<T>>();
@@ -449,6 +368,8 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
   }
   __syncthreads();  // and so do all threads
 
+  //| Two warpgroups consume. The third has one warp that produces; its other warps are there because registers change hands
+  //| by whole warpgroups.
   const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / 4;
   if (warpgroup == 2) {
     setmaxnreg_dec<LatentConfig::kProducerRegisters>();
@@ -458,7 +379,8 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
   setmaxnreg_inc<LatentConfig::kConsumerRegisters>();
 
   LatentPhases phases;
-  Segments<LatentConfig::kKeys> segments(plan, problem);
+  Segments<LatentConfig::kKeys> segments(plan, problem, gridDim.x);
+  segments.begin(blockIdx.x);
   const Segment& segment = shared.segment[warp];
   for (Segment next; segments.next(next);) {
     __syncwarp();  // all lanes have read the segment before
@@ -468,6 +390,7 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
       shared.place[warp] = segments.at;
     }
     __syncwarp();  // and see this one
+    //| Then one segment after the other: queries, all tiles of keys, the rows' ends.
     const int first_row = segment.row_tile * LatentConfig::kRows;
     load_queries(shared.q, q, problem, problem.pack_of(segment.pack), first_row);
     LatentRows own = {.rows = Rows::none(), .in_tile = warp % 4 * 16 + int(threadIdx.x) % 32 / 4, .last = {}};
@@ -479,15 +402,32 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
       attend_first(shared, phases, output, own, problem, segment);
     else
       attend_second(shared, phases, output, own, problem, segment);
-    //| Each row of blocks has its own part of the workspace.
-    const int64_t first_place = int64_t(segment.row_tile) * 2 * gridDim.x * LatentConfig::kRows;
-    const Workspace of_row = {.partials = {workspace.partials.o + first_place * LatentConfig::kHeadDim,
-                                           workspace.partials.lse + first_place},
-                              .arrivals = workspace.arrivals + segment.row_tile * gridDim.x};
-    finish_rows(shared, output, own, problem, segment, of_row.partials, warpgroup, o, lse);
-    if (segment.parts > 1) finish_parts<T, LatentConfig>(shared.is_last, problem, segment, of_row, o, lse);
+    finish_rows(shared, output, own, problem, segment, parts, warpgroup, o, lse);
     segments.at = shared.place[warp];
   }
+}
+
+//| ## The merge
+//|
+//| A warp for each row, and all rows of all items at once. An item that one block had alone is done already. It is a
+//| *dependent launch*: the machine starts its blocks while the last blocks of the first kernel still run.
+
+constexpr int kLatentMergeWarps = 4;  ///< rows that a block has
+
+/// Grid: {rows of an item / kLatentMergeWarps, items}.
+template <typename T>
+__global__ void __launch_bounds__(kLatentMergeWarps * 32)
+    merge_latent(LatentParts parts,
+                 T* o,        // [batch, heads, seqlen_q, 512], strided
+                 float* lse,  // [batch, heads, seqlen_q]
+                 Problem problem) {
+  const int row = int(blockIdx.x) * kLatentMergeWarps + int(threadIdx.x) / 32;
+  wait_for_launch_before();                     // for the last of its blocks; this one came when others ended
+  const int2 share = parts.shares[blockIdx.y];  // {first block, parts}
+  if (row >= problem.rows() || share.y == 1) return;
+  const auto place = [&](int part) { return parts.place(share.x, part, row); };
+  store_row<T>(merge_row<kLatentValueDim>(parts.partials, share.y, place), problem,
+               problem.pack_of(blockIdx.y), row, o, lse);
 }
 
 }  // namespace flashbook::decoding

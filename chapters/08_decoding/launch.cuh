@@ -3,6 +3,7 @@
 //| The host's part: what a launch must know of the shape, tensor maps of the cache, and [into how many parts](parts.h) the keys are split.
 #pragma once
 #include <algorithm>
+#include <bit>
 
 #include "chapters/08_decoding/packed.cuh"
 #include "chapters/08_decoding/parts.h"
@@ -121,8 +122,8 @@ struct RingLaunch {
   Plan plan;
 };
 
-/// Steps 4 and 5: equal parts. Step 6: equal work.
-inline RingLaunch ring_launch(const Shape& shape, bool equal_work) {
+/// Steps 4 and 5: equal parts. Step 6: equal work. `even`: all sequences are as long as the shape says.
+inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = false) {
   const int rows = ring_row_tiles(shape) * kRowsOfMma, keys = kStageBytes / 2 / shape.head_dim;
   const int row_tiles = int((int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q + rows - 1) / rows);
   const int64_t items = int64_t(shape.batch) * shape.kv_heads * row_tiles;
@@ -130,22 +131,25 @@ inline RingLaunch ring_launch(const Shape& shape, bool equal_work) {
             processors = device::multiprocessors();
   const int parts = int(std::clamp<int64_t>(processors / items, 1, key_tiles));
   //| Equal work on all multiprocessors cuts nearly every item at a place of its own, and every cut costs a merge. Where equal
-  //| parts keep nine of ten multiprocessors busy, as many blocks as there are parts are better: then no cut is in vain.
+  //| parts keep nine of ten multiprocessors busy, as many blocks as there are parts are better: then no cut is in vain. And where
+  //| all lengths are the same, that is a plan of equal parts.
   const bool parts_fill = items <= processors && 10 * items * parts >= 9 * processors;
+  if (parts_fill && even) equal_work = false;
   const int64_t most = parts_fill ? items * parts : processors;
   return {.blocks = equal_work ? int(std::min<int64_t>(most, items * key_tiles)) : int(items) * parts,
-          .plan = {.parts = equal_work ? 0 : parts,
+          .plan = {.parts = equal_work ? 1 : parts,
+                   .equal_work = equal_work,
                    .row_tiles = row_tiles,
                    .items_of_sequence = shape.kv_heads * row_tiles,
                    .first_key = 0}};
 }
 
-constexpr int64_t kArrivalBytes = kMergeLevels * kMostRingBlocks * int64_t(sizeof(unsigned));
+constexpr int64_t kArrivalBytes = kMostRingBlocks * int64_t(sizeof(unsigned));
 
 /// Bytes of the ring's workspace: counters, and two parts a block. Equal parts that are whole items need
 /// none.
 inline int64_t ring_workspace_bytes(const Shape& shape, const RingLaunch& launch) {
-  if (launch.plan.parts == 1) return 0;
+  if (!launch.plan.equal_work && launch.plan.parts == 1) return 0;
   const int64_t places = 2 * int64_t(launch.blocks) * ring_row_tiles(shape) * kRowsOfMma;
   return kArrivalBytes + places * (shape.head_dim + 1) * int64_t(sizeof(float));
 }
@@ -157,13 +161,18 @@ inline Workspace ring_workspace(void* memory, const Shape& shape, const RingLaun
   return {.partials = {o, o + places * shape.head_dim}, .arrivals = arrivals};
 }
 
-/// The cache, of which one copy brings `piece_keys` keys or a page, or one key if rows have gaps between
-/// them.
-inline Cache cache_of(const Shape& shape, const Tensors& t, int piece_keys) {
+//| A cache that would fit into the L2 several times over takes the place of what was there before, and what was written there goes
+//| out to memory first. A small one is read as *evict first*: its bytes make room for one another.
+/// Bytes of keys and values up to which the L2 is asked to keep nothing of them.
+constexpr double kBriefBytes = 128e6;
+
+/// The cache, of which one copy brings a tile of `tile_keys` keys or a page, or one key if rows have gaps
+/// between them.
+inline Cache cache_of(const Shape& shape, const Tensors& t, int tile_keys) {
   const int page_rows = shape.paging.rows > 0 ? shape.paging.rows : shape.seqlen_k;
+  const auto bytes = int64_t(size_of(shape.dtype));
   const auto in_bytes = [&](TensorId tensor) {
     const Strides strides = shape.strides(tensor);
-    const auto bytes = int64_t(size_of(shape.dtype));
     return Strides{strides.batch * bytes, strides.head * bytes, strides.row * bytes};
   };
   const bool dense =
@@ -173,27 +182,46 @@ inline Cache cache_of(const Shape& shape, const Tensors& t, int piece_keys) {
           .k_strides = in_bytes(TensorId::k),
           .v_strides = in_bytes(TensorId::v),
           .table = static_cast<const int*>(t.tables[int(TableId::page_table)]),
-          .page_rows = page_rows,
+          .page_bits = std::countr_zero(unsigned(page_rows)),
           .pages_of_sequence = (shape.seqlen_k + page_rows - 1) / page_rows,
           .copy_rows = !dense                  ? 1
-                       : shape.paging.rows > 0 ? std::min(page_rows, piece_keys)
-                                               : piece_keys};
+                       : shape.paging.rows > 0 ? std::min(page_rows, tile_keys)
+                                               : tile_keys,
+          .keep = 2.0 * double(shape.k_elements()) * double(bytes) <= kBriefBytes ? KeepInL2::briefly
+                                                                                  : KeepInL2::normal};
+}
+
+/// The most parts that an item can have. With equal work all items of a sequence are of one size, so one has
+/// at most its share of all units; and the smallest share of a block is at least half the largest.
+inline int most_parts(const Plan& plan, int blocks) {
+  return plan.equal_work ? 2 * blocks / plan.items_of_sequence + 2 : int(plan.parts);
+}
+
+/// Merges what a launch of `blocks` blocks has left of items with many parts, for rows from `first_row` on.
+template <typename T, typename Config>
+void run_merge_many(const Partials& partials, const Tensors& t, device::Stream stream, int blocks,
+                    int first_row, const Problem& problem, const Plan& plan) {
+  if (most_parts(plan, blocks) <= kMostPartsOfLast) return;
+  device::launch_dependent(merge_many<T, Config>, dim3(Config::kRows, problem.batch * plan.items_of_sequence),
+                           dim3(kManyWarps * 32), 0, stream, partials, static_cast<T*>(t.o), t.lse, blocks,
+                           first_row, problem, plan);
 }
 
 template <typename T, typename Config>
 void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, const RingLaunch& launch) {
   const Workspace workspace =
-      launch.plan.parts == 1 ? Workspace{} : ring_workspace(t.workspace, shape, launch);
+      ring_workspace_bytes(shape, launch) == 0 ? Workspace{} : ring_workspace(t.workspace, shape, launch);
+  const Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
   device::launch(ring<T, Config>, dim3(launch.blocks), dim3(Config::kThreads), sizeof(RingShared<Config>),
                  stream, static_cast<const T*>(t.q), static_cast<T*>(t.o), t.lse,
-                 cache_of(shape, t, Config::kPieceKeys), workspace,
-                 problem_of(shape, t, shape.heads / shape.kv_heads), launch.plan);
+                 cache_of(shape, t, Config::kKeys), workspace, problem, launch.plan);
+  run_merge_many<T, Config>(workspace.partials, t, stream, launch.blocks, 0, problem, launch.plan);
 }
 
 /// Steps 4 to 6 with as many rows as the shape needs.
 template <typename T, int kHeadDim>
 void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, bool equal_work) {
-  const RingLaunch launch = ring_launch(shape, equal_work);
+  const RingLaunch launch = ring_launch(shape, equal_work, t.tables[int(TableId::lengths)] == nullptr);
   const int row_tiles = ring_row_tiles(shape);
   if (row_tiles == 1) return run_ring<T, RingConfig<kHeadDim, 1>>(shape, t, stream, launch);
   if constexpr (kHeadDim < 256) {

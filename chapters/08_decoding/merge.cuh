@@ -10,6 +10,8 @@
 //|
 //| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges them](../../docs/figures/merge_parts.svg)
 #pragma once
+#include <type_traits>
+
 #include "chapters/08_decoding/problem.cuh"
 #include "common/ptx/convert.h"
 #include "common/ptx/math.h"
@@ -31,24 +33,27 @@ struct Partials {
 //|
 //| Parts are added in their order, whoever merges and whenever. So a launch gives the same bits as the one before.
 
-/// A row as a warp holds it: each lane has some columns side by side.
+/// A row as a warp holds it: each lane has some columns, up to four side by side.
 template <int kHeadDim>
 struct WarpRow {
-  static constexpr int kColumns = kHeadDim / 32;  ///< of a lane
-  float value[kColumns];
+  static constexpr int kColumns = kHeadDim / 32;            ///< of a lane
+  static constexpr int kRun = kColumns < 4 ? kColumns : 4;  ///< that lie side by side
+  using Run = std::conditional_t<kRun == 4, float4, float2>;
+  alignas(sizeof(Run)) float value[kColumns];
   float lse;
 
-  __device__ static int first_column() { return threadIdx.x % 32 * kColumns; }
+  /// The column of value[c]. Neighbouring lanes have neighbouring runs, so a warp reads 256 or 512 bytes at a
+  /// time.
+  __device__ __forceinline__ static int column(int c) {
+    return (c / kRun * 32 + int(threadIdx.x % 32)) * kRun + c % kRun;
+  }
 
-  //| A warp reads a row of $O$, each lane the columns that it has side by side.
-  /// Reads the lane's columns of a row that begins at `from`.
+  //| A warp reads a row of $O$ in one or two loads, each of them of bytes that lie side by side.
+  /// Reads the lane's columns of the row at `from`.
   __device__ __forceinline__ void load(const float* from) {
 #pragma unroll
-    for (int c = 0; c < kColumns; c += 2) {
-      const float2 pair = *reinterpret_cast<const float2*>(from + first_column() + c);
-      value[c] = pair.x;
-      value[c + 1] = pair.y;
-    }
+    for (int c = 0; c < kColumns; c += kRun)
+      *reinterpret_cast<Run*>(value + c) = *reinterpret_cast<const Run*>(from + column(c));
   }
 };
 
@@ -60,37 +65,32 @@ __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials,
   using Row = WarpRow<kHeadDim>;
   const int lane = threadIdx.x % 32;
 
-  //| The first parts of O are asked for before anything is known of their weights: the log-sum-exps take as long to come.
+  //| 16 parts of O are asked for before anything is known of their weights: the log-sum-exps take as long to come.
   //| Empty parts are asked for too, and what came of them is left aside.
-  constexpr int kAtOnce = kHeadDim > 256 ? 4 : 8;  // as registers allow
-  Row part[kAtOnce];
-  const auto load = [&](int first) {
+  constexpr int kAtOnce = kHeadDim > 256 ? 4 : 16;  // as registers allow
+  Row row = {}, part[kAtOnce];
+  float max = -INFINITY, weights = 0;
+  for (int first = 0; first < parts; first += kAtOnce) {
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) part[i].load(partials.o + place(min(first + i, parts - 1)) * kHeadDim);
-  };
-  load(0);
-  float max = -INFINITY;
-  for (int i = lane; i < parts; i += 32) max = fmaxf(max, partials.lse[place(i)]);
+    if (first == 0) {
+      for (int i = lane; i < parts; i += 32) max = fmaxf(max, partials.lse[place(i)]);
 #pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2)
-    max = fmaxf(max, __shfl_xor_sync(kWholeWarp, max, distance));
+      for (int distance = 16; distance > 0; distance /= 2)
+        max = fmaxf(max, __shfl_xor_sync(kWholeWarp, max, distance));
+    }
 
-  //| Weights are made by 32 lanes for 32 parts at once and handed round.
-  Row row = {};
-  float weights = 0;
-  for (int first = 0; first < parts; first += 32) {
-    const float lse = first + lane < parts ? partials.lse[place(first + lane)] : -INFINITY;
-    const float own = lse == -INFINITY ? 0 : exp2_approx((lse - max) / kLn2);
-    for (int group = first; group < min(first + 32, parts); group += kAtOnce) {
-      if (group > 0) load(group);
+    //| Weights are made by a lane for each part and handed round.
+    const int own = first + lane % kAtOnce;
+    const float lse = own < parts ? partials.lse[place(own)] : -INFINITY;
+    const float own_weight = lse == -INFINITY ? 0 : exp2_approx((lse - max) / kLn2);
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const float weight = __shfl_sync(kWholeWarp, own, group - first + i);
-        if (weight == 0) continue;
-        weights += weight;
+    for (int i = 0; i < kAtOnce; ++i) {
+      const float weight = __shfl_sync(kWholeWarp, own_weight, i);
+      if (weight == 0) continue;
+      weights += weight;
 #pragma unroll
-        for (int c = 0; c < Row::kColumns; ++c) row.value[c] += weight * part[i].value[c];
-      }
+      for (int c = 0; c < Row::kColumns; ++c) row.value[c] += weight * part[i].value[c];
     }
   }
 
@@ -104,8 +104,7 @@ __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials,
   //~ WarpRow<kHeadDim> row = {};
   //~ row.lse = -INFINITY;
   //~ if (parts == 0) return row;
-  //~ const float* from = partials.o + place(0) * kHeadDim + row.first_column();
-  //~ for (int c = 0; c < row.kColumns; ++c) row.value[c] = from[c];
+  //~ row.load(partials.o + place(0) * kHeadDim);
   //~ row.lse = partials.lse[place(0)];
   //~ return row;
   // END SOLUTION ch08-merge
@@ -120,10 +119,10 @@ __device__ __forceinline__ void store_row(const WarpRow<kHeadDim>& result, const
                                           const Pack& of, int row,
                                           T* o,          // [batch, heads, seqlen_q, kHeadDim], strided
                                           float* lse) {  // [batch, heads, seqlen_q]
-  auto* to =
-      reinterpret_cast<uint32_t*>(o + problem.offset(problem.o_strides, of, row) + result.first_column());
+  T* to = o + problem.offset(problem.o_strides, of, row);
 #pragma unroll
-  for (int c = 0; c < result.kColumns; c += 2) to[c / 2] = pack<T>(result.value[c], result.value[c + 1]);
+  for (int c = 0; c < result.kColumns; c += 2)
+    *reinterpret_cast<uint32_t*>(to + result.column(c)) = pack<T>(result.value[c], result.value[c + 1]);
   if (threadIdx.x % 32 == 0) lse[problem.number(of, row)] = result.lse;
 }
 
@@ -131,10 +130,12 @@ __device__ __forceinline__ void store_row(const WarpRow<kHeadDim>& result, const
 template <int kHeadDim>
 __device__ __forceinline__ void store_row(const WarpRow<kHeadDim>& result, const Partials& partials,
                                           int64_t place) {
-  float* to = partials.o + place * kHeadDim + result.first_column();
+  using Row = WarpRow<kHeadDim>;
+  float* to = partials.o + place * kHeadDim;
 #pragma unroll
-  for (int c = 0; c < result.kColumns; c += 2)
-    *reinterpret_cast<float2*>(to + c) = make_float2(result.value[c], result.value[c + 1]);
+  for (int c = 0; c < Row::kColumns; c += Row::kRun)
+    *reinterpret_cast<typename Row::Run*>(to + Row::column(c)) =
+        *reinterpret_cast<const typename Row::Run*>(result.value + c);
   if (threadIdx.x % 32 == 0) partials.lse[place] = result.lse;
 }
 

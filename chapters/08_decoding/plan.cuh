@@ -6,7 +6,7 @@
 //| * **Equal parts** (steps 4 and 5). Every item, which is a tile of rows with all its keys, is cut into the same number of
 //|   parts, a block each. With one long sequence among short ones the long one's blocks are still reading when all others
 //|   are done.
-//| * **Equal work** (step 6). All key tiles of all items are numbered through, and block i of n takes the i-th n-th of them,
+//| * **Equal work** (step 6). All key tiles of all items are numbered through, and each block takes an equal run of them,
 //|   wherever an item ends. No block has more than a tile more than another, whatever the lengths are. (The idea is
 //|   stream-K's, arXiv 2301.03598.)
 //|
@@ -19,9 +19,25 @@
 
 namespace flashbook::decoding {
 
+//| **Shares.** Whoever deals out, the first few have one unit more than the others. So where a share begins, and whose a unit is, follow from
+//| two numbers.
+/// `all` units dealt out to `count`, all >= count.
+struct Shares {
+  int each, more;  ///< the first `more` have each + 1
+
+  /// The first unit of share i, or, of i = count, how many there are.
+  __device__ int begin(int i) const { return i * each + min(i, more); }
+  /// The share that has a unit.
+  __device__ int of(int unit) const {
+    const int of_larger = more * (each + 1);
+    return unit < of_larger ? unit / (each + 1) : more + (unit - of_larger) / each;
+  }
+};
+
 /// What the host says of the plan.
 struct Plan {
-  int parts;                  ///< equal parts: of each item. 0: equal work
+  device::Divisor parts;      ///< equal parts: of each item. 1 if there is equal work
+  int equal_work;             ///< 1 or 0
   device::Divisor row_tiles;  ///< of a pack
   int items_of_sequence;      ///< packs * row_tiles
   int first_key;              ///< keys before are not read: another launch has them
@@ -48,37 +64,42 @@ class Segments {
  public:
   /// Where a block is.
   struct Place {
-    int all = 0;     ///< units of the launch
-    int base = 0;    ///< units before `batch`
-    int blocks = 0;  ///< that have units
+    Shares shares = {0, 0};  ///< of the blocks that have units; each = 0: equal parts
+    int base = 0;            ///< units before `batch`
     int batch = 0;
-    int unit = 0;  ///< the next, counted from `base`
+    int unit = 0;  ///< the next, counted from `base`; of equal parts, the item
     int left = 0;  ///< units; of equal parts, segments
   };
   Place at;
 
-  /// All lanes of a warp.
-  __device__ __forceinline__ Segments(const Plan& plan, const Problem& problem)
+  /// Those of a launch of `blocks` blocks. All lanes of a warp.
+  __device__ __forceinline__ Segments(const Plan& plan, const Problem& problem, int blocks)
       : plan_(plan), problem_(problem) {
-    if (plan.parts > 0) {
-      at.left = 1;
-      return;
-    }
     //| Equal work. A tile of keys for one tile of rows is a *unit*; an empty sequence's item counts as one, so that somebody
     //| writes its zeros. First the sum of all, a lane for every 32nd sequence.
+    if (!plan.equal_work) return;
     int all = 0;
     for (int batch = lane(); batch < problem.batch; batch += 32) all += units_of_sequence(batch);
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) all += __shfl_xor_sync(kWholeWarp, all, distance);
-    at.all = all;
-    at.blocks = min(all, int(gridDim.x));
-    if (int(blockIdx.x) >= at.blocks) return;  // more blocks than units: this one has none
-    const int first = int(int64_t(all) * blockIdx.x / at.blocks);
-    at.left = int(int64_t(all) * (blockIdx.x + 1) / at.blocks) - first;
+    blocks_ = min(blocks, all);
+    at.shares = {all / blocks_, all % blocks_};
+  }
+
+  /// Goes to the first segment of a block. All lanes of a warp.
+  __device__ __forceinline__ void begin(int block) {
+    if (!plan_.equal_work) {
+      at.left = 1;
+      at.unit = block / plan_.parts;
+      return;
+    }
+    if (block >= blocks_) return;  // more blocks than units: this one has none
+    const int first = at.shares.begin(block);
+    at.left = at.shares.begin(block + 1) - first;
 
     //| Then the sequence in which the block's first unit lies: 32 at a time are summed from lane to lane.
     for (int group = 0;; group += 32) {
-      const int own = group + lane() < problem.batch ? units_of_sequence(group + lane()) : 0;
+      const int own = group + lane() < problem_.batch ? units_of_sequence(group + lane()) : 0;
       int sum = own;  // of the lanes up to this one
 #pragma unroll
       for (int distance = 1; distance < 32; distance *= 2) {
@@ -97,17 +118,42 @@ class Segments {
     }
   }
 
+  //| The kernel that merges many parts asks the other way round: which blocks have had parts of an item?
+  /// Item `number` of the launch as one segment: all its tiles, and whose parts they are. All lanes of a
+  /// warp.
+  __device__ __forceinline__ Segment whole_item(int number) const {
+    const int batch = number / plan_.items_of_sequence, item = number % plan_.items_of_sequence;
+    Segment segment = item_of(batch, item);
+    segment.begin = 0;
+    segment.end = tiles_of(segment.length);
+    segment.part = 0;
+    if (!plan_.equal_work) {
+      segment.first_block = number * plan_.parts;
+      segment.parts = plan_.parts;
+      return segment;
+    }
+    //| With equal work the units of all sequences before are added up once more.
+    int base = 0;  // units of the sequences before
+    for (int i = lane(); i < batch; i += 32) base += units_of_sequence(i);
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) base += __shfl_xor_sync(kWholeWarp, base, distance);
+    const int units = max(segment.end, 1);
+    share(segment, base + item * units, units);
+    return segment;
+  }
+
   //| **The next segment.** With equal parts a block has one. With equal work it takes what is left of the item at which it stands, at most
   //| as many units as it has left, and goes on to the next item.
   /// The block's next segment, or false if it has had all.
   __device__ __forceinline__ bool next(Segment& segment) {
     if (at.left == 0) return false;
-    if (plan_.parts > 0) {
-      const int item = int(blockIdx.x) / plan_.parts, part = int(blockIdx.x) % plan_.parts;
+    if (at.shares.each == 0) {
+      const int item = at.unit, part = int(blockIdx.x) - item * plan_.parts;
       segment = item_of(item / plan_.items_of_sequence, item % plan_.items_of_sequence);
       const int tiles = tiles_of(segment.length);
-      segment.begin = int(int64_t(tiles) * part / plan_.parts);
-      segment.end = int(int64_t(tiles) * (part + 1) / plan_.parts);
+      const Shares shares = {tiles / plan_.parts, tiles % plan_.parts};
+      segment.begin = shares.begin(part);
+      segment.end = shares.begin(part + 1);
       segment.part = part;
       segment.parts = plan_.parts;
       segment.first_block = int(blockIdx.x) - part;
@@ -120,10 +166,8 @@ class Segments {
     segment = item_of(at.batch, item);
     segment.begin = min(begin, tiles);
     segment.end = min(begin + taken, tiles);
-    const int first_unit = at.base + item * units;
-    segment.first_block = block_of(first_unit);
+    share(segment, at.base + item * units, units);
     segment.part = int(blockIdx.x) - segment.first_block;
-    segment.parts = block_of(first_unit + units - 1) - segment.first_block + 1;
     at.left -= taken;
     at.unit += taken;
     if (at.unit == units * plan_.items_of_sequence) {
@@ -141,8 +185,11 @@ class Segments {
   __device__ int units_of_sequence(int batch) const {
     return max(tiles_of(problem_.length(batch)), 1) * plan_.items_of_sequence;
   }
-  /// The block that has a unit: the last i with all * i / blocks <= unit.
-  __device__ int block_of(int unit) const { return int((int64_t(unit + 1) * at.blocks - 1) / at.all); }
+  /// Says which blocks have the `units` units of an item, of which `first` is the first.
+  __device__ void share(Segment& segment, int first, int units) const {
+    segment.first_block = at.shares.of(first);
+    segment.parts = at.shares.of(first + units - 1) - segment.first_block + 1;
+  }
   /// A segment's item, all but its tiles and parts.
   __device__ Segment item_of(int batch, int item) const {
     Segment segment;
@@ -155,6 +202,7 @@ class Segments {
   //| The plan and the problem are the same for all blocks of a launch.
   const Plan& plan_;
   const Problem& problem_;
+  int blocks_ = 0;  ///< that have units
 };
 
 }  // namespace flashbook::decoding

@@ -13,8 +13,9 @@ namespace flashbook::decoding {
 using hopper::row_of;
 
 /// Turns scores into probabilities and takes them into `rows`. What was summed before must be multiplied by
-/// `correction`. A row may have seen no key yet: its maximum is -inf.
-template <int kFloats>
+/// `correction`. A row may have seen no key yet: its maximum is -inf. `kLazy`: a maximum that has grown by a
+/// factor of less than 2^8 stays as it is, and so does what was summed.
+template <bool kLazy = false, int kFloats>
 __device__ __forceinline__ void softmax(float (&scores)[kFloats], Rows& rows, float (&correction)[2],
                                         float scale_log2) {
 #pragma unroll
@@ -23,6 +24,7 @@ __device__ __forceinline__ void softmax(float (&scores)[kFloats], Rows& rows, fl
 #pragma unroll
     for (int i = 2 * r; i < kFloats; i += 4) new_max = fmaxf(new_max, fmaxf(scores[i], scores[i + 1]));
     new_max = quad_max(new_max);
+    if (kLazy && (new_max - rows.max[r]) * scale_log2 <= 8) new_max = rows.max[r];
     //| A tile may hide all its keys from a row, and a sequence may be empty. -inf - -inf is no number, so such a row
     //| subtracts 0: its exponentials are 2^-inf = 0.
     const float subtract = new_max == -INFINITY ? 0.0f : new_max * scale_log2;

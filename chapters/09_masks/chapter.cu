@@ -58,6 +58,7 @@ std::string why_not(const Shape& shape, int step) {
     return "step 5 takes listed blocks without functions on scores: leave one of them out";
   if (step == kPairs && !v.dense.visible.empty() && v != Visibility{.dense = v.dense})
     return "a mask of pairs says all there is to say: leave windows, prefixes and documents out";
+  if (shape.is_latent()) return "latent keys are for chapter 8: give --head-dim 64, 128 or 256";
   if (shape.paging.rows > 0) return "pages are for chapter 8: give keys and values of one piece a sequence";
   return "";
 }

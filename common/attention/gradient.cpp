@@ -44,7 +44,8 @@ Sum dot(std::span<const A> a, std::span<const float> b) {
 /// What a query's probabilities and dS follow from.
 template <typename Sum>
 struct QueryState {
-  Sum max = -std::numeric_limits<Sum>::infinity(), sum = 0, d = 0;  // P is exp(S - max) / sum
+  Sum max = -std::numeric_limits<Sum>::infinity(), sum = 0;  // P is exp(S - max) / sum
+  Sum d = 0, d_size = 0;                                     // D, and how large it is before its terms cancel
 
   Sum lse() const { return max + std::log(sum); }
 };
@@ -79,11 +80,11 @@ class Textbook {
       for (int c = 0; c < shape_.head_dim; ++c) o[c] += p[j] * v[c];
     }
     for (Sum& value : o) value = store_(value);
-    state.d = dot<Sum>(std::span<const Sum>(o), row_of(inputs_.d_o, row));
+    set_d(std::span<const Sum>(o), row, state);
 
     Row<Sum> dq(shape_.head_dim);
     for (std::size_t j = 0; j < keys.size(); ++j) {
-      const Change ds = change(q, keys[j], p[j], slope[j], state.d);
+      const Change ds = change(q, keys[j], p[j], slope[j], state);
       dq.add(row_of(inputs_.k, keys[j]), ds.value, ds.size);
     }
     return dq;
@@ -91,7 +92,9 @@ class Textbook {
 
   /// The state of a query by the O and the log-sum-exp that were given.
   QueryState<Sum> given(int64_t row) const {
-    return {inputs_.lse[row], 1, dot<Sum>(row_of(inputs_.o, row), row_of(inputs_.d_o, row))};
+    QueryState<Sum> state{.max = inputs_.lse[row], .sum = 1};
+    set_d(row_of(inputs_.o, row), row, state);
+    return state;
   }
 
   /// A row of dK and of dV. `states` are those of all queries that may see the key.
@@ -105,7 +108,7 @@ class Textbook {
       if (!sees(shape_, q.batch, q.head, q.query, key)) continue;
       const Score score = score_of(q, key);
       const Sum p = probability(score.value, states[at]);
-      const Change ds = change(q, row, p, score.slope, states[at].d);
+      const Change ds = change(q, row, p, score.slope, states[at]);
       gradients.first.add(q.q, ds.value, ds.size);
       gradients.second.add(q.d_o, p, p);
     }
@@ -152,10 +155,20 @@ class Textbook {
     return store_(std::exp(score - state.max) / state.sum);
   }
 
-  Change change(const Query& q, int64_t key_row, Sum p, Sum slope, Sum d) const {
+  /// D of a row from its O. O is rounded to its type, so D errs by parts of its terms, whatever they sum to.
+  template <typename A>
+  void set_d(std::span<const A> o, int64_t row, QueryState<Sum>& state) const {
+    const std::span<const float> d_o = row_of(inputs_.d_o, row);
+    state.d = dot<Sum>(o, d_o);
+    Sum squares = 0;
+    for (std::size_t c = 0; c < o.size(); ++c) squares += (Sum(o[c]) * d_o[c]) * (Sum(o[c]) * d_o[c]);
+    state.d_size = std::max(std::abs(state.d), std::sqrt(squares));
+  }
+
+  Change change(const Query& q, int64_t key_row, Sum p, Sum slope, const QueryState<Sum>& state) const {
     const Sum dp = store_(dot<Sum>(q.d_o, row_of(inputs_.v, key_row)));
-    return {Sum(shape_.scale) * slope * store_(p * (dp - d)),
-            Sum(shape_.scale) * p * (std::abs(dp) + std::abs(d))};
+    return {Sum(shape_.scale) * slope * store_(p * (dp - state.d)),
+            Sum(shape_.scale) * p * (std::abs(dp) + state.d_size)};
   }
 
   const Shape& shape_;

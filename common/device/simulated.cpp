@@ -98,7 +98,7 @@ Queue::~Queue() { sim::free_queue(&queue_of(stream_)); }
 
 Event Queue::record() {
   Event event;
-  event.recorded_ = std::make_shared<Event::Recorded>(sim::mark(queue_of(stream_)));
+  event.recorded_ = std::make_shared<Event::Recorded>(Event::Recorded{sim::mark(queue_of(stream_))});
   return event;
 }
 

@@ -11,13 +11,16 @@ namespace flashbook {
 
 /// Copies to shared memory. When all have landed, the bytes are taken off what the barrier's phase waits for.
 __device__ __forceinline__ void bulk_load(void* shared, const void* global, uint32_t bytes, uint64_t* barrier,
+                                          [[maybe_unused]] KeepInL2 keep = KeepInL2::normal,
                                           [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-               :
-               : "r"(shared_address(shared)), "l"(__cvta_generic_to_global(global)), "r"(bytes),
-                 "r"(shared_address(barrier))
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
+      "[%3], %4;"
+      :
+      : "r"(shared_address(shared)), "l"(__cvta_generic_to_global(global)), "r"(bytes),
+        "r"(shared_address(barrier)), "l"(static_cast<uint64_t>(keep))
+      : "memory");
 #else
   sim::bulk_load(shared, global, bytes, barrier, where);
 #endif

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 """Writes decode_steps.svg: what each step of chapter 8 reads a second, of one long batch and of one sequence, from the newest results."""
-import re
 import sys
 from pathlib import Path
 
@@ -13,12 +12,6 @@ from bench import results
 
 SHAPES = (("16 sequences of 8192 tokens", "d128/b16h32k8/n8192"), ("one sequence of 8192 tokens", "d128/b1h32k8/n8192"))
 WIDTH, LEFT, RIGHT, ROW, BAR, MOST = 420, 16, 16, 34, 8, 4.8  # TB/s: the data sheet's
-STEP = re.compile(r'\{\s*"([^"]+)",\s*"')
-
-
-def step_titles():
-    text = (ROOT / "chapters" / "08_decoding" / "chapter.cu").read_text(encoding="utf-8")
-    return STEP.findall(text.partition("kSteps[] = {")[2].partition("};")[0])
 
 
 def main():
@@ -26,7 +19,7 @@ def main():
     panels = []
     for title, shape in SHAPES:
         rows = []
-        for who, words in (*((f"ch08/step{i}", f"{i} {name}") for i, name in enumerate(step_titles(), 1)), ("cudnn", "cuDNN")):
+        for who, words in (*((f"ch08/step{i}", f"{i} {name}") for i, name in results.step_titles(8).items()), ("cudnn", "cuDNN")):
             entry = measured.newest.get(f"decode/{who}/bf16/{shape}")
             if entry and not entry.skipped:
                 rows.append((words, entry.values["bytes_per_second"] / 1e12, who != "cudnn"))

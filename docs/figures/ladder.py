@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes ladder_ch01.svg, ladder_ch02.svg, ...: the book's ladder with one chapter's rungs lit, in TFLOP/s on a linear scale; chapter 2, which
-runs on the CPU, has one of its own, in GFLOP/s; ladder_book.svg has the fastest step of every chapter, and the peers. Rates come
+runs on the CPU, has one of its own, in GFLOP/s, and so has chapter 7, of the backward pass; ladder_book.svg has the fastest step of every chapter, and the peers. Rates come
 from the newest results, names of steps from the chapters."""
 import re
 import sys
@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from bench import results
+from bench.names import Name
 
 LIT = (1, 3, 4, 5, 6)  # chapters on the GPU whose page begins with this figure
 ON_CPU: dict[str, str | int] = {"dtype": "f32", "head_dim": 64, "mask": "full", "seqlen": 4096}
@@ -46,7 +47,7 @@ def rows_of(measured, lit):
             yield f"{chapter} {title(chapter)}", max(steps.values()), False
             continue
         for step, rate in sorted(steps.items()):
-            yield f"{chapter}.{step} {results.step_title(chapter, step)}{' *' if step in marked else ''}", rate, True
+            yield f"{chapter}.{step} {results.step_titles(chapter)[step]}{' *' if step in marked else ''}", rate, True
 
 
 def rows_of_book(measured):
@@ -63,6 +64,16 @@ def rows_of_book(measured):
             yield f"in turn, {dtype}: chapter {name.chapter}", cell.ours, True
             yield f"in turn, {dtype}: FlashAttention-3", cell.fa3, False
             yield f"in turn, {dtype}: cuDNN", cell.cudnn, False
+
+
+def rows_of_gradients(measured):
+    """(words, TFLOP/s, is it lit): the peers of the backward pass and chapter 7's steps, the slowest first."""
+    marked = afterwards(7)
+    rungs = [(who, words, False) for who, words in (("eager", "PyTorch, P in memory"), ("flash", "FlashAttention-2"), ("cudnn", "cuDNN"))]
+    rungs += [(f"ch07/step{step}", f"7.{step} {name}{' *' if step in marked else ''}", True) for step, name in results.step_titles(7).items()]
+    found = [(words, entry.values["FLOPS"] / 1e12, is_lit) for who, words, is_lit in rungs
+             if (entry := measured.newest.get(str(Name("backward", who, "bf16", **results.LADDER))))]
+    return sorted(found, key=lambda rung: rung[1])
 
 
 def draw(lit, rows, unit, notes):
@@ -90,8 +101,9 @@ def main():
     measured = results.load(results.RESULTS / results.BOOK_GPU)
     for lit in LIT:
         draw(lit, list(rows_of(measured, lit)), "TFLOP/s", ("H200, batch 4, 16 heads, N 4096, d 128, no mask", "Of other chapters the fastest step"))
+    draw(7, rows_of_gradients(measured), "TFLOP/s", ("H200, backward, batch 4, 16 heads, N 4096, d 128, no mask", "Of others what PyTorch calls"))
     draw(0, list(rows_of_book(measured)), "TFLOP/s", ("H200, forward, batch 4, 16 heads, N 4096, d 128, no mask", "Of each chapter the fastest step, BF16"))
-    draw(2, [(f"2.{step} {results.step_title(2, step)}", entry.values["FLOPS"] / 1e9, True) for (chapter, step), entry in measured.by_step(**ON_CPU).items()
+    draw(2, [(f"2.{step} {results.step_titles(2)[step]}", entry.values["FLOPS"] / 1e9, True) for (chapter, step), entry in measured.by_step(**ON_CPU).items()
              if chapter == 2 and not entry.skipped], "GFLOP/s", ("16 cores, one head, N 4096, d 64, no mask, float32", "Steps 1 to 3 use one core"))
 
 

@@ -11,6 +11,7 @@ from docs.tools import book, formulas, kernel_source, ladder_data
 from docs.tools.book import Page
 from docs.tools.github_markdown import Document
 from docs.tools.raw_page import RawPage
+from docs.tools.sources import Definition, Sources, escaped
 
 Match = re.Match[str]
 
@@ -37,12 +38,7 @@ class Site:
         self.renamed = {self.doxygen_page[page.source]: page.url for page in pages if page.kind == "kernel"}
         self.complaints: list[str] = []
         self.copied: dict[str, Path] = {}  # name on the site -> file of the repository
-        self.definitions = {}  # address in the reference -> (address in an annotated source, full name, declaration)
-        for page in raw:
-            for address, name, source, declaration in page.definitions():
-                file, _, line = source.partition("#")
-                if file in self.renamed:
-                    self.definitions[address] = f"{self.renamed[file]}#{line}", name, declaration
+        self.sources = Sources(raw_folder.parent / "xml")
 
     # ---- links -----------------------------------------------------------------------------------------------------
 
@@ -75,18 +71,19 @@ class Site:
         body = re.sub(r'\b(href|src|srcset)="repo:([^"]+)"', replace, body)
         return re.sub(r'href="(\w+_source\.html)', lambda found: f'href="{self.renamed.get(found[1], found[1])}', body)
 
-    def link_names(self, body: str, chapter: str) -> str:
-        """`body` with code spans that name a symbol of the chapter's kernels leading to its definition."""
+    def link_names(self, body: str, page: Page) -> str:
+        """`body` with code spans that name a symbol of the chapter's kernels leading to its definition, if only one can be meant."""
         targets: dict[str, set[str]] = {}
-        for address, name, _ in self.definitions.values():
-            if address.startswith(f"chapter-{chapter}-"):
-                targets.setdefault(name.rpartition("::")[2], set()).add(address)
+        for definition in self.sources.definitions.values():
+            if definition.file.startswith(f"chapters/{page.chapter}/") and definition.file in self.page_of:
+                targets.setdefault(definition.name.rpartition("::")[2], set()).add(self.address_of(definition))
 
         def replace(found: Match) -> str:
-            known = targets.get(found[2], ())
+            known = targets.get(found[2], set())
+            known = {address for address in known if address.startswith(f"{page.url}#")} or known
             return f'<a href="{min(known)}">{found[1]}</a>' if len(known) == 1 else found[0]
 
-        return re.sub(r"(<code[^>]*>(\w+)</code>)(?![^<]*</a>)", replace, body)
+        return re.sub(r"(<code[^>]*>(\w\w+)</code>)(?![^<]*</a>)", replace, body)
 
     def explain_terms(self, body: str, terms: dict[str, str]) -> str:
         """`body` with links into the glossary that say what the word means when one points at them."""
@@ -98,30 +95,41 @@ class Site:
 
     # ---- annotated source ------------------------------------------------------------------------------------------
 
-    def code_line(self, text: str, chapter: str) -> str:
-        """A line of Doxygen's listing, its names leading to their definitions in the annotated sources of the same chapter, or in common."""
-        def replace(found: Match) -> str:
-            kind, address, name, after = found.groups()
-            # Doxygen knows no local variables: one that is called as some function, or as a value of some enum class, links to that.
-            if kind == "namespace" or "1_1sim" in address or (kind == "function" and not re.match(r"\(|&lt;", after)):
-                return name
-            if kind == "enumvalue" and not found.string[:found.start()].endswith("::"):
-                return name
-            target, _, declaration = self.definitions.get(address, (address, "", ""))
-            if not belongs(target, chapter):
-                return name
-            title = f' title="{html.escape(declaration)}"' if declaration else ""
-            return f'<a class="code" href="{target}"{title}>{name}</a>'
+    def code_line(self, page: Page, number: int) -> str:
+        """A line of a source in colours, its names leading to their definitions in the annotated sources of the same chapter, or in common."""
+        pieces = list(self.sources.pieces(page.source, number))
+        text = ""
+        for i, piece in enumerate(pieces):
+            shown, after = escaped(piece.text), "".join(p.text for p in pieces[i + 1:i + 4])
+            before = "".join(p.text for p in pieces[max(0, i - 3):i])
+            if piece.meant and self.is_meant(piece.meant, before, after):
+                address = self.address_of(piece.meant)
+                if belongs(address, page.chapter):
+                    shown = f'<a class="code" href="{address}" title="{html.escape(piece.meant.declaration)}">{shown}</a>'
+            text += shown if piece.look == "normal" or not shown.strip() else f'<span class="{piece.look}">{shown}</span>'
+        return text
 
-        return re.sub(r'<a class="code hl_(\w+)" href="([^"]*)">(.*?)</a>(?=(.{0,4}))', replace, text)
+    def is_meant(self, definition: Definition, before: str, after: str) -> bool:
+        """Doxygen knows no local variables: one that is called as some function, or as a value of some enum class, links to that."""
+        if definition.kind == "namespace" or "1_1sim" in definition.address:
+            return False
+        if definition.kind == "function" and not after.startswith(("(", "<")):
+            return False
+        return definition.kind != "enumvalue" or before.endswith("::")
+
+    def address_of(self, definition: Definition) -> str:
+        """In an annotated source, or in the reference."""
+        page = self.page_of.get(definition.file)
+        if not page or page.kind != "kernel":
+            return definition.address
+        return f"{page.url}#l{definition.line:05d}" if definition.line else page.url
 
     def kernel(self, page: Page, body: str) -> str:
         """Rows of prose and the code beside it."""
-        listing = self.raw[self.doxygen_page[page.source]].lines()
         rows: list[str] = []
         for text, (_, numbers) in zip(body.split(ROW_END), kernel_source.rows_of(page.path)):
             lines = (f'<span class="line" id="l{number:05d}"><a class="lineno" href="#l{number:05d}">{number}</a>'
-                     f'<span class="text">{self.code_line(listing[number], page.chapter)}</span></span>' for number in numbers)
+                     f'<span class="text">{self.code_line(page, number)}</span></span>' for number in numbers)
             kind = "row" if rows else "row opening"  # the first speaks of the whole file
             rows.append(f'<section class="{kind}"><div class="prose">{text.strip()}</div>'
                         f'<div class="code"><pre class="listing">{"".join(lines)}</pre></div></section>')
@@ -219,7 +227,7 @@ class Site:
                 kind, title, above, steps = "reference", self.raw[name].title, "", ""
                 body = self.link(body, name)
             if page and page.chapter:
-                body = self.link_names(body, page.chapter)
+                body = self.link_names(body, page)
             if page and kind == "kernel":
                 body = self.kernel(page, body)
             if page and kind == "chapter":

@@ -5,6 +5,7 @@ where formulas.py sets them."""
 import html
 import posixpath
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -51,11 +52,12 @@ def without_quote_marks(lines: Iterable[str]) -> Iterator[str]:
 
 
 def code_block(code: str, language: str) -> str:
-    """Highlighted by language; the lines of a difference marked as those that go and come."""
+    """Highlighted by language, from the left margin on; the lines of a difference marked as those that go and come."""
     if language == "diff":
         looks = {"-": "line goes", "+": "line comes"}
         shown = "".join(f'<div class="{looks.get(line[:1], "line")}">{html.escape(line, quote=False)}</div>\n' for line in code.splitlines())
         return f'<div class="diff"><div class="fragment">{shown}</div><!-- fragment --></div>\n'
+    code = textwrap.dedent(code)
     if language not in LEXERS:
         return f'<pre class="fragment">{html.escape(code, quote=False)}</pre>\n'
     coloured = pygments.highlight(code, LEXERS[language](stripnl=False), HtmlFormatter(nowrap=True))

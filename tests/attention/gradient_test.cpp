@@ -326,6 +326,22 @@ TEST(Gradient, BoundsAdmitTheArithmeticOfKernels) {
         }
 }
 
+// D errs by what O was rounded by, and where its terms cancel that is much of it. A query with two keys has
+// no other terms that would hide it.
+TEST(Gradient, BoundsAdmitADWhoseTermsCancel) {
+  Shape shape{.seqlen_q = 2, .seqlen_k = 2, .dtype = DType::bf16};
+  shape.visibility = Visibility::causal_if(true);
+  for (uint64_t seed = 0; seed < 500; ++seed) {
+    const Inputs inputs = inputs_of(shape, seed);
+    const Outputs kernel = kernel_arithmetic(shape, inputs, make_reference(shape, inputs, all_rows(shape)));
+    for (const TensorReference& reference : make_gradient_reference(shape, inputs)) {
+      const Verdict verdict = check(shape, reference, kernel[reference.id]);
+      EXPECT_TRUE(verdict.ok) << "seed " << seed << ", " << name_of(reference.id) << ": error "
+                              << verdict.max_error << ", bound " << verdict.bound << ", " << verdict.worst;
+    }
+  }
+}
+
 TEST(Gradient, RefusesPagesAndFp8) {
   Shape shape{.dtype = DType::e4m3};
   EXPECT_EQ(testing::input_error_of([&] { make_gradient_reference(shape, inputs_of(shape, 9)); }),

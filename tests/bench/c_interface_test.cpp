@@ -9,6 +9,7 @@
 #include "bench/flashbook.h"
 #include "common/app/call.h"
 #include "common/attention/inputs.h"
+#include "common/attention/pages.h"
 #include "tests/require_gpu.h"
 
 namespace flashbook {
@@ -312,6 +313,51 @@ TEST_F(CInterfaceOnMachine, ComputesWhatTheChapterDoes) {
     EXPECT_EQ(got.o, want.o) << "step " << step;
     EXPECT_EQ(got.lse, want.lse) << "step " << step;
   }
+}
+
+// Lengths and pages are in device memory alone: the shape says nothing of them.
+TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
+  constexpr int kStep = 6, kBatch = 3, kKeys = 200, kRows = 16, kPages = kBatch * 13;
+  FlashbookShape given = small_shape();
+  given.batch = kBatch, given.heads = 4, given.kv_heads = 2, given.seqlen_q = 1, given.seqlen_k = kKeys;
+  given.causal = 0, given.dtype = FLASHBOOK_BF16;
+  Shape shape = {.batch = kBatch,
+                 .heads = 4,
+                 .kv_heads = 2,
+                 .seqlen_q = 1,
+                 .seqlen_k = kKeys,
+                 .head_dim = 64,
+                 .visibility = {.lengths = {0, 130, kKeys}},
+                 .dtype = DType::bf16,
+                 .scale = 0.125f};
+  const Inputs dense = make_inputs(shape, InputKind::normal, 1);
+  shape.paging = {.rows = kRows, .pages = kPages, .table = {}};
+  for (int page = kPages; page-- > 0;) shape.paging.table.push_back(page);
+  const Inputs inputs = scatter_pages(shape, dense);
+  const UploadedInputs uploaded(Operation::decode, shape, inputs, device::Place::device);
+  const Outputs want = run_once(*chapter_numbered(8), shape, inputs, kStep);
+
+  const int64_t bytes = flashbook_workspace_bytes(8, kStep, &given);
+  device::Buffer workspace(device::Place::device, bytes);
+  workspace.upload(std::vector<std::byte>(bytes));
+  const Call call(Operation::decode, shape, uploaded, 0, [&](const Tensors& t) {
+    const FlashbookCache cache = {
+        .size = sizeof(FlashbookCache),
+        .lengths = static_cast<const int32_t*>(t.tables[int(TableId::lengths)]),
+        .page_table = static_cast<const int32_t*>(t.tables[int(TableId::page_table)]),
+        .page_rows = kRows,
+        .pages = kPages};
+    FlashbookTensors tensors = tensors_of(t);
+    tensors.workspace = workspace.data();
+    EXPECT_EQ(flashbook_decode(8, 4, &given, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
+    EXPECT_TRUE(last_error_has("pages")) << flashbook_last_error();
+    ASSERT_EQ(flashbook_decode(8, kStep, &given, &cache, &tensors, nullptr), FLASHBOOK_OK)
+        << flashbook_last_error();
+  });
+  call.run();
+  const Outputs got = call.download();
+  EXPECT_EQ(got.o, want.o);
+  EXPECT_EQ(got.lse, want.lse);
 }
 
 TEST_F(CInterfaceOnMachine, ThreadsCallAtTheSameTime) {

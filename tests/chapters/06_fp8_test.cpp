@@ -1,3 +1,5 @@
+#include <bit>
+
 #include "chapters/05_flash_attention_3/chapter.h"
 #include "chapters/06_fp8/chapter.h"
 #include "common/attention/error.h"
@@ -111,10 +113,17 @@ TEST(Fp8, SaysWhatItCannotRun) {
 }
 
 // Scales that differ, and that are no powers of two: the quantiser's.
+/// The simulator takes every other of the shapes: each mask with each head dimension, and with each scaling.
+bool left_out(Scaling scaling, int head_dim, bool causal) {
+  return device::machine() != device::Machine::gpu &&
+         (int(scaling) + std::bit_width(unsigned(head_dim)) + causal) % 2 != 0;
+}
+
 TEST_F(ChapterTest, TakesEveryScaling) {
   for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block})
     for (int head_dim : {64, 128, 256})
       for (bool causal : {false, true}) {
+        if (left_out(scaling, head_dim, causal)) continue;
         const Shape shape = shape_with(scaling, head_dim, causal);
         Inputs inputs = inputs_16(shape, DType::bf16, InputKind::normal);
         // Every block of every tensor has a size of its own.
@@ -141,6 +150,7 @@ TEST_F(ChapterTest, GivesMeansBack) {
   for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block})
     for (int head_dim : {64, 128, 256})
       for (bool causal : {false, true}) {
+        if (left_out(scaling, head_dim, causal)) continue;
         Shape shape = shape_with(scaling, head_dim, causal);
         shape.centred = true;
         Inputs inputs = inputs_16(shape, DType::bf16, InputKind::normal);
@@ -319,6 +329,7 @@ TEST_F(ChapterTest, IncoherentProcessingSpreadsOutliers) {
 TEST_F(ChapterTest, LongSequences) {
   for (int head_dim : {64, 128, 256})
     for (bool causal : {false, true}) {
+      if (left_out(Scaling::tensor, head_dim, causal)) continue;
       Shape shape = shape_with(Scaling::tensor, head_dim, causal);
       shape.batch = 1, shape.heads = shape.kv_heads = 3;
       shape.seqlen_q = head_dim == 64 ? 1100 : 450, shape.seqlen_k = head_dim == 128 ? 2100 : 520;
@@ -341,14 +352,16 @@ TEST_F(ChapterTest, LongSequencesThatTransposeOnce) {
                           {256, 4100, false}}) {
     Shape shape = shape_with(Scaling::tensor, one.head_dim, one.causal);
     shape.heads = 2, shape.kv_heads = 1, shape.seqlen_q = 70, shape.seqlen_k = one.seqlen_k;
-    const Inputs inputs = make_inputs(shape, InputKind::normal, 9);
-    const Reference reference = make_reference(shape, inputs, all_rows(shape));
-    for (int step : {7, 8}) {
-      const CheckResult result = check(shape, reference, run_once(kFp8, shape, inputs, step));
-      EXPECT_TRUE(result.ok()) << describe(shape) << ", step " << step << ": " << result.o.worst << ", "
-                               << result.lse.worst;
-    }
+    expect_right(shape, make_inputs(shape, InputKind::normal, 9), 7);
   }
+}
+
+// Of a few keys errors of a line do not cancel: the bound must allow for them where rounding is exact by
+// chance.
+TEST_F(ChapterTest, ALineOverAFewKeysIsWithinItsBound) {
+  Shape shape = shape_with(Scaling::tensor, 64, true);
+  shape.batch = 1, shape.heads = 8, shape.seqlen_q = 63, shape.seqlen_k = 21;
+  expect_right(shape, make_inputs(shape, InputKind::normal, 11), 8);
 }
 
 // The study's version: sums leave the tensor cores after each tile of keys.

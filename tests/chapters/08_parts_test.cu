@@ -119,6 +119,16 @@ TEST_F(Parts, OfAnyNumberAreMergedByTheLastToArrive) {
   }
 }
 
+// A caller may have the lengths in device memory alone, where the shape does not show them.
+TEST_F(Parts, AreEqualOnlyOfSequencesThatAreKnownToBe) {
+  Shape shape = shape_with(std::vector<int>(device::multiprocessors(), 8192));
+  EXPECT_TRUE(ring_launch(shape, true).plan.equal_work);
+  EXPECT_GT(ring_workspace_bytes(shape, ring_launch(shape, true)), 0);
+  EXPECT_FALSE(ring_launch(shape, true, true).plan.equal_work);
+  shape.visibility.lengths.clear();
+  EXPECT_TRUE(ring_launch(shape, true).plan.equal_work);
+}
+
 // Blocks begin and end anywhere in a sequence; some have a dozen sequences, some have nothing.
 TEST_F(Parts, OfEqualWorkAreThoseOfAnyNumberOfBlocks) {
   const std::vector<int> many = {300, 1, 0, 129, 128, 5000, 0, 0, 64, 1, 2, 3, 257, 0};

@@ -423,6 +423,8 @@ class Several(unittest.TestCase):
     def test_a_table_of_all(self):
         grades = [graded(result("A.Worked", "A.One")), graded(result("A.Worked", "A.One", "A.Two"))]
         self.assertEqual(report.table(grades), "submission,ch01-a,speed,points,of,seed\nada,6,0,6,10,5\nada,10,0,10,10,5\n")
+        grades[0].results[0].is_there = False
+        self.assertIn("\nada,-,0,", report.table(grades))
 
 
 class Judging(unittest.TestCase):

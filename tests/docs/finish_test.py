@@ -2,6 +2,7 @@
 """What the site adds to a page: captions, links to sections, colours of differences, descriptions; and colours that can be read."""
 import re
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import svg
 
 from docs.tools import finish, ladder_data
 from docs.tools.github_markdown import Document
+from docs.tools.sources import Sources
 
 FIGURE = '<p><img class="figure" src="a.svg" alt="What one sees"/></p>'
 
@@ -53,6 +55,9 @@ class Markdown(unittest.TestCase):
         text = self.of("```diff", "-a < b", "+b", " c", "```")
         self.assertEqual(re.findall(r'class="line ?(\w*)">(.*?)<', text), [("goes", "-a &lt; b"), ("comes", "+b"), ("", " c")])
 
+    def test_an_excerpt_begins_at_the_margin(self):
+        self.assertIn('<div class="line"><span class="k">if</span>', self.of("```cuda", "    if (x)", "      y();", "```"))
+
     def test_boxes(self):
         self.assertEqual(self.of("> **Predicted.** 1.4 times."), '<div class="box predicted"><p class="box-title">Predicted</p>\n<p>1.4 times.</p>\n</div>\n')
         self.assertIn('<div class="box note"><p class="box-title">Note</p>', self.of("> [!NOTE]", "> So it is."))
@@ -74,6 +79,29 @@ class Markdown(unittest.TestCase):
 
     def test_headings_have_githubs_anchors_once_each(self):
         self.assertEqual(re.findall(r'id="(.*?)"', self.of("## Step 1: `two` passes", "", "## Step 1: two passes")), ["step-1-two-passes", "step-1-two-passes-1"])
+
+
+XML = {
+    "space.xml": """<doxygen><compounddef id="namespacea" kind="namespace"><compoundname>a</compoundname><location file="k.cuh" line="1"/>
+        <memberdef id="namespacea_1f00" kind="function"><definition>void a::copy</definition><argsstring>(int n)</argsstring><qualifiedname>a::copy</qualifiedname>
+        <location file="k.cuh" line="3" bodyfile="k.cuh" bodystart="4"/></memberdef></compounddef></doxygen>""",
+    "file.xml": """<doxygen><compounddef id="k_8cuh" kind="file"><compoundname>k.cuh</compoundname><programlisting>
+        <codeline lineno="7"><highlight class="keyword">if</highlight><highlight class="normal"><sp/>(x<sp/>&lt;<sp/>2)<sp/><ref refid="namespacea_1f00"
+        kindref="member">copy</ref>(1);</highlight></codeline></programlisting><location file="k.cuh"/></compounddef></doxygen>"""}
+
+
+class SourcesOfDoxygen(unittest.TestCase):
+    def test_a_line_and_what_its_names_mean(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in XML.items():
+                (Path(folder) / name).write_text(text, encoding="utf-8")
+            sources = Sources(Path(folder))
+        pieces = list(sources.pieces("k.cuh", 7))
+        self.assertEqual("".join(piece.text for piece in pieces), "if (x < 2) copy(1);")
+        self.assertEqual(pieces[0].look, "keyword")
+        (meant,) = [piece.meant for piece in pieces if piece.meant]
+        self.assertEqual((meant.kind, meant.name, meant.declaration, meant.line), ("function", "a::copy", "void a::copy(int n)", 4))
+        self.assertEqual(meant.address, "namespacea.html#f00")
 
 
 class Descriptions(unittest.TestCase):

@@ -14,7 +14,7 @@ __global__ void merge_rows(decoding::Partials partials, int parts, int rows,
   const int row = blockIdx.x;
   const auto merged =
       decoding::merge_row<kHeadDim>(partials, parts, [&](int part) { return int64_t(part) * rows + row; });
-  for (int c = 0; c < merged.kColumns; ++c) o[row * kHeadDim + merged.first_column() + c] = merged.value[c];
+  for (int c = 0; c < merged.kColumns; ++c) o[row * kHeadDim + merged.column(c)] = merged.value[c];
   if (threadIdx.x == 0) lse[row] = merged.lse;
 }
 

@@ -33,6 +33,8 @@ class Fault:
     options: list[str] = field(default_factory=list)  # what the program is run with: nothing, but for a mask
 
 
+LATENT = ["--head-dim", "576", "--heads", "8", "--kv-heads", "1", "--seqlen", "1", "--seqlen-k", "300"]
+
 FAULTS = {
     "no_mask_01": Fault("01_naive_attention/problem.cuh", "if (!causal) return seqlen_k;", "!causal", "true", (1, 2), ["--causal"]),
     "no_rescaling_02": Fault("02_online_softmax/online_softmax.h", ".correction = std::exp(state.row_max - new_max)",
@@ -76,6 +78,23 @@ FAULTS = {
     "first_query_07": Fault("07_backward/problem.cuh", "causal ? max(key + seqlen_q - seqlen_k, 0) : 0;", "max(key + seqlen_q - seqlen_k, 0)",
                             "key", (1, 2), ["--causal", "--seqlen", "100", "--seqlen-k", "200"]),
     "last_tile_07": Fault("07_backward/queries_outside.cuh", "last_key / kKeys + 1;", "last_key / kKeys + 1", "last_key / kKeys", (1,)),
+    # Of chapter 8 the ring's steps, the merge and the plan.
+    "no_rescaling_08": Fault("08_decoding/softmax.cuh", "correction[r] = exp2_approx(rows.max[r] * scale_log2 - subtract);",
+                             "exp2_approx(rows.max[r] * scale_log2 - subtract)", "1", (1, 2, 3, 4, 5, 6)),
+    "no_guard_08": Fault("08_decoding/merge.cuh", "own_weight = lse == -INFINITY ? 0 : exp2_approx((lse - max) / kLn2);", "lse == -INFINITY", "false",
+                         (3,), ["--batch", "1", "--heads", "1", "--kv-heads", "1", "--head-dim", "128", "--seqlen", "140", "--seqlen-k", "130", "--causal"]),
+    "one_too_early_08": Fault("08_decoding/last_arriver.cuh", "atomic_add_acq_rel(arrived, 1u) == unsigned(segment.parts - 1);",
+                              "unsigned(segment.parts - 1)", "unsigned(segment.parts - 2)", (4, 5, 6),
+                              ["--batch", "1", "--heads", "4", "--kv-heads", "1"]),
+    "forgotten_warp_08": Fault("08_decoding/last_arriver.cuh", "for (int w = 0; w < kKeyWarps; ++w) {", "w < kKeyWarps", "w < kKeyWarps - 1",
+                               (4, 5, 6)),
+    "keys_exchanged_08": Fault("08_decoding/narrow_tile.cuh", "mma_m16n8k16<T>(sums, a, both(0), both(2), sums);", "both(0)", "both(2)", (4, 5, 6)),
+    "last_keys_08": Fault("08_decoding/ring.cuh", "if (chunk_keys < kRowsOfMma || problem.causal) {", "chunk_keys < kRowsOfMma", "false", (4, 5, 6)),
+    "shares_with_a_gap_08": Fault("08_decoding/plan.cuh", "return i * each + min(i, more);", "min(i, more)", "0", (4, 5, 6),
+                                  ["--batch", "1", "--heads", "4", "--kv-heads", "1", "--seqlen-k", "2500"]),
+    "no_correction_08": Fault("08_decoding/latent.cuh", "own.rows.sum[r] *= correction[r] = update.correction;", "update.correction", "1", (7,), LATENT),
+    "one_half_08": Fault("08_decoding/latent_tiles.cuh", "panels[warpgroup * LatentConfig::kHalfPanels]", "warpgroup * LatentConfig::kHalfPanels",
+                         "0", (7,), LATENT),
 }
 
 
@@ -88,7 +107,7 @@ def chosen(fault, index):
 
 
 def plant(chapter, folder):
-    texts = {}
+    texts: dict[str, str] = {}
     for index, (name, fault) in enumerate(FAULTS.items()):
         if fault.file.split("/")[0] != chapter:
             continue

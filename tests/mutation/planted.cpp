@@ -2,4 +2,5 @@
 #include <cstdlib>
 
 extern const int flashbook_fault;
-const int flashbook_fault = std::getenv("FLASHBOOK_FAULT") != nullptr ? std::atoi(std::getenv("FLASHBOOK_FAULT")) : -1;
+const int flashbook_fault =
+    std::getenv("FLASHBOOK_FAULT") != nullptr ? std::atoi(std::getenv("FLASHBOOK_FAULT")) : -1;

@@ -9,7 +9,7 @@ namespace flashbook::flash1 {
 // scores.
 //
 // Write products, not results, as in `2.0 * 2048 * 64`: they show how you think, and the compiler multiplies.
-// Whole numbers divide downwards: 7 / 2 is 3, 7 / 2.0 is 3.5. Within one percent is right.
+// Whole numbers divide downwards: 7 / 2 is 3, 7 / 2.0 is 3.5. Counts are exact: a hundredth off is wrong.
 
 // BEGIN SOLUTION ch03-bytes
 // Q, K and V of 64 rows, 2 bytes each, and 64 by 64 weights of 4 bytes.

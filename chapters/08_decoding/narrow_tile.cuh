@@ -1,0 +1,164 @@
+//| # A warp's products with 16 keys
+//|
+//| A warp of the ring multiplies 16 rows of queries by 16 keys at a time, a *chunk*, with `mma.sync` as chapter 4 does. What is
+//| different is how keys and values come into the registers.
+//|
+//| **A tile lies in shared memory as in device memory**, since the copy that brings it takes bytes as they lie. Its rows begin 256
+//| bytes apart (d = 128), so eight of them begin in the same banks, and `ldmatrix`, which takes 16 bytes of each of eight rows at
+//| a time, would take eight turns. So lanes load 16 bytes each. Eight lanes are served at a time, and they have two keys (of K) or four (of V). Each has
+//| two such loads to do; lanes of neighbouring keys do them in opposite order, and so meet in other banks.
+//|
+//| Such a load gives a lane eight columns of a row, and `mma.sync` wants two here and two there. That does not matter: a sum over
+//| columns may be taken in any order, so Q's columns are dealt out the same way; and columns of O may lie in any order until they are stored.
+//|
+//| ![A lane loads 16 bytes of a key, eight columns: four are its part of one product, four of the next](../../docs/figures/decode_lanes.svg)
+#pragma once
+#include "chapters/08_decoding/ring_shared.cuh"
+#include "chapters/08_decoding/softmax.cuh"
+#include "common/ptx/mma.h"
+
+namespace flashbook::decoding {
+
+/// A warp's 16 rows of Q, as mma.sync takes them.
+template <typename Config>
+using Queries = uint32_t[Config::kHeadDim / 16][4];
+
+//| ## Queries
+//|
+//| Q comes straight from memory into the registers. Of 32 columns, two products' worth, lane $t$ of a quad has the columns $8t$ to $8t+7$: the first four for the
+//| first product, the others for the second. It is read once a segment, while the first tile of keys travels.
+template <typename T, typename Config>
+__device__ __forceinline__ void load_queries(Queries<Config>& fragments,
+                                             const T* q,  // [batch, heads, seqlen_q, kHeadDim], strided
+                                             const Problem& problem, const Pack& of, int first_row) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = first_row + lane / 4 + 8 * r;
+    const bool exists = row < problem.rows();
+    const T* from = q + (exists ? problem.offset(problem.q_strides, of, row) : 0) + lane % 4 * 8;
+#pragma unroll
+    for (int step = 0; step < Config::kHeadDim / 16; step += 2) {
+      const uint4 columns =
+          exists ? *reinterpret_cast<const uint4*>(from + step * 16) : make_uint4(0, 0, 0, 0);
+      fragments[step][r] = columns.x, fragments[step][r + 2] = columns.y;
+      fragments[step + 1][r] = columns.z, fragments[step + 1][r + 2] = columns.w;
+    }
+  }
+}
+
+//| ## Scores
+//|
+//| A row of K is contiguous along the summed dimension, as `mma.sync` wants its second operand. A lane has one key of the first
+//| eight and one of the other eight. Behind the last key nothing was brought: such a lane reads the last key again, and its scores
+//| are made -inf afterwards.
+
+/// Which column of a chunk score i of a thread belongs to.
+__device__ __forceinline__ int column_of(int i) { return i / 4 * 8 + 2 * int(threadIdx.x % 4) + i % 2; }
+
+/// Loads the 16 bytes at `from` and those `apart` bytes further, the latter first if `reverse`.
+__device__ __forceinline__ void load_two(uint4 (&to)[2], const unsigned char* from, int apart, bool reverse) {
+  const auto first = *reinterpret_cast<const uint4*>(from + (reverse ? apart : 0));
+  const auto second = *reinterpret_cast<const uint4*>(from + (reverse ? 0 : apart));
+  to[0] = reverse ? second : first;
+  to[1] = reverse ? first : second;
+}
+
+//| Two keys whose numbers follow one another are loaded at the same time, 64 bytes of each. Odd ones begin with the second half of
+//| 128, so the two meet in no bank.
+/// scores = Q K^T for the 16 keys of a chunk, of which those below `keys` of the tile exist.
+template <typename T, typename Config>
+__device__ __forceinline__ void multiply_keys(float* scores, const Queries<Config>& q, const Stage& tile,
+                                              int chunk, int keys) {
+  const int lane = threadIdx.x % 32, first_key = chunk * kRowsOfMma + lane / 4;
+  const unsigned char* row[2];
+  float sums[2][4] = {};  // columns 0-7, columns 8-15
+#pragma unroll
+  for (int n = 0; n < 2; ++n)
+    row[n] = tile.byte + min(first_key + 8 * n, keys - 1) * Config::kRowBytes + lane % 4 * 16;
+#pragma unroll
+  for (int step = 0; step < Config::kHeadDim / 16; step += 4)
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      uint4 k[2];
+      load_two(k, row[n] + step * 32, 64, lane / 4 % 2 != 0);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        mma_m16n8k16<T>(sums[n], q[step + 2 * i], k[i].x, k[i].y, sums[n]);
+        mma_m16n8k16<T>(sums[n], q[step + 2 * i + 1], k[i].z, k[i].w, sums[n]);
+      }
+    }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) scores[i] = sums[i / 4][i % 4];
+}
+
+//| ## Values
+//|
+//| Here the summed dimension is the keys, and a register of the second operand has the same column of two keys. A lane loads
+//| columns of each of its four keys, those of its scores, and deals the 16-bit halves out by `byte_permute`. Of every 64 columns lane group
+//| $g$ (of eight) has the 8 from $8g$ on; at $d = 128$ it has 16 of 128, two loads.
+//|
+//| The four lanes of a quad have four keys, all in the same banks. Where there are two loads odd lanes do the second one first, so two turns are left of four.
+//| What lies behind the last key may be NaN, and 0 times NaN is NaN: no lane loads it.
+
+/// Columns of V, of a lane group side by side, and of a thread's sums of a row.
+template <int kHeadDim>
+constexpr int kSpan = kHeadDim == 128 ? 128 : 64;
+template <int kHeadDim>
+constexpr int kGroupColumns = kSpan<kHeadDim> / 8;
+template <int kHeadDim>
+constexpr int kThreadColumns = kSpan<kHeadDim> / 4;
+
+/// output += P V for the 16 keys of a chunk, of which those below `keys` of the tile exist.
+template <typename T, typename Config>
+__device__ __forceinline__ void multiply_values(float (&output)[Config::kHeadDim / 2], const float* p,
+                                                const Stage& tile, int chunk, int keys) {
+  constexpr int kColumns = kGroupColumns<Config::kHeadDim>;
+  constexpr uint32_t kLowHalves = 0x5410, kHighHalves = 0x7632;
+  const int lane = threadIdx.x % 32;
+  const uint32_t a[4] = {pack<T>(p[0], p[1]), pack<T>(p[2], p[3]), pack<T>(p[4], p[5]), pack<T>(p[6], p[7])};
+#pragma unroll
+  for (int columns = 0; columns < Config::kHeadDim; columns += kSpan<Config::kHeadDim>) {
+    //| A lane's four keys are rows 2t, 2t + 1, 2t + 8 and 2t + 9 of the chunk.
+    uint32_t v[4][kColumns / 2] = {};  // [key of the lane][pair of columns]
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int key = chunk * kRowsOfMma + column_of(i / 2 * 4 + i % 2);
+      const unsigned char* from = tile.byte + key * Config::kRowBytes + (columns + lane / 4 * kColumns) * 2;
+      if (key >= keys) continue;
+      uint4 loaded[2];
+      if constexpr (kColumns == 16)
+        load_two(loaded, from, 16, lane % 2 != 0);
+      else
+        loaded[0] = *reinterpret_cast<const uint4*>(from);
+#pragma unroll
+      for (int j = 0; j < kColumns / 8; ++j) {
+        v[i][4 * j] = loaded[j].x, v[i][4 * j + 1] = loaded[j].y;
+        v[i][4 * j + 2] = loaded[j].z, v[i][4 * j + 3] = loaded[j].w;
+      }
+    }
+    //| A product for each column of a lane group: its eight lane groups give eight columns of O.
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      const auto both = [&](int i) {
+        const uint32_t first = v[i][column / 2], second = v[i + 1][column / 2];
+        return column % 2 == 0 ? byte_permute<kLowHalves>(first, second)
+                               : byte_permute<kHighHalves>(first, second);
+      };
+      float(&sums)[4] = *reinterpret_cast<float(*)[4]>(&output[columns / 2 + 4 * column]);
+      mma_m16n8k16<T>(sums, a, both(0), both(2), sums);
+    }
+  }
+}
+
+//| So a thread's sums of a row are columns side by side: those of lane groups $2t$ and $2t + 1$.
+
+/// The place in a thread's output of column `column` of those that it has side by side, from `columns` on;
+/// `r` says which of its two rows.
+template <int kHeadDim>
+__device__ __forceinline__ constexpr int place_in_output(int columns, int column, int r) {
+  constexpr int kColumns = kGroupColumns<kHeadDim>;
+  return columns / 2 + column % kColumns * 4 + 2 * r + column / kColumns;
+}
+
+}  // namespace flashbook::decoding

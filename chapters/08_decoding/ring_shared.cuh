@@ -1,0 +1,89 @@
+//| # The ring's shared memory, and what a launch is given
+//|
+//| The whole shared memory of a multiprocessor is one ring of stages. What lies in a stage, how many rows a block has, which of
+//| its warps have which keys: all of it follows from the number of columns and of rows.
+//|
+//| ![A producer warp keeps seven stages of 32 KB filled; eight consumer warps each take 16 keys of a tile and merge at the end](../../docs/figures/decode_ring.svg)
+#pragma once
+#include "chapters/08_decoding/merge.cuh"
+#include "chapters/08_decoding/plan.cuh"
+#include "common/hopper/pipeline.h"
+#include "common/ptx/tma.h"
+
+namespace flashbook::decoding {
+
+using hopper::PipelineState;
+
+constexpr int kStageBytes = 32 * 1024;
+constexpr int kRowsOfMma = 16;  ///< rows of a tile of mma.sync, and keys that a warp takes at a time
+
+//| ## A configuration
+//|
+//| 16, 32 or 64 rows of queries; the warps that are not needed for more rows share the tile's keys.
+
+template <int kHeadDim_, int kRowTiles_>
+struct RingConfig {
+  static constexpr int kHeadDim = kHeadDim_;
+  static constexpr int kRowTiles = kRowTiles_;              ///< of 16 rows: 1; up to d = 128 also 2 and 4
+  static constexpr int kRows = kRowTiles * kRowsOfMma;      ///< of a tile of queries
+  static constexpr int kKeys = kStageBytes / 2 / kHeadDim;  ///< of a tile of K or V: 256, 128, 64
+  static constexpr int kRowBytes = kHeadDim * 2;
+  /// At d = 256 a thread has 128 sums and 64 registers of Q: only five warps may have that many.
+  static constexpr int kWarps = kHeadDim == 256 ? 4 : 8;
+  static constexpr int kKeyWarps = kWarps / kRowTiles;            ///< that share a tile's keys
+  static constexpr int kChunks = kKeys / kRowsOfMma / kKeyWarps;  ///< of 16 keys, that a warp has of a tile
+  /// Chunks whose scores a thread holds at a time: what registers are left for.
+  static constexpr int kChunksAtOnce = kHeadDim < 256 && kRowTiles == 1 && kChunks > 1 ? 2 : 1;
+  static constexpr int kConsumers = kWarps * 32;    ///< threads
+  static constexpr int kThreads = kConsumers + 32;  ///< and the producer warp
+  static constexpr int kStages = 7;
+  /// A warp's sums, in float32, when warps merge: they fill whole stages of the ring.
+  static constexpr int kWarpSumBytes = kRowsOfMma * kHeadDim * 4;
+  static constexpr int kMergeStages = kWarps * kWarpSumBytes / kStageBytes;
+  static_assert(kChunks >= 1 && kMergeStages <= kStages,
+                "a tile has keys for every warp, and sums fit the ring");
+};
+
+//| A stage is 32 KB of keys or of values as they lie in memory, whatever their columns: 256 keys at $d = 64$, 128 at 128, 64 at 256.
+struct alignas(128) Stage {
+  unsigned char byte[kStageBytes];
+};
+
+/// Shared memory of a block.
+template <typename Config>
+struct RingShared {
+  hopper::Pipeline<Stage, Config::kStages> ring;
+  float max[Config::kWarps][kRowsOfMma];  ///< of a warp's rows, times scale_log2
+  float sum[Config::kWarps][kRowsOfMma];
+  bool is_last;  ///< whether this block arrived last
+  // What each warp works on, and where it goes on: in registers they would crowd out sums.
+  Segment segment[Config::kWarps];
+  typename Segments<Config::kKeys>::Place place[Config::kWarps];
+};
+
+enum RingBarrier { kWholeBlock, kAllConsumers };  ///< named barriers
+
+//| ## What a launch is given
+//|
+//| A cache of one piece a sequence is a cache of pages that are as long as a sequence, and has no table. So one kernel does both.
+/// Where keys and values lie: pages of 2^page_bits keys, of which a sequence has `pages_of_sequence` in its
+/// table. Without a table a sequence is one page, of any length.
+struct Cache {
+  const unsigned char *k, *v;    ///< [pages, kv_heads, keys of a page, head_dim]
+  Strides k_strides, v_strides;  ///< in bytes; `batch` is from page to page
+  const int* table;              ///< [batch, pages_of_sequence], or null
+  int page_bits;
+  int pages_of_sequence;
+  int copy_rows;  ///< keys that one copy brings: at most a page, at most a tile
+  KeepInL2 keep;  ///< what is read
+};
+
+/// What a launch works with beside queries and cache.
+struct Workspace {
+  Partials partials;   ///< [2 * blocks * kRows] places: see place_of
+  unsigned* arrivals;  ///< [kMostRingBlocks], 0 before the first launch and after each
+};
+
+constexpr int kMostRingBlocks = 1024;
+
+}  // namespace flashbook::decoding
