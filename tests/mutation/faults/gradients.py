@@ -44,7 +44,7 @@ FAULTS = [
     Fault("dq_not_waited_for",
           "dQ is handed over while wgmma still computes it.",
           DQ_WAIT, DQ_WAIT.replace("<1>", "<2>"),
-          everywhere(WRONG, "lazy", "traced")),
+          {"lazy": WRONG, "traced": "accumulator register"}),
     Fault("dk_not_waited_for",
           "The round ends, and at last dK is stored, without the wait for its product.",
           LAST_WAIT, LAST_WAIT.replace("        wgmma_wait<0>();\n", ""),
