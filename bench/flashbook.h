@@ -68,7 +68,9 @@ typedef struct FlashbookShape {
   int32_t head_dim; /**< 64, 128 or 256; of latent attention 576: o has 512 columns, and v is not read */
   int32_t causal;   /**< 0 or 1; bottom-right aligned */
   int32_t dtype;    /**< a FlashbookType */
-  float scale;      /**< factor on the scores, > 0: 1 / sqrt(head_dim) */
+  float scale;      /**< factor on the scores, > 0: 1 / sqrt(head_dim). Chapters 1 to 5 are right for every
+                       score that is finite in float, before and after it; the others up to 65536 in size,
+                       which no call looks at */
   FlashbookStrides q, k, v, o; /**< chapters 1 to 4 take 0 only */
   int32_t scaling;             /**< a FlashbookScaling; of FLASHBOOK_E4M3, else 0 */
   int32_t reserved;            /**< 0 */

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Times masks in turn: chapter 9's steps, chapter 5's last one where there is no other mask, and PyTorch's FlexAttention, varlen_attn and dense masks.
+"""Times masks in turn: chapter 9's steps, chapter 5's last one where it can, PyTorch's FlexAttention, varlen_attn and dense masks.
 
-    masks.py [--mask causal,window,...] [--step 2,3,5] [--peers flex,varlen,dense] [--rounds 5] [--out FILE] [--library FILE]
+    masks.py [--mask causal,window,...] [--step 2,3,5] [--peers flex,varlen,dense] [--rounds 5] [--out FILE]
+             [--library FILE]
 
 As bench/peers.py: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
 is the median of the rounds. FLOPS counts visible pairs; `executed` is the part of them among the pairs of the tiles that our kernel
@@ -139,7 +140,8 @@ def ours(library, step, problem):
 def unmasked(library, problem):
     """Chapter 5's last step, which knows no mask or the causal one."""
     whole = problem.shape
-    shape = Shape(whole.batch, HEADS, HEADS, whole.seqlen_q, whole.seqlen_k, HEAD_DIM, int(problem.word == "causal"), whole.dtype, whole.scale)
+    causal = int(problem.word == "causal")
+    shape = Shape(whole.batch, HEADS, HEADS, whole.seqlen_q, whole.seqlen_k, HEAD_DIM, causal, whole.dtype, whole.scale)
     found = peers.ours(library, 5, 5, peers.Problem(shape, "bf16", problem.q, problem.k, problem.v), False)
     return dataclasses.replace(found, kind="masked")
 

@@ -342,8 +342,8 @@ def latent_table(measured: Results) -> str:
         ours, copied = (by_who[who].values["bytes_per_second"] for who in ("ours", "copy"))
         text += row(str(heads), str(batch), short(keys), f"{by_who['ours'].values['FLOPS'] / 1e12:.0f}", f"{ours / 1e12:.2f}",
                     f"{ours / copied:.0%}".replace("%", " %"), f"{by_who['paged'].values['FLOPS'] / 1e12:.0f}")
-    return text + ("\nBF16, one query a sequence, in turn in one process. FLOPs as FlashMLA counts them, TB/s of the latents, each read once. Pages of 64: "
-                   f"TFLOP/s. Medians; {measured.origin()}.\n")
+    return text + ("\nBF16, one query a sequence, in turn in one process. FLOPs as FlashMLA counts them, TB/s of the latents, each read once. "
+                   f"Pages of 64: TFLOP/s. Medians; {measured.origin()}.\n")
 
 
 def ablation_table(measured: Results, chapter: str) -> str:
@@ -507,7 +507,8 @@ def exercises_table(_: Results, chapter: str) -> str:
 
 TABLES: dict[str, Callable[..., str]] = {
     "ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "steps": steps_table,
-    "against": against_table, "peers": peers_table, "decode": decode_table, "latent": latent_table, "ablation": ablation_table, "accuracy": accuracy_table,
+    "against": against_table, "peers": peers_table, "decode": decode_table, "latent": latent_table, "ablation": ablation_table,
+    "accuracy": accuracy_table,
     "long": long_table, "means": means_table,
     "gradients": gradients_table, "backward": backward_table, "steps_in_turn": in_turn_steps_table, "exercises": exercises_table}
 

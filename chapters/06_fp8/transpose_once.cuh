@@ -99,8 +99,7 @@ __device__ __forceinline__ void wait_transposed(const TransposedValues& values, 
   fence_proxy_async_global();
 }
 
-//| The order of loads is that of `load_tiles`. Only the second half of the loop differs: one bulk copy brings all pieces of a
-//| tile, since they lie side by side.
+//| The order of loads is that of `load_tiles`; only how a tile of values comes differs.
 /// The loader of blocks that share the transposition.
 template <typename Config>
 __device__ void load_transposed_tiles(Shared<Config>& shared, const CUtensorMap& k_map,
@@ -117,6 +116,7 @@ __device__ void load_transposed_tiles(Shared<Config>& shared, const CUtensorMap&
 #pragma unroll 1  // the producer has few registers
     for (int tile = tiles - 1; tile >= 0; --tile) {
       if (tile > 0) fill(shared.keys, key, k_map, (tile - 1) * Config::kKeys, kv_head);
+      //| The pieces of a tile lie side by side, and one copy brings them all.
       auto& place = shared.transposed.tile[value.stage];
       wait_empty(shared.transposed, value);
       mbarrier_arrive_expect_tx(&shared.transposed.full[value.stage], sizeof(place));

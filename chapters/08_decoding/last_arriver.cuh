@@ -93,6 +93,7 @@ __device__ __forceinline__ void finish_block(RingShared<Config>& shared,
     const float max = shared.max[warp][row];
     const float scale = max == -INFINITY ? 0 : exp2_approx(max - largest(first_warp, row));
     if (lane % 4 == 0) shared.sum[warp][row] = sum * scale;
+      //| A thread has columns side by side, and stores four at a time.
 #pragma unroll
     for (int columns = 0; columns < Config::kHeadDim; columns += kSpan<Config::kHeadDim>)
 #pragma unroll
@@ -206,6 +207,7 @@ __global__ void __launch_bounds__(kManyWarps * 32, 1)
   const Segment item = Segments<Config::kKeys>(plan, problem, blocks).whole_item(blockIdx.y);
   const int row = blockIdx.x, pack_row = first_row + item.row_tile * Config::kRows + row,
             warp = threadIdx.x / 32;
+  //| A block that has nothing to merge waits too: whoever comes after this launch may rely on its end.
   wait_for_launch_before();  // all parts are there
   if (item.parts <= kMostPartsOfLast || pack_row >= problem.rows()) return;
 

@@ -95,10 +95,10 @@ __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Confi
 //| ## Values
 //|
 //| Here the summed dimension is the keys, and a register of the second operand has the same column of two keys. A lane loads
-//| columns of each of its four keys, those of its scores, and deals the 16-bit halves out by `byte_permute`. Of every 128 columns lane group
-//| $g$ (of eight) has the 16 from $16g$ on; at $d = 64$ it has 8 of 64.
+//| columns of each of its four keys, those of its scores, and deals the 16-bit halves out by `byte_permute`. Of every 64 columns lane group
+//| $g$ (of eight) has the 8 from $8g$ on; at $d = 128$ it has 16 of 128, two loads.
 //|
-//| The four lanes of a quad have four keys, all in the same banks. Odd ones begin with the second half of their columns, so two turns are left.
+//| The four lanes of a quad have four keys, all in the same banks. Where there are two loads odd lanes do the second one first, so two turns are left of four.
 //| What lies behind the last key may be NaN, and 0 times NaN is NaN: no lane loads it.
 
 /// Columns of V, of a lane group side by side, and of a thread's sums of a row.
@@ -119,6 +119,7 @@ __device__ __forceinline__ void multiply_values(float (&output)[Config::kHeadDim
   const uint32_t a[4] = {pack<T>(p[0], p[1]), pack<T>(p[2], p[3]), pack<T>(p[4], p[5]), pack<T>(p[6], p[7])};
 #pragma unroll
   for (int columns = 0; columns < Config::kHeadDim; columns += kSpan<Config::kHeadDim>) {
+    //| A lane's four keys are rows 2t, 2t + 1, 2t + 8 and 2t + 9 of the chunk.
     uint32_t v[4][kColumns / 2] = {};  // [key of the lane][pair of columns]
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -136,6 +137,7 @@ __device__ __forceinline__ void multiply_values(float (&output)[Config::kHeadDim
         v[i][4 * j + 2] = loaded[j].z, v[i][4 * j + 3] = loaded[j].w;
       }
     }
+    //| A product for each column of a lane group: its eight lane groups give eight columns of O.
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       const auto both = [&](int i) {

@@ -118,6 +118,7 @@ class Segments {
     }
   }
 
+  //| The kernel that merges many parts asks the other way round: which blocks have had parts of an item?
   /// Item `number` of the launch as one segment: all its tiles, and whose parts they are. All lanes of a
   /// warp.
   __device__ __forceinline__ Segment whole_item(int number) const {
@@ -131,6 +132,7 @@ class Segments {
       segment.parts = plan_.parts;
       return segment;
     }
+    //| With equal work the units of all sequences before are added up once more.
     int base = 0;  // units of the sequences before
     for (int i = lane(); i < batch; i += 32) base += units_of_sequence(i);
 #pragma unroll

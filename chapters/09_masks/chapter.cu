@@ -37,6 +37,7 @@ Visibility unknown_to(int step, Visibility v) {
 std::string why_not(const Shape& shape, int step) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
     return "chapter 9 takes f16 and bf16: choose one with --dtype";
+  if (shape.is_latent()) return "latent keys are for chapter 8: give --head-dim 64, 128 or 256";
   if (shape.seqlen_q > kMostRows || shape.seqlen_k > kMostRows)
     return "chapter 9 takes at most 2^30 queries and keys: give fewer with --seqlen";
   if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 64 + 1) > kMostRows)

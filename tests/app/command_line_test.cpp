@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <list>
 
 #include "chapters/01_naive_attention/chapter.h"
@@ -108,13 +109,61 @@ TEST(CommandLine, TheLayoutIsThatOfTheShape) {
             layout_packed_qkv(plain));
 }
 
+TEST(CommandLine, SaysWhatIsVisible) {
+  EXPECT_EQ(options({"--window", "8"}).shape.visibility, (Visibility{.window = {.left = 8, .right = 8}}));
+  EXPECT_EQ(options({"--window", "0", "--causal", "--prefix", "2"}).shape.visibility,
+            (Visibility{.window = {.left = 0, .right = 0}, .prefix = 2}));
+  EXPECT_EQ(options({"--documents", "3", "--seqlen", "10", "--seqlen-k", "9"}).shape.visibility,
+            (Visibility{.documents = {{0, 3, 6, 10}, {0, 3, 6, 9}}}));
+  const Shape packed = options({"--lengths", "3,0,1k", "--causal"}).shape;
+  EXPECT_EQ(packed.batch, 1);
+  EXPECT_EQ(packed.seqlen_q, 1027);
+  EXPECT_EQ(packed.seqlen_k, 1027);
+  EXPECT_EQ(packed.visibility,
+            (Visibility{.window = {.right = 0}, .documents = {{0, 3, 3, 1027}, {0, 3, 3, 1027}}}));
+  EXPECT_EQ(options({"--softcap", "30"}).shape.score, ScoreFunction{.softcap = 30});
+  EXPECT_EQ(options({"--alibi", "--heads", "2"}).shape.score, (ScoreFunction{.alibi = {0x1p-4f, 0x1p-8f}}));
+}
+
+TEST_F(CommandLineFiles, AMaskIsPairsOrIntervals) {
+  const std::string file = (folder_ / "mask.npy").string();
+  const auto save = [&](const std::string& descr, const std::string& shape, const std::string& bytes) {
+    const std::string header =
+        "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }\n";
+    std::ofstream(file, std::ios::binary)
+        << "\x93NUMPY" << '\x01' << '\x00' << char(header.size()) << '\x00' << header << bytes;
+  };
+  const auto given = [&] {
+    return options({"--seqlen", "2", "--seqlen-k", "3", "--heads", "2", "--mask", file.c_str()})
+        .shape.visibility;
+  };
+  const auto refused = [&] {
+    return error_of({"--seqlen", "2", "--seqlen-k", "3", "--heads", "2", "--mask", file.c_str()});
+  };
+  const std::string pairs("\x01\x00\x01\x01\x01\x00", 6);
+  save("|b1", "(2, 3)", pairs);
+  EXPECT_EQ(given(), (Visibility{.dense = {.visible = {1, 0, 1, 1, 1, 0}}}));
+  save("|b1", "(1, 2, 2, 3)", pairs + pairs);
+  EXPECT_EQ(given().dense.heads, 2);
+  save("|b1", "(3, 2)", pairs);
+  EXPECT_NE(refused().find("it must be [2, 3] or [1, 1 or 2, 2, 3]"), std::string::npos) << refused();
+  save("<i4", "(1, 1, 3, 1)", std::string("\x01\0\0\0\x02\0\0\0\x02\0\0\0", 12));
+  EXPECT_EQ(given(), (Visibility{.columns = {.heads = 1, .bounds = 1, .queries = {1, 2, 2}}}));
+  save("<i4", "(1, 3, 1)", std::string(12, '\0'));
+  EXPECT_NE(refused().find("it must be [1, 1 or 2, 3, 1, 2 or 4]"), std::string::npos) << refused();
+  save("<f4", "(2, 3)", std::string(24, '\0'));
+  EXPECT_NE(refused().find("neither bool nor int32"), std::string::npos) << refused();
+}
+
 TEST(CommandLine, HelpNamesEveryOption) {
   const CommandLine help = parse({"--help"});
   EXPECT_FALSE(help.options);
   for (const char* option :
-       {"--batch",  "--heads", "--kv-heads", "--seqlen", "--seqlen-k", "--head-dim", "--causal", "--dtype",
-        "--scale",  "--step",  "--device",   "--q",      "--k",        "--v",        "--output", "--lse",
-        "--layout", "--check", "--reps",     "--json",   "--seed",     "--list"})
+       {"--batch",     "--heads",   "--kv-heads", "--seqlen",  "--seqlen-k", "--head-dim",
+        "--causal",    "--dtype",   "--scale",    "--step",    "--device",   "--q",
+        "--k",         "--v",       "--output",   "--lse",     "--layout",   "--check",
+        "--reps",      "--json",    "--seed",     "--list",    "--window",   "--prefix",
+        "--documents", "--lengths", "--mask",     "--softcap", "--alibi"})
     EXPECT_NE(help.text.find(option), std::string::npos) << option;
 }
 
@@ -160,7 +209,16 @@ INSTANTIATE_TEST_SUITE_P(
         BadWords{{"--layout", "qkv", "--seqlen", "8", "--seqlen-k", "9"}, {"--layout qkv", "--seqlen-k"}},
         BadWords{{"--check", "some"}, {"--check", "full, sample, off"}},
         BadWords{{"--device", "tpu"}, {"--device", "auto, gpu or sim"}},
-        BadWords{{"--reps", "0"}, {"--reps is 0"}}, BadWords{{"--seed", "-1"}, {"--seed is -1"}},
+        BadWords{{"--window", "-1"}, {"--window is -1", "at least 1"}},
+        BadWords{{"--prefix", "4"}, {"--prefix", "--causal or --window"}},
+        BadWords{{"--lengths", "3,,4"}, {"--lengths is ''", "whole number"}},
+        BadWords{{"--lengths", "0"}, {"--lengths", "above 0"}},
+        BadWords{{"--lengths", "3", "--seqlen", "4"}, {"--seqlen contradicts --lengths"}},
+        BadWords{{"--lengths", "3", "--batch", "2"}, {"--batch is 2", "leave it out"}},
+        BadWords{{"--lengths", "2000000000,2000000000"}, {"--lengths", "2^31"}},
+        BadWords{{"--softcap", "x"}, {"--softcap is 'x'"}}, BadWords{{"--softcap", "-1"}, {"softcap"}},
+        BadWords{{"--mask", "none.npy"}, {"none.npy"}}, BadWords{{"--reps", "0"}, {"--reps is 0"}},
+        BadWords{{"--seed", "-1"}, {"--seed is -1"}},
         BadWords{{"--output", "/no/such/folder/o.npy"}, {"--output", "/no/such/folder"}},
         BadWords{{"--output", "/"}, {"--output", "folder"}},
         BadWords{{"--json", "/no/such/folder/x.json"}, {"--json", "/no/such/folder"}},

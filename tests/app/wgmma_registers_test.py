@@ -55,6 +55,25 @@ class WgmmaRegisters(unittest.TestCase):
         self.assertEqual(said_of(between="STS.128 [R92], R92"), "")
         self.assertIn("writes R92", said_of(between="@P1 SHFL.BFLY PT, R92, R4, 0x1, 0x1f"))
 
+    def test_two_regions_with_the_same_barrier(self):
+        # Threads that meet at 0040 go on at 0050, not where those of the second region do.
+        code = """
+\t\tFunction : attend
+        /*0010*/                   HGMMA.64x64x16.F32.BF16 R120, gdesc[UR16], R120, gsb0 ;
+        /*0020*/                   BSSY B0, 0x50 ;
+        /*0030*/                   NOP ;
+        /*0040*/                   BSYNC B0 ;
+        /*0050*/                   WARPGROUP.DEPBAR.LE gsb0, 0x{in_flight} ;
+        /*0060*/                   BSSY B0, 0x80 ;
+        /*0070*/                   BSYNC B0 ;
+        /*0080*/                   FMUL R120, R1, R2 ;
+        /*0090*/                   EXIT ;
+"""
+        for in_flight, said in ((0, ""), (1, "writes R120, accumulator of the wgmma at 0010")):
+            run = subprocess.run([sys.executable, CHECK], input=code.format(in_flight=in_flight), capture_output=True, text=True)
+            self.assertEqual(run.returncode, in_flight)
+            self.assertIn(said, run.stderr)
+
 
 class Gate(unittest.TestCase):
     """The gate, with a compiler and a cuobjdump that only print."""

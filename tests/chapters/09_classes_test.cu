@@ -169,7 +169,7 @@ struct PairByPair {
 
 TEST_F(TileClasses, ByFunctionsAreExact) {
   std::mt19937 random(3);
-  for (int i = 0; i < kMasks / 20 && !HasFailure(); ++mask) {
+  for (int i = 0; i < kMasks / 20 && !HasFailure(); ++i) {
     const Shape shape = mask_for(random, true, false);
     const Uploaded tables(shape);
     const int key_tiles = (shape.seqlen_k + kKeys - 1) / kKeys,

@@ -44,7 +44,7 @@ FAULTS = [
     Fault("dq_not_waited_for",
           "dQ is handed over while wgmma still computes it.",
           DQ_WAIT, DQ_WAIT.replace("<1>", "<2>"),
-          {"lazy": WRONG, "traced": "accumulator register"}),
+          everywhere(WRONG, "lazy") | everywhere("is in flight: leave it alone until the wgmma_wait for its group", "traced")),
     Fault("dk_not_waited_for",
           "The round ends, and at last dK is stored, without the wait for its product.",
           LAST_WAIT, LAST_WAIT.replace("        wgmma_wait<0>();\n", ""),
