@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <limits>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "common/app/call.h"
 #include "common/attention/inputs.h"
 #include "common/attention/pages.h"
+#include "common/device/queue.h"
 #include "tests/require_gpu.h"
 
 namespace flashbook {
@@ -382,6 +385,65 @@ TEST_F(CInterfaceOnMachine, ThreadsCallAtTheSameTime) {
       for (int j = 0; j < 5; ++j) EXPECT_TRUE(run() == want);
     });
   for (std::thread& thread : threads) thread.join();
+}
+
+class CInterfaceOnHopper : public HopperTest {};
+
+// Calls in flight at one time, two on each of two devices where there are two: chapter 5's blocks take tiles
+// from a counter, which each call has in its own workspace.
+TEST_F(CInterfaceOnHopper, StreamsAndDevicesRunAtTheSameTime) {
+  constexpr int kCalls = 4;
+  FlashbookShape given = small_shape();
+  given.dtype = FLASHBOOK_BF16;
+  given.seqlen_q = 300;
+  Shape shape = small_shape_of_the_house();
+  shape.dtype = DType::bf16;
+  shape.seqlen_q = 300;
+  const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
+  const Outputs want = run_once(*all_chapters()[4], shape, inputs, 5);
+  const std::vector<std::byte> zeros(std::size_t(flashbook_workspace_bytes(5, 5, &given)));
+  struct InFlight {
+    device::Queue queue;
+    UploadedInputs inputs;
+    device::Buffer o, lse, workspace;
+  };
+  std::vector<std::unique_ptr<InFlight>> calls;
+  for (int i = 0; i < kCalls; ++i) {
+    device::use_device(i % std::min(2, device::device_count()));
+    const auto room = [](std::size_t bytes) { return device::Buffer(device::Place::device, bytes); };
+    calls.emplace_back(new InFlight{.queue = {},
+                                    .inputs = {Operation::forward, shape, inputs, device::Place::device},
+                                    .o = room(want.o.size() * 2),
+                                    .lse = room(want.lse.size() * sizeof(float)),
+                                    .workspace = room(zeros.size())});
+    calls.back()->o.poison();
+    calls.back()->lse.poison();
+    calls.back()->workspace.upload(zeros);
+  }
+  for (int i = 0; i < kCalls; ++i) {
+    device::use_device(i % std::min(2, device::device_count()));
+    const InFlight& call = *calls[std::size_t(i)];
+    Tensors tensors = call.inputs.tensors();
+    tensors.o = call.o.data();
+    tensors.lse = static_cast<float*>(call.lse.data());
+    tensors.workspace = call.workspace.data();
+    const FlashbookTensors handed = tensors_of(tensors);
+    EXPECT_EQ(flashbook_attention(5, 5, &given, &handed, call.queue.stream()), FLASHBOOK_OK)
+        << flashbook_last_error();
+  }
+  for (int i = 0; i < kCalls; ++i) {
+    device::use_device(i % std::min(2, device::device_count()));
+    InFlight& call = *calls[std::size_t(i)];
+    call.queue.synchronize();
+    std::vector<float> lse(want.lse.size());
+    call.lse.download(std::as_writable_bytes(std::span(lse)));
+    std::vector<uint16_t> o(want.o.size());
+    call.o.download(std::as_writable_bytes(std::span(o)));
+    EXPECT_EQ(lse, want.lse) << "call " << i;
+    for (std::size_t j = 0; j < o.size(); ++j)
+      ASSERT_EQ(std::bit_cast<float>(uint32_t(o[j]) << 16), want.o[j]) << "call " << i << ", element " << j;
+  }
+  device::use_device(0);
 }
 
 }  // namespace

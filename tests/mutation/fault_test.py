@@ -90,7 +90,7 @@ class Page(unittest.TestCase):
             return page.shown_fault("kernel", "name", None)
 
     def test_shows_what_was_changed_and_the_first_report(self):
-        report = "data race on 0x7f0684012e00\n  at kernel_0.cu:3\n  at kernel.cuh:4\ndata race on another\n  at kernel.cuh:5"
+        report = "data race on 0x7f0684012e00\n  at kernel.cuh:3\n  at kernel.cuh:4\ndata race on another\n  at kernel.cuh:5"
         text = self.shown({"eager": "wrong result: O", "lazy": "", "random": "", "traced": report}, old="one;\ntwo;\n", new="one;\n2;\n")
         self.assertIn("```diff\n-two;\n+2;\n```", text)
         self.assertIn("In the traced mode", text)
