@@ -272,6 +272,8 @@ __device__ __forceinline__ void row_maxima(float (&maxima)[kRowBlocks][2],
     }
 }
 
+//| Scores of thousands are rare, and whoever subtracts must know of them (below). Where a kernel has a register for it, the warp votes here, once for each maximum
+//| that it adopts. A row without a key has no size.
 /// Whether some maximum of the warp's rows, times the scale, exceeds kLarge in size.
 template <int kRowBlocks>
 __device__ __forceinline__ bool is_large(const RowState<kRowBlocks>& rows, float scale_log2e) {
@@ -360,6 +362,7 @@ __device__ __forceinline__ void subtract_maxima(float (&offsets)[kRowBlocks][2],
       offsets[r][half] = -maxima[r][half] * scale_log2e;
       large |= fabsf(offsets[r][half]) > kLarge;
     }
+  //| The branch is the warp's, and hardly any warp ever takes it. One that does pays an addition for each score, and adds 0 later.
   if (!(kRemembered ? rows.large : __any_sync(kWarp, large))) return;
 #pragma unroll
   for (int r = 0; r < kRowBlocks; ++r)
@@ -373,6 +376,7 @@ __device__ __forceinline__ void subtract_maxima(float (&offsets)[kRowBlocks][2],
     }
 }
 
+//| Kernels that multiply one part of $P$ while they compute the next call this for a few key blocks at a time. The sum stays the lane's own.
 /// Key blocks kFirst ... kFirst + kCount - 1 of the scores become probabilities, relative to the maximum in
 /// use, and are added to `sums`. One multiply-add and one exp2 each.
 template <int kFirst, int kCount, int kRowBlocks, int kKeyBlocks>

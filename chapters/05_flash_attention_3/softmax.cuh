@@ -74,6 +74,8 @@ __device__ __forceinline__ void take_maxima(float (&scores)[kFloats], Rows& rows
   }
   const auto size = [](float x) { return x == -INFINITY ? 0.0f : fabsf(x); };  // of a row without a key: 0
   const bool large = __any_sync(kWholeWarp, fmaxf(size(top[0]), size(top[1])) * scale_log2 > kLargeScore);
+  //| `base` is what the row subtracts, and the correction is a difference of such numbers. Lazily, a maximum a little below
+  //| 0 becomes 0, since a limit must not be negative; a limit of -1 says that this row's maximum is wanted in every tile.
   float base[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
