@@ -75,6 +75,8 @@ struct Scanned {
   HiddenOfTile* tiles;  // [batch, heads, tiles of keys]
 };
 
+//| Minima and maxima are taken by shuffles, one of four bounds after the other: a warp knows the least and the largest of 32
+//| keys after five rounds.
 constexpr int kScanThreads = 128;
 
 /// The least, or the largest, of each bound over the lanes of a warp.
