@@ -59,6 +59,7 @@ struct ColumnBounds {
   int bounds;          ///< 1, 2 or 4
   bool causal;         ///< two bounds are the lower interval's
 
+  //| Of two bounds the second means one thing under a causal window, and another without.
   __device__ Hidden at(int64_t row, int queries_of_head) const {  // row of [batch, heads, seqlen_k]
     const int* const bound = queries + row * bounds;
     if (bounds == 1) return {bound[0], queries_of_head, 0, 0};
