@@ -86,26 +86,28 @@ Paging paging_of(const FlashbookShape& shape, const FlashbookCache& cache) {
           .table = std::vector<int>(std::size_t(std::max<int64_t>(0, entries)))};
 }
 
-/// What a mask says, in the house's words. Nobody here can read the arrays: stand-ins of the same size say that
-/// it has them.
+/// What a mask says, in the house's words. Nobody here can read the arrays: stand-ins of the same size say
+/// that it has them.
 void apply_mask(const FlashbookMask& mask, Shape& shape) {
   shape.visibility = {.window = {mask.window_left, mask.window_right, mask.sinks}, .prefix = mask.prefix};
   Visibility& v = shape.visibility;
   if (mask.documents < 0) throw InputError("documents is below 0: give how many there are");
   if (mask.documents > 0) {
-    for (const auto& [first, rows] : {std::pair(&v.documents.first_query, shape.seqlen_q),
-                                      {&v.documents.first_key, shape.seqlen_k}}) {
+    for (const auto& [first, rows] :
+         {std::pair(&v.documents.first_query, shape.seqlen_q), {&v.documents.first_key, shape.seqlen_k}}) {
       first->assign(std::size_t(mask.documents) + 1, rows);
       first->front() = 0;
     }
   }
   if (mask.columns != nullptr) {
-    const int64_t bounds = std::max<int64_t>(0, int64_t(shape.batch) * mask.column_heads * shape.seqlen_k * mask.bounds);
+    const int64_t bounds =
+        std::max<int64_t>(0, int64_t(shape.batch) * mask.column_heads * shape.seqlen_k * mask.bounds);
     v.columns = {mask.column_heads, mask.bounds, std::vector<int>(std::size_t(bounds))};
   }
   if (mask.block_queries > 0)
-    v.blocks = {mask.block_queries, mask.block_keys,
-                std::vector<int>((std::size_t(shape.seqlen_q) + mask.block_queries - 1) / mask.block_queries + 1)};
+    v.blocks = {
+        mask.block_queries, mask.block_keys,
+        std::vector<int>((std::size_t(shape.seqlen_q) + mask.block_queries - 1) / mask.block_queries + 1)};
   shape.score.softcap = mask.softcap;
   if (mask.slopes != nullptr) shape.score.alibi.resize(std::size_t(std::max(0, shape.heads)));
 }
@@ -123,24 +125,24 @@ Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from
     throw InputError("scaling is " + std::to_string(given.scaling) + ": give a FlashbookScaling, 0 to 2");
   const auto strides = [](const FlashbookStrides& of) { return Strides{of.batch, of.head, of.row}; };
   Shape shape = {.batch = given.batch,
-                       .heads = given.heads,
-                       .kv_heads = given.kv_heads,
-                       .seqlen_q = given.seqlen_q,
-                       .seqlen_k = given.seqlen_k,
-                       .head_dim = given.head_dim,
-                       .visibility = Visibility::causal_if(given.causal != 0),
-                       .dtype = kTypes[given.dtype],
-                       .scale = given.scale,
-                       .scaling = kScalings[given.scaling],
-                       .layout = {.q = strides(given.q),
-                                  .k = strides(given.k),
-                                  .v = strides(given.v),
-                                  .o = strides(given.o),
-                                  .d_o = strides(gradients.d_o_strides),
-                                  .dq = strides(gradients.dq_strides),
-                                  .dk = strides(gradients.dk_strides),
-                                  .dv = strides(gradients.dv_strides)},
-                       .paging = paging_of(given, cache)};
+                 .heads = given.heads,
+                 .kv_heads = given.kv_heads,
+                 .seqlen_q = given.seqlen_q,
+                 .seqlen_k = given.seqlen_k,
+                 .head_dim = given.head_dim,
+                 .visibility = Visibility::causal_if(given.causal != 0),
+                 .dtype = kTypes[given.dtype],
+                 .scale = given.scale,
+                 .scaling = kScalings[given.scaling],
+                 .layout = {.q = strides(given.q),
+                            .k = strides(given.k),
+                            .v = strides(given.v),
+                            .o = strides(given.o),
+                            .d_o = strides(gradients.d_o_strides),
+                            .dq = strides(gradients.dq_strides),
+                            .dk = strides(gradients.dk_strides),
+                            .dv = strides(gradients.dv_strides)},
+                 .paging = paging_of(given, cache)};
   if (mask != nullptr) {
     if (given.causal != 0) throw InputError("causal is set beside a mask: give window_right 0 in its place");
     apply_mask(completed(mask, "mask", sizeof(FlashbookMask)), shape);

@@ -107,8 +107,8 @@ typedef struct FlashbookCache {
   int32_t pages;     /**< k and v are [pages, kv_heads, page_rows, head_dim] */
 } FlashbookCache;
 
-/** What a query may see, and a function on scores (chapter 9; common/attention/visibility.h and score.h). All that
- * is given restricts. Which step takes what, the step says. Pointers are device memory. */
+/** What a query may see, and a function on scores (chapter 9; common/attention/visibility.h and score.h). All
+ * that is given restricts. Which step takes what, the step says. Pointers are device memory. */
 typedef struct FlashbookMask {
   size_t size;          /**< sizeof(FlashbookMask) */
   int32_t window_left;  /**< keys before a query's own; -1: all */
@@ -123,13 +123,14 @@ typedef struct FlashbookMask {
   const int32_t* columns; /**< FlashMask's intervals, [batch, column_heads, seqlen_k, bounds]; null: none */
   int32_t column_heads;   /**< 1, or kv_heads */
   int32_t bounds;         /**< 1, 2 or 4 */
-  /** Listed blocks of block_queries by block_keys: row r has key_blocks[first_block[r]] ... in ascending order. */
+  /** Listed blocks of block_queries by block_keys: row r has key_blocks[first_block[r]] ... in ascending
+   * order. */
   int32_t block_queries; /**< 0: no blocks, and the pointers are null */
   int32_t block_keys;
   const int32_t* first_block;
   const int32_t* key_blocks;
-  const float* slopes; /**< ALiBi's, [heads]; null: none */
-  float softcap;       /**< 0: none */
+  const float* slopes;     /**< ALiBi's, [heads]; null: none */
+  float softcap;           /**< 0: none */
   int32_t reserved_at_end; /**< 0 */
 } FlashbookMask;
 
@@ -176,8 +177,8 @@ int flashbook_decode(int chapter, int step, const FlashbookShape* shape, const F
 int flashbook_backward(int chapter, int step, const FlashbookShape* shape, const FlashbookTensors* tensors,
                        const FlashbookGradients* gradients, void* stream);
 
-/** Attention under a mask: a step of a chapter that knows masks (9). The shape's `causal` is 0, since the mask
- * says it. Returns a FlashbookStatus. */
+/** Attention under a mask: a step of a chapter that knows masks (9). The shape's `causal` is 0, since the
+ * mask says it. Returns a FlashbookStatus. */
 int flashbook_masked(int chapter, int step, const FlashbookShape* shape, const FlashbookMask* mask,
                      const FlashbookTensors* tensors, void* stream);
 

@@ -93,6 +93,7 @@ struct Consumer {
   hopper::Probabilities<kKeys> p;
   hopper::Rows rows;
 
+  //| Descriptors are computed anew for every tile of queries, from constants, as in chapter 5.
   __device__ __forceinline__ Consumer(BlockShared<T, Sizes>& shared, const Problem& problem,
                                       const Policy& policy, hopper::PipelineState<Sizes::kStages>& state,
                                       uint32_t parity, int number, int query, const Work& work)
@@ -341,6 +342,7 @@ __global__ void __launch_bounds__(Sizes::kThreads, 1) masked(
     const int query = work.first_query + number * kRowsOfWarpgroup + row + int(threadIdx.x % 32 / 4);
     Consumer<T, Sizes, Policy> consumer(shared, problem, policy, state, parity, number, query, work);
     consumer.attend();
+    //| The output takes one of two ways, as in chapter 5: through shared memory and TMA, or straight from the registers.
     consumer.finish(lse);
     if constexpr (Sizes::kStoreByTma) {
       mbarrier_wait(&shared.output_empty[number], parity ^ 1);  // TMA has read the last output

@@ -59,6 +59,7 @@ struct ColumnBounds {
   int bounds;          ///< 1, 2 or 4
   bool causal;         ///< two bounds are the lower interval's
 
+  //| Of two bounds the second means one thing under a causal window, and another without.
   __device__ Hidden at(int64_t row, int queries_of_head) const {  // row of [batch, heads, seqlen_k]
     const int* const bound = queries + row * bounds;
     if (bounds == 1) return {bound[0], queries_of_head, 0, 0};
@@ -75,6 +76,8 @@ struct Scanned {
   HiddenOfTile* tiles;  // [batch, heads, tiles of keys]
 };
 
+//| Minima and maxima are taken by shuffles, one of four bounds after the other: a warp knows the least and the largest of 32
+//| keys after five rounds.
 constexpr int kScanThreads = 128;
 
 /// The least, or the largest, of each bound over the lanes of a warp.

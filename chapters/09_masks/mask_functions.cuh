@@ -47,6 +47,7 @@ struct BlockMask {
   const int* key_blocks;  // ascending in a row
   device::Divisor queries_of_block, keys_of_block;
 
+  //| What a row holds is little: where its blocks begin and end in the list. The list itself is the mask's.
   struct Row {
     static constexpr bool kByComparison = false;
     const BlockMask& mask;
@@ -107,6 +108,7 @@ __global__ void __launch_bounds__(kClassifyThreads)
                    TileClass* classes,  // [masks, query tiles, key tiles]
                    int* counter) {
   if (blockIdx.x + blockIdx.y + blockIdx.z + threadIdx.x == 0) *counter = 0;
+  //| A warp has a tile of keys, a row of the grid a tile of queries. Whether the mask has a `classify` the compiler decides.
   const int tile = (blockIdx.x * kClassifyThreads + threadIdx.x) / 32;
   if (tile >= key_tiles) return;
   const int first_query = blockIdx.y * kRows, last_query = min(first_query + kRows, problem.seqlen_q) - 1;
