@@ -11,8 +11,8 @@
 
 namespace flashbook {
 
-/// What a shape says by element, and a kernel reads: int, but the slopes, which are float, and the dense mask's
-/// bytes.
+/// What a shape says by element, and a kernel reads: int, but the slopes, which are float, and the dense
+/// mask's bytes.
 enum class TableId {
   page_table,      ///< Paging::table
   lengths,         ///< Visibility::lengths
@@ -89,7 +89,8 @@ struct ShapeTable {
   std::span<const std::byte> bytes;
 };
 
-/// The tables that a shape has: pages, lengths, documents, intervals, blocks, pairs and slopes. They point into it.
+/// The tables that a shape has: pages, lengths, documents, intervals, blocks, pairs and slopes. They point
+/// into it.
 std::vector<ShapeTable> tables_of(const Shape& shape);
 
 /// The values in the encoding of `type`, rounded to nearest even.
