@@ -151,7 +151,7 @@ def flex(problem):
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     word, n = problem.word, problem.shape.seqlen_q
-    document = problem.keeps[1] if problem.lengths else None
+    document = problem.keeps[1] if problem.lengths else [0]
     masks = {"causal": lambda b, h, q, k: q >= k,
              "window": lambda b, h, q, k: (q >= k) & (q - k <= 1024),
              "prefix": lambda b, h, q, k: (q >= k) | (k < 2048),
