@@ -134,11 +134,12 @@ std::string fa2::why_not_within(int64_t shared_bytes_of_block, const Shape& shap
     return "chapter 4 takes f16 and bf16: choose one with --dtype";
   if (int64_t(shape.batch) * shape.heads > kMaxHeads)
     return "batch * heads is at most 65535, what a grid has in y: split the batch with --batch";
+  if (const std::string why = why_not_plain(shape); !why.empty()) return why;
   if (const int64_t bytes = shared_bytes(shape.head_dim, step); bytes > shared_bytes_of_block)
     return "step " + std::to_string(step) + " at head_dim " + std::to_string(shape.head_dim) + " needs " +
            std::to_string(bytes / 1024) + " KB of shared memory a block, and this GPU grants " +
            std::to_string(shared_bytes_of_block / 1024) + " KB: choose another --step";
-  return why_not_plain(shape);
+  return {};
 }
 
 const Chapter kFlashAttention2 = {

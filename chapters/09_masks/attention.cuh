@@ -147,7 +147,10 @@ struct Consumer {
   /// The first key of the tile at `at`, if anybody asks for it.
   template <bool kMasked>
   __device__ __forceinline__ int first_key(const hopper::PipelineState<Sizes::kStages>& at) const {
-    return kMasked || decltype(policy.score)::kAsksForKeys ? shared.first_key[at.stage] : 0;
+    if constexpr (!kMasked && !decltype(policy.score)::kAsksForKeys) return 0;
+    const int key = shared.first_key[at.stage];
+    __syncwarp();  // all lanes have read before one of them gives the stage back
+    return key;
   }
 
   __device__ __forceinline__ float scale_log2() const {

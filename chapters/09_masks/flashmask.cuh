@@ -111,6 +111,8 @@ __global__ void __launch_bounds__(kScanThreads)
   constexpr int kMost = 2147483647;
   const auto least = [](int a, int b) { return min(a, b); };
   const auto largest = [](int a, int b) { return max(a, b); };
+  //| The kernel also writes the four numbers of each key side by side, so that a partial tile reads them at once. A key beyond the end hides
+  //| from every query.
   HiddenOfTile all{{kMost, kMost, kMost, kMost}, {0, 0, 0, 0}};
   for (int key = first_key + lane; key < first_key + kKeys; key += 32) {
     Hidden hidden{0, kMost, 0, kMost};

@@ -32,8 +32,8 @@ def main():
         figure.text(LEFT + column * CELL + 14, 205, str(column), "small", "middle")
     figure.text(LEFT, 238, "one product", "small blue")
     figure.text(LEFT + 4 * CELL, 238, "the next", "small amber")
-    figure.text(16, 272, "mma.sync wants columns 2t, 2t + 1, 2t + 8, 2t + 9 of lane t. Whatever four columns", "small")
-    figure.text(16, 292, "a lane gives of K count as these, if Q's are dealt out alike: a sum has no order.", "small")
+    figure.text(16, 272, "mma.sync wants columns 2t, 2t + 1, 2t + 8, 2t + 9 of lane t.", "small")
+    figure.text(16, 292, "Any four columns of K count as these, if Q's are dealt out alike: a sum has no order.", "small")
     figure.write(__file__)
 
 

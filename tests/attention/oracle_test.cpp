@@ -302,7 +302,10 @@ TEST(Bounds, AreTwiceThePlainErrorOfABlockPlusTheFloor) {
     const Reference reference = reference_of(shape, inputs);
     const Outputs plain = plain_attention(shape, inputs);
     EXPECT_EQ(reference.plain_o, plain.o) << name_of(type);
-    const double floor = type == DType::f32 ? 0x1p-18 : type == DType::f16 ? 0x1p-10 : 0x1p-7;
+    const double floor = type == DType::f32    ? 0x1p-18
+                         : type == DType::f16  ? 0x1p-10
+                         : type == DType::bf16 ? 0x1p-7
+                                               : 0x1p-6;
     for (auto [begin, end] : {std::pair{0, 64}, {64, 128}, {128, 200}}) {
       std::vector<double> largest(end);
       double relative = 0;
