@@ -249,6 +249,9 @@ TEST_F(TraceHopper, OperandsOfWgmmaAreFencedBeforeAndWaitedForAfter) {
 }
 
 TEST_F(TraceHopper, AccumulatorsAreCopiedAfterTheirWait) {
+#ifdef __clang__
+  GTEST_SKIP() << "clang++ reports no load from a local array of the function itself";
+#endif
   for (const sim::Async async : {sim::Async::lazy, sim::Async::eager}) {
     sim::options().async = async;
     const std::string error = multiplies(Missing::wait_before_copy);
