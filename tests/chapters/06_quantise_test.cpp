@@ -221,6 +221,9 @@ TEST_F(Quantiser, TakesValuesOfEverySize) {
       values[7] = -size;
       expect_exact(tensor, values);
     }
+    // The simulator rotates one version of a type and head dimension: how scales lie makes no difference to
+    // that.
+    if (device::machine() != device::Machine::gpu && tensor.rows_of_scale != 64) continue;
     tensor.rotation = kSeed;  // 256 elements of 2^115 that agree in sign give 2^119
     for (float size : {tensor.dtype == DType::f16 ? 65504.0f : 0x1p+115f, 0x1p-14f}) {
       std::vector<float> values = random_values(elements_of(tensor), 5);
