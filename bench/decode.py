@@ -23,7 +23,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the pack
 
 from bench import peers, results
 from bench.names import Name
-from bench.peers import SEED, Contestant, Shape, Tensors, Wrong, whole_numbers
+from bench.peers import SEED, Contestant, Shape, Tensors, whole_numbers
 
 CHAPTER = 8
 PEERS = ("cudnn", "flash", "flex")
@@ -177,32 +177,12 @@ def largest_error(problem, o):
 
 
 def check(problem, contestants):
-    """Runs each, notes errors, and sets who cannot run aside. Raises Wrong if one of ours is wrong."""
+    """peers.check_outputs; a copy has no output to check."""
     for contestant in contestants:
-        if contestant.skipped:
-            continue
         if contestant.who == "copy":
             contestant.run()
             contestant.launches = 20
-            continue
-        try:
-            with contestant.context():
-                contestant.run()  # loads the kernels
-                o = contestant.run()
-            torch.cuda.synchronize()
-        except Exception as error:  # what torch.compile throws is no RuntimeError
-            if contestant.who.startswith("ch"):
-                raise Wrong(f"{problem.name(contestant)}: {error}") from None
-            contestant.skipped = (str(error).splitlines() or ["failed"])[0]
-            continue
-        largest, bound = largest_error(problem, o)
-        contestant.values |= {"error": largest, "error_bound": bound}
-        contestant.launches = 20
-        message = f"{problem.name(contestant)}: error {largest:.1e}, bound {bound:.1e}"
-        if contestant.who.startswith("ch") and not largest <= bound:
-            raise Wrong(message)
-        if not largest <= 2 * bound:
-            contestant.skipped = message
+    peers.check_outputs(problem, [c for c in contestants if c.who != "copy"], largest_error, 20)
 
 
 # ---- the program -------------------------------------------------------------------------------------------------------------------

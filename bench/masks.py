@@ -25,7 +25,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the pack
 
 from bench import peers, results
 from bench.names import Name
-from bench.peers import SEED, Contestant, Shape, Tensors, Wrong, whole_numbers
+from bench.peers import SEED, Contestant, Shape, Tensors, whole_numbers
 
 CHAPTER, HEAD_DIM, HEADS, LENGTH = 9, 128, 16, 8192
 PEERS = ("flex", "varlen", "dense")
@@ -246,31 +246,6 @@ def largest_error(problem, o):
     return error, 2 * plain_error + torch.finfo(torch.bfloat16).eps * 2 ** math.floor(math.log2(largest))
 
 
-def check(problem, contestants):
-    """Runs each, notes errors, and sets who cannot run aside. Raises Wrong if one of ours is wrong."""
-    for contestant in contestants:
-        if contestant.skipped:
-            continue
-        try:
-            with contestant.context():
-                contestant.run()  # loads the kernels
-                o = contestant.run()
-            torch.cuda.synchronize()
-        except Exception as error:  # what torch.compile throws is no RuntimeError
-            if contestant.who.startswith("ch"):
-                raise Wrong(f"{problem.name(contestant)}: {error}") from None
-            contestant.skipped = (str(error).splitlines() or ["failed"])[0]
-            continue
-        largest, bound = largest_error(problem, o)
-        contestant.values |= {"error": largest, "error_bound": bound}
-        contestant.launches = 10
-        message = f"{problem.name(contestant)}: error {largest:.1e}, bound {bound:.1e}"
-        if contestant.who.startswith("ch") and not largest <= bound:
-            raise Wrong(message)
-        if not largest <= 2 * bound:
-            contestant.skipped = message
-
-
 # ---- the program -------------------------------------------------------------------------------------------------------------------
 
 
@@ -301,7 +276,7 @@ def run(options, library):
     for word in options.mask:
         problem = make_problem(word)
         contestants = contestants_of(library, options, problem)
-        check(problem, contestants)
+        peers.check_outputs(problem, contestants, largest_error, 10)
         peers.race(contestants, options.rounds, shuffle, cache_filler)
         for contestant in contestants:
             found = peers.entry(problem, contestant, contestants, problem.flops())

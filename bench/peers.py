@@ -276,6 +276,32 @@ def check(problem, contestants):
         del o
 
 
+def check_outputs(problem, contestants, largest_error, launches):
+    """check() for the programs of other chapters: `largest_error(problem, o)` gives an output's error and bound, and each that can run has
+    `launches` in a round."""
+    for contestant in contestants:
+        if contestant.skipped:
+            continue
+        try:
+            with contestant.context():
+                contestant.run()  # loads the kernels
+                o = contestant.run()
+            torch.cuda.synchronize()
+        except Exception as error:  # what torch.compile throws is no RuntimeError
+            if contestant.who.startswith("ch"):
+                raise Wrong(f"{problem.name(contestant)}: {error}") from None
+            contestant.skipped = (str(error).splitlines() or ["failed"])[0]
+            continue
+        largest, bound = largest_error(problem, o)
+        contestant.values |= {"error": largest, "error_bound": bound}
+        contestant.launches = launches
+        message = f"{problem.name(contestant)}: error {largest:.1e}, bound {bound:.1e}"
+        if contestant.who.startswith("ch") and not largest <= bound:
+            raise Wrong(message)
+        if not largest <= 2 * bound:
+            contestant.skipped = message
+
+
 class Wrong(Exception):
     """A kernel of ours failed or gave a wrong result."""
 

@@ -196,17 +196,15 @@ constexpr int kManyWarps = 8;
 template <typename T, typename Config>
 __global__ void __launch_bounds__(kManyWarps * 32, 1)
     merge_many(Partials partials,
-               T* o,           // [batch, heads, seqlen_q, kHeadDim], strided
-               float* lse,     // [batch, heads, seqlen_q]
-               int blocks,     // of the first kernel
-               int first_row,  // of the packs' rows
+               T* o,        // [batch, heads, seqlen_q, kHeadDim], strided
+               float* lse,  // [batch, heads, seqlen_q]
+               int blocks,  // of the first kernel
                Problem problem, Plan plan) {
   constexpr int kHeadDim = Config::kHeadDim;
   __shared__ float4 warp_o[kManyWarps][kHeadDim / 4];
   __shared__ float warp_lse[kManyWarps];
   const Segment item = Segments<Config::kKeys>(plan, problem, blocks).whole_item(blockIdx.y);
-  const int row = blockIdx.x, pack_row = first_row + item.row_tile * Config::kRows + row,
-            warp = threadIdx.x / 32;
+  const int row = blockIdx.x, pack_row = item.row_tile * Config::kRows + row, warp = threadIdx.x / 32;
   //| A block that has nothing to merge waits too: whoever comes after this launch may rely on its end.
   wait_for_launch_before();  // all parts are there
   if (item.parts <= kMostPartsOfLast || pack_row >= problem.rows()) return;

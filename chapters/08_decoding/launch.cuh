@@ -197,16 +197,6 @@ inline int most_parts(const Plan& plan, int blocks) {
   return plan.equal_work ? 2 * blocks / plan.items_of_sequence + 2 : int(plan.parts);
 }
 
-/// Merges what a launch of `blocks` blocks has left of items with many parts, for rows from `first_row` on.
-template <typename T, typename Config>
-void run_merge_many(const Partials& partials, const Tensors& t, device::Stream stream, int blocks,
-                    int first_row, const Problem& problem, const Plan& plan) {
-  if (most_parts(plan, blocks) <= kMostPartsOfLast) return;
-  device::launch_dependent(merge_many<T, Config>, dim3(Config::kRows, problem.batch * plan.items_of_sequence),
-                           dim3(kManyWarps * 32), 0, stream, partials, static_cast<T*>(t.o), t.lse, blocks,
-                           first_row, problem, plan);
-}
-
 template <typename T, typename Config>
 void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, const RingLaunch& launch) {
   const Workspace workspace =
@@ -215,7 +205,11 @@ void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, const
   device::launch(ring<T, Config>, dim3(launch.blocks), dim3(Config::kThreads), sizeof(RingShared<Config>),
                  stream, static_cast<const T*>(t.q), static_cast<T*>(t.o), t.lse,
                  cache_of(shape, t, Config::kKeys), workspace, problem, launch.plan);
-  run_merge_many<T, Config>(workspace.partials, t, stream, launch.blocks, 0, problem, launch.plan);
+  if (most_parts(launch.plan, launch.blocks) <= kMostPartsOfLast) return;
+  device::launch_dependent(merge_many<T, Config>,
+                           dim3(Config::kRows, problem.batch * launch.plan.items_of_sequence),
+                           dim3(kManyWarps * 32), 0, stream, workspace.partials, static_cast<T*>(t.o), t.lse,
+                           launch.blocks, problem, launch.plan);
 }
 
 /// Steps 4 to 6 with as many rows as the shape needs.

@@ -1,6 +1,7 @@
 /// \file
-/// Online softmax of what a warpgroup holds, one tile of keys at a time.
-/// chapters/05_flash_attention_3/softmax.cuh explains it.
+/// Online softmax of what a warpgroup holds, one tile of keys at a time, for chapter 9. Rows and large scores
+/// are those of chapters/05_flash_attention_3/softmax.cuh. Unlike there, every tile's maxima are taken, by
+/// their bits where none is negative, and a row has no limit.
 #pragma once
 #include "common/hopper/rows.h"
 #include "common/ptx/math.h"
