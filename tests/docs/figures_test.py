@@ -33,7 +33,7 @@ def browse(page, *flags):
 
 def run_script(script, *flags, data=None):
     """Runs the body of an async function in a page that has both figures' scripts; returns what it returns, and its errors."""
-    sources = "".join(f'<script src="{(FIGURES / "interactive" / f"{name}.js").as_uri()}"></script>' for name in NAMES)
+    sources = "".join(f'<script src="{(FIGURES / "interactive" / f"{name}.js").as_uri()}"></script>' for name in ["kit", *NAMES])
     page = f"""<!doctype html><html><head><meta charset="utf-8"><script>
       const errors = [];
       addEventListener('error', (event) => errors.push(String(event.message)));
@@ -191,6 +191,7 @@ class Pages(unittest.TestCase):
     VISIT = """
       const wait = (ms) => new Promise((done) => setTimeout(done, ms));
       const visit = async (name, width, settings) => {
+        history.replaceState(null, '', ' ');
         const box = document.createElement('div');
         box.style.width = width + 'px';
         const host = document.createElement('div');
