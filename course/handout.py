@@ -49,7 +49,7 @@ FIGURE = """\
   img {{ width: 100% }}
 </style>
 <div id="host"></div><img id="picture" src="{name}.svg" alt="{name}">
-<script src="interactive/{name}.js"></script>
+{scripts}
 <script>
   const picture = document.getElementById('picture');
   window.flashbookFigures.{name}(document.getElementById('host'), picture);
@@ -135,7 +135,13 @@ def page_with_own_links(name: str, text: str, files: Sequence[str]) -> str:
 
 
 def figures_that_move(root: Path) -> list[str]:
-    return [path.stem for path in sorted((root / INTERACTIVE).glob("*.js"))]
+    """Those that have a picture to stand in for, and not what such a figure is made of."""
+    return [path.stem for path in sorted((root / INTERACTIVE).glob("*.js")) if (root / "docs" / "figures" / f"{path.stem}.svg").exists()]
+
+
+def page_of_figure(root: Path, name: str) -> str:
+    files = (file for file in ("kit", f"{name}_data", name) if (root / INTERACTIVE / f"{file}.js").exists())
+    return FIGURE.format(name=name, scripts="\n".join(f'<script src="interactive/{file}.js"></script>' for file in files))
 
 
 def page_with_figures(root: Path, text: str) -> str:
@@ -173,7 +179,7 @@ def write(root: Path, target: Path, solved: bool = False, last: str = ALL) -> li
     (target / AS_HANDED_OUT).parent.mkdir(exist_ok=True)
     (target / AS_HANDED_OUT).write_text(json.dumps(outside, indent=2) + "\n", encoding="utf-8")
     for figure in figures_that_move(root):
-        (target / "docs" / "figures" / f"{figure}.html").write_text(FIGURE.format(name=figure), encoding="utf-8")
+        (target / "docs" / "figures" / f"{figure}.html").write_text(page_of_figure(root, figure), encoding="utf-8")
     return exercises
 
 

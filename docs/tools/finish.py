@@ -27,6 +27,13 @@ OWN_FILES = ("site.css", "site.js", "ladder.js", "favicon.svg", "card.png")  # o
 UNUSED = re.compile(r"((functions|globals|namespacemembers)(_\w+)?|classes|index|hierarchy|.*-members)\.html")
 
 
+def scripts_of(body: str) -> list[str]:
+    """What brings a page's pictures to life: for each that can be, its data if it has any and its script, after what all have in common."""
+    names = dict.fromkeys(name for picture in re.findall(r'<img src="[^"]*?(\w+)\.svg"', body) for name in (f"{picture}_data.js", f"{picture}.js"))
+    found = [name for name in names if (INTERACTIVE / name).exists()]
+    return ["kit.js", *found] if found else []
+
+
 class Site:
     def __init__(self, pages: Sequence[Page], raw_folder: Path, out: Path) -> None:
         self.pages, self.raw_folder, self.out = pages, raw_folder, out
@@ -186,7 +193,7 @@ class Site:
         return f'<p class="above"><a href="{chapter.url}">{html.escape(chapter.title)}</a> <code>{page.source}</code></p>'
 
     def write(self, url: str, kind: str, title: str, above: str, body: str, steps: str) -> None:
-        scripts = "".join(f'<script defer src="interactive/{file.name}"></script>\n' for file in sorted(INTERACTIVE.glob("*.js")))
+        scripts = "".join(f'<script defer src="interactive/{name}"></script>\n' for name in scripts_of(body))
         if kind == "main":
             scripts += '<script defer src="ladder_data.js"></script>\n<script defer src="ladder.js"></script>\n'
         values = {"kind": kind, "container": "contents" if kind == "reference" else "text", "title": html.escape(title),

@@ -13,11 +13,12 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import xml.etree.ElementTree
 from typing import Any
 
 FIGURES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "figures"
-NAMES = ["online_softmax", "attention_tiles"]
+INTERACTIVE = FIGURES / "interactive"
+SCRIPTS = sorted(INTERACTIVE.glob("*.js"), key=lambda file: (file.stem != "kit", file.stem))  # what all have in common first
+NAMES = [file.stem for file in SCRIPTS if (FIGURES / f"{file.stem}.svg").exists()]
 CHROMIUM = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
 
 
@@ -32,8 +33,8 @@ def browse(page, *flags):
 
 
 def run_script(script, *flags, data=None):
-    """Runs the body of an async function in a page that has both figures' scripts; returns what it returns, and its errors."""
-    sources = "".join(f'<script src="{(FIGURES / "interactive" / f"{name}.js").as_uri()}"></script>' for name in ["kit", *NAMES])
+    """Runs the body of an async function in a page that has all figures' scripts; returns what it returns, and its errors."""
+    sources = "".join(f'<script src="{file.as_uri()}"></script>' for file in SCRIPTS)
     page = f"""<!doctype html><html><head><meta charset="utf-8"><script>
       const errors = [];
       addEventListener('error', (event) => errors.push(String(event.message)));
@@ -186,6 +187,40 @@ class AttentionTiles(unittest.TestCase):
             self.assertEqual(scores + rest, sum(map(sum, self.closed_forms(schedule, p)[0].values())))
 
 
+class RingPhases(unittest.TestCase):
+    """Says that the model is one with the simulator's runs; where they do not say it themselves: who waits for which parity."""
+
+    def test_runs(self):
+        results = run_script("""
+          const { runOf, barriersAt, actorAt, sentence } = flashbookFigures.ring_phases.model, data = flashbookData.ring_phases;
+          return data.runs.map(({ stages, consumers, landing, fault }) => {
+            const run = runOf(data, { stages, consumers, landing, fault }), last = run.events.length, wrong = [];
+            const asked = (e, k) => actorAt(run, e.who, k).wish;
+            run.events.forEach((e, k) => {
+              if (e.kind !== 'P') return;
+              const before = actorAt(run, e.who, k), wish = asked(e, k);
+              if (before.at === 'reads' && run.fault === 'missing release') return;
+              if (before.at !== 'waits' || wish.stage !== e.stage || wish.barrier[0] !== e.barrier || wish.parity === e.phase % 2) wrong.push(k);
+            });
+            const end = ['p', ...Array(run.warps).keys()].map((who) => actorAt(run, String(who), last));
+            return { stages, consumers, fault, last, wrong, ends: end.map((a) => a.at), wishes: end.map((a) => a.wish), report: run.report,
+                     barriers: barriersAt(run, last), said: sentence(run, last) };
+          });""")
+        self.assertEqual(len(results), 72)
+        for result in results:
+            with self.subTest(**{key: result[key] for key in ("stages", "consumers", "fault")}):
+                self.assertEqual(result["wrong"], [])
+                if result["fault"] == "none":
+                    self.assertEqual((set(result["ends"]), result["report"]), ({"done"}, ""))
+                    self.assertEqual(sum(b["phase"] for b in result["barriers"]["empty"]), 6)
+                    continue
+                self.assertEqual(set(result["ends"]), {"waits"})
+                self.assertIn("deadlock", result["said"])
+                producer, warp = result["wishes"][0], result["wishes"][1]
+                self.assertRegex(result["report"], rf"warp 0, lane 0: mbarrier_wait .* empty\[{producer['stage']}\] for parity {producer['parity']}")
+                self.assertRegex(result["report"], rf"lanes 0-31: mbarrier_wait .* full\[{warp['stage']}\] for parity {warp['parity']}")
+
+
 class Pages(unittest.TestCase):
     # Opens a figure in a box, clicks through a walk forth and back, and reports what a reader would notice.
     VISIT = """
@@ -206,7 +241,7 @@ class Pages(unittest.TestCase):
         }
         await wait(50);
         const button = (action) => part(`[data-action=${action}]`);
-        const heights = new Set(), sentences = [], seen = { backAtStart: button('back').disabled, overflow: 0 };
+        const heights = new Set(), sentences = [], seen = { overflow: 0 };
         const look = () => {
           heights.add(Math.round(host.getBoundingClientRect().height));
           sentences.push(part('[aria-live]').textContent);
@@ -214,8 +249,14 @@ class Pages(unittest.TestCase):
           if (/NaN|undefined|null/.test(host.textContent.replace(/(is|be) NaN/g, ''))) throw new Error('not a number in: ' + host.textContent);
         };
         look();
+        seen.unnamed = [...host.querySelectorAll('button,input,select')].filter((n) => !(n.textContent || n.getAttribute('aria-label') || n.closest('label'))).length;
+        seen.last = { text: host.textContent, ...host.dataset };
+        if (!button('next')) { box.remove(); return seen; }
+        seen.backAtStart = button('back').disabled;
         for (let guard = 0; !button('next').disabled && guard < 500; ++guard) { button('next').click(); look(); }
-        seen.last = { m: host.dataset.m, l: host.dataset.l, moved: host.dataset.moved, text: host.textContent, step: part('input[type=range]').value };
+        seen.last = { text: host.textContent, step: part('input[type=range]').value, ...host.dataset };
+        await wait(5);
+        seen.address = location.hash;
         for (let guard = 0; !button('back').disabled && guard < 500; ++guard) { button('back').click(); look(); }
         seen.again = sentences[0] === sentences[sentences.length - 1];
         button('play').click();
@@ -227,7 +268,10 @@ class Pages(unittest.TestCase):
         seen.afterArrow = Number(part('input[type=range]').value);
         button('start').click();
         seen.started = part('input[type=range]').value;
-        seen.unnamed = [...host.querySelectorAll('button,input,select')].filter((n) => !(n.textContent || n.getAttribute('aria-label') || n.closest('label'))).length;
+        // The address of the last step, opened in a figure of its own, leads there.
+        history.replaceState(null, '', seen.address);
+        flashbookFigures[name](host, null);
+        seen.opened = part('input[type=range]').value;
         seen.motion = getComputedStyle(part('.bar') || host).transitionDuration;
         seen.heights = heights.size;
         seen.sentences = sentences.length;
@@ -235,41 +279,79 @@ class Pages(unittest.TestCase):
         return seen;
       };"""
 
-    def visit(self, visits, *flags):
-        return run_script(self.VISIT + "const all = []; for (const v of data) all.push(await visit(...v)); return all;", *flags, data=visits)
+    CHOICES: dict[str, list[dict[str, Any]]] = {
+        "online_softmax": [{}, {"block": 1}, *({"preset": k} for k in range(1, 5)), {"scores": "-1.25, 3; 2 2 -inf 0.001", "block": 4}],
+        "attention_tiles": [{"schedule": s, "causal": c, "tiles": t} for s in ("naive", "keysOutside", "queriesOutside")
+                            for c, t in (("no", "128x128"), ("yes", "128x64"), ("yes", "64x128"))],
+        "ring_phases": [{}, {"stages": 1, "landing": "seed 2"}, {"stages": 3, "consumers": 2, "fault": "missing release"}, {"fault": "wrong first parity"}],
+    }
+    seen: dict[str, list[dict[str, Any]]]
 
-    def check(self, visits, results):
-        for visit, seen in zip(visits, results):
-            with self.subTest(visit=visit):
-                self.assertTrue(seen["backAtStart"])
-                self.assertEqual(seen["heights"], 1, "the figure changes its height between two steps")
-                self.assertLessEqual(seen["overflow"], 0, "the figure is wider than its place")
-                self.assertTrue(seen["again"], "stepping back does not undo stepping forth")
-                self.assertEqual(seen["playing"], ["Pause", "off"])
-                self.assertGreater(seen["played"], 1)
-                self.assertEqual(seen["afterArrow"], seen["played"] - 1)
-                self.assertEqual((seen["started"], seen["unnamed"]), ("0", 0))
-                self.assertEqual(seen["sentences"], 2 * int(seen["last"]["step"]) + 1)
+    @classmethod
+    def visit(cls, visits, *flags):
+        return run_script(cls.VISIT + "const all = []; for (const v of data) all.push(await visit(...v)); return all;", *flags, data=visits)
+
+    @classmethod
+    def setUpClass(cls):
+        """One browser for all figures, in both widths."""
+        visits = [[name, width, setting] for name, settings in cls.CHOICES.items() for width in (960, 358) for setting in settings]
+        results = cls.visit(visits)
+        cls.seen = {name: [seen for visit, seen in zip(visits, results) if visit[0] == name] for name in cls.CHOICES}
+
+    def test_every_figure_is_visited(self):
+        self.assertEqual(sorted(self.CHOICES), sorted(NAMES))
+
+    def test_buttons_keys_and_addresses(self):
+        for name, results in self.seen.items():
+            for number, seen in enumerate(results):
+                with self.subTest(figure=name, visit=number):
+                    self.assertLessEqual(seen["overflow"], 0, "the figure is wider than its place")
+                    self.assertEqual(seen["unnamed"], 0)
+                    if "step" not in seen["last"]:
+                        continue
+                    last = int(seen["last"]["step"])
+                    self.assertTrue(seen["backAtStart"])
+                    self.assertEqual(seen["heights"], 1, "the figure changes its height between two steps")
+                    self.assertTrue(seen["again"], "stepping back does not undo stepping forth")
+                    if last:
+                        self.assertEqual(seen["playing"], ["Pause", "off"])
+                        self.assertGreaterEqual(seen["played"], min(2, last))
+                        self.assertEqual(seen["afterArrow"], seen["played"] - 1)
+                    self.assertEqual(seen["started"], "0")
+                    self.assertEqual(seen["sentences"], 2 * last + 1)
+                    self.assertIn(f"#{name}?", seen["address"])
+                    self.assertEqual(int(seen["opened"]), last, "the address does not lead to what it was written for")
 
     def test_online_softmax(self):
-        settings = [{}, {"block": 1}, *({"preset": k} for k in range(1, 5)), {"scores": "-1.25, 3; 2 2 -inf 0.001", "block": 4}]
-        visits = [["online_softmax", width, setting] for width in (960, 358) for setting in settings]
-        results = self.visit(visits)
-        self.check(visits, results)
-        for seen in (results[0], results[1], results[len(settings)]):
+        results, count = self.seen["online_softmax"], len(self.CHOICES["online_softmax"])
+        for seen in (results[0], results[1], results[count]):
             self.assertEqual(seen["last"]["m"], "5")
             self.assertIn("ℓ = 1.1851", seen["last"]["text"])
         self.assertIn("∞ in float32", results[4]["last"]["text"])
 
     def test_attention_tiles(self):
-        settings = [{"schedule": s, "causal": c, "tiles": t} for s in ("naive", "keysOutside", "queriesOutside")
-                    for c, t in (("no", "128x128"), ("yes", "128x64"), ("yes", "64x128"))]
-        visits = [["attention_tiles", width, setting] for width in (960, 358) for setting in settings]
-        results = self.visit(visits)
-        self.check(visits, results)
+        results = self.seen["attention_tiles"]
         self.assertEqual([results[k]["last"]["moved"] for k in (0, 3, 6)], ["4456448", "2002944", "1310720"])
         for seen in results:
             self.assertIn("counted by the walk: the same", seen["last"]["text"])
+
+    def test_ring_phases(self):
+        right, one_stage, missing, wrong = (seen["last"] for seen in self.seen["ring_phases"][:4])
+        self.assertEqual((right["phases"], one_stage["phases"]), ("3,3,3,3", "6,6"))
+        for seen in (missing, wrong):
+            self.assertIn("deadlock in block (0,0,0)", seen["text"])
+        self.assertEqual((missing["phases"], wrong["phases"]), ("1,1,1,0,0,0", "0,0,0,0"))
+
+    @staticmethod
+    def weight(name):
+        return sum(file.stat().st_size for file in SCRIPTS if file.stem in (name, f"{name}_data"))
+
+    def test_weight(self):
+        """All figures below 1.5 MB, and those of a page below 300 KB before anybody plays."""
+        self.assertLess(sum(file.stat().st_size for file in SCRIPTS), 1_500_000)
+        for page in (FIGURES.parents[1]).glob("chapters/*/README.md"):
+            names = re.findall(r"figures/(\w+)\.svg\)", page.read_text(encoding="utf-8"))
+            self.assertLess(self.weight("kit") + sum(self.weight(name) + (FIGURES / f"{name}.svg").stat().st_size for name in set(names)), 300_000, page.parent.name)
 
     def test_reduced_motion(self):
         visits = [["online_softmax", 358, {}]]
@@ -288,13 +370,7 @@ class Pages(unittest.TestCase):
           return [...frame.contentDocument.images].map((image) => [image.naturalWidth, image.naturalHeight]);""", data=images)
         self.assertEqual(len(sizes), len(NAMES))
         for width, height in sizes:
-            self.assertTrue(360 <= width <= 440 and height > 300)
-
-    def test_still_pictures_are_fresh(self):
-        for name in NAMES:
-            picture = (FIGURES / f"{name}.svg").read_text(encoding="utf-8")
-            self.assertEqual(picture, runpy.run_path(str(FIGURES / f"{name}.py"))["svg"](), f"stale: run docs/figures/{name}.py")
-            xml.etree.ElementTree.fromstring(picture)
+            self.assertTrue(360 <= width <= 560 and height > 80)
 
 
 if __name__ == "__main__":

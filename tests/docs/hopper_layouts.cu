@@ -55,7 +55,6 @@ enum class Fault { none, wrong_first_parity, missing_release };
 template <int kStages>
 void walk(const CUtensorMap& k_map, const CUtensorMap& v_map, Fault fault) {
   SmallPipeline<kStages>& pipeline = *dynamic_shared<SmallPipeline<kStages>>();
-  const int warp = threadIdx.x / 32;
   if (threadIdx.x == 0) {
     initialise(pipeline, blockDim.x / kWarpgroup - 1);
     fence_mbarrier_init();
@@ -67,10 +66,11 @@ void walk(const CUtensorMap& k_map, const CUtensorMap& v_map, Fault fault) {
     stream<Unrecorded, true>(pipeline, state, k_map, v_map, kTiles, {0, 0});
   }
   if (threadIdx.x < kWarpgroup) return;
+  const bool forgets = fault == Fault::missing_release && threadIdx.x / 32 == kWarpsOfWarpgroup;
   for (int i = 0; i < 2 * kTiles; ++i) {
     wait_full(pipeline, state);
     __syncwarp();
-    if (fault != Fault::missing_release || warp != kWarpsOfWarpgroup) release(pipeline, state);
+    if (!forgets) release(pipeline, state);
     state.advance();
   }
 }
