@@ -221,12 +221,48 @@ class RingPhases(unittest.TestCase):
                 self.assertRegex(result["report"], rf"lanes 0-31: mbarrier_wait .* full\[{warp['stage']}\] for parity {warp['parity']}")
 
 
+class Swizzle(unittest.TestCase):
+    CHAPTER = FIGURES.parents[1] / "chapters" / "04_flash_attention_2"
+
+    def test_counts_are_those_of_the_traced_kernels(self):
+        """The appendix has the simulator's counts of requests at d = 256: of step 1, and of those that swizzle."""
+        counted = run_script("""
+          const { layouts, parse, request, wavefronts } = flashbookFigures.swizzle.model;
+          return data.map(([layout, access, step]) => {
+            const cost = wavefronts(request(access, step, parse(layouts[layout][1]), 512));
+            return `${cost.waves.length} (${cost.fewest})`;
+          });""", data=[[layout, access, step] for step in range(16) for layout, access in
+                        [("plain", "qk_plain"), ("plain", "v_plain"), ("plain", "copy"),
+                         ("swizzled", "ldmatrix"), ("swizzled", "ldmatrix_k"), ("swizzled", "trans"), ("swizzled", "copy")]])
+        table = re.search(r"<!-- traced conflicts -->(.*?)<!-- /traced -->", (self.CHAPTER / "appendix.md").read_text(encoding="utf-8"), re.DOTALL)
+        assert table
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table[1].strip().splitlines()[2:]]
+        plain, swizzled = rows[0][1:4], rows[1][1:4]
+        for step in range(16):
+            self.assertEqual(counted[7 * step:7 * step + 7], [*plain, swizzled[0], swizzled[0], swizzled[1], swizzled[2]])
+
+    def test_formulas(self):
+        texts = ["row * rowBytes + (piece ^ row % 8) * 16", "row << 7 | piece * 16 & ~0", "-(row - 2 * row) + 7 / 2", "", "row +", "rows", "(row", "row 2", "alert(1)"]
+        values = run_script("""
+          const { layouts, parse, fault } = flashbookFigures.swizzle.model;
+          return [data.map((text) => { const f = parse(text); return f && f(5, 3, 128); }), layouts.swizzled[1],
+                  fault(parse('row * rowBytes'), 128), fault(parse('row * rowBytes + piece * 8'), 128), fault(parse(layouts.swizzled[1]), 64),
+                  ...[128, 256, 512].map((bytes) => ['plain', 'padded', 'swizzled'].map((key) => fault(parse(layouts[key][1]), bytes)).join(''))];""", data=texts)
+        self.assertEqual(values[0], [5 * 128 + (3 ^ 5) * 16, 5 << 7 | 48, 8, None, None, None, None, None, None])
+        kernel = re.search(r"int swizzled\(int row, int piece\) {\s*return (.*?);", (self.CHAPTER / "warp_tile.cuh").read_text(encoding="utf-8"))
+        assert kernel
+        self.assertEqual(values[1], kernel[1].replace("kRowBytes", "rowBytes"), "the kernel has another formula")
+        for fault, words in zip(values[2:5], ("the same place", "no multiple of 16", "the same place")):
+            self.assertIn(words, fault)
+        self.assertEqual(values[5:], ["", "", ""])
+
+
 class Pages(unittest.TestCase):
     # Opens a figure in a box, clicks through a walk forth and back, and reports what a reader would notice.
     VISIT = """
       const wait = (ms) => new Promise((done) => setTimeout(done, ms));
-      const visit = async (name, width, settings) => {
-        history.replaceState(null, '', ' ');
+      const visit = async (name, width, settings, plays) => {
+        if (plays) history.replaceState(null, '', ' ');
         const box = document.createElement('div');
         box.style.width = width + 'px';
         const host = document.createElement('div');
@@ -255,23 +291,30 @@ class Pages(unittest.TestCase):
         seen.backAtStart = button('back').disabled;
         for (let guard = 0; !button('next').disabled && guard < 500; ++guard) { button('next').click(); look(); }
         seen.last = { text: host.textContent, step: part('input[type=range]').value, ...host.dataset };
-        await wait(5);
-        seen.address = location.hash;
+        if (plays) {
+          button('next').dispatchEvent(new Event('keyup', { bubbles: true }));
+          await wait(250);
+          seen.address = location.hash;
+        }
         for (let guard = 0; !button('back').disabled && guard < 500; ++guard) { button('back').click(); look(); }
         seen.again = sentences[0] === sentences[sentences.length - 1];
-        button('play').click();
-        seen.playing = [button('play').textContent, part('[aria-live]').getAttribute('aria-live')];
-        await wait(3500);
-        seen.played = Number(part('input[type=range]').value);
-        button('play').click();
-        button('play').dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowLeft', bubbles: true }));
-        seen.afterArrow = Number(part('input[type=range]').value);
+        if (plays) {  // which takes a browser longer than all else
+          button('play').click();
+          seen.playing = [button('play').textContent, part('[aria-live]').getAttribute('aria-live')];
+          await wait(3500);
+          seen.played = Number(part('input[type=range]').value);
+          if (button('play').textContent === 'Pause') button('play').click();  // it may have come to its end
+          button('play').dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowLeft', bubbles: true }));
+          seen.afterArrow = Number(part('input[type=range]').value);
+        }
         button('start').click();
         seen.started = part('input[type=range]').value;
-        // The address of the last step, opened in a figure of its own, leads there.
-        history.replaceState(null, '', seen.address);
-        flashbookFigures[name](host, null);
-        seen.opened = part('input[type=range]').value;
+        if (plays) {  // the address of the last step, opened in a figure of its own, leads there
+          history.replaceState(null, '', seen.address);
+          flashbookFigures[name](host, null);
+          seen.opened = part('input[type=range]').value;
+          history.replaceState(null, '', ' ');
+        }
         seen.motion = getComputedStyle(part('.bar') || host).transitionDuration;
         seen.heights = heights.size;
         seen.sentences = sentences.length;
@@ -284,6 +327,7 @@ class Pages(unittest.TestCase):
         "attention_tiles": [{"schedule": s, "causal": c, "tiles": t} for s in ("naive", "keysOutside", "queriesOutside")
                             for c, t in (("no", "128x128"), ("yes", "128x64"), ("yes", "64x128"))],
         "ring_phases": [{}, {"stages": 1, "landing": "seed 2"}, {"stages": 3, "consumers": 2, "fault": "missing release"}, {"fault": "wrong first parity"}],
+        "swizzle": [{}, {"layout": "swizzled", "bytes": 256}, {"access": "v_plain", "bytes": 512}, {"formula": "row * 144 + piece * 16", "step": 3}],
     }
     seen: dict[str, list[dict[str, Any]]]
 
@@ -294,7 +338,8 @@ class Pages(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         """One browser for all figures, in both widths."""
-        visits = [[name, width, setting] for name, settings in cls.CHOICES.items() for width in (960, 358) for setting in settings]
+        visits = [[name, width, setting, width == 960 and setting == settings[0]]
+                  for name, settings in cls.CHOICES.items() for width in (960, 358) for setting in settings]
         results = cls.visit(visits)
         cls.seen = {name: [seen for visit, seen in zip(visits, results) if visit[0] == name] for name in cls.CHOICES}
 
@@ -313,14 +358,14 @@ class Pages(unittest.TestCase):
                     self.assertTrue(seen["backAtStart"])
                     self.assertEqual(seen["heights"], 1, "the figure changes its height between two steps")
                     self.assertTrue(seen["again"], "stepping back does not undo stepping forth")
-                    if last:
+                    self.assertEqual(seen["started"], "0")
+                    self.assertEqual(seen["sentences"], 2 * last + 1)
+                    if "playing" in seen:
                         self.assertEqual(seen["playing"], ["Pause", "off"])
                         self.assertGreaterEqual(seen["played"], min(2, last))
                         self.assertEqual(seen["afterArrow"], seen["played"] - 1)
-                    self.assertEqual(seen["started"], "0")
-                    self.assertEqual(seen["sentences"], 2 * last + 1)
-                    self.assertIn(f"#{name}?", seen["address"])
-                    self.assertEqual(int(seen["opened"]), last, "the address does not lead to what it was written for")
+                        self.assertIn(f"#{name}?", seen["address"])
+                        self.assertEqual(int(seen["opened"]), last, "the address does not lead to what it was written for")
 
     def test_online_softmax(self):
         results, count = self.seen["online_softmax"], len(self.CHOICES["online_softmax"])
@@ -342,6 +387,9 @@ class Pages(unittest.TestCase):
             self.assertIn("deadlock in block (0,0,0)", seen["text"])
         self.assertEqual((missing["phases"], wrong["phases"]), ("1,1,1,0,0,0", "0,0,0,0"))
 
+    def test_swizzle(self):
+        self.assertEqual([seen["last"]["wavefronts"] for seen in self.seen["swizzle"][:4]], ["32", "4", "4", "4"])
+
     @staticmethod
     def weight(name):
         return sum(file.stat().st_size for file in SCRIPTS if file.stem in (name, f"{name}_data"))
@@ -354,7 +402,7 @@ class Pages(unittest.TestCase):
             self.assertLess(self.weight("kit") + sum(self.weight(name) + (FIGURES / f"{name}.svg").stat().st_size for name in set(names)), 300_000, page.parent.name)
 
     def test_reduced_motion(self):
-        visits = [["online_softmax", 358, {}]]
+        visits = [["online_softmax", 358, {}, False]]
         self.assertNotEqual(self.visit(visits)[0]["motion"], "0s")
         self.assertEqual(self.visit(visits, "--force-prefers-reduced-motion")[0]["motion"], "0s")
 

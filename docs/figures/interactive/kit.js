@@ -191,7 +191,7 @@ html.dark-mode .fb{${dark}}
   // ---- The state in the address: #NAME?key=value&step=7 ----
 
   function stateOf(name) {
-    const [found, query] = decodeURIComponent(location.hash.slice(1)).split(/\?(.*)/s);
+    const [found, query] = location.hash.slice(1).split(/\?(.*)/s);
     return found === name ? Object.fromEntries(new URLSearchParams(query)) : null;
   }
 
@@ -206,12 +206,17 @@ html.dark-mode .fb{${dark}}
       load();
       if (walk && state.step) walk.go(Number(state.step) || 0);
     }
-    const write = () => setTimeout(() => {
-      if (walk && walk.plays()) return;
+    let timer = 0;
+    const write = () => {
+      clearTimeout(timer);  // browsers allow few changes a second
+      timer = setTimeout(writeNow, 200);
+    };
+    function writeNow() {
+      if (!host.isConnected || (walk && walk.plays())) return;
       const state = new URLSearchParams(keys.filter((key) => fields.get(key) !== normal[key]).map((key) => [key, fields.get(key)]));
       if (walk && walk.step()) state.set('step', walk.step());
       try { history.replaceState(null, '', `#${name}?${state}`); } catch { /* a page from a disk may not; then there is no link */ }
-    });
+    }
     for (const event of ['click', 'input', 'keyup']) host.addEventListener(event, write);
     addEventListener('hashchange', () => {
       const state = stateOf(name);
