@@ -134,14 +134,19 @@ def page_with_own_links(name: str, text: str, files: Sequence[str]) -> str:
     return LINK.sub(replace, text)
 
 
+def scripts_of(root: Path, figure: str) -> list[str]:
+    """What brings NAME.svg or NAME_chNN.svg to life, or nothing."""
+    name = re.sub(r"_ch\d\d$", "", figure)
+    files = [file for file in ("kit", f"{name}_data", name) if (root / INTERACTIVE / f"{file}.js").exists()]
+    return files if name in files else []
+
+
 def figures_that_move(root: Path) -> list[str]:
-    """Those that have a picture to stand in for, and not what such a figure is made of."""
-    return [path.stem for path in sorted((root / INTERACTIVE).glob("*.js")) if (root / "docs" / "figures" / f"{path.stem}.svg").exists()]
+    return [path.stem for path in sorted((root / "docs" / "figures").glob("*.svg")) if scripts_of(root, path.stem)]
 
 
 def page_of_figure(root: Path, name: str) -> str:
-    files = (file for file in ("kit", f"{name}_data", name) if (root / INTERACTIVE / f"{file}.js").exists())
-    return FIGURE.format(name=name, scripts="\n".join(f'<script src="interactive/{file}.js"></script>' for file in files))
+    return FIGURE.format(name=name, scripts="\n".join(f'<script src="interactive/{file}.js"></script>' for file in scripts_of(root, name)))
 
 
 def page_with_figures(root: Path, text: str) -> str:

@@ -28,9 +28,9 @@ UNUSED = re.compile(r"((functions|globals|namespacemembers)(_\w+)?|classes|index
 
 
 def scripts_of(body: str) -> list[str]:
-    """What brings a page's pictures to life: for each that can be, its data if it has any and its script, after what all have in common."""
-    names = dict.fromkeys(name for picture in re.findall(r'<img src="[^"]*?(\w+)\.svg"', body) for name in (f"{picture}_data.js", f"{picture}.js"))
-    found = [name for name in names if (INTERACTIVE / name).exists()]
+    """What brings a page's pictures to life, after what all have in common: of NAME.svg and NAME_chNN.svg the data NAME_data.js and NAME.js."""
+    pictures = dict.fromkeys(re.findall(r'<img src="[^"]*?(\w+?)(?:_ch\d\d)?\.svg"', body))
+    found = [file for name in pictures for file in (f"{name}_data.js", f"{name}.js") if (INTERACTIVE / file).exists()]
     return ["kit.js", *found] if found else []
 
 
