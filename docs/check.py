@@ -177,6 +177,7 @@ def check_figures() -> Iterator[str]:
             (Path(folder) / name).symlink_to(book.ROOT / name)
         for file in (*figures.glob("*.py"), *figures.glob("*.json")):
             shutil.copy(file, copies)
+        shutil.copytree(figures / "interactive", copies / "interactive")  # the data of figures that move
         for script in sorted(copies.glob("*.py")):
             if script.name != "svg.py":
                 subprocess.run([sys.executable, script], check=True)

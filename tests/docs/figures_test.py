@@ -258,6 +258,20 @@ class Swizzle(unittest.TestCase):
         self.assertEqual(values[5:], ["", "", ""])
 
 
+class MaskTiles(unittest.TestCase):
+    def test_counts(self):
+        """Visible pairs of masks that have a formula; and skipped tiles have none, full ones all."""
+        masks = run_script("""
+          const { count } = flashbookFigures.mask_tiles.model, data = flashbookData.mask_tiles;
+          return data.masks.map((mask) => ({ ...mask, sum: count(data, mask, mask.classes.keys()) }));""")
+        n, sums = 2048, {mask["name"]: mask["sum"] for mask in masks}
+        self.assertEqual({name: sums[name]["visible"] for name in ("full", "causal", "window256", "prefix")},
+                         {"full": n * n, "causal": n * (n + 1) // 2, "window256": 256 * n - 255 * 128, "prefix": n * (n + 1) // 2 + 699 * 350})
+        for mask in masks:
+            for kind, pairs in zip("".join(mask["classes"]), mask["pairs"]):
+                self.assertIn(pairs, {".": [0], "#": [128 * 128], "+": range(128 * 128 + 1)}[kind])
+
+
 class Sectors(unittest.TestCase):
     def test_counts_are_those_of_the_traced_kernels(self):
         """The loads of textbook_scores are two in a line; the costlier is K's."""
@@ -342,6 +356,7 @@ class Pages(unittest.TestCase):
         "attention_tiles": [{"schedule": s, "causal": c, "tiles": t} for s in ("naive", "keysOutside", "queriesOutside")
                             for c, t in (("no", "128x128"), ("yes", "128x64"), ("yes", "64x128"))],
         "ring_phases": [{}, {"stages": 1, "landing": "seed 2"}, {"stages": 3, "consumers": 2, "fault": "missing release"}, {"fault": "wrong first parity"}],
+        "mask_tiles": [{}, {"mask": "causal_documents"}, {"mask": "answers"}],
         "sectors": [{}, {"stride": 8}, {"offset": 1}],
         "sectors_ch01": [{}, {"pattern": "textbook_softmax"}, {"pattern": "tiled", "type": 4, "c": 2}],
         "swizzle": [{}, {"layout": "swizzled", "bytes": 256}, {"access": "v_plain", "bytes": 512}, {"formula": "row * 144 + piece * 16", "step": 3}],
@@ -403,6 +418,9 @@ class Pages(unittest.TestCase):
         for seen in (missing, wrong):
             self.assertIn("deadlock in block (0,0,0)", seen["text"])
         self.assertEqual((missing["phases"], wrong["phases"]), ("1,1,1,0,0,0", "0,0,0,0"))
+
+    def test_mask_tiles(self):
+        self.assertEqual(self.seen["mask_tiles"][0]["last"]["tiles"], "120,16,120")
 
     def test_sectors(self):
         self.assertEqual([seen["last"]["sectors"] for name in ("sectors", "sectors_ch01") for seen in self.seen[name][:3]], ["4", "32", "5", "16", "32", "4"])
