@@ -15,11 +15,15 @@ import tempfile
 import unittest
 from typing import Any
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+from docs.tools.interactive import scripts_of
+
 FIGURES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "figures"
 INTERACTIVE = FIGURES / "interactive"
 SCRIPTS = sorted(INTERACTIVE.glob("*.js"), key=lambda file: (file.stem != "kit", file.stem))  # what all have in common first
-STEMS = {file.stem for file in SCRIPTS}
-NAMES = [file.stem for file in sorted(FIGURES.glob("*.svg")) if re.sub(r"_ch\d\d$", "", file.stem) in STEMS]
+SCRIPTS_OF = scripts_of(INTERACTIVE)
+NAMES = sorted(SCRIPTS_OF)
 CHROMIUM = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
 
 
@@ -258,6 +262,35 @@ class Swizzle(unittest.TestCase):
         self.assertEqual(values[5:], ["", "", ""])
 
 
+class Layouts(unittest.TestCase):
+    def test_a_products_reads_are_the_addresses_of_its_elements(self):
+        """The address of the model, for every element of the tiles, against the pieces that the simulator's tensor cores read."""
+        wrong = run_script("""
+          const { address, matrices } = flashbookFigures.wgmma_tiles.model, reads = flashbookData.wgmma_tiles, wrong = [];
+          for (const [name, { product, start }] of Object.entries(matrices)) {
+            const pieces = reads[name].map((list) => new Set(list));
+            pieces.forEach((list, n) => { if (16 * Math.min(...list) !== start(n)) wrong.push([name, n]); });
+            for (let row = 0; row < 128; ++row)
+              for (let column = 0; column < 128; ++column) {
+                const piece = Math.floor(address(row, column).at / 16);
+                if (pieces.some((list, n) => list.has(piece) !== (n === product(row, column)))) wrong.push([name, row, column]);
+              }
+          }
+          return [wrong, address(11, 80).at, address(5, 24).at, address(20, 70).at];""")
+        self.assertEqual(wrong, [[], 17808, 736, 19020])  # the example and the question of chapter 5, and the example of its appendix
+
+    def test_scores_are_where_the_next_product_wants_them(self):
+        same = run_script("""
+          const { instructions, holders } = flashbookFigures.mma_fragments.model, data = flashbookData.fragments;
+          return Object.entries(instructions).map(([name, { rows }]) => {
+            const s = holders(data, name, 'scores'), p = holders(data, name, 'operand');
+            let same = 0;
+            for (let row = 0; row < rows; ++row) for (let column = 0; column < 16; ++column) same += s(row, column).thread === p(row, column).thread;
+            return [same, s(11, 6)];
+          });""")
+        self.assertEqual(same, [[256, {"thread": 15, "i": 2}], [1024, {"thread": 15, "i": 2}]])  # question 1 of chapter 4
+
+
 class MaskTiles(unittest.TestCase):
     def test_counts(self):
         """Visible pairs of masks that have a formula; and skipped tiles have none, full ones all."""
@@ -356,6 +389,9 @@ class Pages(unittest.TestCase):
         "attention_tiles": [{"schedule": s, "causal": c, "tiles": t} for s in ("naive", "keysOutside", "queriesOutside")
                             for c, t in (("no", "128x128"), ("yes", "128x64"), ("yes", "64x128"))],
         "ring_phases": [{}, {"stages": 1, "landing": "seed 2"}, {"stages": 3, "consumers": 2, "fault": "missing release"}, {"fault": "wrong first parity"}],
+        "mma_fragments": [{}, {"row": 3, "column": 9}],
+        "wgmma_fragments": [{}, {"row": 63}],
+        "wgmma_tiles": [{}, {"matrix": "v", "row": 20, "column": 70}],
         "mask_tiles": [{}, {"mask": "causal_documents"}, {"mask": "answers"}],
         "sectors": [{}, {"stride": 8}, {"offset": 1}],
         "sectors_ch01": [{}, {"pattern": "textbook_softmax"}, {"pattern": "tiled", "type": 4, "c": 2}],
@@ -422,6 +458,10 @@ class Pages(unittest.TestCase):
     def test_mask_tiles(self):
         self.assertEqual(self.seen["mask_tiles"][0]["last"]["tiles"], "120,16,120")
 
+    def test_layouts(self):
+        self.assertEqual([seen["last"]["thread"] for name in ("mma_fragments", "wgmma_fragments") for seen in self.seen[name][:2]], ["15", "12", "15", "127"])
+        self.assertEqual([seen["last"]["at"] for seen in self.seen["wgmma_tiles"][:2]], ["17808", "19020"])
+
     def test_sectors(self):
         self.assertEqual([seen["last"]["sectors"] for name in ("sectors", "sectors_ch01") for seen in self.seen[name][:3]], ["4", "32", "5", "16", "32", "4"])
 
@@ -431,8 +471,8 @@ class Pages(unittest.TestCase):
     @staticmethod
     def weight(names):
         """Bytes of what a page with these pictures loads for them."""
-        wanted = {file for name in names for stem in [re.sub(r"_ch\d\d$", "", name)] for file in (stem, f"{stem}_data", "kit")}
-        return sum(file.stat().st_size for file in SCRIPTS if file.stem in wanted) + sum((FIGURES / f"{name}.svg").stat().st_size for name in names)
+        scripts = {script for name in names for script in SCRIPTS_OF.get(name, [])}
+        return sum((INTERACTIVE / script).stat().st_size for script in scripts) + sum((FIGURES / f"{name}.svg").stat().st_size for name in names)
 
     def test_weight(self):
         """All figures below 1.5 MB, and those of a page below 300 KB before anybody plays."""

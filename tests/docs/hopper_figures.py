@@ -5,6 +5,7 @@
 
 docs/figures/hopper_layouts.json                  what the program prints; wgmma_tiles.py, wgmma_fragments.py and ring_phases.py draw it
 docs/figures/interactive/ring_phases_data.js      what it prints of `rings`: the pipelines that ring_phases.js plays
+docs/figures/interactive/fragments_data.js, wgmma_tiles_data.js     of the layouts, for fragments.js and wgmma_tiles.js
 <!-- simulated ring --> ... <!-- /simulated -->   in the chapter's appendix: the barriers of a ring of two stages, event by event
 With --check nothing is written: exit code 1 if something differs.
 """
@@ -19,10 +20,11 @@ ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "docs" / "figures"
 PAGE = ROOT / "chapters" / "05_flash_attention_3" / "appendix.md"
 LAYOUTS = FIGURES / "hopper_layouts.json"
-PLAYED = FIGURES / "interactive" / "ring_phases_data.js"
+INTERACTIVE = FIGURES / "interactive"
 DRAWN = ("wgmma_tiles", "wgmma_fragments", "ring_phases")
 sys.path[:0] = [str(ROOT), str(FIGURES)]
 
+from mma_fragments import place_of
 from ring_phases import BARRIERS, spelt, told
 
 from docs.tools import pages
@@ -98,6 +100,18 @@ def played(text):
             f'(window.flashbookData ??= {{}}).ring_phases = {{"tiles": {json.dumps(tiles)}, "code": {json.dumps(code)}, "runs": [\n{rows}\n]}};\n')
 
 
+def layouts_of(said):
+    """Places of a thread's elements, row and column one after the other, thread by thread; and what each product reads of a tile."""
+    # Two results of mma.sync, 8 columns each, are the left operand of one that is 16 deep.
+    results, operand = place_of("c"), place_of("a")
+    c = [number for lane in range(32) for i in range(8) for number in (results(lane, i % 4)[0], results(lane, i % 4)[1] + i // 4 * 8)]
+    a = [number for lane in range(32) for i in range(8) for number in operand(lane, i)]
+    data = {"fragments": {"mma": {"scores": c, "operand": a}, "wgmma": {"scores": said["d"], "operand": said["a"]}},
+            "wgmma_tiles": {key: [[offset // 16 for offset in reads] for reads in said[key]] for key in ("k", "v")}}
+    return {name: ("// Layouts as the code has them: tests/docs/hopper_figures.py writes this.\n"
+                   f"(window.flashbookData ??= {{}}).{name} = {json.dumps(value, separators=(',', ':'))};\n") for name, value in data.items()}
+
+
 def brought_up_to_date(file, said, check):
     """Whether the file says this, or now does."""
     if file.exists() and file.read_text(encoding="utf-8") == said:
@@ -116,7 +130,9 @@ def main():
     options = parser.parse_args()
     said, rings = (subprocess.run([options.program, *words], stdout=subprocess.PIPE, check=True, text=True).stdout for words in ([], ["rings"]))
     right = brought_up_to_date(LAYOUTS, said, options.check)
-    right &= brought_up_to_date(PLAYED, played(rings), options.check)
+    right &= brought_up_to_date(INTERACTIVE / "ring_phases_data.js", played(rings), options.check)
+    for name, text in layouts_of(json.loads(said)).items():
+        right &= brought_up_to_date(INTERACTIVE / f"{name}_data.js", text, options.check)
     if not options.check:
         for name in DRAWN:  # docs/check.py holds them against what they are drawn from
             subprocess.run([sys.executable, FIGURES / f"{name}.py"], check=True)

@@ -43,7 +43,7 @@ std::vector<Mask> masks_of_figure() {
       {"prefix", "causal, prefix of 700", {.window = {.right = 0}, .prefix = 700}},
       {"documents", "five documents", {.documents = documents}},
       {"causal_documents", "causal, five documents", {.window = {.right = 0}, .documents = documents}},
-      {"answers", "FlashMask: a question, two answers", {.window = {.right = 0}, .columns = two_answers()}}};
+      {"answers", "a question, two answers", {.window = {.right = 0}, .columns = two_answers()}}};
 }
 
 /// Of every tile of queries the tiles of keys, as the producer asks for them. A warp.
