@@ -262,6 +262,27 @@ class Swizzle(unittest.TestCase):
         self.assertEqual(values[5:], ["", "", ""])
 
 
+class KvCache(unittest.TestCase):
+    CHAPTER = FIGURES.parents[1] / "chapters" / "08_decoding"
+
+    def test_weights_are_those_of_flashbook_memory(self):
+        """The chapter's pages show what the program prints."""
+        weighed, models, keys = run_script("""
+          const { keysWithout, keysWith, models, weigh, bytes } = flashbookFigures.kv_cache.model;
+          return [weigh(models['llama-3-8b'], 16, 8192, 2), Object.entries(models).map(([name, m]) => [name, m, bytes(weigh(m, 1, 8192, 2).token), bytes(weigh(m, 1, 8192, 2).cache)]),
+                  [5, 100].map((n) => [keysWithout(n), keysWith(n)])];""")
+        page, appendix = ((self.CHAPTER / name).read_text(encoding="utf-8") for name in ("README.md", "appendix.md"))
+        for key, text in (("token", "of a token, in all layers"), ("sequence", "of a sequence of 8192"), ("cache", "of the batch of 16"),
+                          ("own", "if each query head had its own"), ("scores", "beside it, S and P of standard attention, one layer")):
+            self.assertRegex(page, rf"(?m)^{text} +{weighed[key]} ")
+        for name, m, token, cache in models:
+            found = re.search(rf"(?m)^{name} +{m['layers']} +{m['heads']} +{m['keyHeads']} +{m['d']} +([\d.]+ \w+) +([\d.]+ \w+) ", appendix)
+            assert found, name
+            self.assertEqual(token, found[1])
+            self.assertAlmostEqual(float(cache.split()[0]), float(found[2].split()[0]), delta=0.01)
+        self.assertEqual(keys, [[15, 5], [5050, 100]])
+
+
 class Layouts(unittest.TestCase):
     def test_a_products_reads_are_the_addresses_of_its_elements(self):
         """The address of the model, for every element of the tiles, against the pieces that the simulator's tensor cores read."""
@@ -389,6 +410,7 @@ class Pages(unittest.TestCase):
         "attention_tiles": [{"schedule": s, "causal": c, "tiles": t} for s in ("naive", "keysOutside", "queriesOutside")
                             for c, t in (("no", "128x128"), ("yes", "128x64"), ("yes", "64x128"))],
         "ring_phases": [{}, {"stages": 1, "landing": "seed 2"}, {"stages": 3, "consumers": 2, "fault": "missing release"}, {"fault": "wrong first parity"}],
+        "kv_cache": [{}, {"tokens": 100, "model": "llama-2-70b", "keyHeads": "heads"}],
         "mma_fragments": [{}, {"row": 3, "column": 9}],
         "wgmma_fragments": [{}, {"row": 63}],
         "wgmma_tiles": [{}, {"matrix": "v", "row": 20, "column": 70}],
@@ -457,6 +479,10 @@ class Pages(unittest.TestCase):
 
     def test_mask_tiles(self):
         self.assertEqual(self.seen["mask_tiles"][0]["last"]["tiles"], "120,16,120")
+
+    def test_kv_cache(self):
+        self.assertEqual([seen["last"]["keys"] for seen in self.seen["kv_cache"][:2]], ["15,5", "5050,100"])
+        self.assertIn("2.5 MiB", self.seen["kv_cache"][1]["last"]["text"])
 
     def test_layouts(self):
         self.assertEqual([seen["last"]["thread"] for name in ("mma_fragments", "wgmma_fragments") for seen in self.seen[name][:2]], ["15", "12", "15", "127"])

@@ -30,6 +30,7 @@
 .fb-fragments i.own{background:var(--green-fill)}
 .fb-fragments i.chosen{background:var(--amber)}
 .fb-fragments .halves>*{flex-basis:280px}
+.fb-fragments p.sentence{min-height:5.8em}
 `;
 
   function figure(host, img, name, first) {
@@ -52,21 +53,21 @@
       'maximum of a row?'));
 
     function draw(matrix, chosen) {
-      const where = holders(data, settings.get('instruction'), matrix), from = chosen.row - chosen.row % 16, cell = 20, left = 24, parts = [];
+      const where = holders(data, settings.get('instruction'), matrix), from = chosen.row - chosen.row % 16, cell = 20, left = 24, parts = [], lanes = [];
       const own = where(chosen.row, chosen.column).thread;
-      for (let column = 0; column < 16; column += 2) parts.push(svg('text.soft.middle', { x: left + (column + 1) * cell, y: 12 }, `${column}, ${column + 1}`));
+      for (let column = 0; column < 16; column += 2) parts.push(svg('text.soft.middle', { x: left + (column + 0.5) * cell, y: 12 }, column));
       for (let row = 0; row < 16; ++row) {
         parts.push(svg('text.soft', { x: 0, y: 18 + row * cell + 14 }, from + row));
         for (let column = 0; column < 16; ++column) {
           const { thread } = where(from + row, column);
           const kind = from + row === chosen.row && column === chosen.column ? '.chosen' : thread === own ? '.own' : thread >> 2 === own >> 2 ? '.quad' : '';
           parts.push(svg(`rect.cell${kind}`, { x: left + column * cell, y: 18 + row * cell, width: cell, height: cell }));
-          if (column % 2 === 0) parts.push(svg('text.middle', { x: left + (column + 1) * cell, y: 18 + row * cell + 14, 'pointer-events': 'none' }, thread % 32));
+          if (column % 2 === 0) lanes.push(svg('text.middle', { x: left + (column + 1) * cell, y: 18 + row * cell + 14, 'pointer-events': 'none' }, thread % 32));
         }
       }
       draws[matrix].setAttribute('viewBox', `0 0 ${left + 16 * cell + 1} ${18 + 16 * cell + 1}`);
       draws[matrix].setAttribute('aria-label', `Thread ${own} holds the element`);
-      draws[matrix].replaceChildren(...parts);
+      draws[matrix].replaceChildren(...parts, ...lanes);
     }
 
     function choose(row, column) {
