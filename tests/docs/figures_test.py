@@ -17,6 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
+from bench import results
 from docs.tools.interactive import scripts_of
 
 FIGURES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "figures"
@@ -90,7 +91,7 @@ class OnlineSoftmax(unittest.TestCase):
           const { run } = flashbookFigures.online_softmax.model;
           return data.map(([scores, size]) => {
             const r = run(scores.map((s) => (s === null ? -Infinity : s)), size);
-            return { m: r.m, l: r.l, weights: r.weights, difference: r.difference, steps: r.steps.length,
+            return { m: r.m, l: r.l, o: r.o, weights: r.weights, difference: r.difference, steps: r.steps.length,
                      blocks: r.blocks.map((b) => [b.m, b.correction, b.oldSum, b.l]) };
           });""", data=data)
 
@@ -119,6 +120,7 @@ class OnlineSoftmax(unittest.TestCase):
             self.assertLess(result["difference"], 1e-12 * len(scores))
             for weight, expected in zip(result["weights"], terms):
                 self.assertAlmostEqual(weight, expected / total if total else 0, delta=1e-12)
+            self.assertAlmostEqual(result["o"], sum(i * t for i, t in enumerate(terms, 1)) / total if total else 0, delta=1e-10)
 
     def test_no_nan(self):
         none = -math.inf
@@ -283,6 +285,23 @@ class KvCache(unittest.TestCase):
         self.assertEqual(keys, [[15, 5], [5050, 100]])
 
 
+class Timeline(unittest.TestCase):
+    def test_passes(self):
+        """A consumer's spans follow one another, begin at 0 and fill its record but for its waits for a turn."""
+        results = run_script("""
+          const { passesOf, shares } = flashbookFigures.pingpong_timeline.model;
+          return flashbookData.pingpong_timeline.runs.map((run) => {
+            const passes = passesOf(run), all = passes.filter((p) => p.warpgroup);
+            return [Math.min(...all.map((p) => p.turn)), all.every((p) => p.turn <= p.issued && p.issued <= p.scores && p.scores <= p.end),
+                    Math.min(...all.map((p) => p.number)), shares(passes, 0, 9000), shares(passes, 0, Math.max(...all.map((p) => p.end)))];
+          });""")
+        self.assertEqual(len(results), 8)
+        for first, ordered, number, *parts in results:
+            self.assertEqual((first, ordered, number), (0, True, 1))
+            for share in parts:
+                self.assertTrue(0.7 < sum(share.values()) <= 1, share)
+
+
 class Layouts(unittest.TestCase):
     def test_a_products_reads_are_the_addresses_of_its_elements(self):
         """The address of the model, for every element of the tiles, against the pieces that the simulator's tensor cores read."""
@@ -406,9 +425,10 @@ class Pages(unittest.TestCase):
       };"""
 
     CHOICES: dict[str, list[dict[str, Any]]] = {
-        "online_softmax": [{}, {"block": 1}, *({"preset": k} for k in range(1, 5)), {"scores": "-1.25, 3; 2 2 -inf 0.001", "block": 4}],
+        "online_softmax": [{}, {"block": 1}, *({"preset": k} for k in range(1, 6)), {"scores": "-1.25, 3; 2 2 -inf 0.001", "block": 4}],
         "attention_tiles": [{"schedule": s, "causal": c, "tiles": t} for s in ("naive", "keysOutside", "queriesOutside")
                             for c, t in (("no", "128x128"), ("yes", "128x64"), ("yes", "64x128"))],
+        "pingpong_timeline": [{}, {"d": 64, "a": 3, "b": 5, "clocks": 3000}],
         "ring_phases": [{}, {"stages": 1, "landing": "seed 2"}, {"stages": 3, "consumers": 2, "fault": "missing release"}, {"fault": "wrong first parity"}],
         "kv_cache": [{}, {"tokens": 100, "model": "llama-2-70b", "keyHeads": "heads"}],
         "mma_fragments": [{}, {"row": 3, "column": 9}],
@@ -462,7 +482,7 @@ class Pages(unittest.TestCase):
         for seen in (results[0], results[1], results[count]):
             self.assertEqual(seen["last"]["m"], "5")
             self.assertIn("ℓ = 1.1851", seen["last"]["text"])
-        self.assertIn("∞ in float32", results[4]["last"]["text"])
+        self.assertIn("∞ in float32", results[5]["last"]["text"])
 
     def test_attention_tiles(self):
         results = self.seen["attention_tiles"]
@@ -483,6 +503,12 @@ class Pages(unittest.TestCase):
     def test_kv_cache(self):
         self.assertEqual([seen["last"]["keys"] for seen in self.seen["kv_cache"][:2]], ["15,5", "5050,100"])
         self.assertIn("2.5 MiB", self.seen["kv_cache"][1]["last"]["text"])
+
+    def test_timeline(self):
+        measured = results.load()
+        for seen, d, steps in zip(self.seen["pingpong_timeline"], (128, 64), ((2, 4), (3, 5))):
+            idle = [measured.measured(f"timeline/ch05/step{step}/bf16/d{d}/full/n4096").values["idle_share"] for step in steps]
+            self.assertEqual(seen["last"]["idle"], ",".join(f"{share:.0%}".replace("%", " %") for share in idle))
 
     def test_layouts(self):
         self.assertEqual([seen["last"]["thread"] for name in ("mma_fragments", "wgmma_fragments") for seen in self.seen[name][:2]], ["15", "12", "15", "127"])
