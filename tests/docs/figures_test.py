@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
-from typing import Any
+from typing import Any, ClassVar
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
@@ -424,13 +424,15 @@ class Pages(unittest.TestCase):
         return seen;
       };"""
 
-    CHOICES: dict[str, list[dict[str, Any]]] = {
+    CHOICES: ClassVar[dict[str, list[dict[str, Any]]]] = {
         "online_softmax": [{}, {"block": 1}, *({"preset": k} for k in range(1, 6)), {"scores": "-1.25, 3; 2 2 -inf 0.001", "block": 4}],
         "attention_tiles": [{"schedule": s, "causal": c, "tiles": t} for s in ("naive", "keysOutside", "queriesOutside")
                             for c, t in (("no", "128x128"), ("yes", "128x64"), ("yes", "64x128"))],
         "pingpong_timeline": [{}, {"d": 64, "a": 3, "b": 5, "clocks": 3000}],
         "ring_phases": [{}, {"stages": 1, "landing": "seed 2"}, {"stages": 3, "consumers": 2, "fault": "missing release"}, {"fault": "wrong first parity"}],
         "kv_cache": [{}, {"tokens": 100, "model": "llama-2-70b", "keyHeads": "heads"}],
+        **{f"ladder_ch{chapter}": [{}] for chapter in ("01", "03", "05")},
+        "ladder_ch04": [{}, {"d": 64, "scale": "log", "rung": "4.3"}, {"n": 512}],
         "mma_fragments": [{}, {"row": 3, "column": 9}],
         "wgmma_fragments": [{}, {"row": 63}],
         "wgmma_tiles": [{}, {"matrix": "v", "row": 20, "column": 70}],
@@ -439,7 +441,7 @@ class Pages(unittest.TestCase):
         "sectors_ch01": [{}, {"pattern": "textbook_softmax"}, {"pattern": "tiled", "type": 4, "c": 2}],
         "swizzle": [{}, {"layout": "swizzled", "bytes": 256}, {"access": "v_plain", "bytes": 512}, {"formula": "row * 144 + piece * 16", "step": 3}],
     }
-    seen: dict[str, list[dict[str, Any]]]
+    seen: ClassVar[dict[str, list[dict[str, Any]]]]
 
     @classmethod
     def visit(cls, visits, *flags):
@@ -457,8 +459,8 @@ class Pages(unittest.TestCase):
         self.assertEqual(sorted(self.CHOICES), sorted(NAMES))
 
     def test_buttons_keys_and_addresses(self):
-        for name, results in self.seen.items():
-            for number, seen in enumerate(results):
+        for name, visits in self.seen.items():
+            for number, seen in enumerate(visits):
                 with self.subTest(figure=name, visit=number):
                     self.assertLessEqual(seen["overflow"], 0, "the figure is wider than its place")
                     self.assertEqual(seen["unnamed"], 0)
@@ -509,6 +511,21 @@ class Pages(unittest.TestCase):
         for seen, d, steps in zip(self.seen["pingpong_timeline"], (128, 64), ((2, 4), (3, 5))):
             idle = [measured.measured(f"timeline/ch05/step{step}/bf16/d{d}/full/n4096").values["idle_share"] for step in steps]
             self.assertEqual(seen["last"]["idle"], ",".join(f"{share:.0%}".replace("%", " %") for share in idle))
+
+    def test_ladder(self):
+        measured = results.load()
+        for seen, name in zip(self.seen["ladder_ch04"], ("forward/ch04/step1/bf16/d128/full/n4096", "forward/ch04/step3/bf16/d64/full/n4096")):
+            self.assertEqual(float(seen["last"]["rate"]), float(f"{measured.measured(name).values['FLOPS'] / 1e12:.1f}"))
+
+    def test_a_rung_opens_what_its_step_changes(self):
+        shown = run_script("""
+          document.body.innerHTML = '<h2 id="step-1-one">1</h2><p>first</p><h2 id="step-2-two">2</h2><p>idea</p><p>more</p><pre class="fragment">-a +b</pre><h2>next</h2>' +
+            '<pre class="fragment">later</pre><div id="host"></div>';
+          flashbookFigures.ladder_ch04(document.getElementById('host'), null);
+          const what = document.querySelector('.what'), before = what.textContent;
+          document.querySelectorAll('.rung.lit')[1].click();
+          return [before, what.textContent, document.activeElement.textContent.slice(0, 3)];""")
+        self.assertEqual(shown, ["first", "idea-a +b", "4.2"])
 
     def test_layouts(self):
         self.assertEqual([seen["last"]["thread"] for name in ("mma_fragments", "wgmma_fragments") for seen in self.seen[name][:2]], ["15", "12", "15", "127"])

@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "docs" / "figures"
@@ -80,7 +81,8 @@ def code_lines(file, beginnings):
 def played(text):
     """What ring_phases.js plays. An event is seven letters: who, what, which barrier, and how that stands then: phase, arrivals and KB that are missing."""
     kinds = {"passes": "P", "announces": "A", "copies": "C", "gives back": "G"}
-    runs, tiles = [], []
+    runs: list[dict[str, Any]] = []
+    tiles: list[str] = []
     reports: list[str] = []
     for run in text.split("run: ")[1:]:
         run, _, report = run.partition("report:\n")
