@@ -7,6 +7,7 @@
 #pragma once
 #include "chapters/09_masks/block.cuh"
 #include "chapters/09_masks/producer.cuh"
+#include "common/attention/dropout.h"
 #include "common/hopper/epilogue.h"
 #include "common/hopper/pingpong.h"
 #include "common/hopper/products.h"
@@ -67,6 +68,25 @@ __device__ __forceinline__ void change(float (&scores)[kFloats], const Function 
 #pragma unroll
   for (int i = 0; i < kFloats; ++i)
     scores[i] = of_thread[hopper::row_of(i)](scores[i], column_of(i / 4 * 2 + i % 2));
+}
+
+//| What dropout leaves out is asked for 32 columns at a time: a call has the bits of the eight that this thread has of them.
+/// Probabilities that dropout leaves out become 0. `query_of(r)` is the thread's row r.
+template <int kFloats, typename QueryOf>
+__device__ __forceinline__ void leave_out(float (&probabilities)[kFloats], const Dropout& dropout,
+                                          const Head& head, const QueryOf& query_of, int first_key) {
+  constexpr int kBlockFloats = Dropout::kKeysOfBits / 2;  // of both rows
+#pragma unroll
+  for (int block = 0; block < kFloats / kBlockFloats; ++block)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const PhiloxWords bits = dropout.bits(head.batch, head.head, query_of(r),
+                                            first_key + block * Dropout::kKeysOfBits, int(threadIdx.x % 4));
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+        if (!dropout.keeps(bits.word[i / 2], i % 2))
+          probabilities[block * kBlockFloats + i / 2 * 4 + 2 * r + i % 2] = 0.0f;
+    }
 }
 
 //| ## A consumer
@@ -142,6 +162,14 @@ struct Consumer {
     }
   }
 
+  //| Dropout comes after the softmax has taken its sums.
+  /// What the policy leaves of a tile's probabilities.
+  __device__ __forceinline__ void drop(int first_key) {
+    if constexpr (decltype(policy.score)::kDrops)
+      leave_out(
+          scores, policy.score.dropout, work.head, [&](int r) { return row_query(r); }, first_key);
+  }
+
   //| The word beside the stage is read after `full` says that the stage is there, and before the stage is given back. A full
   //| tile without a function on scores does not read it.
   /// The first key of the tile at `at`, if anybody asks for it.
@@ -184,6 +212,7 @@ struct Consumer {
     rows = hopper::Rows::none();
     float correction[2];
     hopper::softmax<false>(scores, rows, correction, scale_log2());
+    drop(key);
     hopper::round_probabilities<T>(p, scores);
   }
 
@@ -217,6 +246,7 @@ struct Consumer {
     apply<kMasked>(key);
     float correction[2];
     const bool rescale = hopper::softmax<Sizes::kLazy>(scores, rows, correction, scale_log2());
+    drop(key);
 
     //| Only now may P be overwritten and O be rescaled, which happens when a maximum has risen by more than 2^8.
     wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
@@ -282,6 +312,7 @@ struct Consumer {
     for (int r = 0; r < 2; ++r) {
       const float sum = hopper::quad_sum(rows.sum[r]);
       inverse[r] = sum > 0 ? 1 / sum : 0;  // a row that sees no key: O = 0
+      if constexpr (decltype(policy.score)::kDrops) inverse[r] *= policy.score.dropout.factor;
       float value = sum > 0 ? (rows.max[r] * scale_log2() + __log2f(sum)) * kLn2 : -INFINITY;
       if constexpr (decltype(policy.score)::kChanges) value += policy.score.left_out;
       const int row = query + 8 * r;

@@ -52,13 +52,13 @@ std::string why_not(const Shape& shape, int step) {
     return "packed sequences are one batch entry: give --batch 1, or take --step 3";
   if (step != kFunctions && shape.score != ScoreFunction{})
     return "functions on scores are for step 5: choose it with --step 5";
-  if (shape.score.softcap > 0 && !shape.score.alibi.empty())
-    return "step 5 takes one function on scores: give a softcap or slopes";
+  const ScoreFunction& score = shape.score;
+  if ((score.softcap > 0) + !score.alibi.empty() + !score.bias.values.empty() + (score.dropout > 0) > 1)
+    return "step 5 takes one function on scores: give a softcap, slopes, a bias or a dropout";
   if (shape.score != ScoreFunction{} && v.blocks.queries > 0)
     return "step 5 takes listed blocks without functions on scores: leave one of them out";
   if (step == kPairs && !v.dense.visible.empty() && v != Visibility{.dense = v.dense})
     return "a mask of pairs says all there is to say: leave windows, prefixes and documents out";
-  if (shape.is_latent()) return "latent keys are for chapter 8: give --head-dim 64, 128 or 256";
   if (shape.paging.rows > 0) return "pages are for chapter 8: give keys and values of one piece a sequence";
   return "";
 }

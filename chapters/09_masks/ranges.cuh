@@ -180,9 +180,14 @@ struct InBatch {
   }
 };
 
-//| Most policies leave scores alone, and the kernel then has no code for them.
+//| Most policies leave scores alone, and probabilities too. The kernel then has no code for them.
+/// Probabilities as they are.
+struct KeepsAll {
+  static constexpr bool kDrops = false;
+};
+
 /// Scores as they are.
-struct Unchanged {
+struct Unchanged : KeepsAll {
   static constexpr bool kChanges = false;
   static constexpr bool kAsksForKeys = false;
 };
