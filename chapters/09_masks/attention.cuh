@@ -58,16 +58,24 @@ __device__ __forceinline__ void hide(float (&scores)[kFloats], const RowOf& row_
   }
 }
 
-//| A function on scores is counted from there, too.
-/// Scores become what the function makes of them.
-template <int kFloats, typename Function>
-__device__ __forceinline__ void change(float (&scores)[kFloats], const Function (&function)[2],
-                                       int first_key) {
+//| A function on scores is counted from there, too, and one row goes after the other. One that reads memory for each score
+//| would have all its loads issued first, each with a register to land in. No load passes a `__syncwarp`, so at most eight
+//| are under way.
+/// Scores become what the function makes of them. `row_of(r)` is the function for the thread's row r.
+template <int kFloats, typename RowOf>
+__device__ __forceinline__ void change(float (&scores)[kFloats], const RowOf& row_of, int first_key) {
   const int thread_key = first_key + 2 * int(threadIdx.x % 4);
-  const Function of_thread[2] = {function[0].from(thread_key), function[1].from(thread_key)};
 #pragma unroll
-  for (int i = 0; i < kFloats; ++i)
-    scores[i] = of_thread[hopper::row_of(i)](scores[i], column_of(i / 4 * 2 + i % 2));
+  for (int r = 0; r < 2; ++r) {
+    const auto of_row = row_of(r).from(thread_key);
+#pragma unroll
+    for (int i = 0; i < kFloats / 2; ++i) {
+      float& score = scores[i / 2 * 4 + 2 * r + i % 2];
+      score = of_row(score, column_of(i));
+      if constexpr (decltype(of_row)::kReadsMemory)
+        if (i % 8 == 7) __syncwarp();  // closes no hazard: see above
+    }
+  }
 }
 
 //| What dropout leaves out is asked for 32 columns at a time: a call has the bits of the eight that this thread has of them.
@@ -152,9 +160,8 @@ struct Consumer {
   template <bool kMasked>
   __device__ __forceinline__ void apply(int first_key) {
     if constexpr (decltype(policy.score)::kChanges) {
-      const auto of_row = [&](int r) { return policy.score.row(work, row_query(r)); };
-      const decltype(of_row(0)) function[2] = {of_row(0), of_row(1)};
-      change(scores, function, first_key);
+      change(
+          scores, [&](int r) { return policy.score.row(work, row_query(r)); }, first_key);
     }
     if constexpr (kMasked) {
       hide(

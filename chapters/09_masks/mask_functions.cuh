@@ -135,7 +135,7 @@ struct ListedTiles {
 //|
 //| | member | what it says |
 //| | --- | --- |
-//| | `row(work, query)` | a value that takes a score and its key, and gives another; `from(key)` counts keys from there |
+//| | `row(work, query)` | a value that takes a score and its key, and gives another; `from(key)` counts keys from there, and `kReadsMemory` says whether it does |
 //| | `scale_log2` | what the softmax multiplies it by, in place of scale * log2(e) |
 //| | `left_out` | a constant that was left out of all scores, which only the log-sum-exp knows |
 //| | `kAsksForKeys` | whether it asks for the key; then full tiles need to know theirs |
@@ -150,6 +150,7 @@ struct ListedTiles {
 struct Softcap : KeepsAll {
   static constexpr bool kChanges = true;
   static constexpr bool kAsksForKeys = false;
+  static constexpr bool kReadsMemory = false;
   float factor;      ///< -2 * log2(e) * scale / c
   float scale_log2;  ///< 2 * c * log2(e)
   float left_out;    ///< -c
@@ -183,6 +184,7 @@ struct Alibi : KeepsAll {
   float left_out = 0;
 
   struct Row {
+    static constexpr bool kReadsMemory = false;
     float slope, own;  ///< its own key
 
     __device__ Row from(int first) const { return {slope, own - float(first)}; }
@@ -212,6 +214,7 @@ struct DistanceBias : KeepsAll {
   float left_out = 0;
 
   struct Row {
+    static constexpr bool kReadsMemory = true;
     const float* middle;  ///< the number of distance 0
     int reach, own;       ///< its own key
     float per_scale;
