@@ -3,7 +3,7 @@
 //| This is step 5 of chapter 5, with a policy in the place of its causal mask. A consumer is told how many tiles of keys are
 //| partial and how many are full. The tiles come in that order.
 //|
-//| ![Tiles of a causal window: most are skipped, some are full, and those at the edges are partial](../../docs/figures/tile_classes.svg)
+//| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
 #pragma once
 #include "chapters/09_masks/block.cuh"
 #include "chapters/09_masks/producer.cuh"

@@ -8,7 +8,7 @@
 //| takes the last one, `sees(k)`. A thread owns two rows, and what depends on the row, such as the search for its document,
 //| is done once and not for each of 64 keys.
 //|
-//| ![Tiles of a causal window: most are skipped, some are full, and those at the edges are partial](../../docs/figures/tile_classes.svg)
+//| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
 #pragma once
 #include "chapters/09_masks/ranges.cuh"
 #include "common/attention/dropout.h"

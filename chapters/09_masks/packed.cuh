@@ -4,7 +4,7 @@
 //| without gaps, and `cu_seqlens` says where each begins. Every sequence has tiles of queries of its own, and a block must
 //| find out which sequence its tile belongs to.
 //|
-//| ![Tiles of a causal window: most are skipped, some are full, and those at the edges are partial](../../docs/figures/tile_classes.svg)
+//| ![Three packed sequences: the last tile of the first reaches into the second, and the map ends where the sequence does](../../docs/figures/packed_end.svg)
 #pragma once
 #include "chapters/09_masks/ranges.cuh"
 

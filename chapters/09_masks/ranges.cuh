@@ -4,7 +4,7 @@
 //| two numbers each decide a pair, and the first and the last row of a tile of queries decide which tiles of keys it needs.
 //| Nothing is read from memory but the documents' bounds.
 //|
-//| ![Tiles of a causal window: most are skipped, some are full, and those at the edges are partial](../../docs/figures/tile_classes.svg)
+//| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
 #pragma once
 #include "chapters/09_masks/problem.cuh"
 #include "common/hopper/tile_scheduler.h"

@@ -13,7 +13,7 @@ def main():
     data = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
     count = data["length"] // data["tile"]
     side = CELL * count
-    figure = Figure(2 * side + GAP + 40, TOP + 2 * (side + 74) + 6,
+    figure = Figure(2 * side + GAP + 40, TOP + 2 * (side + 74) - 8,
                     f"{data['length']} queries and keys in tiles of {data['tile']} under four masks: tiles that are full, partial, or skipped.")
     for x, look, words in ((20, "blue", "full: no mask"), (160, "amber", "partial: asked pair by pair"), (372, None, "skipped")):
         if look:
@@ -33,6 +33,7 @@ def main():
                     figure.box(x + 1, y + 1, CELL - 2, CELL - 2, "blue" if what == "#" else "amber")
         full, partial = ("".join(rows).count(what) for what in "#o")
         figure.text(left, top + side + 20, f"{full} full and {partial} partial of {count * count}", "small soft")
+    figure.text(20, figure.height - 14, "A row of each picture is a tile of queries, a column a tile of keys.", "small soft")
     figure.write(__file__)
 
 
