@@ -74,7 +74,7 @@ __device__ __forceinline__ void produce_q(GradientShared<T, Sizes>& shared, cons
       wait_empty(shared.q, state);
       shared.query_tile[state.stage] = {q.head, entry};  // before `full`, which consumers wait for
       fill_queries(shared.q, state, shared.lse, q_map, lse_map, work, q,
-                   QueryList::tile(entry) * kTileQueries, problem.workspace_row(q));
+                   QueryList::tile(entry) * Sizes::kQueries, problem.workspace_row(q));
     });
   }
 }
@@ -111,8 +111,8 @@ __device__ __forceinline__ void produce_keys_and_do(GradientShared<T, Sizes>& sh
     if constexpr (Shared::kHasDp) load(shared.v, v_map, &shared.keys_full, row, rows);
     for_each_query_tile(problem, lists, work, [&](const Head& q, int entry) {
       wait_empty(shared.d_o, state);
-      fill_queries(shared.d_o, state, shared.d, do_map, d_map, work, q, QueryList::tile(entry) * kTileQueries,
-                   problem.workspace_row(q));
+      fill_queries(shared.d_o, state, shared.d, do_map, d_map, work, q,
+                   QueryList::tile(entry) * Sizes::kQueries, problem.workspace_row(q));
     });
   }
 }
@@ -131,7 +131,7 @@ __device__ __forceinline__ void add_dq(GradientShared<T, Sizes>& shared, float* 
     const KeyWork work = next_key_work(shared.work, next);
     if (work.first_key < 0) return;
     for_each_query_tile(problem, lists, work, [&](const Head& q, int entry) {
-      const int row = problem.workspace_row(q) + work.first_row + QueryList::tile(entry) * kTileQueries;
+      const int row = problem.workspace_row(q) + work.first_row + QueryList::tile(entry) * Sizes::kQueries;
       mbarrier_wait(&shared.dq_full[number], parity);  // the part is written
       bulk_reduce_add(Consumer::part_of(dq, row, number), &shared.dq[number][0][0].x,
                       Consumer::Part::kPieceFloats * sizeof(float));
@@ -228,24 +228,24 @@ __global__ void __launch_bounds__(Sizes::kThreads, 1)
 //| ## dQ, rounded
 //|
 //| The last kernel reads the sums in the order in which threads have added them, so a thread has an accumulator of `wgmma` again. It goes through the tiles of the workspace, some of which belong to no document. A query that saw nothing has a sum of zeros, and they are written.
-/// Rounds dQ from the sums. A block has a tile of queries, each of its warpgroups a part. Grid:
+/// Rounds dQ from the sums. A block has a tile of kQueries queries, each of its warpgroups a part. Grid:
 /// tiles of the workspace.
-template <typename T, int kHeadDim>
+template <typename T, int kHeadDim, int kQueries>
 __global__ void __launch_bounds__(kKeyConsumers* kWarpgroup)
     convert_dq(const float* sums,  // [heads, padded_q, head_dim], parts of tiles in the order of registers
                T* dq,              // [batch, heads, seqlen_q, head_dim], strided
                const __grid_constant__ GradientProblem problem) {
-  using Part = hopper::DqPart<kHeadDim, kTileQueries>;
-  const int number = threadIdx.x / kWarpgroup, tiles = problem.padded_q / kTileQueries;
+  using Part = hopper::DqPart<kHeadDim, kQueries>;
+  const int number = threadIdx.x / kWarpgroup, tiles = problem.padded_q / kQueries;
   const int head = int(blockIdx.x) / tiles;
-  int tile_query = int(blockIdx.x) % tiles * kTileQueries;
+  int tile_query = int(blockIdx.x) % tiles * kQueries;
   const Sequence sequence = problem.sequence_of(tile_query);
   if (tile_query >= sequence.queries) return;
   T* to = dq + offset_of(problem.at.dq, {head % problem.heads, head / problem.heads}, sequence.first_query) +
-          number * Part::kColumns;
+          (Part::kByRows ? 0 : number * Part::kColumns);
   const int warp_row = threadIdx.x / 32 % kWarpsOfWarpgroup * kRowsOfWarp + int(threadIdx.x % 32 / 4);
-  const int query = tile_query + warp_row;
-  const auto* from = reinterpret_cast<const float4*>(sums + int64_t(blockIdx.x) * kTileQueries * kHeadDim) +
+  const int query = tile_query + (Part::kByRows ? number * kRowsOfWarpgroup : 0) + warp_row;
+  const auto* from = reinterpret_cast<const float4*>(sums + int64_t(blockIdx.x) * kQueries * kHeadDim) +
                      number * (Part::kPieces * Part::kPieceFloats / 4) + threadIdx.x % kWarpgroup;
   //| One piece at d = 64 and 128, two at 256.
 #pragma unroll

@@ -18,8 +18,7 @@ namespace flashbook::masks {
 
 //| ## Versions
 //|
-//| Up to d = 128 a block sums all gradients of its keys. At d = 256 the sums of dK and dV do not fit the registers together, so one launch computes dV and another dK and dQ, as in chapter 7. A tile has 64 queries at every head dimension. Chapter 7 takes 128 at d = 64, and fills its 232
-//| registers with them; with this step's masks beside them nvcc spills.
+//| Up to d = 128 a block sums all gradients of its keys. At d = 256 the sums of dK and dV do not fit the registers together, so one launch computes dV and another dK and dQ, as in chapter 7. A tile has 64 queries, and 128 at d = 64.
 /// The gradients that a block sums.
 enum class Sums {
   all,              ///< dV, dK, dQ: five products
@@ -27,13 +26,12 @@ enum class Sums {
   keys_and_queries  ///< dK and dQ: S, dP, dK and dQ
 };
 
-constexpr int kTileQueries = 64;  ///< queries of a tile
-
 /// One version of the kernel, as a type.
 template <int kHeadDim_, Sums kSums_ = kHeadDim_ == 256 ? Sums::values : Sums::all>
 struct GradientSizes {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr Sums kSums = kSums_;
+  static constexpr int kQueries = kHeadDim == 64 ? 128 : 64;  ///< of a tile
   static constexpr int kStages = kSums == Sums::keys_and_queries ? 1 : 2, kDsStages = kStages;
   static constexpr bool kAddByTma = kSums == Sums::all;  ///< else there is no dQ, or no room for it
   static constexpr int kThreads = (kKeyConsumers + 1) * kWarpgroup;
@@ -62,7 +60,7 @@ struct Unused {};
 /// Shared memory of a block.
 template <typename T, typename Sizes>
 struct GradientShared {
-  static constexpr int kHeadDim = Sizes::kHeadDim, kQueries = kTileQueries;
+  static constexpr int kHeadDim = Sizes::kHeadDim, kQueries = Sizes::kQueries;
   using Keys = hopper::Tile<T, kTileKeys, kHeadDim>;
   using Queries = hopper::Tile<T, kQueries, kHeadDim>;
   static constexpr bool kHasDp = Sizes::kSums != Sums::values;
@@ -90,7 +88,7 @@ struct GradientShared {
 /// A thread of a consumer, for one tile of keys.
 template <typename T, typename Sizes, typename Mask, typename Score>
 struct Gradients {
-  static constexpr int kHeadDim = Sizes::kHeadDim, kQueries = kTileQueries;
+  static constexpr int kHeadDim = Sizes::kHeadDim, kQueries = Sizes::kQueries;
   static constexpr bool kHasDv = Sizes::kSums != Sums::keys_and_queries;
   static constexpr bool kHasDk = Sizes::kSums != Sums::values;
   using Part = hopper::DqPart<kHeadDim, kQueries>;
@@ -143,7 +141,7 @@ struct Gradients {
   //| The ranges of a warp's 16 keys are the same in all rounds, so they are computed once for a tile of keys, a key a lane, and laid down. The search for a document is over before the first product.
   /// Before the first round: what the mask says of the warp's keys.
   __device__ __forceinline__ void begin() {
-    if constexpr (Mask::kByComparison) {
+    if constexpr (Mask::kByIntervals) {
       const int lane = threadIdx.x % 32;
       if (lane < kRowsOfWarp)
         shared.seen[warp_key + lane] = mask.column(work, work.head, work.first_key + warp_key + lane);
@@ -166,39 +164,38 @@ struct Gradients {
     return first_query_of(stage) + 2 * int(threadIdx.x % 4);
   }
 
-  /// Scores of keys that a query does not see become -inf, by comparisons.
-  __device__ __forceinline__ void hide(Scores& scores, int stage) const {
-    const int thread_query = thread_query_of(stage);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const QueriesOfKey seen = shared.seen[tile_key_of(r)].from(thread_query);
-#pragma unroll
-      for (int i = 0; i < kQueries / 4; ++i)
-        if (!seen.sees(column_of(i))) scores[float_of(r, i)] = -INFINITY;
-    }
-    //| Intervals come after it, so that four numbers of them and two of the range are never wanted together.
-    if (!mask.has_intervals()) return;
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const Hidden hidden = mask.hidden(head_of(stage), key_of(r));
-#pragma unroll
-      for (int i = 0; i < kQueries / 4; ++i)
-        if (hidden.hides(thread_query + column_of(i))) scores[float_of(r, i)] = -INFINITY;
-    }
+  //| **Bits.** What a key's row of a tile says is one word, a bit for each of the thread's columns. An interval of queries is a run of ones in it, so its ends are all that has to be computed: of a thread's columns two of every eight, as many lie before query x as the function says. Six bounds make the word of
+  //| a key, and no score is compared with any of them.
+  /// The bits of the columns before a query, counted from the thread's first.
+  static __device__ __forceinline__ uint32_t bits_before(int query) {
+    const int q = max(query, 0), columns = min(q / 8 * 2 + min(q % 8, 2), kQueries / 4);
+    return columns == 32 ? ~0u : (1u << columns) - 1;
   }
 
-  //| A mask that reads memory is asked in a loop of its own, before the products are issued: the scores are no registers yet. Bit i is column i.
   /// Which of the thread's queries see its key of row r.
   __device__ __forceinline__ uint32_t ask(int stage, int r) const {
-    const int thread_query = thread_query_of(stage);
-    const auto seen = mask.column(work, head_of(stage), key_of(r));
-    uint32_t bits = 0;
+    const int first = thread_query_of(stage);
+    const auto run = [&](int begin, int end) {
+      return bits_before(end - first) & ~bits_before(begin - first);
+    };
+    if constexpr (Mask::kByIntervals) {
+      const QueriesOfKey seen = shared.seen[tile_key_of(r)];
+      uint32_t bits = run(seen.begin, seen.end);
+      if (mask.has_intervals()) {
+        const Hidden hidden = mask.hidden(head_of(stage), key_of(r));
+        bits &= ~run(hidden.lower_begin, hidden.lower_end) & ~run(hidden.upper_begin, hidden.upper_end);
+      }
+      return bits;
+    } else {
+      const auto seen = mask.column(work, head_of(stage), key_of(r));
+      uint32_t bits = 0;
 #pragma unroll 1
-    for (int i = 0; i < kQueries / 4; ++i) bits |= uint32_t(seen.sees(thread_query + column_of(i))) << i;
-    return bits;
+      for (int i = 0; i < kQueries / 4; ++i) bits |= uint32_t(seen.sees(first + column_of(i))) << i;
+      return bits;
+    }
   }
 
-  /// Scores of keys that a query does not see become -inf, by the bits.
+  /// Scores of keys that a query does not see become -inf.
   __device__ __forceinline__ void hide(Scores& scores, const uint32_t (&seen)[2]) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r)
@@ -308,12 +305,14 @@ struct Gradients {
   /// One tile of queries. `dq_sums` is dQ in the workspace.
   __device__ __forceinline__ void step(State& state, float* dq_sums) {
     constexpr uint32_t kWarpgroupRows = kRowsOfWarpgroup * hopper::kPanelRowBytes;
+    constexpr bool kRoundedBeside = kHasDk && kHasSlope;  // P and dS, pair by pair
     Scores scores, dp;
     uint32_t p[kQueries / hopper::kDepth][4], ds[kQueries / hopper::kDepth][4];
 
     wait_full(shared.q, state);
     uint32_t seen[2] = {0, 0};
-    if constexpr (!Mask::kByComparison)
+    //| The products run while the bits are made. A mask that reads memory, pair by pair, wants more registers for it than there are while scores are on their way, so it is asked before.
+    if constexpr (!Mask::kByIntervals)
       if (is_partial(state.stage)) seen[0] = ask(state.stage, 0), seen[1] = ask(state.stage, 1);
     wgmma_fence();
     hopper::issue_transposed_scores<T, kHeadDim, kTileKeys, kQueries>(
@@ -326,7 +325,9 @@ struct Gradients {
           dp, wgmma_advance(along_rows(shared.v), number * kWarpgroupRows),
           along_rows(shared.d_o.tile[state.stage]));
     }
-    //| Without a slope the mask and the exponential run under dP^T.
+    if constexpr (Mask::kByIntervals)
+      if (is_partial(state.stage)) seen[0] = ask(state.stage, 0), seen[1] = ask(state.stage, 1);
+    //| Without a slope the exponential runs under dP^T.
     if constexpr (kHasDk && !kHasSlope) {
       wgmma_wait<1>();  // S^T is there; dP^T still runs
     } else {
@@ -336,26 +337,33 @@ struct Gradients {
     wgmma_pin(scores);
     //| Function, slope, mask, exponential, in this order.
     if constexpr (Score::kChanges) change(scores, state.stage);
-    if constexpr (kHasDk && kHasSlope) bend(scores, dp, state.stage);
-    if (is_partial(state.stage)) {
-      if constexpr (Mask::kByComparison)
-        hide(scores, state.stage);
-      else
-        hide(scores, seen);
+    if constexpr (kRoundedBeside) {
+      wgmma_pin(scores);
+      bend(scores, dp, state.stage);
+      wgmma_pin(dp);
+      wgmma_pin(scores);
     }
+    if (is_partial(state.stage)) hide(scores, seen);
+    if constexpr (kRoundedBeside) wgmma_pin(scores);
     to_probabilities(scores, state.stage);
-    if constexpr (kHasDv) hopper::round_probabilities<T>(p, scores);
+    if constexpr (kHasDv && !kRoundedBeside) hopper::round_probabilities<T>(p, scores);
 
     if constexpr (kHasDk) {
       if constexpr (kHasSlope) {
+        //| The pins are for the compiler: without them it begins all phases at once, and spills.
+        wgmma_pin(scores);
+        wgmma_pin(dp);
 #pragma unroll
-        for (int i = 0; i < kQueries / 2; ++i) dp[i] *= scores[i];
+        for (int i = 0; i < kQueries / 2; i += 2) {
+          p[i / 8][i / 2 % 4] = pack<T>(scores[i], scores[i + 1]);
+          ds[i / 8][i / 2 % 4] = pack<T>(scores[i] * dp[i], scores[i + 1] * dp[i + 1]);
+        }
       } else {
         wgmma_wait<0>();
         wgmma_pin(dp);
         to_ds(scores, dp, state.stage);
+        hopper::round_probabilities<T>(ds, dp);
       }
-      hopper::round_probabilities<T>(ds, dp);
     }
 
     //| P^T is an operand at once, so dV is issued before anybody waits for the other warpgroup.

@@ -45,7 +45,8 @@ inline MaskCount masks_of(const Shape& shape) {
 //| Sums of dQ and two numbers for each row, as in chapter 7, and the lists. How long lists are is known on the device only, so there is room for the longest: a word for each pair of tiles. Each document may have a tile more than its share, on either side.
 /// Bytes of the parts of the workspace, one after another, and what they depend on.
 struct GradientRoom {
-  int64_t rows;  ///< of the workspace: [batch, heads, padded_q]
+  static constexpr int kLeastQueries = 64;  ///< of a tile, at any head dimension
+  int64_t rows;                             ///< of the workspace: [batch, heads, padded_q]
   int padded_q;
   int documents;  ///< packed sequences, or 0
   int key_tiles;  ///< of a head, or a little more
@@ -57,7 +58,7 @@ struct GradientRoom {
     padded_q = documents > 0 ? (shape.seqlen_q / kWorkspaceRows + documents) * kWorkspaceRows
                              : int(tiles_of(shape.seqlen_q, kWorkspaceRows)) * kWorkspaceRows;
     rows = int64_t(shape.batch) * shape.heads * padded_q;
-    const int64_t masks = masks_of(shape).masks, query_tiles = tiles_of(shape.seqlen_q, kTileQueries);
+    const int64_t masks = masks_of(shape).masks, query_tiles = tiles_of(shape.seqlen_q, kLeastQueries);
     key_tiles =
         documents > 0 ? shape.seqlen_k / kTileKeys + documents : int(tiles_of(shape.seqlen_k, kTileKeys));
     lists = masks * key_tiles;
@@ -139,11 +140,12 @@ void run_gradients_of(const Shape& shape, const Tensors& t, device::Stream strea
   const int64_t most_tiles = int64_t(shape.batch) * shape.kv_heads * room.key_tiles;
   const int blocks = int(std::min<int64_t>(most_tiles, device::multiprocessors()));
   device::launch(masked_backward<T, Sizes, Mask, Score>, dim3(blocks), dim3(Sizes::kThreads),
-                 sizeof(GradientShared<T, Sizes>), stream, map(TensorId::q, t.q, kTileQueries),
+                 sizeof(GradientShared<T, Sizes>), stream, map(TensorId::q, t.q, Sizes::kQueries),
                  map(TensorId::k, t.k, kTileKeys), map(TensorId::v, t.v, kTileKeys),
-                 map(TensorId::d_o, t.d_o, kTileQueries), row_map(workspace.lse, room.rows, kTileQueries),
-                 row_map(workspace.d, room.rows, kTileQueries), static_cast<T*>(t.dk), static_cast<T*>(t.dv),
-                 workspace.dq, problem, tiles, lists, mask, score, workspace.counter);
+                 map(TensorId::d_o, t.d_o, Sizes::kQueries),
+                 row_map(workspace.lse, room.rows, Sizes::kQueries),
+                 row_map(workspace.d, room.rows, Sizes::kQueries), static_cast<T*>(t.dk),
+                 static_cast<T*>(t.dv), workspace.dq, problem, tiles, lists, mask, score, workspace.counter);
 }
 
 //| At d = 256 two kernels take tiles from one counter, one after the other. A kernel of one thread sets it to 0 between them.
@@ -153,6 +155,7 @@ template <typename T, int kHeadDim, typename MaskOf, typename Score>
 void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, const MaskOf& mask_of,
                    const Score& score, float left_out) {
   using Sizes = GradientSizes<kHeadDim>;
+  constexpr int kQueries = Sizes::kQueries;
   const GradientRoom room(shape);
   const MaskCount count = masks_of(shape);
   Room left{static_cast<char*>(t.workspace)};
@@ -178,7 +181,7 @@ void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, 
   //| The plan is forward's, with keys in the place of queries.
   const Plan plan{sorted, sorted + room.documents};
   if (room.documents > 0)
-    device::launch(make_plan<kTileKeys, kTileQueries>, dim3(1), dim3(kPlanThreads), 0, stream,
+    device::launch(make_plan<kTileKeys, kQueries>, dim3(1), dim3(kPlanThreads), 0, stream,
                    DocumentBounds{problem.packed.first_key, problem.packed.first_query, problem.packed.count},
                    plan, counters + 2);
   const auto mask = mask_of(room, problem, scanned, classes, counters + 2);
@@ -189,7 +192,7 @@ void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, 
                        heads};
   const Lists lists{of_tile, entries, room.key_tiles, count.of_batch, count.heads};
   constexpr int kTilesOfBlock = kListThreads / 32;
-  device::launch(list_queries<kTileKeys, kTileQueries, std::remove_const_t<decltype(mask)>>,
+  device::launch(list_queries<kTileKeys, kQueries, std::remove_const_t<decltype(mask)>>,
                  dim3(unsigned(tiles_of(room.key_tiles, kTilesOfBlock)), unsigned(count.masks)),
                  dim3(kListThreads), 0, stream, mask, problem, tiles, lists,
                  shape.visibility.window.right < 0, workspace.entries);
@@ -200,7 +203,7 @@ void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, 
     run_gradients_of<T, GradientSizes<256, Sums::keys_and_queries>>(shape, t, stream, workspace, room,
                                                                     problem, tiles, lists, mask, score);
   }
-  device::launch(convert_dq<T, kHeadDim>, dim3(unsigned(room.rows / kTileQueries)),
+  device::launch(convert_dq<T, kHeadDim, kQueries>, dim3(unsigned(room.rows / kQueries)),
                  dim3(kKeyConsumers * kWarpgroup), 0, stream, static_cast<const float*>(workspace.dq),
                  static_cast<T*>(t.dq), problem);
 }
@@ -236,11 +239,12 @@ void run_by_intervals(const Shape& shape, const Tensors& t, device::Stream strea
 /// Bytes of pairs, or blocks.
 template <typename T, int kHeadDim>
 void run_by_pairs(const Shape& shape, const Tensors& t, device::Stream stream) {
+  constexpr int kQueries = GradientSizes<kHeadDim>::kQueries;
   const Visibility& v = shape.visibility;
   const auto table = [&](TableId id) { return static_cast<const int*>(t.tables[int(id)]); };
   const auto mask_of = [&](const GradientRoom& room, const GradientProblem& problem, const Scanned&,
                            TileClass* classes, int* counter) {
-    const int query_tiles = int(tiles_of(shape.seqlen_q, kTileQueries));
+    const int query_tiles = int(tiles_of(shape.seqlen_q, kQueries));
     const PairMask mask{
         v.dense.visible.empty() ? nullptr : static_cast<const unsigned char*>(t.tables[int(TableId::dense)]),
         v.dense.heads,
@@ -254,7 +258,7 @@ void run_by_pairs(const Shape& shape, const Tensors& t, device::Stream stream) {
         classes,
         query_tiles,
         room.key_tiles};
-    device::launch(classify_tiles<kTileQueries, kTileKeys, PairMask>,
+    device::launch(classify_tiles<kQueries, kTileKeys, PairMask>,
                    dim3(unsigned(tiles_of(room.key_tiles, kClassifyThreads / 32)), unsigned(query_tiles),
                         unsigned(masks_of(shape).masks)),
                    dim3(kClassifyThreads), 0, stream, mask, problem, room.key_tiles, classes, counter);

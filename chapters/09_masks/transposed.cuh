@@ -134,12 +134,12 @@ __device__ inline QueriesOfTile queries_of_tile(const Band& band, const Sequence
 //| | --- | --- |
 //| | `tiles<kKeys>(work, list)` | a value with `classify(first_query, last_query)`, and the tiles of queries from `begin` to `end` that it may be asked about |
 //| | `column(work, head, key)` | a value with `sees(query)` |
-//| | `kByComparison` | whether that is two comparisons; then `from(query)` counts queries from there, and `hidden(head, key)` may hide more |
+//| | `kByIntervals` | whether a column is an interval; then `hidden(head, key)` may hide two more |
 //|
 //| The first one is for all that is said by ranges and intervals: full, causal, windows, sinks, prefixes, documents, FlashMask. One type knows them all, since a key has one range and two intervals whatever they mean.
 /// By window, prefix, documents and intervals.
 struct IntervalMask {
-  static constexpr bool kByComparison = true;
+  static constexpr bool kByIntervals = true;
   Band band;
   DocumentBounds documents;  ///< as a mask; none if they are packed sequences
   Scanned scanned;           ///< null pointers: no intervals
@@ -211,7 +211,7 @@ struct IntervalMask {
 //| question as forward, with the key fixed and the query running. Its tiles were classified beforehand by step 5's kernel, which asks every pair.
 /// By bytes or by blocks.
 struct PairMask {
-  static constexpr bool kByComparison = false;
+  static constexpr bool kByIntervals = false;
   const unsigned char* visible;  // [batch, heads_of_mask, seqlen_q, seqlen_k], or null
   int heads_of_mask;
   int seqlen_q, seqlen_k;
