@@ -61,7 +61,7 @@ __device__ __forceinline__ void produce_q(GradientShared<T, Sizes>& shared, cons
   hopper::PipelineState<Sizes::kStages> state;
 #pragma unroll 1
   for (;;) {
-    KeyWork work = tiles.at(problem, atomicAdd(counter, 1));
+    KeyWork work = tiles.template at<kTileKeys>(problem, atomicAdd(counter, 1));
     if (work.first_key >= 0)
       for (int member = 0; member < problem.group; ++member)
         work.rounds += lists.at({work.head.head * problem.group + member, work.head.batch}, work.tile).count;

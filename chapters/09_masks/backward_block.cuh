@@ -237,6 +237,7 @@ struct Gradients {
 #pragma unroll
       for (int i = 0; i < kQueries / 4; ++i)
         scores[float_of(r, i)] = column(scores[float_of(r, i)], column_of(i));
+      if constexpr (kHasSlope) wgmma_pin(scores);  // one row's registers at a time
     }
   }
 

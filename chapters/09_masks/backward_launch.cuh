@@ -230,6 +230,7 @@ void run_by_intervals(const Shape& shape, const Tensors& t, device::Stream strea
                         room.documents > 0 ? DocumentBounds{} : documents_of(shape, t),
                         scanned,
                         room.key_tiles,
+                        kTileKeys,
                         count.of_batch,
                         count.heads};
   };

@@ -37,10 +37,11 @@ struct KeyTiles {
   int heads_of_section;
 
   /// Tile `tile` of a head.
+  template <int kKeys>
   __device__ KeyWork of_head(const GradientProblem& problem, const Head& head, int tile) const {
     if (problem.packed.count == 0) {
       const Rows0 rows{0, head.batch};
-      return {head, {0, problem.seqlen_q, 0, problem.seqlen_k}, rows, rows, tile * kTileKeys, tile, 0, 0};
+      return {head, {0, problem.seqlen_q, 0, problem.seqlen_k}, rows, rows, tile * kKeys, tile, 0, 0};
     }
     int begin = 0, end = problem.packed.count - 1;  // the last whose tiles begin at this one or before it
     while (begin < end) {
@@ -56,7 +57,7 @@ struct KeyTiles {
             s,
             packed_rows(problem.seqlen_q, s.first_query, s.queries),
             packed_rows(problem.seqlen_k, s.first_key, s.keys),
-            (tile - plan.first_tile[begin]) * kTileKeys,
+            (tile - plan.first_tile[begin]) * kKeys,
             tile,
             problem.workspace_row_of(document),
             0};
@@ -64,19 +65,20 @@ struct KeyTiles {
 
   //| **Order.** Under a causal mask the first keys are seen by most queries, so a head's first tiles come first. Chapter 5's order has the last tiles first, which is right for queries. The number is turned, as in chapter 7.
   /// Tile number `index` of the launch.
+  template <int kKeys>
   __device__ KeyWork at(const GradientProblem& problem, int index) const {
     constexpr KeyWork kNone{{0, 0}, {}, {}, {}, -1, 0, 0, 0};
     if (problem.packed.count == 0) {
       const hopper::WorkTile work = hopper::tile_at(order, index);
       if (work.query_tile < 0) return kNone;
-      return of_head(problem, work.head, order.tiles_of_head - 1 - work.query_tile);
+      return of_head<kKeys>(problem, work.head, order.tiles_of_head - 1 - work.query_tile);
     }
     const int tiles = plan.first_tile[problem.packed.count];
     if (tiles == 0 || index / tiles >= problem.kv_heads) return kNone;
     const int first_head = index / (tiles * heads_of_section) * heads_of_section;
     const int heads = min(heads_of_section, problem.kv_heads - first_head),
               place = index - first_head * tiles;
-    return of_head(problem, {first_head + place % heads, 0}, place / heads);
+    return of_head<kKeys>(problem, {first_head + place % heads, 0}, place / heads);
   }
 };
 
@@ -144,6 +146,7 @@ struct IntervalMask {
   DocumentBounds documents;  ///< as a mask; none if they are packed sequences
   Scanned scanned;           ///< null pointers: no intervals
   int key_tiles;             ///< of a head
+  int tile_keys;             ///< of a tile
   int lists_of_batch;        ///< rows of intervals of a batch entry, as of the lists
   device::Divisor heads_of_list;
 
@@ -164,7 +167,7 @@ struct IntervalMask {
   __device__ bool has_intervals() const { return scanned.hidden != nullptr; }
   __device__ Hidden hidden(const Head& q, int key) const {
     const int64_t list = q.batch * lists_of_batch + q.head / heads_of_list;
-    return scanned.hidden[list * key_tiles * kTileKeys + key];
+    return scanned.hidden[list * key_tiles * tile_keys + key];
   }
 
   //| Classes come from both, and the stricter one counts: `TileClass` is ordered by what is visible.
@@ -350,7 +353,7 @@ __global__ void __launch_bounds__(kListThreads)
   const int tile = (blockIdx.x * kListThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (tile >= lists.key_tiles) return;
   if (problem.packed.count > 0 && tile >= tiles.plan.first_tile[problem.packed.count]) return;
-  const KeyWork work = tiles.of_head(problem, {0, 0}, tile);
+  const KeyWork work = tiles.template of_head<kKeys>(problem, {0, 0}, tile);
   const auto seen = mask.template tiles<kKeys, kQueries>(work, int(blockIdx.y));
   const auto class_of = [&](int query_tile) {
     if (query_tile >= seen.end) return TileClass::skip;
