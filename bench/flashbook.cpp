@@ -92,6 +92,10 @@ Paging paging_of(const FlashbookShape& shape, const FlashbookCache& cache) {
           .table = std::vector<int>(std::size_t(std::max<int64_t>(0, entries)))};
 }
 
+FlashbookMask completed(const FlashbookMask* mask) {
+  return completed(mask, "mask", offsetof(FlashbookMask, bias));
+}
+
 /// What a mask says, in the house's words. Nobody here can read the arrays: stand-ins of the same size say
 /// that it has them.
 void apply_mask(const FlashbookMask& mask, Shape& shape) {
@@ -116,6 +120,12 @@ void apply_mask(const FlashbookMask& mask, Shape& shape) {
         std::vector<int>((std::size_t(shape.seqlen_q) + mask.block_queries - 1) / mask.block_queries + 1)};
   shape.score.softcap = mask.softcap;
   if (mask.slopes != nullptr) shape.score.alibi.resize(std::size_t(std::max(0, shape.heads)));
+  if (mask.bias != nullptr) {
+    const int64_t values = std::max<int64_t>(0, shape.heads * (2 * int64_t(mask.bias_reach) + 1));
+    shape.score.bias = {mask.bias_reach, std::vector<float>(std::size_t(values))};
+  }
+  shape.score.dropout = mask.dropout;
+  if (mask.dropout != 0) shape.score.seed = mask.seed;
 }
 
 /// The shape as the house knows it, if the step can run it.
@@ -151,7 +161,7 @@ Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from
                  .paging = paging_of(given, cache)};
   if (mask != nullptr) {
     if (given.causal != 0) throw InputError("causal is set beside a mask: give window_right 0 in its place");
-    apply_mask(completed(mask, "mask", sizeof(FlashbookMask)), shape);
+    apply_mask(completed(mask), shape);
   }
   validate(shape);
   if (std::ranges::find(chapter.dtypes, shape.dtype) == chapter.dtypes.end())
@@ -216,12 +226,14 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
   all.tables[int(TableId::lengths)] = cache.lengths;
   all.tables[int(TableId::page_table)] = cache.page_table;
   if (mask != nullptr) {
-    all.tables[int(TableId::document_query)] = mask->first_query;
-    all.tables[int(TableId::document_key)] = mask->first_key;
-    all.tables[int(TableId::columns)] = mask->columns;
-    all.tables[int(TableId::block_first)] = mask->first_block;
-    all.tables[int(TableId::block_keys)] = mask->key_blocks;
-    all.tables[int(TableId::slopes)] = mask->slopes;
+    const FlashbookMask said = completed(mask);
+    all.tables[int(TableId::document_query)] = said.first_query;
+    all.tables[int(TableId::document_key)] = said.first_key;
+    all.tables[int(TableId::columns)] = said.columns;
+    all.tables[int(TableId::block_first)] = said.first_block;
+    all.tables[int(TableId::block_keys)] = said.key_blocks;
+    all.tables[int(TableId::slopes)] = said.slopes;
+    all.tables[int(TableId::bias)] = said.bias;
   }
   chapter.attention(problem, all, static_cast<device::Stream>(stream), step);
 }

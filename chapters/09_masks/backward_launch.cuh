@@ -277,14 +277,17 @@ void run_gradients(const Shape& shape, const Tensors& t, device::Stream stream) 
       if (is_by_pairs(shape.visibility)) return run_by_pairs<T, kHeadDim>(shape, t, stream);
       if (const double c = shape.score.softcap; c > 0)
         return run_by_intervals<T, kHeadDim>(
-            shape, t, stream, Softcap{float(-2 * kLog2E * shape.scale / c), float(2 * c * kLog2E), float(-c)},
-            float(-c));
+            shape, t, stream,
+            Softcap{{}, float(-2 * kLog2E * shape.scale / c), float(2 * c * kLog2E), float(-c)}, float(-c));
       if (!shape.score.alibi.empty()) {
         Ranges ranges = ranges_of(shape, t);
         if (is_packed(shape)) ranges.documents = {};
         return run_by_intervals<T, kHeadDim>(shape, t, stream,
-                                             Alibi{static_cast<const float*>(t.tables[int(TableId::slopes)]),
-                                                   ranges, float(shape.scale * kLog2E), 1 / shape.scale});
+                                             Alibi{{},
+                                                   static_cast<const float*>(t.tables[int(TableId::slopes)]),
+                                                   ranges,
+                                                   float(shape.scale * kLog2E),
+                                                   1 / shape.scale});
       }
       run_by_intervals<T, kHeadDim>(shape, t, stream, Unchanged{});
     }

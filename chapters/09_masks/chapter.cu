@@ -50,8 +50,9 @@ std::string why_not_at_all(const Shape& shape) {
   if (shape.paging.rows > 0) return "pages are for chapter 8: give keys and values of one piece a sequence";
   if (!shape.visibility.lengths.empty())
     return "sequences of one batch with lengths of their own are for chapter 8: pack them, as documents";
-  if (shape.score.softcap > 0 && !shape.score.alibi.empty())
-    return "chapter 9 takes one function on scores: give a softcap or slopes";
+  const ScoreFunction& score = shape.score;
+  if ((score.softcap > 0) + !score.alibi.empty() + !score.bias.values.empty() + (score.dropout > 0) > 1)
+    return "chapter 9 takes one function on scores: give a softcap, slopes, a bias or a dropout";
   return "";
 }
 
@@ -82,10 +83,11 @@ std::string why_no_gradient(const Shape& shape, int) {
     return "step 6 takes listed blocks or intervals by key: leave one of them out";
   if (shape.score != ScoreFunction{} && (v.blocks.queries > 0 || !v.dense.visible.empty()))
     return "step 6 takes listed blocks and masks of pairs without functions on scores: leave one of them out";
+  if (!shape.score.bias.values.empty() || shape.score.dropout > 0)
+    return "step 6 takes a softcap or slopes, no bias and no dropout: leave it out";
   if (!gradients_fit(shape))
     return "the lists of tiles or the rows of all heads are more than 2^30: split the batch, or give fewer "
-           "tokens with "
-           "--seqlen";
+           "tokens with --seqlen";
   return "";
 }
 

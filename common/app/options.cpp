@@ -39,8 +39,9 @@ struct Words {
   std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling, means,
       layout = "bhsd";
   std::string step = "all", device = "auto", check = "auto", reps, seed = "1", json;
-  std::string lengths, window, documents, prefix, mask, softcap;  // what is visible, and of scores
-  std::map<TensorId, std::string> files;                          // of the operation's tensors
+  std::string lengths, window, documents, prefix, mask;  // what is visible
+  std::string softcap, bias, dropout;                    // functions on scores
+  std::map<TensorId, std::string> files;                 // of the operation's tensors
   bool causal = false, alibi = false, list = false;
 };
 
@@ -368,8 +369,19 @@ void read_mask(const std::string& file, Shape& shape) {
     dense.visible.insert(dense.visible.end(), mask.pairs.begin(), mask.pairs.end());
 }
 
+/// A bias by distance from a file, [heads, 2 * reach + 1].
+RelativeBias read_bias(const std::string& file, const Shape& shape) {
+  NpyArray array = read_npy(file);
+  const std::vector<int64_t>& dims = array.shape;
+  if (dims.size() != 2 || dims[0] != shape.heads || dims[1] % 2 == 0 ||
+      dims[1] > std::numeric_limits<int>::max())
+    throw InputError("--bias " + file + " has shape " + dims_text(dims) + ": it must be [" +
+                     std::to_string(shape.heads) + ", an odd number]");
+  return {int(dims[1] / 2), std::move(array.values)};
+}
+
 /// What is visible, and what becomes of scores. Set when the shape is complete.
-void fill_mask(const Words& words, Shape& shape) {
+void fill_mask(const Words& words, uint64_t seed, Shape& shape) {
   Visibility& v = shape.visibility;
   if (words.causal) v.window.right = 0;
   if (!words.window.empty()) {
@@ -391,6 +403,11 @@ void fill_mask(const Words& words, Shape& shape) {
   if (words.alibi)
     for (int head = 1; head <= shape.heads; ++head)
       shape.score.alibi.push_back(std::exp2(-8.0f * float(head) / float(shape.heads)));
+  if (!words.bias.empty()) shape.score.bias = read_bias(words.bias, shape);
+  if (!words.dropout.empty()) {
+    shape.score.dropout = real_number("--dropout", words.dropout);
+    if (shape.score.dropout != 0) shape.score.seed = seed;
+  }
 }
 
 /// Set when the shape is complete.
@@ -488,6 +505,14 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
       ->type_name("FILE");
   app.add_option("--softcap", words.softcap, "Scores s become X * tanh(s / X)")->type_name("X");
   app.add_flag("--alibi", words.alibi, "Scores lose slope * distance, with slopes 2^(-8 (h + 1) / heads)");
+  app.add_option(
+         "--bias", words.bias,
+         "What scores gain by distance, from a .npy file, [heads, 2 R + 1]: of a key d places after a "
+         "query's own column R + d, of one further away than R the outermost")
+      ->type_name("FILE");
+  app.add_option("--dropout", words.dropout,
+                 "The part of the probabilities that is left out, by --seed (default: 0)")
+      ->type_name("P");
   app.add_option("--dtype", words.dtype, "Element type: " + names_of(chapter.dtypes))->type_name("TYPE");
   app.add_option("--scale", words.scale, "Factor on the scores (default: 1 / sqrt(head_dim))")
       ->type_name("X");
@@ -510,7 +535,9 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
   app.add_option("--reps", words.reps, "Timed runs of a step (default: as many of 30 as fit two seconds)")
       ->type_name("N");
   app.add_option("--json", words.json, "Write the report to this file")->type_name("FILE");
-  app.add_option("--seed", words.seed, "Seed of the random inputs (default: 1)")->type_name("N");
+  app.add_option("--seed", words.seed,
+                 "Seed of the random inputs, and of what --dropout leaves out (default: 1)")
+      ->type_name("N");
   app.add_flag("--list", words.list, "Describe the steps and stop");
   try {
     app.parse(argc, argv);
@@ -544,7 +571,7 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
     read_inputs(words, chapter, options);
   }
   Shape& shape = options.shape;
-  fill_mask(words, shape);
+  fill_mask(words, options.seed, shape);
   shape.scale = default_scale(shape.head_dim);
   if (!words.scale.empty()) shape.scale = real_number("--scale", words.scale);
   validate(shape);

@@ -1,6 +1,9 @@
 // What chapter 9's kernels say of tiles and pairs, against the definition of the mask, for masks by chance.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
+
 #include "chapters/09_masks/backward_launch.cuh"
 #include "chapters/09_masks/dense.cuh"
 #include "chapters/09_masks/flashmask.cuh"
@@ -15,7 +18,12 @@ namespace {
 
 using namespace masks;
 
-constexpr int kMasks = 10000, kRows = 5, kKeys = 4;
+constexpr int kRows = 5, kKeys = 4;
+
+// 10,000 masks in all: a mask that reads memory takes longer, and so there are fewer.
+constexpr int kByRanges = 7000, kByColumns = 2000, kByFunctions = 500, kByPairs = 250, kOfPacked = 250;
+static_assert(kByRanges + kByColumns + kByFunctions + kByPairs + kOfPacked == 10000);
+constexpr int kOfLists = 1000, kOfPairLists = 200;  // of step 6
 
 class TileClasses : public MachineTest {
  protected:
@@ -102,15 +110,28 @@ int expect_truth(const Shape& shape, const Policy& policy) {
   return inexact;
 }
 
-/// A mask by chance, of which only what a step knows is left.
-Shape mask_for(std::mt19937& random, bool keeps_documents, bool keeps_columns) {
-  Shape shape = random_mask(random);
-  Visibility& v = shape.visibility;
-  v.lengths.clear(), v.blocks = {}, v.dense = {};
-  if (!keeps_documents) v.documents = {};
-  if (!keeps_columns) v.columns = {};
-  return shape;
+/// A mask by chance, of which only what a step knows is left: ranges, and what `keep` adds of a visibility.
+/// Those to which that adds nothing are drawn anew.
+template <typename Keep>
+Shape mask_for(std::mt19937& random, const Keep& keep) {
+  for (;;) {
+    Shape shape = random_mask(random);
+    const Visibility all = shape.visibility;
+    shape.visibility = {.window = all.window, .prefix = all.prefix, .documents = all.documents};
+    if (keep(all, shape.visibility)) return shape;
+  }
 }
+
+bool keep_ranges(const Visibility&, Visibility&) { return true; }
+bool keep_columns(const Visibility& all, Visibility& kept) {
+  kept.columns = all.columns;
+  return all.columns.bounds > 0;
+}
+bool keep_pairs(const Visibility& all, Visibility& kept) {
+  kept = {.dense = all.dense};  // they say all there is to say
+  return !all.dense.visible.empty();
+}
+bool keep_packed(const Visibility& all, Visibility&) { return !all.documents.first_query.empty(); }
 
 InBatch order_of(const Shape& shape) {
   return {hopper::tile_order(shape, kRows, is_uneven(shape.visibility))};
@@ -119,8 +140,8 @@ InBatch order_of(const Shape& shape) {
 TEST_F(TileClasses, ByRangesAreExactInOneDocument) {
   std::mt19937 random(1);
   int inexact = 0;
-  for (int mask = 0; mask < kMasks / 2 && !HasFailure(); ++mask) {
-    const Shape shape = mask_for(random, true, false);
+  for (int mask = 0; mask < kByRanges && !HasFailure(); ++mask) {
+    const Shape shape = mask_for(random, keep_ranges);
     const Uploaded tables(shape);
     const int differ = expect_truth(shape, ByRanges{order_of(shape), ranges_of(shape, tables.tensors), {}});
     if (shape.visibility.documents.first_query.empty()) {
@@ -133,10 +154,9 @@ TEST_F(TileClasses, ByRangesAreExactInOneDocument) {
 
 TEST_F(TileClasses, ByColumnsKeepTheirWord) {
   std::mt19937 random(2);
-  for (int mask = 0; mask < kMasks / 2 && !HasFailure(); ++mask) {
-    const Shape shape = mask_for(random, true, true);
+  for (int mask = 0; mask < kByColumns && !HasFailure(); ++mask) {
+    const Shape shape = mask_for(random, keep_columns);
     const Columns& columns = shape.visibility.columns;
-    if (columns.bounds == 0) continue;
     const Uploaded tables(shape);
     const int key_tiles = (shape.seqlen_k + kKeys - 1) / kKeys,
               tiles = shape.batch * columns.heads * key_tiles;
@@ -170,21 +190,21 @@ struct PairByPair {
 
 TEST_F(TileClasses, ByFunctionsAreExact) {
   std::mt19937 random(3);
-  for (int i = 0; i < kMasks / 20 && !HasFailure(); ++i) {
-    const Shape shape = mask_for(random, true, false);
+  for (int mask = 0; mask < kByFunctions && !HasFailure(); ++mask) {
+    const Shape shape = mask_for(random, keep_ranges);
     const Uploaded tables(shape);
     const int key_tiles = (shape.seqlen_k + kKeys - 1) / kKeys,
               query_tiles = (shape.seqlen_q + kRows - 1) / kRows;
     device::Buffer classes(device::Place::device, sizeof(TileClass) * query_tiles * key_tiles);
     device::Buffer counter(device::Place::device, sizeof(int));
     auto* const list = static_cast<TileClass*>(classes.data());
-    const PairByPair mask{{{0, shape.seqlen_q, 0, shape.seqlen_k}, ranges_of(shape, tables.tensors)}};
+    const PairByPair pairs{{{0, shape.seqlen_q, 0, shape.seqlen_k}, ranges_of(shape, tables.tensors)}};
     device::launch(classify_tiles<kRows, kKeys, PairByPair>, dim3((key_tiles + 3) / 4, query_tiles),
-                   dim3(kClassifyThreads), 0, device::Stream{}, mask, problem_of(shape), key_tiles, list,
+                   dim3(kClassifyThreads), 0, device::Stream{}, pairs, problem_of(shape), key_tiles, list,
                    static_cast<int*>(counter.data()));
     EXPECT_EQ(expect_truth(shape,
                            ByFunctions<PairByPair, Unchanged>{
-                               order_of(shape), mask, list, query_tiles, key_tiles, kRows, {}}),
+                               order_of(shape), pairs, list, query_tiles, key_tiles, kRows, {}}),
               0);
   }
 }
@@ -313,8 +333,12 @@ int expect_true_lists(const Shape& shape, const Tensors& tables, int list_count,
 TEST_F(TileClasses, ListsOfQueriesKeepTheirWord) {
   std::mt19937 random(4);
   int packed = 0, inexact = 0;
-  for (int i = 0; i < kMasks / 10 && !HasFailure(); ++i) {
-    const Shape shape = mask_for(random, i % 2 == 0, i % 3 == 0);
+  for (int i = 0; i < kOfLists && !HasFailure(); ++i) {
+    const Shape shape = mask_for(random, [&](const Visibility& all, Visibility& kept) {
+      if (i % 2 != 0) kept.documents = {};
+      if (i % 3 == 0) kept.columns = all.columns;
+      return true;
+    });
     const Uploaded tables(shape);
     const Columns& columns = shape.visibility.columns;
     const MaskCount count = masks_of(shape);
@@ -355,7 +379,7 @@ TEST_F(TileClasses, ListsOfQueriesKeepTheirWord) {
 // Blocks and pairs: the classes are asked for pair by pair, and the lists are exact.
 TEST_F(TileClasses, ListsOfPairsAreExact) {
   std::mt19937 random(6);
-  for (int i = 0; i < kMasks / 50 && !HasFailure(); ++i) {
+  for (int i = 0; i < kOfPairLists && !HasFailure(); ++i) {
     Shape shape = random_mask(random);
     Visibility& v = shape.visibility;
     v.lengths.clear(), v.columns = {};
@@ -397,9 +421,91 @@ TEST_F(TileClasses, ListsOfPairsAreExact) {
   }
 }
 
+TEST_F(TileClasses, ByPairsAskForEachOfThem) {
+  std::mt19937 random(4);
+  for (int mask = 0; mask < kByPairs && !HasFailure(); ++mask) {
+    const Shape shape = mask_for(random, keep_pairs);
+    const Uploaded tables(shape);
+    const auto* pairs = static_cast<const unsigned char*>(tables.tensors.tables[int(TableId::dense)]);
+    expect_truth(shape, ByPairs{order_of(shape), pairs, shape.visibility.dense.heads, {}});
+  }
+}
+
+/// Counts, for each pair, how often the kernel would multiply it and see it. Tiles of packed sequences lie on
+/// no grid. A warp.
+__global__ void look_at_packed(Packed policy, Problem problem, int* pairs) {  // [heads, seqlen_q, seqlen_k]
+  for (int index = 0;; ++index) {
+    const Work work = policy.work<kRows>(problem, index);
+    if (work.first_query < 0) return;
+    const Sequence& s = work.sequence;
+    const int last_query = min(work.first_query + kRows, s.queries) - 1;
+    const auto tiles = policy.tiles<kKeys>(work, last_query);
+    for (int candidate = 0; candidate < tiles.span.count; ++candidate) {
+      const int first_key = tiles.span.tile(candidate) * kKeys;
+      const TileClass is = tiles.classify(first_key);
+      for (int query = work.first_query; query <= last_query; ++query)
+        if (const int key = first_key + int(threadIdx.x); threadIdx.x < kKeys && key < s.keys)
+          pairs[(work.head.head * problem.seqlen_q + s.first_query + query) * problem.seqlen_k + s.first_key +
+                key] +=
+              is == TileClass::full || (is == TileClass::partial && policy.row(work, query).sees(key));
+    }
+  }
+}
+
+TEST_F(TileClasses, PackedSequencesSeeEachPairOnce) {
+  std::mt19937 random(5);
+  for (int mask = 0; mask < kOfPacked && !HasFailure(); ++mask) {
+    Shape shape = mask_for(random, keep_packed);
+    shape.batch = 1;
+    const Uploaded tables(shape);
+    const DocumentBounds documents = documents_of(shape, tables.tensors);
+    device::Buffer counter(device::Place::device, sizeof(int)),
+        plan_buffer(device::Place::device, sizeof(int) * (2 * documents.count + 1)),
+        pairs(device::Place::device, sizeof(int) * shape.heads * shape.seqlen_q * shape.seqlen_k);
+    int* const sorted = static_cast<int*>(plan_buffer.data());
+    const Plan plan{sorted, sorted + documents.count};
+    std::vector<int> seen(pairs.bytes() / sizeof(int));
+    pairs.upload(std::as_bytes(std::span(seen)));  // zeros
+    device::launch(make_plan<kRows, kKeys>, dim3(1), dim3(kPlanThreads), 0, device::Stream{}, documents, plan,
+                   static_cast<int*>(counter.data()));
+    device::launch(look_at_packed, dim3(1), dim3(32), 0, device::Stream{},
+                   Packed{documents, plan, shape.heads, {band_of(shape.visibility), {}}, {}},
+                   problem_of(shape), static_cast<int*>(pairs.data()));
+    pairs.download(std::as_writable_bytes(std::span(seen)));
+    for (int head = 0; head < shape.heads; ++head)
+      for (int query = 0; query < shape.seqlen_q; ++query)
+        for (int key = 0; key < shape.seqlen_k; ++key)
+          EXPECT_EQ(seen[(head * shape.seqlen_q + query) * shape.seqlen_k + key],
+                    int(sees_by_definition(shape, 0, head, query, key)))
+              << describe(shape) << ", head " << head << ", query " << query << ", key " << key;
+  }
+}
+
 /// Where the row of a head begins in a mask of pairs.
 __global__ void find_row(ByPairs policy, Work work, int query, int64_t* offset) {
   *offset = policy.row(work, query).pair - policy.visible;
+}
+
+/// Where a head's intervals begin, and the classes of a head's tiles: in tiles.
+__global__ void find_tables(ByColumns columns, ByFunctions<PairByPair, Unchanged> functions, Work work,
+                            int64_t* offsets) {
+  offsets[0] = columns.row(work, 0).hidden - columns.scanned.hidden;
+  offsets[1] = functions.tiles<kKeys>(work, 0).classes - functions.classes;
+}
+
+TEST_F(TileClasses, TablesMayHaveMoreThanTwoBillionEntries) {
+  constexpr int kTiles = 1 << 16, kHeads = 512;
+  const Work work{
+      {kHeads - 1, 1}, {0, kTiles * kRows, 0, kTiles * kKeys}, {}, {}, (kTiles - 1) * kRows, 0, 0};
+  const ByColumns columns{{}, {}, {}, 1, kHeads, kTiles, 128, {}};
+  const ByFunctions<PairByPair, Unchanged> functions{{}, {}, nullptr, kTiles, kTiles, kRows, {}};
+  device::Buffer buffer(device::Place::device, 2 * sizeof(int64_t));
+  device::launch(find_tables, dim3(1), dim3(1), 0, device::Stream{}, columns, functions, work,
+                 static_cast<int64_t*>(buffer.data()));
+  int64_t offsets[2];
+  buffer.download(std::as_writable_bytes(std::span(offsets)));
+  EXPECT_EQ(offsets[0], int64_t(2 * kHeads - 1) * kTiles * 128);
+  EXPECT_EQ(offsets[1], int64_t(kTiles - 1) * kTiles);
 }
 
 TEST_F(TileClasses, AMaskMayHaveMoreThanFourBillionPairs) {
@@ -412,6 +518,58 @@ TEST_F(TileClasses, AMaskMayHaveMoreThanFourBillionPairs) {
   int64_t is = 0;
   offset.download(std::as_writable_bytes(std::span(&is, 1)));
   EXPECT_EQ(is, (int64_t(7) * kLength + kLength - 1) * kLength);
+}
+
+// ---- the figure
+// --------------------------------------------------------------------------------------------------------------------------
+
+constexpr int kLengthOfFigure = 1536, kTileOfFigure = 128;  // the kernel's tiles at d = 128
+
+/// The producer's list: the class of every tile of keys, for every tile of queries. A warp.
+__global__ void list_tiles(ByRanges policy, Problem problem, int tiles, TileClass* classes) {
+  for (int index = 0; index < tiles; ++index) {
+    const Work work = policy.work<kTileOfFigure>(problem, index);
+    const auto found = policy.tiles<kTileOfFigure>(work, work.first_query + kTileOfFigure - 1);
+    if (const int i = threadIdx.x; i < found.span.count)
+      classes[work.first_query / kTileOfFigure * tiles + found.span.tile(i)] =
+          found.classify(found.span.tile(i) * kTileOfFigure);
+  }
+}
+
+// docs/figures/mask_tiles.py draws what this test finds.
+TEST_F(TileClasses, AreWhatTheFigureShows) {
+  std::ifstream file(FLASHBOOK_MASK_TILES);
+  if (!file) GTEST_SKIP() << "the students' copy has no data of figures";
+  const std::string committed((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  constexpr int kTiles = kLengthOfFigure / kTileOfFigure;
+  const std::vector<int> documents = {0, 320, 832, 992, 1536};
+  const std::pair<const char*, Visibility> masks[] = {
+      {"causal", {.window = {.right = 0}}},
+      {"causal, window 512", {.window = {.left = 512, .right = 0}}},
+      {"causal, prefix 450", {.window = {.right = 0}, .prefix = 450}},
+      {"causal, four documents", {.window = {.right = 0}, .documents = {documents, documents}}}};
+  std::string text = "{\"length\": 1536, \"tile\": 128, \"masks\": [";
+  for (const auto& [name, visibility] : masks) {
+    const Shape shape{
+        .seqlen_q = kLengthOfFigure, .seqlen_k = kLengthOfFigure, .head_dim = 128, .visibility = visibility};
+    const Uploaded tables(shape);
+    std::vector<TileClass> classes(kTiles * kTiles, TileClass::skip);
+    device::Buffer buffer(device::Place::device, sizeof(TileClass) * classes.size());
+    buffer.upload(std::as_bytes(std::span(classes)));
+    const InBatch order{hopper::tile_order(shape, kTileOfFigure, is_uneven(visibility))};
+    device::launch(list_tiles, dim3(1), dim3(32), 0, device::Stream{},
+                   ByRanges{order, ranges_of(shape, tables.tensors), {}}, problem_of(shape), kTiles,
+                   static_cast<TileClass*>(buffer.data()));
+    buffer.download(std::as_writable_bytes(std::span(classes)));
+    text += (text.back() == '[' ? "\n  [\"" : ",\n  [\"") + std::string(name) + "\", [";
+    for (int i = 0; i < int(classes.size()); ++i) {
+      if (i % kTiles == 0) text += i == 0 ? "\"" : "\", \"";
+      text += classes[i] == TileClass::skip ? '.' : classes[i] == TileClass::full ? '#' : 'o';
+    }
+    text += "\"]]";
+  }
+  text += "\n]}\n";
+  EXPECT_EQ(committed, text) << "write this to docs/figures/mask_tiles.json, and run mask_tiles.py";
 }
 
 }  // namespace
