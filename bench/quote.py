@@ -20,7 +20,7 @@ A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at
            <!-- table steps 05 4096 --> ... <!-- /table --> every step of a chapter at every head_dim and mask, and the peers
            <!-- table against 05 5 --> ... <!-- /table --> step 5 of chapter 5 or 6 against cuDNN and FlashAttention-3, in one process
            <!-- table peers --> ... <!-- /table -->       these steps and the peers of the same type at the ladder's shape, in one process
-           <!-- table decode peers --> ... <!-- /table --> decoding: steps of chapter 8, cuDNN and FlashAttention-2; `decode pages`: with pages and without
+           <!-- table decode peers --> ... <!-- /table --> decoding: steps of chapter 8 and the peers; `decode pages`: with pages and without
            <!-- table ablation 05 --> ... <!-- /table -->  a chapter's last step with one switch turned at a time
            <!-- table means --> ... <!-- /table --> of these the values with a mean of 1, and the peers
            <!-- table steps_in_turn --> ... <!-- /table --> chapter 6's steps 5 to 8 and cuDNN's FP8, in one process

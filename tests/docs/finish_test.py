@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "docs" / "figures"))
 
 import svg
 
-from docs.tools import finish, ladder_data
+from docs.tools import finish, formulas, ladder_data
 from docs.tools.github_markdown import Document
 from docs.tools.raw_page import RawPage
 from docs.tools.sources import Sources
@@ -117,6 +117,14 @@ class PagesOfDoxygen(unittest.TestCase):
         for name in ("functions_~.html", "functions_func_z.html", "globals.html", "structa-members.html", "doxygen_crawl.html"):
             self.assertTrue(finish.UNUSED.fullmatch(name), name)
         self.assertFalse(finish.UNUSED.fullmatch("structa.html"))
+
+
+class Formulas(unittest.TestCase):
+    def test_no_line_begins_with_the_mark_behind_a_formula(self):
+        bodies, complaints = formulas.render({"page": r"with \(d = 128\), and \(n\) keys"})
+        self.assertEqual(complaints, [])
+        self.assertRegex(bodies["page"], r'<span class="with-mark"><span class="base">(?:(?!"base").)*128</span></span><span>,</span></span></span></span><!-- end --> and')
+        self.assertEqual(bodies["page"].count("with-mark"), 1)
 
 
 class Descriptions(unittest.TestCase):
