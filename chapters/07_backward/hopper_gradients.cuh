@@ -54,7 +54,7 @@ enum NamedBarrier {
   kDsRead       ///< and dQ of the round before has been computed from it
 };
 
-/// What lies in shared memory for no one.
+/// Takes the place of what a version does not need.
 struct Nothing {};
 
 //| ## Shared memory
@@ -254,7 +254,7 @@ struct Gradients {
     float scores[kQueries / 2], dp[kQueries / 2];
     Fragments<kQueries> p, ds;
 
-    //| Both scores are issued before either is waited for. Under dP^T the first ones become probabilities.
+    //| S^T and dP^T are issued before either is waited for. While dP^T is multiplied, S^T becomes P^T.
     wait_full(shared.q, state);
     wgmma_fence();
     issue_scores<T, kHeadDim, kKeys, kQueries>(scores, own_k, along_rows(shared.q.tile[state.stage]));
@@ -276,14 +276,14 @@ struct Gradients {
     if constexpr (kHasDv) round_to_fragments<T>(p, scores);
 
     if constexpr (kHasDk) {
-      //| dP^T has run under the exponentials. From here on S and dP turn into dS, and their registers become free for dQ.
+      //| dP^T was multiplied beside the exponentials. Now S and dP turn into dS, and their registers become free for dQ.
       wgmma_wait<0>();
       wgmma_pin(dp);
       to_ds(scores, dp, state.stage);
       round_to_fragments<T>(ds, scores);
     }
 
-    //| P^T is an operand at once, so dV is issued before anybody waits for the other warpgroup.
+    //| P^T needs nothing of the other warpgroup, so dV is issued before the barrier at which the two wait for each other.
     if constexpr (kHasDv) {
       wgmma_pin(dv);
       wgmma_pin(p);

@@ -56,7 +56,7 @@ inline CUtensorMap row_map(const Shape& shape, const float* base, int rows) {
 //|
 //| While a head is worked on, its Q, dO and sums of dQ are wanted by every block: 8 bytes an element in 16 bits. Under a
 //| causal mask, where the longest tiles should go first, they go first within a section of heads that fits the L2. Step 6
-//| has the sections without a mask, too: of several heads at once few tiles wait for each other.
+//| has the sections without a mask, too: where blocks work on several heads, fewer of them wait for each other's turns.
 inline int64_t key_tiles(const Shape& shape) {
   return int64_t(shape.batch) * shape.kv_heads * ((shape.seqlen_k + kKeys - 1) / kKeys);
 }
