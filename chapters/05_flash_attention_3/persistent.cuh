@@ -356,7 +356,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1) persistent(
     if (any_rows) finish_rows(consumer.output, consumer.rows, problem, lse, head, consumer.query);
     if constexpr (Config::kStoreByTma) {
       //| The output goes into its place in shared memory as soon as TMA has read the one before. Then lane 0 of each warp
-      //| says so, and the consumer turns to its next queries while TMA stores.
+      //| says so, and the consumer goes on with its next queries while TMA stores.
       mbarrier_wait(&shared.output_empty[number], parity ^ 1);  // TMA has read the last output
       if (any_rows) lay_down<T, Config::kHeadDim>(shared.output[number], consumer.output, row);
       __syncwarp();  // all lanes have waited, and written

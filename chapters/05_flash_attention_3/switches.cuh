@@ -1,4 +1,4 @@
-//| # The switches of step 5, each turned the other way
+//| # The switches of step 5, each changed
 //|
 //| A version of the kernel is a type (`persistent.cuh`), so a type that derives from it can change a switch. The bench
 //| times them in turn with step 5 as it is: that is the chapter's ablation table. The tests hold each against the oracle.

@@ -200,7 +200,7 @@ struct Consumer {
 
   //| The two waits for tiles are on two pipelines. If the transposers are late, only the second one waits, and the scores
   //| already run.
-  /// The scores of `tile`, and the values of the tile before it in the loop, tile + 1.
+  /// The scores of `tile`, and P V of the tile before it in the loop, tile + 1.
   template <bool kMasked>
   __device__ __forceinline__ void step(int tile) {
     const TileScale scale = scale_of(tile);
@@ -247,8 +247,8 @@ struct Consumer {
     if (!Config::kLazy || rescale) rescale_rows(output, correction);
   }
 
-  //| The loop leaves one product with V.
-  /// The last values of a tile of queries.
+  //| After the loop one product with V is left.
+  /// The last P V of a tile of queries.
   __device__ __forceinline__ void end() {
     wait_full(shared.transposed, value);
     take();

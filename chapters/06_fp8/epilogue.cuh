@@ -155,7 +155,7 @@ __device__ __forceinline__ void store_from_registers(
 //| ## Through shared memory, by TMA
 //|
 //| The last step writes its output into shared memory, 8 bytes a lane, and a thread of the producer has TMA store it while
-//| the warpgroup turns to its next queries.
+//| the warpgroup goes on with its next queries.
 
 /// 64 rows of the output, as TMA reads them: panels of 64 columns, 128 bytes.
 template <int kHeadDim>

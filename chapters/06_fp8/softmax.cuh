@@ -63,7 +63,8 @@ struct TileScale {
 constexpr float kLineSlope = 8.0f / 128;
 __device__ __forceinline__ float line_start(float subtract) { return (56 - 0.45f - 8 * subtract) / 128; }
 
-/// A float whose lowest byte is the encoding of a probability in e4m3. `score` is held by the line.
+/// A float whose lowest byte is the encoding of a probability in e4m3, by the line. `score`: as the tensor
+/// cores leave it.
 __device__ __forceinline__ float encoded_by_line(float score, float factor, float start) {
   constexpr float kRounds = 12582912;  // 1.5 * 2^23: to a whole number, in the lowest bits
   return saturate(score * factor + start) * 128 + kRounds;
@@ -109,13 +110,13 @@ __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, fl
     //| The offset and the bias enter where the maximum is subtracted, so each exponential is still one multiply-add and
     //| one `ex2`. With block scales the sum of the tile has V's scale in it, and loses it before it is added to the row's
     //| sum.
-    // A row that has seen no key has the maximum -inf, and -inf - -inf is no number.
+    // A row that has seen no key has the maximum -inf, and -inf - (-inf) is NaN.
     const float safe_max = kMasked && new_max[r] == -INFINITY ? 0.0f : new_max[r];
     const float subtract = kBlockScales ? safe_max - scale.bias - kOffset : safe_max - kOffset;
     correction[r] = exp2_approx(rows.max[r] - safe_max);
     rows.max[r] = new_max[r];
     if constexpr (Config::kLine) {
-      static_assert(Config::kSumsByProduct, "what is no probability cannot be added up");
+      static_assert(Config::kSumsByProduct, "encodings cannot be added up");
       const float factor = scale.factor * kLineSlope, start = line_start(subtract);
 #pragma unroll
       for (int i = 2 * r; i < kFloats; i += 4) {

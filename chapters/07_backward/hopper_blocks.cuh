@@ -42,7 +42,7 @@ __device__ __forceinline__ void fill_queries(Pipeline<Queries, kStages>& pipelin
 //|
 //| The scheduler of chapter 5 hands out the tiles of a head from the last to the first, since under a causal mask the
 //| last queries have the most keys. With keys it is the other way round: the first key is seen by all queries. So the
-//| number is turned round. Step 6 leaves it as it is: there the block with the last keys has to come first.
+//| number is reversed. Step 6 leaves it as it is: there the block with the last keys has to come first.
 /// The first key of a tile of the order. The order's longest tiles are the last of a head, as of queries; of
 /// keys the first are the ones that most queries see.
 template <typename Config>

@@ -167,7 +167,7 @@ struct Gradients {
   //| There is no maximum to find and no sum to divide by: forward's log-sum-exp has both, and P comes out right at once. In
   //| S^T a query is a column, so a thread needs the log-sum-exp of its columns, two of every eight, and reads them from
   //| shared memory. Rows beyond the end, and rows that see nothing, have +inf there, and their P is 0.
-  //| The mask is that of chapter 5 turned by 90 degrees: rows are keys, so each of a thread's two rows has a first query
+  //| The mask is that of chapter 5, transposed: rows are keys, so each of a thread's two rows has a first query
   //| that sees it, and columns before it are hidden. Keys beyond the end are hidden from everybody. TMA brings zeros for
   //| them, so their score is 0 and their P is exp(-log-sum-exp). That seems to do no harm, since their K is zero too, and
   //| their own gradients are not stored. But of a log-sum-exp below -88 it is infinite, and infinity times zero is NaN.

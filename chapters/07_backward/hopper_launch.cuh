@@ -13,7 +13,7 @@ namespace flashbook::backward {
 //| ## Versions
 //|
 //| A version is a type: tile, stages, who adds, and how a block comes by its tiles. A step is a version with a switch
-//| turned. All versions share one layout of the workspace, 128 rows at a time, whatever their tile of queries is. A
+//| changed. All versions share one layout of the workspace, 128 rows at a time, whatever their tile of queries is. A
 //| workspace padded for one tile and a kernel with another would read rows that nobody has filled.
 /// Rows of a head in the workspace are a multiple of this: every tile of queries is whole there.
 constexpr int kWorkspaceRows = 128;

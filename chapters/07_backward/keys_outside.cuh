@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
 
   //| ## The fifth product
   //|
-  //| $dS$ is needed with queries as rows, and lies in shared memory with keys as rows. `ldmatrix` with `.trans` turns it, 8 by 8 elements at a time. K has been in shared memory since the beginning, and is read by columns.
+  //| $dS$ is needed with queries as rows, and lies in shared memory with keys as rows. `ldmatrix` with `.trans` transposes it, 8 by 8 elements at a time. K has been in shared memory since the beginning, and is read by columns.
   /// Adds dS K of the tile to dQ, which other blocks add to as well.
   const auto add_dq = [&](int i) {
     constexpr int kWarpsAlongQueries = kQueries / C::kDqWarpRows;
