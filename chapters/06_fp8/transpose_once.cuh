@@ -90,8 +90,8 @@ __device__ void transpose_for_all(Shared<Config>& shared, const CUtensorMap& v_m
 //| memory, swizzled, so no tensor map is needed. The counter of a head is asked for after the first keys, so that the first
 //| scores do not wait for the answer of the L2. (A loader that stops asking when all of V is done must ask for that, too. This made 512 keys 5 % slower.)
 
-/// Waits until all pieces of a head have been transposed. Other blocks had TMA write them, and this thread has
-/// TMA read them, hence the fence.
+/// Waits until all pieces of a head have been transposed. Other blocks had TMA write them, and this thread
+/// has TMA read them, hence the fence.
 __device__ __forceinline__ void wait_transposed(const TransposedValues& values, int kv_head) {
   while (load_acquire(values.done + kv_head) < values.pieces_of_head) {
   }
