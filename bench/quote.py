@@ -427,19 +427,20 @@ def backward_table(measured: Results, step: str) -> str:
     if not of_step:
         raise Unmeasured("gradients were never timed in turn with PyTorch written out: bench/backward.py does it")
     of_step = [entry for entry in of_step if entry.context == of_step[-1].context]
-    text = row("d", "Mask", "N", f"Step {step}", "cuDNN", "FlashAttention-2", "Written out", f"GB, step {step}", "GB, written out")
-    text += row("--:", "---", "--:", *["--:"] * 6)
+    rates = row("d, mask", "N", f"Step {step}", "cuDNN", "FA2", "Eager") + row("---", *["--:"] * 5)
+    memory = row("d, mask", "N", f"Step {step}", "Eager") + row("---", *["--:"] * 3)
     for entry in of_step:
         peers = {who: next(other for other in measured.history if other.context == entry.context and other.cell == replace(entry.cell, who=who))
                  for who in ("cudnn", "flash", "eager")}
-        written_out = peers["eager"].values
-        text += row(str(entry.cell.head_dim), entry.cell.mask, short(entry.cell.seqlen),
-                    *(three_digits(of.values["FLOPS"] / 1e12) for of in (entry, *peers.values())),
-                    three_digits(entry.values["workspace_bytes"] / 1e9), three_digits((written_out["kept_bytes"] + written_out["peak_bytes"]) / 1e9))
+        eager = peers["eager"].values
+        cell = (f"{entry.cell.head_dim}, {entry.cell.mask}", short(entry.cell.seqlen))
+        rates += row(*cell, *(three_digits(of.values["FLOPS"] / 1e12) for of in (entry, *peers.values())))
+        memory += row(*cell, three_digits(entry.values["workspace_bytes"] / 1e9), three_digits((eager["kept_bytes"] + eager["peak_bytes"]) / 1e9))
     context = of_step[0].context
-    return text + (f"\nTFLOP/s of the backward pass, FLOPs = 2.5 times the forward pass's; BF16, 16384 tokens, heads x head_dim = 2048. "
-                   f"GB: memory beyond Q, K, V and O and, of the step, its outputs. One process, {context['gpu']}, "
-                   f"{context['date'][:10]}, commit {context['commit']}.\n")
+    return rates + (f"\nTFLOP/s of the backward pass, FLOPs = 2.5 times the forward pass's; BF16, 16384 tokens, heads x head_dim = 2048. "
+                    f"FA2: FlashAttention-2 as PyTorch calls it; eager: PyTorch, each operation of attention a call of its own. One process, "
+                    f"{context['gpu']}, {context['date'][:10]}, commit {context['commit']}.\n\n") + memory + (
+        "\nGB beyond Q, K, V and O and, of the step, its outputs, in the same process.\n")
 
 
 def means_table(measured: Results) -> str:

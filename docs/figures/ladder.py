@@ -15,6 +15,8 @@ from bench import results
 from bench.names import Name
 
 LIT = (1, 3, 4, 5, 6)  # chapters on the GPU whose page begins with this figure
+# Chapter 5's last step is several ideas: those that do something at the ladder's shape, and what a version without one is called.
+WITHOUT = {"other_stay": "persistent blocks", "from_registers": "output by TMA", "other_rescaling": "lazy rescaling"}
 ON_CPU: dict[str, str | int] = {"dtype": "f32", "head_dim": 64, "mask": "full", "seqlen": 4096}
 WIDTH, LEFT, RIGHT, ROW, BAR = 420, 16, 16, 34, 8
 
@@ -47,7 +49,17 @@ def rows_of(measured, lit):
             yield f"{chapter} {title(chapter)}", max(steps.values()), False
             continue
         for step, rate in sorted(steps.items()):
+            if (chapter, step) == (5, 5):
+                yield from sorted(rows_without(measured, rate), key=lambda rung: rung[1])
             yield f"{chapter}.{step} {results.step_titles(chapter)[step]}{' *' if step in marked else ''}", rate, True
+
+
+def rows_without(measured, rate):
+    """Chapter 5's last step, which has `rate`, with one of its ideas left out: how many times as fast that was, in turn with it."""
+    for who, idea in WITHOUT.items():
+        entry = measured.newest.get(str(Name("ablation", f"ch05/{who}", "bf16", **results.LADDER)))
+        if entry:
+            yield f"5.5 without {idea}", rate * entry.values["vs_as_it_is"], False
 
 
 def rows_of_book(measured):
