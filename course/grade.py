@@ -19,6 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/grade.py
 
 from course import gate, gtest, manifest, modes, report, speed, submission
+from course.attempt import NO_PROGRAM
 from course.judge import Judge
 from course.regions import Broken, Fault, Written
 from course.sandbox import Limits, Sandbox, one_line, printable, remove
@@ -80,7 +81,8 @@ class Grader:
         if answer and gated:
             objections = gate.objections(answer.lines, answer.line)
             if objections:
-                return Score(exercise, "\n".join(f"{exercise.file}:{line}: {text}" for line, text in objections[:10]))
+                return Score(exercise, "\n".join(f"{exercise.file}:{line}: {text}" for line, text in objections[:10]),
+                             headline="the grader does not take it")
         result, endless = Score(exercise), 0
         programs: dict[str, Path] = {}
         for mode in chosen_modes or modes.of(exercise, self.root, self.toolchain.knows(exercise.program + modes.TWIN)):
@@ -90,6 +92,7 @@ class Grader:
             if suffix not in programs:
                 program, result.trouble = self.program(exercise, answer, suffix)
                 if not program:
+                    result.headline = NO_PROGRAM
                     return result
                 programs[suffix] = program
             for test in exercise.tests:
@@ -100,13 +103,24 @@ class Grader:
                     False, f"not run: {ENDLESS} tests before it did not end")
                 endless += not verdict.passed and time.monotonic() - start >= self.limits.seconds
                 result.verdicts[test.name] = modes.told(verdict, mode)
+        if chosen_modes is None:
+            result.why = self.race(exercise, answer, result, programs)
         return result
+
+    def race(self, exercise: manifest.Exercise, answer: Written | None, result: Score, programs: Mapping[str, Path]) -> str:
+        """What the exercise's traced twin says of the first test that failed and that students have; empty if there is neither."""
+        failed = next((test.name for test in exercise.tests if not result.passed(test) and not test.hidden), "")
+        if not failed or not answer or "traced" not in modes.of(exercise, self.root, self.toolchain.knows(exercise.program + modes.TWIN)):
+            return ""
+        program = programs.get(modes.TWIN) or self.program(exercise, answer, modes.TWIN)[0]
+        verdict = self.judge.run(program, exercise, failed, "traced", self.seed) if program else gtest.Verdict(True)
+        return "" if verdict.passed else modes.beyond(verdict, result.verdicts[failed])
 
     def program(self, exercise: manifest.Exercise, answer: Written | None, suffix: str) -> tuple[Path | None, str]:
         """(the program, on a shelf where its tests may run it; why there is none)"""
         program = self.toolchain.exercise(exercise, answer, Path(tempfile.mkdtemp(prefix=f"{exercise.id}-", dir=self.private)), suffix)
         if not program.path:
-            return None, f"it does not compile:\n{program.log}"
+            return None, f"{NO_PROGRAM}:\n{program.log}"
         shelf = Path(tempfile.mkdtemp(prefix=f"{exercise.id}-", dir=self.programs))
         shelf.chmod(0o711)
         program.path.chmod(0o755)
@@ -121,7 +135,7 @@ class Grader:
         """The results of all exercises; `answers` and `missing` as submission.answers says."""
         def result_of(exercise: manifest.Exercise) -> Score:
             if exercise.id in missing:
-                return Score(exercise, missing[exercise.id], is_there=False)
+                return Score(exercise, missing[exercise.id], is_there=False, headline="it was not handed in")
             return self.exercise(exercise, answers[exercise.id])
 
         with ThreadPoolExecutor(jobs) as pool:
