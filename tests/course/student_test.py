@@ -160,7 +160,7 @@ echo 'Running main() from gtest_main.cc'
 echo 'row_max 3'
 echo '[1] mine'
 printf '/a/b.cu:3: Failure\\nFailed\\n4 of 9 numbers are wrong\\n\\n[  FAILED  ] A.0 (0 ms)\\n 1 FAILED TEST\\n'
-echo 'After 5 s it still computes, at a.h:7.'
+echo 'After 5 s it still runs, at a.h:7.'
 sleep "$SECONDS_TO_RUN"
 failures='{"failure": "/a/b.cu:3\\nFailed\\n4 of 9 numbers are wrong"}'
 printf '{"testsuites": [{"testsuite": [{"status": "RUN", "failures": [%s]}]}]}' "$failures" >"$report"
@@ -179,7 +179,7 @@ class Output(unittest.TestCase):
 
     def test_of_a_test_that_fails(self):
         self.assertEqual(self.verdict(20, "0").message.splitlines(), [
-            "4 of 9 numbers are wrong", "The last that it printed:", "row_max 3", "[1] mine", "After 5 s it still computes, at a.h:7."])
+            "4 of 9 numbers are wrong", "The last that it printed:", "row_max 3", "[1] mine", "After 5 s it still runs, at a.h:7."])
 
     def test_of_a_test_that_never_ends(self):
         message = self.verdict(1, "30").message

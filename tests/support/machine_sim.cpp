@@ -3,7 +3,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <ctime>
 #include <thread>
 #include <utility>
 
@@ -26,12 +25,12 @@ sim::LongTurn& turn() {
 /// must not.
 void watch(pthread_t thread, int seconds) {
   using namespace std::chrono_literals;
-  while (std::clock() < std::clock_t(seconds) * CLOCKS_PER_SEC) std::this_thread::sleep_for(100ms);
+  std::this_thread::sleep_for(std::chrono::seconds(seconds));
   for (int i = 0; i < kSamples; ++i) {
     pthread_kill(thread, SIGPROF);
     std::this_thread::sleep_for(20ms);
   }
-  std::printf("After %d s it still computes%s.\n", seconds, turn().describe_loop().c_str());
+  std::printf("After %d s it still runs%s.\n", seconds, turn().describe_loop().c_str());
 }
 
 }  // namespace
