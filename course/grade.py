@@ -26,7 +26,7 @@ from course.sandbox import Limits, Sandbox, one_line, printable, remove
 from course.score import Score, earned, possible
 from course.toolchain import Toolchain
 
-ENDLESS = 2  # tests of an exercise that run into the limit of time; no other runs after them
+ENDLESS = 2  # tests of an exercise, or compilations of a submission, that run into the limit of time; no other runs after them
 
 
 @dataclass
@@ -53,6 +53,7 @@ class Grader:
         """`options`: for the compiler, beside those of the build."""
         self.root, self.exercises, self.seed, self.limits, self.options = Path(root).resolve(), exercises, seed, limits, options
         self.build = self.root / "build" / "sim"
+        self.endless = 0  # programs of this submission with which the compiler did not end
         for exercise in exercises:
             if not (self.build / "bin" / exercise.program).exists():
                 raise Broken(f"there is no {self.build / 'bin' / exercise.program}: ./flashbook course grade builds it")
@@ -118,7 +119,10 @@ class Grader:
 
     def program(self, exercise: manifest.Exercise, answer: Written | None, suffix: str) -> tuple[Path | None, str]:
         """(the program, on a shelf where its tests may run it; why there is none)"""
+        if self.endless >= ENDLESS:
+            return None, f"not compiled: the compiler did not end with {ENDLESS} other exercises of this submission"
         program = self.toolchain.exercise(exercise, answer, Path(tempfile.mkdtemp(prefix=f"{exercise.id}-", dir=self.private)), suffix)
+        self.endless += program.endless
         if not program.path:
             return None, f"{NO_PROGRAM}:\n{program.log}"
         shelf = Path(tempfile.mkdtemp(prefix=f"{exercise.id}-", dir=self.programs))
@@ -127,9 +131,10 @@ class Grader:
         return program.path.rename(shelf / "program"), ""
 
     def clear(self) -> None:
-        """Removes what was compiled of a submission: a class fills a disk."""
+        """Forgets a submission. What was compiled of it goes, since a class fills a disk."""
         for folder in (*self.private.glob("ch*-*"), *self.programs.iterdir()):
             remove(folder)
+        self.endless = 0
 
     def answers(self, answers: Mapping[str, Written], missing: Mapping[str, str], jobs: int) -> list[Score]:
         """The results of all exercises; `answers` and `missing` as submission.answers says."""
@@ -163,7 +168,8 @@ def grade_or_say_why(grader: Grader, folder: str, title: str, jobs: int) -> Grad
             traceback.print_exc()
         why = str(error) if isinstance(error, Fault) else f"the grader failed on it ({type(error).__name__}): tell your teacher"
         grader.clear()
-        return Grade(title, [Score(exercise, printable(why)) for exercise in grader.exercises], grader.seed, grader.sandbox.missing, 0)
+        return Grade(title, [Score(exercise, printable(why), is_there=not isinstance(error, Fault)) for exercise in grader.exercises], grader.seed,
+                     grader.sandbox.missing, 0)
 
 
 NAMES = re.compile(r"\d\d|ch\d\d-[a-z0-9-]+")  # of chapters and exercises; all else is a submission
@@ -227,7 +233,7 @@ def main() -> None:
             for folder, title, out in zip(submissions, titles(submissions), places_of):
                 grades.append(grade_or_say_why(grader, folder, title, max(1, arguments.jobs)))
                 write(grades[-1], out)
-                print(report.text(grades[-1]) if len(submissions) == 1 else f"{report.summary(grades[-1])}: {one_line(str(out))}", flush=True)
+                print(report.text(grades[-1]) if len(submissions) == 1 else f"{report.line(grades[-1])}: {one_line(str(out))}", flush=True)
     except Fault as fault:
         print(f"course grade: {one_line(str(fault))}", file=sys.stderr)
         sys.exit(3 if isinstance(fault, Broken) else 2)

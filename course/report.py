@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from course.manifest import Exercise, Test
-from course.sandbox import printable
+from course.sandbox import one_line, printable
 from course.score import Score, Timing
 
 if TYPE_CHECKING:
@@ -25,6 +25,12 @@ def points_of(grade: "Grade") -> str:
 def summary(grade: "Grade") -> str:
     """One line: whose it is, and the points."""
     return f"{grade.name}: {points_of(grade)}"
+
+
+def line(grade: "Grade") -> str:
+    """The same, and why, if there is no answer at all: then it may be the teacher who named the wrong folder."""
+    nothing = not any(result.is_there for result in grade.results)
+    return summary(grade) + (f" ({one_line(grade.results[0].trouble)})" if nothing else "")
 
 
 def notes_of(result: Score, test: Test) -> str:
@@ -75,8 +81,8 @@ def text(grade: "Grade") -> str:
                 lines += indented(message, "        ")
         if result.why:
             lines += f"  why?  {TRACED}\n{indented(result.why, '        ')}"
-    if all(result.trouble.endswith("was not handed in") for result in grade.results):
-        lines += "\nNote: no file of these exercises is there. Is it the right folder?\n"
+    if not any(result.is_there for result in grade.results):
+        lines += "\nNote: no answer to these exercises is there. Is it the right folder, and that of one student?\n"
     return (f"{lines}\n{summary(grade)}. Graded in {grade.seconds:.0f} s, seed {grade.seed}."
             + "".join(f"\nNote: {note}" for note in grade.missing or ["what students wrote ran without a network, and could write nowhere else"]))
 

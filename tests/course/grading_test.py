@@ -350,8 +350,24 @@ class AClass(unittest.TestCase):
             graded = self.grade(error)
             self.assertEqual((graded.points, graded.most), (0, 10))
             self.assertIn(why, graded.results[0].trouble)
+            is_there = not isinstance(error, Fault)
+            self.assertIn("\nada,0,0," if is_there else "\nada,-,0,", report.table([graded]))
+            self.assertEqual(report.line(graded), "ada: 0 of 10 points" + ("" if is_there else f" ({why})"))
         with self.assertRaises(Broken):
             self.grade(Broken("no build"))
+
+    def test_a_compiler_that_does_not_end_is_not_waited_for_in_every_exercise(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "build/sim/bin").mkdir(parents=True)
+            (Path(folder) / "build/sim/bin" / exercise().program).touch()
+            grader = grade.Grader(Path(folder), [exercise()], 1)
+            grader.private = grader.programs = Path(folder) / "programs"
+            grader.programs.mkdir()
+            grader.toolchain = mock.Mock(exercise=mock.Mock(return_value=toolchain.Program(log="stopped", endless=True)))
+            said = [grader.program(exercise(), None, "")[1] for _ in range(4)]
+            self.assertEqual(["not compiled" in one for one in said], [False, False, True, True])
+            grader.clear()
+            self.assertNotIn("not compiled", grader.program(exercise(), None, "")[1])  # the next submission
 
     def test_a_name_cannot_rewrite_the_screen_or_another_s_line(self):
         names = grade.titles(["/s/\x1b[2Jada", "/s/bob\nada: 100 of 100 points", "/s/\udcffada", "/s/ada", "/s/\u202eada"])
