@@ -58,6 +58,8 @@ Scheduler::Scheduler(Scheduled& block) : block_(block), fibers_(std::make_unique
 
 Scheduler::~Scheduler() { munmap(stacks_, kStackBytes * kMaxThreads); }
 
+std::span<const unsigned char> Scheduler::stacks() const { return {stacks_, kStackBytes * kMaxThreads}; }
+
 void Scheduler::enter_grid(dim3 block, Observer* observer) {
   observer_ = observer;
   const int count = int(block.x * block.y * block.z);

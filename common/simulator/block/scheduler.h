@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -111,6 +112,8 @@ class Scheduler {
   /// Lanes that have not exited.
   uint32_t alive_lanes(int warp) const { return warps_[std::size_t(warp)].alive; }
   Random& random() { return random_; }
+  /// Where the local variables of all threads lie.
+  std::span<const unsigned char> stacks() const;
   /// Turns that were handed out so far.
   uint64_t turns() const { return turns_; }
   /// The current thread knows from now on what others have done, since it has waited for them.

@@ -86,7 +86,13 @@ void Worker::run_thread() {
   tensor_copies.require_stores_read();
   warpgroups.leave();
   scheduler.exit_current();
-  if (observer()) observer()->releases(current_number(), barriers.whole_block());
+  if (observer()) {
+    observer()->releases(current_number(), barriers.whole_block());
+    // Where nobody is left, all have come.
+    const int warp = scheduler.current().warp, others = int(scheduler.threads().size()) - warp * kWarpLanes;
+    if (scheduler.alive_lanes(warp) == 0)
+      observer()->converges(warp, others < kWarpLanes ? (1u << others) - 1 : kAllLanes);
+  }
   // Others may have waited for this thread only: from compute capability 7.0 on, exited threads take part in
   // nothing.
   barriers.leave();
