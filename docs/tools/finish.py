@@ -25,7 +25,7 @@ ROW_END = "<!-- row -->"  # follows the prose of a row; its code goes there
 REFERENCE = {"namespaces.html": "Namespaces", "annotated.html": "Types", "files.html": "Files"}
 OWN_FILES = ("site.css", "site.js", "ladder.js", "favicon.svg", "card.png")  # of docs/site, as they are
 # Doxygen's indices of members, for which the site has its search.
-UNUSED = re.compile(r"((functions|globals|namespacemembers)(_\w+)?|classes|index|hierarchy|.*-members)\.html")
+UNUSED = re.compile(r"((functions|globals|namespacemembers)(_.+)?|classes|index|hierarchy|doxygen_crawl|.*-members)\.html")
 
 
 class Site:

@@ -401,7 +401,7 @@ class Check(Tree):
         self.assertIn("ch01-answer: its region is in chapters/01_one/kernel.cuh", "\n".join(self.faults(check.region_faults)))
 
     def test_the_page_has_each_exercise(self):
-        few = ["01_one: 1 exercises; a chapter has 3 to 6", "01_one: no exercise of the kind predict", "01_one: no exercise of the kind write"]
+        few = ["01_one: 1 exercises; a chapter has 3 to 7", "01_one: no exercise of the kind predict", "01_one: no exercise of the kind write"]
         self.assertEqual(self.faults(check.page_faults), few)
         for old, new, fault in (
                 ("### ch01-answer", "### ch01-question", "there is no '### ch01-answer: the answer'"),
