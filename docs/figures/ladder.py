@@ -51,15 +51,15 @@ def rows_of(measured, lit):
             continue
         for step, rate in sorted(steps.items()):
             if (chapter, step) == (5, 5):
-                yield from sorted(rows_without(measured, rate), key=lambda rung: rung[1])
+                yield from sorted(rows_without(measured, rate, results.LADDER), key=lambda rung: rung[1])
             yield f"{chapter}.{step} {results.step_titles(chapter)[step]}{' *' if step in marked else ''}", rate, True
 
 
-def rows_without(measured, rate):
+def rows_without(measured, rate, shape):
     """Chapter 5's last step, which has `rate`, with one of its ideas left out: how many times as fast that was, in turn with it."""
     for who, idea in WITHOUT.items():
-        entry = measured.newest.get(str(Name("ablation", f"ch05/{who}", "bf16", **results.LADDER)))
-        if entry:
+        entry = measured.newest.get(str(Name("ablation", f"ch05/{who}", "bf16", **shape)))
+        if entry and not entry.skipped:
             yield f"5.5 without {idea}", rate * entry.values["vs_as_it_is"], False
 
 
@@ -127,15 +127,19 @@ def write_rates(measured):
     beside = {f"{name.head_dim}/{name.mask}/{name.seqlen}": [round(rate, 1) for rate in (cell.ours, cell.fa3, cell.cudnn)]
               for name, cell in results.beside_peers().items() if name.dtype == "bf16"}
     rates: dict[str, dict[str, float]] = {}
+    without: dict[str, list[list[object]]] = {}
     for shape in beside:
         head_dim, mask, seqlen = shape.split("/")
-        for (chapter, step), entry in measured.by_step(head_dim=int(head_dim), mask=mask, seqlen=int(seqlen)).items():
+        cell = {"head_dim": int(head_dim), "mask": mask, "seqlen": int(seqlen)}
+        for (chapter, step), entry in measured.by_step(**cell).items():
+            if (chapter, step) == (5, 5):
+                without[shape] = [[words, round(rate, 1)] for words, rate, _ in rows_without(measured, entry.values["FLOPS"] / 1e12, cell)]
             if not entry.skipped and "bytes_per_second" in entry.values and chapter < 6:
                 rates.setdefault(shape, {})[f"{chapter}.{step}"] = round(entry.values["FLOPS"] / 1e12, 1)
     chapters = sorted({int(key.split(".")[0]) for steps in rates.values() for key in steps})
     data = {"chapters": {chapter: title(chapter) for chapter in chapters},
             "steps": {f"{chapter}.{step}": words + (" *" if step in afterwards(chapter) else "") for chapter in chapters
-                      for step, words in results.step_titles(chapter).items()}, "rates": rates, "beside": beside}
+                      for step, words in results.step_titles(chapter).items()}, "rates": rates, "without": without, "beside": beside}
     Path(__file__).with_name("interactive").joinpath("ladder_data.js").write_text(
         "// Rates on an H200, from bench/results: docs/figures/ladder.py writes this.\n"
         f"(window.flashbookData ??= {{}}).ladder = {json.dumps(data, separators=(',', ':'))};\n", encoding="utf-8")

@@ -5,7 +5,10 @@
 
   // ---- The model ----
 
-  /** The rungs at a shape, bottom to top: { chapter, step, words, rate, lit, before }: every step of `lit`, of other chapters the fastest. */
+  /**
+   * The rungs at a shape, bottom to top: { chapter, step, words, rate, lit, before }: every step of `lit`, of other chapters the fastest; before
+   * chapter 5's last step what it is without one of its ideas.
+   */
   function rungsOf(data, lit, shape) {
     const rates = Object.entries(data.rates[shape]).map(([key, rate]) => {
       const [chapter, step] = key.split('.').map(Number);
@@ -19,7 +22,10 @@
       ...r, lit: r.chapter === lit,
       words: r.step ? `${r.chapter}.${r.step} ${data.steps[`${r.chapter}.${r.step}`]}` : `${r.chapter} ${data.chapters[r.chapter]}`,
     }));
-    return named.map((r, i) => ({ ...r, before: named[i - 1] }));
+    const found = named.map((r, i) => ({ ...r, before: named[i - 1] })), last = found.findIndex((r) => r.chapter === 5 && r.step === 5);
+    const parts = (data.without[shape] || []).map(([words, rate]) => ({ chapter: 5, step: 0, words, rate })).sort((a, b) => a.rate - b.rate);
+    if (last >= 0) found.splice(last, 0, ...parts);
+    return found;
   }
 
   /** The place of a rate between 0 and 1, of rates up to `most`; logarithmic from 0.1 on. */
