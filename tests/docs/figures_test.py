@@ -264,6 +264,20 @@ class Swizzle(unittest.TestCase):
         self.assertEqual(values[5:], ["", "", ""])
 
 
+class IssueSlots(unittest.TestCase):
+    def test_slots_come_to_the_rate(self):
+        """Counted over many clocks; and the still picture's three cases."""
+        rates = run_script("""
+          const { slots, rate } = flashbookFigures.issue_slots.model;
+          return data.map(([warps, latency, ahead]) => {
+            const clocks = 40 * latency, rows = slots(warps, latency, ahead, clocks);
+            return [rows.flat().filter((w) => w >= 0).length / clocks, rate(warps, latency, ahead)];
+          });""", data=[[1, 4, 1], [4, 4, 1], [16, 4, 1], [6, 5, 1], [64, 23, 1], [3, 34, 8]])
+        for counted, said in rates:
+            self.assertAlmostEqual(counted, said, delta=1e-9)
+        self.assertEqual([said for _, said in rates[:3]], [0.25, 1, 4])
+
+
 class KvCache(unittest.TestCase):
     CHAPTER = FIGURES.parents[1] / "chapters" / "08_decoding"
 
@@ -430,6 +444,7 @@ class Pages(unittest.TestCase):
                             for c, t in (("no", "128x128"), ("yes", "128x64"), ("yes", "64x128"))],
         "pingpong_timeline": [{}, {"d": 64, "a": 3, "b": 5, "clocks": 3000}],
         "ring_phases": [{}, {"stages": 1, "landing": "seed 2"}, {"stages": 3, "consumers": 2, "fault": "missing release"}, {"fault": "wrong first parity"}],
+        "issue_slots": [{}, {"what": "l2", "warps": 64, "ahead": 8}, {"what": "device", "warps": 64}],
         "kv_cache": [{}, {"tokens": 100, "model": "llama-2-70b", "keyHeads": "heads"}],
         **{f"ladder_ch{chapter}": [{}] for chapter in ("01", "03", "05")},
         "ladder_ch04": [{}, {"d": 64, "scale": "log", "rung": "4.3"}, {"n": 512}],
@@ -526,6 +541,9 @@ class Pages(unittest.TestCase):
           document.querySelectorAll('.rung.lit')[1].click();
           return [before, what.textContent, document.activeElement.textContent.slice(0, 3)];""")
         self.assertEqual(shown, ["first", "idea-a +b", "4.2"])
+
+    def test_issue_slots(self):
+        self.assertEqual([float(seen["last"]["rate"]) for seen in self.seen["issue_slots"][:3]], [4 / 5, 64 * 8 / 275, 64 / 679])
 
     def test_layouts(self):
         self.assertEqual([seen["last"]["thread"] for name in ("mma_fragments", "wgmma_fragments") for seen in self.seen[name][:2]], ["15", "12", "15", "127"])
