@@ -11,6 +11,7 @@ import sys
 import tempfile
 import types
 import unittest
+from typing import Any
 from unittest import mock
 
 try:
@@ -22,7 +23,7 @@ except ImportError:
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from bench import masks, peers, results
 
-ENTRIES = {"float32": ctypes.c_float, "int32": ctypes.c_int32}
+ENTRIES: dict[str, Any] = {"float32": ctypes.c_float, "int32": ctypes.c_int32}
 
 
 class Tensor(np.ndarray):
@@ -188,7 +189,7 @@ class Masks(unittest.TestCase):
     def run_script(self, *words, wrong=None):
         """Exit code, and the benchmarks of the result file by name."""
         torch = pytorch()
-        library = Library("")
+        library: Any = Library("")
         if wrong:
             right = library.c.flashbook_masked
             library.c.flashbook_masked = lambda chapter, step, shape, mask, *others: (wrong(mask._obj), right(chapter, step, shape, mask, *others))[1]
@@ -246,7 +247,7 @@ class Masks(unittest.TestCase):
         header = (pathlib.Path(masks.__file__).parent / "flashbook.h").read_text(encoding="utf-8")
         body = header[header.index("typedef struct FlashbookMask {"):header.index("} FlashbookMask;")]
         fields = [line.split(";")[0].replace("*", " ").split()[-1] for line in body.splitlines()[1:] if ";" in line.split("/*")[0]]
-        self.assertEqual([name for name, _ in masks.Mask._fields_], fields)
+        self.assertEqual([field[0] for field in masks.Mask._fields_], fields)
         self.assertEqual(ctypes.sizeof(masks.Mask), 128)  # c_interface_test.cpp has the same number
 
 
