@@ -45,14 +45,20 @@ int guarded(Body body) noexcept {
   }
 }
 
+/// With those of Chapter::further.
+int all_steps(const Chapter& chapter) {
+  return (chapter.further != nullptr ? *chapter.further : chapter).last_step();
+}
+
 const Chapter& find(int number, int step) {
   const Chapter* chapter = chapter_numbered(number);
   if (chapter == nullptr)
     throw InputError("there is no chapter " + std::to_string(number) + ": flashbook_chapter lists them");
-  if (step < 1 || step > int(chapter->steps.size()))
+  const Chapter* const found = chapter->with_step(step);
+  if (found == nullptr)
     throw InputError("chapter " + std::to_string(number) + " has no step " + std::to_string(step) +
-                     ": it has steps 1 to " + std::to_string(chapter->steps.size()));
-  return *chapter;
+                     ": it has steps 1 to " + std::to_string(all_steps(*chapter)));
+  return *found;
 }
 
 template <typename T>
@@ -245,14 +251,14 @@ int flashbook_chapter(int32_t place, FlashbookChapter* chapter) {
       throw InputError("place is " + std::to_string(place) + ": there are " +
                        std::to_string(flashbook_chapter_count()) + " chapters, counted from 0");
     const Chapter& from = *all_chapters()[place];
-    required(chapter, "chapter") = {from.number, int32_t(from.steps.size()),
+    required(chapter, "chapter") = {from.number, int32_t(all_steps(from)),
                                     from.runs_on == device::Place::device, from.name, from.title};
   });
 }
 
 const char* flashbook_step_name(int chapter, int step) {
   const char* name = nullptr;
-  guarded([&] { name = find(chapter, step).steps[step - 1].name; });
+  guarded([&] { name = find(chapter, step).step(step).name; });
   return name;
 }
 
@@ -298,6 +304,19 @@ int flashbook_masked(int chapter, int step, const FlashbookShape* shape, const F
     if (found.operation != Operation::forward)
       throw InputError("chapter " + std::to_string(chapter) + " computes no forward pass: use chapter 9");
     launch(found, step, shape, {}, tensors, {}, stream, &required(mask, "mask"));
+  });
+}
+
+int flashbook_masked_backward(int chapter, int step, const FlashbookShape* shape, const FlashbookMask* mask,
+                              const FlashbookTensors* tensors, const FlashbookGradients* gradients,
+                              void* stream) {
+  return guarded([&] {
+    const Chapter& found = find(chapter, step);
+    if (found.operation != Operation::backward)
+      throw InputError("step " + std::to_string(step) + " of chapter " + std::to_string(chapter) +
+                       " computes no gradients: use chapter 9's last one");
+    launch(found, step, shape, {}, tensors, completed(gradients, "gradients", sizeof(FlashbookGradients)),
+           stream, &required(mask, "mask"));
   });
 }
 

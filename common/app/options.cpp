@@ -93,17 +93,33 @@ bool centred_of(const std::string& text, DType type) {
 }
 
 std::vector<int> steps_of(const std::string& text, const Chapter& chapter) {
-  const int last = int(chapter.steps.size());
   std::vector<int> steps;
   if (text == "all") {
-    for (int step = 1; step <= last; ++step) steps.push_back(step);
+    for (int step = chapter.first_step; step <= chapter.last_step(); ++step) steps.push_back(step);
     return steps;
   }
   const int64_t step = whole_number("--step", text);
-  if (step < 1 || step > last)
-    throw InputError("--step is " + text + ": chapter " + std::to_string(chapter.number) +
-                     " has steps 1 to " + std::to_string(last) + ", or all; --list describes them");
+  if (step < chapter.first_step || step > chapter.last_step())
+    throw InputError("--step is " + text + ": chapter " + std::to_string(chapter.number) + " has steps " +
+                     std::to_string(chapter.first_step) + " to " +
+                     std::to_string((chapter.further != nullptr ? *chapter.further : chapter).last_step()) +
+                     ", or all; --list describes them");
   return {int(step)};
+}
+
+/// The descriptor that --step means, before anything else is parsed: its operation says which files there
+/// are.
+const Chapter& chapter_of_step(int argc, const char* const* argv, const Chapter& chapter) {
+  if (chapter.further == nullptr) return chapter;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const std::string number = word.starts_with("--step=")        ? word.substr(7)
+                               : word == "--step" && i + 1 < argc ? argv[i + 1]
+                                                                  : "";
+    for (int step = chapter.further->first_step; step <= chapter.further->last_step(); ++step)
+      if (number == std::to_string(step)) return *chapter.further;
+  }
+  return chapter;
 }
 
 CheckMode check_mode(const std::string& text) {
@@ -380,6 +396,10 @@ void fill_mask(const Words& words, uint64_t seed, Shape& shape) {
   }
   if (!words.documents.empty()) {
     const int parts = count("--documents", words.documents);
+    const int most = std::max(shape.seqlen_q, shape.seqlen_k);  // more would all be empty
+    if (parts > most)
+      throw InputError("--documents is " + words.documents + ": give at most " + std::to_string(most) +
+                       ", as many as there are queries or keys");
     v.documents = {evenly(shape.seqlen_q, parts), evenly(shape.seqlen_k, parts)};
   }
   if (!words.mask.empty()) read_mask(words.mask, shape);
@@ -457,7 +477,8 @@ void take_outputs(const Words& words, const Chapter& chapter, Options& options) 
 
 }  // namespace
 
-CommandLine parse_command_line(int argc, const char* const* argv, const Chapter& chapter) {
+CommandLine parse_command_line(int argc, const char* const* argv, const Chapter& whole) {
+  const Chapter& chapter = chapter_of_step(argc, argv, whole);
   Words words;
   CLI::App app("Chapter " + std::to_string(chapter.number) + " of Flashbook: " + chapter.title, chapter.name);
   app.get_formatter()->column_width(26);
@@ -525,7 +546,7 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    return {std::nullopt, app.help()};
+    return {std::nullopt, app.help(), &chapter};
   } catch (const CLI::ParseError& error) {
     throw InputError(one_line(error.what()) + " (--help lists the options)");
   }
@@ -536,7 +557,7 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
 
   Options options;
   options.list = words.list;
-  if (options.list) return {std::move(options), ""};
+  if (options.list) return {std::move(options), "", &whole};
   check_device(words.device);
   options.every_step = words.step == "all";
   options.steps = steps_of(words.step, chapter);
@@ -559,7 +580,7 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
   if (!words.scale.empty()) shape.scale = real_number("--scale", words.scale);
   validate(shape);
   shape.layout = layout_of(words.layout, shape);
-  return {std::move(options), ""};
+  return {std::move(options), "", &chapter};
 }
 
 }  // namespace flashbook

@@ -111,6 +111,17 @@ FAULTS = {
     "no_barrier_09": Fault("09_masks/packed.cuh", "  __syncthreads();  // all buckets are empty\n", "__syncthreads();", "", (2,), PACKED),
     "full_by_one_row_09": Fault("09_masks/ranges.cuh", "first.has_all(first_key, last_key) && last.has_all(first_key, last_key);",
                                 "first.has_all(first_key, last_key)", "true", (2,), PACKED),
+    # Of its gradient. Query 127, the last of a tile, sees key 0 and no other.
+    "skips_the_last_query_09": Fault("09_masks/transposed.cuh", "if (last_query < begin || first_query >= end) return TileClass::skip;",
+                                     "last_query < begin", "last_query <= begin", (6,),
+                                     ["--step", "6", "--seqlen", "328", "--seqlen-k", "201", "--causal"]),
+    "full_by_the_first_key_09": Fault("09_masks/transposed.cuh", "return {first.begin, max(first.end, last.end), last.begin, queries_of_key(",
+                                      "last.begin", "first.begin", (6,), ["--step", "6", "--causal"]),
+    "slope_after_the_mask_09": Fault("09_masks/backward_block.cuh", "      bend(scores, dp, state.stage);\n", "bend(scores, dp, state.stage);",
+                                     "if (is_partial(state.stage)) hide(scores, seen); bend(scores, dp, state.stage);", (6,),
+                                     ["--step", "6", "--softcap", "2", "--causal"]),
+    "over_the_next_keys_09": Fault("09_masks/backward_block.cuh", "key = key_of(0), end = work.sequence.keys;", "work.sequence.keys",
+                                   "problem.seqlen_k - first", (6,), ["--step", "6", *PACKED]),
 }
 
 
