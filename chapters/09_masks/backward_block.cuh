@@ -99,6 +99,7 @@ struct Gradients {
   using Column =
       decltype(score_column(std::declval<const Score&>(), std::declval<const KeyWork&>(), Head{}, 0, 0));
   static constexpr bool kHasSlope = Column::kHasSlope;
+  static constexpr bool kRoundedBeside = kHasDk && kHasSlope;  ///< P and dS are rounded pair by pair
 
   Shared& shared;
   const GradientProblem& problem;
@@ -225,6 +226,8 @@ struct Gradients {
       for (int i = 0; i < 4; ++i)
         scores[4 * group + i] =
             exp2_approx(scale * scores[4 * group + i] - (i % 2 == 0 ? of_column.x : of_column.y));
+      if constexpr (kRoundedBeside)
+        if (group % 4 == 3) __syncwarp();  // keeps the next loads behind it: they would wait in registers
     }
   }
 
@@ -306,7 +309,6 @@ struct Gradients {
   /// One tile of queries. `dq_sums` is dQ in the workspace.
   __device__ __forceinline__ void step(State& state, float* dq_sums) {
     constexpr uint32_t kWarpgroupRows = kRowsOfWarpgroup * hopper::kPanelRowBytes;
-    constexpr bool kRoundedBeside = kHasDk && kHasSlope;  // P and dS, pair by pair
     Scores scores, dp;
     uint32_t p[kQueries / hopper::kDepth][4], ds[kQueries / hopper::kDepth][4];
 

@@ -102,6 +102,7 @@ def pytorch():
     torch.empty = lambda size, device, dtype: np.zeros(min(size, 4096), dtype).view(Tensor)
     torch.full = lambda size, value, device, dtype: np.full(size, value, dtype).view(Tensor)
     torch.full_like = lambda like, value: np.full(like.shape, value, like.dtype).view(Tensor)
+    torch.randn_like = lambda like: random.standard_normal(like.shape).astype(like.dtype).view(Tensor)
     torch.stack = lambda tensors: np.stack(tensors).view(Tensor)
     torch.exp2, torch.tanh = np.exp2, np.tanh
     torch.searchsorted = lambda first, values, right: np.searchsorted(first, values, side="right" if right else "left").view(Tensor)
@@ -162,6 +163,13 @@ class C:
                     assert (m.seed, round(m.dropout, 6)) == (masks.SEED, masks.DROPOUT)
                     p = p * self.kept(b, h, s.seqlen_q)
                 o[b, h] = p @ v[b, h]
+        return 0
+
+
+    def flashbook_masked_backward(self, chapter, step, shape, mask, tensors, gradients, stream):
+        t, g = tensors._obj, gradients._obj
+        assert all((t.q, t.k, t.v, t.o, t.lse, t.workspace, g.d_o, g.dq, g.dk, g.dv))
+        self.calls.append((step, bool(mask._obj.documents)))
         return 0
 
 
@@ -231,6 +239,18 @@ class Masks(unittest.TestCase):
         # PyTorch's own are not here: each is named, and skipped.
         for who in masks.PEERS:
             self.assertTrue(any(f"/{who}/" in name and "error_occurred" in entry for name, entry in found.items()), who)
+
+    def test_gradients_have_names_of_their_own(self):
+        with mock.patch.object(masks, "gradient_error", lambda problem, gradients: (0.0, 1.0)):  # there is no autograd here
+            code, found, calls = self.run_script("--backward")
+        self.assertEqual(code, 0)
+        words = [word for word in masks.MASKS if word not in ("bias", "dropout")]
+        for word in words:
+            entry = found[f"masked/ch09/step6/bf16/d8/{word}/n{164 if word == 'lengths' else 160}"]
+            self.assertNotIn("error_occurred", entry)
+            self.assertTrue(0 < entry["executed"] <= 1)
+        self.assertEqual({name.split("/")[1] for name in found}, {"ch09", "flex_backward"})
+        self.assertIn((6, True), calls)
 
     def test_a_wrong_kernel_is_not_timed(self):
         def one_key_more(mask):
