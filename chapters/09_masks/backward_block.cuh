@@ -30,8 +30,6 @@ struct Gradients {
   //| Whether the function has a slope other than 1 is known when the kernel is compiled.
   using Column =
       decltype(score_column(std::declval<const Score&>(), std::declval<const KeyWork&>(), Head{}, 0, 0));
-  static constexpr bool kHasSlope = Column::kHasSlope;
-  static constexpr bool kRoundedBeside = kHasDk && kHasSlope;  ///< P and dS are rounded pair by pair
 
   //| References cost nothing: what they refer to lies in shared memory or among the kernel's arguments. The sums are what a thread really holds.
   Shared& shared;
@@ -161,8 +159,30 @@ struct Gradients {
       for (int i = 0; i < 4; ++i)
         scores[4 * group + i] =
             exp2_approx(scale * scores[4 * group + i] - (i % 2 == 0 ? of_column.x : of_column.y));
-      if constexpr (kRoundedBeside)
-        if (group % 4 == 3) __syncwarp();  // keeps the next loads behind it: they would wait in registers
+    }
+  }
+
+  //| **With a slope** dS has one factor more, 4y(1 - y) of a softcap, and the registers have no room for it: P, which is rounded for dV, then dP and the slope would be three floats an element. But P is wanted as a float for dS only, and there it stands beside the slope. So both become one product at
+  //| once, while dP^T still runs, and `to_ds` is the same for all functions. The slope is that of the score before the mask; a hidden score is hidden by making its P zero.
+  /// scores = P^T * slope, from bent scores, and p = P^T.
+  template <bool kMasked>
+  __device__ __forceinline__ void bend(Scores& scores, uint32_t (&p)[kQueries / hopper::kDepth][4],
+                                       const uint32_t (&seen)[2], int stage) const {
+    const auto* lse = reinterpret_cast<const float2*>(shared.lse[stage]) + threadIdx.x % 4;
+    const float scale = scale_log2();
+#pragma unroll
+    for (int group = 0; group < kQueries / 8; ++group) {
+      const float2 of_column = lse[4 * group];
+      float own[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float y = scores[4 * group + i];
+        own[i] = exp2_approx(scale * y - (i % 2 == 0 ? of_column.x : of_column.y));
+        if (kMasked && (seen[i / 2] >> (2 * group + i % 2) & 1) == 0) own[i] = 0;
+        scores[4 * group + i] = own[i] * Column::slope(y);
+      }
+      p[group / 2][group % 2 * 2] = pack<T>(own[0], own[1]);
+      p[group / 2][group % 2 * 2 + 1] = pack<T>(own[2], own[3]);
     }
   }
 
@@ -176,14 +196,13 @@ struct Gradients {
 #pragma unroll
       for (int i = 0; i < kQueries / 4; ++i)
         scores[float_of(r, i)] = column(scores[float_of(r, i)], column_of(i));
-      if constexpr (kHasSlope) wgmma_pin(scores);  // one row's registers at a time
     }
   }
 
   //| ### dS
   //|
   //| dS = P * (dP - D), an element at a time, with D by column like the log-sum-exp.
-  /// dp = dS^T, from P^T.
+  /// dp = dS^T, from P^T, times the slope if there is one.
   __device__ __forceinline__ void to_ds(const Scores& p, Scores& dp, int stage) const {
     const auto* d = reinterpret_cast<const float2*>(shared.d[stage]) + threadIdx.x % 4;
 #pragma unroll
@@ -192,23 +211,6 @@ struct Gradients {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         dp[4 * group + i] = p[4 * group + i] * (dp[4 * group + i] - (i % 2 == 0 ? of_column.x : of_column.y));
-    }
-  }
-
-  //| **With a slope** dS has one factor more, 4y(1 - y). y is what the softcap made of the score, and it must be used before the mask and the exponential overwrite it: so dP becomes (dP - D) * slope first. That needs dP while y is there, and S^T is waited for together with dP^T. Keeping the
-  //| slopes aside would let the exponential run under dP^T as without a function, for 32 registers that a thread of d = 128 does not have.
-  /// dp = (dP - D) * slope, from bent scores.
-  __device__ __forceinline__ void bend(const Scores& bent, Scores& dp, int stage) const {
-    if constexpr (kHasSlope) {
-      const auto* d = reinterpret_cast<const float2*>(shared.d[stage]) + threadIdx.x % 4;
-#pragma unroll
-      for (int group = 0; group < kQueries / 8; ++group) {
-        const float2 of_column = d[4 * group];
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          dp[4 * group + i] = (dp[4 * group + i] - (i % 2 == 0 ? of_column.x : of_column.y)) *
-                              Column::slope(bent[4 * group + i]);
-      }
     }
   }
 
@@ -269,43 +271,28 @@ struct Gradients {
     }
     if constexpr (Mask::kByIntervals)
       if (is_partial(state.stage)) seen[0] = ask(state.stage, 0), seen[1] = ask(state.stage, 1);
-    //| Without a slope the exponential runs under dP^T.
-    if constexpr (kHasDk && !kHasSlope) {
+    if constexpr (kHasDk)
       wgmma_wait<1>();  // S^T is there; dP^T still runs
-    } else {
+    else
       wgmma_wait<0>();
-      if constexpr (kHasDk) wgmma_pin(dp);
-    }
     wgmma_pin(scores);
-    //| Function, slope, mask, exponential, in this order.
+    //| Function, mask, exponential, in this order, and all of it under dP^T.
     if constexpr (Score::kChanges) change(scores, state.stage);
-    if constexpr (kRoundedBeside) {
-      wgmma_pin(scores);
-      bend(scores, dp, state.stage);
-      wgmma_pin(dp);
-      wgmma_pin(scores);
+    if constexpr (Column::kHasSlope) {
+      if (is_partial(state.stage))
+        bend<true>(scores, p, seen, state.stage);
+      else
+        bend<false>(scores, p, seen, state.stage);
+    } else {
+      if (is_partial(state.stage)) hide(scores, seen);
+      to_probabilities(scores, state.stage);
+      if constexpr (kHasDv) hopper::round_probabilities<T>(p, scores);
     }
-    if (is_partial(state.stage)) hide(scores, seen);
-    if constexpr (kRoundedBeside) wgmma_pin(scores);
-    to_probabilities(scores, state.stage);
-    if constexpr (kHasDv && !kRoundedBeside) hopper::round_probabilities<T>(p, scores);
-
     if constexpr (kHasDk) {
-      if constexpr (kHasSlope) {
-        //| The pins are for the compiler: without them it begins all phases at once, and spills.
-        wgmma_pin(scores);
-        wgmma_pin(dp);
-#pragma unroll
-        for (int i = 0; i < kQueries / 2; i += 2) {
-          p[i / 8][i / 2 % 4] = pack<T>(scores[i], scores[i + 1]);
-          ds[i / 8][i / 2 % 4] = pack<T>(scores[i] * dp[i], scores[i + 1] * dp[i + 1]);
-        }
-      } else {
-        wgmma_wait<0>();
-        wgmma_pin(dp);
-        to_ds(scores, dp, state.stage);
-        hopper::round_probabilities<T>(ds, dp);
-      }
+      wgmma_wait<0>();
+      wgmma_pin(dp);
+      to_ds(scores, dp, state.stage);
+      hopper::round_probabilities<T>(ds, dp);
     }
 
     //| P^T is an operand at once, so dV is issued before anybody waits for the other warpgroup.

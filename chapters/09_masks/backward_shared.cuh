@@ -13,7 +13,7 @@ namespace flashbook::masks {
 
 //| ## Versions
 //|
-//| Up to d = 128 a block sums all gradients of its keys. At d = 256 the sums of dK and dV do not fit the registers together, so one launch computes dV and another dK and dQ, as in chapter 7. A tile has 64 queries, and 128 at d = 64.
+//| Up to d = 128 a block sums all gradients of its keys. At d = 256 the sums of dK and dV do not fit the registers together, so one launch computes dV and another dK and dQ, as in chapter 7. A softcap at d = 64 has the same trouble, and the same cure. A tile has 64 queries, and 128 at d = 64.
 /// The gradients that a block sums.
 enum class Sums {
   all,              ///< dV, dK, dQ: five products
@@ -73,9 +73,9 @@ struct GradientShared {
   alignas(128) float lse[Sizes::kStages][kQueries];  // of the rows of q, as the workspace has it
   alignas(128) float d[Sizes::kStages][kQueries];    // of the rows of d_o
   //| The broadcast tells all others which tile of keys is next, and is a pipeline of two stages, as in forward. The ranges of the tile's keys are computed once, and read in each partial tile.
-  hopper::Pipeline<KeyWork, 2> work;                 // a broadcast: one thread fills it, all others read
-  QueryTile query_tile[Sizes::kStages];              // what lies in a stage of q
-  QueriesOfKey seen[kTileKeys];                      // of each key, by ranges
+  hopper::Pipeline<KeyWork, 2> work;     // a broadcast: one thread fills it, all others read
+  QueryTile query_tile[Sizes::kStages];  // what lies in a stage of q
+  QueriesOfKey seen[kTileKeys];          // of each key, by ranges
   //| K and V come with one barrier, and so does each consumer's dQ on its way to the thread that adds.
   uint64_t keys_full, keys_empty;
   uint64_t dq_full[kKeyConsumers], dq_empty[kKeyConsumers];

@@ -271,7 +271,7 @@ struct PairMask {
 //| **ALiBi** takes a constant from a score, so its slope is 1. A column needs the distance to a fixed key, which grows by one with every query.
 //|
 //| **Softcap.** With $y = 1/(1 + e^{-2s/c})$ the score is $2c\,y - c$ and its derivative $1 - \tanh^2(s/c) = 4y(1-y)$. It must be taken of the score *before* the mask. After the mask the score of a hidden key is $-\infty$; its probability is 0, its slope
-//| is not, and 0 times infinity is NaN. So the mask comes last in `to_ds`, as a probability of 0, and never enters the slope.
+//| is not, and 0 times infinity is NaN. So the mask makes the probability 0 and never enters the slope (`bend` in `backward_block.cuh`).
 
 /// What becomes of a score of a key, for queries counted from a thread's first. The slope is 1.
 struct UnchangedColumn {
