@@ -183,6 +183,7 @@ struct Alibi : KeepsAll {
   float per_scale;      ///< 1 / scale
   float left_out = 0;
 
+  //| Distances are floats: the key's number is a constant beside the scores, and so is what it becomes as a float.
   struct Row {
     static constexpr bool kReadsMemory = false;
     float slope, own;  ///< its own key

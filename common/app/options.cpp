@@ -396,6 +396,10 @@ void fill_mask(const Words& words, uint64_t seed, Shape& shape) {
   }
   if (!words.documents.empty()) {
     const int parts = count("--documents", words.documents);
+    const int most = std::max(shape.seqlen_q, shape.seqlen_k);  // more would all be empty
+    if (parts > most)
+      throw InputError("--documents is " + words.documents + ": give at most " + std::to_string(most) +
+                       ", as many as there are queries or keys");
     v.documents = {evenly(shape.seqlen_q, parts), evenly(shape.seqlen_k, parts)};
   }
   if (!words.mask.empty()) read_mask(words.mask, shape);

@@ -1,39 +1,30 @@
 #!/usr/bin/env python3
-"""Writes mask_tiles.svg: four masks, and what the kernel makes of their tiles. Classes are the kernel's own: the test
-TileClasses.AreWhatTheFigureShows holds mask_tiles.json against them."""
+"""Writes mask_tiles.svg, the still picture of the interactive figure: four masks and the class of each of their tiles, as the kernels say."""
 import json
 from pathlib import Path
 
 from svg import Figure
 
-CELL, GAP, TOP = 18, 60, 84
+DATA = Path(__file__).with_name("interactive") / "mask_tiles_data.js"
+SHOWN = ("causal", "sinks", "causal_documents", "answers")
+CELL = 14
+LOOKS = {".": "", "+": "amber", "#": "blue"}
 
 
 def main():
-    data = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
-    count = data["length"] // data["tile"]
-    side = CELL * count
-    figure = Figure(2 * side + GAP + 40, TOP + 2 * (side + 74) - 8,
-                    f"{data['length']} queries and keys in tiles of {data['tile']} under four masks: tiles that are full, partial, or skipped.")
-    for x, look, words in ((20, "blue", "full: no mask"), (160, "amber", "partial: asked pair by pair"), (372, None, "skipped")):
-        if look:
-            figure.box(x, 16, 16, 16, look)
-        else:
-            figure.line([(x + 4, 24), (x + 12, 24)])
-        figure.text(x + 24, 29, words, "small")
-    for place, (name, rows) in enumerate(data["masks"]):
-        left, top = 20 + place % 2 * (side + GAP), TOP + place // 2 * (side + 74)
-        figure.text(left, top - 12, name, "bold")
-        for row, tiles in enumerate(rows):
-            for column, what in enumerate(tiles):
-                x, y = left + CELL * column, top + CELL * row
-                if what == ".":
-                    figure.line([(x + 7, y + 9), (x + 11, y + 9)])
-                else:
-                    figure.box(x + 1, y + 1, CELL - 2, CELL - 2, "blue" if what == "#" else "amber")
-        full, partial = ("".join(rows).count(what) for what in "#o")
-        figure.text(left, top + side + 20, f"{full} full and {partial} partial of {count * count}", "small soft")
-    figure.text(20, figure.height - 14, "A row of each picture is a tile of queries, a column a tile of keys.", "small soft")
+    text = DATA.read_text(encoding="utf-8")
+    data = json.loads(text[text.index("{\"length"):text.rindex("}") + 1])
+    masks = {mask["name"]: mask for mask in data["masks"]}
+    figure = Figure(500, 592, "Of four masks over 2048 queries and keys the tiles of 128 by 128: most are skipped or full, and those at the edges are partial.")
+    for i, name in enumerate(SHOWN):
+        x, y = 16 + i % 2 * 244, 30 + i // 2 * 270
+        figure.text(x, y, masks[name]["words"], "small bold")
+        for row, classes in enumerate(masks[name]["classes"]):
+            for tile, kind in enumerate(classes):
+                figure.box(x + tile * CELL, y + 10 + row * CELL, CELL - 1, CELL - 1, LOOKS[kind])
+    for x, look, words in ((16, "blue", "full: no mask is asked"), (196, "amber", "partial: pair by pair"), (360, "", "skipped")):
+        figure.box(x, 560, 14, 14, look)
+        figure.text(x + 20, 572, words, "small soft")
     figure.write(__file__)
 
 

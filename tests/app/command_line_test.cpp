@@ -115,6 +115,8 @@ TEST(CommandLine, SaysWhatIsVisible) {
             (Visibility{.window = {.left = 0, .right = 0}, .prefix = 2}));
   EXPECT_EQ(options({"--documents", "3", "--seqlen", "10", "--seqlen-k", "9"}).shape.visibility,
             (Visibility{.documents = {{0, 3, 6, 10}, {0, 3, 6, 9}}}));
+  EXPECT_NE(error_of({"--documents", "11", "--seqlen", "10", "--seqlen-k", "9"}).find("give at most 10"),
+            std::string::npos);
   const Shape packed = options({"--lengths", "3,0,1k", "--causal"}).shape;
   EXPECT_EQ(packed.batch, 1);
   EXPECT_EQ(packed.seqlen_q, 1027);

@@ -365,6 +365,8 @@ TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
   EXPECT_EQ(got.lse, want.lse);
 }
 
+static_assert(sizeof(FlashbookMask) == 128, "tests/bench/masks_test.py has the same number");
+
 /// A mask as a caller says it, whose tables are in device memory.
 FlashbookMask mask_of(const Shape& shape, const Tensors& t) {
   const Visibility& v = shape.visibility;

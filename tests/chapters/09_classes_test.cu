@@ -1,8 +1,6 @@
 // What chapter 9's kernels say of tiles and pairs, against the definition of the mask, for masks by chance.
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <iterator>
 
 #include "chapters/09_masks/backward_launch.cuh"
 #include "chapters/09_masks/dense.cuh"
@@ -518,58 +516,6 @@ TEST_F(TileClasses, AMaskMayHaveMoreThanFourBillionPairs) {
   int64_t is = 0;
   offset.download(std::as_writable_bytes(std::span(&is, 1)));
   EXPECT_EQ(is, (int64_t(7) * kLength + kLength - 1) * kLength);
-}
-
-// ---- the figure
-// --------------------------------------------------------------------------------------------------------------------------
-
-constexpr int kLengthOfFigure = 1536, kTileOfFigure = 128;  // the kernel's tiles at d = 128
-
-/// The producer's list: the class of every tile of keys, for every tile of queries. A warp.
-__global__ void list_tiles(ByRanges policy, Problem problem, int tiles, TileClass* classes) {
-  for (int index = 0; index < tiles; ++index) {
-    const Work work = policy.work<kTileOfFigure>(problem, index);
-    const auto found = policy.tiles<kTileOfFigure>(work, work.first_query + kTileOfFigure - 1);
-    if (const int i = threadIdx.x; i < found.span.count)
-      classes[work.first_query / kTileOfFigure * tiles + found.span.tile(i)] =
-          found.classify(found.span.tile(i) * kTileOfFigure);
-  }
-}
-
-// docs/figures/mask_tiles.py draws what this test finds.
-TEST_F(TileClasses, AreWhatTheFigureShows) {
-  std::ifstream file(FLASHBOOK_MASK_TILES);
-  if (!file) GTEST_SKIP() << "the students' copy has no data of figures";
-  const std::string committed((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  constexpr int kTiles = kLengthOfFigure / kTileOfFigure;
-  const std::vector<int> documents = {0, 320, 832, 992, 1536};
-  const std::pair<const char*, Visibility> masks[] = {
-      {"causal", {.window = {.right = 0}}},
-      {"causal, window 512", {.window = {.left = 512, .right = 0}}},
-      {"causal, prefix 450", {.window = {.right = 0}, .prefix = 450}},
-      {"causal, four documents", {.window = {.right = 0}, .documents = {documents, documents}}}};
-  std::string text = "{\"length\": 1536, \"tile\": 128, \"masks\": [";
-  for (const auto& [name, visibility] : masks) {
-    const Shape shape{
-        .seqlen_q = kLengthOfFigure, .seqlen_k = kLengthOfFigure, .head_dim = 128, .visibility = visibility};
-    const Uploaded tables(shape);
-    std::vector<TileClass> classes(kTiles * kTiles, TileClass::skip);
-    device::Buffer buffer(device::Place::device, sizeof(TileClass) * classes.size());
-    buffer.upload(std::as_bytes(std::span(classes)));
-    const InBatch order{hopper::tile_order(shape, kTileOfFigure, is_uneven(visibility))};
-    device::launch(list_tiles, dim3(1), dim3(32), 0, device::Stream{},
-                   ByRanges{order, ranges_of(shape, tables.tensors), {}}, problem_of(shape), kTiles,
-                   static_cast<TileClass*>(buffer.data()));
-    buffer.download(std::as_writable_bytes(std::span(classes)));
-    text += (text.back() == '[' ? "\n  [\"" : ",\n  [\"") + std::string(name) + "\", [";
-    for (int i = 0; i < int(classes.size()); ++i) {
-      if (i % kTiles == 0) text += i == 0 ? "\"" : "\", \"";
-      text += classes[i] == TileClass::skip ? '.' : classes[i] == TileClass::full ? '#' : 'o';
-    }
-    text += "\"]]";
-  }
-  text += "\n]}\n";
-  EXPECT_EQ(committed, text) << "write this to docs/figures/mask_tiles.json, and run mask_tiles.py";
 }
 
 }  // namespace
