@@ -247,7 +247,8 @@ def fa3(problem):
     except ImportError:
         return Contestant("fa3", "", None, skipped="its package, flash_attn_interface, is not installed", kind="masked")
     q, k, v = (tensor.transpose(1, 2).contiguous() for tensor in (problem.q, problem.k, problem.v))
-    options: dict[str, Any] = {"window": {"window_size": (WINDOW, 0)}, "softcap": {"softcap": SOFTCAP}}.get(problem.word, {})
+    by_word: dict[str, dict[str, Any]] = {"window": {"window_size": (WINDOW, 0)}, "softcap": {"softcap": SOFTCAP}}
+    options = by_word.get(problem.word, {})
 
     def run():
         o = flash_attn_func(q, k, v, softmax_scale=problem.shape.scale, causal=problem.word not in ("full", "softcap"), **options)
