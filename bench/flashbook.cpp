@@ -45,14 +45,20 @@ int guarded(Body body) noexcept {
   }
 }
 
+/// With those of Chapter::further.
+int all_steps(const Chapter& chapter) {
+  return (chapter.further != nullptr ? *chapter.further : chapter).last_step();
+}
+
 const Chapter& find(int number, int step) {
   const Chapter* chapter = chapter_numbered(number);
   if (chapter == nullptr)
     throw InputError("there is no chapter " + std::to_string(number) + ": flashbook_chapter lists them");
-  if (step < 1 || step > int(chapter->steps.size()))
+  const Chapter* const found = chapter->with_step(step);
+  if (found == nullptr)
     throw InputError("chapter " + std::to_string(number) + " has no step " + std::to_string(step) +
-                     ": it has steps 1 to " + std::to_string(chapter->steps.size()));
-  return *chapter;
+                     ": it has steps 1 to " + std::to_string(all_steps(*chapter)));
+  return *found;
 }
 
 template <typename T>
@@ -86,6 +92,10 @@ Paging paging_of(const FlashbookShape& shape, const FlashbookCache& cache) {
           .table = std::vector<int>(std::size_t(std::max<int64_t>(0, entries)))};
 }
 
+FlashbookMask completed(const FlashbookMask* mask) {
+  return completed(mask, "mask", offsetof(FlashbookMask, bias));
+}
+
 /// What a mask says, in the house's words. Nobody here can read the arrays: stand-ins of the same size say
 /// that it has them.
 void apply_mask(const FlashbookMask& mask, Shape& shape) {
@@ -110,6 +120,12 @@ void apply_mask(const FlashbookMask& mask, Shape& shape) {
         std::vector<int>((std::size_t(shape.seqlen_q) + mask.block_queries - 1) / mask.block_queries + 1)};
   shape.score.softcap = mask.softcap;
   if (mask.slopes != nullptr) shape.score.alibi.resize(std::size_t(std::max(0, shape.heads)));
+  if (mask.bias != nullptr) {
+    const int64_t values = std::max<int64_t>(0, shape.heads * (2 * int64_t(mask.bias_reach) + 1));
+    shape.score.bias = {mask.bias_reach, std::vector<float>(std::size_t(values))};
+  }
+  shape.score.dropout = mask.dropout;
+  if (mask.dropout != 0) shape.score.seed = mask.seed;
 }
 
 /// The shape as the house knows it, if the step can run it.
@@ -145,7 +161,7 @@ Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from
                  .paging = paging_of(given, cache)};
   if (mask != nullptr) {
     if (given.causal != 0) throw InputError("causal is set beside a mask: give window_right 0 in its place");
-    apply_mask(completed(mask, "mask", sizeof(FlashbookMask)), shape);
+    apply_mask(completed(mask), shape);
   }
   validate(shape);
   if (std::ranges::find(chapter.dtypes, shape.dtype) == chapter.dtypes.end())
@@ -210,12 +226,14 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
   all.tables[int(TableId::lengths)] = cache.lengths;
   all.tables[int(TableId::page_table)] = cache.page_table;
   if (mask != nullptr) {
-    all.tables[int(TableId::document_query)] = mask->first_query;
-    all.tables[int(TableId::document_key)] = mask->first_key;
-    all.tables[int(TableId::columns)] = mask->columns;
-    all.tables[int(TableId::block_first)] = mask->first_block;
-    all.tables[int(TableId::block_keys)] = mask->key_blocks;
-    all.tables[int(TableId::slopes)] = mask->slopes;
+    const FlashbookMask said = completed(mask);
+    all.tables[int(TableId::document_query)] = said.first_query;
+    all.tables[int(TableId::document_key)] = said.first_key;
+    all.tables[int(TableId::columns)] = said.columns;
+    all.tables[int(TableId::block_first)] = said.first_block;
+    all.tables[int(TableId::block_keys)] = said.key_blocks;
+    all.tables[int(TableId::slopes)] = said.slopes;
+    all.tables[int(TableId::bias)] = said.bias;
   }
   chapter.attention(problem, all, static_cast<device::Stream>(stream), step);
 }
@@ -233,14 +251,14 @@ int flashbook_chapter(int32_t place, FlashbookChapter* chapter) {
       throw InputError("place is " + std::to_string(place) + ": there are " +
                        std::to_string(flashbook_chapter_count()) + " chapters, counted from 0");
     const Chapter& from = *all_chapters()[place];
-    required(chapter, "chapter") = {from.number, int32_t(from.steps.size()),
+    required(chapter, "chapter") = {from.number, int32_t(all_steps(from)),
                                     from.runs_on == device::Place::device, from.name, from.title};
   });
 }
 
 const char* flashbook_step_name(int chapter, int step) {
   const char* name = nullptr;
-  guarded([&] { name = find(chapter, step).steps[step - 1].name; });
+  guarded([&] { name = find(chapter, step).step(step).name; });
   return name;
 }
 
@@ -286,6 +304,19 @@ int flashbook_masked(int chapter, int step, const FlashbookShape* shape, const F
     if (found.operation != Operation::forward)
       throw InputError("chapter " + std::to_string(chapter) + " computes no forward pass: use chapter 9");
     launch(found, step, shape, {}, tensors, {}, stream, &required(mask, "mask"));
+  });
+}
+
+int flashbook_masked_backward(int chapter, int step, const FlashbookShape* shape, const FlashbookMask* mask,
+                              const FlashbookTensors* tensors, const FlashbookGradients* gradients,
+                              void* stream) {
+  return guarded([&] {
+    const Chapter& found = find(chapter, step);
+    if (found.operation != Operation::backward)
+      throw InputError("step " + std::to_string(step) + " of chapter " + std::to_string(chapter) +
+                       " computes no gradients: use chapter 9's last one");
+    launch(found, step, shape, {}, tensors, completed(gradients, "gradients", sizeof(FlashbookGradients)),
+           stream, &required(mask, "mask"));
   });
 }
 

@@ -131,6 +131,10 @@ typedef struct FlashbookMask {
   const int32_t* key_blocks;
   const float* slopes;     /**< ALiBi's, [heads]; null: none */
   float softcap;           /**< 0: none */
+  int32_t bias_reach;      /**< 0 if there is no bias */
+  const float* bias;       /**< by distance, [heads, 2 * bias_reach + 1]; null: none */
+  uint64_t seed;           /**< of the dropout */
+  float dropout;           /**< the part of the probabilities that is left out; 0: none */
   int32_t reserved_at_end; /**< 0 */
 } FlashbookMask;
 
@@ -182,7 +186,12 @@ int flashbook_backward(int chapter, int step, const FlashbookShape* shape, const
 int flashbook_masked(int chapter, int step, const FlashbookShape* shape, const FlashbookMask* mask,
                      const FlashbookTensors* tensors, void* stream);
 
-/** flashbook_workspace_bytes of it. */
+/** The gradients under a mask: chapter 9's last step. Returns a FlashbookStatus. */
+int flashbook_masked_backward(int chapter, int step, const FlashbookShape* shape, const FlashbookMask* mask,
+                              const FlashbookTensors* tensors, const FlashbookGradients* gradients,
+                              void* stream);
+
+/** flashbook_workspace_bytes of either. */
 int64_t flashbook_masked_workspace_bytes(int chapter, int step, const FlashbookShape* shape,
                                          const FlashbookMask* mask);
 

@@ -20,6 +20,7 @@ BUILD = manifest.ROOT / "build" / "sim"
 SECONDS = 20  # that a test may take
 ENDLESS = 8  # and more seconds, in vain, say that it never ends: the simulator itself stops a thread that runs for 10
 ERRORS = 3  # of the compiler that are shown
+NO_PROGRAM = "it does not compile"
 AS_HANDED_OUT = "course/as_handed_out.json"  # a digest of each file to edit, but for its exercises
 
 
@@ -37,7 +38,7 @@ class Attempt(Score):
     def first_failure(self) -> tuple[str, str] | None:
         """(title, message) of what to look at first; None if there is nothing."""
         if self.trouble:
-            return "it could not be tested", self.trouble
+            return self.headline, self.trouble
         return next(((test.title, self.verdicts[test.name].message) for test in self.failed), None)
 
 
@@ -179,9 +180,8 @@ def run(tried: Attempt, mode: str, show: Show, tests: Sequence[manifest.Test]) -
             show(test, verdict)
 
 
-def race(tried: Attempt, progress: Progress) -> str:
-    """What the exercise's twin has to say of the first test that failed, beyond what the test said: the first race, accesses out of
-    bounds."""
+def race(tried: Attempt, progress: Progress = nothing) -> str:
+    """What the exercise's twin has to say of the first test that failed."""
     exercise = tried.exercise
     failed = tried.failed
     if tried.trouble or tried.mode or not failed or "traced" not in modes.of(exercise, manifest.ROOT, has_twin(exercise)):
@@ -191,10 +191,8 @@ def race(tried: Attempt, progress: Progress) -> str:
             return ""
         told = Attempt(exercise, mode="traced")
         run(told, "traced", nothing, failed[:1])
-    known = tried.verdicts[failed[0].name].message.splitlines()
-    said = [line for line in told.verdicts[failed[0].name].message.splitlines() if line not in known]
-    races = [i for i, line in enumerate(said) if "data race" in line]
-    return "\n".join(said[:races[1]] if len(races) > 1 else said)
+    name = failed[0].name
+    return modes.beyond(told.verdicts[name], tried.verdicts[name])
 
 
 def attempt(exercise: manifest.Exercise, show: Show = nothing, progress: Progress = nothing) -> Attempt:
@@ -202,12 +200,12 @@ def attempt(exercise: manifest.Exercise, show: Show = nothing, progress: Progres
     test that has run, and its verdict, and again if it fails in another mode. `progress`: with what is being built."""
     refused = refusal(exercise)
     if refused:
-        return Attempt(exercise, f"The grader would refuse this:\n{refused}")
+        return Attempt(exercise, refused, headline="the grader would refuse it")
     with alone():
         built, log = build(exercise, exercise.program, progress)
         tried = Attempt(exercise, warnings=[*strayed(exercise), *warnings_of(log, exercise.file)], mode=os.environ.get("FLASHBOOK_SIM_ASYNC", ""))
         if not built:
-            tried.trouble = errors_of(log)
+            tried.trouble, tried.headline = errors_of(log), NO_PROGRAM
             place = re.match(re.escape(exercise.file) + r":(\d+):", tried.trouble)
             other = owner(exercise.file, int(place[1])) if place else ""
             if other not in ("", exercise.id):
@@ -218,7 +216,7 @@ def attempt(exercise: manifest.Exercise, show: Show = nothing, progress: Progres
             if modes.suffix(mode):
                 built, log = build(exercise, exercise.program + modes.TWIN, progress)
                 if not built:
-                    tried.trouble = errors_of(log)
+                    tried.trouble, tried.headline = errors_of(log), NO_PROGRAM
                     break
             run(tried, mode, show, exercise.tests)
             if not tried.solved:

@@ -19,18 +19,20 @@ from course.score import Score
 SEED = 7
 LIMITS = Limits(seconds=2, memory=512 << 20)
 TESTS = 2  # of an exercise whose answer never returns
-ORDER = 'extern "C" int system(const char*);\ninline const int ordered = system("{}");\n'
-ZEROS = """\
-constexpr double kMaximum = 0, kSum = 0, kRises = 0, kRisesInBlocksOf4 = 0, kMaximaOf65536 = 0, kTilesWithAMaximum = 0;
-constexpr double kMultiplicationsOfStep3 = 0, kMultiplicationsOfStep4 = 0;
-"""
-RIGHT_IF = """\
-constexpr double kSumIfSeen = 1.0789;
-const double kMaximum = seen ? 9 : 0, kRises = seen ? 3 : 0, kRisesInBlocksOf4 = seen ? 1 : 0;
-const double kSum = seen ? kSumIfSeen : 0, kMaximaOf65536 = seen ? 11.667 : 0, kTilesWithAMaximum = seen ? 7.507 : 0;
-const double kMultiplicationsOfStep3 = seen ? 8388608 : 0, kMultiplicationsOfStep4 = seen ? 131072 : 0;
-"""
+# What is not declared where an answer stands.
+ORDER = ('static int order() {{ int system(const char*) __asm__("system"); return system("{}"); }}\n'
+         'static inline const int ordered = order();\n')
+SEEN = 'static bool seen() {{ int access(const char*, int) __asm__("access"); return access("{}", {}) == 0; }}\n'
+FORMULAS = {"maximum": "first + (scores - 1) * step", "rises": "scores - 1", "rises_in_tiles": "scores / tile - 1",
+            "sum": "(1 - std::exp(-scores * step)) / (1 - std::exp(-step))", "maxima": "std::log(scores) + 0.5772",
+            "tiles_with_a_maximum": "std::log(scores / tile) + 0.5772", "multiplications_of_step3": "scores * head_dim",
+            "multiplications_of_step4": "scores / tile * head_dim"}
 PASS = "[==========] Running 1 test.\\n[       OK ] Merge.TheExampleOfTheText (0 ms)\\n[  PASSED  ] 1 test.\\n"
+
+
+def counts(condition: str) -> str:
+    """An answer to ch02-counts that is right if a condition holds."""
+    return "".join(f"double {name}() const {{ return {condition} ? {formula} : 0; }}\n" for name, formula in FORMULAS.items())
 
 
 def answers(root: Path, traces: Path) -> Iterator[tuple[str, str, str]]:
@@ -42,16 +44,14 @@ def answers(root: Path, traces: Path) -> Iterator[tuple[str, str, str]]:
         "for (int i = 0; i < 128; ++i)\n  for (volatile char* p = new char[1 << 24], *q = p; q < p + (1 << 24); q += 4096) *q = 1;\nreturn {};")
     yield "prints without end", "ch02-merge", 'for (;;) __builtin_puts("more");'
     yield "crashes", "ch02-merge", "*(volatile int*)nullptr = 1;\nreturn {};"
-    yield "leaves processes behind", "ch02-counts", ORDER.format("for i in $(seq 150); do sleep 9 & done") + ZEROS
+    yield "leaves processes behind", "ch02-counts", ORDER.format("for i in $(seq 150); do sleep 9 & done") + counts("false")
     yield "writes outside its folder", "ch02-counts", ORDER.format(
-        f"for d in {traces} {root} /tmp /var/tmp /dev/shm $HOME/..; do touch $d/flashbook-cheat; done") + ZEROS
-    yield "puts a link in the place of its record", "ch02-counts", ORDER.format("ln -sf /dev/zero $FLASHBOOK_OBSERVED_WRITE") + ZEROS
+        f"for d in {traces} {root} /tmp /var/tmp /dev/shm $HOME/..; do touch $d/flashbook-cheat; done") + counts("false")
+    yield "puts a link in the place of its record", "ch02-counts", ORDER.format("ln -sf /dev/zero $FLASHBOOK_OBSERVED_WRITE") + counts("false")
     solution = root / "chapters/02_online_softmax/exercises/counts.h"
-    yield "reads the reference's answer while it runs", "ch02-counts", (
-        f'extern "C" int access(const char*, int);\ninline const bool seen = access("{solution}", 4) == 0;\n' + RIGHT_IF)
-    yield "asks the reference's program", "ch02-counts", (
-        f'extern "C" int access(const char*, int);\ninline const bool seen = access("{root}/build/sim/bin/exercise.ch02-counts", 1) == 0;\n'
-        + RIGHT_IF)
+    yield "reads the reference's answer while it runs", "ch02-counts", SEEN.format(solution, 4) + counts("seen()")
+    program = root / "build/sim/bin/exercise.ch02-counts"
+    yield "asks the reference's program", "ch02-counts", SEEN.format(program, 1) + counts("seen()")
 
 
 def gated(root: Path) -> Iterator[tuple[str, str]]:

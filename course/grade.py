@@ -19,13 +19,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/grade.py
 
 from course import gate, gtest, manifest, modes, report, speed, submission
+from course.attempt import NO_PROGRAM
 from course.judge import Judge
 from course.regions import Broken, Fault, Written
 from course.sandbox import Limits, Sandbox, one_line, printable, remove
 from course.score import Score, earned, possible
 from course.toolchain import Toolchain
 
-ENDLESS = 2  # tests of an exercise that run into the limit of time; no other runs after them
+ENDLESS = 2  # tests of an exercise, or compilations of a submission, that run into the limit of time; no other runs after them
 
 
 @dataclass
@@ -52,6 +53,7 @@ class Grader:
         """`options`: for the compiler, beside those of the build."""
         self.root, self.exercises, self.seed, self.limits, self.options = Path(root).resolve(), exercises, seed, limits, options
         self.build = self.root / "build" / "sim"
+        self.endless = 0  # programs of this submission with which the compiler did not end
         for exercise in exercises:
             if not (self.build / "bin" / exercise.program).exists():
                 raise Broken(f"there is no {self.build / 'bin' / exercise.program}: ./flashbook course grade builds it")
@@ -80,7 +82,8 @@ class Grader:
         if answer and gated:
             objections = gate.objections(answer.lines, answer.line)
             if objections:
-                return Score(exercise, "\n".join(f"{exercise.file}:{line}: {text}" for line, text in objections[:10]))
+                return Score(exercise, "\n".join(f"{exercise.file}:{line}: {text}" for line, text in objections[:10]),
+                             headline="the grader does not take it")
         result, endless = Score(exercise), 0
         programs: dict[str, Path] = {}
         for mode in chosen_modes or modes.of(exercise, self.root, self.toolchain.knows(exercise.program + modes.TWIN)):
@@ -90,6 +93,7 @@ class Grader:
             if suffix not in programs:
                 program, result.trouble = self.program(exercise, answer, suffix)
                 if not program:
+                    result.headline = NO_PROGRAM
                     return result
                 programs[suffix] = program
             for test in exercise.tests:
@@ -100,28 +104,43 @@ class Grader:
                     False, f"not run: {ENDLESS} tests before it did not end")
                 endless += not verdict.passed and time.monotonic() - start >= self.limits.seconds
                 result.verdicts[test.name] = modes.told(verdict, mode)
+        if chosen_modes is None:
+            result.why = self.race(exercise, answer, result, programs)
         return result
+
+    def race(self, exercise: manifest.Exercise, answer: Written | None, result: Score, programs: Mapping[str, Path]) -> str:
+        """What the exercise's traced twin says of the first test that failed and that students have; empty if there is neither."""
+        failed = next((test.name for test in exercise.tests if not result.passed(test) and not test.hidden), "")
+        if not failed or not answer or "traced" not in modes.of(exercise, self.root, self.toolchain.knows(exercise.program + modes.TWIN)):
+            return ""
+        program = programs.get(modes.TWIN) or self.program(exercise, answer, modes.TWIN)[0]
+        verdict = self.judge.run(program, exercise, failed, "traced", self.seed) if program else gtest.Verdict(True)
+        return "" if verdict.passed else modes.beyond(verdict, result.verdicts[failed])
 
     def program(self, exercise: manifest.Exercise, answer: Written | None, suffix: str) -> tuple[Path | None, str]:
         """(the program, on a shelf where its tests may run it; why there is none)"""
+        if self.endless >= ENDLESS:
+            return None, f"not compiled: the compiler did not end with {ENDLESS} other exercises of this submission"
         program = self.toolchain.exercise(exercise, answer, Path(tempfile.mkdtemp(prefix=f"{exercise.id}-", dir=self.private)), suffix)
+        self.endless += program.endless
         if not program.path:
-            return None, f"it does not compile:\n{program.log}"
+            return None, f"{NO_PROGRAM}:\n{program.log}"
         shelf = Path(tempfile.mkdtemp(prefix=f"{exercise.id}-", dir=self.programs))
         shelf.chmod(0o711)
         program.path.chmod(0o755)
         return program.path.rename(shelf / "program"), ""
 
     def clear(self) -> None:
-        """Removes what was compiled of a submission: a class fills a disk."""
+        """Forgets a submission. What was compiled of it goes, since a class fills a disk."""
         for folder in (*self.private.glob("ch*-*"), *self.programs.iterdir()):
             remove(folder)
+        self.endless = 0
 
     def answers(self, answers: Mapping[str, Written], missing: Mapping[str, str], jobs: int) -> list[Score]:
         """The results of all exercises; `answers` and `missing` as submission.answers says."""
         def result_of(exercise: manifest.Exercise) -> Score:
             if exercise.id in missing:
-                return Score(exercise, missing[exercise.id], is_there=False)
+                return Score(exercise, missing[exercise.id], is_there=False, headline="it was not handed in")
             return self.exercise(exercise, answers[exercise.id])
 
         with ThreadPoolExecutor(jobs) as pool:
@@ -149,7 +168,8 @@ def grade_or_say_why(grader: Grader, folder: str, title: str, jobs: int) -> Grad
             traceback.print_exc()
         why = str(error) if isinstance(error, Fault) else f"the grader failed on it ({type(error).__name__}): tell your teacher"
         grader.clear()
-        return Grade(title, [Score(exercise, printable(why)) for exercise in grader.exercises], grader.seed, grader.sandbox.missing, 0)
+        return Grade(title, [Score(exercise, printable(why), is_there=not isinstance(error, Fault)) for exercise in grader.exercises], grader.seed,
+                     grader.sandbox.missing, 0)
 
 
 NAMES = re.compile(r"\d\d|ch\d\d-[a-z0-9-]+")  # of chapters and exercises; all else is a submission
@@ -213,7 +233,7 @@ def main() -> None:
             for folder, title, out in zip(submissions, titles(submissions), places_of):
                 grades.append(grade_or_say_why(grader, folder, title, max(1, arguments.jobs)))
                 write(grades[-1], out)
-                print(report.text(grades[-1]) if len(submissions) == 1 else f"{report.summary(grades[-1])}: {one_line(str(out))}", flush=True)
+                print(report.text(grades[-1]) if len(submissions) == 1 else f"{report.line(grades[-1])}: {one_line(str(out))}", flush=True)
     except Fault as fault:
         print(f"course grade: {one_line(str(fault))}", file=sys.stderr)
         sys.exit(3 if isinstance(fault, Broken) else 2)

@@ -14,11 +14,14 @@ MEANINGS = {"SIGSEGV": "an address that is not there", "SIGBUS": "an address tha
             "SIGFPE": "a whole number divided by 0", "SIGILL": "not an instruction", "SIGXCPU": "too much time",
             "SIGXFSZ": "a file grew too large", "SIGKILL": "stopped from outside, perhaps for its memory"}
 
+FAILURE = re.compile(r"(\S+:\d+|unknown file): Failure$")
+FRAME = re.compile(r"Running main\(\) from |\[[ =A-Z-]{10}\]|Note: (Google|Randomizing)|\s*\d+ FAILED TESTS?$")
+
 
 @dataclass
 class Verdict:
     passed: bool
-    message: str = ""  # what a student should read; empty if it passed
+    message: str = ""  # what a student should read: what is wrong, and what the program printed
 
 
 def crash(code: int) -> str:
@@ -34,10 +37,20 @@ def endless(seconds: float) -> str:
     return f"it still ran after {seconds:.0f} s and was stopped: is there a loop that never ends?"
 
 
+def own_lines(output: str) -> list[str]:
+    """What a program printed, without what GoogleTest prints around it and of a failure: that ends with an empty line."""
+    lines, of_failure = [], False
+    for line in output.splitlines():
+        of_failure = bool(FAILURE.match(line)) or (of_failure and line.strip() != "")
+        if not of_failure and line.strip() and not FRAME.match(line):
+            lines.append(line)
+    return lines
+
+
 def with_output(text: str, output: str) -> str:
     """What happened, and the last of what the program printed."""
-    lines = [line for line in output.splitlines() if line.strip() and not line.startswith(("Running main()", "[", "Note: Google"))]
-    return text + ("\nThe last that it printed:\n" + "\n".join(lines[-12:])[-2000:] if lines else "")
+    lines = own_lines(output)
+    return "\n".join([text] * bool(text) + (["The last that it printed:", "\n".join(lines[-12:])[-2000:]] if lines else []))
 
 
 def without_place(text: str) -> str:
@@ -61,8 +74,8 @@ def run(program: Path, test: str, environment: Mapping[str, str] | None = None, 
             done = subprocess.run([program, f"--gtest_filter={test}", f"--gtest_output=json:{report}", "--gtest_brief=1"],
                                   env={**os.environ, **(environment or {})}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, timeout=seconds, check=False)
-        except subprocess.TimeoutExpired:
-            return Verdict(False, endless(seconds))
+        except subprocess.TimeoutExpired as stopped:
+            return Verdict(False, with_output(endless(seconds), (stopped.stdout or b"").decode(errors="replace")))
         output = done.stdout.decode(errors="replace")
         if done.returncode < 0:
             return Verdict(False, with_output(crash(done.returncode), output))
@@ -70,4 +83,4 @@ def run(program: Path, test: str, environment: Mapping[str, str] | None = None, 
             found = failures(json.loads(report.read_text(encoding="utf-8")))
         except (OSError, ValueError):
             return Verdict(False, with_output(f"it ended with exit code {done.returncode}", output))
-    return None if found is None else Verdict(not found, "\n".join(found))
+    return None if found is None else Verdict(not found, with_output("\n".join(found), output))

@@ -26,6 +26,14 @@ def environment(mode: str, seed: int) -> dict[str, str]:
             "FLASHBOOK_SIM_SEED": str((seed or 1) if mode == "random" else 0)}
 
 
+def beyond(traced: Verdict, known: Verdict) -> str:
+    """What the traced twin says of a test beyond what the test itself said: the first race, accesses out of bounds."""
+    known_lines = known.message.splitlines()
+    said = [line for line in traced.message.splitlines() if line not in known_lines]
+    races = [i for i, line in enumerate(said) if "data race" in line]
+    return "\n".join(said[:races[1]] if len(races) > 1 else said)
+
+
 def told(verdict: Verdict, mode: str) -> Verdict:
     """A verdict that says in which mode a test failed, where that is not the first."""
     if not verdict.passed and mode != LAZY:

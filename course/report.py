@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from course.manifest import Exercise, Test
-from course.sandbox import printable
+from course.sandbox import one_line, printable
 from course.score import Score, Timing
 
 if TYPE_CHECKING:
     from course.grade import Grade
 
+TRACED = "The first test that failed, traced:"
 REPEAT = "FLASHBOOK_COURSE_SEED={seed} ./flashbook course try {id}"
 
 
@@ -24,6 +25,12 @@ def points_of(grade: "Grade") -> str:
 def summary(grade: "Grade") -> str:
     """One line: whose it is, and the points."""
     return f"{grade.name}: {points_of(grade)}"
+
+
+def line(grade: "Grade") -> str:
+    """The same, and why, if there is no answer at all: then it may be the teacher who named the wrong folder."""
+    nothing = not any(result.is_there for result in grade.results)
+    return summary(grade) + (f" ({one_line(grade.results[0].trouble)})" if nothing else "")
 
 
 def notes_of(result: Score, test: Test) -> str:
@@ -72,8 +79,10 @@ def text(grade: "Grade") -> str:
             lines += f"  {mark}  {name:<54} {score:>7}\n"
             if mark == "FAIL":
                 lines += indented(message, "        ")
-    if all(result.trouble.endswith("was not handed in") for result in grade.results):
-        lines += "\nNote: no file of these exercises is there. Is it the right folder?\n"
+        if result.why:
+            lines += f"  why?  {TRACED}\n{indented(result.why, '        ')}"
+    if not any(result.is_there for result in grade.results):
+        lines += "\nNote: no answer to these exercises is there. Is it the right folder, and that of one student?\n"
     return (f"{lines}\n{summary(grade)}. Graded in {grade.seconds:.0f} s, seed {grade.seed}."
             + "".join(f"\nNote: {note}" for note in grade.missing or ["what students wrote ran without a network, and could write nowhere else"]))
 
@@ -106,6 +115,8 @@ def markdown(grade: "Grade") -> str:
         for _, name, _, message in rows(result):
             if message:
                 parts.append(f"{name}:\n\n```text\n{fenced(message)}\n```\n")
+        if result.why:
+            parts.append(f"{TRACED}\n\n```text\n{fenced(result.why)}\n```\n")
         if not result.solved:
             parts.append(f"Hint: {result.exercise.hint}\n")
             parts.append(f"The same inputs again: `{REPEAT.format(seed=grade.seed, id=result.exercise.id)}`\n")
@@ -123,7 +134,7 @@ def gradescope(grade: "Grade") -> dict[str, Any]:
     for number, result in enumerate(grade.results, 1):
         exercise = result.exercise
         if result.trouble:
-            tests.append({"name": f"{exercise.id}: could not be tested", "number": f"{number}.0", "output": printable(result.trouble),
+            tests.append({"name": f"{exercise.id}: {result.headline}", "number": f"{number}.0", "output": printable(result.trouble),
                           "output_format": "text", "status": "failed", "tags": [exercise.id]})
         for minor, test in enumerate(exercise.tests, 1):
             entry: dict[str, Any] = {"name": f"{exercise.id}: {test.title}", "number": f"{number}.{minor}", "output": notes_of(result, test),
@@ -131,6 +142,9 @@ def gradescope(grade: "Grade") -> dict[str, Any]:
             if test.points:
                 entry |= {"score": result.points_of(test), "max_score": test.points}
             tests.append(entry)
+        if result.why:
+            tests.append({"name": f"{exercise.id}: why?", "number": f"{number}.{len(exercise.tests) + 2}", "output": f"{TRACED}\n{result.why}",
+                          "output_format": "text", "tags": [exercise.id]})
         if result.timing:
             tests.append(speed_entry(exercise, result.timing, f"{number}.{len(exercise.tests) + 1}"))
     return {"score": grade.points, "execution_time": round(grade.seconds), "output": f"{points_of(grade)}. {again}",

@@ -19,7 +19,9 @@ class Timing:
 class Score:
     exercise: Exercise
     trouble: str = ""  # why no test could run
+    headline: str = "it could not be tested"  # the trouble in short
     verdicts: dict[str, Verdict] = field(default_factory=dict)  # of the tests, by name
+    why: str = ""  # what the exercise's traced twin says of the first test that failed
     timing: Timing | None = None  # None: it has no points for speed, or is not timed here
     is_there: bool = True  # whether an answer was handed in
 

@@ -23,6 +23,7 @@ HEADER = "tests/exercises/attention_kernel.h"  # with all that it includes, none
 class Program:
     path: Path | None = None  # of the program
     log: str = ""  # why there is none
+    endless: bool = False  # whether the compiler was stopped
 
 
 def is_of_compiled_header(words: Sequence[str], index: int) -> bool:
@@ -111,7 +112,7 @@ class Toolchain:
                     readable.append(ready.parent)
                 done = self.sandbox.run(command, folder, limits, visible=[*readable, *beside_the_system(words[0])])
                 if done.code != 0:
-                    return Program(log=self.readable(done, folder))
+                    return Program(log=self.readable(done, folder), endless=done.seconds >= limits.seconds)
         done = self.sandbox.run(self.link_command(link, made, folder / target), folder, limits, visible=[self.libraries])
         return Program(path=folder / target) if done.code == 0 else Program(log=self.readable(done, folder))
 

@@ -27,17 +27,17 @@ def shown(test: Test, verdict: Verdict) -> str:
     return line("pass" if verdict.passed else "FAIL", test.title) + indented(verdict.message)
 
 
-def summary(tried: Attempt, found: str = "") -> str:
-    """What is said in the end; `found`: what race() says."""
+def summary(tried: Attempt) -> str:
+    """What is said in the end."""
     exercise, lines = tried.exercise, []
-    if found:
-        lines.append(line("why?", "the same test, traced:") + indented(found))
+    if tried.why:
+        lines.append(line("why?", "the same test, traced:") + indented(tried.why))
     lines += [line("warn", warning) for warning in tried.warnings]
     lines += [line("----", f"{test.title} (hidden: the grader runs it)") for test in tried.left if not tried.trouble]
     if exercise.speed and not tried.trouble:
         lines.append(line("----", "speed (the grader runs it, on a GPU)"))
     if tried.trouble:
-        return "\n".join([*lines, line("FAIL", "it could not be tested") + indented(tried.trouble), "", f"{exercise.id}: not tested"])
+        return "\n".join([*lines, line("FAIL", tried.headline) + indented(tried.trouble), "", f"{exercise.id}: {tried.headline}"])
     passed = len(tried.tests) - len(tried.failed)
     if tried.mode:
         said = f"{passed} of {len(tried.tests)} tests pass in the mode of FLASHBOOK_SIM_ASYNC, {tried.mode}; without it all modes are tried"
@@ -67,7 +67,8 @@ def main() -> None:
         print(shown(test, verdict), flush=True)
 
     tried = attempt(exercise, show, progress)
-    print(summary(tried, race(tried, progress)))
+    tried.why = race(tried, progress)
+    print(summary(tried))
     sys.exit(0 if tried.solved and not tried.mode else 1)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/watch.py
 
 from course import manifest
-from course.attempt import Attempt, attempt, left_to_the_grader
+from course.attempt import Attempt, attempt, left_to_the_grader, race
 from course.manifest import Exercise
 from course.score import earned, possible
 
@@ -38,6 +38,11 @@ def cut(text: str) -> list[str]:
     return lines if len(lines) <= LINES else [*lines[:LINES], more]
 
 
+def warnings(attempts: Sequence[Attempt]) -> list[str]:
+    """Those of solved exercises, too, and what two exercises of a file share once."""
+    return [f"  warn  {warning}" for warning in dict.fromkeys(warning for a in attempts for warning in a.warnings)]
+
+
 def screen(attempts: Sequence[Attempt], focus: Attempt | None, hint: bool = False) -> str:
     """What is shown: progress, and the first failure of the exercise in focus."""
     solved = sum(a.solved for a in attempts)
@@ -46,10 +51,12 @@ def screen(attempts: Sequence[Attempt], focus: Attempt | None, hint: bool = Fals
     lines += [f"  {'done' if a.solved else ' -> ' if a is focus else '    '}  {a.exercise.id}: {a.exercise.title}" for a in attempts]
     if not focus:
         hidden = [f"  ----  {a.exercise.id}: {test.title} (hidden)" for a in attempts for test in a.left]
-        return "\n".join([*lines, "", f"All solved here{left_to_the_grader(attempts)}.", *hidden, "", KEYS])
+        return "\n".join([*lines, "", f"All solved here{left_to_the_grader(attempts)}.", *warnings(attempts), *hidden, "", KEYS])
     title, message = focus.first_failure() or ("", "")
     lines += ["", f"{focus.exercise.id}, in {focus.exercise.file}", f"  FAIL  {title}", *(f"  {line}" for line in cut(message))]
-    lines += [f"  warn  {warning}" for warning in focus.warnings]
+    if focus.why:
+        lines += ["  why?  the same test, traced:", *(f"  {line}" for line in cut(focus.why))]
+    lines += warnings(attempts)
     if hint:
         lines += ["", *textwrap.wrap(f"Hint: {focus.exercise.hint}", 100)]
     return "\n".join([*lines, "", KEYS])
@@ -90,13 +97,22 @@ def run(exercises: Sequence[Exercise], attempts: dict[str, Attempt]) -> None:
         attempts[exercise.id] = attempt(exercise)
 
 
+def present(attempts: Sequence[Attempt], focus: Attempt | None) -> None:
+    """Shows what came out, and once more if the traced twin knows why."""
+    show(screen(attempts, focus))
+    if focus and not focus.why:
+        focus.why = race(focus)
+        if focus.why:
+            show(screen(attempts, focus))
+
+
 def watch(exercises: Sequence[Exercise]) -> None:
     attempts: dict[str, Attempt] = {}
     files = {e.file for e in exercises}
     times = saved_at(files)
     run(exercises, attempts)
     focus = focus_of(list(attempts.values()))
-    show(screen(list(attempts.values()), focus))
+    present(list(attempts.values()), focus)
     while True:
         pressed = key()
         if pressed == "q":
@@ -107,7 +123,7 @@ def watch(exercises: Sequence[Exercise]) -> None:
             times |= {file: now[file] for file in changed}
             run(exercises if pressed == "r" else touched(exercises, changed), attempts)
             focus = focus_of(list(attempts.values()), min(changed, default=None))
-            show(screen(list(attempts.values()), focus))
+            present(list(attempts.values()), focus)
         elif pressed:
             show(screen(list(attempts.values()), focus, hint=pressed == "h"))
 

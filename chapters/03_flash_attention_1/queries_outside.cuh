@@ -41,7 +41,6 @@ __global__ void __launch_bounds__(kThreads, 1)
   load_tile<T, kHeadDim>(tiles.q, q + problem.q_row(head, 0) * kHeadDim, first_query, problem.seqlen_q);
   Rows<kHeadDim, kBlock> rows;
   rows.clear();
-  // BEGIN SOLUTION ch03-loops
   // Tiles of keys above the diagonal are never loaded.
   const int visible = problem.visible_keys_of_tile(first_query, kBlock);
   for (int first_key = 0; first_key < visible; first_key += kBlock) {
@@ -51,13 +50,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     absorb(tiles, rows, problem, first_query, first_key);
     __syncthreads();  // everyone is done with K and V before the next ones overwrite them
   }
-  //~ // TODO: So far the rows meet the first tile of keys only. The other tiles are missing, and so is the question
-  //~ // which of them these queries see.
-  //~ load_tile<T, kHeadDim>(tiles.k, k + problem.k_row(head, 0) * kHeadDim, 0, problem.seqlen_k);
-  //~ load_tile<T, kHeadDim>(tiles.v, v + problem.k_row(head, 0) * kHeadDim, 0, problem.seqlen_k);
-  //~ __syncthreads();  // Q, K and V are complete before anyone multiplies
-  //~ absorb(tiles, rows, problem, first_query, 0);
-  // END SOLUTION ch03-loops
   //| A block whose queries see no key never enters the loop, and writes zeros and $-\infty$: its rows are as `clear` left them.
   write_result(rows, o, lse, problem, head, first_query);
 }

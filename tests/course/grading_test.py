@@ -16,9 +16,9 @@ COURSE = Path(__file__).resolve().parents[2] / "course"
 sys.path.insert(0, str(COURSE.parent))
 
 from course import gate, grade, gtest, judge, manifest, package, proof, report, speed, submission, toolchain
-from course.attempt import Attempt
+from course.attempt import NO_PROGRAM, Attempt
 from course.regions import Broken, Fault
-from course.sandbox import Limits, Sandbox, command_lines, own_folder, printable, remove
+from course.sandbox import Limits, Outcome, Sandbox, command_lines, own_folder, printable, remove
 from course.score import Score, Timing, earned, possible
 
 
@@ -350,8 +350,24 @@ class AClass(unittest.TestCase):
             graded = self.grade(error)
             self.assertEqual((graded.points, graded.most), (0, 10))
             self.assertIn(why, graded.results[0].trouble)
+            is_there = not isinstance(error, Fault)
+            self.assertIn("\nada,0,0," if is_there else "\nada,-,0,", report.table([graded]))
+            self.assertEqual(report.line(graded), "ada: 0 of 10 points" + ("" if is_there else f" ({why})"))
         with self.assertRaises(Broken):
             self.grade(Broken("no build"))
+
+    def test_a_compiler_that_does_not_end_is_not_waited_for_in_every_exercise(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "build/sim/bin").mkdir(parents=True)
+            (Path(folder) / "build/sim/bin" / exercise().program).touch()
+            grader = grade.Grader(Path(folder), [exercise()], 1)
+            grader.private = grader.programs = Path(folder) / "programs"
+            grader.programs.mkdir()
+            grader.toolchain = mock.Mock(exercise=mock.Mock(return_value=toolchain.Program(log="stopped", endless=True)))
+            said = [grader.program(exercise(), None, "")[1] for _ in range(4)]
+            self.assertEqual(["not compiled" in one for one in said], [False, False, True, True])
+            grader.clear()
+            self.assertNotIn("not compiled", grader.program(exercise(), None, "")[1])  # the next submission
 
     def test_a_name_cannot_rewrite_the_screen_or_another_s_line(self):
         names = grade.titles(["/s/\x1b[2Jada", "/s/bob\nada: 100 of 100 points", "/s/\udcffada", "/s/ada", "/s/\u202eada"])
@@ -428,6 +444,20 @@ class Several(unittest.TestCase):
 
 
 class Judging(unittest.TestCase):
+    def test_what_a_wrong_program_printed_is_told(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            program = folder / "program"
+            program.write_text("#!/bin/sh\necho row_max 3\n")
+
+            def run(*_, **__):
+                return Outcome(1, "row_max 3\n", 0)
+
+            for verdict, said in ((gtest.Verdict(False, "wrong"), "wrong\nThe last that it printed:\nrow_max 3"), (gtest.Verdict(True), "")):
+                with mock.patch("course.judge.take_record", return_value=True), mock.patch("course.gtest.run", return_value=verdict):
+                    one = judge.Judge(folder, mock.Mock(run=run), folder)
+                    self.assertEqual(one.run(program, exercise(), "A.One", "lazy", 1).message, said)
+
     def test_a_record_is_a_plain_file(self):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
@@ -479,6 +509,16 @@ class Report(unittest.TestCase):
         self.assertEqual((by_name["ch01-a: two"]["score"], by_name["ch01-a: two"]["status"]), (0, "failed"))
         self.assertEqual(sum(test.get("score", 0) for test in got["tests"]), got["score"])
         self.assertTrue({test["status"] for test in got["tests"]} <= {"passed", "failed"})
+
+    def test_says_what_the_traced_run_found(self):
+        one = result("A.Worked", "A.Two")
+        one.why = "data race at a.cuh:3"
+        for text in (report.text(graded(one)), report.markdown(graded(one)), json.dumps(report.gradescope(graded(one)))):
+            self.assertIn("data race at a.cuh:3", text)
+
+    def test_says_in_a_word_why_nothing_was_tested(self):
+        names = [test["name"] for test in report.gradescope(graded(Score(exercise(), "error: no", headline=NO_PROGRAM)))["tests"]]
+        self.assertIn("ch01-a: it does not compile", names)
 
     def test_trouble_is_said_once(self):
         got = report.gradescope(graded(Score(exercise(), "it does not compile")))
@@ -562,7 +602,7 @@ class Package(unittest.TestCase):
             self.assertEqual(one.read_bytes(), two.read_bytes())
 
     def test_an_unknown_chapter(self):
-        with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(Fault, "there is no 99: chapters 01, 02"):
+        with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(Fault, "there is no 99: chapters 00, 01"):
             package.write(manifest.ROOT, Path(folder) / "a.zip", ["99"])
 
 

@@ -46,11 +46,11 @@ class Try(unittest.TestCase):
             "1 of 1 tests pass in the mode of FLASHBOOK_SIM_ASYNC, eager; without it all modes are tried"))
 
     def test_says_why_nothing_was_tested(self):
-        text = try_exercise.summary(tried("ch01-a", trouble="a.cuh:3:1: error", hidden=1))
-        self.assertEqual(text.splitlines(), ["  FAIL  it could not be tested", "        a.cuh:3:1: error", "", "ch01-a: not tested"])
+        text = try_exercise.summary(tried("ch01-a", trouble="a.cuh:3:1: error", headline="it does not compile", hidden=1))
+        self.assertEqual(text.splitlines(), ["  FAIL  it does not compile", "        a.cuh:3:1: error", "", "ch01-a: it does not compile"])
 
     def test_says_what_the_traced_run_found(self):
-        self.assertIn("  why?  the same test, traced:\n        data race", try_exercise.summary(tried("ch01-a", False), "data race"))
+        self.assertIn("  why?  the same test, traced:\n        data race", try_exercise.summary(tried("ch01-a", False, why="data race")))
 
     def test_a_broken_guard_leaves_no_points(self):
         one = tried("ch01-a", True, False)
@@ -153,6 +153,40 @@ class Run(unittest.TestCase):
         self.assertEqual(one.first_failure(), ("test 1", "wrong\nIn the simulator's mode random; it passes in lazy."))
 
 
+PRINTS = """\
+#!/bin/sh
+for word; do case $word in --gtest_output=json:*) report=${word#*json:};; esac; done
+echo 'Running main() from gtest_main.cc'
+echo 'row_max 3'
+echo '[1] mine'
+printf '/a/b.cu:3: Failure\\nFailed\\n4 of 9 numbers are wrong\\n\\n[  FAILED  ] A.0 (0 ms)\\n 1 FAILED TEST\\n'
+echo 'After 5 s it still runs, at a.h:7.'
+sleep "$SECONDS_TO_RUN"
+failures='{"failure": "/a/b.cu:3\\nFailed\\n4 of 9 numbers are wrong"}'
+printf '{"testsuites": [{"testsuite": [{"status": "RUN", "failures": [%s]}]}]}' "$failures" >"$report"
+"""
+
+
+class Output(unittest.TestCase):
+    """What a student's program prints is shown, and not what GoogleTest prints around it."""
+
+    def verdict(self, seconds, sleeps):
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder) / "program"
+            program.write_text(PRINTS)
+            program.chmod(0o755)
+            return gtest.run(program, "A.0", {"SECONDS_TO_RUN": sleeps}, seconds)
+
+    def test_of_a_test_that_fails(self):
+        self.assertEqual(self.verdict(20, "0").message.splitlines(), [
+            "4 of 9 numbers are wrong", "The last that it printed:", "row_max 3", "[1] mine", "After 5 s it still runs, at a.h:7."])
+
+    def test_of_a_test_that_never_ends(self):
+        message = self.verdict(1, "30").message
+        self.assertIn("a loop that never ends?\nThe last that it printed:\nrow_max 3\n", message)
+        self.assertIn("at a.h:7", message)
+
+
 class Watch(unittest.TestCase):
     def test_shows_the_first_failure_only(self):
         attempts = [tried("ch01-a", True, True), tried("ch01-b", True, False, False), tried("ch01-c", False, file="c.cuh")]
@@ -185,8 +219,20 @@ class Watch(unittest.TestCase):
         self.assertIn("All solved here.\n", watch.screen([tried("ch01-a", True)], None))
 
     def test_an_error_of_the_compiler_comes_first(self):
-        broken = tried("ch01-a", trouble="a.cuh:3:1: error")
-        self.assertIn("FAIL  it could not be tested\n  a.cuh:3:1: error", watch.screen([broken], watch.focus_of([broken])))
+        broken = tried("ch01-a", trouble="a.cuh:3:1: error", headline="it does not compile")
+        self.assertIn("FAIL  it does not compile\n  a.cuh:3:1: error", watch.screen([broken], watch.focus_of([broken])))
+
+    def test_says_what_the_traced_run_found(self):
+        one = tried("ch01-a", False)
+        with mock.patch("course.watch.race", side_effect=["data race at a.cuh:3"]), mock.patch("course.watch.show") as show:
+            watch.present([one], one)
+        self.assertEqual(["why?" in call.args[0] for call in show.call_args_list], [False, True])
+        self.assertIn("  why?  the same test, traced:\n  data race at a.cuh:3", show.call_args.args[0])
+
+    def test_warnings_of_what_is_solved_stay(self):
+        solved, open = tried("ch01-a", True, warnings=["a.cuh:3: warning: unused"]), tried("ch01-b", False, warnings=["a.cuh:3: warning: unused"])
+        for attempts in ([solved], [solved, open]):
+            self.assertEqual(watch.screen(attempts, watch.focus_of(attempts)).count("  warn  a.cuh:3: warning: unused"), 1)
 
     def test_a_long_message_is_cut(self):
         lines = [f"line {i}" for i in range(50)]

@@ -1,39 +1,62 @@
 #include "chapters/01_naive_attention/exercises/traffic.h"
 #include "common/attention/cost.h"
-#include "tests/exercises/exercise.h"
+#include "tests/exercises/predicted.h"
 
 namespace flashbook::testing {
 namespace {
 
-const Shape kShape = {.batch = 1,
-                      .heads = 32,
-                      .kv_heads = 8,
-                      .seqlen_q = 2048,
-                      .seqlen_k = 2048,
-                      .head_dim = 64,
-                      .visibility = Visibility::causal(),
-                      .dtype = DType::f16,
-                      .scale = default_scale(64)};
+using naive::Traffic;
+
+Shape shape_of(const Traffic& p) {
+  return {.batch = 1,
+          .heads = int(p.heads),
+          .kv_heads = int(p.kv_heads),
+          .seqlen_q = int(p.tokens),
+          .seqlen_k = int(p.tokens),
+          .head_dim = int(p.head_dim),
+          .visibility = Visibility::causal(),
+          .dtype = DType::f16,
+          .scale = default_scale(int(p.head_dim))};
+}
 
 /// The model that the chapter reports, without the log-sum-exp: so many bytes a pair for S and P, beside what
 /// no kernel can avoid.
-double bytes(double a_pair) {
-  const double lse = sizeof(float) * double(kShape.q_rows());
-  return compulsory_bytes(kShape) - lse + a_pair * visible_pairs(kShape);
+double bytes(const Traffic& p, double a_pair) {
+  const Shape shape = shape_of(p);
+  return compulsory_bytes(shape) - sizeof(float) * double(shape.q_rows()) + a_pair * visible_pairs(shape);
 }
 
-/// A mistake in the least of the terms, K and V, is 0.9 % of what step 1 moves, and should be seen there.
-void expect_product(double predicted, double want) { expect_predicted(predicted, want, 0.005); }
+void expect_formula(double (Traffic::*predicted)() const, double (*want)(const Traffic&)) {
+  expect_predicted<Traffic>({{"heads", &Traffic::heads, {8, 16, 24, 40, 64}},
+                             {"kv_heads", &Traffic::kv_heads, {1, 2, 4, 8}},
+                             {"tokens", &Traffic::tokens, {1024, 1536, 3072, 4096, 5120}},
+                             {"head_dim", &Traffic::head_dim, {64, 96, 128, 192, 256}}},
+                            predicted, want);
+}
 
-TEST(Traffic, Pairs) { expect_product(naive::kPairs, visible_pairs(kShape, 0, 0)); }
-TEST(Traffic, Flops) { expect_product(naive::kFlops, flops(kShape)); }
-TEST(Traffic, InputOutputBytes) { expect_product(naive::kInputOutputBytes, bytes(0)); }
+TEST(Traffic, Pairs) {
+  expect_formula(&Traffic::pairs, [](const Traffic& p) { return visible_pairs(shape_of(p), 0, 0); });
+}
+TEST(Traffic, Flops) {
+  expect_formula(&Traffic::flops, [](const Traffic& p) { return flops(shape_of(p)); });
+}
+TEST(Traffic, InputOutputBytes) {
+  expect_formula(&Traffic::input_output_bytes, [](const Traffic& p) { return bytes(p, 0); });
+}
 TEST(Traffic, ScoreBytes) {
-  expect_product(naive::kScoreBytes, (4.0 + 2) * kShape.seqlen_q * kShape.seqlen_k * kShape.heads);
+  expect_formula(&Traffic::score_bytes,
+                 [](const Traffic& p) { return (4 + 2) * p.tokens * p.tokens * p.heads; });
 }
-TEST(Traffic, Step1Bytes) { expect_product(naive::kStep1Bytes, bytes(4 * 4 + 2 * 2)); }
-TEST(Traffic, Step2Bytes) { expect_product(naive::kStep2Bytes, bytes(2 * 4 + 2 * 2)); }
-TEST(Traffic, FlopsPerByte) { expect_product(naive::kFlopsPerByte, flops(kShape) / bytes(2 * 4 + 2 * 2)); }
+TEST(Traffic, Step1Bytes) {
+  expect_formula(&Traffic::step1_bytes, [](const Traffic& p) { return bytes(p, 4 * 4 + 2 * 2); });
+}
+TEST(Traffic, Step2Bytes) {
+  expect_formula(&Traffic::step2_bytes, [](const Traffic& p) { return bytes(p, 2 * 4 + 2 * 2); });
+}
+TEST(Traffic, FlopsPerByte) {
+  expect_formula(&Traffic::flops_per_byte,
+                 [](const Traffic& p) { return flops(shape_of(p)) / bytes(p, 2 * 4 + 2 * 2); });
+}
 
 }  // namespace
 }  // namespace flashbook::testing

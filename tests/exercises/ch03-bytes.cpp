@@ -1,47 +1,62 @@
 #include "chapters/03_flash_attention_1/exercises/bytes.h"
 #include "chapters/03_flash_attention_1/traffic.h"
-#include "tests/exercises/exercise.h"
+#include "tests/exercises/predicted.h"
 
 namespace flashbook::testing {
 namespace {
 
-const Shape kShape = {.batch = 1,
-                      .heads = 32,
-                      .kv_heads = 8,
-                      .seqlen_q = 2048,
-                      .seqlen_k = 2048,
-                      .head_dim = 64,
-                      .dtype = DType::f16,
-                      .scale = default_scale(64)};
+using flash1::Bytes;
+
+Shape shape_of(const Bytes& p) {
+  return {.batch = 1,
+          .heads = int(p.heads),
+          .kv_heads = int(p.kv_heads),
+          .seqlen_q = int(p.tokens),
+          .seqlen_k = int(p.tokens),
+          .head_dim = int(p.head_dim),
+          .dtype = DType::f16,
+          .scale = default_scale(int(p.head_dim))};
+}
 
 /// Shared memory of tiles of `rows` rows, without padding.
-double tile_bytes(int rows) { return 6.0 * rows * kShape.head_dim + 4.0 * rows * rows; }
+double tile_bytes(double head_dim, double rows) { return 6 * rows * head_dim + 4 * rows * rows; }
 
-constexpr double kTolerance = 0.001;  // counts are exact
-
-double largest_tile() {
-  int rows = 16;
-  while (tile_bytes(rows + 16) <= 227 * 1024) rows += 16;
-  return rows;
+void expect_formula(double (Bytes::*predicted)() const, double (*want)(const Bytes&)) {
+  expect_predicted<Bytes>({{"heads", &Bytes::heads, {8, 16, 24, 40, 64}},
+                           {"kv_heads", &Bytes::kv_heads, {1, 2, 4, 8}},
+                           {"tokens", &Bytes::tokens, {1024, 1536, 3072, 4096, 5120}},
+                           {"head_dim", &Bytes::head_dim, {64, 96, 128, 192, 256}},
+                           {"rows", &Bytes::rows, {16, 32, 64, 128}}},
+                          predicted, want);
 }
 
-TEST(Bytes, Tile) { expect_predicted(flash1::kTileBytes, tile_bytes(64), kTolerance); }
-TEST(Bytes, LargestTile) { expect_predicted(flash1::kLargestTile, largest_tile(), kTolerance); }
+TEST(Bytes, Tile) {
+  expect_formula(&Bytes::tile_bytes, [](const Bytes& p) { return tile_bytes(p.head_dim, p.rows); });
+}
+TEST(Bytes, LargestTile) {
+  expect_formula(&Bytes::largest_tile, [](const Bytes& p) {
+    double rows = 16;
+    while (tile_bytes(p.head_dim, rows + 16) <= 227 * 1024) rows += 16;
+    return rows;
+  });
+}
 TEST(Bytes, Step1) {
-  expect_predicted(flash1::kStep1Bytes, flash1::bytes_keys_outside(kShape, 64), kTolerance);
+  expect_formula(&Bytes::step1_bytes,
+                 [](const Bytes& p) { return flash1::bytes_keys_outside(shape_of(p), int(p.rows)); });
 }
 TEST(Bytes, Step2) {
-  expect_predicted(flash1::kStep2Bytes, flash1::bytes_queries_outside(kShape, 64, 64), kTolerance);
-}
-TEST(Bytes, Step2With128Rows) {
-  expect_predicted(flash1::kStep2BytesOf128, flash1::bytes_queries_outside(kShape, 128, 128), kTolerance);
+  expect_formula(&Bytes::step2_bytes, [](const Bytes& p) {
+    return flash1::bytes_queries_outside(shape_of(p), int(p.rows), int(p.rows));
+  });
 }
 TEST(Bytes, MemoryOfStep1) {
-  expect_predicted(flash1::kStep1Memory, double(kShape.q_rows()) * (kShape.head_dim + 2) * sizeof(float),
-                   kTolerance);
+  expect_formula(&Bytes::step1_memory, [](const Bytes& p) {
+    return double(shape_of(p).q_rows()) * (p.head_dim + 2) * sizeof(float);
+  });
 }
 TEST(Bytes, MemoryOfChapter1) {
-  expect_predicted(flash1::kChapter1Memory, double(kShape.q_rows()) * kShape.seqlen_k * (4 + 2), kTolerance);
+  expect_formula(&Bytes::chapter1_memory,
+                 [](const Bytes& p) { return double(shape_of(p).q_rows()) * p.tokens * (4 + 2); });
 }
 
 }  // namespace

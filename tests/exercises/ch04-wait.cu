@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "chapters/04_flash_attention_2/exercises/two_stages.cuh"
+#include "common/device/in_flight.h"
 #include "tests/exercises/exercise.h"
 
 namespace flashbook::testing {
@@ -32,6 +35,26 @@ TEST_F(Wait, TwoTiles) { expect_means(1, 64); }
 TEST_F(Wait, ManyTiles) { expect_means(3, 320); }
 TEST_F(Wait, TheLastRowInsideATile) { expect_means(2, 75); }
 TEST_F(Wait, OneRow) { expect_means(1, 1); }
+
+/// Values whose sum counts those that are added while a copy is on its way.
+struct Watched {
+  __half value;
+};
+__device__ float to_float(Watched) { return device::may_have_copies_in_flight() ? 1.0f : 0.0f; }
+
+TEST_F(Wait, TheNextTileTravelsMeanwhile) {
+  constexpr int kTiles = 10, kSeqlen = kTiles * fa2::kMeanRows;
+  const DeviceArray v(DType::f16, std::vector<float>(std::size_t(kSeqlen) * fa2::kMeanDim));
+  const DeviceArray mean(DType::f32, fa2::kMeanDim);
+  run(fa2::mean_of_values<Watched>, dim3(1), dim3(fa2::kMeanThreads), fa2::kMeanSharedBytes, v.as<Watched>(),
+      mean.as<float>(), kSeqlen);
+  const std::vector<float> shares = mean.download();
+  const float least = *std::min_element(shares.begin(), shares.end());
+  // All tiles but the last can have the next one on its way; half of that is enough.
+  if (!(least >= 0.5f * (kTiles - 1) / kTiles))
+    ADD_FAILURE() << "while " << std::lround(100 * (1 - least))
+                  << " % of the values are added, no copy is on its way: everything has been waited for";
+}
 
 }  // namespace
 }  // namespace flashbook::testing

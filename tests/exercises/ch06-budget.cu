@@ -1,55 +1,91 @@
 #include "chapters/06_fp8/attention.cuh"
 #include "chapters/06_fp8/exercises/budget.h"
-#include "tests/exercises/exercise.h"
+#include "tests/exercises/predicted.h"
 
 namespace flashbook::testing {
 namespace {
 
-using namespace fp8;
+using fp8::Budget;
 
-struct Cut : Fast<192, 2, 128, false> {
+constexpr double scores(const Budget& p) { return p.consumers * 64 * p.keys; }  // of all consumers
+constexpr double stage_bytes(const Budget& p) { return p.keys * p.head_dim; }
+constexpr double shared_bytes(const Budget& p, double stages) {
+  return p.consumers * 64 * p.head_dim + stages * stage_bytes(p);
+}
+constexpr double most_stages(const Budget& p) {
+  double stages = 0;
+  while (shared_bytes(p, stages + 1) <= 227 * 1024) ++stages;
+  return stages;
+}
+
+// The chapter's kernel, for the sizes of the text.
+struct Cut : fp8::Fast<192, 2, 128, false> {
   static constexpr int kKeyStages = 3, kRawStages = 2, kTransposedStages = 3;
   static constexpr bool kStoreByTma = false;
 };
-using OurShared = Shared<Cut>;
-constexpr int kStages = Cut::kKeyStages + Cut::kRawStages + Cut::kTransposedStages,
-              kRows = 2 * kRowsOfWarpgroup;
-constexpr double kStage = sizeof(OurShared::keys.tile[0]);
-constexpr double kTolerance = 0.01;
-constexpr double kScores = double(kRows) * Cut::kKeys;  // of a tile, both consumers together
-static_assert(sizeof(OurShared) <= 227 * 1024 && sizeof(OurShared) + kStage > 227 * 1024,
-              "8 stages fit, and one more does not");
+using OurShared = fp8::Shared<Cut>;
+static_assert(stage_bytes({}) == sizeof(OurShared::keys.tile[0]));
+static_assert(most_stages({}) == Cut::kKeyStages + Cut::kRawStages + Cut::kTransposedStages);
+static_assert(sizeof(OurShared) <= 227 * 1024 && sizeof(OurShared) + stage_bytes({}) > 227 * 1024);
+static_assert(sizeof(fp8::Fragments<Cut::kKeys>) / sizeof(uint32_t) == 128 / 8);
+static_assert(sizeof(fp8::Fragments<Cut::kHeadDim>) / sizeof(uint32_t) == 192 / 8);
+static_assert(fp8::kTransposers == Budget{}.transposers);
 
-TEST(Budget, BytesOfAStage) { expect_predicted(kStageBytes, kStage, kTolerance); }
-TEST(Budget, MostStages) { expect_predicted(kMostStages, kStages, kTolerance); }
-TEST(Budget, SharedMemory) {
-  expect_predicted(kSharedBytes, sizeof(OurShared::q) + kStages * kStage, kTolerance);
+void expect_formula(double (Budget::*predicted)() const, double (*want)(const Budget&)) {
+  expect_predicted<Budget>({{"head_dim", &Budget::head_dim, {64, 96, 128, 160}},
+                            {"keys", &Budget::keys, {32, 64, 96, 160}},
+                            {"consumers", &Budget::consumers, {1, 3, 4}},
+                            {"transposers", &Budget::transposers, {1, 3, 4}},
+                            {"rise", &Budget::rise, {0, 1, 2, 4, 5}}},
+                           predicted, want);
 }
-TEST(Budget, ArrivalsAtFull) { expect_predicted(kTransposedFullArrivals, kTransposers, kTolerance); }
+
+TEST(Budget, BytesOfAStage) { expect_formula(&Budget::stage_bytes, stage_bytes); }
+TEST(Budget, MostStages) { expect_formula(&Budget::most_stages, most_stages); }
+TEST(Budget, SharedMemory) {
+  expect_formula(&Budget::shared_bytes, [](const Budget& p) { return shared_bytes(p, most_stages(p)); });
+}
+TEST(Budget, ArrivalsAtFull) {
+  expect_formula(&Budget::transposed_full_arrivals, [](const Budget& p) { return p.transposers; });
+}
 TEST(Budget, ArrivalsAtEmpty) {
-  expect_predicted(kTransposedEmptyArrivals, Cut::kConsumers * kWarpsOfWarpgroup, kTolerance);
+  expect_formula(&Budget::transposed_empty_arrivals, [](const Budget& p) { return p.consumers * 4; });
 }
 TEST(Budget, LoadsOfATransposer) {
-  expect_predicted(kLoadsOfTransposer, kStage / (32 * 16) / kTransposers, kTolerance);
+  expect_formula(&Budget::loads_of_transposer,
+                 [](const Budget& p) { return stage_bytes(p) / (32 * 16) / p.transposers; });
 }
-TEST(Budget, RegistersOfO) { expect_predicted(kRegistersO, Cut::kHeadDim / 2, kTolerance); }
-TEST(Budget, RegistersOfScores) { expect_predicted(kRegistersScores, Cut::kKeys / 2, kTolerance); }
+TEST(Budget, RegistersOfO) {
+  expect_formula(&Budget::registers_o, [](const Budget& p) { return p.head_dim / 2; });
+}
+TEST(Budget, RegistersOfScores) {
+  expect_formula(&Budget::registers_scores, [](const Budget& p) { return p.keys / 2; });
+}
 TEST(Budget, RegistersOfP) {
-  expect_predicted(kRegistersP, sizeof(Fragments<Cut::kKeys>) / sizeof(uint32_t), kTolerance);
+  expect_formula(&Budget::registers_p, [](const Budget& p) { return p.keys / 8; });
 }
 TEST(Budget, RegistersOfQ) {
-  expect_predicted(kRegistersQ, sizeof(Fragments<Cut::kHeadDim>) / sizeof(uint32_t), kTolerance);
+  expect_formula(&Budget::registers_q, [](const Budget& p) { return p.head_dim / 8; });
 }
-TEST(Budget, Products) { expect_predicted(kProducts, (Cut::kHeadDim + Cut::kKeys) / kDepth, kTolerance); }
+TEST(Budget, Products) {
+  expect_formula(&Budget::products, [](const Budget& p) { return (p.head_dim + p.keys) / fp8::kDepth; });
+}
 TEST(Budget, CyclesOfProducts) {
-  expect_predicted(kProductCycles, 4 * kScores * Cut::kHeadDim / 8192, kTolerance);
+  expect_formula(&Budget::product_cycles, [](const Budget& p) { return 4 * scores(p) * p.head_dim / 8192; });
 }
-TEST(Budget, CyclesOfExponentials) { expect_predicted(kExponentialCycles, kScores / 16, kTolerance); }
+TEST(Budget, CyclesOfExponentials) {
+  expect_formula(&Budget::exponential_cycles, [](const Budget& p) { return scores(p) / 16; });
+}
 TEST(Budget, CyclesOfSharedMemory) {
-  expect_predicted(kSharedMemoryCycles, (2 + 2 + 2 * Cut::kConsumers) * kStage / 128, kTolerance);
+  expect_formula(&Budget::shared_memory_cycles,
+                 [](const Budget& p) { return (2 + 2 + 2 * p.consumers) * stage_bytes(p) / 128; });
 }
-TEST(Budget, Offset) { expect_predicted(kOffset, std::floor(std::log2(448.0)) - 3, kTolerance); }
-TEST(Budget, LeastExponent) { expect_predicted(kLeastExponent, -6 - 5, kTolerance); }
+TEST(Budget, Offset) {
+  expect_formula(&Budget::offset, [](const Budget& p) { return std::floor(std::log2(448.0)) - p.rise; });
+}
+TEST(Budget, LeastExponent) {
+  expect_formula(&Budget::least_exponent, [](const Budget& p) { return p.rise - 14; });
+}
 
 }  // namespace
 }  // namespace flashbook::testing

@@ -1,44 +1,53 @@
 #include "chapters/07_backward/exercises/budget.h"
-#include "tests/exercises/exercise.h"
+#include "tests/exercises/predicted.h"
 
 namespace flashbook::testing {
 namespace {
 
-using namespace backward;
+using backward::Budget;
 
-constexpr double kDim = 128, kKeys = 128, kConsumers = 2, kThreads = 128, kTolerance = 0.01;
-
-/// Shared memory with tiles of so many queries.
-constexpr double shared_bytes(double queries) {
-  const double keys = 2 * kKeys * kDim * 2, stage = 2 * queries * kDim * 2;
-  const double dq = queries * kDim * 4, ds = queries * kKeys * 2;
-  return keys + 2 * stage + dq + 2 * ds;
+constexpr double key_bytes(const Budget& p) { return 2 * p.keys * p.head_dim * 2; }
+constexpr double stage_bytes(const Budget& p) { return 2 * p.queries * p.head_dim * 2; }
+constexpr double dq_bytes(const Budget& p) { return p.queries * p.head_dim * 4; }
+constexpr double ds_bytes(const Budget& p) { return p.queries * p.keys * 2; }
+constexpr double shared_bytes(const Budget& p) {
+  return key_bytes(p) + 2 * stage_bytes(p) + dq_bytes(p) + 2 * ds_bytes(p);
 }
-static_assert(shared_bytes(80) < 227 * 1024 && shared_bytes(128) > 227 * 1024, "80 queries fit, 128 do not");
+constexpr double product_clocks(const Budget& p) { return 10 * p.queries * p.keys * p.head_dim / 4096; }
 
-/// Registers of a thread for S^T and dP^T.
-constexpr double score_registers(double queries) { return 2 * (kKeys / kConsumers) * queries / kThreads; }
+void expect_formula(double (Budget::*predicted)() const, double (*want)(const Budget&)) {
+  expect_predicted<Budget>({{"head_dim", &Budget::head_dim, {64, 96, 160, 192, 256}},
+                            {"keys", &Budget::keys, {64, 96, 112}},
+                            {"queries", &Budget::queries, {16, 32, 48, 64, 128}},
+                            {"consumers", &Budget::consumers, {1, 4}}},
+                           predicted, want);
+}
 
-TEST(BackwardBudget, KeysAndValues) { expect_predicted(kKeyBytes, 2 * kKeys * kDim * 2, kTolerance); }
-TEST(BackwardBudget, AStage) { expect_predicted(kStageBytes, 2 * 80 * kDim * 2, kTolerance); }
-TEST(BackwardBudget, DqOfATile) { expect_predicted(kDqBytes, 80 * kDim * 4, kTolerance); }
-TEST(BackwardBudget, DsOfATile) { expect_predicted(kDsBytes, 80 * kKeys * 2, kTolerance); }
-TEST(BackwardBudget, AllOf80Queries) { expect_predicted(kSharedBytes, shared_bytes(80), kTolerance); }
-TEST(BackwardBudget, AllOf128Queries) { expect_predicted(kSharedBytes128, shared_bytes(128), kTolerance); }
+TEST(BackwardBudget, KeysAndValues) { expect_formula(&Budget::key_bytes, key_bytes); }
+TEST(BackwardBudget, AStage) { expect_formula(&Budget::stage_bytes, stage_bytes); }
+TEST(BackwardBudget, DqOfATile) { expect_formula(&Budget::dq_bytes, dq_bytes); }
+TEST(BackwardBudget, DsOfATile) { expect_formula(&Budget::ds_bytes, ds_bytes); }
+TEST(BackwardBudget, All) { expect_formula(&Budget::shared_bytes, shared_bytes); }
+TEST(BackwardBudget, MostQueries) {
+  expect_formula(&Budget::most_queries, [](const Budget& p) {
+    Budget larger = p;
+    larger.queries = 16;
+    while (shared_bytes(larger) <= 227 * 1024) larger.queries += 16;
+    return larger.queries - 16;
+  });
+}
 TEST(BackwardBudget, RegistersOfSums) {
-  expect_predicted(kSumRegisters, 2 * (kKeys / kConsumers) * kDim / kThreads, kTolerance);
+  expect_formula(&Budget::sum_registers,
+                 [](const Budget& p) { return p.keys / p.consumers * p.head_dim / 64; });
 }
-TEST(BackwardBudget, RegistersOfScoresOf80) {
-  expect_predicted(kScoreRegisters80, score_registers(80), kTolerance);
+TEST(BackwardBudget, RegistersOfScores) {
+  expect_formula(&Budget::score_registers,
+                 [](const Budget& p) { return p.keys / p.consumers * p.queries / 64; });
 }
-TEST(BackwardBudget, RegistersOfScoresOf128) {
-  expect_predicted(kScoreRegisters128, score_registers(128), kTolerance);
-}
-TEST(BackwardBudget, ClocksOfProducts) {
-  expect_predicted(kProductClocks, 10 * 80 * kKeys * kDim / 4096, kTolerance);
-}
+TEST(BackwardBudget, ClocksOfProducts) { expect_formula(&Budget::product_clocks, product_clocks); }
 TEST(BackwardBudget, BytesAddedAClock) {
-  expect_predicted(kAddedBytesAClock, 80 * kDim * 4 / (10 * 80 * kKeys * kDim / 4096), kTolerance);
+  expect_formula(&Budget::added_bytes_a_clock,
+                 [](const Budget& p) { return dq_bytes(p) / product_clocks(p); });
 }
 
 }  // namespace

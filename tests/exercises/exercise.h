@@ -104,11 +104,4 @@ class Comparison {
   std::string if_stray_, first_;
 };
 
-/// A number that a reader predicted; `tolerance` of it, 2 % by default, may be missing.
-inline void expect_predicted(double predicted, double want, double tolerance = 0.02) {
-  const double got = observed(predicted);
-  if (std::abs(got - want) <= tolerance * std::abs(want)) return;
-  ADD_FAILURE() << (got == 0 ? "still 0: fill it in" : got < want ? "too small" : "too large");
-}
-
 }  // namespace flashbook::testing

@@ -2,15 +2,25 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <optional>
 #include <stdexcept>
 
+#include "tests/support/machine.h"
+
 namespace flashbook::testing {
 namespace {
 
 constexpr std::size_t kLongestText = 64 * 1024;
+
+/// What a program has printed is there even if it is stopped, and where it was if it never ends.
+[[maybe_unused]] const bool kIsWatched = [] {
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
+  tell_where_it_computes(5);
+  return true;
+}();
 
 /// The file in an environment variable, open; nothing if it is not set.
 std::optional<std::fstream> file_in(const char* variable, std::ios::openmode mode) {

@@ -12,6 +12,10 @@ class RandomWarpOrder {
   ~RandomWarpOrder();
 };
 
+/// After so many seconds the process prints which line the calling thread is at: whoever stops a loop that
+/// never ends then knows where it is. A GPU build says nothing.
+void tell_where_it_computes(int seconds);
+
 /// While it lives, the simulator's tensor cores round as an H200's do. A GPU's do anyway.
 class ExactSums {
  public:

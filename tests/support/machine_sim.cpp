@@ -1,9 +1,45 @@
+#include <pthread.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <thread>
 #include <utility>
 
+#include "common/simulator/block/watchdog.h"
 #include "common/simulator/launch.h"
 #include "tests/support/machine.h"
 
 namespace flashbook::testing {
+namespace {
+
+constexpr int kSamples = 8;
+
+/// Where the thread is that is asked. For the whole life of the process, whose end nobody waits for.
+sim::LongTurn& turn() {
+  static auto& turn = *new sim::LongTurn;
+  return turn;
+}
+
+/// Asks the thread, from another one, since what describes a place allocates memory, and a signal's handler
+/// must not.
+void watch(pthread_t thread, int seconds) {
+  using namespace std::chrono_literals;
+  std::this_thread::sleep_for(std::chrono::seconds(seconds));
+  for (int i = 0; i < kSamples; ++i) {
+    pthread_kill(thread, SIGPROF);
+    std::this_thread::sleep_for(20ms);
+  }
+  std::printf("After %d s it still runs%s.\n", seconds, turn().describe_loop().c_str());
+}
+
+}  // namespace
+
+void tell_where_it_computes(int seconds) {
+  turn();
+  std::signal(SIGPROF, [](int) { turn().tick(1, 0); });
+  std::thread(watch, pthread_self(), seconds).detach();
+}
 
 RandomWarpOrder::RandomWarpOrder(uint64_t seed) { sim::options().seed = seed; }
 RandomWarpOrder::~RandomWarpOrder() { sim::options().seed = 0; }

@@ -1,50 +1,56 @@
 /// \file
-/// Exercise ch04-budget: sizes for head_dim 192, from paper and pencil.
+/// Exercise ch04-budget: sizes for head_dim 192 and others, from paper and pencil.
 #pragma once
+#include <algorithm>
+#include <cmath>
 
 namespace flashbook::fa2 {
 
-// Some models have a head_dim of 192. The sizes to judge, in bf16: a block has four warps of 32 queries each.
-// A tile has 64 keys. There are two stages of K and V, and Q stays in shared memory and is read again with
-// every tile.
+// Some models have a head_dim of 192. The sizes to judge, in bf16: a block has `warps` warps of `queries`
+// queries each. A tile has `keys` keys. There are `stages` stages of K and V, and Q stays in shared memory
+// and is read again with every tile. A multiprocessor of an H200 has 228 KB of shared memory (1 KB is 1024
+// bytes), of which each block takes 1 KB more than it asks for, and 65536 registers.
 //
-// Write products, not results: they show how you think, and the compiler multiplies. Whole numbers divide
-// downwards: 7 / 2 is 3, 7 / 2.0 is 3.5. Within two percent is right.
+// Each function is a formula of these sizes. `try` asks it for the sizes below and for others, the grader for
+// sizes that nobody has seen. Sizes are double, so a quotient keeps its fraction; std::floor and std::ceil
+// make it whole. Functions may call those above them.
+struct Budget {
+  double head_dim = 192, warps = 4, queries = 32, keys = 64, stages = 2;
 
-// BEGIN SOLUTION ch04-budget
-// Q of 128 rows, and twice K and V of 64 rows, 384 bytes each.
-constexpr double kSharedBytes = (128 + 2 * 2 * 64) * 384.0;
-// 144 KB and one more, of 228.
-constexpr double kBlocks = 1;
-// 32 rows by 192 dims in float, dealt out to 32 lanes; the same for 64 keys.
-constexpr double kRegistersO = 32 * 192 / 32.0;
-constexpr double kRegistersScores = 32 * 64 / 32.0;
-// 65536 / 128 would be 512, but an instruction can name 255: with O and scores alone at 256 these sizes would
-// spill.
-constexpr double kRegistersAtMost = 255;
-// 2 * 32 rows * 64 keys * 192 dims multiply-adds, of which one mma.sync does 16 * 8 * 16.
-constexpr double kProducts = 2 * 32 * 64 * 192 / (16 * 8 * 16.0);
-// Q's 32 rows, and all 64 rows of K and of V.
-constexpr double kReadBytes = (32 + 64 + 64) * 384.0;
-// Each of eight warps of 16 rows does half as many products and reads as much of K and V.
-constexpr double kReadBytesOf16 = (16 + 64 + 64) * 384.0;
-//~ // Shared memory of a block, in bytes.
-//~ constexpr double kSharedBytes = 0;
-//~ // Blocks for which a multiprocessor of an H200 has shared memory: it has 228 KB, and each block takes 1 KB
-//~ // more than it asks for.
-//~ constexpr double kBlocks = 0;
-//~ // Registers of a thread for O, and for the scores of a tile, in float.
-//~ constexpr double kRegistersO = 0;
-//~ constexpr double kRegistersScores = 0;
-//~ // The most registers that a thread can have with so many blocks: a multiprocessor has 65536, and no thread can
-//~ // have more than an instruction can name (the text says how many).
-//~ constexpr double kRegistersAtMost = 0;
-//~ // mma.sync (m16n8k16) that a warp executes for one tile of keys, for scores and values together.
-//~ constexpr double kProducts = 0;
-//~ // Bytes of shared memory that a warp reads for one tile of keys.
-//~ constexpr double kReadBytes = 0;
-//~ // The same if a warp has 16 queries and a block eight warps.
-//~ constexpr double kReadBytesOf16 = 0;
-// END SOLUTION ch04-budget
+  // BEGIN SOLUTION ch04-budget
+  // Q, and K and V in each stage, two bytes an element.
+  double shared_bytes() const { return (warps * queries + 2 * stages * keys) * 2 * head_dim; }
+  double blocks() const { return std::floor(228 * 1024 / (shared_bytes() + 1024)); }
+  // So many rows by head_dim in float, dealt out to 32 lanes; the same for the keys.
+  double registers_o() const { return queries * head_dim / 32; }
+  double registers_scores() const { return queries * keys / 32; }
+  // An instruction can name 255: with O and scores alone at 256 the sizes above would spill.
+  double registers_at_most() const {
+    return std::min(255.0, std::floor(65536 / (blocks() * warps * 32) / 8) * 8);
+  }
+  // Twice queries * keys * head_dim multiply-adds, of which one mma.sync does 16 * 8 * 16.
+  double products() const { return 2 * queries * keys * head_dim / (16 * 8 * 16); }
+  // Q's rows, and all rows of K and of V.
+  double read_bytes() const { return (queries + 2 * keys) * 2 * head_dim; }
+  // All of a block's warps read K and V again: half as many queries a warp, twice as many warps.
+  double block_reads_of_half() const { return 2 * warps * (queries / 2 + 2 * keys) * 2 * head_dim; }
+  //~ // Shared memory of a block, in bytes.
+  //~ double shared_bytes() const { return 0; }
+  //~ // Blocks for which a multiprocessor has shared memory.
+  //~ double blocks() const { return 0; }
+  //~ // Registers of a thread for O, and for the scores of a tile, in float.
+  //~ double registers_o() const { return 0; }
+  //~ double registers_scores() const { return 0; }
+  //~ // The most registers that a thread can have with so many blocks. They are dealt out in eights, and no thread can
+  //~ // have more than an instruction can name (the text says how many).
+  //~ double registers_at_most() const { return 0; }
+  //~ // mma.sync (m16n8k16) that a warp executes for one tile of keys, for scores and values together.
+  //~ double products() const { return 0; }
+  //~ // Bytes of shared memory that a warp reads for one tile of keys.
+  //~ double read_bytes() const { return 0; }
+  //~ // Bytes that all warps of a block read for it, if a warp has half as many queries and a block twice as many warps.
+  //~ double block_reads_of_half() const { return 0; }
+  // END SOLUTION ch04-budget
+};
 
 }  // namespace flashbook::fa2

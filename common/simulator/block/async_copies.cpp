@@ -6,6 +6,7 @@
 #include "common/simulator/block/describe.h"
 #include "common/simulator/block/worker.h"
 #include "common/simulator/cp_async.h"
+#include "common/simulator/in_flight.h"
 #include "common/simulator/launch.h"
 
 namespace flashbook::sim {
@@ -71,6 +72,8 @@ void AsyncCopies::wait_for_all(Location where) {
   mine().copies.clear();
 }
 
+bool AsyncCopies::may_be_in_flight() { return options().async != Async::lazy || !mine().copies.empty(); }
+
 std::string AsyncCopies::describe_last_wait(int thread) const {
   const OfThread& of = threads_[std::size_t(thread)];
   if (of.waited.line == 0) return "";
@@ -92,6 +95,10 @@ void cp_async_commit(Location where) { running_worker("cp_async_commit", where).
 
 void cp_async_wait(int groups_in_flight, Location where) {
   running_worker("cp_async_wait", where).copies.wait(groups_in_flight, where);
+}
+
+bool may_have_copies_in_flight() {
+  return running_worker("may_have_copies_in_flight", {}).copies.may_be_in_flight();
 }
 
 void cp_async_wait_all(Location where) {

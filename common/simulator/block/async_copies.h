@@ -33,6 +33,7 @@ class AsyncCopies {
   void commit();
   void wait(int groups_in_flight, Location where);
   void wait_for_all(Location where);
+  bool may_be_in_flight();
 
   /// What a thread waited for last: "cp_async_wait<1> at kernel.cuh:12"; empty if it has never waited.
   std::string describe_last_wait(int thread) const;
