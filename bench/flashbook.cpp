@@ -47,14 +47,20 @@ int guarded(Body body) noexcept {
   }
 }
 
+/// With those of Chapter::further.
+int all_steps(const Chapter& chapter) {
+  return (chapter.further != nullptr ? *chapter.further : chapter).last_step();
+}
+
 const Chapter& find(int number, int step) {
   const Chapter* chapter = chapter_numbered(number);
   if (chapter == nullptr)
     throw InputError("there is no chapter " + std::to_string(number) + ": flashbook_chapter lists them");
-  if (step < 1 || step > int(chapter->steps.size()))
+  const Chapter* const found = chapter->with_step(step);
+  if (found == nullptr)
     throw InputError("chapter " + std::to_string(number) + " has no step " + std::to_string(step) +
-                     ": it has steps 1 to " + std::to_string(chapter->steps.size()));
-  return *chapter;
+                     ": it has steps 1 to " + std::to_string(all_steps(*chapter)));
+  return *found;
 }
 
 template <typename T>
@@ -79,12 +85,13 @@ T completed(const T* from, const char* name, std::size_t first) {
 
 /// In the place of an array in device memory, which nobody here can read: one of the same size says that the
 /// caller has it.
-std::vector<int> stand_in(double entries, const char* name) {
+template <typename T = int>
+std::vector<T> stand_in(double entries, const char* name) {
   constexpr double kMost = 1 << 28;
   if (entries > kMost)
     throw InputError(std::string(name) + " would have " + std::to_string(int64_t(std::min(entries, 0x1p62))) +
                      " entries: give a problem for which it has at most " + std::to_string(int64_t(kMost)));
-  return std::vector<int>(std::size_t(std::max(0.0, entries)));
+  return std::vector<T>(std::size_t(std::max(0.0, entries)));
 }
 
 /// The pages of a cache.
@@ -96,6 +103,10 @@ Paging paging_of(const FlashbookShape& shape, const FlashbookCache& cache) {
   return {.rows = cache.page_rows,
           .pages = cache.pages,
           .table = stand_in(double(shape.batch) * double(of_one), "page_table")};
+}
+
+FlashbookMask completed(const FlashbookMask* mask) {
+  return completed(mask, "mask", offsetof(FlashbookMask, bias));
 }
 
 /// What a mask says, in the house's words.
@@ -121,6 +132,12 @@ void apply_mask(const FlashbookMask& mask, Shape& shape) {
   }
   shape.score.softcap = mask.softcap;
   if (mask.slopes != nullptr) shape.score.alibi.resize(std::size_t(std::max(0, shape.heads)));
+  if (mask.bias != nullptr) {
+    const double distances = 2.0 * mask.bias_reach + 1;
+    shape.score.bias = {mask.bias_reach, stand_in<float>(shape.heads * distances, "bias")};
+  }
+  shape.score.dropout = mask.dropout;
+  if (mask.dropout != 0) shape.score.seed = mask.seed;
 }
 
 /// The shape as the house knows it, if the step can run it.
@@ -157,7 +174,7 @@ Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from
   shape.paging = paging_of(given, cache);
   if (mask != nullptr) {
     if (given.causal != 0) throw InputError("causal is set beside a mask: give window_right 0 in its place");
-    apply_mask(completed(mask, "mask", sizeof(FlashbookMask)), shape);
+    apply_mask(completed(mask), shape);
   }
   validate(shape);
   if (std::ranges::find(chapter.dtypes, shape.dtype) == chapter.dtypes.end())
@@ -196,18 +213,19 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
   if (workspace > 0) require_aligned(given.workspace, "workspace", kWorkspaceAlignment);
   for (const auto& [mean, name] : {std::pair(given.k_mean, "k_mean"), {given.v_mean, "v_mean"}})
     if (mean != nullptr) require_aligned(mean, name, kRowAlignment);
-  const FlashbookMask no_mask = {}, &m = mask ? *mask : no_mask;
+  const FlashbookMask said = mask == nullptr ? FlashbookMask{} : completed(mask);
   for (const auto& [array, name] : {std::pair<const void*, const char*>(given.q_scale, "q_scale"),
                                     {given.k_scale, "k_scale"},
                                     {given.v_scale, "v_scale"},
                                     {cache.lengths, "lengths"},
                                     {cache.page_table, "page_table"},
-                                    {m.first_query, "first_query"},
-                                    {m.first_key, "first_key"},
-                                    {m.columns, "columns"},
-                                    {m.first_block, "first_block"},
-                                    {m.key_blocks, "key_blocks"},
-                                    {m.slopes, "slopes"}})
+                                    {said.first_query, "first_query"},
+                                    {said.first_key, "first_key"},
+                                    {said.columns, "columns"},
+                                    {said.first_block, "first_block"},
+                                    {said.key_blocks, "key_blocks"},
+                                    {said.slopes, "slopes"},
+                                    {said.bias, "bias"}})
     if (array != nullptr) require_aligned(array, name, alignof(float));
   if (chapter.operation == Operation::backward) {
     const std::pair<const void*, const char*> pointers[] = {
@@ -234,14 +252,13 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
                  .v_mean = given.v_mean};
   all.tables[int(TableId::lengths)] = cache.lengths;
   all.tables[int(TableId::page_table)] = cache.page_table;
-  if (mask != nullptr) {
-    all.tables[int(TableId::document_query)] = mask->first_query;
-    all.tables[int(TableId::document_key)] = mask->first_key;
-    all.tables[int(TableId::columns)] = mask->columns;
-    all.tables[int(TableId::block_first)] = mask->first_block;
-    all.tables[int(TableId::block_keys)] = mask->key_blocks;
-    all.tables[int(TableId::slopes)] = mask->slopes;
-  }
+  all.tables[int(TableId::document_query)] = said.first_query;
+  all.tables[int(TableId::document_key)] = said.first_key;
+  all.tables[int(TableId::columns)] = said.columns;
+  all.tables[int(TableId::block_first)] = said.first_block;
+  all.tables[int(TableId::block_keys)] = said.key_blocks;
+  all.tables[int(TableId::slopes)] = said.slopes;
+  all.tables[int(TableId::bias)] = said.bias;
   chapter.attention(problem, all, static_cast<device::Stream>(stream), step);
 }
 
@@ -258,14 +275,14 @@ int flashbook_chapter(int32_t place, FlashbookChapter* chapter) {
       throw InputError("place is " + std::to_string(place) + ": there are " +
                        std::to_string(flashbook_chapter_count()) + " chapters, counted from 0");
     const Chapter& from = *all_chapters()[place];
-    required(chapter, "chapter") = {from.number, int32_t(from.steps.size()),
+    required(chapter, "chapter") = {from.number, int32_t(all_steps(from)),
                                     from.runs_on == device::Place::device, from.name, from.title};
   });
 }
 
 const char* flashbook_step_name(int chapter, int step) {
   const char* name = nullptr;
-  guarded([&] { name = find(chapter, step).steps[step - 1].name; });
+  guarded([&] { name = find(chapter, step).step(step).name; });
   return name;
 }
 
@@ -311,6 +328,19 @@ int flashbook_masked(int chapter, int step, const FlashbookShape* shape, const F
     if (found.operation != Operation::forward)
       throw InputError("chapter " + std::to_string(chapter) + " computes no forward pass: use chapter 9");
     launch(found, step, shape, {}, tensors, {}, stream, &required(mask, "mask"));
+  });
+}
+
+int flashbook_masked_backward(int chapter, int step, const FlashbookShape* shape, const FlashbookMask* mask,
+                              const FlashbookTensors* tensors, const FlashbookGradients* gradients,
+                              void* stream) {
+  return guarded([&] {
+    const Chapter& found = find(chapter, step);
+    if (found.operation != Operation::backward)
+      throw InputError("step " + std::to_string(step) + " of chapter " + std::to_string(chapter) +
+                       " computes no gradients: use chapter 9's last one");
+    launch(found, step, shape, {}, tensors, completed(gradients, "gradients", sizeof(FlashbookGradients)),
+           stream, &required(mask, "mask"));
   });
 }
 

@@ -131,6 +131,10 @@ typedef struct FlashbookMask {
   const int32_t* key_blocks;
   const float* slopes;     /**< ALiBi's, [heads]; null: none */
   float softcap;           /**< 0: none */
+  int32_t bias_reach;      /**< 0 if there is no bias */
+  const float* bias;       /**< by distance, [heads, 2 * bias_reach + 1]; null: none */
+  uint64_t seed;           /**< of the dropout */
+  float dropout;           /**< the part of the probabilities that is left out; 0: none */
   int32_t reserved_at_end; /**< 0 */
 } FlashbookMask;
 

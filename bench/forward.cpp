@@ -30,7 +30,7 @@ void report(benchmark::State& state, const Cell& cell, const Measurement& result
   }
   for (auto _ : state) state.SetIterationTime(result.seconds);
   state.SetLabel(cell.block_size != nullptr ? "tiles of " + std::to_string(cell.block_size->rows)
-                                            : cell.chapter->steps[cell.step - 1].name);
+                                            : cell.chapter->step(cell.step).name);
   state.counters = {
       {"runs", result.runs},
       {"spread", result.spread},

@@ -64,7 +64,7 @@ void append_cells(const Chapter& chapter, const Selection& selection, std::vecto
     for (int head_dim : picked_or(selection.head_dims, grid.head_dims))
       for (bool causal : picked_or(selection.masks, {false, true}))
         for (int seqlen : picked_or(selection.seqlens, grid.seqlens))
-          for (int step = 1; step <= int(chapter.steps.size()); ++step)
+          for (int step = chapter.first_step; step <= chapter.last_step(); ++step)
             if (picks(selection.steps, step))
               cells.push_back({&chapter, step, shape_of(grid, dtype, head_dim, causal, seqlen)});
 }
@@ -104,7 +104,8 @@ std::vector<Cell> make_grid(const Selection& selection) {
   if (selection.block_sizes) cells = block_size_cells(selection);
   for (const Chapter* chapter : all_chapters())
     if (!selection.block_sizes && picks(selection.chapters, chapter->number))
-      append_cells(*chapter, selection, cells);
+      for (const Chapter* part = chapter; part != nullptr; part = part->further)
+        append_cells(*part, selection, cells);
   if (cells.empty())
     throw InputError("no chapter has such a cell: --step, --dtype or --chapter asks for what does not exist");
   for (const Cell& cell : cells) validate(cell.shape);

@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
-"""Times masks in turn: chapter 9's steps, chapter 5's last one where it can, PyTorch's FlexAttention, varlen_attn and dense masks.
+"""Times masks in turn: chapter 9's steps, chapter 5's last one where it can, PyTorch's FlexAttention, varlen_attn, FlashAttention-2's
+windows and dense masks, and FlashAttention-3's package where it is installed.
 
-    masks.py [--mask causal,window,...] [--step 2,3,5] [--peers flex,varlen,dense] [--rounds 5] [--out FILE]
+    masks.py [--mask causal,window,...] [--step 2,3,4,5] [--peers flex,varlen,flash2,fa3,dense] [--rounds 5] [--out FILE]
              [--library FILE]
 
 As bench/peers.py: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
 is the median of the rounds. FLOPS counts visible pairs; `executed` is the part of them among the pairs of the tiles that our kernel
-multiplies. FlexAttention's block mask is made beforehand, and `making` is how long that takes. Ours is checked against float64
-attention first.
+multiplies. FlexAttention's block mask is made beforehand, and `making` is how long that takes. Step 4 has intervals by key for windows and
+documents. Ours is checked against float64 attention first; a peer that cannot run is named, and the others go on.
 """
 
 import argparse
 import ctypes
 import dataclasses
+import importlib
+import inspect
 import json
 import math
 import pathlib
@@ -28,9 +31,11 @@ from bench.names import Name
 from bench.peers import SEED, Contestant, Shape, Tensors, whole_numbers
 
 CHAPTER, HEAD_DIM, HEADS, LENGTH = 9, 128, 16, 8192
-PEERS = ("flex", "varlen", "dense")
+PACKED, COLUMNS = 2, 4  # steps
+WINDOW, PREFIX, SOFTCAP, REACH, DROPOUT = 1024, 2048, 30.0, 128, 0.1
+PEERS = ("flex", "varlen", "flash2", "fa3", "dense")
 LENGTHS = (1000, 37, 4096, 1, 2047, 512, 300, 8391)  # packed
-MASKS = ("full", "causal", "window", "documents", "prefix", "softcap", "alibi", "lengths")
+MASKS = ("full", "causal", "window", "documents", "prefix", "softcap", "alibi", "bias", "dropout", "lengths")
 torch: Any = None
 
 
@@ -42,7 +47,8 @@ class Mask(ctypes.Structure):
     _fields_ += [(name, ctypes.c_void_p) for name in ("first_query", "first_key", "columns")]
     _fields_ += [(name, ctypes.c_int32) for name in ("column_heads", "bounds", "block_queries", "block_keys")]
     _fields_ += [(name, ctypes.c_void_p) for name in ("first_block", "key_blocks", "slopes")]
-    _fields_ += [("softcap", ctypes.c_float), ("reserved_at_end", ctypes.c_int32)]
+    _fields_ += [("softcap", ctypes.c_float), ("bias_reach", ctypes.c_int32), ("bias", ctypes.c_void_p), ("seed", ctypes.c_uint64),
+                 ("dropout", ctypes.c_float), ("reserved_at_end", ctypes.c_int32)]
 
     def __init__(self, **fields):
         super().__init__(size=ctypes.sizeof(Mask), **{"window_left": -1, "window_right": -1, **fields})
@@ -61,6 +67,8 @@ class Problem:
     visible: Any  # [seqlen, seqlen], on the device
     lengths: tuple[int, ...] = ()
     slopes: Any = None  # [heads]
+    bias: Any = None  # [heads, 2 * REACH + 1]
+    columns: Mask | None = None  # the same mask as intervals by key
     keeps: Any = ()
     encoded: tuple[()] = ()  # nothing is quantised
 
@@ -71,9 +79,12 @@ class Problem:
         pairs = self.visible.sum().item() if self.word != "causal" else self.shape.seqlen_q**2 / 2
         return 4 * HEAD_DIM * pairs * self.shape.heads * self.shape.batch
 
-    def executed(self, rows=128, keys=128):
-        """The part of the multiplied pairs that is visible."""
+    def executed(self, packed, rows=128, keys=128):
+        """The part of the multiplied pairs that is visible. `packed`: each sequence has tiles of its own."""
         n = self.shape.seqlen_q
+        if packed and self.lengths:  # causal
+            tiles = sum(-(-length // rows) * (-(-length // rows) + 1) // 2 for length in self.lengths)
+            return self.visible.sum().item() / (tiles * rows * keys)
         padded = torch.zeros(-(-n // rows) * rows, -(-n // keys) * keys, device="cuda", dtype=torch.bool)
         padded[:n, :n] = self.visible
         tiles = padded.view(padded.shape[0] // rows, rows, -1, keys).any(3).any(1).sum().item()
@@ -89,25 +100,37 @@ def make_problem(word):
     row, column = torch.arange(n, device="cuda")[:, None], torch.arange(n, device="cuda")[None]
     fields: dict[str, Any] = {} if word in ("full", "softcap") else {"window_right": 0}
     visible = torch.ones(n, n, device="cuda", dtype=torch.bool) if word in ("full", "softcap") else row >= column
+    hidden_from = None  # for each key, from which query on it is not seen
     found = Problem(word, shape, Mask(), q, k, v, visible, lengths)
     if word == "window":
-        fields["window_left"] = 1024
-        found.visible &= row - column <= 1024
+        fields["window_left"] = WINDOW
+        found.visible &= row - column <= WINDOW
+        hidden_from = (torch.arange(n, device="cuda") + WINDOW + 1).clamp(max=n)
     if word == "prefix":
-        fields["prefix"] = 2048
-        found.visible |= column < 2048
+        fields["prefix"] = PREFIX
+        found.visible |= column < PREFIX
     if word == "softcap":
-        fields["softcap"] = 30.0
+        fields["softcap"] = SOFTCAP
     if word == "alibi":
         found.slopes = torch.exp2(-8 * torch.arange(1, HEADS + 1, device="cuda") / HEADS).float()
         fields["slopes"] = found.slopes.data_ptr()
+    if word == "bias":
+        found.bias = torch.randn(HEADS, 2 * REACH + 1, device="cuda", dtype=torch.float32)
+        fields |= {"bias": found.bias.data_ptr(), "bias_reach": REACH}
+    if word == "dropout":
+        fields |= {"dropout": DROPOUT, "seed": SEED}
     if lengths:
         first = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], device="cuda", dtype=torch.int32)
         document = torch.searchsorted(first, torch.arange(n, device="cuda", dtype=torch.int32), right=True)
         found.visible &= document[:, None] == document[None]
         fields |= {"documents": len(lengths), "first_query": first.data_ptr(), "first_key": first.data_ptr()}
         found.keeps = (first, document)
+        hidden_from = first[document]
     found.mask = Mask(**fields)
+    if hidden_from is not None:
+        columns = torch.stack([hidden_from.to(torch.int32)] * batch)  # [batch, 1, n, 1]
+        found.columns = Mask(window_right=0, columns=columns.data_ptr(), column_heads=1, bounds=1)
+        found.keeps = (*found.keeps, columns)
     return found
 
 
@@ -116,7 +139,10 @@ def make_problem(word):
 
 def ours(library, step, problem):
     found = Contestant(f"ch{CHAPTER:02}/step{step}", library.step_name(CHAPTER, step), None, kind="masked")
-    shape, mask = ctypes.byref(problem.shape), ctypes.byref(problem.mask)
+    if step == COLUMNS and problem.columns is None:
+        found.skipped = "has no intervals, and is step 3 without them"
+        return found
+    shape, mask = ctypes.byref(problem.shape), ctypes.byref(problem.columns if step == COLUMNS else problem.mask)
     size = library.c.flashbook_masked_workspace_bytes(CHAPTER, step, shape, mask)
     if size < 0:
         found.skipped = library.error()
@@ -125,7 +151,7 @@ def ours(library, step, problem):
     lse = torch.full(o.shape[:3], float("nan"), device="cuda", dtype=torch.float32)
     workspace = torch.empty(size, device="cuda", dtype=torch.uint8)
     tensors = Tensors(*(t.data_ptr() for t in (problem.q, problem.k, problem.v, o, lse, workspace)))
-    found.values = {"workspace_bytes": size, "executed": problem.executed()}
+    found.values = {"workspace_bytes": size, "executed": problem.executed(step == PACKED)}
 
     def run():
         if library.c.flashbook_masked(CHAPTER, step, shape, mask, ctypes.byref(tensors),
@@ -153,13 +179,14 @@ def flex(problem):
     word, n = problem.word, problem.shape.seqlen_q
     document = problem.keeps[1] if problem.lengths else [0]
     masks = {"causal": lambda b, h, q, k: q >= k,
-             "window": lambda b, h, q, k: (q >= k) & (q - k <= 1024),
-             "prefix": lambda b, h, q, k: (q >= k) | (k < 2048),
+             "window": lambda b, h, q, k: (q >= k) & (q - k <= WINDOW),
+             "prefix": lambda b, h, q, k: (q >= k) | (k < PREFIX),
              "documents": lambda b, h, q, k: (q >= k) & (document[q] == document[k])}
-    masks |= {"alibi": masks["causal"], "lengths": masks["documents"]}
-    slopes = problem.slopes
-    scores = {"softcap": lambda score, b, h, q, k: 30 * torch.tanh(score / 30),
-              "alibi": lambda score, b, h, q, k: score - slopes[h] * (q - k)}
+    masks |= {"alibi": masks["causal"], "bias": masks["causal"], "lengths": masks["documents"]}
+    slopes, bias = problem.slopes, problem.bias
+    scores = {"softcap": lambda score, b, h, q, k: SOFTCAP * torch.tanh(score / SOFTCAP),
+              "alibi": lambda score, b, h, q, k: score - slopes[h] * (q - k),
+              "bias": lambda score, b, h, q, k: score + bias[h, (k - q).clamp(-REACH, REACH) + REACH]}
     values = {}
     block_mask = None
     if word in masks:
@@ -170,6 +197,7 @@ def flex(problem):
         block_mask = make()
         torch.cuda.synchronize()
         values["making"] = time.perf_counter() - start
+    torch._dynamo.reset()  # each mask compiles anew, and after eight of them it would run without being compiled
     compiled = torch.compile(flex_attention, dynamic=False)
     run = lambda: compiled(problem.q, problem.k, problem.v, score_mod=scores.get(word), block_mask=block_mask, scale=problem.shape.scale)
     return Contestant("flex", "FlexAttention, compiled", run, values=values, kind="masked")
@@ -185,14 +213,43 @@ def varlen(problem):
     first = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], device="cuda", dtype=torch.int32)
     longest = max(lengths)
 
+    # Later versions name a causal mask by its window.
+    causal = {"is_causal": True} if "is_causal" in inspect.signature(varlen_attn).parameters else {"window_size": (-1, 0)}
+
     def run():
-        try:
-            o = varlen_attn(q, k, v, first, first, longest, longest, is_causal=True)
-        except TypeError:  # later versions name it by the window
-            o = varlen_attn(q, k, v, first, first, longest, longest, window_size=(-1, 0))
+        o = varlen_attn(q, k, v, first, first, longest, longest, **causal)
         return o.view(problem.shape.batch, -1, HEADS, HEAD_DIM).transpose(1, 2)
 
     return Contestant("varlen", "varlen_attn", run, kind="masked")
+
+
+def flash2(problem):
+    """FlashAttention-2 as PyTorch has it, with its window."""
+    q, k, v = (tensor.transpose(1, 2) for tensor in (problem.q, problem.k, problem.v))
+    n, window = problem.shape.seqlen_q, {"window_size_left": WINDOW, "window_size_right": 0} if problem.word == "window" else {}
+
+    def run():
+        o = torch.ops.aten._flash_attention_forward(q, k, v, None, None, n, n, 0.0, problem.word != "full", False,
+                                                    scale=problem.shape.scale, **window)[0]
+        return o.transpose(1, 2)
+
+    return Contestant("flash2", "FlashAttention-2, its window", run, kind="masked")
+
+
+def fa3(problem):
+    """FlashAttention-3's own kernels; its tensors are [batch, seqlen, heads, head_dim]."""
+    try:
+        flash_attn_func = importlib.import_module("flash_attn_interface").flash_attn_func
+    except ImportError:
+        return Contestant("fa3", "", None, skipped="its package, flash_attn_interface, is not installed", kind="masked")
+    q, k, v = (tensor.transpose(1, 2).contiguous() for tensor in (problem.q, problem.k, problem.v))
+    options: dict[str, Any] = {"window": {"window_size": (WINDOW, 0)}, "softcap": {"softcap": SOFTCAP}}.get(problem.word, {})
+
+    def run():
+        o = flash_attn_func(q, k, v, softmax_scale=problem.shape.scale, causal=problem.word not in ("full", "softcap"), **options)
+        return (o[0] if isinstance(o, tuple) else o).transpose(1, 2)
+
+    return Contestant("fa3", "FlashAttention-3", run, kind="masked")
 
 
 def dense(problem):
@@ -209,16 +266,43 @@ def contestants_of(library, options, problem):
     found = [ours(library, step, problem) for step in options.step]
     if problem.word in ("full", "causal"):
         found.append(unmasked(library, problem))
-    if "flex" in options.peers:
-        found.append(flex(problem))
-    if "varlen" in options.peers and problem.lengths:
-        found.append(varlen(problem))
-    if "dense" in options.peers and problem.word not in ("full", "softcap", "alibi", "lengths"):
-        found.append(dense(problem))
+    takes = {"flex": (flex, problem.word != "dropout"), "varlen": (varlen, bool(problem.lengths)),
+             "flash2": (flash2, problem.word in ("full", "causal", "window")),
+             "fa3": (fa3, problem.word in ("full", "causal", "window", "softcap")),
+             "dense": (dense, problem.word in ("causal", "window", "documents", "prefix"))}
+    for who in options.peers:
+        make, can = takes[who]
+        if not can:
+            continue
+        try:
+            found.append(make(problem))
+        except Exception as error:  # of another version, or out of memory: the others go on
+            found.append(Contestant(who, "", None, skipped=(str(error).splitlines() or ["failed"])[0], kind="masked"))
     return found
 
 
 # ---- right before fast -------------------------------------------------------------------------------------------------------------
+
+
+def philox(counter, key):
+    """Philox4x32-10 of four words."""
+    for _ in range(10):
+        a, b = 0xd2511f53 * counter[0], 0xcd9e8d57 * counter[2]
+        counter = (b >> 32 ^ counter[1] ^ key[0], b & 0xffffffff, a >> 32 ^ counter[3] ^ key[1], a & 0xffffffff)
+        key = ((key[0] + 0x9e3779b9) & 0xffffffff, (key[1] + 0xbb67ae85) & 0xffffffff)
+    return counter
+
+
+def kept(b, h, rows, n):
+    """What dropout multiplies the probabilities of these rows by (common/attention/dropout.h), [rows, n]."""
+    threshold = round(DROPOUT * 65536)
+
+    def of_row(row):
+        words = [philox((call, row, h, b), (SEED & 0xffffffff, SEED >> 32)) for call in range(-(-n // 32) * 4)]
+        bits = lambda key: words[key // 32 * 4 + key % 8 // 2][key // 8 % 4] >> 16 * (key % 2) & 0xffff
+        return [65536 / (65536 - threshold) * (bits(key) >= threshold) for key in range(n)]
+
+    return torch.tensor([of_row(row) for row in rows.tolist()], device="cuda", dtype=torch.float64)
 
 
 def largest_error(problem, o):
@@ -228,14 +312,19 @@ def largest_error(problem, o):
     rows = torch.tensor(sorted({0, 1, n // 8 - 1, n // 8, n // 3, n // 2 + 1, n - 8392, n - 8391, n - 1} & set(range(n))), device="cuda")
     for b, h in ((0, 0), (shape.batch - 1, shape.heads - 1)):
         q, k, v, visible = problem.q[b, h][rows], problem.k[b, h], problem.v[b, h], problem.visible[rows]
+        distance = torch.arange(n, device="cuda") - rows[:, None]
+        left = kept(b, h, rows, n) if problem.word == "dropout" else None
 
-        def attend(q, k, v, visible=visible, h=h):
+        def attend(q, k, v, visible=visible, h=h, distance=distance, left=left):
             scores = (q * shape.scale) @ k.mT
             if problem.word == "softcap":
-                scores = 30 * torch.tanh(scores / 30)
+                scores = SOFTCAP * torch.tanh(scores / SOFTCAP)
             if problem.slopes is not None:
-                scores = scores - problem.slopes[h].to(scores.dtype) * (rows[:, None] - torch.arange(n, device="cuda")).abs()
-            return scores.masked_fill(~visible, -math.inf).softmax(-1) @ v
+                scores = scores - problem.slopes[h].to(scores.dtype) * distance.abs()
+            if problem.bias is not None:
+                scores = scores + problem.bias[h].to(scores.dtype)[distance.clamp(-REACH, REACH) + REACH]
+            p = scores.masked_fill(~visible, -math.inf).softmax(-1)
+            return (p if left is None else p * left.to(p.dtype)) @ v
 
         exact = attend(q.double(), k.double(), v.double())
         far = lambda result, exact=exact: (result.double() - exact).abs().max().item()
@@ -252,7 +341,7 @@ def largest_error(problem, o):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", type=pathlib.Path, default=results.ROOT / "build" / "gpu" / "lib" / "libflashbook.so")
-    parser.add_argument("--step", type=whole_numbers, default=[2, 3, 5], help="default: 2,3,5")
+    parser.add_argument("--step", type=whole_numbers, default=[2, 3, 4, 5], help="default: 2,3,4,5")
     parser.add_argument("--mask", default=",".join(MASKS), help=f"some of {','.join(MASKS)}")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)}, or none")
     parser.add_argument("--rounds", type=int, default=5)

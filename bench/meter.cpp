@@ -54,7 +54,7 @@ const Chapter* forward_for(const Shape& shape) {
   const Chapter* last = nullptr;
   for (const Chapter* chapter : all_chapters())
     if (chapter->operation == Operation::forward && std::ranges::count(chapter->dtypes, shape.dtype) > 0 &&
-        chapter->why_not(shape, int(chapter->steps.size())).empty())
+        chapter->why_not(shape, chapter->last_step()).empty())
       last = chapter;
   return last;
 }

@@ -20,7 +20,7 @@ A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at
            <!-- table steps 05 4096 --> ... <!-- /table --> every step of a chapter at every head_dim and mask, and the peers
            <!-- table against 05 5 --> ... <!-- /table --> step 5 of chapter 5 or 6 against cuDNN and FlashAttention-3, in one process
            <!-- table peers --> ... <!-- /table -->       these steps and the peers of the same type at the ladder's shape, in one process
-           <!-- table decode --> ... <!-- /table -->      decoding: steps of chapter 8, with pages and without, cuDNN and FlashAttention-2
+           <!-- table decode peers --> ... <!-- /table --> decoding: steps of chapter 8 and the peers; `decode pages`: with pages and without
            <!-- table ablation 05 --> ... <!-- /table -->  a chapter's last step with one switch turned at a time
            <!-- table means --> ... <!-- /table --> of these the values with a mean of 1, and the peers
            <!-- table steps_in_turn --> ... <!-- /table --> chapter 6's steps 5 to 8 and cuDNN's FP8, in one process
@@ -294,22 +294,27 @@ def peers_table(_: Results) -> str:
                    f"cuDNN, {results.fp8_steps().said}; FlashAttention-3 by its ratio to cuDNN. Step 8 takes exponentials by a line.\n")
 
 
-DECODERS = {"ch08/step4": "step 4", "ch08/step6": "step 6", "ch08/step6_p64": "pages of 64", "ch08/step6_p16": "pages of 16",
-            "cudnn": "*cuDNN*", "flash": "*FlashAttention-2*"}
+DECODERS = {"peers": {"ch08/step4": "step 4", "ch08/step6": "step 6", "cudnn": "*cuDNN*", "flash": "*FlashAttention-2*"},
+            "pages": {"ch08/step6": "no pages", "ch08/step6_p64": "pages of 64", "ch08/step6_p16": "pages of 16"}}
 
 
 LATENT = 576  # elements of a latent key
 
 
-def decode_table(measured: Results) -> str:
-    """Bytes of keys and values a second, one query a sequence, in turn in one process, and how many times as fast step 6 is as cuDNN."""
+def decode_table(measured: Results, beside: str) -> str:
+    """Bytes of keys and values a second, one query a sequence, in turn in one process; beside peers also how many times as fast step 6 is as
+    cuDNN."""
+    if beside not in DECODERS:
+        raise Refused(f"decode has no table of {beside}: there are {', '.join(DECODERS)}")
+    decoders, with_ratio = DECODERS[beside], beside == "peers"
     found: dict[tuple[int, int, str], dict[str, Entry]] = {}
     for entry in measured.newest.values():
         if entry.cell.kind == "decode" and entry.cell.head_dim != LATENT and not entry.skipped:
             found.setdefault((entry.cell.seqlen, entry.cell.head_dim, entry.cell.mask), {})[entry.cell.who] = entry
     if not any("ch08/step6" in by_who for by_who in found.values()):
         raise Unmeasured("decoding was never measured: bench/decode.py does it")
-    text = row("Batch", "heads", "$d$", "keys", *DECODERS.values(), "step 6 over cuDNN") + row(*["--:"] * (5 + len(DECODERS)))
+    last = ["step 6 over cuDNN"] if with_ratio else []
+    text = row("sequences × keys", "heads", "$d$", *decoders.values(), *last) + row(*["--:"] * (3 + len(decoders) + len(last)))
     ratios = []
     for (seqlen, head_dim, word), by_who in sorted(found.items()):
         sizes = re.fullmatch(r"b(\d+)h(\d+)k(\d+)(uneven)?", word)
@@ -317,12 +322,13 @@ def decode_table(measured: Results) -> str:
             raise Refused(f"{word} is no shape of decoding: it reads b16h32k8")
         ratio = by_who["ch08/step6"].values.get("vs_cudnn") if "ch08/step6" in by_who else None
         ratios += [ratio] if ratio else []
-        text += row(sizes[1], f"{sizes[2]}/{sizes[3]}", str(head_dim), short(seqlen) + (" and less" if sizes[4] else ""),
-                    *(f"{by_who[who].values['bytes_per_second'] / 1e12:.2f}" if who in by_who else "-" for who in DECODERS),
-                    f"{ratio:.2f}" if ratio else "-")
+        text += row(f"{sizes[1]} × {short(seqlen)}" + (" and less" if sizes[4] else ""), f"{sizes[2]}/{sizes[3]}", str(head_dim),
+                    *(f"{by_who[who].values['bytes_per_second'] / 1e12:.2f}" if who in by_who else "-" for who in decoders),
+                    *([f"{ratio:.2f}" if ratio else "-"] if with_ratio else []))
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
-    return text + (f"\nTB/s of the keys and values that must be read, BF16, one query a sequence, in turn in one process. "
-                   f"Step 6 over cuDNN: geometric mean {mean:.2f}, least {min(ratios, default=math.nan):.2f}. Medians; {measured.origin()}.\n")
+    summary = f"Step 6 over cuDNN: geometric mean {mean:.2f}, least {min(ratios, default=math.nan):.2f}. " if with_ratio else "Step 6. "
+    return text + (f"\nTB/s of the keys and values that must be read, BF16, one query a sequence, in turn in one process. {summary}"
+                   f"Medians; {measured.origin()}.\n")
 
 
 def latent_table(measured: Results) -> str:
@@ -421,19 +427,20 @@ def backward_table(measured: Results, step: str) -> str:
     if not of_step:
         raise Unmeasured("gradients were never timed in turn with PyTorch written out: bench/backward.py does it")
     of_step = [entry for entry in of_step if entry.context == of_step[-1].context]
-    text = row("d", "Mask", "N", f"Step {step}", "cuDNN", "FlashAttention-2", "Written out", f"GB, step {step}", "GB, written out")
-    text += row("--:", "---", "--:", *["--:"] * 6)
+    rates = row("d, mask", "N", f"Step {step}", "cuDNN", "FA2", "Eager") + row("---", *["--:"] * 5)
+    memory = row("d, mask", "N", f"Step {step}", "Eager") + row("---", *["--:"] * 3)
     for entry in of_step:
         peers = {who: next(other for other in measured.history if other.context == entry.context and other.cell == replace(entry.cell, who=who))
                  for who in ("cudnn", "flash", "eager")}
-        written_out = peers["eager"].values
-        text += row(str(entry.cell.head_dim), entry.cell.mask, short(entry.cell.seqlen),
-                    *(three_digits(of.values["FLOPS"] / 1e12) for of in (entry, *peers.values())),
-                    three_digits(entry.values["workspace_bytes"] / 1e9), three_digits((written_out["kept_bytes"] + written_out["peak_bytes"]) / 1e9))
+        eager = peers["eager"].values
+        cell = (f"{entry.cell.head_dim}, {entry.cell.mask}", short(entry.cell.seqlen))
+        rates += row(*cell, *(three_digits(of.values["FLOPS"] / 1e12) for of in (entry, *peers.values())))
+        memory += row(*cell, three_digits(entry.values["workspace_bytes"] / 1e9), three_digits((eager["kept_bytes"] + eager["peak_bytes"]) / 1e9))
     context = of_step[0].context
-    return text + (f"\nTFLOP/s of the backward pass, FLOPs = 2.5 times the forward pass's; BF16, 16384 tokens, heads x head_dim = 2048. "
-                   f"GB: memory beyond Q, K, V and O and, of the step, its outputs. One process, {context['gpu']}, "
-                   f"{context['date'][:10]}, commit {context['commit']}.\n")
+    return rates + (f"\nTFLOP/s of the backward pass, FLOPs = 2.5 times the forward pass's; BF16, 16384 tokens, heads x head_dim = 2048. "
+                    f"FA2: FlashAttention-2 as PyTorch calls it; eager: PyTorch, each operation of attention a call of its own. One process, "
+                    f"{context['gpu']}, {context['date'][:10]}, commit {context['commit']}.\n\n") + memory + (
+        "\nGB beyond Q, K, V and O and, of the step, its outputs, in the same process.\n")
 
 
 def means_table(measured: Results) -> str:

@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, fo
 from course import manifest, regions
 from course.attempt import AS_HANDED_OUT, digest_outside
 from course.regions import Fault
+from docs.tools.interactive import scripts_of
 
 # What a student needs; * also crosses folders. What is not named here stays at home.
 HANDED_OUT = (
@@ -49,7 +50,7 @@ FIGURE = """\
   img {{ width: 100% }}
 </style>
 <div id="host"></div><img id="picture" src="{name}.svg" alt="{name}">
-<script src="interactive/{name}.js"></script>
+{scripts}
 <script>
   const picture = document.getElementById('picture');
   window.flashbookFigures.{name}(document.getElementById('host'), picture);
@@ -134,8 +135,13 @@ def page_with_own_links(name: str, text: str, files: Sequence[str]) -> str:
     return LINK.sub(replace, text)
 
 
-def figures_that_move(root: Path) -> list[str]:
-    return [path.stem for path in sorted((root / INTERACTIVE).glob("*.js"))]
+def figures_that_move(root: Path) -> dict[str, list[str]]:
+    """{name: its scripts}"""
+    return {name: scripts for name, scripts in scripts_of(root / INTERACTIVE).items() if (root / "docs" / "figures" / f"{name}.svg").exists()}
+
+
+def page_of_figure(name: str, scripts: Iterable[str]) -> str:
+    return FIGURE.format(name=name, scripts="\n".join(f'<script src="interactive/{script}"></script>' for script in scripts))
 
 
 def page_with_figures(root: Path, text: str) -> str:
@@ -172,8 +178,8 @@ def write(root: Path, target: Path, solved: bool = False, last: str = ALL) -> li
     outside = {e.file: digest_outside((target / e.file).read_text(encoding="utf-8")) for e in exercises}
     (target / AS_HANDED_OUT).parent.mkdir(exist_ok=True)
     (target / AS_HANDED_OUT).write_text(json.dumps(outside, indent=2) + "\n", encoding="utf-8")
-    for figure in figures_that_move(root):
-        (target / "docs" / "figures" / f"{figure}.html").write_text(FIGURE.format(name=figure), encoding="utf-8")
+    for figure, scripts in figures_that_move(root).items():
+        (target / "docs" / "figures" / f"{figure}.html").write_text(page_of_figure(figure, scripts), encoding="utf-8")
     return exercises
 
 

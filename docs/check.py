@@ -177,13 +177,14 @@ def check_figures() -> Iterator[str]:
             (Path(folder) / name).symlink_to(book.ROOT / name)
         for file in (*figures.glob("*.py"), *figures.glob("*.json")):
             shutil.copy(file, copies)
+        shutil.copytree(figures / "interactive", copies / "interactive")  # the data of figures that move
         for script in sorted(copies.glob("*.py")):
             if script.name != "svg.py":
                 subprocess.run([sys.executable, script], check=True)
-        for committed in sorted(figures.glob("*.svg")):
-            drawn = copies / committed.name
+        for committed in (*sorted(figures.glob("*.svg")), *sorted(figures.glob("interactive/*_data.js"))):
+            drawn = copies / committed.relative_to(figures)
             if not drawn.exists() or drawn.read_bytes() != committed.read_bytes():
-                yield f"docs/figures/{committed.name} is not what its script draws: run it"
+                yield f"docs/figures/{committed.relative_to(figures)} is not what its script writes: run it"
 
 
 def main() -> None:

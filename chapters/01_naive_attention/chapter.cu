@@ -96,7 +96,7 @@ void run_textbook(const Shape& shape, const Tensors& t, float* scores, T* probab
                  shape.head_dim, problem);
   device::launch(naive::textbook_softmax<T>, dim3(divide_up(rows, 256)), dim3(256), 0, stream, scores,
                  probabilities, t.lse, rows, problem);
-  device::launch(naive::textbook_values<T>, dim3(shape.seqlen_q, 1, heads), dim3(shape.head_dim), 0, stream,
+  device::launch(naive::textbook_output<T>, dim3(shape.seqlen_q, 1, heads), dim3(shape.head_dim), 0, stream,
                  probabilities, v, static_cast<T*>(t.o), problem);
 }
 
@@ -115,7 +115,7 @@ void run_tiled(const Shape& shape, const Tensors& t, float* scores, T* probabili
                  stream, scores, probabilities, t.lse, problem);
 
   const dim3 value_blocks(divide_up(kHeadDim, naive::kTile), query_tiles, heads);
-  device::launch(naive::tiled_values<T, kHeadDim>, value_blocks, dim3(naive::kThreads), 0, stream,
+  device::launch(naive::tiled_output<T, kHeadDim>, value_blocks, dim3(naive::kThreads), 0, stream,
                  probabilities, v, static_cast<T*>(t.o), problem);
 }
 

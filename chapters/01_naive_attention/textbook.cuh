@@ -91,14 +91,14 @@ __global__ void textbook_softmax(const float* scores,  // [batch * heads, seqlen
   // END SOLUTION ch01-softmax
 }
 
-//| ## Values
+//| ## The product with V
 //|
 //| One thread makes one element of O: a row of P times a column of V. Here, for once, neighbouring threads read
 //| neighbouring elements (of V), and all threads of a row read the same element of P.
 
 /// O = P V, one thread an element. Grid: (seqlen_q, 1, batch * heads), block: head_dim threads.
 template <typename T>
-__global__ void textbook_values(const T* probabilities,  // [batch * heads, seqlen_q, score_stride]
+__global__ void textbook_output(const T* probabilities,  // [batch * heads, seqlen_q, score_stride]
                                 const T* v,              // [batch * kv_heads, seqlen_k, head_dim]
                                 T* o,                    // [batch * heads, seqlen_q, head_dim]
                                 Problem problem) {

@@ -3,7 +3,7 @@
 //| Step 1 computes the right thing and waits for memory almost all the time. The three kernels stay, and each becomes what
 //| a library would do on CUDA cores:
 //|
-//| * **scores** and **values** are matrix products. A block loads a tile of each operand into shared memory once, and every
+//| * **scores** and **output** ($QK^\top$ and $PV$) are matrix products. A block loads a tile of each operand into shared memory once, and every
 //|   number in it is then used 128 times instead of once. Each thread keeps an 8 x 8 piece of the result in registers, so
 //|   that 16 numbers read from shared memory feed 64 multiply-adds.
 //| * **softmax** gives a row to a warp: 32 lanes read 512 consecutive bytes at a time, and the row stays in shared memory
@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(32)
   if (lane == 0) lse[row] = visible > 0 ? row_max + logf(row_sum) : -INFINITY;
 }
 
-//| ## Values
+//| ## The product with V
 //|
 //| The product again, with P in the place of Q and V in the place of K. V already lies the right way round, `[key][dim]`, and
 //| the summed dimension is now the keys: as many as the last query of the tile sees. Queries above it see fewer, and where a
@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(32)
 /// O = P V. Grid: (head_dim / columns of a tile, queries / 128, batch * heads).
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(kThreads, 2)
-    tiled_values(const T* probabilities,  // [batch * heads, seqlen_q, score_stride]
+    tiled_output(const T* probabilities,  // [batch * heads, seqlen_q, score_stride]
                  const T* v,              // [batch * kv_heads, seqlen_k, kHeadDim]
                  T* o,                    // [batch * heads, seqlen_q, kHeadDim]
                  Problem problem) {

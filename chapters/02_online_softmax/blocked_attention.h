@@ -4,7 +4,7 @@
 //| calls for every exponential, a correction of all of O for every key, and a walk over all of K and V for every single
 //| query.
 //|
-//| **Idea.** The same one pass goes tile by tile: 64 keys at a time for 64 queries. A tile of K and V is fetched and
+//| **Idea.** The one pass of step 3 goes tile by tile: 64 keys at a time for 64 queries. A tile of K and V is fetched and
 //| widened to float once for 64 queries; the loops run over neighbouring elements, so that they become vector instructions;
 //| and O is corrected once a tile instead of once a key.
 //|
@@ -13,8 +13,8 @@
 //| L1. On a GPU the same tiles fit shared memory and registers: put "block" for "core", and this is chapter 3.
 //|
 //| **Predicted.** 10x to 20x over step 1 on two cores, so 5x to 10x a core. Vectors of 8 floats bring up to 8x on the dot
-//| products, which are most of the work. The weighted sum of the values was in vectors before; a
-//| vectorised exponential takes the rest off the path. Measured: see the chapter's table.
+//| products, which are most of the work. The weighted sum of the values was in vectors before. With
+//| the exponential in vectors, too, little is left that is not. Measured: see the chapter's table.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -59,8 +59,8 @@ struct alignas(64) Tiles {
 //| The merge rule of step 2 with a whole tile as the part that comes in. Keys that a query does not see score $-\infty$,
 //| which the exponential turns into a weight of 0: no branch in the loops, only one `fill` before them.
 //|
-//| A tile may be masked from end to end, and so may all tiles before it. Then the maximum is still $-\infty$, and
-//| $-\infty - (-\infty)$ is no number. Subtracting 0 instead is right: the weights are $2^{-\infty} = 0$ then.
+//| All keys of a tile may be masked, and so may those of all tiles before it. Then the maximum is still $-\infty$, and
+//| $-\infty - (-\infty)$ is NaN. Subtracting 0 instead is right: the weights are $2^{-\infty} = 0$ then.
 
 /// Turns one row of scores into weights, and merges the row's state with them.
 template <int kHeadDim>

@@ -19,7 +19,7 @@
 
 namespace flashbook {
 
-//| ## O rides along
+//| ## O in the same pass
 //|
 //| Write the row of O without its division, $\tilde{o} = \sum_j e^{x_j - m}\, v_j$. It is $\ell$ with $v_j$
 //| in place of 1, so what holds for $\ell$ holds for it: when $m$ moves, one factor corrects everything summed so

@@ -10,8 +10,8 @@
 //| exponentials in the first pass, one that corrects and one that adds. With that of the second pass it is three; step 1
 //| has one.
 //|
-//| **Predicted.** No faster than step 1. The row lies in the L1 cache, where a pass saved is worth less than an exponential
-//| spent. What the step buys is the rule itself: without it step 3 could not be written. On a GPU, where a pass is a trip
+//| **Predicted.** No faster than step 1. The row lies in the L1 cache, where a pass costs less than one more
+//| exponential a score. The step is here for its rule, which step 3 needs. On a GPU, where a pass is a trip
 //| to device memory, the paper measures a gain. Measured: see the chapter's table.
 #pragma once
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace flashbook {
 
 //| ## What a merge tells its caller
 //|
-//| The state is two numbers, but it may not be all that was summed under the old maximum. Step 3 sums values under the same
+//| The two numbers of the state may not be all that was summed under the old maximum. Step 3 sums values under the same
 //| weights, and must correct them by the same factors. So a merge returns them.
 
 /// What a merge multiplies both sides by.

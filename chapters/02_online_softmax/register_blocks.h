@@ -1,7 +1,7 @@
 //| # Step 5: blocks of registers
 //|
-//| Step 4 does one core's work at about a quarter of what its units for multiply-adds could do. The tiles are right; what is left to
-//| do lies in the innermost loops. `multiply_add` loads a vector of $B$ for every multiply-add, and a core
+//| Step 4 keeps a core's units for multiply-adds busy for about a quarter of the time. Its tiles stay as they are; this step
+//| changes the innermost loops. `multiply_add` loads a vector of $B$ for every multiply-add, and a core
 //| loads two vectors a cycle at best, so its two units wait for loads. And it transposes a tile of $K$ again for every tile of
 //| queries, one number at a time.
 //|
@@ -17,7 +17,7 @@
 //| **Predicted.** 2 to 3 times step 4 on one core: from about a quarter of the units' rate to some three quarters, the rest being
 //| exponentials and copies. Measured: see the chapter's table.
 //|
-//| You will meet this again: in chapter 4 a warp keeps a block of sums in registers for the same reason.
+//| In chapter 4 a warp keeps a block of sums in registers for the same reason.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -149,7 +149,7 @@ struct alignas(64) TransposedTiles {
 
 //| ## A tile's worth of softmax
 //|
-//| Step 4's, for 16 queries at once. What was a reduction over the lanes is a walk down the column now: no lane is folded onto
+//| Step 4's, for 16 queries at once. Where step 4 reduces over the lanes, this walks down a column: no lane needs
 //| another, and 16 maxima come out. O is not corrected here but where its sums are loaded anyway, at the start of a block.
 //|
 //| Only the tiles on the causal diagonal and the last one have keys to hide; they alone pay for the comparison.
@@ -169,7 +169,7 @@ template <typename Unit, int kHeadDim>
     if (masked) score = Ints{} + key < visible ? score : Floats{} + kMinusInfinity;
     new_max = score > new_max ? score : new_max;
   }
-  // All hidden so far: subtracting 0 leaves -inf, a weight of 0, where -inf - -inf were no number.
+  // All hidden so far: subtracting 0 leaves -inf, a weight of 0, where -inf - (-inf) would be NaN.
   const Floats subtracted = new_max == kMinusInfinity ? Floats{} : new_max;
   Floats correction = old_max - subtracted;
   exp2_of<Unit>(correction);

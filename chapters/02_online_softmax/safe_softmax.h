@@ -3,13 +3,13 @@
 //| Chapter 1 computes the softmax of every row of a score matrix in device memory, $p_j = e^{x_j} / \sum_i e^{x_i}$. Here is
 //| the same on one core, for one row at a time, as plainly as it can be written. The next steps take it apart.
 //|
-//| **Idea.** $e^{89}$ is more than a float can hold, and nothing keeps a score below 89. But a factor $e^{-m}$ above and
-//| below the fraction's line changes nothing, so $m$ may be subtracted from every score. With $m$ the largest of them no
+//| **Idea.** $e^{89}$ is more than a float can hold, and nothing keeps a score below 89. But numerator and
+//| denominator may both be multiplied by $e^{-m}$, so $m$ may be subtracted from every score. With $m$ the largest of them no
 //| exponent exceeds 0, no exponential exceeds 1, and the sum is at least 1: nothing overflows, and nothing is divided by 0.
 //|
 //| **Budget.** 4 bytes a key for the row of scores: 16 KB at 4096 keys, which fits the L1 cache of a core. The row is written
-//| once and then walked four times. At 128k keys it is 512 KB, and every walk fetches it from L2 or beyond. The
-//| walks are what this chapter gets rid of.
+//| once and then walked four times. At 128k keys it is 512 KB, and every walk fetches it from L2 or beyond. This
+//| chapter gets rid of the walks.
 //|
 //| **Predicted.** Nearly all of the time goes to the dot products: 64 additions a score at d = 64, each waiting for the one
 //| before. The exponentials take most of the rest. Measured: see the chapter's table.

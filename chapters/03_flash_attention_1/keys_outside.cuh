@@ -20,7 +20,7 @@
 //| once for each tile of keys.
 //|
 //| **Predicted** (H200, d = 128, N = 4096, 64 heads): slow. One block a head is 64 blocks on 132 multiprocessors, and each
-//| block is 8 warps that load, wait, compute and store by turns. A quarter of what step 2 reaches.
+//| block is 8 warps that load, wait, compute and store, one after the other. A quarter of what step 2 reaches.
 #pragma once
 #include "chapters/03_flash_attention_1/tile.cuh"
 

@@ -13,7 +13,7 @@
 //| ![Split-K: each warp has a quarter of the keys, and a part of all of O](../../docs/figures/split_k.svg)
 //|
 //| **Budget** at d = 128, with 32 queries and 128 keys a tile: Q 8.5 KB, K and V 34 KB each, scores 17 KB, O 17 KB: 111 KB, so two
-//| blocks a multiprocessor. At d = 256 K and V take turns in one buffer, and a tile has 64 keys: 92 KB. Together the kernels
+//| blocks a multiprocessor. At d = 256 K and V share one buffer, one after the other, and a tile has 64 keys: 92 KB. Together the kernels
 //| stay below the 163 KB that an A100 grants a block.
 //|
 //| **Predicted** (H200, d = 128, N = 4096, 64 heads): shared memory decides. Each warp reads all of Q, and reads and writes all of O, for
@@ -251,7 +251,7 @@ __device__ void softmax(SplitKTiles<T, Size>& tiles, const Problem& problem, int
   }
 }
 
-//| ## Values: parts of O, added up in turns
+//| ## The product with V: parts of O, added up in four rounds
 //|
 //| Each warp has something to add to every element of O. If all four added at once, they would overwrite each other's sums. So
 //| O is cut into as many pieces as there are warps, by columns, and in each of four rounds every warp has a piece to itself:
@@ -305,7 +305,7 @@ __device__ void add_to_piece(SplitKTiles<T, Size>& tiles, const Weights<T, Size>
 /// o += weights * V over the keys of all warps. All threads must call it; at its end a barrier has been
 /// passed.
 template <typename T, typename Size>
-__device__ void add_values(SplitKTiles<T, Size>& tiles) {
+__device__ void add_weighted_values(SplitKTiles<T, Size>& tiles) {
   const int warp = threadIdx.x / kWarp;
   Weights<T, Size> weights;
 #pragma unroll
@@ -351,8 +351,8 @@ __device__ void write_result(SplitKTiles<T, Size>& tiles,
 //| ## The kernel
 //|
 //| K and V travel by [`cp.async`](../../common/ptx/cp_async.h) while the block computes. Where they have a buffer each, V is on its way
-//| during the scores and the next K during softmax and values. Where they share one, V can start when the scores are done, and the
-//| next K when the values are: the first hides behind the softmax, the second behind nothing but the other blocks of the
+//| during the scores and the next K during the softmax and the product with V. Where they share one, V can start when the scores are
+//| done, and the next K when the product with V is: the first hides behind the softmax, the second behind nothing but the other blocks of the
 //| multiprocessor, if there are any.
 
 /// Attention, one block a tile of queries. Grid: (queries / kRowsQ, batch * heads); dynamic shared memory:
@@ -407,7 +407,7 @@ __global__ void __launch_bounds__(Size::kThreads, kBlocksPerMultiprocessor<T, Si
     softmax(tiles, problem, first_query, first_key);
     cp_async_wait<Size::kSharesKV ? 0 : 1>();  // this thread's part of V
     __syncthreads();                           // everyone's part is there, all weights are, and O is rescaled
-    add_values(tiles);                         // ends with a barrier: nobody reads V or the weights any more
+    add_weighted_values(tiles);                // ends with a barrier: nobody reads V or the weights any more
     if constexpr (Size::kSharesKV) copy_keys(tiles.k, k, first_key + Size::kRowsK);
   }
   //| The end. If the loop never ran, Q is still on its way into memory that is about to be given back.

@@ -87,7 +87,7 @@ __device__ __forceinline__ int tile_dim(int g) { return 4 * (threadIdx.x % kSide
 
 //| ## One tile of keys for one tile of queries
 //|
-//| Three parts: the scores, the merge rule for each row, the weighted values. The two products have the same pattern as in
+//| Three parts: the scores, the merge rule for each row, the product with V. The two products have the same pattern as in
 //| chapter 1: a thread reads a few numbers of each operand from shared memory and uses each several times.
 //|
 //| Between them the weights go through shared memory, since the thread that made a weight is not the one that needs it: a row's
@@ -172,7 +172,7 @@ __device__ void softmax(Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, kBlock
 //| weights of its rows, so it reads them from shared memory, four keys at a time.
 /// o += weights * v.
 template <typename T, int kHeadDim, int kBlock>
-__device__ void add_values(const Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, kBlock>& rows) {
+__device__ void add_weighted_values(const Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, kBlock>& rows) {
   constexpr int kCount = kBlock / kSide, kGroups = kHeadDim / 64;
 #pragma unroll 2
   for (int key = 0; key < kBlock; key += 4) {
@@ -206,7 +206,7 @@ __device__ void absorb(Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, kBlock>
   __syncwarp();
   softmax(tiles, rows, scores, problem, first_query, first_key);
   __syncwarp();  // all weights of the warp's rows are there
-  add_values(tiles, rows);
+  add_weighted_values(tiles, rows);
 }
 
 //| The division waits for the last tile. A row that saw no key has the sum 0, and `normaliser` gives 0, not infinity. One of the 16 threads writes the

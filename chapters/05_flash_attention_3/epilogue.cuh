@@ -89,10 +89,10 @@ __device__ __forceinline__ void store_from_registers(const float (&output)[kHead
 
 //| ## Through shared memory, by TMA
 //|
-//| `stmatrix` is made for this: it takes four 8 x 8 matrices as the accumulator holds them and writes each of their rows as
+//| `stmatrix` fits this: it takes four 8 x 8 matrices as the accumulator holds them and writes each of their rows as
 //| 16 bytes. The swizzle keeps those rows in different banks, and TMA undoes it. TMA also leaves out rows beyond the end. A
-//| warp only writes its 16 rows into the warpgroup's tile; somebody else has TMA store it, while the warp turns to its next
-//| queries.
+//| warp only writes its 16 rows into the warpgroup's tile. A thread of the producer then has TMA store the tile, while the
+//| warp works on its next queries.
 
 constexpr int kRowsOfWarp = 16;  ///< query rows that a warp's registers hold
 

@@ -145,15 +145,15 @@ struct ShortD64 : Persistent<64, 2, 128, 8, true> {
   static constexpr bool kLazy = false;
 };
 
-/// The causal version for short sequences of head_dim 128: so few tiles are over before the consumers
-/// alternate by themselves, so a fixed order pays.
+/// The causal version for short sequences of head_dim 128: they are over before the consumers alternate by
+/// themselves, so a fixed order pays.
 struct ShortD128 : Persistent<128, 2, 128, 5, true> {
   static constexpr bool kPingpong = true;
 };
 
-/// The causal version for long sequences of head_dim 256. A block that stays asks for its next tile while it
-/// still has one, and what it holds nobody else can take; of tiles as long as these that costs more than
-/// starting blocks anew.
+/// The causal version for long sequences of head_dim 256. A persistent block asks for its next tile while it
+/// still has one, and then no other block can take it. With tiles as long as these that costs more time than
+/// starting a new block for each.
 struct LongD256 : Persistent<256, 2, 64, 5, true> {
   static constexpr Schedule kSchedule = Schedule::single_tile;
 };

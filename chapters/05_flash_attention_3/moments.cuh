@@ -1,6 +1,6 @@
 //| # Moments
 //|
-//| What the warpgroups of a block do at the same time, no profiler shows. So the loops of steps 2 to 5 say when they pass
+//| No profiler shows what the warpgroups of a block do at the same time. So the loops of steps 2 to 5 say when they pass
 //| certain points, by `Config::record(moment, tile)`. The chapter's versions derive from `Unrecorded`, whose `record` does
 //| nothing, and nothing is left of it in the machine code. The bench derives from them versions that write down the clock:
 //| that is where the chapter's timeline comes from.
@@ -14,13 +14,13 @@ namespace flashbook::flash3 {
 /// Points in the loop over tiles of keys.
 enum class Moment {
   keys_sent,    ///< producer: a stage was empty, and TMA has been told to bring the tile's keys there
-  values_sent,  ///< the same of values
+  values_sent,  ///< the same of its V
   landed,       ///< consumer: the tile that its first product reads is in
   turn,         ///< it may issue
   issued,       ///< it has issued both products
   scores,       ///< the scores are done
   softmax,      ///< they are probabilities
-  values,       ///< the values are done
+  values,       ///< the product with V is done
   end           ///< the output is rescaled, the next tile's turn begins
 };
 constexpr int kMoments = int(Moment::end) + 1;

@@ -5,7 +5,7 @@
 //|
 //| | switch | what it does |
 //| | --- | --- |
-//| | `kSchedule` | blocks that stay and take tile after tile, longest first (`tile_scheduler.cuh`) |
+//| | `kSchedule` | persistent blocks take tile after tile, longest first (`tile_scheduler.cuh`) |
 //| | `kSplitLoops` | tiles with a mask and tiles without one in loops of their own: the second has no trace of it |
 //| | `kLazy` | maxima are taken, and the output rescaled, only when a score exceeds one by more than 2^8 (`softmax.cuh`) |
 //| | `kStoreByTma` | the output leaves through shared memory while the next tile begins (`epilogue.cuh`) |
@@ -57,8 +57,8 @@ struct Nothing {};
 //| ## Shared memory
 //|
 //| Beside queries and pipeline there are now the outputs, the broadcast of the next tile, and four barriers a consumer:
-//| its queries are there, their place is free, its output is there, its place is free. Each consumer has its own, so none
-//| waits for another one's queries or store.
+//| its queries have landed, their place is free, its output is written, its place is free. Each consumer has its own four,
+//| so that it does not wait for the queries or the store of another.
 /// Shared memory of a block.
 template <typename T, typename Config>
 struct PersistentShared {
@@ -145,8 +145,8 @@ struct Consumer {
 
   //| ### Begin, step, end
   //|
-  //| These three are step 4's loop in pieces: the first scores alone, then scores and values together, then the last
-  //| values alone. `begin` is where a tile of queries starts: O and the sums are set to nothing. After the last scores
+  //| These three are step 4's loop in pieces: the first scores alone, then scores and P V together, then the last P V
+  //| alone. `begin` is where a tile of queries starts: O and the sums are set to zero. After the last scores
   //| the queries have been read, and their place is given back, so that TMA can bring the next ones under the work that
   //| is left.
   /// The first scores of a tile of queries.
@@ -171,7 +171,7 @@ struct Consumer {
 
   //| One round of the loop. `kMasked` makes two loops of it: one whose tiles may need the mask, and one that has no trace
   //| of it. In the second no row can be without a key, so the softmax need not ask for that either.
-  /// The scores of `tile`, over the values of the tile before it in the loop, tile + 1.
+  /// The scores of `tile`, beside P V of the tile before it in the loop, tile + 1.
   template <bool kMasked>
   __device__ __forceinline__ void step(int tile) {
     const PipelineState<Config::kStages> k_state = state, v_state = state.next();
@@ -192,7 +192,7 @@ struct Consumer {
 
     //| The two waits are those of step 4. Between them lies the softmax, under which the product with V still runs. K's
     //| stage is given back after the first wait, V's after the second.
-    wgmma_wait<1>();  // the scores are done; the values still run
+    wgmma_wait<1>();  // the scores are done; the product with V still runs
     wgmma_pin(scores);
     Config::record(Moment::scores, tile);
     release(shared.pipeline, k_state);
@@ -211,7 +211,7 @@ struct Consumer {
 
     //| `softmax_lazily` has told whether any row of the warp needs its output rescaled. With lazy rescaling hardly any does
     //| after a few tiles, and the branch is the same for the whole warp.
-    wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
+    wgmma_wait<0>();  // P V is done: P may be overwritten, O rescaled
     wgmma_pin(output);
     wgmma_pin(p);
     Config::record(Moment::values, tile);
@@ -223,7 +223,7 @@ struct Consumer {
 
   //| The last product takes a turn, too, and gives its stage back, since the producer has begun to bring the next tile's
   //| keys.
-  /// The last values of a tile of queries.
+  /// The last P V of a tile of queries.
   __device__ __forceinline__ void end() {
     wait_full(shared.pipeline, state);
     take();
@@ -356,7 +356,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1) persistent(
     if (any_rows) finish_rows(consumer.output, consumer.rows, problem, lse, head, consumer.query);
     if constexpr (Config::kStoreByTma) {
       //| The output goes into its place in shared memory as soon as TMA has read the one before. Then lane 0 of each warp
-      //| says so, and the consumer turns to its next queries while TMA stores.
+      //| says so, and the consumer goes on with its next queries while TMA stores.
       mbarrier_wait(&shared.output_empty[number], parity ^ 1);  // TMA has read the last output
       if (any_rows) lay_down<T, Config::kHeadDim>(shared.output[number], consumer.output, row);
       __syncwarp();  // all lanes have waited, and written

@@ -4,9 +4,9 @@
 //| cores work for one, the others are at their softmax. Without it the consumers begin together, and alternate by
 //| themselves after three or four tiles, as the timeline shows. Pingpong fixes the order from the first tile.
 //|
-//| Each consumer has a named barrier, which takes 256 arrivals: 128 of its own threads, who wait there (`take_turn`), and
-//| 128 of the consumer before it, who arrive and go on (`pass_turn`). The first turn nobody passes: the last consumer does
-//| it once, before its loop (`open_turns`). All consumers take equally many turns.
+//| Each consumer has a named barrier, which takes 256 arrivals: 128 of its own threads, which wait there (`take_turn`), and
+//| 128 of the consumer before it, which arrive and go on (`pass_turn`). Before the first turn nobody has passed one on, so
+//| the last consumer does it once before its loop (`open_turns`). All consumers take equally many turns.
 //|
 //| ![Without pingpong the simulator's consumers issue side by side; with it, one after the other](../../docs/figures/pingpong_order.svg)
 #pragma once

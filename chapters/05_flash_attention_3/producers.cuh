@@ -12,7 +12,7 @@
 //| | `output_full` | lane 0 of each of its warps, when all lanes have written | 4 | the thread that stores | parity 0 |
 //| | `output_empty` | the thread that stores, when TMA has read the tile | 1 | the consumer | parity 1 |
 //|
-//| Each has one phase for every tile of queries that the block works on, so everybody's parity is that of the tiles before.
+//| Each has one phase for every tile of queries that the block works on, so its parity changes from one tile to the next.
 //|
 //| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
@@ -22,14 +22,14 @@ namespace flashbook::flash3 {
 
 //| ## Keys and values
 //|
-//| It runs ahead of everybody. As soon as the last keys of one tile of queries are sent, it broadcasts the next tile and
-//| goes on filling stages, while the consumers still work on the one before. Which tile is next the schedule says: none,
+//| This thread runs ahead of all others. As soon as the last keys of one tile of queries are sent, it broadcasts the next tile and
+//| goes on filling stages, while the consumers still work on the one before. The schedule says which tile is next: none,
 //| the one gridDim.x further on, or what the counter gives. The counter's answer takes hundreds of clocks, so it is asked
 //| for before the keys are streamed.
 //|
-//| **The counter resets itself.** A block asks once for each tile that it works on, so all blocks together ask `tiles` times, and nobody
-//| asks after the one who is told `tiles - 1`: that block sets the counter to 0 for the next launch. So none needs a launch of its
-//| own before it, which short sequences would pay for.
+//| **The counter resets itself.** A block asks once for each tile that it works on, so all blocks together ask `tiles` times. The block
+//| that is told `tiles - 1` has asked last, and sets the counter to 0 for the next launch. Otherwise each launch would need another one
+//| before it that clears the counter, and short sequences would be slower.
 /// The thread that decides on the next tile, broadcasts it and streams its keys and values.
 template <typename Config, typename Shared>
 __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUtensorMap& v_map,
@@ -76,7 +76,7 @@ __device__ void produce_queries(Shared& shared, const CUtensorMap& q_map) {
 //| ## Outputs
 //|
 //| `tma_store_wait_read` returns when TMA has read the tile from shared memory, which is enough for the place to be used
-//| again. That the bytes have arrived in device memory, only the end of the kernel says.
+//| again. Only the end of the kernel says that the bytes have arrived in device memory.
 /// The thread that has outputs stored.
 template <typename Config, typename Shared>
 __device__ void store_outputs(Shared& shared, const CUtensorMap& output_map) {

@@ -1,10 +1,10 @@
 //| # Step 1: TMA and WGMMA, nothing overlapped
 //|
 //| Chapter 4 runs on a Hopper too, but at half speed: `mma.sync` cannot feed Hopper's tensor cores. Its operands must pass
-//| through registers, and a warp stands still while it multiplies. This step brings the two machines that make the
+//| through registers, and a warp stands still while it multiplies. This step brings the two units that make the
 //| difference, and nothing else:
 //|
-//| * **TMA** copies whole tiles. One thread says which, hundreds of threads compute no address.
+//| * **TMA** copies whole tiles. One thread says which one, and no thread computes addresses of its elements.
 //| * **WGMMA** multiplies tiles where they lie. Four warps together, 64 rows, and S and O stay in registers.
 //|
 //| One warpgroup owns 64 queries. It asks for a tile of keys and values, waits, multiplies, waits, does the softmax,
@@ -13,7 +13,7 @@
 //| **Budget** (d = 128): Q 16 KB, K and V 32 KB each, 80 KB of shared memory, so that two blocks fit a multiprocessor, and
 //| each fills some of the gaps of the other. Registers: 64 of O, 64 of S, 32 of P.
 //|
-//| ![Step 1 in turn; steps 2 to 4 put copies, products and softmax beside each other](../../docs/figures/overlaps.svg)
+//| ![Step 1 does one after the other; steps 2 to 4 put copies, products and softmax beside each other](../../docs/figures/overlaps.svg)
 #pragma once
 #include "chapters/05_flash_attention_3/epilogue.cuh"
 #include "chapters/05_flash_attention_3/mask.cuh"
@@ -34,8 +34,8 @@ struct SingleShared {
 //| ## One mbarrier
 //|
 //| `landed` expects one arrival a phase: that of thread 0, which also says how many bytes are to come. TMA takes the bytes
-//| off as they land. When the arrival is in and no byte is missing, the phase is over, and whoever waited for its parity
-//| goes on. The first phase has parity 0, the next 1, then 0 again.
+//| off as they land. When the arrival is in and no byte is missing, the phase is over, and the threads that wait for its
+//| parity go on. The first phase has parity 0, the next 1, then 0 again.
 
 /// Attention for 64 queries of one head. Grid: (tiles of queries * heads).
 template <typename T, int kHeadDim, int kKeys>

@@ -41,14 +41,14 @@ __device__ __forceinline__ float quad_sum(float x) {
 //| What was summed under an older maximum is multiplied by `correction`, the output too; the caller does that when its
 //| products are done.
 //|
-//| **A row that has seen no key** has the maximum -inf, and -inf - -inf is no number: such a row subtracts 0.
+//| **A row that has seen no key** has the maximum -inf, and -inf - (-inf) is NaN: such a row subtracts 0.
 //|
 //| **Large scores.** The multiply-add is exact but for its last rounding, and `c max`, which is rounded before, is the same
 //| for all keys of a row: its error is a common factor of P, which the division takes out. But the error grows with
 //| `c max`, by half a unit in its last place. From 2^31 on that is 2^7, and an exponential may overflow. So where `c max`
 //| exceeds 2^12, the maximum is subtracted before the scale, at the price of an addition more for each score. Below, the
-//| error is at most 2^-13, less than half a unit of P in f16: so a correction may take the difference of two maxima,
-//| whichever way either was subtracted.
+//| error is at most 2^-13, less than half a unit of P in f16. So a correction may be computed from the difference of two
+//| maxima, even if one was subtracted before the scale and the other after it.
 
 constexpr float kLargeScore = 0x1p12;  ///< c max, from where on the maximum is subtracted before the scale
 constexpr float kLazyLimit = 8;        ///< log2 of how far a probability may exceed 1, or fall short of it
@@ -59,8 +59,8 @@ template <bool kLazy, int kFloats>
 __device__ __forceinline__ void take_maxima(float (&scores)[kFloats], Rows& rows, float (&correction)[2],
                                             float (&subtract)[2], float scale_log2) {
   //| A thread goes through its own scores of each row, in two chains of `fmaxf`, so that one need not wait for the other.
-  //| Two shuffles then give the quad's four lanes the maximum of the whole row. Whether some maximum is large, the warp
-  //| votes on what its threads have found themselves: the vote need not wait for the shuffles.
+  //| Two shuffles then give the quad's four lanes the maximum of the whole row. The warp also votes
+  //| whether some maximum is large. Each thread asks this of its own scores, so that the vote does not wait for the shuffles.
   float top[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -74,8 +74,8 @@ __device__ __forceinline__ void take_maxima(float (&scores)[kFloats], Rows& rows
   }
   const auto size = [](float x) { return x == -INFINITY ? 0.0f : fabsf(x); };  // of a row without a key: 0
   const bool large = __any_sync(kWholeWarp, fmaxf(size(top[0]), size(top[1])) * scale_log2 > kLargeScore);
-  //| `base` is what the row subtracts, and the correction is a difference of such numbers. Lazily, a maximum a little below
-  //| 0 becomes 0, since a limit must not be negative; a limit of -1 says that this row's maximum is wanted in every tile.
+  //| `base` is what the row subtracts, and the correction comes from the difference of two of them. Where the maximum is
+  //| lazy, one a little below 0 becomes 0, since a limit must not be negative; a limit of -1 asks for maxima in every tile.
   float base[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -132,11 +132,11 @@ __device__ __forceinline__ void softmax(float (&scores)[kFloats], Rows& rows, fl
 //| correction, and a warp without one skips head_dim / 2 multiplications. One vote decides for the warp, since a branch
 //| that only some lanes take saves nothing.
 //|
-//| Then the maximum itself is not needed, only whether some score is above the limit. Each thread looks at its own, and
-//| the vote does what the shuffles did. And it looks at their *bits*: those of floats from 0 on are ordered as
-//| the numbers are, and those of negative floats are negative. So one instruction takes two scores, `max3` of integers; there
-//| is none such for floats. Limits must not be negative for that. A row whose maximum is a little below 0 takes 0 for it.
-//| One whose maximum is far below has no limit, and its warp takes the maxima in every tile.
+//| Then the maximum itself is not needed, only whether some score is above the limit. Each thread asks this of its own
+//| scores, and the vote takes the place of the shuffles. It compares the *bits* of the scores as integers: those of floats
+//| from 0 on are ordered as the numbers are, and those of negative floats are negative. `max3` of integers takes two scores
+//| at a time; on Hopper there is none for floats. For that, limits must not be negative. A row whose maximum is a little
+//| below 0 takes 0 for it. A row whose maximum lies far below has no limit, and its warp takes the maxima in every tile.
 
 /// The same, relative to the old maxima while no score exceeds one by more than 2^kLazyLimit. Returns whether
 /// the output must be multiplied by `correction`.

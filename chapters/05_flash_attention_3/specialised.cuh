@@ -9,8 +9,8 @@
 //| **Step 3: pingpong.** The consumers take turns at issuing products, so that one's softmax lies under the other's
 //| products (`pingpong.cuh`).
 //|
-//| **Step 4: overlap within a warpgroup.** The scores of the next tile are issued *before* the values of this one. While
-//| the softmax of the new scores runs, the tensor cores still have the values to do, from the same warpgroup. The price is
+//| **Step 4: overlap within a warpgroup.** The scores of the next tile are issued *before* the product with V of this one.
+//| While the softmax of the new scores runs, the tensor cores still multiply with V, for the same warpgroup. The price is
 //| registers: S and P are alive at once.
 //|
 //| The three differ in two switches, and in nothing else: who may issue, and in which order.
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   //| First it gives registers back. All four warps must do that, since `setmaxnreg` works on a whole warpgroup. Then one
   //| thread announces the bytes of the queries and asks for them, and streams the keys and values. It never looks at an
   //| element: TMA writes into shared memory and counts the bytes off at the barrier. The other 127 threads leave.
-  //| `kOverlap` also turns the order of the stream, because step 4 wants the next K before this V.
+  //| `kOverlap` also changes the order of the stream, because step 4 wants the next K before this V.
   if (warpgroup == 0) {  // the producer
     setmaxnreg_dec<kProducerRegisters<kConsumers>>();
     if (threadIdx.x == 0) {
@@ -148,11 +148,11 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   //| ### The first tile
   //|
   //| Nothing can overlap yet: there are no probabilities to multiply with V. So the first scores stand alone, and the
-  //| loop below always has two products, the scores of one tile and the values of the tile before. The first tile holds
+  //| loop below always has two products: the scores of one tile, and P V of the tile before. The first tile holds
   //| the end of the sequence or the diagonal, so it is usually masked. `wgmma_fence` says that registers which ordinary
   //| instructions wrote may now be used by WGMMA. `wgmma_pin` costs nothing: it tells the compiler that these registers
   //| change here, so that it moves no use of them across the wait.
-  // The first scores: there are no values to multiply yet.
+  // The first scores: there is no P yet to multiply with V.
   mbarrier_wait(&shared.q_full, 0);
   wait_full(pipeline, state);
   wgmma_fence();
@@ -173,15 +173,15 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   //| does.
 #pragma unroll 1
   for (int tile = key_tiles - 2; tile >= 0; --tile) {
-    // The two tiles of this iteration: the scores' keys first, or the values.
+    // The two tiles of this iteration: K of the scores first, or V.
     const PipelineState<Config::kStages> one = state, two = state.next();
     const PipelineState<Config::kStages> k_state = Config::kOverlap ? one : two,
                                          v_state = Config::kOverlap ? two : one;
     state = two.next();
     const uint64_t k = wgmma_advance(keys, k_state.stage * kTileBytes);
     const uint64_t v = wgmma_advance(values, v_state.stage * kTileBytes);
-    //| The consumer waits for the tile that its first product reads, and then for its turn. The order matters: who took
-    //| the turn first and waited for its tile then would make the others wait, too.
+    //| The consumer waits for the tile that its first product reads, and then for its turn. The order matters: if it took
+    //| the turn first and then waited for its tile, the other consumers would wait, too.
     wait_full(pipeline, one);
     Config::record(Moment::landed, tile);
     if constexpr (Config::kPingpong) take_turn<kConsumers>(consumer);
@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
       wgmma_pin(p);
       release(pipeline, v_state);
     } else {
-      wgmma_wait<1>();  // the scores are done; the values still run
+      wgmma_wait<1>();  // the scores are done; the product with V still runs
     }
     wgmma_pin(scores);
     Config::record(Moment::scores, tile);
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     //| and O is its result. So the consumer waits for it before it rounds the new P and rescales O.
     Config::record(Moment::softmax, tile);
     if constexpr (Config::kOverlap) {
-      wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
+      wgmma_wait<0>();  // P V is done: P may be overwritten, O rescaled
       wgmma_pin(output);
       wgmma_pin(p);
       Config::record(Moment::values, tile);
@@ -244,9 +244,9 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
 
   //| ### The end
   //|
-  //| The loop leaves the values of tile 0. They take a turn as all products do; each consumer takes equally many, or the
-  //| order would break. Then the rows are divided by their sums and stored straight from the registers (`epilogue.cuh`).
-  // The last values.
+  //| P V of tile 0 is left. It takes a turn as all products do; all consumers must take equally many turns, or one would
+  //| wait for a turn that nobody passes. Then the rows are divided by their sums and stored straight from the registers (`epilogue.cuh`).
+  // The last product with V.
   wait_full(pipeline, state);
   if constexpr (Config::kPingpong) take_turn<kConsumers>(consumer);
   wgmma_pin(output);

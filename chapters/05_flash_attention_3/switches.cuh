@@ -1,6 +1,6 @@
-//| # The switches of step 5, each turned the other way
+//| # The switches of step 5, each changed
 //|
-//| A version of the kernel is a type (`persistent.cuh`), so a switch is turned by a type that derives from it. The bench
+//| A version of the kernel is a type (`persistent.cuh`), so a type that derives from it can change a switch. The bench
 //| times them in turn with step 5 as it is: that is the chapter's ablation table. The tests hold each against the oracle.
 //|
 //| ![What the consumers of a block do at the same time in steps 2 to 5](../../docs/figures/pingpong_timeline.svg)
@@ -13,10 +13,10 @@ namespace flashbook::flash3 {
 template <typename Config>
 struct AsItIs : Config {};
 
-//| The first two concern the tile scheduler: who takes which tile, and whether a block stays. At N = 512 they are worth
-//| the most.
+//| The first two concern the tile scheduler: which block takes which tile, and whether blocks are persistent. At N = 512
+//| they bring the most.
 /// A block for every tile of queries: nothing of one lies under the next. Where step 5 does that already,
-/// blocks that stay.
+/// persistent blocks.
 template <typename Config>
 struct OtherStay : Config {
   static constexpr Schedule kSchedule =
@@ -51,7 +51,7 @@ struct FromRegisters : Config {
 };
 
 //| The last two did not pay everywhere. Pingpong is on where it helped. Trimming saves products under a causal mask, and
-//| costs more in all other tiles than it saves.
+//| loses more in all other tiles than it saves.
 /// Turns where there were none, and none where there were.
 template <typename Config>
 struct OtherPingpong : Config {

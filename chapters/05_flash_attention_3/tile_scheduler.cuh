@@ -4,9 +4,9 @@
 //| step 5 as many blocks start as there are multiprocessors, and each takes tile after tile. While its consumers finish
 //| one, its producers already load the next.
 //|
-//| **Order.** Under a causal mask tiles differ in length by a factor of N / 128. Whoever gets a long one last makes all
-//| others wait, so the longest go first, and a block that is done takes the next that is left: a counter in global memory
-//| hands them out (`Schedule::dynamic_persistent`). Without a mask all are equal, and block b takes tiles b, b + blocks, ...
+//| **Order.** Under a causal mask tiles differ in length by a factor of N / 128. If a long one begins last, all
+//| others wait for it. So the longest go first, and a block that is done takes the next that is left: a counter in device
+//| memory hands them out (`Schedule::dynamic_persistent`). Without a mask all are equal, and block b takes tiles b, b + blocks, ...
 //| (`Schedule::static_persistent`).
 //|
 //| **L2.** Longest first for *all* heads at once would read every head's keys before it reads any twice, from device memory

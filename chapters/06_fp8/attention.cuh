@@ -1,7 +1,7 @@
 //| # The kernel
 //|
-//| A consumer's loop is chapter 5's: the scores of the next tile are issued before the values of this one, and the softmax
-//| runs while the tensor cores have those to do. What FP8 adds lies elsewhere: in the producer, in what a tile is, in what
+//| A consumer's loop is chapter 5's: the scores of the next tile are issued before the product with V of this one, and the
+//| softmax runs beside that product. What FP8 adds lies elsewhere: in the producer, in what a tile is, in what
 //| the softmax does with scales.
 //|
 //| ![TMA brings keys and raw values, two warps transpose the values, consumers read keys and transposed values](../../docs/figures/fp8_block.svg)
@@ -23,7 +23,7 @@ template <typename Config>
 struct Consumer {
   static constexpr int kHeadDim = Config::kHeadDim, kKeys = Config::kKeys;
 
-  //| Two pipelines move on by themselves now: keys come as TMA lays them, values when they have been transposed. So a
+  //| There are two pipelines now, which move on independently: K comes as TMA lays it down, V when it has been transposed. So a
   //| consumer has two states, where chapter 5 has one. `factor` holds all that scores are multiplied by before the
   //| exponential: the softmax scale, log2(e), and the scales of Q and K. `q` is a descriptor, or the queries themselves
   //| in registers.
@@ -98,8 +98,8 @@ struct Consumer {
       q = shared.q[number].descriptor();
   }
 
-  //| If keys have means, each row of queries is multiplied by them (`epilogue.cuh`), while the tensor cores have the first
-  //| scores to do. Then threads need the queries no more.
+  //| If keys have means, each row of queries is multiplied by them (`epilogue.cuh`), while the tensor cores compute the first
+  //| scores. After that no thread needs the queries.
   /// What threads do with the queries themselves.
   __device__ __forceinline__ void use_queries(const Means<kHeadDim>& means) {
     if (problem.k_mean != nullptr)
@@ -115,8 +115,8 @@ struct Consumer {
 
   //| ## The two products
   //|
-  //| Both are issued by descriptors that point at the stage, as in chapter 5. What differs is hidden in `tiles.cuh`: 32
-  //| elements deep instead of 16, and the values' tile has columns of V as its rows, since it is transposed.
+  //| Both are issued by descriptors that point at the stage, as in chapter 5. What differs is in `tiles.cuh`: a
+  //| product sums 32 elements instead of 16, and the tile of V has columns of V as its rows, since it is transposed.
   __device__ __forceinline__ void issue_next_scores() {
     issue_scores<kHeadDim, kKeys>(scores, q, wgmma_advance(keys, key.stage * sizeof(shared.keys.tile[0])));
   }
@@ -126,7 +126,7 @@ struct Consumer {
         output, p, wgmma_advance(values, value.stage * sizeof(shared.transposed.tile[0])));
   }
 
-  //| After the wait each product's stage goes back to whoever fills it: keys to TMA, transposed values to the
+  //| After the wait each product's stage is given back: that of K to TMA, that of the transposed V to the
   //| transposers. Queries in registers are operands of a product in flight, so they are pinned like the results.
   /// The scores are there, and their queries may be overwritten.
   __device__ __forceinline__ void pin_scores() {
@@ -159,9 +159,9 @@ struct Consumer {
       round_probabilities(p, scores);
   }
 
-  //| Sums that a product has made arrive with the values, one tile after the maximum that they belong to has been found. So
-  //| they are added first, and corrected with what came before them.
-  /// The values are done, and with them the sums of the same tile.
+  //| Row sums that a product has made arrive with P V, one tile after the maximum that they belong to has been found. So
+  //| they are added first, and then corrected together with what came before them.
+  /// P V is done, and with it the sums of the same tile.
   __device__ __forceinline__ void take_sums(const float (&correction)[2]) {
     if constexpr (Config::kSumsByProduct) {
       wgmma_pin(sums);
@@ -198,9 +198,9 @@ struct Consumer {
     to_operand();
   }
 
-  //| The two waits for tiles are on two pipelines. If the transposers are late, only the second wait feels it, and the
-  //| scores already run.
-  /// The scores of `tile`, and the values of the tile before it in the loop, tile + 1.
+  //| The two waits for tiles are on two pipelines. If the transposers are late, only the second one waits, and the scores
+  //| already run.
+  /// The scores of `tile`, and P V of the tile before it in the loop, tile + 1.
   template <bool kMasked>
   __device__ __forceinline__ void step(int tile) {
     const TileScale scale = scale_of(tile);
@@ -215,16 +215,16 @@ struct Consumer {
     issue_next_values();
     pass();
 
-    //| Step 1 waits for both products together. From step 2 on the values still run while the softmax works on the
-    //| scores. Masked scores are those of keys that do not exist or must not be seen: their encodings are zeros from TMA,
-    //| and a score of 0 would count.
+    //| Step 1 waits for both products together. From step 2 on the product with V still runs while the softmax works on the
+    //| scores. The mask hides keys that do not exist, or that the query must not see. TMA brings zeros for the former, and a
+    //| score of 0 would count.
     if constexpr (!Config::kOverlap) {
       wgmma_wait<0>();  // both are done
       wgmma_pin(output);
       wgmma_pin(p);
       values_done();
     } else {
-      wgmma_wait<1>();  // the scores are done; the values still run
+      wgmma_wait<1>();  // the scores are done; P V still runs
     }
     pin_scores();
     scores_done(tile);
@@ -237,7 +237,7 @@ struct Consumer {
     //| e4m3 happens here: four probabilities to a register, in the order in which a thread has them.
     const bool rescale = to_probabilities<kMasked, Config::kLazy>(correction, scale);
     if constexpr (Config::kOverlap) {
-      wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
+      wgmma_wait<0>();  // P V is done: P may be overwritten, O rescaled
       wgmma_pin(output);
       wgmma_pin(p);
       take_sums(correction);
@@ -247,8 +247,8 @@ struct Consumer {
     if (!Config::kLazy || rescale) rescale_rows(output, correction);
   }
 
-  //| The loop leaves one product with V.
-  /// The last values of a tile of queries.
+  //| After the loop one product with V is left.
+  /// The last P V of a tile of queries.
   __device__ __forceinline__ void end() {
     wait_full(shared.transposed, value);
     take();
@@ -266,8 +266,8 @@ struct Consumer {
 
   //| ## Promoted sums
   //|
-  //| Every product that a tensor core adds is cut off against the sum so far. If products have both signs, that does not
-  //| show. If they have one sign, as where values have a mean, each loses a little, and long sums come out too small.
+  //| A tensor core cuts off what a product has below the lowest bit that it keeps of the sum. If products have both signs,
+  //| these losses cancel. If they have one sign, as where values have a mean, they add up, and long sums come out too small.
   //| Promotion sums each tile from 0, while sums are short, and adds the tiles up in float32.
   // The tensor cores keep some 14 bits of a sum (arXiv 2411.10958). Promotion takes sums out of them before
   // they have grown.

@@ -20,12 +20,12 @@ namespace flashbook::fp8 {
 //| ## Means
 //|
 //| $m$ is what the quantiser took from the keys, the same from each. A query's scores are then all less by one number,
-//| $q \cdot m$ times the scale. The softmax does not see that; the log-sum-exp does. So every row of queries is multiplied
+//| $q \cdot m$ times the scale. The softmax stays the same; the log-sum-exp does not. So every row of queries is multiplied
 //| by $m$ once, when it arrives: a lane of a quad takes every fourth piece of 16 columns, and the quad adds up. The result
 //| waits in shared memory, since the loop has no register for it; the thread that wrote it reads it, so nobody waits.
 //|
-//| The means themselves come with the queries, by TMA: to ask the L2 for them when they are needed cost a fifth of the time of 512
-//| keys. Those of the values are read when the next queries may be there already, so there are two places for them.
+//| The means themselves come with the queries, by TMA. When they were loaded from the L2 where they are needed, that took a fifth of the time
+//| at 512 keys. Those of the values are read when the next queries may be there already, so there are two places for them.
 
 /// The means of one key head's columns.
 template <int kHeadDim>
@@ -93,7 +93,7 @@ __device__ __forceinline__ void add_value_means(float (&output)[kFloats], const 
   // END SOLUTION ch06-means
 }
 
-//| What follows is the end of a tile of queries: everything that was put off until no more keys come.
+//| What follows is the end of a tile of queries: all that is done once, after the last keys.
 
 /// Divides the output by its rows' sums, gives it its means back and stores the log-sum-exp. `query` is the
 /// first of the thread's two rows; `v_scale` is 1 with block scales, which P has in it; `shift` is what
@@ -155,7 +155,7 @@ __device__ __forceinline__ void store_from_registers(
 //| ## Through shared memory, by TMA
 //|
 //| The last step writes its output into shared memory, 8 bytes a lane, and a thread of the producer has TMA store it while
-//| the warpgroup turns to its next queries.
+//| the warpgroup goes on with its next queries.
 
 /// 64 rows of the output, as TMA reads them: panels of 64 columns, 128 bytes.
 template <int kHeadDim>

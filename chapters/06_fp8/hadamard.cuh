@@ -1,8 +1,8 @@
 //| # A rotation for eight bits
 //|
 //| A query and a key enter attention only by their product, and $(qM) \cdot (kM) = q \cdot k$ for every orthogonal $M$. So
-//| both may be rotated before they are quantised. A row with one large element becomes a row without: the rotation deals
-//| the element out to all columns.
+//| both may be rotated before they are quantised. A row with one large element becomes a row without: the rotation spreads
+//| the element over all columns.
 //|
 //| $M = \mathrm{diag}(s)\, H / \sqrt d$, where the $s_i$ are random signs and $H$ is the Hadamard matrix, whose element
 //| $(i, j)$ is $-1$ if the numbers $i$ and $j$ have an odd number of ones in common and $+1$ otherwise. All elements of
@@ -34,7 +34,7 @@ struct Signs {
 //| thread's own. For the others one of them is in another lane, and `__shfl_xor_sync` brings it: the lane with the bit
 //| keeps the difference, the one without it the sum.
 //|
-//| **Budget.** No register beyond the values and the one that is being exchanged. Shuffles are what it costs: eight for each bit of
+//| **Budget.** No register beyond the values and the one that is being exchanged. The cost is shuffles: eight for each bit of
 //| the lane, 3, 4 or 5 bits at $d$ = 64, 128, 256. A multiprocessor does 32 lanes of a shuffle a clock, 132 of them at
 //| 1.7 GHz thus $7.2 \cdot 10^{12} / 5 = 1.4 \cdot 10^{12}$ elements a second at $d = 256$. Memory at 4.3 TB/s brings and
 //| takes away $1.4 \cdot 10^{12}$ a second, at three bytes an element.

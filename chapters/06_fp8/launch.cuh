@@ -119,8 +119,8 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
 template <int kHeadDim, bool kCausal>
 using Fastest = Fast<kHeadDim, kHeadDim == 64 ? 3 : 2, kHeadDim == 256 ? 96 : 128, kCausal>;
 
-//| Each step is a type that turns switches of the step after it. So `Straight` is `Overlapped` with less, and what a step
-//| adds can be read off the lines that it does not share.
+//| Each step is a type that changes switches of the step after it. So `Straight` is `Overlapped` without some of them, and
+//| the lines of a type say what the next step adds.
 /// Step 2: a block for each tile of queries, one loop for masked and unmasked tiles of keys.
 template <int kHeadDim>
 struct Overlapped : Fastest<kHeadDim, true> {
@@ -170,7 +170,7 @@ struct ShortD64 : Fast<64, kConsumers, 128, kCausal> {
   static constexpr bool kPingpong = false;
 };
 
-//| Steps 6 to 8 each turn one switch of a version before them, so any of the tiles above may be taken.
+//| Steps 6 to 8 each change one switch of a version before them, so each of the tiles above can be used.
 /// Step 6 of a version of step 5.
 template <typename Config>
 struct SumsByProduct : Config {
@@ -185,7 +185,7 @@ struct TransposedOnce : SumsByProduct<Config> {
   static constexpr int kRawStages = 1;
 };
 
-//| Without the second pipeline for raw values, and with a producer that keeps little, there is room for wider tiles: 128 keys at
+//| Without the second pipeline for raw values, and with a producer that keeps few registers, there is room for wider tiles: 128 keys at
 //| d = 256, where before 96 were the most that registers allowed.
 /// Step 7 at head_dim 256. Pieces of 64 keys, since whole tiles have no room beside the others.
 template <bool kCausal>

@@ -18,7 +18,7 @@
 //| three times what hides the latency of memory (4.3 TB/s times 0.7 microseconds, over 132 multiprocessors, are 23 KB).
 //| Shared memory: at most 128 bytes, for the largest elements of the warps.
 //|
-//| **Predicted.** Memory binds. Per tile, 3 bytes an element: 2 read, 1 written. Q, K and V of 4 x 16 heads, N = 4096,
+//| **Predicted.** Memory is the limit. Per tile, 3 bytes an element: 2 read, 1 written. Q, K and V of 4 x 16 heads, N = 4096,
 //| d = 128 are 302 MB, which takes 70 microseconds at 4.3 TB/s. Per tensor, 5 bytes an element: 117 microseconds.
 //|
 //| ![Q has a scale for each 64 rows, K and V one for each 128](../../docs/figures/block_scales.svg)
@@ -186,8 +186,8 @@ struct Source {
     return head() / heads * strides.batch + head() % heads * strides.head + first_row() * strides.row;
   }
 
-  //| Rotating is a row's own affair, so it happens between loading and looking for the largest element. Means are those
-  //| of rotated columns, then: a rotated mean is the mean of what was rotated.
+  //| A row is rotated by itself, between loading and the search for the largest element. So the means are those of the
+  //| rotated columns, which are the rotated means.
   /// The block's tile, rotated if wanted, without `means` unless null.
   template <bool kRotate>
   __device__ __forceinline__ Tile<T, kHeadDim, kRows> tile(const Signs<kHeadDim>& signs,
@@ -223,8 +223,8 @@ __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
 
 //| ## A scale per tensor
 //|
-//| The largest element of all tiles comes together by `atomicMax`. Floats that are not negative are ordered as their bits
-//| are, so an integer's maximum is the float's. The result lies where the scale will be: it begins as zero, becomes the
+//| The largest element of all tiles comes together by `atomicMax`. Floats from 0 on are ordered as their bits are, read as
+//| integers, so the maximum of the integers is that of the floats. The result lies where the scale will be: it begins as zero, becomes the
 //| largest element, and at last the scale.
 
 /// Every scale becomes 0, the least of all absolute values.

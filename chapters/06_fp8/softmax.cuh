@@ -7,8 +7,8 @@
 //| **Scales.** What the tensor cores multiply are encodings. A score is its sum times the scales of its query and its key,
 //| and since both are constant in a tile, one `factor` stands for them, for the softmax scale and for log2(e).
 //|
-//| **A range for P.** Probabilities lie between 0 and 1, and e4m3 between 2^-9 and 448: a third of its exponents lie
-//| above 1, unused, and what is below 2^-10 is lost. A factor of 2^kOffset on all of P costs nothing, since the row sum
+//| **A range for P.** Probabilities lie between 0 and 1, and e4m3 reaches from 2^-9 to 448. So a range of 2^8.8 above 1 is
+//| not used, and what is below 2^-10 is lost. A factor of 2^kOffset on all of P costs nothing, since the row sum
 //| has it too and the division takes it out.
 //|
 //| | offset | smallest P that is kept | smallest with all 3 bits |
@@ -19,8 +19,8 @@
 //|
 //| **The scale of V as a bias.** With block scales, V's scale changes from tile to tile, and the sums of several tiles are
 //| not of one unit. Rescaling the output for each tile would undo lazy rescaling. Instead the scale s goes into P: 2^x * s is
-//| 2^(x + log2 s), so log2 s is added to the tile's scores, where it is one addition a tile. The maximum sees it too, and no
-//| P overflows; only the row sum must be rid of it, one multiplication a tile. A tile of zeros has the least scale there is, so
+//| 2^(x + log2 s), so log2 s is added to the tile's scores, where it is one addition a tile. The maximum has it too, so no
+//| P overflows. Only the row sum must lose it again, by one multiplication a tile. A tile of zeros has the least scale there is, so
 //| that it never sets the maximum: with the scale 1 it would take seven powers of two from the P of its neighbours.
 //|
 //| ![Which powers of two e4m3 holds, and where probabilities fall without an offset and with one](../../docs/figures/p_range.svg)
@@ -44,7 +44,7 @@ struct TileScale {
 //| **Lazy rescaling** is chapter 5's: a row keeps its old maximum until a score exceeds it by 2^kLazyLimit. There P could
 //| grow to 2^8. Here it shares the room above 1 with the offset: offset and limit together stay below log2(448) = 8.8.
 
-//| ## What an exponential must know
+//| ## How precise an exponential must be
 //|
 //| P is rounded to three bits of mantissa, and `ex2` computes 22. Of x = log2 P the encoding of e4m3 is nearly a line: the
 //| exponent's bits are above the mantissa's, so each whole step of x is a step of 8, and 2^0 is encoded as 56. Between whole
@@ -54,7 +54,7 @@ struct TileScale {
 //|
 //| It is Schraudolph's exponential (Neural Computation 11, 1999) at the precision of the format. With -0.45 the mean of
 //| (1 + f - 0.45 / 8) / 2^f over a step is 1: sums are right in the mean. What is left is 3.1 % of P in the mean square,
-//| where rounding the exact P leaves 2.6 %. A multiply-add makes 1/128 of it and saturates, which holds what is too small at 0. A second one moves
+//| where rounding the exact P leaves 2.6 %. A multiply-add makes 1/128 of it and saturates, so what is below 0 becomes 0. A second one moves
 //| the number into the lowest bits of a float, where adding 1.5 times 2^23 rounds it to a whole one. No `ex2`, no conversion:
 //| `pack_low_bytes` (`tiles.cuh`) takes four lowest bytes. Between 0 and 2^-6, where e4m3 has no more exponents, the line goes on
 //| to 0 at 2^-7 and the smallest probabilities are lost.
@@ -63,7 +63,8 @@ struct TileScale {
 constexpr float kLineSlope = 8.0f / 128;
 __device__ __forceinline__ float line_start(float subtract) { return (56 - 0.45f - 8 * subtract) / 128; }
 
-/// A float whose lowest byte is the encoding of a probability in e4m3. `score` is held by the line.
+/// A float whose lowest byte is the encoding of a probability in e4m3, by the line. `score`: as the tensor
+/// cores leave it.
 __device__ __forceinline__ float encoded_by_line(float score, float factor, float start) {
   constexpr float kRounds = 12582912;  // 1.5 * 2^23: to a whole number, in the lowest bits
   return saturate(score * factor + start) * 128 + kRounds;
@@ -107,15 +108,15 @@ __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, fl
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     //| The offset and the bias enter where the maximum is subtracted, so each exponential is still one multiply-add and
-    //| one `ex2`. With block scales the sum of the tile has V's scale in it, and is rid of it before it joins the row's
+    //| one `ex2`. With block scales the sum of the tile has V's scale in it, and loses it before it is added to the row's
     //| sum.
-    // A row that has seen no key has the maximum -inf, and -inf - -inf is no number.
+    // A row that has seen no key has the maximum -inf, and -inf - (-inf) is NaN.
     const float safe_max = kMasked && new_max[r] == -INFINITY ? 0.0f : new_max[r];
     const float subtract = kBlockScales ? safe_max - scale.bias - kOffset : safe_max - kOffset;
     correction[r] = exp2_approx(rows.max[r] - safe_max);
     rows.max[r] = new_max[r];
     if constexpr (Config::kLine) {
-      static_assert(Config::kSumsByProduct, "what is no probability cannot be added up");
+      static_assert(Config::kSumsByProduct, "encodings cannot be added up");
       const float factor = scale.factor * kLineSlope, start = line_start(subtract);
 #pragma unroll
       for (int i = 2 * r; i < kFloats; i += 4) {

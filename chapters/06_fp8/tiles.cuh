@@ -1,7 +1,7 @@
 //| # Tiles of bytes, and products of them
 //|
-//| Chapter 5's tiles again, with elements of one byte. Two things change, and both make work: `wgmma` takes e4m3 tiles
-//| only with the summed dimension along their rows, and it wants P in another order than it leaves S.
+//| Chapter 5's tiles again, with elements of one byte. Two things change: `wgmma` takes e4m3 tiles only with the summed
+//| dimension along their rows, and it takes P in another order than that in which it leaves S.
 //|
 //| ![The scores of 16 keys and the threads that hold them; the places of P; the order of the keys that follows](../../docs/figures/fp8_keys.svg)
 #pragma once
@@ -77,8 +77,8 @@ using Fragments = uint32_t[kColumns / kDepth][4];
 
 //| ## S = Q K^T
 //|
-//| Shared memory is what runs short in FP8: the tensor cores eat tiles twice as fast, and V passes through it twice more,
-//| to be transposed. So Q, which every tile of keys is multiplied by, is read once and stays in registers: 16 of them at
+//| Shared memory is the scarce unit in FP8: the tensor cores read tiles twice as fast, and V is read and written there once
+//| more, to be transposed. So Q, which every tile of keys is multiplied by, is read once and stays in registers: 16 of them at
 //| d = 128. `ldmatrix` does not know that it moves bytes: of 8 rows of 16 bytes each lane gets four neighbours, which is
 //| what `wgmma` wants. At d = 256 there are no registers left, and Q stays where it is.
 
@@ -204,11 +204,11 @@ __device__ __forceinline__ void issue_values(float (&output)[kHeadDim / 2],
 //|
 //| A row sum is a product too: P times a column of ones. Eight columns are the least that `wgmma` takes, and a tile of ones is
 //| 1 KB, written once. The product joins the group of P V and costs the tensor cores 8 columns beside d; the softmax has no
-//| additions left. It begins from 0 in each tile, so its sum is short and exact as far as it goes, and the tiles add up in
-//| float32. One more column of ones in V, which would be less to do, is cut off as every long sum of one sign.
+//| additions left. It begins from 0 in each tile, where the sum is short and loses hardly any bits, and the tiles add up in
+//| float32. A column of ones in V would be less work, but its sum would lose bits as every long sum of one sign does.
 //|
 //| What is summed is P as it was rounded. O is divided by the very weights that it was summed with, so its error is no larger;
-//| the log-sum-exp takes over the rounding of P, and is off by up to some hundredths instead of some ten-thousandths.
+//| the log-sum-exp has the error of P's rounding now, up to some hundredths instead of some ten-thousandths.
 
 constexpr unsigned char kOne = 0x38;  ///< in e4m3
 constexpr int kOnesColumns = 8;       ///< the least that wgmma takes

@@ -4,7 +4,7 @@
 //| "the other way"; in 8 bits there is no such descriptor. So V is transposed in shared memory, tile by tile, by two warps that
 //| do nothing else: TMA brings it as it is, they write it transposed into another pipeline, and consumers multiply from there.
 //|
-//| Row n of the transposed tile is a column of V. Which one is free to choose, as the order of the keys is:
+//| Row n of the transposed tile is a column of V. Their order is free, as that of the keys is:
 //|
 //| | | | |
 //| | --- | --- | --- |
@@ -67,13 +67,13 @@ __device__ __forceinline__ void transpose_bytes(Tile<kHeadDim, kKeys>& transpose
 //|
 //| That is where the order of the columns comes from. One `stmatrix` matrix holds columns 0, 2, 4 to 14. If they were
 //| rows 0, 2, 4 to 14 of the tile, the swizzle, which goes by row modulo 8, would put every two of them in the same banks.
-//| So they become rows 0 to 7, and the odd columns rows 8 to 15. The output then has its columns in that order, and the
-//| epilogue likes it: a thread holds four neighbours (`epilogue.cuh`).
+//| So they become rows 0 to 7, and the odd columns rows 8 to 15. The output then has its columns in that order, which
+//| suits the epilogue: a thread holds four neighbours (`epilogue.cuh`).
 //|
 //| A block of 32 keys and 16 columns takes one load, four permutations, one store. Two warps share the 32 blocks of a tile
 //| of 128 x 128: about 150 instructions each, while the consumers' softmax of that tile takes some 400 of every warp.
 
-//| `ldmatrix` answers after some 30 cycles, so a few loads are under way before the first result is permuted: as many as
+//| `ldmatrix` answers after some 30 clocks, so a few loads are under way before the first result is permuted: as many as
 //| the producer has registers for. Addresses would cost more than the work: the swizzle is computed once, since it is the
 //| same for every eighth row, and what is left is additions of constants.
 

@@ -1,22 +1,22 @@
 //| # V, transposed once
 //|
 //| Up to step 6 a block transposes every tile of V that its queries see, and so does the next block: of 16k keys each tile
-//| is transposed by as many blocks as a head has tiles of queries, 85 or 128. Once would do. A kernel that runs before the
-//| attention would be one more pass over memory, in which no product is computed, and short sequences would wait for it
-//| longest. Here the transposers of all blocks share the work while the attention runs: who is free takes the next tile that
-//| nobody has taken, transposes it as before, and has TMA write it to the workspace. Loaders bring it from there as they bring
+//| is transposed by as many blocks as a head has tiles of queries, 85 or 128. Once is enough. A kernel that runs before the
+//| attention would be one more pass over memory, in which no product is computed; of a short sequence's time it would be a
+//| large part. Here the transposers of all blocks share the work while the attention runs: one that is free takes the next
+//| tile that nobody has taken, transposes it as before, and has TMA write it to the workspace. Loaders bring it from there as they bring
 //| keys. When all tiles are done, the transposers are too, and leave their schedulers to the consumers.
 //|
-//| ![Transposers of all blocks take tiles of V in turn and write them to the workspace; a loader waits until its head is whole](../../docs/figures/fp8_once.svg)
+//| ![Transposers of all blocks take tiles of V and write them to the workspace; a loader waits until its head is whole](../../docs/figures/fp8_once.svg)
 //|
 //| | who | waits for | tells |
 //| | --- | --- | --- |
 //| | transposers | TMA, which brings the next tile of V | `done` of its head, by an addition with release, once the tile lies in global memory |
 //| | loader | `done` of its head, by a load with acquire | the consumers, by the pipeline of transposed tiles |
 //|
-//| **No deadlock.** A loader waits for tiles, a transposer only for memory. A tile that a loader wants has been taken, by a
-//| block that runs and will finish it, or has not, and then the loader's own block takes it sooner or later. So it does not
-//| matter how many blocks run at once.
+//| **No deadlock.** A loader waits for tiles, a transposer only for memory. Either a tile that a loader wants has been taken by
+//| a block that runs and will finish it, or it has not been taken, and then the loader's own block takes it sooner or later.
+//| So it does not matter how many blocks run at once.
 //|
 //| **Order.** Tiles are taken head by head, as loaders want them. A head is asked for by the tile of queries that comes first,
 //| so at the start all blocks need the first few heads, and all of them transpose these. From then on the transposers are ahead.
@@ -88,11 +88,10 @@ __device__ void transpose_for_all(Shared<Config>& shared, const CUtensorMap& v_m
 //|
 //| It is the loader of `producer.cuh`, with values that come as plain bytes: a tile lies in the workspace as it will lie in shared
 //| memory, swizzled, so no tensor map is needed. The counter of a head is asked for after the first keys, so that the first
-//| scores do not wait for the answer of the L2. (To stop asking when all of V is done takes one more question for each tile of queries
-//| until then. It cost 5 % at 512 keys.)
+//| scores do not wait for the answer of the L2. (A loader that stops asking when all of V is done must ask for that, too. This made 512 keys 5 % slower.)
 
-/// Waits until all pieces of a head have been transposed. What it has acquired others wrote by TMA, and it
-/// reads by TMA.
+/// Waits until all pieces of a head have been transposed. Other blocks had TMA write them, and this thread
+/// has TMA read them, hence the fence.
 __device__ __forceinline__ void wait_transposed(const TransposedValues& values, int kv_head) {
   while (load_acquire(values.done + kv_head) < values.pieces_of_head) {
   }

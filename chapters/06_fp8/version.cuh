@@ -43,17 +43,17 @@
 //| | 256 | 2 x 64 | 96 | 32 KB | 3, 2, 2 stages of 24 KB | | 128, 48, 12, 0 of 232 |
 //| | 256, V transposed once | 2 x 64 | 128 | 32 KB | 2, 1/2, 2 stages of 32 KB, and 16 KB on their way out | | 128, 64, 16, 0 of 240 |
 //|
-//| **Cycles** of a multiprocessor for a tile of 128 queries and 128 keys at d = 128, if each unit had nothing to wait for:
+//| **Clocks** of a multiprocessor for a tile of 128 queries and 128 keys at d = 128, if each unit had nothing to wait for:
 //|
-//| | unit | cycles |
+//| | unit | clocks |
 //| | --- | --- |
-//| | tensor cores, 8192 FLOP a cycle | 1024 |
-//| | exponentials, 16 a cycle | 1024 |
+//| | tensor cores, 8192 FLOPs a clock | 1024 |
+//| | exponentials, 16 a clock | 1024 |
 //| | instructions of a scheduler, two consumer warps, and every second scheduler one transposer warp | about 950 |
-//| | shared memory, 128 bytes a cycle: `wgmma` 64 KB, TMA 32 KB, the transposition 32 KB | 1024 |
+//| | shared memory, 128 bytes a clock: `wgmma` 64 KB, TMA 32 KB, the transposition 32 KB | 1024 |
 //|
-//| Four units would take the same time, each alone. Together they take about twice as long, so each is busy for about half of
-//| it: every unit waits for another one's results. With Q read from shared memory for each tile, as in chapter 5, the last line would be 1152. At d = 64 the
+//| Each of the four units alone would take about the same time. Together they take more than twice as long, so each is busy
+//| for less than half of the time: probably every unit waits for another one's results. With Q read from shared memory for each tile, as in chapter 5, the last line would be 1152. At d = 64 the
 //| exponentials take twice as long as the products; at d = 256 the products take twice as long as the exponentials.
 //|
 //| ![TMA brings keys and raw values, two warps transpose the values, consumers read keys and transposed values](../../docs/figures/fp8_block.svg)
@@ -78,7 +78,7 @@ struct Fast {
   static constexpr int kRawStages = 2;
   static constexpr int kTransposedStages = kHeadDim == 64 ? 4 : kHeadDim == 128 ? 3 : 2;
   //| Registers are divided as in chapter 5. The transposers need more than chapter 5's producer: their loads wait in
-  //| registers. The switches below are those of the table; a step derives from this version and turns some of them.
+  //| registers. The switches below are those of the table; a step derives from this version and changes some of them.
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
   // Of a thread, after setmaxnreg. As in chapter 5: 40 + 2 * 232 = 3 * 168. Three consumers can give the
   // transposers more than there: P takes 16 registers, not 32. 56 + 3 * 152 = 4 * 128.

@@ -1,8 +1,8 @@
 //| # Steps 4 to 6: roles, order, turns
 //|
-//| Step 3 left two things in the consumers' way: one of their threads had to ask for tiles, and all of them had to wait
-//| until their additions to dQ were under way. Step 4 gives both to threads of a third warpgroup. Steps 5 and 6 are the
-//| same kernel with other switches: blocks that stay, where they begin, and in which order they add.
+//| In step 3 two things keep the consumers from multiplying: one of their threads asks for tiles, and all of them issue
+//| their additions to dQ. Step 4 gives both to threads of a third warpgroup. Steps 5 and 6 are the same kernel with other
+//| switches: persistent blocks, where a block begins, and in which order blocks add.
 //|
 //| | thread | does | waits for |
 //| | --- | --- | --- |
@@ -40,9 +40,9 @@ __device__ __forceinline__ void fill_queries(Pipeline<Queries, kStages>& pipelin
 
 //| ## Which keys, which queries
 //|
-//| The scheduler of chapter 5 hands out tiles of a head by number, and takes the last ones for the longest. Of queries
-//| under a causal mask they are; of keys it is the other way round, since the first key is seen by everybody. So the
-//| number is turned. Step 6 leaves it as it is: it wants the short ones first.
+//| The scheduler of chapter 5 hands out the tiles of a head from the last to the first, since under a causal mask the
+//| last queries have the most keys. With keys it is the other way round: the first key is seen by all queries. So the
+//| number is reversed. Step 6 leaves it as it is: there the block with the last keys has to come first.
 /// The first key of a tile of the order. The order's longest tiles are the last of a head, as of queries; of
 /// keys the first are the ones that most queries see.
 template <typename Config>
@@ -134,8 +134,8 @@ __device__ __forceinline__ int turn_of(const Problem& problem, int first_key, in
   return (problem.last_key(last_query) - first_key) / kKeys;
 }
 
-//| The semaphore counts additions. A thread reads it with *acquire* until its turn has come: what those before have added
-//| is then in memory for it, too.
+//| The semaphore counts the blocks that have added. A thread reads it with *acquire* until its turn has come. Acquire
+//| promises: what those before had written when they counted on is in memory for this thread, too.
 __device__ __forceinline__ void wait_for_turn(const int* semaphore, int turn) {
   while (load_acquire(semaphore) != turn) {
   }
@@ -146,7 +146,7 @@ __device__ __forceinline__ void wait_for_turn(const int* semaphore, int turn) {
 //| Each consumer has a thread that hands its part of dQ to TMA. The pair of barriers is that of any pipeline with one
 //| stage, with the roles exchanged: the consumer fills, TMA empties.
 //|
-//| ![What the simulator shows when the turn is given away at `.read`: the sum lands after the next one](../../docs/figures/backward_orders.svg)
+//| ![Four parts of one element of dQ, added in two orders, end in different last digits](../../docs/figures/backward_orders.svg)
 /// Whether threads of their own add dQ, or wait for the consumer's turn to do so.
 template <typename Config>
 constexpr bool kHasAdders = Config::kAddByTma || (Config::kDeterministic && Config::kSums != Sums::values);
@@ -179,9 +179,9 @@ __device__ __forceinline__ void add_dq(HopperShared<T, Config>& shared, const Wo
         if constexpr (Config::kDeterministic) turn = turn_of(problem, first_key, query, Config::kQueries);
         if constexpr (Config::kAddByTma) {
           // BEGIN SOLUTION ch07-adder
-          //| Two different things are waited for here. After `.read` TMA has taken the part out of shared memory, and the
-          //| consumer may write the next one. The sum may still be on its way to the L2. The next block may add only when
-          //| it has *landed*; for that there is the wait without `.read`, and only then the release.
+          //| Two different things are waited for here. After `tma_store_wait_read` TMA has taken the part out of shared
+          //| memory, and the consumer may write the next one. The sums may still be on their way to the L2. The next block
+          //| may add only when they have *landed*: after `tma_store_wait`. Only then comes the release of the semaphore.
           mbarrier_wait(&shared.dq_full[number], parity);  // the part is written
           if constexpr (Config::kDeterministic) wait_for_turn(semaphore, turn);
           bulk_reduce_add(Gradients<T, Config>::part_of(workspace.dq, first_row, number),
@@ -210,7 +210,7 @@ __device__ __forceinline__ void add_dq(HopperShared<T, Config>& shared, const Wo
 
 //| ## What a consumer leaves
 //|
-//| dK and dV leave straight from the registers, so that K and V may be overwritten by the next tile's meanwhile.
+//| dK and dV go from registers to memory directly, so that the next tile's K and V may arrive in the meantime.
 /// Stores a consumer's dK and dV of the tile at `first_key` of key head `head`, counted over the batch.
 template <typename T, typename Config>
 __device__ __forceinline__ void store_gradients(const Gradients<T, Config>& sums, const Problem& problem,

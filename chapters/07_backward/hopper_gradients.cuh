@@ -54,7 +54,7 @@ enum NamedBarrier {
   kDsRead       ///< and dQ of the round before has been computed from it
 };
 
-/// What lies in shared memory for no one.
+/// Takes the place of what a version does not need.
 struct Nothing {};
 
 //| ## Shared memory
@@ -167,7 +167,7 @@ struct Gradients {
   //| There is no maximum to find and no sum to divide by: forward's log-sum-exp has both, and P comes out right at once. In
   //| S^T a query is a column, so a thread needs the log-sum-exp of its columns, two of every eight, and reads them from
   //| shared memory. Rows beyond the end, and rows that see nothing, have +inf there, and their P is 0.
-  //| The mask is that of chapter 5 turned by 90 degrees: rows are keys, so each of a thread's two rows has a first query
+  //| The mask is that of chapter 5, transposed: rows are keys, so each of a thread's two rows has a first query
   //| that sees it, and columns before it are hidden. Keys beyond the end are hidden from everybody. TMA brings zeros for
   //| them, so their score is 0 and their P is exp(-log-sum-exp). That seems to do no harm, since their K is zero too, and
   //| their own gradients are not stored. But of a log-sum-exp below -88 it is infinite, and infinity times zero is NaN.
@@ -254,7 +254,7 @@ struct Gradients {
     float scores[kQueries / 2], dp[kQueries / 2];
     Fragments<kQueries> p, ds;
 
-    //| Both scores are issued before either is waited for. Under dP^T the first ones become probabilities.
+    //| S^T and dP^T are issued before either is waited for. While dP^T is multiplied, S^T becomes P^T.
     wait_full(shared.q, state);
     wgmma_fence();
     issue_scores<T, kHeadDim, kKeys, kQueries>(scores, own_k, along_rows(shared.q.tile[state.stage]));
@@ -276,14 +276,14 @@ struct Gradients {
     if constexpr (kHasDv) round_to_fragments<T>(p, scores);
 
     if constexpr (kHasDk) {
-      //| dP^T has run under the exponentials. From here on S and dP turn into dS, and their registers become free for dQ.
+      //| dP^T was multiplied beside the exponentials. Now S and dP turn into dS, and their registers become free for dQ.
       wgmma_wait<0>();
       wgmma_pin(dp);
       to_ds(scores, dp, state.stage);
       round_to_fragments<T>(ds, scores);
     }
 
-    //| P^T is an operand at once, so dV is issued before anybody waits for the other warpgroup.
+    //| P^T needs nothing of the other warpgroup, so dV is issued before the barrier at which the two wait for each other.
     if constexpr (kHasDv) {
       wgmma_pin(dv);
       wgmma_pin(p);

@@ -13,7 +13,7 @@ namespace flashbook::backward {
 //| ## Versions
 //|
 //| A version is a type: tile, stages, who adds, and how a block comes by its tiles. A step is a version with a switch
-//| turned. All versions share one layout of the workspace, 128 rows at a time, whatever their tile of queries is. A
+//| changed. All versions share one layout of the workspace, 128 rows at a time, whatever their tile of queries is. A
 //| workspace padded for one tile and a kernel with another would read rows that nobody has filled.
 /// Rows of a head in the workspace are a multiple of this: every tile of queries is whole there.
 constexpr int kWorkspaceRows = 128;
@@ -56,7 +56,7 @@ inline CUtensorMap row_map(const Shape& shape, const float* base, int rows) {
 //|
 //| While a head is worked on, its Q, dO and sums of dQ are wanted by every block: 8 bytes an element in 16 bits. Under a
 //| causal mask, where the longest tiles should go first, they go first within a section of heads that fits the L2. Step 6
-//| has the sections without a mask, too: of several heads at once few tiles wait for each other.
+//| has the sections without a mask, too: where blocks work on several heads, fewer of them wait for each other's turns.
 inline int64_t key_tiles(const Shape& shape) {
   return int64_t(shape.batch) * shape.kv_heads * ((shape.seqlen_k + kKeys - 1) / kKeys);
 }

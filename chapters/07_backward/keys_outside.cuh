@@ -3,7 +3,7 @@
 //| A block owns a tile of keys and walks along the queries. For step 1 it computes dK and dV. For step 2 it gives dQ its part, too, so that S and dP are computed once: FlashAttention-2's loop.
 //|
 //| **The idea: keys are rows.** The kernel computes $S^\top = K Q^\top$ and $dP^\top = V\,dO^\top$. Each warp owns keys, and its results have a row for each of them. Then $P^\top$ and $dS^\top$ are left operands of $dV \mathrel{+}= P^\top dO$ and $dK \mathrel{+}= dS^\top Q$ just
-//| where they lie, in registers. No warp needs anything of another for four of the five products.
+//| where they lie, in registers. So in four of the five products a warp needs nothing of another.
 //|
 //| ![The five products of a tile and where their operands lie](../../docs/figures/backward_products.svg)
 //|
@@ -50,7 +50,7 @@ struct KeyCut {
   static_assert(kDqFloats * kThreads == kQueries * kHeadDim, "the warps' parts are dQ's tile, each once");
 };
 
-//| **An order of its own.** A lane's four results of a block lie in two rows. Added where dQ's rows would have them, a warp's 32 additions would touch eight rows, 32 bytes each. But nobody reads these sums before the last kernel, so their order is ours: result $i$ of all threads lies side by side, and one instruction of a warp adds to 128 bytes in one piece.
+//| **An order of its own.** A lane's four results of a block lie in two rows. Added where dQ's rows would have them, a warp's 32 additions would touch eight rows, 32 bytes each. But only `convert_dq` reads these sums, so their order in memory is ours to choose: the floats number $i$ of all threads lie side by side, and one instruction of a warp adds to 128 bytes in one piece.
 /// The place of dQ's float `i` of this thread in a tile of the workspace: neighbouring threads side by side.
 template <typename C>
 __device__ __forceinline__ int place_of_dq(int i) {
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
 
   //| ## One tile of queries
   //|
-  //| The sums begin at zero and are written whatever happens. A block whose keys no query sees would write these zeros, and so it must.
+  //| The sums begin at zero and are written whatever happens. So a block whose keys no query sees writes zeros, as it must.
   Blocks<kRowBlocks, C::kDims / 8> dk_sums = {}, dv_sums = {};
   const auto use = [&]<bool kMasked>(int i) {
     const int first_query = query_of(i);
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
 
   //| ## The fifth product
   //|
-  //| $dS$ is needed with queries as rows, and lies in shared memory with keys as rows. `ldmatrix` with `.trans` turns it, 8 by 8 elements at a time. K has been in shared memory since the beginning, and is read by columns.
+  //| $dS$ is needed with queries as rows, and lies in shared memory with keys as rows. `ldmatrix` with `.trans` transposes it, 8 by 8 elements at a time. K has been in shared memory since the beginning, and is read by columns.
   /// Adds dS K of the tile to dQ, which other blocks add to as well.
   const auto add_dq = [&](int i) {
     constexpr int kWarpsAlongQueries = kQueries / C::kDqWarpRows;

@@ -5,7 +5,7 @@
 //|
 //| **A tile lies in shared memory as in device memory**, since the copy that brings it takes bytes as they lie. Its rows begin 256
 //| bytes apart (d = 128), so eight of them begin in the same banks, and `ldmatrix`, which takes 16 bytes of each of eight rows at
-//| a time, would take eight turns. So lanes load 16 bytes each. Eight lanes are served at a time, and they have two keys (of K) or four (of V). Each has
+//| a time, would take eight wavefronts. So lanes load 16 bytes each. Eight lanes are served at a time, and they have two keys (of K) or four (of V). Each has
 //| two such loads to do; lanes of neighbouring keys do them in opposite order, and so meet in other banks.
 //|
 //| Such a load gives a lane eight columns of a row, and `mma.sync` wants two here and two there. That does not matter: a sum over
@@ -98,7 +98,7 @@ __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Confi
 //| columns of each of its four keys, those of its scores, and deals the 16-bit halves out by `byte_permute`. Of every 64 columns lane group
 //| $g$ (of eight) has the 8 from $8g$ on; at $d = 128$ it has 16 of 128, two loads.
 //|
-//| The four lanes of a quad have four keys, all in the same banks. Where there are two loads odd lanes do the second one first, so two turns are left of four.
+//| The four lanes of a quad have four keys, all in the same banks. Where there are two loads odd lanes do the second one first, so two wavefronts are left of four.
 //| What lies behind the last key may be NaN, and 0 times NaN is NaN: no lane loads it.
 
 /// Columns of V, of a lane group side by side, and of a thread's sums of a row.

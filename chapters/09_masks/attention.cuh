@@ -3,10 +3,11 @@
 //| This is step 5 of chapter 5, with a policy in the place of its causal mask. A consumer is told how many tiles of keys are
 //| partial and how many are full. The tiles come in that order.
 //|
-//| ![Tiles of a causal window: most are skipped, some are full, and those at the edges are partial](../../docs/figures/tile_classes.svg)
+//| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
 #pragma once
 #include "chapters/09_masks/block.cuh"
 #include "chapters/09_masks/producer.cuh"
+#include "common/attention/dropout.h"
 #include "common/hopper/epilogue.h"
 #include "common/hopper/pingpong.h"
 #include "common/hopper/products.h"
@@ -57,16 +58,43 @@ __device__ __forceinline__ void hide(float (&scores)[kFloats], const RowOf& row_
   }
 }
 
-//| A function on scores is counted from there, too.
-/// Scores become what the function makes of them.
-template <int kFloats, typename Function>
-__device__ __forceinline__ void change(float (&scores)[kFloats], const Function (&function)[2],
-                                       int first_key) {
+//| A function on scores is counted from there, too, and one row goes after the other. One that reads memory for each score
+//| would have all its loads issued first, each with a register to land in. No load passes a `__syncwarp`, so at most eight
+//| are under way.
+/// Scores become what the function makes of them. `row_of(r)` is the function for the thread's row r.
+template <int kFloats, typename RowOf>
+__device__ __forceinline__ void change(float (&scores)[kFloats], const RowOf& row_of, int first_key) {
   const int thread_key = first_key + 2 * int(threadIdx.x % 4);
-  const Function of_thread[2] = {function[0].from(thread_key), function[1].from(thread_key)};
 #pragma unroll
-  for (int i = 0; i < kFloats; ++i)
-    scores[i] = of_thread[hopper::row_of(i)](scores[i], column_of(i / 4 * 2 + i % 2));
+  for (int r = 0; r < 2; ++r) {
+    const auto of_row = row_of(r).from(thread_key);
+#pragma unroll
+    for (int i = 0; i < kFloats / 2; ++i) {
+      float& score = scores[i / 2 * 4 + 2 * r + i % 2];
+      score = of_row(score, column_of(i));
+      if constexpr (decltype(of_row)::kReadsMemory)
+        if (i % 8 == 7) __syncwarp();  // closes no hazard: see above
+    }
+  }
+}
+
+//| What dropout leaves out is asked for 32 columns at a time: a call has the bits of the eight that this thread has of them.
+/// Probabilities that dropout leaves out become 0. `query_of(r)` is the thread's row r.
+template <int kFloats, typename QueryOf>
+__device__ __forceinline__ void leave_out(float (&probabilities)[kFloats], const Dropout& dropout,
+                                          const Head& head, const QueryOf& query_of, int first_key) {
+  constexpr int kBlockFloats = Dropout::kKeysOfBits / 2;  // of both rows
+#pragma unroll
+  for (int block = 0; block < kFloats / kBlockFloats; ++block)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const PhiloxWords bits = dropout.bits(head.batch, head.head, query_of(r),
+                                            first_key + block * Dropout::kKeysOfBits, int(threadIdx.x % 4));
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+        if (!dropout.keeps(bits.word[i / 2], i % 2))
+          probabilities[block * kBlockFloats + i / 2 * 4 + 2 * r + i % 2] = 0.0f;
+    }
 }
 
 //| ## A consumer
@@ -132,14 +160,21 @@ struct Consumer {
   template <bool kMasked>
   __device__ __forceinline__ void apply(int first_key) {
     if constexpr (decltype(policy.score)::kChanges) {
-      const auto of_row = [&](int r) { return policy.score.row(work, row_query(r)); };
-      const decltype(of_row(0)) function[2] = {of_row(0), of_row(1)};
-      change(scores, function, first_key);
+      change(
+          scores, [&](int r) { return policy.score.row(work, row_query(r)); }, first_key);
     }
     if constexpr (kMasked) {
       hide(
           scores, [&](int r) { return policy.row(work, row_query(r)); }, first_key);
     }
+  }
+
+  //| Dropout comes after the softmax has taken its sums.
+  /// What the policy leaves of a tile's probabilities.
+  __device__ __forceinline__ void drop(int first_key) {
+    if constexpr (decltype(policy.score)::kDrops)
+      leave_out(
+          scores, policy.score.dropout, work.head, [&](int r) { return row_query(r); }, first_key);
   }
 
   //| The word beside the stage is read after `full` says that the stage is there, and before the stage is given back. A full
@@ -184,6 +219,7 @@ struct Consumer {
     rows = hopper::Rows::none();
     float correction[2];
     hopper::softmax<false>(scores, rows, correction, scale_log2());
+    drop(key);
     hopper::round_probabilities<T>(p, scores);
   }
 
@@ -217,6 +253,7 @@ struct Consumer {
     apply<kMasked>(key);
     float correction[2];
     const bool rescale = hopper::softmax<Sizes::kLazy>(scores, rows, correction, scale_log2());
+    drop(key);
 
     //| Only now may P be overwritten and O be rescaled, which happens when a maximum has risen by more than 2^8.
     wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
@@ -282,6 +319,7 @@ struct Consumer {
     for (int r = 0; r < 2; ++r) {
       const float sum = hopper::quad_sum(rows.sum[r]);
       inverse[r] = sum > 0 ? 1 / sum : 0;  // a row that sees no key: O = 0
+      if constexpr (decltype(policy.score)::kDrops) inverse[r] *= policy.score.dropout.factor;
       float value = sum > 0 ? (rows.max[r] * scale_log2() + __log2f(sum)) * kLn2 : -INFINITY;
       if constexpr (decltype(policy.score)::kChanges) value += policy.score.left_out;
       const int row = query + 8 * r;

@@ -1,6 +1,7 @@
 #include "chapters/09_masks/chapter.h"
 #include "chapters/09_masks/steps.h"
 #include "common/attention/cost.h"
+#include "common/device/dispatch.h"
 
 namespace flashbook {
 namespace {
@@ -20,8 +21,11 @@ constexpr Step kSteps[] = {
      "Any function says what is visible and what becomes of a score, and a kernel lists the tiles "
      "beforehand."},
 };
+constexpr Step kBackwardSteps[] = {
+    {"the gradient", "A block keeps a tile of keys, and a list says which tiles of queries see it.", false},
+};
 constexpr DType kTypes[] = {DType::f16, DType::bf16};
-enum { kPairs = 1, kPacked, kRanges, kColumns, kFunctions };
+enum { kPairs = 1, kPacked, kRanges, kColumns, kFunctions, kGradient };
 
 constexpr int kMostRows = 1 << 30;  // Band::kNoLimit
 
@@ -34,7 +38,8 @@ Visibility unknown_to(int step, Visibility v) {
   return v;
 }
 
-std::string why_not(const Shape& shape, int step) {
+/// What no step of the chapter takes.
+std::string why_not_at_all(const Shape& shape) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
     return "chapter 9 takes f16 and bf16: choose one with --dtype";
   if (shape.is_latent()) return "latent keys are for chapter 8: give --head-dim 64, 128 or 256";
@@ -42,24 +47,47 @@ std::string why_not(const Shape& shape, int step) {
     return "chapter 9 takes at most 2^30 queries and keys: give fewer with --seqlen";
   if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 64 + 1) > kMostRows)
     return "batch * heads * seqlen / 64 is at most 2^30: split the batch with --batch";
+  if (shape.paging.rows > 0) return "pages are for chapter 8: give keys and values of one piece a sequence";
+  if (!shape.visibility.lengths.empty())
+    return "sequences of one batch with lengths of their own are for chapter 8: pack them, as documents";
+  const ScoreFunction& score = shape.score;
+  if ((score.softcap > 0) + !score.alibi.empty() + !score.bias.values.empty() + (score.dropout > 0) > 1)
+    return "chapter 9 takes one function on scores: give a softcap, slopes, a bias or a dropout";
+  return "";
+}
+
+std::string why_not(const Shape& shape, int step) {
+  if (const std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
   const Visibility &v = shape.visibility, unknown = unknown_to(step, v);
   if (!unknown.dense.visible.empty()) return "a mask of pairs is for step 1: choose it with --step 1";
   if (unknown.columns.bounds > 0) return "intervals by key are for step 4: choose it with --step 4";
   if (unknown.blocks.queries > 0) return "listed blocks are for step 5: choose it with --step 5";
-  if (!unknown.lengths.empty())
-    return "sequences of one batch with lengths of their own are for chapter 8: pack them, as documents";
   if (step == kPacked && !v.documents.first_query.empty() && shape.batch > 1)
     return "packed sequences are one batch entry: give --batch 1, or take --step 3";
   if (step != kFunctions && shape.score != ScoreFunction{})
     return "functions on scores are for step 5: choose it with --step 5";
-  if (shape.score.softcap > 0 && !shape.score.alibi.empty())
-    return "step 5 takes one function on scores: give a softcap or slopes";
   if (shape.score != ScoreFunction{} && v.blocks.queries > 0)
     return "step 5 takes listed blocks without functions on scores: leave one of them out";
   if (step == kPairs && !v.dense.visible.empty() && v != Visibility{.dense = v.dense})
     return "a mask of pairs says all there is to say: leave windows, prefixes and documents out";
-  if (shape.is_latent()) return "latent keys are for chapter 8: give --head-dim 64, 128 or 256";
-  if (shape.paging.rows > 0) return "pages are for chapter 8: give keys and values of one piece a sequence";
+  return "";
+}
+
+/// Of step 6, which takes the masks of all steps, one kind at a time.
+std::string why_no_gradient(const Shape& shape, int) {
+  if (const std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
+  const Visibility& v = shape.visibility;
+  if (!v.dense.visible.empty() && v != Visibility{.dense = v.dense})
+    return "a mask of pairs says all there is to say: leave windows, prefixes and documents out";
+  if (v.blocks.queries > 0 && v.columns.bounds > 0)
+    return "step 6 takes listed blocks or intervals by key: leave one of them out";
+  if (shape.score != ScoreFunction{} && (v.blocks.queries > 0 || !v.dense.visible.empty()))
+    return "step 6 takes listed blocks and masks of pairs without functions on scores: leave one of them out";
+  if (!shape.score.bias.values.empty() || shape.score.dropout > 0)
+    return "step 6 takes a softcap or slopes, no bias and no dropout: leave it out";
+  if (!gradients_fit(shape))
+    return "the lists of tiles or the rows of all heads are more than 2^30: split the batch, or give fewer "
+           "tokens with --seqlen";
   return "";
 }
 
@@ -71,6 +99,8 @@ int64_t workspace_bytes(const Shape& shape, int step) {
       return columns_workspace_bytes(shape);
     case kFunctions:
       return functions_workspace_bytes(shape);
+    case kGradient:
+      return gradients_workspace_bytes(shape);
     default:
       return kCounterBytes;
   }
@@ -78,7 +108,8 @@ int64_t workspace_bytes(const Shape& shape, int step) {
 
 /// Every tensor once, and what says what is visible.
 double memory_bytes(const Shape& shape, int step) {
-  double bytes = compulsory_bytes(shape) + 2.0 * double(workspace_bytes(shape, step));
+  double bytes = compulsory_bytes(shape, step == kGradient ? Operation::backward : Operation::forward) +
+                 2.0 * double(workspace_bytes(shape, step));
   for (const ShapeTable& table : tables_of(shape)) bytes += double(table.bytes.size());
   return bytes;
 }
@@ -93,8 +124,11 @@ void attention(const Shape& shape, const Tensors& tensors, device::Stream stream
       return run_ranges(shape, tensors, stream);
     case kColumns:
       return run_columns(shape, tensors, stream);
-    default:
+    case kFunctions:
       return run_functions(shape, tensors, stream);
+    default:
+      return device::with_head_dim(shape.head_dim,
+                                   [&]<int kHeadDim>() { run_gradients<kHeadDim>(shape, tensors, stream); });
   }
 }
 
@@ -115,6 +149,25 @@ const Chapter kMasks = {
     .attention = attention,
     .preface = nullptr,
     .largest_score = kAnyScore,
+    .further = &kMasksBackward,
+};
+
+const Chapter kMasksBackward = {
+    .number = 9,
+    .name = "09_masks",
+    .title = "What a query may see: the gradient",
+    .runs_on = device::Place::device,
+    .steps = kBackwardSteps,
+    .dtypes = kTypes,
+    .gpu_shape = shape_for_gpu(),
+    .cpu_shape = shape_for_simulator(),
+    .operation = Operation::backward,
+    .why_not = why_no_gradient,
+    .workspace_bytes = workspace_bytes,
+    .memory_bytes = memory_bytes,
+    .attention = attention,
+    .preface = nullptr,
+    .first_step = kGradient,
 };
 
 }  // namespace flashbook

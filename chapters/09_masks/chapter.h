@@ -5,6 +5,7 @@
 
 namespace flashbook {
 
-extern const Chapter kMasks;
+extern const Chapter kMasks;          ///< steps 1 to 5; its `further` is the next one
+extern const Chapter kMasksBackward;  ///< step 6
 
 }  // namespace flashbook

@@ -4,7 +4,7 @@
 //| of it beforehand, so every tile of keys is partial: it is loaded, multiplied, and asked for pair by pair. And N^2 bytes
 //| come from device memory, for each head that reads them.
 //|
-//| ![Tiles of a causal window: most are skipped, some are full, and those at the edges are partial](../../docs/figures/tile_classes.svg)
+//| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
 #pragma once
 #include "chapters/09_masks/ranges.cuh"
 

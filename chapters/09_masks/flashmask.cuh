@@ -5,7 +5,7 @@
 //| prefixes, causal or not, and by head and batch entry. What it cannot say is a key that is seen, hidden, seen and hidden
 //| again more often than that.
 //|
-//| ![Tiles of a causal window: most are skipped, some are full, and those at the edges are partial](../../docs/figures/tile_classes.svg)
+//| ![Two documents as one number a key, and its least and largest in each tile of keys](../../docs/figures/mask_columns.svg)
 #pragma once
 #include "chapters/09_masks/ranges.cuh"
 

@@ -8,9 +8,10 @@
 //| takes the last one, `sees(k)`. A thread owns two rows, and what depends on the row, such as the search for its document,
 //| is done once and not for each of 64 keys.
 //|
-//| ![Tiles of a causal window: most are skipped, some are full, and those at the edges are partial](../../docs/figures/tile_classes.svg)
+//| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
 #pragma once
 #include "chapters/09_masks/ranges.cuh"
+#include "common/attention/dropout.h"
 #include "common/ptx/math.h"
 
 namespace flashbook::masks {
@@ -134,7 +135,7 @@ struct ListedTiles {
 //|
 //| | member | what it says |
 //| | --- | --- |
-//| | `row(work, query)` | a value that takes a score and its key, and gives another; `from(key)` counts keys from there |
+//| | `row(work, query)` | a value that takes a score and its key, and gives another; `from(key)` counts keys from there, and `kReadsMemory` says whether it does |
 //| | `scale_log2` | what the softmax multiplies it by, in place of scale * log2(e) |
 //| | `left_out` | a constant that was left out of all scores, which only the log-sum-exp knows |
 //| | `kAsksForKeys` | whether it asks for the key; then full tiles need to know theirs |
@@ -146,9 +147,10 @@ struct ListedTiles {
 //| does not see constants. So what is left is 1 / (1 + 2^(f s)) with a negative f, and the factor 2c goes where the softmax
 //| multiplies anyway.
 /// c * tanh(s / c), but for the constant -c.
-struct Softcap {
+struct Softcap : KeepsAll {
   static constexpr bool kChanges = true;
   static constexpr bool kAsksForKeys = false;
+  static constexpr bool kReadsMemory = false;
   float factor;      ///< -2 * log2(e) * scale / c
   float scale_log2;  ///< 2 * c * log2(e)
   float left_out;    ///< -c
@@ -163,9 +165,16 @@ struct Softcap {
 //| ### ALiBi
 //|
 //| A penalty for distance, with a slope for each head. The slope is divided by the scale, so that the product needs no other
-//| factor.
+//| factor. Distances count within a document, so a row looks for its own first.
+/// The key at a query's own place, in its document.
+__device__ __forceinline__ int own_key_of(const Ranges& ranges, const Work& work, int query) {
+  Sequence s = work.sequence;
+  if (ranges.documents.count > 0) s = ranges.documents.at(ranges.documents.find(query));
+  return s.first_key + query - s.first_query + s.keys - s.queries;
+}
+
 /// Takes slope * |own key - key| from a score.
-struct Alibi {
+struct Alibi : KeepsAll {
   static constexpr bool kChanges = true;
   static constexpr bool kAsksForKeys = true;
   const float* slopes;  // [heads]
@@ -174,7 +183,9 @@ struct Alibi {
   float per_scale;      ///< 1 / scale
   float left_out = 0;
 
+  //| Distances are floats: the key's number is a constant beside the scores, and so is what it becomes as a float.
   struct Row {
+    static constexpr bool kReadsMemory = false;
     float slope, own;  ///< its own key
 
     __device__ Row from(int first) const { return {slope, own - float(first)}; }
@@ -183,11 +194,59 @@ struct Alibi {
     }
   };
   __device__ Row row(const Work& work, int query) const {
-    Sequence s = work.sequence;
-    if (ranges.documents.count > 0) s = ranges.documents.at(ranges.documents.find(query));
-    return {slopes[work.head.head] * per_scale,
-            float(s.first_key + query - s.first_query + s.keys - s.queries)};
+    return {slopes[work.head.head] * per_scale, float(own_key_of(ranges, work, query))};
   }
+};
+
+//| ### A bias by distance
+//|
+//| T5 (arXiv 1910.10683) learns what ALiBi fixes: a number for each head and each distance, which many distances may share.
+//| It comes as a table, one row a head. A distance beyond either end of the table has the number at that end. A load and a
+//| multiply-add a score; the tables of all heads are a few KB, and lie in the L1 cache.
+/// Adds the number of a key's distance.
+struct DistanceBias : KeepsAll {
+  static constexpr bool kChanges = true;
+  static constexpr bool kAsksForKeys = true;
+  const float* bias;  // [heads, 2 * reach + 1]
+  int reach;
+  Ranges ranges;     ///< whose documents it counts in
+  float scale_log2;  ///< as without it
+  float per_scale;   ///< 1 / scale
+  float left_out = 0;
+
+  struct Row {
+    static constexpr bool kReadsMemory = true;
+    const float* middle;  ///< the number of distance 0
+    int reach, own;       ///< its own key
+    float per_scale;
+
+    __device__ Row from(int first) const { return {middle, reach, own - first, per_scale}; }
+    __device__ float operator()(float score, int key) const {
+      return score + middle[min(max(key - own, -reach), reach)] * per_scale;
+    }
+  };
+  __device__ Row row(const Work& work, int query) const {
+    const int64_t length = 2 * int64_t(reach) + 1;
+    return {bias + work.head.head * length + reach, reach, own_key_of(ranges, work, query), per_scale};
+  }
+};
+
+//| ### Dropout
+//|
+//| Dropout acts after the softmax: some probabilities become 0, and the others grow by 1 / (1 - p). Sums and the log-sum-exp
+//| are those of *all* probabilities. What is left out must be the same again in the backward pass, whose tiles have another
+//| order and another owner. So no state is carried along. Philox (Salmon et al., SC 2011) makes 128 random bits of a counter,
+//| and the counter is the element's place: batch entry, head, query, key (`common/attention/dropout.h`).
+//|
+//| 16 bits an element are enough, so one call serves eight keys. Which eight? Those that one thread has of 32 columns: two
+//| neighbours of every eight. Then no bit is computed twice, and still the answer depends on the place alone.
+//|
+//| The factor 1 / (1 - p) is the same for all elements. It goes where the output is divided by its sum.
+/// Leaves probabilities out.
+struct RandomDropout : Unchanged {
+  static constexpr bool kAsksForKeys = true;
+  static constexpr bool kDrops = true;
+  Dropout dropout;
 };
 
 //| ## The policy

@@ -4,7 +4,7 @@
 //| without gaps, and `cu_seqlens` says where each begins. Every sequence has tiles of queries of its own, and a block must
 //| find out which sequence its tile belongs to.
 //|
-//| ![Tiles of a causal window: most are skipped, some are full, and those at the edges are partial](../../docs/figures/tile_classes.svg)
+//| ![Three packed sequences: the last tile of the first reaches into the second, and the map ends where the sequence does](../../docs/figures/packed_end.svg)
 #pragma once
 #include "chapters/09_masks/ranges.cuh"
 
@@ -93,6 +93,7 @@ __global__ void __launch_bounds__(kPlanThreads) make_plan(DocumentBounds documen
 /// Which of `count` ascending numbers is the last that is at most `place`; the first is 0. All lanes of a
 /// warp.
 __device__ inline int last_at_most(const int* ascending, int count, int place) {
+  // BEGIN SOLUTION ch09-search
   int begin = 0;
   while (count > 1) {
     const int step = (count + 31) / 32, offset = int(threadIdx.x % 32) * step;
@@ -102,6 +103,8 @@ __device__ inline int last_at_most(const int* ascending, int count, int place) {
     count = min(step, count - last);
   }
   return begin;
+  //~ return ascending[count - 1] <= place ? count - 1 : 0;  // TODO: and where it lies between
+  // END SOLUTION ch09-search
 }
 
 //| ## Rows that end where the sequence does

@@ -13,7 +13,7 @@
 //| So a mask costs nothing where it hides nothing: the loop over full tiles has no trace of it, and tiles that nobody sees
 //| are never loaded.
 //|
-//| ![Tiles of a causal window: most are skipped, some are full, and those at the edges are partial](../../docs/figures/tile_classes.svg)
+//| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
 #pragma once
 #include "common/attention/visibility.h"
 #include "common/hopper/problem.h"

@@ -13,7 +13,7 @@ int tiles_of(int rows, int of_tile) { return (rows + of_tile - 1) / of_tile; }
 template <typename Mask, typename Score>
 void run(const Shape& shape, const Tensors& tensors, device::Stream stream, const Mask& mask,
          const Score& score) {
-  run_in_batch<(!Score::kChanges && std::is_same_v<Mask, RangeMask>)>(
+  run_in_batch<(std::is_same_v<Score, Unchanged> && std::is_same_v<Mask, RangeMask>)>(
       shape, tensors, stream, [&]<typename Sizes>(const InBatch& order) {
         const int query_tiles = tiles_of(shape.seqlen_q, Sizes::kRows),
                   key_tiles = tiles_of(shape.seqlen_k, Sizes::kKeys);
@@ -48,11 +48,25 @@ void run_functions(const Shape& shape, const Tensors& tensors, device::Stream st
   }
   if (const double c = shape.score.softcap; c > 0)
     return run(shape, tensors, stream, ranges,
-               Softcap{float(-2 * kLog2E * shape.scale / c), float(2 * c * kLog2E), float(-c)});
+               Softcap{{}, float(-2 * kLog2E * shape.scale / c), float(2 * c * kLog2E), float(-c)});
+  if (const RelativeBias& bias = shape.score.bias; !bias.values.empty())
+    return run(shape, tensors, stream, ranges,
+               DistanceBias{{},
+                            static_cast<const float*>(table(TableId::bias)),
+                            bias.reach,
+                            ranges.ranges,
+                            float(shape.scale * kLog2E),
+                            1 / shape.scale});
+  if (shape.score.dropout > 0)
+    return run(shape, tensors, stream, ranges,
+               RandomDropout{{}, Dropout(shape.score.dropout, shape.score.seed)});
   if (!shape.score.alibi.empty())
     return run(shape, tensors, stream, ranges,
-               Alibi{static_cast<const float*>(table(TableId::slopes)), ranges.ranges,
-                     float(shape.scale * kLog2E), 1 / shape.scale});
+               Alibi{{},
+                     static_cast<const float*>(table(TableId::slopes)),
+                     ranges.ranges,
+                     float(shape.scale * kLog2E),
+                     1 / shape.scale});
   run(shape, tensors, stream, ranges, Unchanged{});
 }
 

@@ -14,7 +14,8 @@
 
 namespace flashbook {
 
-/// One step of a chapter: a version of the kernel that adds one idea. Steps are counted from 1.
+/// One step of a chapter: a version of the kernel that adds one idea. Steps are counted from 1, or from
+/// Chapter::first_step.
 struct Step {
   const char* name;       ///< a few words for a table: "one thread per score"
   const char* idea;       ///< one sentence: what this step adds
@@ -86,6 +87,18 @@ struct Chapter {
   /// The default is for those that take a log-sum-exp, a float, out of an exponent again: there it is known
   /// to half a unit of a probability in bf16.
   float largest_score = 0x1p16;
+  /// The number of the first of `steps`.
+  int first_step = 1;
+  /// The chapter's further steps, which compute something else: chapter 9's gradient. Null: none.
+  const Chapter* further = nullptr;
+
+  int last_step() const { return first_step + int(steps.size()) - 1; }
+  const Step& step(int number) const { return steps[std::size_t(number - first_step)]; }
+  /// The descriptor that has the step of that number, this one or `further`; null if there is none.
+  const Chapter* with_step(int number) const {
+    if (number >= first_step && number <= last_step()) return this;
+    return further == nullptr ? nullptr : further->with_step(number);
+  }
 };
 
 }  // namespace flashbook

@@ -12,9 +12,12 @@ namespace {
 
 constexpr double kOracleFlops = 1.5e10;  // of a forward pass that the oracle does in full: seconds
 
-bool can_run(const Chapter& chapter, const Shape& shape) {
-  return std::ranges::count(chapter.dtypes, shape.dtype) > 0 &&
-         chapter.why_not(shape, int(chapter.steps.size())).empty();
+/// The last step of a chapter that can run a shape; 0 if none can.
+int step_for(const Chapter* chapter, const Shape& shape) {
+  if (chapter == nullptr || std::ranges::count(chapter->dtypes, shape.dtype) == 0) return 0;
+  int step = chapter->last_step();
+  while (step >= chapter->first_step && !chapter->why_not(shape, step).empty()) --step;
+  return step < chapter->first_step ? 0 : step;
 }
 
 }  // namespace
@@ -29,8 +32,8 @@ bool complete_inputs(Operation operation, const Shape& shape, uint64_t seed, Inp
     inputs.d_o = make_inputs(like, InputKind::normal, seed + 1).q;
   }
   if (!inputs.o.empty()) return false;
-  if (flops(shape) > kOracleFlops && forward != nullptr && can_run(*forward, shape)) {
-    Outputs outputs = run_once(*forward, shape, inputs, int(forward->steps.size()));
+  if (const int step = step_for(forward, shape); flops(shape) > kOracleFlops && step > 0) {
+    Outputs outputs = run_once(*forward, shape, inputs, step);
     inputs.o = std::move(outputs.o);
     inputs.lse = std::move(outputs.lse);
     return true;

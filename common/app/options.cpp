@@ -39,8 +39,9 @@ struct Words {
   std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling, means,
       layout = "bhsd";
   std::string step = "all", device = "auto", check = "auto", reps, seed = "1", json;
-  std::string lengths, window, documents, prefix, mask, softcap;  // what is visible, and of scores
-  std::map<TensorId, std::string> files;                          // of the operation's tensors
+  std::string lengths, window, documents, prefix, mask;  // what is visible
+  std::string softcap, bias, dropout;                    // functions on scores
+  std::map<TensorId, std::string> files;                 // of the operation's tensors
   bool causal = false, alibi = false, list = false;
 };
 
@@ -92,17 +93,33 @@ bool centred_of(const std::string& text, DType type) {
 }
 
 std::vector<int> steps_of(const std::string& text, const Chapter& chapter) {
-  const int last = int(chapter.steps.size());
   std::vector<int> steps;
   if (text == "all") {
-    for (int step = 1; step <= last; ++step) steps.push_back(step);
+    for (int step = chapter.first_step; step <= chapter.last_step(); ++step) steps.push_back(step);
     return steps;
   }
   const int64_t step = whole_number("--step", text);
-  if (step < 1 || step > last)
-    throw InputError("--step is " + text + ": chapter " + std::to_string(chapter.number) +
-                     " has steps 1 to " + std::to_string(last) + ", or all; --list describes them");
+  if (step < chapter.first_step || step > chapter.last_step())
+    throw InputError("--step is " + text + ": chapter " + std::to_string(chapter.number) + " has steps " +
+                     std::to_string(chapter.first_step) + " to " +
+                     std::to_string((chapter.further != nullptr ? *chapter.further : chapter).last_step()) +
+                     ", or all; --list describes them");
   return {int(step)};
+}
+
+/// The descriptor that --step means, before anything else is parsed: its operation says which files there
+/// are.
+const Chapter& chapter_of_step(int argc, const char* const* argv, const Chapter& chapter) {
+  if (chapter.further == nullptr) return chapter;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const std::string number = word.starts_with("--step=")        ? word.substr(7)
+                               : word == "--step" && i + 1 < argc ? argv[i + 1]
+                                                                  : "";
+    for (int step = chapter.further->first_step; step <= chapter.further->last_step(); ++step)
+      if (number == std::to_string(step)) return *chapter.further;
+  }
+  return chapter;
 }
 
 CheckMode check_mode(const std::string& text) {
@@ -352,8 +369,19 @@ void read_mask(const std::string& file, Shape& shape) {
     dense.visible.insert(dense.visible.end(), mask.pairs.begin(), mask.pairs.end());
 }
 
+/// A bias by distance from a file, [heads, 2 * reach + 1].
+RelativeBias read_bias(const std::string& file, const Shape& shape) {
+  NpyArray array = read_npy(file);
+  const std::vector<int64_t>& dims = array.shape;
+  if (dims.size() != 2 || dims[0] != shape.heads || dims[1] % 2 == 0 ||
+      dims[1] > std::numeric_limits<int>::max())
+    throw InputError("--bias " + file + " has shape " + dims_text(dims) + ": it must be [" +
+                     std::to_string(shape.heads) + ", an odd number]");
+  return {int(dims[1] / 2), std::move(array.values)};
+}
+
 /// What is visible, and what becomes of scores. Set when the shape is complete.
-void fill_mask(const Words& words, Shape& shape) {
+void fill_mask(const Words& words, uint64_t seed, Shape& shape) {
   Visibility& v = shape.visibility;
   if (words.causal) v.window.right = 0;
   if (!words.window.empty()) {
@@ -379,6 +407,11 @@ void fill_mask(const Words& words, Shape& shape) {
   if (words.alibi)
     for (int head = 1; head <= shape.heads; ++head)
       shape.score.alibi.push_back(std::exp2(-8.0f * float(head) / float(shape.heads)));
+  if (!words.bias.empty()) shape.score.bias = read_bias(words.bias, shape);
+  if (!words.dropout.empty()) {
+    shape.score.dropout = real_number("--dropout", words.dropout);
+    if (shape.score.dropout != 0) shape.score.seed = seed;
+  }
 }
 
 /// Set when the shape is complete.
@@ -444,7 +477,8 @@ void take_outputs(const Words& words, const Chapter& chapter, Options& options) 
 
 }  // namespace
 
-CommandLine parse_command_line(int argc, const char* const* argv, const Chapter& chapter) {
+CommandLine parse_command_line(int argc, const char* const* argv, const Chapter& whole) {
+  const Chapter& chapter = chapter_of_step(argc, argv, whole);
   Words words;
   CLI::App app("Chapter " + std::to_string(chapter.number) + " of Flashbook: " + chapter.title, chapter.name);
   app.get_formatter()->column_width(26);
@@ -475,6 +509,14 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
       ->type_name("FILE");
   app.add_option("--softcap", words.softcap, "Scores s become X * tanh(s / X)")->type_name("X");
   app.add_flag("--alibi", words.alibi, "Scores lose slope * distance, with slopes 2^(-8 (h + 1) / heads)");
+  app.add_option(
+         "--bias", words.bias,
+         "What scores gain by distance, from a .npy file, [heads, 2 R + 1]: of a key d places after a "
+         "query's own column R + d, of one further away than R the outermost")
+      ->type_name("FILE");
+  app.add_option("--dropout", words.dropout,
+                 "The part of the probabilities that is left out, by --seed (default: 0)")
+      ->type_name("P");
   app.add_option("--dtype", words.dtype, "Element type: " + names_of(chapter.dtypes))->type_name("TYPE");
   app.add_option("--scale", words.scale, "Factor on the scores (default: 1 / sqrt(head_dim))")
       ->type_name("X");
@@ -497,12 +539,14 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
   app.add_option("--reps", words.reps, "Timed runs of a step (default: as many of 30 as fit two seconds)")
       ->type_name("N");
   app.add_option("--json", words.json, "Write the report to this file")->type_name("FILE");
-  app.add_option("--seed", words.seed, "Seed of the random inputs (default: 1)")->type_name("N");
+  app.add_option("--seed", words.seed,
+                 "Seed of the random inputs, and of what --dropout leaves out (default: 1)")
+      ->type_name("N");
   app.add_flag("--list", words.list, "Describe the steps and stop");
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    return {std::nullopt, app.help()};
+    return {std::nullopt, app.help(), &chapter};
   } catch (const CLI::ParseError& error) {
     throw InputError(one_line(error.what()) + " (--help lists the options)");
   }
@@ -513,7 +557,7 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
 
   Options options;
   options.list = words.list;
-  if (options.list) return {std::move(options), ""};
+  if (options.list) return {std::move(options), "", &whole};
   check_device(words.device);
   options.every_step = words.step == "all";
   options.steps = steps_of(words.step, chapter);
@@ -531,12 +575,12 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
     read_inputs(words, chapter, options);
   }
   Shape& shape = options.shape;
-  fill_mask(words, shape);
+  fill_mask(words, options.seed, shape);
   shape.scale = default_scale(shape.head_dim);
   if (!words.scale.empty()) shape.scale = real_number("--scale", words.scale);
   validate(shape);
   shape.layout = layout_of(words.layout, shape);
-  return {std::move(options), ""};
+  return {std::move(options), "", &chapter};
 }
 
 }  // namespace flashbook

@@ -37,13 +37,15 @@ struct Options {
 /// What the command line came to: options to run with, or text to print and stop.
 struct CommandLine {
   std::optional<Options> options;
-  std::string text;  ///< the help, if `options` is empty
+  std::string text;                  ///< the help, if `options` is empty
+  const Chapter* chapter = nullptr;  ///< whose steps are meant: the one that was given, or Chapter::further
 };
 
 /// Parses and validates. Throws InputError with one line that names the option and the cure, and
 /// device::HardwareMissing if
-/// --device asks for a machine that this build is not.
-CommandLine parse_command_line(int argc, const char* const* argv, const Chapter& chapter);
+/// --device asks for a machine that this build is not. A --step of `whole.further` means that descriptor, and
+/// then the files are those of its operation.
+CommandLine parse_command_line(int argc, const char* const* argv, const Chapter& whole);
 
 /// Refuses a --device that this build is not: HardwareMissing for "gpu", InputError for "sim" and what is no
 /// machine.

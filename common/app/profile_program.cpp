@@ -43,7 +43,7 @@ int profile(const Options& options, const Chapter& chapter) {
   std::optional<Expected> expected;
   if (options.check != CheckMode::off) expected.emplace(chapter.operation, shape, inputs, all_rows(shape));
   for (const int step : runnable_steps(options, chapter)) {
-    const char* name = chapter.steps[std::size_t(step - 1)].name;
+    const char* name = chapter.step(step).name;
     const Call call(chapter, shape, uploaded, step);
     {
       ProgressLine progress("tracing step " + std::to_string(step));
@@ -68,7 +68,7 @@ int profile(const Options& options, const Chapter& chapter) {
 int profile_chapter(int argc, char** argv, const Chapter& chapter) {
   return exit_code(chapter.name, [&] {
     const CommandLine command = parse_command_line(argc, argv, chapter);
-    if (command.options) return profile(*command.options, chapter);
+    if (command.options) return profile(*command.options, *command.chapter);
     std::cout << command.text;
     return kRight;
   });

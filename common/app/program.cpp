@@ -11,8 +11,10 @@ namespace {
 
 void list_steps(const Chapter& chapter) {
   std::cout << "Chapter " << chapter.number << ": " << chapter.title << "\n";
-  for (std::size_t i = 0; i < chapter.steps.size(); ++i)
-    std::cout << "  step " << i + 1 << "  " << chapter.steps[i].name << ". " << chapter.steps[i].idea << "\n";
+  for (const Chapter* part = &chapter; part != nullptr; part = part->further)
+    for (int step = part->first_step; step <= part->last_step(); ++step)
+      std::cout << "  step " << step << "  " << part->step(step).name << ". " << part->step(step).idea
+                << "\n";
 }
 
 void write_outputs(const Options& options, const Outputs& outputs) {
@@ -20,8 +22,10 @@ void write_outputs(const Options& options, const Outputs& outputs) {
     write_npy(file, dims_of(options.shape, tensor), outputs[tensor]);
 }
 
-int run_program(int argc, char** argv, const Chapter& chapter, const Chapter* before) {
-  const CommandLine command = parse_command_line(argc, argv, chapter);
+int run_program(int argc, char** argv, const Chapter& whole, const Chapter* before) {
+  const CommandLine command = parse_command_line(argc, argv, whole);
+  const Chapter& chapter = *command.chapter;
+  if (&chapter != &whole) before = &whole;  // its forward pass gives the O of large problems
   if (!command.options) {
     std::cout << command.text;
     return kRight;

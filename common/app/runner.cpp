@@ -85,7 +85,7 @@ std::vector<int> runnable_steps(const Options& options, const Chapter& chapter, 
       continue;
     }
     reason = why_not;
-    report.steps.push_back({.step = step, .name = chapter.steps[step - 1].name, .why_not = why_not});
+    report.steps.push_back({.step = step, .name = chapter.step(step).name, .why_not = why_not});
   }
   if (steps.empty() || (!options.every_step && !reason.empty())) throw InputError(reason);
   return steps;
@@ -176,7 +176,7 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
     return skip("it does not take " + std::string(name_of(shape.dtype)));
   if (const std::string reason = why_not_scores(before, largest_score(shape, inputs)); !reason.empty())
     return skip(reason);
-  const int step = int(before.steps.size());
+  const int step = before.last_step();
   const bool gpu = before.runs_on == Place::device && device::machine() == device::Machine::gpu;
   const double budget = before.runs_on == Place::host ? kBeforeOnHost : gpu ? kBeforeOnGpu : kBeforeSimulated;
 
@@ -295,7 +295,7 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
 
   const UploadedInputs uploaded(chapter.operation, shape, inputs, chapter.runs_on);
   for (int step : steps) {
-    StepReport entry{.step = step, .name = chapter.steps[step - 1].name};
+    StepReport entry{.step = step, .name = chapter.step(step).name};
     entry.flops = flops(shape, chapter.operation);
     entry.memory_bytes = chapter.memory_bytes(shape, step);
     if (chapter.requested_bytes != nullptr) entry.requested_bytes = chapter.requested_bytes(shape, step);

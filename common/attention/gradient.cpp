@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/attention/bounds.h"
+#include "common/attention/dropout.h"
 #include "common/attention/error.h"
 #include "common/attention/parallel.h"
 #include "common/numeric/float_formats.h"
@@ -62,14 +63,15 @@ class Textbook {
     const Query q = query_of(row);
     const KeyRange range = keys_seen(shape_, q.batch, q.head, q.query, 1);
     std::vector<int64_t> keys;  // rows of K and V
-    std::vector<Sum> p, slope;  // P, at first S; and the derivative of the score function
+    std::vector<Sum> p;         // at first S
+    std::vector<Score> scores;
     state = {};
     for (int key = range.begin; key < range.end; ++key) {
       if (!sees(shape_, q.batch, q.head, q.query, key)) continue;
       const Score score = score_of(q, key);
       keys.push_back(q.first_key + key);
       p.push_back(score.value);
-      slope.push_back(score.slope);
+      scores.push_back(score);
       state.max = std::max(state.max, score.value);
     }
     for (const Sum score : p) state.sum += std::exp(score - state.max);
@@ -77,14 +79,14 @@ class Textbook {
     for (std::size_t j = 0; j < keys.size(); ++j) {
       p[j] = probability(p[j], state);
       const std::span<const float> v = row_of(inputs_.v, keys[j]);
-      for (int c = 0; c < shape_.head_dim; ++c) o[c] += p[j] * v[c];
+      for (int c = 0; c < shape_.head_dim; ++c) o[c] += p[j] * scores[j].kept * v[c];
     }
     for (Sum& value : o) value = store_(value);
     set_d(std::span<const Sum>(o), row, state);
 
     Row<Sum> dq(shape_.head_dim);
     for (std::size_t j = 0; j < keys.size(); ++j) {
-      const Change ds = change(q, keys[j], p[j], slope[j], state);
+      const Change ds = change(q, keys[j], p[j], scores[j], state);
       dq.add(row_of(inputs_.k, keys[j]), ds.value, ds.size);
     }
     return dq;
@@ -108,9 +110,9 @@ class Textbook {
       if (!sees(shape_, q.batch, q.head, q.query, key)) continue;
       const Score score = score_of(q, key);
       const Sum p = probability(score.value, states[at]);
-      const Change ds = change(q, row, p, score.slope, states[at]);
+      const Change ds = change(q, row, p, score, states[at]);
       gradients.first.add(q.q, ds.value, ds.size);
-      gradients.second.add(q.d_o, p, p);
+      gradients.second.add(q.d_o, p * score.kept, p * score.kept);
     }
     return gradients;
   }
@@ -123,6 +125,7 @@ class Textbook {
   };
   struct Score {
     Sum value, slope;  // the slope is the derivative of the score function
+    Sum kept;          // what dropout multiplies the probability by
   };
   struct Change {
     Sum value, size;  // scale * dS, and how large it is before anything cancels
@@ -148,7 +151,14 @@ class Textbook {
     }
     if (!shape_.score.alibi.empty())
       score -= shape_.score.alibi[q.head] * Sum(std::abs(own_key(shape_, q.batch, q.query) - key));
-    return {store_(score), slope};
+    if (!shape_.score.bias.values.empty())
+      score += shape_.score.bias.at(q.head, key - own_key(shape_, q.batch, q.query));
+    Sum kept = 1;
+    if (shape_.score.dropout > 0) {
+      const Dropout dropout(shape_.score.dropout, shape_.score.seed);
+      kept = dropout.keeps(q.batch, q.head, q.query, key) ? Sum(65536.0 / (65536 - dropout.threshold)) : 0;
+    }
+    return {store_(score), slope, kept};
   }
 
   Sum probability(Sum score, const QueryState<Sum>& state) const {
@@ -165,9 +175,10 @@ class Textbook {
     state.d_size = std::max(std::abs(state.d), std::sqrt(squares));
   }
 
-  Change change(const Query& q, int64_t key_row, Sum p, Sum slope, const QueryState<Sum>& state) const {
-    const Sum dp = store_(dot<Sum>(q.d_o, row_of(inputs_.v, key_row)));
-    return {Sum(shape_.scale) * slope * store_(p * (dp - state.d)),
+  Change change(const Query& q, int64_t key_row, Sum p, const Score& score,
+                const QueryState<Sum>& state) const {
+    const Sum dp = score.kept * store_(dot<Sum>(q.d_o, row_of(inputs_.v, key_row)));
+    return {Sum(shape_.scale) * score.slope * store_(p * (dp - state.d)),
             Sum(shape_.scale) * p * (std::abs(dp) + state.d_size)};
   }
 

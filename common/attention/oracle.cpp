@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/attention/bounds.h"
+#include "common/attention/dropout.h"
 #include "common/attention/pages.h"
 #include "common/attention/parallel.h"
 #include "common/attention/random.h"
@@ -86,7 +87,17 @@ class RowBlock {
   Sum apply(const ScoreFunction& function, Sum score, int64_t distance) const {
     if (function.softcap > 0) score = function.softcap * std::tanh(score / function.softcap);
     if (!function.alibi.empty()) score -= function.alibi[head_ % shape_.heads] * Sum(std::abs(distance));
+    if (!function.bias.values.empty()) score += function.bias.at(int(head_ % shape_.heads), -distance);
     return score;
+  }
+
+  /// What dropout leaves of a row's probabilities.
+  void drop(std::size_t r, std::span<Sum> probabilities) const {
+    const Dropout dropout(shape_.score.dropout, shape_.score.seed);
+    for (std::size_t j = 0; j < probabilities.size(); ++j)
+      probabilities[j] *= dropout.keeps(batch(), int(head_ % shape_.heads), query(r), int(j))
+                              ? Sum(65536.0 / (65536 - dropout.threshold))
+                              : 0;
   }
 
   /// S = Q K^T, unscaled. What lies beyond a row's visible keys is never looked at.
@@ -138,6 +149,7 @@ class RowBlock {
     if (sums_stored) lse[r] += std::log(stored);
     lse_scale[r] = std::sqrt(squares) / row_sum;
     lse[r] += std::log(row_sum);
+    if (shape_.score.dropout > 0) drop(r, s);
   }
 
   /// A row of V: of latent attention the first columns of the key.

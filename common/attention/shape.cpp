@@ -48,6 +48,15 @@ void validate_score(const Shape& shape) {
                      std::to_string(shape.heads) + ", one a head");
   for (float slope : score.alibi)
     if (!std::isfinite(slope)) throw InputError("a slope is not finite: give finite slopes");
+  const RelativeBias& bias = score.bias;
+  if (const int64_t values = shape.heads * (2 * int64_t(bias.reach) + 1);
+      !bias.values.empty() && (bias.reach < 0 || int64_t(bias.values.size()) != values))
+    throw InputError("the bias has " + std::to_string(bias.values.size()) + " values: give " +
+                     std::to_string(values) + ", 2 * reach + 1 for each head");
+  for (float value : bias.values)
+    if (!std::isfinite(value)) throw InputError("a bias is not finite: give finite ones");
+  if (!(score.dropout >= 0 && score.dropout < 1))
+    throw InputError("the dropout is no number from 0 to below 1: give one, 0 for none");
 }
 
 void validate_paging(const Shape& shape) {
@@ -137,7 +146,7 @@ std::string why_not_dense(const Shape& shape) {
   if (!shape.visibility.is_full() && !shape.causal())
     return "this chapter knows no mask but the causal one: give full or causal attention";
   if (shape.score != ScoreFunction{})
-    return "this chapter leaves scores as they are: give no softcap and no slopes";
+    return "this chapter leaves scores as they are: give no softcap, no slopes, no bias and no dropout";
   if (shape.paging.rows > 0)
     return "this chapter knows no pages: give keys and values of one piece a sequence";
   return "";
@@ -163,6 +172,8 @@ std::string describe(const Shape& shape) {
   if (shape.scale != default_scale(shape.head_dim)) text << ", scale " << shape.scale;
   if (shape.score.softcap > 0) text << ", softcap " << shape.score.softcap;
   if (!shape.score.alibi.empty()) text << ", ALiBi";
+  if (!shape.score.bias.values.empty()) text << ", bias";
+  if (shape.score.dropout > 0) text << ", dropout " << shape.score.dropout;
   if (shape.paging.rows > 0) text << ", pages of " << shape.paging.rows;
   if (shape.layout == layout_bshd(shape))
     text << ", BSHD";

@@ -166,6 +166,7 @@ std::vector<ShapeTable> tables_of(const Shape& shape) {
   add_table(tables, TableId::block_keys, "block_keys", v.blocks.key_blocks);
   add_table(tables, TableId::dense, "dense", v.dense.visible);
   add_table(tables, TableId::slopes, "slopes", shape.score.alibi);
+  add_table(tables, TableId::bias, "bias", shape.score.bias.values);
   return tables;
 }
 

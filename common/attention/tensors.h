@@ -11,8 +11,8 @@
 
 namespace flashbook {
 
-/// What a shape says by element, and a kernel reads: int, but the slopes, which are float, and the dense
-/// mask's bytes.
+/// What a shape says by element, and a kernel reads: int, but slopes and biases, which are float, and the
+/// dense mask's bytes.
 enum class TableId {
   page_table,      ///< Paging::table
   lengths,         ///< Visibility::lengths
@@ -22,9 +22,10 @@ enum class TableId {
   block_first,     ///< Blocks::first
   block_keys,      ///< Blocks::key_blocks
   dense,           ///< Dense::visible
-  slopes           ///< ScoreFunction::alibi
+  slopes,          ///< ScoreFunction::alibi
+  bias             ///< RelativeBias::values
 };
-constexpr int kTables = 9;
+constexpr int kTables = 10;
 
 /// Pointers to the tensors of one call, all in the memory of the machine that runs it. Their extents, types
 /// and strides are dims_of, type_of and Shape::strides; null are those that the operation has not.
@@ -89,8 +90,8 @@ struct ShapeTable {
   std::span<const std::byte> bytes;
 };
 
-/// The tables that a shape has: pages, lengths, documents, intervals, blocks, pairs and slopes. They point
-/// into it.
+/// The tables that a shape has: pages, lengths, documents, intervals, blocks, pairs, slopes and biases.
+/// They point into it.
 std::vector<ShapeTable> tables_of(const Shape& shape);
 
 /// The values in the encoding of `type`, rounded to nearest even.

@@ -26,11 +26,10 @@ class Layout {
     multiple_ = 2 * random.below(kElements / 2) + 1;
     offset_ = random.below(kElements);
   }
+  /// Row by row.
   int element(int lane, int place) const {
     return ((lane * kSlots + place % kSlots) * multiple_ + offset_) % kElements;
   }
-  int row(int lane, int place) const { return element(lane, place) / kSide; }
-  int column(int lane, int place) const { return element(lane, place) % kSide; }
 
  private:
   int multiple_, offset_;
@@ -52,6 +51,37 @@ void tell_observer(Access access, const char* what, const unsigned char* matrix,
       observer->touches(first_lane + piece % kWarpLanes,
                         {access, matrix + std::size_t(line) * of.stride * std::size_t(of.element_bytes) + at,
                          kPiece, what, where});
+}
+
+/// Moves the elements between fragments and a matrix of `lines`, each 16 elements side by side in memory.
+template <bool kLoad, typename T>
+void move_elements(void* const* operands, const FragmentInMemory& of, T (&lines)[kSide][kSide]) {
+  const Layout layout(of.use);
+  const int places = of.use == FragmentUse::accumulator ? kSlots : 2 * kSlots;
+  for (int lane = 0; lane < kWarpLanes; ++lane) {
+    auto* fragment = static_cast<T*>(static_cast<const FragmentInMemory*>(operands[lane])->elements);
+    for (int place = 0; place < places; ++place) {
+      const int element = layout.element(lane, place), row = element / kSide, column = element % kSide;
+      T& in_lines = of.rows ? lines[row][column] : lines[column][row];
+      (kLoad ? fragment[place] : in_lines) = kLoad ? in_lines : fragment[place];
+    }
+  }
+}
+
+/// The same between fragments and memory.
+template <bool kLoad, typename T>
+void move_matrix(void* const* operands, const FragmentInMemory& of) {
+  T lines[kSide][kSide];
+  const auto line_in_memory = [&](int line) {
+    return static_cast<T*>(of.matrix) + std::size_t(line) * of.stride;
+  };
+  if (kLoad)
+    for (int line = 0; line < kSide; ++line)
+      std::memcpy(lines[line], line_in_memory(line), sizeof lines[line]);
+  move_elements<kLoad>(operands, of, lines);
+  if (!kLoad)
+    for (int line = 0; line < kSide; ++line)
+      std::memcpy(line_in_memory(line), lines[line], sizeof lines[line]);
 }
 
 template <bool kLoad>
@@ -76,20 +106,10 @@ void move(void* const* operands, uint32_t, Location where) {
                              line == 0 ? kAlignment : 1, where);
 
   tell_observer(kLoad ? Access::load : Access::store, what, matrix, first, where);
-  const Layout layout(first.use);
-  const int places = first.use == FragmentUse::accumulator ? kSlots : 2 * kSlots;
-  for (int lane = 0; lane < kWarpLanes; ++lane) {
-    auto* elements =
-        static_cast<unsigned char*>(static_cast<const FragmentInMemory*>(operands[lane])->elements);
-    for (int place = 0; place < places; ++place) {
-      const int row = layout.row(lane, place), column = layout.column(lane, place);
-      const std::size_t index = first.rows ? std::size_t(row) * first.stride + std::size_t(column)
-                                           : std::size_t(column) * first.stride + std::size_t(row);
-      unsigned char* in_memory = matrix + index * size;
-      unsigned char* in_fragment = elements + std::size_t(place) * size;
-      std::memcpy(kLoad ? in_fragment : in_memory, kLoad ? in_memory : in_fragment, size);
-    }
-  }
+  if (size == sizeof(float))
+    move_matrix<kLoad, float>(operands, first);
+  else
+    move_matrix<kLoad, uint16_t>(operands, first);
 }
 
 /// One lane's part in a product.
@@ -102,25 +122,31 @@ struct Product {
 template <DType kType>
 void multiply(void* const* operands, uint32_t, Location) {
   const Layout of_a(FragmentUse::a), of_b(FragmentUse::b), of_c(FragmentUse::accumulator);
-  uint16_t a[16][16], b[2][16][8];  // b, c and d in two halves of 8 columns, as tensor cores take them
-  float d[2][16][8];
+  uint16_t a[kElements], b[kElements];
+  float c[kElements];
   for (int lane = 0; lane < kWarpLanes; ++lane) {
     const auto& mine = *static_cast<const Product*>(operands[lane]);
     for (int place = 0; place < kSlots; ++place) {
-      a[of_a.row(lane, place)][of_a.column(lane, place)] = mine.a[place];
-      const int n = of_b.column(lane, place);
-      b[n / 8][of_b.row(lane, place)][n % 8] = mine.b[place];
-      const int column = of_c.column(lane, place);
-      d[column / 8][of_c.row(lane, place)][column % 8] = mine.c[place];
+      a[of_a.element(lane, place)] = mine.a[place];
+      b[of_b.element(lane, place)] = mine.b[place];
+      c[of_c.element(lane, place)] = mine.c[place];
     }
   }
-  for (int half = 0; half < 2; ++half) multiply_accumulate(kType, a, b[half], d[half]);
-  for (int lane = 0; lane < kWarpLanes; ++lane)
-    for (int place = 0; place < kSlots; ++place) {
-      const int column = of_c.column(lane, place);
-      static_cast<const Product*>(operands[lane])->d[place] =
-          d[column / 8][of_c.row(lane, place)][column % 8];
+  uint16_t matrix_of_a[kSide][kSide];
+  std::memcpy(matrix_of_a, a, sizeof a);
+  for (int half = 0; half < 2; ++half) {  // of 8 columns, as tensor cores take them
+    uint16_t half_of_b[kSide][8];
+    float d[kSide][8];
+    for (int row = 0; row < kSide; ++row) {
+      std::memcpy(half_of_b[row], &b[row * kSide + half * 8], sizeof half_of_b[row]);
+      std::memcpy(d[row], &c[row * kSide + half * 8], sizeof d[row]);
     }
+    multiply_accumulate(kType, matrix_of_a, half_of_b, d);
+    for (int row = 0; row < kSide; ++row) std::memcpy(&c[row * kSide + half * 8], d[row], sizeof d[row]);
+  }
+  for (int lane = 0; lane < kWarpLanes; ++lane)
+    for (int place = 0; place < kSlots; ++place)
+      static_cast<const Product*>(operands[lane])->d[place] = c[of_c.element(lane, place)];
 }
 
 constexpr Collective kLoadMatrix{"load_matrix_sync", &move<true>, true};

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes the figures of chapter 7: backward_products.svg, the five products of a tile and where their operands lie; backward_loops.svg, the two loops;
-backward_orders.svg, one element of dQ added up in two orders."""
+backward_orders.svg, one element of dQ added up in two orders; backward_starts.svg, in which order blocks go through the queries."""
 import struct
 from pathlib import Path
 
@@ -58,7 +58,7 @@ def loops():
     figure.text(186, 204, "a block of keys", "small amber")
     figure.text(356, 204, "a block of keys, and", "small amber")
     figure.text(356, 222, "four blocks add to dQ", "small green")
-    figure.text(16, 252, "Both passes compute S and dP: seven products. One pass: five.", "small soft")
+    figure.text(16, 252, "Rows: tiles of queries. Two passes: seven products. One pass: five.", "small soft")
     write(figure, "loops")
 
 
@@ -83,7 +83,27 @@ def orders():
     write(figure, "orders")
 
 
+def starts():
+    figure = Figure(520, 250, "Left, no mask: in each round the four blocks of a head work on four different tiles of queries. Right, a causal mask: the block whose keys are the last that "
+                              "a tile of queries sees adds to it first.")
+    for x, title, causal in ((16, "No mask, step 5: the round", False), (276, "Causal, step 6: the turn", True)):
+        figure.text(x, 28, title, "bold")
+        figure.text(x + 64, 52, "keys: a block each", "small soft")
+        for query in range(4):
+            figure.text(x, 84 + 34 * query, f"queries {query}", "small soft")
+            for key in range(4):
+                if causal and key > query:
+                    continue
+                first = query == key
+                figure.box(x + 64 + 40 * key, 62 + 34 * query, 37, 31, "amber" if first else "")
+                figure.text(x + 82.5 + 40 * key, 83 + 34 * query, str((query - key) % 4), "bold" if first else "", "middle")
+    figure.text(16, 222, "Left: when a block comes to a tile of queries. Right: how many add before it.", "small soft")
+    figure.text(16, 240, "Amber: where a block begins.", "small soft")
+    write(figure, "starts")
+
+
 if __name__ == "__main__":
     products()
     loops()
     orders()
+    starts()

@@ -1,25 +1,26 @@
 #!/usr/bin/env python3
-"""Writes backward_round.svg: a round of chapter 7's loop for two consumers, and what the other threads do beside it."""
+"""Writes backward_round.svg: a round of chapter 7's loop for two consumers as their order of issue would have it, and what TMA does beside it."""
 from svg import Figure
 
-LEFT, WIDTH = 112, 45  # of the first product, and of each
+LEFT, WIDTH = 114, 41  # of the first product, and of each
 
-figure = Figure(540, 268, "A round of two consumers. Each issues S and dP, computes P under dP, then dS; dV is issued before the barrier, dQ and dK after it. While dK runs, "
-                          "dQ goes to shared memory, and TMA adds it. The second consumer is half a round behind.")
-for row, (name, shift) in enumerate((("consumer 0", 0), ("consumer 1", 80))):
-    y, x = 40 + 84 * row, LEFT + shift
-    figure.text(16, y + 19, name, "bold")
+figure = Figure(544, 262, "A round of two consumers. The tensor cores go from product to product. Consumer 0 takes exponentials for P and computes dS while consumer 1's scores are "
+                          "multiplied, and the other way round. Both wait at one barrier until dS is complete; then come dQ and dK of both, and dQ goes to shared memory.")
+BARRIER = LEFT + 6 * WIDTH - 1.5
+for row, (first, dv, dq, dk) in enumerate(((0, 4, 6, 8), (2, 5, 7, 9))):
+    y = 30 + 86 * row
+    figure.text(16, y + 19, f"consumer {row}", "bold")
     figure.text(16, y + 49, "its threads", "small soft")
-    for place, (product, look) in zip((0.0, 1.0, 3.0, 4.0, 5.0), (("Sᵀ", "blue"), ("dPᵀ", "blue"), ("dV", "amber"), ("dQ", "green"), ("dK", "amber"))):
-        figure.box(x + WIDTH * place, y, WIDTH - 4, 28, look)
-        figure.text(x + WIDTH * place + WIDTH / 2 - 2, y + 19, product, "", "middle")
-    for place, width, words in ((1.0, WIDTH, "P"), (2.05, WIDTH, "dS"), (5.0, 1.5 * WIDTH, "write dQ")):
-        figure.box(x + WIDTH * place, y + 32, width - 4, 24)
-        figure.text(x + WIDTH * place + width / 2 - 2, y + 48, words, "small", "middle")
-    figure.line([(x + WIDTH * 4 - 2, y - 6), (x + WIDTH * 4 - 2, y + 60)], "red", dashed=True)
-figure.text(16, 227, "TMA", "bold")
-for place, words in ((0, "the next Q and dO"), (6, "adds dQ")):
-    figure.box(LEFT + WIDTH * place, 208, 2.9 * WIDTH - 4, 28)
-    figure.text(LEFT + WIDTH * (place + 1.45) - 2, 227, words, "small", "middle")
-figure.text(16, 258, "Upper rows: tensor cores. Red: both consumers have written their half of dS.", "small soft")
+    for place, product, look in ((first, "Sᵀ", "blue"), (first + 1, "dPᵀ", "blue"), (dv, "dV", "amber"), (dq, "dQ", "green"), (dk, "dK", "amber")):
+        figure.box(LEFT + WIDTH * place, y, WIDTH - 3, 28, look)
+        figure.text(LEFT + WIDTH * (place + 0.5) - 1.5, y + 19, product, "", "middle")
+    for begin, width, words in ((first + 1, 1.0, "P"), (first + 2, 1.0, "dS"), (dq + 1, 1.5, "write dQ")):
+        figure.box(LEFT + WIDTH * begin, y + 32, WIDTH * width - 3, 24)
+        figure.text(LEFT + WIDTH * (begin + width / 2) - 1.5, y + 48, words, "small", "middle")
+figure.line([(BARRIER, 22), (BARRIER, 176)], "red", dashed=True)
+figure.text(16, 213, "TMA", "bold")
+for start, width, words in ((0.0, 4.5, "the next Q and dO"), (8.5, 1.5, "adds dQ")):
+    figure.box(LEFT + WIDTH * start, 194, WIDTH * width - 3, 28)
+    figure.text(LEFT + WIDTH * (start + width / 2) - 1.5, 213, words, "small", "middle")
+figure.text(16, 246, "Colours: products on the tensor cores. Red: both have written their half of dS.", "small soft")
 figure.write(__file__)

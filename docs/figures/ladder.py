@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes ladder_ch01.svg, ladder_ch02.svg, ...: the book's ladder with one chapter's rungs lit, in TFLOP/s on a linear scale; chapter 2, which
-runs on the CPU, has one of its own, in GFLOP/s, and so has chapter 7, of the backward pass; ladder_book.svg has the fastest step of every chapter, and the peers. Rates come
+runs on the CPU, has one of its own, in GFLOP/s, and so have chapter 7, of the backward pass, and chapter 8, in bytes a second; ladder_book.svg has the fastest step of every chapter, and the peers. Rates come
 from the newest results, names of steps from the chapters."""
 import re
 import sys
@@ -15,6 +15,8 @@ from bench import results
 from bench.names import Name
 
 LIT = (1, 3, 4, 5, 6)  # chapters on the GPU whose page begins with this figure
+# Chapter 5's last step is several ideas: those that do something at the ladder's shape, and what a version without one is called.
+WITHOUT = {"other_stay": "persistent blocks", "from_registers": "output by TMA", "other_rescaling": "lazy rescaling"}
 ON_CPU: dict[str, str | int] = {"dtype": "f32", "head_dim": 64, "mask": "full", "seqlen": 4096}
 WIDTH, LEFT, RIGHT, ROW, BAR = 420, 16, 16, 34, 8
 
@@ -47,7 +49,17 @@ def rows_of(measured, lit):
             yield f"{chapter} {title(chapter)}", max(steps.values()), False
             continue
         for step, rate in sorted(steps.items()):
+            if (chapter, step) == (5, 5):
+                yield from sorted(rows_without(measured, rate), key=lambda rung: rung[1])
             yield f"{chapter}.{step} {results.step_titles(chapter)[step]}{' *' if step in marked else ''}", rate, True
+
+
+def rows_without(measured, rate):
+    """Chapter 5's last step, which has `rate`, with one of its ideas left out: how many times as fast that was, in turn with it."""
+    for who, idea in WITHOUT.items():
+        entry = measured.newest.get(str(Name("ablation", f"ch05/{who}", "bf16", **results.LADDER)))
+        if entry:
+            yield f"5.5 without {idea}", rate * entry.values["vs_as_it_is"], False
 
 
 def rows_of_book(measured):
@@ -76,17 +88,29 @@ def rows_of_gradients(measured):
     return sorted(found, key=lambda rung: rung[1])
 
 
+def rows_of_decoding(measured):
+    """(words, TB/s of keys and values, is it lit): the peers and chapter 8's steps at the chapter's shape, the slowest first."""
+    marked = afterwards(8)
+    rungs = [("flex", "FlexAttention", False), ("flash", "FlashAttention-2", False), ("cudnn", "cuDNN", False)]
+    rungs += [(f"ch08/step{step}{'_p64' if step == 5 else ''}", f"8.{step} {name}{' of 64 keys' if step == 5 else ''}{' *' if step in marked else ''}", True)
+              for step, name in results.step_titles(8).items()]
+    found = [(words, entry.values["bytes_per_second"] / 1e12, is_lit) for who, words, is_lit in rungs
+             if (entry := measured.newest.get(f"decode/{who}/bf16/d128/b16h32k8/n8192"))]
+    return sorted(found, key=lambda rung: rung[1])
+
+
 def draw(lit, rows, unit, notes):
+    digits = 2 if unit == "TB/s" else 0
     marked = any(words.endswith("*") for words, _, _ in rows)
     figure = Figure(WIDTH, 44 + ROW * len(rows) + (20 if marked else 0) + 4 + 20 * len(notes),
-                    "; ".join(f"{words.rstrip(' *')}: {rate:.0f} {unit}" for words, rate, _ in rows))
+                    "; ".join(f"{words.rstrip(' *')}: {rate:.{digits}f} {unit}" for words, rate, _ in rows))
     figure.text(LEFT, 26, f"The ladder, chapter {lit} lit" if lit else "The ladder", "bold")
     figure.text(WIDTH - RIGHT, 26, unit, "small soft", "end")
     scale = (WIDTH - LEFT - RIGHT) / max(rate for _, rate, _ in rows)
     for i, (words, rate, is_lit) in enumerate(rows):
         y = 44 + ROW * i
         figure.text(LEFT, y + 14, words, "bold" if is_lit else "small soft")
-        figure.text(WIDTH - RIGHT, y + 14, f"{rate:.1f}" if rate < 99.5 else f"{rate:.0f}", "bold" if is_lit else "small soft", "end")
+        figure.text(WIDTH - RIGHT, y + 14, f"{rate:.{digits or 1}f}" if rate < 99.5 else f"{rate:.0f}", "bold" if is_lit else "small soft", "end")
         figure.box(LEFT, y + 19, max(rate * scale, 2), BAR, "blue" if is_lit else "")
     y = 44 + ROW * len(rows) + 16
     if marked:
@@ -102,6 +126,7 @@ def main():
     for lit in LIT:
         draw(lit, list(rows_of(measured, lit)), "TFLOP/s", ("H200, batch 4, 16 heads, N 4096, d 128, no mask", "Of other chapters the fastest step"))
     draw(7, rows_of_gradients(measured), "TFLOP/s", ("H200, backward, batch 4, 16 heads, N 4096, d 128, no mask", "Of others what PyTorch calls"))
+    draw(8, rows_of_decoding(measured), "TB/s", ("H200, 16 sequences of 8192 keys, one query each, bf16,", "32 query heads, 8 key heads, d 128"))
     draw(0, list(rows_of_book(measured)), "TFLOP/s", ("H200, forward, batch 4, 16 heads, N 4096, d 128, no mask", "Of each chapter the fastest step, BF16"))
     draw(2, [(f"2.{step} {results.step_titles(2)[step]}", entry.values["FLOPS"] / 1e9, True) for (chapter, step), entry in measured.by_step(**ON_CPU).items()
              if chapter == 2 and not entry.skipped], "GFLOP/s", ("16 cores, one head, N 4096, d 64, no mask, float32", "Steps 1 to 3 use one core"))

@@ -10,6 +10,7 @@ from pathlib import Path
 from docs.tools import book, formulas, kernel_source, ladder_data
 from docs.tools.book import Page
 from docs.tools.github_markdown import Document
+from docs.tools.interactive import scripts_of
 from docs.tools.raw_page import RawPage
 from docs.tools.sources import Definition, Sources, escaped
 
@@ -24,7 +25,7 @@ ROW_END = "<!-- row -->"  # follows the prose of a row; its code goes there
 REFERENCE = {"namespaces.html": "Namespaces", "annotated.html": "Types", "files.html": "Files"}
 OWN_FILES = ("site.css", "site.js", "ladder.js", "favicon.svg", "card.png")  # of docs/site, as they are
 # Doxygen's indices of members, for which the site has its search.
-UNUSED = re.compile(r"((functions|globals|namespacemembers)(_\w+)?|classes|index|hierarchy|.*-members)\.html")
+UNUSED = re.compile(r"((functions|globals|namespacemembers)(_.+)?|classes|index|hierarchy|doxygen_crawl|.*-members)\.html")
 
 
 class Site:
@@ -186,7 +187,9 @@ class Site:
         return f'<p class="above"><a href="{chapter.url}">{html.escape(chapter.title)}</a> <code>{page.source}</code></p>'
 
     def write(self, url: str, kind: str, title: str, above: str, body: str, steps: str) -> None:
-        scripts = "".join(f'<script defer src="interactive/{file.name}"></script>\n' for file in sorted(INTERACTIVE.glob("*.js")))
+        pictures = re.findall(r'<img src="[^"]*?(\w+)\.svg"', body)
+        needed = dict.fromkeys(script for name in pictures for script in scripts_of(INTERACTIVE).get(name, []))
+        scripts = "".join(f'<script defer src="interactive/{name}"></script>\n' for name in needed)
         if kind == "main":
             scripts += '<script defer src="ladder_data.js"></script>\n<script defer src="ladder.js"></script>\n'
         values = {"kind": kind, "container": "contents" if kind == "reference" else "text", "title": html.escape(title),

@@ -12,7 +12,8 @@ KATEX = Path("/usr/share/javascript/katex")
 RENDER = Path(__file__).resolve().parents[1] / "site" / "render_formulas.js"
 
 CODE = re.compile(r'(<div class="fragment">.*?<!-- fragment -->|<pre.*?</pre>|<code.*?</code>)', re.DOTALL)
-FORMULA = re.compile(r'<p class="formulaDsp">\s*\\\[(?P<display>.*?)\\\]\s*</p>|\\\((?P<inline>.*?)\\\)', re.DOTALL)
+FORMULA = re.compile(r'<p class="formulaDsp">\s*\\\[(?P<display>.*?)\\\]\s*</p>|\\\((?P<inline>.*?)\\\)(?P<mark>[.,;:?!)]*)', re.DOTALL)
+END = "</span></span><!-- end -->"  # of a formula in a line, behind its last box
 
 
 def tex_of(found: re.Match[str]) -> tuple[str, bool]:
@@ -30,6 +31,15 @@ def typeset(formulas: Sequence[tuple[str, bool]]) -> Any:
         return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
 
 
+def with_mark(shown: str, mark: str | None) -> str:
+    """A formula in a line and the mark behind it, with which no line begins: a browser may break a line behind each box of KaTeX's, and so the
+    mark goes along with the last one."""
+    before, box, last = shown.rpartition('<span class="base">')
+    if not mark or not last.endswith(END):
+        return shown + (mark or "")
+    return f'{before}<span class="with-mark">{box}{last.removesuffix(END)}<span>{mark}</span></span>{END}'
+
+
 def render(bodies: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """The bodies (name -> HTML) with their formulas set, and complaints about those that KaTeX cannot read."""
     parts = {name: CODE.split(body) for name, body in bodies.items()}  # odd parts are code
@@ -38,6 +48,10 @@ def render(bodies: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     results = dict(zip(formulas, typeset(formulas)))
     complaints = [f"formula {tex}: {results[tex, display]['error']}" for tex, display in formulas
                   if "error" in results[tex, display]]
+
+    def shown(found: re.Match[str]) -> str:
+        return with_mark(results[tex_of(found)].get("html", found[0]), found["mark"])
+
     for pieces in parts.values():
-        pieces[::2] = [FORMULA.sub(lambda found: results[tex_of(found)].get("html", found[0]), part) for part in pieces[::2]]
+        pieces[::2] = [FORMULA.sub(shown, part) for part in pieces[::2]]
     return {name: "".join(pieces) for name, pieces in parts.items()}, complaints

@@ -63,11 +63,11 @@ def marked(page: str, kinds: Sequence[str]) -> Iterator[Marked]:
     """The marks of these kinds that a page has, in order."""
     code = [found.span() for found in CODE.finditer(page)]
     past = 0
-    for opening in re.finditer(rf"<!--\s*({'|'.join(kinds)})\b([^>]*?)\s*-->\n?", page):
+    for opening in re.finditer(rf"<!--\s*({'|'.join(kinds)})\b((?:(?!-->).)*?)\s*-->\n?", page):
         if opening.start() < past or any(begin <= opening.start() < end for begin, end in code):
             continue
         kind, begin = opening[1], opening.end()
-        end = re.compile(rf"<!--\s*(/?){kind}\b[^>]*-->").search(page, begin)
+        end = re.compile(rf"<!--\s*(/?){kind}\b(?:(?!-->).)*-->").search(page, begin)
         closed = end is not None and end[1] == "/"
         text = page[begin:end.start()] if end and closed else ""
         past = end.end() if end and closed else begin

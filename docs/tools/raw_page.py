@@ -23,4 +23,8 @@ class RawPage:
         body = re.sub(r"<p>\s*</p>", "", body)
         body = re.sub(r"<hr/>The documentation for this \w+ was generated.*", "", body, flags=re.DOTALL)
         body = re.sub(r'<a href="([^"]*)"><span class="icondoc"></span></a><b>(.*?)</b>', r'<a href="\1">\2</a>', body)
+        def link(found: re.Match[str]) -> str:
+            return found[0] if (file.parent / found[1]).exists() else found[2]
+
+        body = re.sub(r'<a class="el" href="([^"#]+)[^"]*">(.*?)</a>', link, body)  # Doxygen 1.18 links to the page of a union without a name
         self.body = body + "</div>" * (body.count("<div") - body.count("</div"))

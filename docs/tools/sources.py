@@ -57,6 +57,7 @@ class Sources:
     def define(self, element: ElementTree.Element, place: ElementTree.Element, name: str, address: str) -> None:
         definition = element.find("definition")
         declaration = text_of(definition) + element.findtext("argsstring", "") if definition is not None else name
+        declaration = " ".join(declaration.split())  # Doxygen 1.17 has a line break in some
         file, line = place.get("bodyfile", place.get("file", "")), place.get("bodystart", place.get("line", "0"))
         kind = element.get("kind", element.tag)
         self.definitions[element.get("id", "")] = Definition(kind, name, declaration, file, int(line), address)

@@ -125,6 +125,22 @@ TEST(CommandLine, SaysWhatIsVisible) {
             (Visibility{.window = {.right = 0}, .documents = {{0, 3, 3, 1027}, {0, 3, 3, 1027}}}));
   EXPECT_EQ(options({"--softcap", "30"}).shape.score, ScoreFunction{.softcap = 30});
   EXPECT_EQ(options({"--alibi", "--heads", "2"}).shape.score, (ScoreFunction{.alibi = {0x1p-4f, 0x1p-8f}}));
+  EXPECT_EQ(options({"--dropout", "0.25", "--seed", "9"}).shape.score,
+            (ScoreFunction{.dropout = 0.25f, .seed = 9}));
+  EXPECT_EQ(options({"--dropout", "0", "--seed", "9"}).shape.score, ScoreFunction{});
+}
+
+TEST_F(CommandLineFiles, ABiasHasANumberForEachHeadAndDistance) {
+  const std::string file = (folder_ / "bias.npy").string();
+  const float values[] = {1, 2, 3, 4, 5, 6};
+  write_npy(file, std::vector<int64_t>{2, 3}, values);
+  EXPECT_EQ(options({"--heads", "2", "--bias", file.c_str()}).shape.score,
+            (ScoreFunction{.bias = {1, {1, 2, 3, 4, 5, 6}}}));
+  EXPECT_NE(error_of({"--heads", "3", "--bias", file.c_str()}).find("it must be [3, an odd number]"),
+            std::string::npos);
+  write_npy(file, std::vector<int64_t>{3, 2}, values);
+  EXPECT_NE(error_of({"--heads", "3", "--bias", file.c_str()}).find("it must be [3, an odd number]"),
+            std::string::npos);
 }
 
 TEST_F(CommandLineFiles, AMaskIsPairsOrIntervals) {
@@ -161,11 +177,11 @@ TEST(CommandLine, HelpNamesEveryOption) {
   const CommandLine help = parse({"--help"});
   EXPECT_FALSE(help.options);
   for (const char* option :
-       {"--batch",     "--heads",   "--kv-heads", "--seqlen",  "--seqlen-k", "--head-dim",
-        "--causal",    "--dtype",   "--scale",    "--step",    "--device",   "--q",
-        "--k",         "--v",       "--output",   "--lse",     "--layout",   "--check",
-        "--reps",      "--json",    "--seed",     "--list",    "--window",   "--prefix",
-        "--documents", "--lengths", "--mask",     "--softcap", "--alibi"})
+       {"--batch",  "--heads",  "--kv-heads", "--seqlen",    "--seqlen-k", "--head-dim", "--causal",
+        "--dtype",  "--scale",  "--step",     "--device",    "--q",        "--k",        "--v",
+        "--output", "--lse",    "--layout",   "--check",     "--reps",     "--json",     "--seed",
+        "--list",   "--window", "--prefix",   "--documents", "--lengths",  "--mask",     "--softcap",
+        "--alibi",  "--bias",   "--dropout"})
     EXPECT_NE(help.text.find(option), std::string::npos) << option;
 }
 
@@ -219,6 +235,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadWords{{"--lengths", "3", "--batch", "2"}, {"--batch is 2", "leave it out"}},
         BadWords{{"--lengths", "2000000000,2000000000"}, {"--lengths", "2^31"}},
         BadWords{{"--softcap", "x"}, {"--softcap is 'x'"}}, BadWords{{"--softcap", "-1"}, {"softcap"}},
+        BadWords{{"--dropout", "1"}, {"dropout", "below 1"}}, BadWords{{"--bias", "none.npy"}, {"none.npy"}},
         BadWords{{"--mask", "none.npy"}, {"none.npy"}}, BadWords{{"--reps", "0"}, {"--reps is 0"}},
         BadWords{{"--seed", "-1"}, {"--seed is -1"}},
         BadWords{{"--output", "/no/such/folder/o.npy"}, {"--output", "/no/such/folder"}},

@@ -36,7 +36,7 @@ class Profile(unittest.TestCase):
 
     def test_names_kernels_and_lines(self):
         self.assertEqual(self.done.returncode, 0, self.done.stderr)
-        self.assertEqual([launch["kernel"] for launch in self.launches(1)], ["textbook_scores<bf16>", "textbook_softmax<bf16>", "textbook_values<bf16>"])
+        self.assertEqual([launch["kernel"] for launch in self.launches(1)], ["textbook_scores<bf16>", "textbook_softmax<bf16>", "textbook_output<bf16>"])
         for launch in self.launches(1) + self.launches(2):
             self.assertIn(launch["kernel"] + ", grid", self.done.stdout)
             for line in launch["lines"]:

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "common/attention/check.h"
+#include "common/attention/dropout.h"
 #include "common/attention/inputs.h"
 #include "tests/support/input_error.h"
 #include "tests/support/masks.h"
@@ -41,7 +42,13 @@ double loss(const Shape& shape, const Point& at, const std::vector<float>& d_o) 
       if (const double cap = shape.score.softcap; cap > 0) score = cap * std::tanh(score / cap);
       if (!shape.score.alibi.empty())
         score -= shape.score.alibi[head] * std::abs(own_key(shape, batch, query) - key);
+      if (!shape.score.bias.values.empty())
+        score += shape.score.bias.at(head, key - own_key(shape, batch, query));
       row_sum += std::exp(score);  // N(0, 1) inputs: no overflow
+      if (shape.score.dropout > 0) {
+        const Dropout dropout(shape.score.dropout, shape.score.seed);
+        dp *= dropout.keeps(batch, head, query, key) ? 65536.0 / (65536 - dropout.threshold) : 0;
+      }
       row_loss += std::exp(score) * dp;
     }
     if (row_sum > 0) sum += row_loss / row_sum;
@@ -114,6 +121,8 @@ TEST(Gradient, IsTheSlopeWithScoreFunctions) {
   expect_right_slopes(shape);
   shape.visibility = Visibility::causal();
   shape.score.softcap = 0;
+  expect_right_slopes(shape);
+  shape.score = {.bias = {1, {0.5f, -1, 0.25f, 0, 2, -0.5f}}, .dropout = 0.25f, .seed = 3};
   expect_right_slopes(shape);
 }
 

@@ -83,12 +83,14 @@ TEST(Operation, TablesOfAShapeAreItsOwn) {
                       .blocks = {1, 1, {0, 1}, {0}},
                       .dense = {.visible = {1}}};
   shape.score.alibi = {0.5f, 0.25f};
+  shape.score.bias = {0, {1, 2}};
   std::string names;
   for (const ShapeTable& table : tables_of(shape)) {
     names += std::string(table.name) + " ";
   }
-  EXPECT_EQ(names,
-            "page_table lengths document_query document_key columns block_first block_keys dense slopes ");
+  EXPECT_EQ(
+      names,
+      "page_table lengths document_query document_key columns block_first block_keys dense slopes bias ");
   EXPECT_EQ(tables_of(shape).front().bytes.data(), std::as_bytes(std::span(shape.paging.table)).data());
   EXPECT_EQ(tables_of(shape).back().bytes.size(), 2 * sizeof(float));
 }

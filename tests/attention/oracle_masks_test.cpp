@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "common/attention/check.h"
+#include "common/attention/dropout.h"
 #include "common/attention/inputs.h"
 #include "common/attention/pages.h"
 #include "tests/support/direct.h"
@@ -45,6 +46,8 @@ TEST(OracleMasks, AgreeWithTheDefinitionUnderRandomMasks) {
     shape.dtype = DType::f32;
     if (i % 3 == 1) shape.score.softcap = 2;
     if (i % 4 == 1) shape.score.alibi = {0.5f, 0.25f, 0.125f, 0};
+    if (i % 4 == 2) shape.score.bias = testing::random_bias(random, shape.heads, i % 5);
+    if (i % 5 == 1) shape.score.dropout = 0.3f, shape.score.seed = 0x123456789abcdef0 + i;
     expect_right(shape, make_inputs(shape, InputKind::normal, i));
   }
 }
@@ -91,6 +94,37 @@ TEST(OracleMasks, ASoftcapFarAboveTheScoresChangesLittle) {
     EXPECT_NE(after.lse[i], before.lse[i]);
     EXPECT_NEAR(after.lse[i], before.lse[i], 1e-6);
   }
+}
+
+// Random123's known answers (its file kat_vectors), and that a part as large as asked for is left out, under
+// one seed as under another of the next batch entry, head, query and 32 keys.
+TEST(Dropout, LeavesOutAsManyAsAskedForByPhilox) {
+  const auto words = [](uint32_t a, uint32_t b, uint32_t c, uint32_t d, uint32_t key0, uint32_t key1) {
+    const PhiloxWords made = philox4x32_10({{a, b, c, d}}, key0, key1);
+    return std::vector<uint32_t>(std::begin(made.word), std::end(made.word));
+  };
+  using Words = std::vector<uint32_t>;
+  EXPECT_EQ(words(0, 0, 0, 0, 0, 0), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(words(~0u, ~0u, ~0u, ~0u, ~0u, ~0u), (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(words(0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0),
+            (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+
+  const Dropout dropout(0.1f, 7), other(0.1f, uint64_t(7) << 32);
+  EXPECT_NEAR(dropout.factor, 1 / 0.9, 1e-5);
+  int left_out = 0, together[5] = {}, pairs = 0;
+  for (int query = 0; query < 64; ++query)
+    for (int key = 0; key < 1024; ++key, ++pairs) {
+      if (dropout.keeps(1, 2, query, key)) continue;
+      ++left_out;
+      together[0] += !dropout.keeps(0, 2, query, key);
+      together[1] += !dropout.keeps(1, 3, query, key);
+      together[2] += !dropout.keeps(1, 2, query + 1, key);
+      together[3] += !dropout.keeps(1, 2, query, key + 32);
+      together[4] += !other.keeps(1, 2, query, key);
+    }
+  EXPECT_NEAR(left_out, 0.1 * pairs, 5 * std::sqrt(0.09 * pairs));
+  for (const int both : together) EXPECT_NEAR(both, 0.01 * pairs, 5 * std::sqrt(0.01 * pairs));
+  EXPECT_LT(Dropout(std::nextafter(1.0f, 0.0f), 7).threshold, 65536u) << "somebody is kept";
 }
 
 TEST(OracleMasks, OneHotQueriesMatchAKeyTheySee) {
@@ -188,6 +222,17 @@ TEST(Decode, RefusesTablesThatDoNotFit) {
               s.score.alibi = {1, 1, 1, NAN};
             }),
             "a slope is not finite: give finite slopes");
+  EXPECT_EQ(complaint([](Shape& s) {
+              s.score.bias = {.reach = 1, .values = {1, 2, 3}};
+            }),
+            "the bias has 3 values: give 12, 2 * reach + 1 for each head");
+  EXPECT_EQ(complaint([](Shape& s) {
+              s.score.bias = {.reach = 0, .values = {1, 2, NAN, 3}};
+            }),
+            "a bias is not finite: give finite ones");
+  for (float dropout : {-0.1f, 1.0f, NAN})
+    EXPECT_EQ(complaint([&](Shape& s) { s.score.dropout = dropout; }),
+              "the dropout is no number from 0 to below 1: give one, 0 for none");
 }
 
 }  // namespace

@@ -130,11 +130,11 @@ TEST(Describe, SaysWhatMatters) {
 TEST(Describe, SaysWhatIsUnusual) {
   Shape shape{.heads = 2, .kv_heads = 2, .seqlen_q = 8, .seqlen_k = 8};
   const std::string usual = describe(shape);
-  shape.score = {.softcap = 30, .alibi = {0.5f, 0.25f}};
+  shape.score = {.softcap = 30, .alibi = {0.5f, 0.25f}, .bias = {0, {1, 2}}, .dropout = 0.1f};
   shape.layout = layout_bshd(shape);
-  EXPECT_EQ(describe(shape), usual + ", softcap 30, ALiBi, BSHD");
+  EXPECT_EQ(describe(shape), usual + ", softcap 30, ALiBi, bias, dropout 0.1, BSHD");
   shape.layout = layout_packed_qkv(shape);
-  EXPECT_EQ(describe(shape), usual + ", softcap 30, ALiBi, strided");
+  EXPECT_EQ(describe(shape), usual + ", softcap 30, ALiBi, bias, dropout 0.1, strided");
   shape = {.seqlen_q = 8, .seqlen_k = 8, .paging = {.rows = 8, .pages = 1, .table = {0}}};
   EXPECT_EQ(describe(shape), "batch 1, heads 1, N 8, d 64, full, bf16, pages of 8");
 }

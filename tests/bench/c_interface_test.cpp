@@ -327,7 +327,10 @@ class OddCalls {
         m.column_heads = one_of<int32_t>({0, 1, kMost}), m.bounds = one_of<int32_t>({0, 1, 2, 4, kMost});
         m.block_queries = m.block_keys = one_of<int32_t>({0, 16, 64, kMost});
         m.first_block = m.key_blocks = entries;
-        m.softcap = one_of<float>({0, 30, NAN, -1});
+        m.softcap = one_of<float>({0, 30, NAN, -1}), m.dropout = one_of<float>({0, 0.1f, 1, NAN});
+        static const float distances[1] = {};
+        m.bias = one_of<const float*>({nullptr, distances}),
+        m.bias_reach = one_of<int32_t>({kLeast, -1, 0, kMost});
         break;
       }
       default:
@@ -610,6 +613,103 @@ TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
   const Outputs got = call.download();
   EXPECT_EQ(got.o, want.o);
   EXPECT_EQ(got.lse, want.lse);
+}
+
+static_assert(sizeof(FlashbookMask) == 128, "tests/bench/masks_test.py has the same number");
+
+/// A mask as a caller says it, whose tables are in device memory.
+FlashbookMask mask_of(const Shape& shape, const Tensors& t) {
+  const Visibility& v = shape.visibility;
+  const auto ints = [&](TableId id) { return static_cast<const int32_t*>(t.tables[int(id)]); };
+  const auto floats = [&](TableId id) { return static_cast<const float*>(t.tables[int(id)]); };
+  return {.size = sizeof(FlashbookMask),
+          .window_left = v.window.left,
+          .window_right = v.window.right,
+          .sinks = v.window.sinks,
+          .prefix = v.prefix,
+          .documents = std::max(int32_t(v.documents.first_query.size()) - 1, 0),
+          .reserved = 0,
+          .first_query = ints(TableId::document_query),
+          .first_key = ints(TableId::document_key),
+          .columns = ints(TableId::columns),
+          .column_heads = v.columns.heads,
+          .bounds = v.columns.bounds,
+          .block_queries = v.blocks.queries,
+          .block_keys = v.blocks.keys,
+          .first_block = ints(TableId::block_first),
+          .key_blocks = ints(TableId::block_keys),
+          .slopes = floats(TableId::slopes),
+          .softcap = shape.score.softcap,
+          .bias_reach = shape.score.bias.reach,
+          .bias = floats(TableId::bias),
+          .seed = shape.score.seed,
+          .dropout = shape.score.dropout,
+          .reserved_at_end = 0};
+}
+
+// Each field counts: the outputs are those of the chapter, bit by bit.
+TEST_F(CInterfaceOnMachine, MasksAndFunctionsAreTheChapters) {
+  FlashbookShape given = small_shape();
+  given.causal = 0, given.dtype = FLASHBOOK_BF16;
+  Shape plain = small_shape_of_the_house();
+  plain.visibility = {}, plain.dtype = DType::bf16;
+  const auto under = [&](Visibility visibility, ScoreFunction score = {}) {
+    Shape shape = plain;
+    shape.visibility = std::move(visibility), shape.score = std::move(score);
+    return shape;
+  };
+  const std::pair<int, Shape> calls[] = {
+      {2, under({.window = {.right = 0}, .documents = {{0, 9, 33}, {0, 12, 40}}})},
+      {3, under({.window = {.left = 5, .right = 2, .sinks = 2}, .prefix = 9})},
+      {4, under({.columns = {.heads = 1, .bounds = 1, .queries = std::vector<int>(40, 17)}})},
+      {5, under({.blocks = {20, 16, {0, 1, 3}, {1, 0, 2}}})},
+      {5, under({}, {.softcap = 2})},
+      {5, under({}, {.alibi = {0.5f, 1}})},
+      {5, under({}, {.bias = {1, {1, 2, 3, 4, 5, 6}}})},
+      {5, under({}, {.dropout = 0.25f, .seed = 0x500000003})}};
+  for (const auto& [step, shape] : calls) {
+    SCOPED_TRACE(describe(shape));
+    const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
+    const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::device);
+    const Chapter& chapter = *chapter_numbered(9);
+    const Call call(Operation::forward, shape, uploaded, chapter.workspace_bytes(shape, step),
+                    [&, step = step, &shape = shape](const Tensors& t) {
+                      const FlashbookMask mask = mask_of(shape, t);
+                      EXPECT_EQ(flashbook_masked_workspace_bytes(9, step, &given, &mask),
+                                chapter.workspace_bytes(shape, step));
+                      const FlashbookTensors tensors = tensors_of(t);
+                      ASSERT_EQ(flashbook_masked(9, step, &given, &mask, &tensors, nullptr), FLASHBOOK_OK)
+                          << flashbook_last_error();
+                    });
+    call.run();
+    const Outputs got = call.download(), want = run_once(chapter, shape, inputs, step);
+    EXPECT_EQ(got.o, want.o);
+    EXPECT_EQ(got.lse, want.lse);
+  }
+}
+
+TEST(CInterface, AMaskIsRefusedWhereItDoesNotFit) {
+  FlashbookShape given = small_shape();
+  given.causal = 0, given.dtype = FLASHBOOK_BF16;
+  FlashbookMask mask = {};
+  mask.size = sizeof(FlashbookMask), mask.window_left = mask.window_right = -1;
+  const FlashbookTensors tensors = some_tensors();
+  const auto refused = [&](int step, const std::string& because) {
+    EXPECT_EQ(flashbook_masked(9, step, &given, &mask, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
+    EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
+  };
+  mask.dropout = 0.1f;
+  refused(3, "step 5");
+  mask.softcap = 3;
+  refused(5, "one function");
+  mask.dropout = 1, mask.softcap = 0;
+  refused(5, "below 1");
+  mask.size = 8;
+  refused(5, "mask.size is 8");
+  mask.size = sizeof(FlashbookMask), mask.dropout = 0, given.causal = 1;
+  refused(5, "window_right");
+  EXPECT_EQ(flashbook_masked(9, 5, &given, nullptr, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
+  EXPECT_TRUE(last_error_has("mask is null")) << flashbook_last_error();
 }
 
 TEST_F(CInterfaceOnMachine, ThreadsCallAtTheSameTime) {

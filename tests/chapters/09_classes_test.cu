@@ -1,6 +1,8 @@
 // What chapter 9's kernels say of tiles and pairs, against the definition of the mask, for masks by chance.
 #include <gtest/gtest.h>
 
+
+#include "chapters/09_masks/backward_launch.cuh"
 #include "chapters/09_masks/dense.cuh"
 #include "chapters/09_masks/flashmask.cuh"
 #include "chapters/09_masks/launch.cuh"
@@ -14,7 +16,12 @@ namespace {
 
 using namespace masks;
 
-constexpr int kMasks = 10000, kRows = 5, kKeys = 4;
+constexpr int kRows = 5, kKeys = 4;
+
+// 10,000 masks in all: a mask that reads memory takes longer, and so there are fewer.
+constexpr int kByRanges = 7000, kByColumns = 2000, kByFunctions = 500, kByPairs = 250, kOfPacked = 250;
+static_assert(kByRanges + kByColumns + kByFunctions + kByPairs + kOfPacked == 10000);
+constexpr int kOfLists = 1000, kOfPairLists = 200;  // of step 6
 
 class TileClasses : public MachineTest {
  protected:
@@ -101,15 +108,28 @@ int expect_truth(const Shape& shape, const Policy& policy) {
   return inexact;
 }
 
-/// A mask by chance, of which only what a step knows is left.
-Shape mask_for(std::mt19937& random, bool keeps_documents, bool keeps_columns) {
-  Shape shape = random_mask(random);
-  Visibility& v = shape.visibility;
-  v.lengths.clear(), v.blocks = {}, v.dense = {};
-  if (!keeps_documents) v.documents = {};
-  if (!keeps_columns) v.columns = {};
-  return shape;
+/// A mask by chance, of which only what a step knows is left: ranges, and what `keep` adds of a visibility.
+/// Those to which that adds nothing are drawn anew.
+template <typename Keep>
+Shape mask_for(std::mt19937& random, const Keep& keep) {
+  for (;;) {
+    Shape shape = random_mask(random);
+    const Visibility all = shape.visibility;
+    shape.visibility = {.window = all.window, .prefix = all.prefix, .documents = all.documents};
+    if (keep(all, shape.visibility)) return shape;
+  }
 }
+
+bool keep_ranges(const Visibility&, Visibility&) { return true; }
+bool keep_columns(const Visibility& all, Visibility& kept) {
+  kept.columns = all.columns;
+  return all.columns.bounds > 0;
+}
+bool keep_pairs(const Visibility& all, Visibility& kept) {
+  kept = {.dense = all.dense};  // they say all there is to say
+  return !all.dense.visible.empty();
+}
+bool keep_packed(const Visibility& all, Visibility&) { return !all.documents.first_query.empty(); }
 
 InBatch order_of(const Shape& shape) {
   return {hopper::tile_order(shape, kRows, is_uneven(shape.visibility))};
@@ -118,8 +138,8 @@ InBatch order_of(const Shape& shape) {
 TEST_F(TileClasses, ByRangesAreExactInOneDocument) {
   std::mt19937 random(1);
   int inexact = 0;
-  for (int mask = 0; mask < kMasks / 2 && !HasFailure(); ++mask) {
-    const Shape shape = mask_for(random, true, false);
+  for (int mask = 0; mask < kByRanges && !HasFailure(); ++mask) {
+    const Shape shape = mask_for(random, keep_ranges);
     const Uploaded tables(shape);
     const int differ = expect_truth(shape, ByRanges{order_of(shape), ranges_of(shape, tables.tensors), {}});
     if (shape.visibility.documents.first_query.empty()) {
@@ -132,10 +152,9 @@ TEST_F(TileClasses, ByRangesAreExactInOneDocument) {
 
 TEST_F(TileClasses, ByColumnsKeepTheirWord) {
   std::mt19937 random(2);
-  for (int mask = 0; mask < kMasks / 2 && !HasFailure(); ++mask) {
-    const Shape shape = mask_for(random, true, true);
+  for (int mask = 0; mask < kByColumns && !HasFailure(); ++mask) {
+    const Shape shape = mask_for(random, keep_columns);
     const Columns& columns = shape.visibility.columns;
-    if (columns.bounds == 0) continue;
     const Uploaded tables(shape);
     const int key_tiles = (shape.seqlen_k + kKeys - 1) / kKeys,
               tiles = shape.batch * columns.heads * key_tiles;
@@ -169,28 +188,322 @@ struct PairByPair {
 
 TEST_F(TileClasses, ByFunctionsAreExact) {
   std::mt19937 random(3);
-  for (int i = 0; i < kMasks / 20 && !HasFailure(); ++i) {
-    const Shape shape = mask_for(random, true, false);
+  for (int mask = 0; mask < kByFunctions && !HasFailure(); ++mask) {
+    const Shape shape = mask_for(random, keep_ranges);
     const Uploaded tables(shape);
     const int key_tiles = (shape.seqlen_k + kKeys - 1) / kKeys,
               query_tiles = (shape.seqlen_q + kRows - 1) / kRows;
     device::Buffer classes(device::Place::device, sizeof(TileClass) * query_tiles * key_tiles);
     device::Buffer counter(device::Place::device, sizeof(int));
     auto* const list = static_cast<TileClass*>(classes.data());
-    const PairByPair mask{{{0, shape.seqlen_q, 0, shape.seqlen_k}, ranges_of(shape, tables.tensors)}};
+    const PairByPair pairs{{{0, shape.seqlen_q, 0, shape.seqlen_k}, ranges_of(shape, tables.tensors)}};
     device::launch(classify_tiles<kRows, kKeys, PairByPair>, dim3((key_tiles + 3) / 4, query_tiles),
-                   dim3(kClassifyThreads), 0, device::Stream{}, mask, problem_of(shape), key_tiles, list,
+                   dim3(kClassifyThreads), 0, device::Stream{}, pairs, problem_of(shape), key_tiles, list,
                    static_cast<int*>(counter.data()));
     EXPECT_EQ(expect_truth(shape,
                            ByFunctions<PairByPair, Unchanged>{
-                               order_of(shape), mask, list, query_tiles, key_tiles, kRows, {}}),
+                               order_of(shape), pairs, list, query_tiles, key_tiles, kRows, {}}),
               0);
+  }
+}
+
+/// Writes where the tiles of keys of a head are, and what their columns say of every pair. One thread.
+template <typename Mask>
+__global__ void look_transposed(Mask mask, GradientProblem problem, KeyTiles tiles, int count,
+                                KeyWork* works,  // [key tiles]
+                                int* pairs) {    // [batch, heads, seqlen_q, seqlen_k]
+  for (int tile = 0; tile < count; ++tile) {
+    const KeyWork work = tiles.template of_head<kKeys>(problem, {0, 0}, tile);
+    works[tile] = work;
+    const Sequence& s = work.sequence;
+    for (int head = 0; head < problem.batch * problem.heads; ++head)
+      for (int key = work.first_key; key < min(work.first_key + kKeys, s.keys); ++key) {
+        const Head q{head % problem.heads, head / problem.heads};
+        const auto seen = mask.column(work, q, key);
+        for (int query = 0; query < s.queries; ++query) {
+          bool sees = seen.sees(query);
+          if constexpr (Mask::kByIntervals)
+            sees = sees && !(mask.has_intervals() && mask.hidden(q, key).hides(query));
+          pairs[(head * problem.seqlen_q + s.first_query + query) * problem.seqlen_k + s.first_key + key] =
+              sees;
+        }
+      }
+  }
+}
+
+/// Holds the lists of step 6, and its columns, against the definition. Counts tiles that are called partial
+/// and need not be.
+template <typename MaskOf>
+int expect_true_lists(const Shape& shape, const Tensors& tables, int list_count, const MaskOf& mask_of) {
+  GradientRoom room(shape);
+  room.key_tiles =
+      room.documents > 0 ? shape.seqlen_k / kKeys + room.documents : (shape.seqlen_k + kKeys - 1) / kKeys;
+  const GradientProblem problem = gradient_problem_of(shape, tables, room, 0);
+  const int query_tiles = (shape.seqlen_q + kRows - 1) / kRows + room.documents;
+  const auto ints = [](int64_t count) { return device::Buffer(device::Place::device, sizeof(int) * count); };
+  device::Buffer counters = ints(4), sorted = ints(2 * room.documents + 1),
+                 entries = ints(int64_t(list_count) * room.key_tiles * query_tiles);
+  device::Buffer of_tile(device::Place::device, sizeof(QueryList) * list_count * room.key_tiles);
+  device::Buffer works(device::Place::device, sizeof(KeyWork) * room.key_tiles);
+  device::Buffer pairs = ints(shape.q_rows() * shape.seqlen_k);
+  const std::vector<int> zeros(4);
+  counters.upload(std::as_bytes(std::span(zeros)));
+  const std::vector<int> none(shape.q_rows() * shape.seqlen_k);
+  pairs.upload(std::as_bytes(std::span(none)));
+  auto* const counter = static_cast<int*>(counters.data());
+  auto* const first = static_cast<int*>(sorted.data());
+  const Plan plan{first, first + room.documents};
+  if (room.documents > 0)
+    device::launch(make_plan<kKeys, kRows>, dim3(1), dim3(kPlanThreads), 0, device::Stream{},
+                   DocumentBounds{problem.packed.first_key, problem.packed.first_query, problem.packed.count},
+                   plan, counter + 2);
+  const auto mask = mask_of(room, problem, counter + 2);
+  using Mask = std::remove_const_t<decltype(mask)>;
+  const MaskCount count = masks_of(shape);
+  const KeyTiles tiles{{}, plan, 1};
+  const Lists lists{static_cast<QueryList*>(of_tile.data()), static_cast<int*>(entries.data()),
+                    room.key_tiles, count.of_batch, count.heads};
+  device::launch(list_queries<kKeys, kRows, Mask>, dim3((room.key_tiles + 3) / 4, list_count),
+                 dim3(kListThreads), 0, device::Stream{}, mask, problem, tiles, lists,
+                 shape.seqlen_q % 2 == 0, counter + 1);
+  int key_tiles = room.key_tiles;
+  if (room.documents > 0) {
+    std::vector<int> bounds(2 * room.documents + 1);
+    sorted.download(std::as_writable_bytes(std::span(bounds)));
+    key_tiles = bounds.back();
+  }
+  device::launch(look_transposed<Mask>, dim3(1), dim3(1), 0, device::Stream{}, mask, problem, tiles,
+                 key_tiles, static_cast<KeyWork*>(works.data()), static_cast<int*>(pairs.data()));
+  const auto downloaded = [](const device::Buffer& from, auto into) {
+    from.download(std::as_writable_bytes(std::span(into)));
+    return into;
+  };
+  const auto said = downloaded(of_tile, std::vector<QueryList>(list_count * room.key_tiles));
+  const auto listed =
+      downloaded(entries, std::vector<int>(int64_t(list_count) * room.key_tiles * query_tiles));
+  const auto where = downloaded(works, std::vector<KeyWork>(room.key_tiles));
+  const auto seen = downloaded(pairs, std::vector<int>(none.size()));
+
+  int inexact = 0;
+  for (int head = 0; head < shape.batch * shape.heads; ++head) {
+    const int batch = head / shape.heads, of_batch = head % shape.heads;
+    const auto sees = [&](int query, int key) {
+      return sees_by_definition(shape, batch, of_batch, query, key);
+    };
+    for (int query = 0; query < shape.seqlen_q; ++query)
+      for (int key = 0; key < shape.seqlen_k; ++key)
+        EXPECT_EQ(seen[(head * shape.seqlen_q + query) * shape.seqlen_k + key] != 0, sees(query, key))
+            << describe(shape) << ", head " << head << ", query " << query << ", key " << key;
+    std::vector<int> keys_in_tiles(shape.seqlen_k);
+    for (int tile = 0; tile < key_tiles; ++tile) {
+      const Sequence s = where[tile].sequence;
+      const int first_key = where[tile].first_key, last_key = std::min(first_key + kKeys, s.keys);
+      for (int key = first_key; key < last_key; ++key) ++keys_in_tiles[s.first_key + key];
+      std::vector<TileClass> classes((s.queries + kRows - 1) / kRows, TileClass::skip);
+      const QueryList list = said[(batch * count.of_batch + of_batch / count.heads) * room.key_tiles + tile];
+      for (int i = 0; i < list.count; ++i) {
+        const int entry = listed[list.first + i];
+        EXPECT_LT(QueryList::tile(entry), int(classes.size())) << describe(shape);
+        TileClass& kind = classes.at(QueryList::tile(entry));
+        EXPECT_EQ(kind, TileClass::skip) << describe(shape) << ": listed twice";
+        kind = QueryList::is_partial(entry) ? TileClass::partial : TileClass::full;
+      }
+      for (int row = 0; row < int(classes.size()); ++row) {
+        int visible = 0, rows = 0;
+        for (int query = row * kRows; query < std::min(s.queries, (row + 1) * kRows); ++query, ++rows)
+          for (int key = first_key; key < last_key; ++key)
+            visible += sees(s.first_query + query, s.first_key + key);
+        const TileClass exact = visible == 0              ? TileClass::skip
+                                : visible == rows * kKeys ? TileClass::full
+                                                          : TileClass::partial;
+        inexact += classes[row] != exact;
+        EXPECT_TRUE(classes[row] == exact || classes[row] == TileClass::partial)
+            << describe(shape) << ", head " << head << ", tile of keys " << tile << ", of queries " << row;
+      }
+    }
+    EXPECT_EQ(std::ranges::count(keys_in_tiles, 1), shape.seqlen_k) << describe(shape);
+  }
+  return inexact;
+}
+
+// Windows, prefixes, packed documents and documents of a batch, intervals: what sees a key, and which tiles
+// of queries a tile of keys has in its list.
+TEST_F(TileClasses, ListsOfQueriesKeepTheirWord) {
+  std::mt19937 random(4);
+  int packed = 0, inexact = 0;
+  for (int i = 0; i < kOfLists && !HasFailure(); ++i) {
+    const Shape shape = mask_for(random, [&](const Visibility& all, Visibility& kept) {
+      if (i % 2 != 0) kept.documents = {};
+      if (i % 3 == 0) kept.columns = all.columns;
+      return true;
+    });
+    const Uploaded tables(shape);
+    const Columns& columns = shape.visibility.columns;
+    const MaskCount count = masks_of(shape);
+    const int scanned_tiles = (shape.seqlen_k + kKeys - 1) / kKeys * count.masks;
+    device::Buffer hidden(device::Place::device, sizeof(Hidden) * scanned_tiles * kKeys),
+        of_tiles(device::Place::device, sizeof(HiddenOfTile) * scanned_tiles);
+    const int differ = expect_true_lists(
+        shape, tables.tensors, count.masks,
+        [&](const GradientRoom& room, const GradientProblem& problem, int* counter) {
+          Scanned scanned{nullptr, nullptr};
+          if (columns.bounds > 0) {
+            scanned = {static_cast<Hidden*>(hidden.data()), static_cast<HiddenOfTile*>(of_tiles.data())};
+            const ColumnBounds bounds{static_cast<const int*>(tables.tensors.tables[int(TableId::columns)]),
+                                      columns.bounds, shape.visibility.window.right == 0};
+            device::launch(scan_columns<kKeys>, dim3((scanned_tiles + 3) / 4), dim3(kScanThreads), 0,
+                           device::Stream{}, bounds, shape.seqlen_q, shape.seqlen_k, scanned_tiles, scanned,
+                           counter);
+          }
+          return IntervalMask{
+              band_of(shape.visibility),
+              problem.packed.count > 0 ? DocumentBounds{} : documents_of(shape, tables.tensors),
+              scanned,
+              room.key_tiles,
+              kKeys,
+              count.of_batch,
+              count.heads};
+        });
+    packed += is_packed(shape);
+    inexact += differ;
+    if (columns.bounds == 0 && (is_packed(shape) || shape.visibility.documents.first_query.empty())) {
+      EXPECT_EQ(differ, 0) << describe(shape);
+    }
+  }
+  EXPECT_GT(packed, 0);
+  EXPECT_GT(inexact, 0) << "between two documents of a batch tiles may be called partial";
+}
+
+// Blocks and pairs: the classes are asked for pair by pair, and the lists are exact.
+TEST_F(TileClasses, ListsOfPairsAreExact) {
+  std::mt19937 random(6);
+  for (int i = 0; i < kOfPairLists && !HasFailure(); ++i) {
+    Shape shape = random_mask(random);
+    Visibility& v = shape.visibility;
+    v.lengths.clear(), v.columns = {};
+    if (i % 2 == 0) v.blocks = {};
+    if (!v.blocks.queries)
+      v = {.dense = v.dense};
+    else
+      v.dense = {};
+    if (!is_by_pairs(v)) continue;
+    const Uploaded tables(shape);
+    const int masks = masks_of(shape).masks;
+    const int key_tiles = (shape.seqlen_k + kKeys - 1) / kKeys,
+              query_tiles = (shape.seqlen_q + kRows - 1) / kRows;
+    device::Buffer classes(device::Place::device, sizeof(TileClass) * masks * query_tiles * key_tiles);
+    const auto table = [&](TableId id) { return static_cast<const int*>(tables.tensors.tables[int(id)]); };
+    EXPECT_EQ(
+        expect_true_lists(shape, tables.tensors, masks,
+                          [&](const GradientRoom&, const GradientProblem& problem, int* counter) {
+                            const PairMask mask{
+                                static_cast<const unsigned char*>(tables.tensors.tables[int(TableId::dense)]),
+                                v.dense.heads,
+                                shape.seqlen_q,
+                                shape.seqlen_k,
+                                {{{0, shape.seqlen_q, 0, shape.seqlen_k}, ranges_of(shape, tables.tensors)},
+                                 table(TableId::block_first),
+                                 table(TableId::block_keys),
+                                 std::max(v.blocks.queries, 1),
+                                 std::max(v.blocks.keys, 1)},
+                                static_cast<TileClass*>(classes.data()),
+                                query_tiles,
+                                key_tiles};
+                            device::launch(classify_tiles<kRows, kKeys, PairMask>,
+                                           dim3((key_tiles + 3) / 4, query_tiles, masks),
+                                           dim3(kClassifyThreads), 0, device::Stream{}, mask, problem,
+                                           key_tiles, static_cast<TileClass*>(classes.data()), counter);
+                            return mask;
+                          }),
+        0);
+  }
+}
+
+TEST_F(TileClasses, ByPairsAskForEachOfThem) {
+  std::mt19937 random(4);
+  for (int mask = 0; mask < kByPairs && !HasFailure(); ++mask) {
+    const Shape shape = mask_for(random, keep_pairs);
+    const Uploaded tables(shape);
+    const auto* pairs = static_cast<const unsigned char*>(tables.tensors.tables[int(TableId::dense)]);
+    expect_truth(shape, ByPairs{order_of(shape), pairs, shape.visibility.dense.heads, {}});
+  }
+}
+
+/// Counts, for each pair, how often the kernel would multiply it and see it. Tiles of packed sequences lie on
+/// no grid. A warp.
+__global__ void look_at_packed(Packed policy, Problem problem, int* pairs) {  // [heads, seqlen_q, seqlen_k]
+  for (int index = 0;; ++index) {
+    const Work work = policy.work<kRows>(problem, index);
+    if (work.first_query < 0) return;
+    const Sequence& s = work.sequence;
+    const int last_query = min(work.first_query + kRows, s.queries) - 1;
+    const auto tiles = policy.tiles<kKeys>(work, last_query);
+    for (int candidate = 0; candidate < tiles.span.count; ++candidate) {
+      const int first_key = tiles.span.tile(candidate) * kKeys;
+      const TileClass is = tiles.classify(first_key);
+      for (int query = work.first_query; query <= last_query; ++query)
+        if (const int key = first_key + int(threadIdx.x); threadIdx.x < kKeys && key < s.keys)
+          pairs[(work.head.head * problem.seqlen_q + s.first_query + query) * problem.seqlen_k + s.first_key +
+                key] +=
+              is == TileClass::full || (is == TileClass::partial && policy.row(work, query).sees(key));
+    }
+  }
+}
+
+TEST_F(TileClasses, PackedSequencesSeeEachPairOnce) {
+  std::mt19937 random(5);
+  for (int mask = 0; mask < kOfPacked && !HasFailure(); ++mask) {
+    Shape shape = mask_for(random, keep_packed);
+    shape.batch = 1;
+    const Uploaded tables(shape);
+    const DocumentBounds documents = documents_of(shape, tables.tensors);
+    device::Buffer counter(device::Place::device, sizeof(int)),
+        plan_buffer(device::Place::device, sizeof(int) * (2 * documents.count + 1)),
+        pairs(device::Place::device, sizeof(int) * shape.heads * shape.seqlen_q * shape.seqlen_k);
+    int* const sorted = static_cast<int*>(plan_buffer.data());
+    const Plan plan{sorted, sorted + documents.count};
+    std::vector<int> seen(pairs.bytes() / sizeof(int));
+    pairs.upload(std::as_bytes(std::span(seen)));  // zeros
+    device::launch(make_plan<kRows, kKeys>, dim3(1), dim3(kPlanThreads), 0, device::Stream{}, documents, plan,
+                   static_cast<int*>(counter.data()));
+    device::launch(look_at_packed, dim3(1), dim3(32), 0, device::Stream{},
+                   Packed{documents, plan, shape.heads, {band_of(shape.visibility), {}}, {}},
+                   problem_of(shape), static_cast<int*>(pairs.data()));
+    pairs.download(std::as_writable_bytes(std::span(seen)));
+    for (int head = 0; head < shape.heads; ++head)
+      for (int query = 0; query < shape.seqlen_q; ++query)
+        for (int key = 0; key < shape.seqlen_k; ++key)
+          EXPECT_EQ(seen[(head * shape.seqlen_q + query) * shape.seqlen_k + key],
+                    int(sees_by_definition(shape, 0, head, query, key)))
+              << describe(shape) << ", head " << head << ", query " << query << ", key " << key;
   }
 }
 
 /// Where the row of a head begins in a mask of pairs.
 __global__ void find_row(ByPairs policy, Work work, int query, int64_t* offset) {
   *offset = policy.row(work, query).pair - policy.visible;
+}
+
+/// Where a head's intervals begin, and the classes of a head's tiles: in tiles.
+__global__ void find_tables(ByColumns columns, ByFunctions<PairByPair, Unchanged> functions, Work work,
+                            int64_t* offsets) {
+  offsets[0] = columns.row(work, 0).hidden - columns.scanned.hidden;
+  offsets[1] = functions.tiles<kKeys>(work, 0).classes - functions.classes;
+}
+
+TEST_F(TileClasses, TablesMayHaveMoreThanTwoBillionEntries) {
+  constexpr int kTiles = 1 << 16, kHeads = 512;
+  const Work work{
+      {kHeads - 1, 1}, {0, kTiles * kRows, 0, kTiles * kKeys}, {}, {}, (kTiles - 1) * kRows, 0, 0};
+  const ByColumns columns{{}, {}, {}, 1, kHeads, kTiles, 128, {}};
+  const ByFunctions<PairByPair, Unchanged> functions{{}, {}, nullptr, kTiles, kTiles, kRows, {}};
+  device::Buffer buffer(device::Place::device, 2 * sizeof(int64_t));
+  device::launch(find_tables, dim3(1), dim3(1), 0, device::Stream{}, columns, functions, work,
+                 static_cast<int64_t*>(buffer.data()));
+  int64_t offsets[2];
+  buffer.download(std::as_writable_bytes(std::span(offsets)));
+  EXPECT_EQ(offsets[0], int64_t(2 * kHeads - 1) * kTiles * 128);
+  EXPECT_EQ(offsets[1], int64_t(kTiles - 1) * kTiles);
 }
 
 TEST_F(TileClasses, AMaskMayHaveMoreThanFourBillionPairs) {

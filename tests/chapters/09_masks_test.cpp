@@ -156,9 +156,12 @@ TEST_F(ChapterTest, BlocksMayBeOfAnySize) {
 }
 
 TEST_F(ChapterTest, FunctionsOnScoresAreRight) {
+  std::mt19937 random(6);
   for (DType dtype : {DType::f16, DType::bf16})
     for (const ScoreFunction& score : {ScoreFunction{.softcap = 2}, ScoreFunction{.softcap = 30},
-                                       ScoreFunction{.alibi = {0.5f, 0.25f, 0.0625f, 1}}})
+                                       ScoreFunction{.alibi = {0.5f, 0.25f, 0.0625f, 1}},
+                                       ScoreFunction{.bias = random_bias(random, 4, 70)},
+                                       ScoreFunction{.dropout = 0.2f, .seed = 0x900000001}})
       for (const Visibility& visibility : {Visibility{}, packed({60, 0, 140})}) {
         Shape shape = shape_of(200, 200, visibility, dtype == DType::f16 ? 64 : 128);
         shape.dtype = dtype;
@@ -170,6 +173,29 @@ TEST_F(ChapterTest, FunctionsOnScoresAreRight) {
         EXPECT_TRUE(result.ok()) << describe(shape) << ": " << result.o.max_error << " of " << result.o.bound
                                  << ", " << result.lse.max_error << " of " << result.lse.bound;
       }
+}
+
+TEST_F(ChapterTest, FunctionsOnScoresAreTakenOneAtATime) {
+  Shape shape = shape_of(100, 100, {});
+  shape.score = {.softcap = 2, .dropout = 0.1f};
+  EXPECT_NE(kMasks.why_not(shape, kFunctions).find("one function"), std::string::npos);
+  shape.score = {.alibi = {1, 1, 1, 1}, .bias = {0, {1, 1, 1, 1}}};
+  EXPECT_NE(kMasks.why_not(shape, kFunctions).find("one function"), std::string::npos);
+}
+
+// A head dimension of 256 has tiles of 64 keys, one of 64 another number of rows: what is left out is the
+// same.
+TEST_F(ChapterTest, DropoutDoesNotDependOnTiles) {
+  for (int head_dim : {64, 256}) {
+    Shape shape = shape_of(150, 170, {.window = {.left = 100, .right = 0}}, head_dim);
+    shape.batch = 2;
+    shape.score = {.dropout = 0.5f, .seed = 11};
+    const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+    EXPECT_TRUE(
+        check(shape, make_reference(shape, inputs, all_rows(shape)), outputs_of(shape, inputs, kFunctions))
+            .ok())
+        << describe(shape);
+  }
 }
 
 class TracedMasks : public ChapterTest {};

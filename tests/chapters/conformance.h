@@ -41,8 +41,8 @@ inline void expect_right(const Shape& shape, const Inputs& inputs, int first_ste
   const Chapter& chapter = chapter_under_test;
   const Expected expected(chapter.operation, shape, inputs, all_rows(shape));
   const UploadedInputs uploaded(chapter.operation, shape, inputs, chapter.runs_on);
-  for (int step = first_step; step <= int(chapter.steps.size()); ++step) {
-    if (!chapter.steps[step - 1].is_for(shape)) continue;
+  for (int step = std::max(first_step, chapter.first_step); step <= chapter.last_step(); ++step) {
+    if (!chapter.step(step).is_for(shape)) continue;
     SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(shape));
     ASSERT_EQ(chapter.why_not(shape, step), "");
     const Call call(chapter, shape, uploaded, step);
@@ -59,7 +59,7 @@ inline Inputs inputs_of(const Shape& shape, InputKind kind, uint64_t seed) {
 /// A step, by default the last one, gives the same bits in every launch. For kernels whose blocks take tiles
 /// by a counter, whose warpgroups take turns and whose tiles land when they do: none of it may show. On a GPU
 /// 10,000 launches, of a gradient 1000, of more tiles than it has multiprocessors.
-inline void expect_same_bits(DType dtype, int step = int(chapter_under_test.steps.size()),
+inline void expect_same_bits(DType dtype, int step = chapter_under_test.last_step(),
                              int launches_on_gpu = 1667) {
   const bool gpu = device::machine() == device::Machine::gpu;
   const int launches = gpu ? launches_on_gpu : 2;
@@ -97,7 +97,7 @@ TEST_F(ChapterTest, TheProgramIsRightAndAgreesWithTheChapterBefore) {
   const Report report = run(options, chapter_under_test, chapter_before).report;
   ASSERT_EQ(report.steps.size(), chapter_under_test.steps.size());
   for (const StepReport& step : report.steps) {
-    if (chapter_under_test.steps[step.step - 1].latent) {
+    if (chapter_under_test.step(step.step).latent) {
       EXPECT_NE(step.why_not, "");
       continue;
     }
@@ -258,8 +258,8 @@ TEST(Descriptor, SaysWhatTheContractAsksFor) {
   for (const Step& step : chapter.steps) EXPECT_TRUE(std::string(step.idea).ends_with('.')) << step.name;
   for (const Shape& shape : {chapter.gpu_shape, chapter.cpu_shape}) {
     EXPECT_NO_THROW(validate(shape));
-    for (int step = 1; step <= int(chapter.steps.size()); ++step)
-      EXPECT_EQ(chapter.why_not(shape, step).empty(), chapter.steps[step - 1].is_for(shape)) << step;
+    for (int step = chapter.first_step; step <= chapter.last_step(); ++step)
+      EXPECT_EQ(chapter.why_not(shape, step).empty(), chapter.step(step).is_for(shape)) << step;
   }
 }
 
@@ -267,11 +267,11 @@ TEST(Descriptor, SaysWhatTheContractAsksFor) {
 TEST_F(ChapterTest, RefusesWhatItsKernelsDoNotKnow) {
   const Chapter& chapter = chapter_under_test;
   int refused = 0;
-  for (int step = 1; step <= int(chapter.steps.size()); ++step) {
+  for (int step = chapter.first_step; step <= chapter.last_step(); ++step) {
     Shape window = chapter.cpu_shape, latent = window;
     latent.head_dim = kLatentKeyDim;
-    EXPECT_EQ(chapter.why_not(latent, step).empty(), chapter.steps[step - 1].latent) << step;
-    if (chapter.steps[step - 1].latent) window = latent;
+    EXPECT_EQ(chapter.why_not(latent, step).empty(), chapter.step(step).latent) << step;
+    if (chapter.step(step).latent) window = latent;
     Shape capped = window, paged = window;
     window.visibility.window.left = 8;
     capped.score.softcap = 30;

@@ -28,7 +28,7 @@ inline void expect_layouts_agree(Shape shape, int step) {
   ASSERT_EQ(chapter_under_test.why_not(shape, step), "");
   const Operation operation = chapter_under_test.operation;
   const Inputs inputs = inputs_of(shape, InputKind::normal, 31);
-  const bool same_bits = chapter_under_test.steps[step - 1].same_bits;
+  const bool same_bits = chapter_under_test.step(step).same_bits;
   const Expected expected(operation, shape, inputs, all_rows(shape));
   const auto run = [&](const Layout& layout) {
     shape.layout = layout;
@@ -93,7 +93,9 @@ using TracedLayouts = Layouts;
 
 TEST_P(TracedLayouts, BreakNoRuleOfMemory) { expect_all_agree(); }
 
-INSTANTIATE_TEST_SUITE_P(Steps, Layouts, ::testing::Range(1, int(chapter_under_test.steps.size()) + 1));
-INSTANTIATE_TEST_SUITE_P(Steps, TracedLayouts, ::testing::Range(1, int(chapter_under_test.steps.size()) + 1));
+INSTANTIATE_TEST_SUITE_P(Steps, Layouts,
+                         ::testing::Range(chapter_under_test.first_step, chapter_under_test.last_step() + 1));
+INSTANTIATE_TEST_SUITE_P(Steps, TracedLayouts,
+                         ::testing::Range(chapter_under_test.first_step, chapter_under_test.last_step() + 1));
 
 }  // namespace flashbook::testing

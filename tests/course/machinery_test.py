@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The course's machinery on small trees of its own: regions, manifests, handing out, and what the check complains about."""
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -238,13 +239,17 @@ class Handout(Tree):
     def test_a_figure_that_moves_gets_a_page(self):
         picture = "![a wheel](../../docs/figures/wheel.svg)\n"
         self.write("chapters/01_one/README.md", PAGE + picture + picture.replace("wheel", "stone"))
-        for name in ("wheel.svg", "stone.svg", "interactive/wheel.js"):
+        for name in ("wheel.svg", "stone.svg", "interactive/kit.js", "interactive/wheel_data.js"):
             self.write(f"docs/figures/{name}", "")
+        self.write("docs/figures/interactive/wheel.js", "window.flashbookFigures.wheel = draw;")
         handout.make(self.root, self.top / "student")
         text = (self.top / "student/chapters/01_one/README.md").read_text()
         self.assertEqual(text.count("[This figure moves](../../docs/figures/wheel.html)"), 1)
         self.assertNotIn("stone.html", text)
-        self.assertIn("flashbookFigures.wheel(", (self.top / "student/docs/figures/wheel.html").read_text())
+        page = (self.top / "student/docs/figures/wheel.html").read_text()
+        self.assertEqual(re.findall(r'src="interactive/(\w+).js"', page), ["kit", "wheel_data", "wheel"])
+        self.assertIn("flashbookFigures.wheel(", page)
+        self.assertEqual(len(list((self.top / "student/docs/figures").glob("*.html"))), 1)
 
     def test_takes_an_empty_folder(self):
         target = self.top / "student"
@@ -396,7 +401,7 @@ class Check(Tree):
         self.assertIn("ch01-answer: its region is in chapters/01_one/kernel.cuh", "\n".join(self.faults(check.region_faults)))
 
     def test_the_page_has_each_exercise(self):
-        few = ["01_one: 1 exercises; a chapter has 3 to 6", "01_one: no exercise of the kind predict", "01_one: no exercise of the kind write"]
+        few = ["01_one: 1 exercises; a chapter has 3 to 7", "01_one: no exercise of the kind predict", "01_one: no exercise of the kind write"]
         self.assertEqual(self.faults(check.page_faults), few)
         for old, new, fault in (
                 ("### ch01-answer", "### ch01-question", "there is no '### ch01-answer: the answer'"),

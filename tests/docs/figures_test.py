@@ -13,11 +13,17 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import xml.etree.ElementTree
 from typing import Any
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+from docs.tools.interactive import scripts_of
+
 FIGURES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "figures"
-NAMES = ["online_softmax", "attention_tiles"]
+INTERACTIVE = FIGURES / "interactive"
+SCRIPTS = sorted(INTERACTIVE.glob("*.js"), key=lambda file: (file.stem != "kit", file.stem))  # what all have in common first
+SCRIPTS_OF = scripts_of(INTERACTIVE)
+NAMES = sorted(SCRIPTS_OF)
 CHROMIUM = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
 
 
@@ -32,8 +38,8 @@ def browse(page, *flags):
 
 
 def run_script(script, *flags, data=None):
-    """Runs the body of an async function in a page that has both figures' scripts; returns what it returns, and its errors."""
-    sources = "".join(f'<script src="{(FIGURES / "interactive" / f"{name}.js").as_uri()}"></script>' for name in NAMES)
+    """Runs the body of an async function in a page that has all figures' scripts; returns what it returns, and its errors."""
+    sources = "".join(f'<script src="{file.as_uri()}"></script>' for file in SCRIPTS)
     page = f"""<!doctype html><html><head><meta charset="utf-8"><script>
       const errors = [];
       addEventListener('error', (event) => errors.push(String(event.message)));
@@ -186,11 +192,160 @@ class AttentionTiles(unittest.TestCase):
             self.assertEqual(scores + rest, sum(map(sum, self.closed_forms(schedule, p)[0].values())))
 
 
+class RingPhases(unittest.TestCase):
+    """Says that the model is one with the simulator's runs; where they do not say it themselves: who waits for which parity."""
+
+    def test_runs(self):
+        results = run_script("""
+          const { runOf, barriersAt, actorAt, sentence } = flashbookFigures.ring_phases.model, data = flashbookData.ring_phases;
+          return data.runs.map(({ stages, consumers, landing, fault }) => {
+            const run = runOf(data, { stages, consumers, landing, fault }), last = run.events.length, wrong = [];
+            const asked = (e, k) => actorAt(run, e.who, k).wish;
+            run.events.forEach((e, k) => {
+              if (e.kind !== 'P') return;
+              const before = actorAt(run, e.who, k), wish = asked(e, k);
+              if (before.at === 'reads' && run.fault === 'missing release') return;
+              if (before.at !== 'waits' || wish.stage !== e.stage || wish.barrier[0] !== e.barrier || wish.parity === e.phase % 2) wrong.push(k);
+            });
+            const end = ['p', ...Array(run.warps).keys()].map((who) => actorAt(run, String(who), last));
+            return { stages, consumers, fault, last, wrong, ends: end.map((a) => a.at), wishes: end.map((a) => a.wish), report: run.report,
+                     barriers: barriersAt(run, last), said: sentence(run, last) };
+          });""")
+        self.assertEqual(len(results), 72)
+        for result in results:
+            with self.subTest(**{key: result[key] for key in ("stages", "consumers", "fault")}):
+                self.assertEqual(result["wrong"], [])
+                if result["fault"] == "none":
+                    self.assertEqual((set(result["ends"]), result["report"]), ({"done"}, ""))
+                    self.assertEqual(sum(b["phase"] for b in result["barriers"]["empty"]), 6)
+                    continue
+                self.assertEqual(set(result["ends"]), {"waits"})
+                self.assertIn("deadlock", result["said"])
+                producer, warp = result["wishes"][0], result["wishes"][1]
+                self.assertRegex(result["report"], rf"warp 0, lane 0: mbarrier_wait .* empty\[{producer['stage']}\] for parity {producer['parity']}")
+                self.assertRegex(result["report"], rf"lanes 0-31: mbarrier_wait .* full\[{warp['stage']}\] for parity {warp['parity']}")
+
+
+class Swizzle(unittest.TestCase):
+    CHAPTER = FIGURES.parents[1] / "chapters" / "04_flash_attention_2"
+
+    def test_counts_are_those_of_the_traced_kernels(self):
+        """The appendix has the simulator's counts of requests at d = 256: of step 1, and of those that swizzle."""
+        counted = run_script("""
+          const { layouts, parse, request, wavefronts } = flashbookFigures.swizzle.model;
+          return data.map(([layout, access, step]) => {
+            const cost = wavefronts(request(access, step, parse(layouts[layout][1]), 512));
+            return `${cost.waves.length} (${cost.fewest})`;
+          });""", data=[[layout, access, step] for step in range(16) for layout, access in
+                        [("plain", "qk_plain"), ("plain", "v_plain"), ("plain", "copy"),
+                         ("swizzled", "ldmatrix"), ("swizzled", "ldmatrix_k"), ("swizzled", "trans"), ("swizzled", "copy")]])
+        table = re.search(r"<!-- traced conflicts -->(.*?)<!-- /traced -->", (self.CHAPTER / "appendix.md").read_text(encoding="utf-8"), re.DOTALL)
+        assert table
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table[1].strip().splitlines()[2:]]
+        plain, swizzled = rows[0][1:4], rows[1][1:4]
+        for step in range(16):
+            self.assertEqual(counted[7 * step:7 * step + 7], [*plain, swizzled[0], swizzled[0], swizzled[1], swizzled[2]])
+
+    def test_formulas(self):
+        texts = ["row * rowBytes + (piece ^ row % 8) * 16", "row << 7 | piece * 16 & ~0", "-(row - 2 * row) + 7 / 2", "", "row +", "rows", "(row", "row 2", "alert(1)"]
+        values = run_script("""
+          const { layouts, parse, fault } = flashbookFigures.swizzle.model;
+          return [data.map((text) => { const f = parse(text); return f && f(5, 3, 128); }), layouts.swizzled[1],
+                  fault(parse('row * rowBytes'), 128), fault(parse('row * rowBytes + piece * 8'), 128), fault(parse(layouts.swizzled[1]), 64),
+                  ...[128, 256, 512].map((bytes) => ['plain', 'padded', 'swizzled'].map((key) => fault(parse(layouts[key][1]), bytes)).join(''))];""", data=texts)
+        self.assertEqual(values[0], [5 * 128 + (3 ^ 5) * 16, 5 << 7 | 48, 8, None, None, None, None, None, None])
+        kernel = re.search(r"int swizzled\(int row, int piece\) {\s*return (.*?);", (self.CHAPTER / "warp_tile.cuh").read_text(encoding="utf-8"))
+        assert kernel
+        self.assertEqual(values[1], kernel[1].replace("kRowBytes", "rowBytes"), "the kernel has another formula")
+        for fault, words in zip(values[2:5], ("the same place", "no multiple of 16", "the same place")):
+            self.assertIn(words, fault)
+        self.assertEqual(values[5:], ["", "", ""])
+
+
+class KvCache(unittest.TestCase):
+    CHAPTER = FIGURES.parents[1] / "chapters" / "08_decoding"
+
+    def test_weights_are_those_of_flashbook_memory(self):
+        """The chapter's pages show what the program prints."""
+        weighed, models, keys = run_script("""
+          const { keysWithout, keysWith, models, weigh, bytes } = flashbookFigures.kv_cache.model;
+          return [weigh(models['llama-3-8b'], 16, 8192, 2), Object.entries(models).map(([name, m]) => [name, m, bytes(weigh(m, 1, 8192, 2).token), bytes(weigh(m, 1, 8192, 2).cache)]),
+                  [5, 100].map((n) => [keysWithout(n), keysWith(n)])];""")
+        page, appendix = ((self.CHAPTER / name).read_text(encoding="utf-8") for name in ("README.md", "appendix.md"))
+        for key, text in (("token", "of a token, in all layers"), ("sequence", "of a sequence of 8192"), ("cache", "of the batch of 16"),
+                          ("own", "if each query head had its own"), ("scores", "beside it, S and P of standard attention, one layer")):
+            self.assertRegex(page, rf"(?m)^{text} +{weighed[key]} ")
+        for name, m, token, cache in models:
+            found = re.search(rf"(?m)^{name} +{m['layers']} +{m['heads']} +{m['keyHeads']} +{m['d']} +([\d.]+ \w+) +([\d.]+ \w+) ", appendix)
+            assert found, name
+            self.assertEqual(token, found[1])
+            self.assertAlmostEqual(float(cache.split()[0]), float(found[2].split()[0]), delta=0.01)
+        self.assertEqual(keys, [[15, 5], [5050, 100]])
+
+
+class Layouts(unittest.TestCase):
+    def test_a_products_reads_are_the_addresses_of_its_elements(self):
+        """The address of the model, for every element of the tiles, against the pieces that the simulator's tensor cores read."""
+        wrong = run_script("""
+          const { address, matrices } = flashbookFigures.wgmma_tiles.model, reads = flashbookData.wgmma_tiles, wrong = [];
+          for (const [name, { product, start }] of Object.entries(matrices)) {
+            const pieces = reads[name].map((list) => new Set(list));
+            pieces.forEach((list, n) => { if (16 * Math.min(...list) !== start(n)) wrong.push([name, n]); });
+            for (let row = 0; row < 128; ++row)
+              for (let column = 0; column < 128; ++column) {
+                const piece = Math.floor(address(row, column).at / 16);
+                if (pieces.some((list, n) => list.has(piece) !== (n === product(row, column)))) wrong.push([name, row, column]);
+              }
+          }
+          return [wrong, address(11, 80).at, address(5, 24).at, address(20, 70).at];""")
+        self.assertEqual(wrong, [[], 17808, 736, 19020])  # the example and the question of chapter 5, and the example of its appendix
+
+    def test_scores_are_where_the_next_product_wants_them(self):
+        same = run_script("""
+          const { instructions, holders } = flashbookFigures.mma_fragments.model, data = flashbookData.fragments;
+          return Object.entries(instructions).map(([name, { rows }]) => {
+            const s = holders(data, name, 'scores'), p = holders(data, name, 'operand');
+            let same = 0;
+            for (let row = 0; row < rows; ++row) for (let column = 0; column < 16; ++column) same += s(row, column).thread === p(row, column).thread;
+            return [same, s(11, 6)];
+          });""")
+        self.assertEqual(same, [[256, {"thread": 15, "i": 2}], [1024, {"thread": 15, "i": 2}]])  # question 1 of chapter 4
+
+
+class MaskTiles(unittest.TestCase):
+    def test_counts(self):
+        """Visible pairs of masks that have a formula; and skipped tiles have none, full ones all."""
+        masks = run_script("""
+          const { count } = flashbookFigures.mask_tiles.model, data = flashbookData.mask_tiles;
+          return data.masks.map((mask) => ({ ...mask, sum: count(data, mask, mask.classes.keys()) }));""")
+        n, sums = 2048, {mask["name"]: mask["sum"] for mask in masks}
+        self.assertEqual({name: sums[name]["visible"] for name in ("full", "causal", "window256", "prefix")},
+                         {"full": n * n, "causal": n * (n + 1) // 2, "window256": 256 * n - 255 * 128, "prefix": n * (n + 1) // 2 + 699 * 350})
+        for mask in masks:
+            for kind, pairs in zip("".join(mask["classes"]), mask["pairs"]):
+                self.assertIn(pairs, {".": [0], "#": [128 * 128], "+": range(128 * 128 + 1)}[kind])
+
+
+class Sectors(unittest.TestCase):
+    def test_counts_are_those_of_the_traced_kernels(self):
+        """The loads of textbook_scores are two in a line; the costlier is K's."""
+        shape, counted, lines = run_script("""
+          const { ask } = flashbookFigures.sectors.model, { head_dim, seqlen, lines } = flashbookData.sectors;
+          const all = [...Array(16).keys()].map((c) => data.map((name) => ask(name, { e: 2, d: head_dim, c }, 32).sectors.size));
+          return [[head_dim, seqlen], all, lines];""", data=["textbook_k", "textbook_q", "textbook_softmax", "tiled"])
+        self.assertEqual(shape, [64, 64])
+        traced = [line["sectors"] / line["requests"] for line in lines]
+        self.assertEqual([line["kernel"] for line in lines], ["textbook_scores"] * 2 + ["textbook_softmax"] * 3 + ["tiled_scores"])
+        for one in counted:
+            self.assertEqual(one, [*traced[:3], traced[5]])
+
+
 class Pages(unittest.TestCase):
     # Opens a figure in a box, clicks through a walk forth and back, and reports what a reader would notice.
     VISIT = """
       const wait = (ms) => new Promise((done) => setTimeout(done, ms));
-      const visit = async (name, width, settings) => {
+      const visit = async (name, width, settings, plays) => {
+        if (plays) history.replaceState(null, '', ' ');
         const box = document.createElement('div');
         box.style.width = width + 'px';
         const host = document.createElement('div');
@@ -205,7 +360,7 @@ class Pages(unittest.TestCase):
         }
         await wait(50);
         const button = (action) => part(`[data-action=${action}]`);
-        const heights = new Set(), sentences = [], seen = { backAtStart: button('back').disabled, overflow: 0 };
+        const heights = new Set(), sentences = [], seen = { overflow: 0 };
         const look = () => {
           heights.add(Math.round(host.getBoundingClientRect().height));
           sentences.push(part('[aria-live]').textContent);
@@ -213,20 +368,36 @@ class Pages(unittest.TestCase):
           if (/NaN|undefined|null/.test(host.textContent.replace(/(is|be) NaN/g, ''))) throw new Error('not a number in: ' + host.textContent);
         };
         look();
+        seen.unnamed = [...host.querySelectorAll('button,input,select')].filter((n) => !(n.textContent || n.getAttribute('aria-label') || n.closest('label'))).length;
+        seen.last = { text: host.textContent, ...host.dataset };
+        if (!button('next')) { box.remove(); return seen; }
+        seen.backAtStart = button('back').disabled;
         for (let guard = 0; !button('next').disabled && guard < 500; ++guard) { button('next').click(); look(); }
-        seen.last = { m: host.dataset.m, l: host.dataset.l, moved: host.dataset.moved, text: host.textContent, step: part('input[type=range]').value };
+        seen.last = { text: host.textContent, step: part('input[type=range]').value, ...host.dataset };
+        if (plays) {
+          button('next').dispatchEvent(new Event('keyup', { bubbles: true }));
+          await wait(250);
+          seen.address = location.hash;
+        }
         for (let guard = 0; !button('back').disabled && guard < 500; ++guard) { button('back').click(); look(); }
         seen.again = sentences[0] === sentences[sentences.length - 1];
-        button('play').click();
-        seen.playing = [button('play').textContent, part('[aria-live]').getAttribute('aria-live')];
-        await wait(3500);
-        seen.played = Number(part('input[type=range]').value);
-        button('play').click();
-        button('play').dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowLeft', bubbles: true }));
-        seen.afterArrow = Number(part('input[type=range]').value);
+        if (plays) {  // which takes a browser longer than all else
+          button('play').click();
+          seen.playing = [button('play').textContent, part('[aria-live]').getAttribute('aria-live')];
+          await wait(3500);
+          seen.played = Number(part('input[type=range]').value);
+          if (button('play').textContent === 'Pause') button('play').click();  // it may have come to its end
+          button('play').dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowLeft', bubbles: true }));
+          seen.afterArrow = Number(part('input[type=range]').value);
+        }
         button('start').click();
         seen.started = part('input[type=range]').value;
-        seen.unnamed = [...host.querySelectorAll('button,input,select')].filter((n) => !(n.textContent || n.getAttribute('aria-label') || n.closest('label'))).length;
+        if (plays) {  // the address of the last step, opened in a figure of its own, leads there
+          history.replaceState(null, '', seen.address);
+          flashbookFigures[name](host, null);
+          seen.opened = part('input[type=range]').value;
+          history.replaceState(null, '', ' ');
+        }
         seen.motion = getComputedStyle(part('.bar') || host).transitionDuration;
         seen.heights = heights.size;
         seen.sentences = sentences.length;
@@ -234,44 +405,110 @@ class Pages(unittest.TestCase):
         return seen;
       };"""
 
-    def visit(self, visits, *flags):
-        return run_script(self.VISIT + "const all = []; for (const v of data) all.push(await visit(...v)); return all;", *flags, data=visits)
+    CHOICES: dict[str, list[dict[str, Any]]] = {
+        "online_softmax": [{}, {"block": 1}, *({"preset": k} for k in range(1, 5)), {"scores": "-1.25, 3; 2 2 -inf 0.001", "block": 4}],
+        "attention_tiles": [{"schedule": s, "causal": c, "tiles": t} for s in ("naive", "keysOutside", "queriesOutside")
+                            for c, t in (("no", "128x128"), ("yes", "128x64"), ("yes", "64x128"))],
+        "ring_phases": [{}, {"stages": 1, "landing": "seed 2"}, {"stages": 3, "consumers": 2, "fault": "missing release"}, {"fault": "wrong first parity"}],
+        "kv_cache": [{}, {"tokens": 100, "model": "llama-2-70b", "keyHeads": "heads"}],
+        "mma_fragments": [{}, {"row": 3, "column": 9}],
+        "wgmma_fragments": [{}, {"row": 63}],
+        "wgmma_tiles": [{}, {"matrix": "v", "row": 20, "column": 70}],
+        "mask_tiles": [{}, {"mask": "causal_documents"}, {"mask": "answers"}],
+        "sectors": [{}, {"stride": 8}, {"offset": 1}],
+        "sectors_ch01": [{}, {"pattern": "textbook_softmax"}, {"pattern": "tiled", "type": 4, "c": 2}],
+        "swizzle": [{}, {"layout": "swizzled", "bytes": 256}, {"access": "v_plain", "bytes": 512}, {"formula": "row * 144 + piece * 16", "step": 3}],
+    }
+    seen: dict[str, list[dict[str, Any]]]
 
-    def check(self, visits, results):
-        for visit, seen in zip(visits, results):
-            with self.subTest(visit=visit):
-                self.assertTrue(seen["backAtStart"])
-                self.assertEqual(seen["heights"], 1, "the figure changes its height between two steps")
-                self.assertLessEqual(seen["overflow"], 0, "the figure is wider than its place")
-                self.assertTrue(seen["again"], "stepping back does not undo stepping forth")
-                self.assertEqual(seen["playing"], ["Pause", "off"])
-                self.assertGreater(seen["played"], 1)
-                self.assertEqual(seen["afterArrow"], seen["played"] - 1)
-                self.assertEqual((seen["started"], seen["unnamed"]), ("0", 0))
-                self.assertEqual(seen["sentences"], 2 * int(seen["last"]["step"]) + 1)
+    @classmethod
+    def visit(cls, visits, *flags):
+        return run_script(cls.VISIT + "const all = []; for (const v of data) all.push(await visit(...v)); return all;", *flags, data=visits)
+
+    @classmethod
+    def setUpClass(cls):
+        """One browser for all figures, in both widths."""
+        visits = [[name, width, setting, width == 960 and setting == settings[0]]
+                  for name, settings in cls.CHOICES.items() for width in (960, 358) for setting in settings]
+        results = cls.visit(visits)
+        cls.seen = {name: [seen for visit, seen in zip(visits, results) if visit[0] == name] for name in cls.CHOICES}
+
+    def test_every_figure_is_visited(self):
+        self.assertEqual(sorted(self.CHOICES), sorted(NAMES))
+
+    def test_buttons_keys_and_addresses(self):
+        for name, results in self.seen.items():
+            for number, seen in enumerate(results):
+                with self.subTest(figure=name, visit=number):
+                    self.assertLessEqual(seen["overflow"], 0, "the figure is wider than its place")
+                    self.assertEqual(seen["unnamed"], 0)
+                    if "step" not in seen["last"]:
+                        continue
+                    last = int(seen["last"]["step"])
+                    self.assertTrue(seen["backAtStart"])
+                    self.assertEqual(seen["heights"], 1, "the figure changes its height between two steps")
+                    self.assertTrue(seen["again"], "stepping back does not undo stepping forth")
+                    self.assertEqual(seen["started"], "0")
+                    self.assertEqual(seen["sentences"], 2 * last + 1)
+                    if "playing" in seen:
+                        self.assertEqual(seen["playing"], ["Pause", "off"])
+                        self.assertGreaterEqual(seen["played"], min(2, last))
+                        self.assertEqual(seen["afterArrow"], seen["played"] - 1)
+                        self.assertIn(f"#{name}?", seen["address"])
+                        self.assertEqual(int(seen["opened"]), last, "the address does not lead to what it was written for")
 
     def test_online_softmax(self):
-        settings = [{}, {"block": 1}, *({"preset": k} for k in range(1, 5)), {"scores": "-1.25, 3; 2 2 -inf 0.001", "block": 4}]
-        visits = [["online_softmax", width, setting] for width in (960, 358) for setting in settings]
-        results = self.visit(visits)
-        self.check(visits, results)
-        for seen in (results[0], results[1], results[len(settings)]):
+        results, count = self.seen["online_softmax"], len(self.CHOICES["online_softmax"])
+        for seen in (results[0], results[1], results[count]):
             self.assertEqual(seen["last"]["m"], "5")
             self.assertIn("ℓ = 1.1851", seen["last"]["text"])
         self.assertIn("∞ in float32", results[4]["last"]["text"])
 
     def test_attention_tiles(self):
-        settings = [{"schedule": s, "causal": c, "tiles": t} for s in ("naive", "keysOutside", "queriesOutside")
-                    for c, t in (("no", "128x128"), ("yes", "128x64"), ("yes", "64x128"))]
-        visits = [["attention_tiles", width, setting] for width in (960, 358) for setting in settings]
-        results = self.visit(visits)
-        self.check(visits, results)
+        results = self.seen["attention_tiles"]
         self.assertEqual([results[k]["last"]["moved"] for k in (0, 3, 6)], ["4456448", "2002944", "1310720"])
         for seen in results:
             self.assertIn("counted by the walk: the same", seen["last"]["text"])
 
+    def test_ring_phases(self):
+        right, one_stage, missing, wrong = (seen["last"] for seen in self.seen["ring_phases"][:4])
+        self.assertEqual((right["phases"], one_stage["phases"]), ("3,3,3,3", "6,6"))
+        for seen in (missing, wrong):
+            self.assertIn("deadlock in block (0,0,0)", seen["text"])
+        self.assertEqual((missing["phases"], wrong["phases"]), ("1,1,1,0,0,0", "0,0,0,0"))
+
+    def test_mask_tiles(self):
+        self.assertEqual(self.seen["mask_tiles"][0]["last"]["tiles"], "120,16,120")
+
+    def test_kv_cache(self):
+        self.assertEqual([seen["last"]["keys"] for seen in self.seen["kv_cache"][:2]], ["15,5", "5050,100"])
+        self.assertIn("2.5 MiB", self.seen["kv_cache"][1]["last"]["text"])
+
+    def test_layouts(self):
+        self.assertEqual([seen["last"]["thread"] for name in ("mma_fragments", "wgmma_fragments") for seen in self.seen[name][:2]], ["15", "12", "15", "127"])
+        self.assertEqual([seen["last"]["at"] for seen in self.seen["wgmma_tiles"][:2]], ["17808", "19020"])
+
+    def test_sectors(self):
+        self.assertEqual([seen["last"]["sectors"] for name in ("sectors", "sectors_ch01") for seen in self.seen[name][:3]], ["4", "32", "5", "16", "32", "4"])
+
+    def test_swizzle(self):
+        self.assertEqual([seen["last"]["wavefronts"] for seen in self.seen["swizzle"][:4]], ["32", "4", "4", "4"])
+
+    @staticmethod
+    def weight(names):
+        """Bytes of what a page with these pictures loads for them."""
+        scripts = {script for name in names for script in SCRIPTS_OF.get(name, [])}
+        return sum((INTERACTIVE / script).stat().st_size for script in scripts) + sum((FIGURES / f"{name}.svg").stat().st_size for name in names)
+
+    def test_weight(self):
+        """All figures below 1.5 MB, and those of a page below 300 KB before anybody plays."""
+        self.assertLess(sum(file.stat().st_size for file in SCRIPTS), 1_500_000)
+        for page in (FIGURES.parents[1]).glob("chapters/*/README.md"):
+            names = set(re.findall(r"figures/(\w+)\.svg\)", page.read_text(encoding="utf-8")))
+            self.assertLess(self.weight(names), 300_000, page.parent.name)
+
     def test_reduced_motion(self):
-        visits = [["online_softmax", 358, {}]]
+        visits = [["online_softmax", 358, {}, False]]
         self.assertNotEqual(self.visit(visits)[0]["motion"], "0s")
         self.assertEqual(self.visit(visits, "--force-prefers-reduced-motion")[0]["motion"], "0s")
 
@@ -287,13 +524,7 @@ class Pages(unittest.TestCase):
           return [...frame.contentDocument.images].map((image) => [image.naturalWidth, image.naturalHeight]);""", data=images)
         self.assertEqual(len(sizes), len(NAMES))
         for width, height in sizes:
-            self.assertTrue(360 <= width <= 440 and height > 300)
-
-    def test_still_pictures_are_fresh(self):
-        for name in NAMES:
-            picture = (FIGURES / f"{name}.svg").read_text(encoding="utf-8")
-            self.assertEqual(picture, runpy.run_path(str(FIGURES / f"{name}.py"))["svg"](), f"stale: run docs/figures/{name}.py")
-            xml.etree.ElementTree.fromstring(picture)
+            self.assertTrue(360 <= width <= 560 and height > 80)
 
 
 if __name__ == "__main__":

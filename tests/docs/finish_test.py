@@ -12,8 +12,9 @@ sys.path.insert(0, str(ROOT / "docs" / "figures"))
 
 import svg
 
-from docs.tools import finish, ladder_data
+from docs.tools import finish, formulas, ladder_data
 from docs.tools.github_markdown import Document
+from docs.tools.raw_page import RawPage
 from docs.tools.sources import Sources
 
 FIGURE = '<p><img class="figure" src="a.svg" alt="What one sees"/></p>'
@@ -83,7 +84,8 @@ class Markdown(unittest.TestCase):
 
 XML = {
     "space.xml": """<doxygen><compounddef id="namespacea" kind="namespace"><compoundname>a</compoundname><location file="k.cuh" line="1"/>
-        <memberdef id="namespacea_1f00" kind="function"><definition>void a::copy</definition><argsstring>(int n)</argsstring><qualifiedname>a::copy</qualifiedname>
+        <memberdef id="namespacea_1f00" kind="function"><definition>void
+ a::copy</definition><argsstring>(int n)</argsstring><qualifiedname>a::copy</qualifiedname>
         <location file="k.cuh" line="3" bodyfile="k.cuh" bodystart="4"/></memberdef></compounddef></doxygen>""",
     "file.xml": """<doxygen><compounddef id="k_8cuh" kind="file"><compoundname>k.cuh</compoundname><programlisting>
         <codeline lineno="7"><highlight class="keyword">if</highlight><highlight class="normal"><sp/>(x<sp/>&lt;<sp/>2)<sp/><ref refid="namespacea_1f00"
@@ -102,6 +104,27 @@ class SourcesOfDoxygen(unittest.TestCase):
         (meant,) = [piece.meant for piece in pieces if piece.meant]
         self.assertEqual((meant.kind, meant.name, meant.declaration, meant.line), ("function", "a::copy", "void a::copy(int n)", 4))
         self.assertEqual(meant.address, "namespacea.html#f00")
+
+
+class PagesOfDoxygen(unittest.TestCase):
+    def test_a_link_to_a_page_that_doxygen_did_not_write_is_text(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page = Path(folder) / "structa.html"
+            page.write_text('<div class="contents"><a class="el" href="structa.html#x">a</a> <a class="el" href="union_b.html">b</a><!-- end -->', encoding="utf-8")
+            self.assertIn('<a class="el" href="structa.html#x">a</a> b', RawPage(page).body)
+
+    def test_indices_of_members_are_left_out(self):
+        for name in ("functions_~.html", "functions_func_z.html", "globals.html", "structa-members.html", "doxygen_crawl.html"):
+            self.assertTrue(finish.UNUSED.fullmatch(name), name)
+        self.assertFalse(finish.UNUSED.fullmatch("structa.html"))
+
+
+class Formulas(unittest.TestCase):
+    def test_no_line_begins_with_the_mark_behind_a_formula(self):
+        bodies, complaints = formulas.render({"page": r"with \(d = 128\), and \(n\) keys"})
+        self.assertEqual(complaints, [])
+        self.assertRegex(bodies["page"], r'<span class="with-mark"><span class="base">(?:(?!"base").)*128</span></span><span>,</span></span></span></span><!-- end --> and')
+        self.assertEqual(bodies["page"].count("with-mark"), 1)
 
 
 class Descriptions(unittest.TestCase):

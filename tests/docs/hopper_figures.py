@@ -4,11 +4,14 @@
     hopper_figures.py [--check] HOPPER_LAYOUTS
 
 docs/figures/hopper_layouts.json                  what the program prints; wgmma_tiles.py, wgmma_fragments.py and ring_phases.py draw it
+docs/figures/interactive/ring_phases_data.js      what it prints of `rings`: the pipelines that ring_phases.js plays
+docs/figures/interactive/fragments_data.js, wgmma_tiles_data.js     of the layouts, for fragments.js and wgmma_tiles.js
 <!-- simulated ring --> ... <!-- /simulated -->   in the chapter's appendix: the barriers of a ring of two stages, event by event
 With --check nothing is written: exit code 1 if something differs.
 """
 import argparse
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,9 +20,11 @@ ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "docs" / "figures"
 PAGE = ROOT / "chapters" / "05_flash_attention_3" / "appendix.md"
 LAYOUTS = FIGURES / "hopper_layouts.json"
+INTERACTIVE = FIGURES / "interactive"
 DRAWN = ("wgmma_tiles", "wgmma_fragments", "ring_phases")
 sys.path[:0] = [str(ROOT), str(FIGURES)]
 
+from mma_fragments import place_of
 from ring_phases import BARRIERS, spelt, told
 
 from docs.tools import pages
@@ -56,20 +61,81 @@ def ring_table(events):
     return text
 
 
+# Where producer and consumers stand: the file, and what its lines begin with.
+CODE = {
+    "producer": (ROOT / "chapters" / "05_flash_attention_3" / "pipeline.cuh",
+                 ("if constexpr (kKeysFirst) fill(", "for (int tile = tiles - 1", "fill(pipeline, state, k_map, k_tile", "fill(pipeline, state, v_map")),
+    "consumer": (ROOT / "tests" / "docs" / "hopper_layouts.cu",
+                 ("for (int i = 0; i < 2 * kTiles", "wait_full(", "__syncwarp();", "if (!forgets) release(", "state.advance();")),
+}
+
+
+def code_lines(file, beginnings):
+    lines = file.read_text(encoding="utf-8").splitlines()
+    found = [next(number for number, line in enumerate(lines) if line.lstrip().startswith(text)) for text in beginnings]
+    indentation = min(len(lines[number]) - len(lines[number].lstrip()) for number in found)
+    return [[number + 1, lines[number][indentation:]] for number in found]
+
+
+def played(text):
+    """What ring_phases.js plays. An event is who, what, which barrier, and how that stands then: phase, arrivals and KB that are missing."""
+    kinds = {"passes": "P", "announces": "A", "copies": "C", "gives back": "G"}
+    runs, tiles = [], []
+    for run in text.split("run: ")[1:]:
+        run, _, report = run.partition("report:\n")
+        head, *lines = run.splitlines()
+        stages, consumers, landing, fault = head.split(", ")
+        events = []
+        for line in lines:
+            found = re.fullmatch(r"(?:(over)|(?:warp )?(\w+) (.+)), (full|empty)\[(\d)\] (\d+) (\d+) (\d+) (\w*)", line)
+            over, who, what, barrier, stage, phase, pending, missing, tile = found.groups()
+            events.append(f'{"-" if over else who[0]}{"O" if over else kinds[what]}{barrier[0]}{stage}{phase},{pending},{int(missing) // 1024}')
+            if not runs and over and barrier == "full":
+                tiles.append(tile)
+        runs.append({"stages": stages, "consumers": consumers, "landing": landing, "fault": fault, "events": " ".join(events),
+                     **({"report": report.rstrip()} if report else {})})
+    code = {who: {"file": file.name, "lines": code_lines(file, beginnings)} for who, (file, beginnings) in CODE.items()}
+    rows = ",\n".join(json.dumps(run) for run in runs)
+    return ("// Pipelines as the simulator ran them: tests/docs/hopper_figures.py writes this.\n"
+            f'(window.flashbookData ??= {{}}).ring_phases = {{"tiles": {json.dumps(tiles)}, "code": {json.dumps(code)}, "runs": [\n{rows}\n]}};\n')
+
+
+def layouts_of(said):
+    """Places of a thread's elements, row and column one after the other, thread by thread; and what each product reads of a tile."""
+    # Two results of mma.sync, 8 columns each, are the left operand of one that is 16 deep.
+    results, operand = place_of("c"), place_of("a")
+    c = [number for lane in range(32) for i in range(8) for number in (results(lane, i % 4)[0], results(lane, i % 4)[1] + i // 4 * 8)]
+    a = [number for lane in range(32) for i in range(8) for number in operand(lane, i)]
+    data = {"fragments": {"mma": {"scores": c, "operand": a}, "wgmma": {"scores": said["d"], "operand": said["a"]}},
+            "wgmma_tiles": {key: [[offset // 16 for offset in reads] for reads in said[key]] for key in ("k", "v")}}
+    return {name: ("// Layouts as the code has them: tests/docs/hopper_figures.py writes this.\n"
+                   f"(window.flashbookData ??= {{}}).{name} = {json.dumps(value, separators=(',', ':'))};\n") for name, value in data.items()}
+
+
+def brought_up_to_date(file, said, check):
+    """Whether the file says this, or now does."""
+    if file.exists() and file.read_text(encoding="utf-8") == said:
+        return True
+    if check:
+        print(f"{file}: not what the program prints", file=sys.stderr)
+        return False
+    file.write_text(said, encoding="utf-8")
+    return True
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if something differs")
     parser.add_argument("program", metavar="HOPPER_LAYOUTS")
     options = parser.parse_args()
-    said = subprocess.run([options.program], stdout=subprocess.PIPE, check=True, text=True).stdout
-    right = LAYOUTS.exists() and LAYOUTS.read_text(encoding="utf-8") == said
-    if not right and options.check:
-        print(f"{LAYOUTS}: not what the program prints", file=sys.stderr)
+    said, rings = (subprocess.run([options.program, *words], stdout=subprocess.PIPE, check=True, text=True).stdout for words in ([], ["rings"]))
+    right = brought_up_to_date(LAYOUTS, said, options.check)
+    right &= brought_up_to_date(INTERACTIVE / "ring_phases_data.js", played(rings), options.check)
+    for name, text in layouts_of(json.loads(said)).items():
+        right &= brought_up_to_date(INTERACTIVE / f"{name}_data.js", text, options.check)
     if not options.check:
-        LAYOUTS.write_text(said, encoding="utf-8")
         for name in DRAWN:  # docs/check.py holds them against what they are drawn from
             subprocess.run([sys.executable, FIGURES / f"{name}.py"], check=True)
-        right = True
     table = ring_table(json.loads(said)["ring"])
     right &= pages.update(PAGE, {"simulated": lambda _: table}, options.check, expected=["simulated ring"])
     if not right:

@@ -2,7 +2,7 @@
 /// What chapter 5's drawings and its table of phases show, as the code has it: JSON on stdout, which
 /// hopper_figures.py keeps in docs/figures. Layouts are those of common/ptx; what WGMMA reads and how the
 /// pipeline's barriers go from phase to phase is what the simulator sees while the chapter's own functions
-/// run.
+/// run. With the argument `rings` the pipelines that a reader can play: many of them, event by event.
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -42,26 +42,35 @@ __global__ void products() {
   wgmma_wait<0>();
 }
 
-/// A pipeline of two stages, and small tiles: 8 KB.
-constexpr int kStages = 2, kTiles = 3;
+/// Small tiles: 8 KB.
+constexpr int kTiles = 3;
+template <int kStages>
 using SmallPipeline = Pipeline<Element, 64, kPanel, kStages>;
 using SmallTile = Tile<Element, 64, kPanel>;
 
-/// One thread streams, one warpgroup takes every tile and gives it back.
-void walk(const CUtensorMap& k_map, const CUtensorMap& v_map) {
-  SmallPipeline& pipeline = *dynamic_shared<SmallPipeline>();
+/// What can be wrong with a walk.
+enum class Fault { none, wrong_first_parity, missing_release };
+
+/// One thread streams, every consumer takes every tile and gives it back.
+template <int kStages>
+void walk(const CUtensorMap& k_map, const CUtensorMap& v_map, Fault fault) {
+  SmallPipeline<kStages>& pipeline = *dynamic_shared<SmallPipeline<kStages>>();
   if (threadIdx.x == 0) {
-    initialise(pipeline, 1);
+    initialise(pipeline, blockDim.x / kWarpgroup - 1);
     fence_mbarrier_init();
   }
   __syncthreads();
   PipelineState<kStages> state;
-  if (threadIdx.x == 0) stream<Unrecorded, true>(pipeline, state, k_map, v_map, kTiles, {0, 0});
+  if (threadIdx.x == 0) {
+    if (fault == Fault::wrong_first_parity) state.phase = 1;
+    stream<Unrecorded, true>(pipeline, state, k_map, v_map, kTiles, {0, 0});
+  }
   if (threadIdx.x < kWarpgroup) return;
+  const bool forgets = fault == Fault::missing_release && threadIdx.x / 32 == kWarpsOfWarpgroup;
   for (int i = 0; i < 2 * kTiles; ++i) {
     wait_full(pipeline, state);
     __syncwarp();
-    release(pipeline, state);
+    if (!forgets) release(pipeline, state);
     state.advance();
   }
 }
@@ -73,14 +82,21 @@ class Recorder : public sim::Observer {
   using Reads = std::map<uint32_t, std::vector<int>>;  // by the product's ticket: offsets in the tile
   static inline Reads k_reads, v_reads;
   static inline const unsigned char *keys = nullptr, *values = nullptr;  // the tensors in device memory
+  static inline bool plays = false;  // tells every warp's passing and every copy's beginning, a line each
+  static inline void (Recorder::*name_barriers)(int threads) = nullptr;
 
   void block_begins(const sim::Block& block) override {
     shared_ = block.dynamic_shared;
-    const auto* pipeline = reinterpret_cast<const SmallPipeline*>(shared_);
+    if (name_barriers) (this->*name_barriers)(block.threads);
+  }
+  template <int kStages>
+  void name_barriers_of(int threads) {
+    const auto* pipeline = reinterpret_cast<const SmallPipeline<kStages>*>(shared_);
+    const int warps = (threads / kWarpgroup - 1) * kWarpsOfWarpgroup;
     for (int stage = 0; stage < kStages; ++stage) {
       const std::string index = "[" + std::to_string(stage) + "]";
       barriers_[&pipeline->full[stage]] = {"full" + index, true, 1, 1};
-      barriers_[&pipeline->empty[stage]] = {"empty" + index, false, kWarpsOfWarpgroup, kWarpsOfWarpgroup};
+      barriers_[&pipeline->empty[stage]] = {"empty" + index, false, warps, warps};
     }
   }
   void releases(int thread, const void* object) override {
@@ -104,11 +120,18 @@ class Recorder : public sim::Observer {
     Barrier* barrier = find(object);
     if (!barrier) return;
     if (thread == 0) tell("producer passes", *barrier);
+    if (plays && thread >= kWarpgroup && thread % 32 == 0)
+      tell("warp " + std::to_string(thread / 32 - kWarpsOfWarpgroup) + " passes", *barrier);
     // Of the consumer's threads, the first.
-    if (thread >= kWarpgroup && barrier->passed != barrier->phase) tell("consumer passes", *barrier);
+    if (!plays && thread >= kWarpgroup && barrier->passed != barrier->phase)
+      tell("consumer passes", *barrier);
     barrier->passed = barrier->phase;
   }
-  uint32_t begins_async(const void*) override { return ++tickets_; }
+  uint32_t begins_async(const void* object) override {
+    const Barrier* barrier = find(object);
+    if (plays && barrier) tell("producer copies", *barrier);
+    return ++tickets_;
+  }
   void touches_async(int, const void* object, uint32_t ticket, const sim::Touched& touched) override {
     if (touched.instruction != std::string_view("wgmma")) {
       loading_ = find(object);
@@ -155,6 +178,11 @@ class Recorder : public sim::Observer {
     return found == barriers_.end() ? nullptr : &found->second;
   }
   void tell(const std::string& what, const Barrier& at) {
+    if (plays) {
+      std::printf("%s, %s %d %d %ld %s\n", what.c_str(), at.name.c_str(), at.phase, at.pending, at.bytes,
+                  at.tile.c_str());
+      return;
+    }
     std::printf("%s\n  {\"what\": \"%s\", \"barrier\": \"%s\", \"tile\": \"%s\"", told_++ ? "," : "",
                 what.c_str(), at.name.c_str(), at.tile.c_str());
     for (const auto& [object, barrier] : barriers_)
@@ -216,7 +244,52 @@ void print_reads(const char* name, const Recorder::Reads& reads) {
   std::printf("],\n");
 }
 
-void run() {
+/// The tensors of a walk.
+struct Keys {
+  device::Buffer k{device::Place::device, kTiles*SmallTile::kBytes},
+      v{device::Place::device, kTiles*SmallTile::kBytes};
+  CUtensorMap k_map = map_of(k), v_map = map_of(v);
+};
+
+template <int kStages>
+void run_walk(const Keys& tensors, int consumers, Fault fault) {
+  Watcher watcher;
+  Recorder::keys = static_cast<const unsigned char*>(tensors.k.data());
+  Recorder::values = static_cast<const unsigned char*>(tensors.v.data());
+  Recorder::name_barriers = &Recorder::name_barriers_of<kStages>;
+  sim::run_grid(
+      dim3(1), dim3((1 + consumers) * kWarpgroup), sizeof(SmallPipeline<kStages>),
+      [&] { walk<kStages>(tensors.k_map, tensors.v_map, fault); }, nullptr, &watcher);
+}
+
+/// The pipelines of the figure: each has a line with what is special to it, its events, and what the
+/// simulator reports if it comes to no end.
+template <int kStages>
+void print_rings(const Keys& tensors) {
+  struct Landing {
+    const char* name;
+    sim::Async async;
+    uint64_t seed;
+  };
+  constexpr Landing kLandings[] = {{"late", sim::Async::lazy, 0},
+                                   {"at once", sim::Async::eager, 0},
+                                   {"seed 1", sim::Async::random, 1},
+                                   {"seed 2", sim::Async::random, 2}};
+  constexpr const char* kFaults[] = {"none", "wrong first parity", "missing release"};
+  for (int consumers = 1; consumers <= 2; ++consumers)
+    for (const Landing& landing : kLandings)
+      for (const Fault fault : {Fault::none, Fault::wrong_first_parity, Fault::missing_release}) {
+        sim::options() = {.os_threads = 1, .seed = landing.seed, .async = landing.async};
+        std::printf("run: %d, %d, %s, %s\n", kStages, consumers, landing.name, kFaults[int(fault)]);
+        try {
+          run_walk<kStages>(tensors, consumers, fault);
+        } catch (const sim::Error& error) {
+          std::printf("report:\n%s\n", error.what());
+        }
+      }
+}
+
+void print_layouts() {
   sim::options() = {.os_threads = 1, .seed = 0, .async = sim::Async::lazy};
   Watcher watcher;
   sim::run_grid(dim3(1), dim3(kWarpgroup), sizeof(Products), products, nullptr, &watcher);
@@ -225,18 +298,26 @@ void run() {
   print_places("a", [](int thread, int i) { return WgmmaM64<kKeys>::a16(thread, i); });
   print_reads("k", Recorder::k_reads);
   print_reads("v", Recorder::v_reads);
-  const device::Buffer k(device::Place::device, kTiles * SmallTile::kBytes),
-      v(device::Place::device, kTiles * SmallTile::kBytes);
-  Recorder::keys = static_cast<const unsigned char*>(k.data());
-  Recorder::values = static_cast<const unsigned char*>(v.data());
-  const CUtensorMap k_map = map_of(k), v_map = map_of(v);
   std::printf("\"ring\": [");
-  sim::run_grid(
-      dim3(1), dim3(2 * kWarpgroup), sizeof(SmallPipeline), [&] { walk(k_map, v_map); }, nullptr, &watcher);
+  run_walk<2>(Keys(), 1, Fault::none);
   std::printf("]\n}\n");
 }
 
 }  // namespace
 }  // namespace flashbook
 
-int main() { flashbook::run(); }
+int main(int argc, char** argv) {
+  using namespace flashbook;
+  if (argc == 1) {
+    print_layouts();
+  } else if (argc == 2 && argv[1] == std::string_view("rings")) {
+    Recorder::plays = true;
+    const Keys tensors;
+    print_rings<1>(tensors);
+    print_rings<2>(tensors);
+    print_rings<3>(tensors);
+  } else {
+    std::fprintf(stderr, "hopper_layouts [rings]\n");
+    return 2;
+  }
+}

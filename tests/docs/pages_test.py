@@ -41,6 +41,9 @@ class Filling(unittest.TestCase):
         places = list(pages.marked("<!-- traced split -->\n<!-- /traced --> <!--num a  b --><!--/num-->", ["num", "traced"]))
         self.assertEqual([(place.kind, place.words) for place in places], [("traced", ("split",)), ("num", ("a", "b"))])
 
+    def test_words_may_hold_what_ends_a_tag(self):
+        self.assertEqual(self.filled('<!-- traced "run<T>(a" to b -->\n<!-- /traced -->\n', "t\n").page, '<!-- traced "run<T>(a" to b -->\nt\n<!-- /traced -->\n')
+
     def test_leaves_code_and_other_kinds_alone(self):
         for page in ("```\n" + TABLE + "```\n", "Write `<!-- num a -->1<!-- /num -->`.", "<!-- exercises -->\n", "<!-- table x -->\n<!-- /table -->"):
             self.assertEqual(self.filled(page, "new"), (page, [], []))

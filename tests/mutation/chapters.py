@@ -35,6 +35,10 @@ class Fault:
 
 LATENT = ["--head-dim", "576", "--heads", "8", "--kv-heads", "1", "--seqlen", "1", "--seqlen-k", "300"]
 
+PACKED = ["--lengths", "60,200,100", "--causal"]
+# intervals.npy: queries 128 to 254 do not see keys 0 to 127.
+INTERVALS = ["--batch", "1", "--seqlen", "260", "--causal", "--mask", "tests/mutation/intervals.npy"]
+
 FAULTS = {
     "no_mask_01": Fault("01_naive_attention/problem.cuh", "if (!causal) return seqlen_k;", "!causal", "true", (1, 2), ["--causal"]),
     "no_rescaling_02": Fault("02_online_softmax/online_softmax.h", ".correction = std::exp(state.row_max - new_max)",
@@ -95,6 +99,29 @@ FAULTS = {
     "no_correction_08": Fault("08_decoding/latent.cuh", "own.rows.sum[r] *= correction[r] = update.correction;", "update.correction", "1", (7,), LATENT),
     "one_half_08": Fault("08_decoding/latent_tiles.cuh", "panels[warpgroup * LatentConfig::kHalfPanels]", "warpgroup * LatentConfig::kHalfPanels",
                          "0", (7,), LATENT),
+    # Of chapter 9 packed sequences and FlashMask, with the ranges that both use.
+    "skips_at_the_end_09": Fault("09_masks/flashmask.cuh", "if (largest.lower_begin <= first_query && last_query < least.lower_end)",
+                                 "last_query < least.lower_end", "last_query <= least.lower_end", (4,), INTERVALS),
+    "partial_is_full_09": Fault("09_masks/flashmask.cuh", "return no_lower && no_upper ? TileClass::full", "no_lower && no_upper", "no_lower || no_upper",
+                                (4,), INTERVALS),
+    "over_the_next_09": Fault("09_masks/packed.cuh", "packed_rows(problem.seqlen_q, s.first_query, s.queries)",
+                              "packed_rows(problem.seqlen_q, s.first_query, s.queries)", "Rows0{s.first_query, problem.seqlen_q}", (2,), PACKED),
+    "other_sequence_09": Fault("09_masks/packed.cuh", "ascending[begin + offset] <= place;", "ascending[begin + offset] <= place",
+                               "(offset == 0 || ascending[begin + offset] < place)", (2,), PACKED),
+    "no_barrier_09": Fault("09_masks/packed.cuh", "  __syncthreads();  // all buckets are empty\n", "__syncthreads();", "", (2,), PACKED),
+    "full_by_one_row_09": Fault("09_masks/ranges.cuh", "first.has_all(first_key, last_key) && last.has_all(first_key, last_key);",
+                                "first.has_all(first_key, last_key)", "true", (2,), PACKED),
+    # Of its gradient. Query 127, the last of a tile, sees key 0 and no other.
+    "skips_the_last_query_09": Fault("09_masks/transposed.cuh", "if (last_query < begin || first_query >= end) return TileClass::skip;",
+                                     "last_query < begin", "last_query <= begin", (6,),
+                                     ["--step", "6", "--seqlen", "328", "--seqlen-k", "201", "--causal"]),
+    "full_by_the_first_key_09": Fault("09_masks/transposed.cuh", "return {first.begin, max(first.end, last.end), last.begin, queries_of_key(",
+                                      "last.begin", "first.begin", (6,), ["--step", "6", "--causal"]),
+    "slope_after_the_mask_09": Fault("09_masks/backward_block.cuh", "      bend(scores, dp, state.stage);\n", "bend(scores, dp, state.stage);",
+                                     "if (is_partial(state.stage)) hide(scores, seen); bend(scores, dp, state.stage);", (6,),
+                                     ["--step", "6", "--softcap", "2", "--causal"]),
+    "over_the_next_keys_09": Fault("09_masks/backward_block.cuh", "key = key_of(0), end = work.sequence.keys;", "work.sequence.keys",
+                                   "problem.seqlen_k - first", (6,), ["--step", "6", *PACKED]),
 }
 
 
@@ -127,7 +154,7 @@ def check(name, program, reports):
     fault = FAULTS[name]
     # One block after another, so that what is found is not a matter of which of two blocks was faster.
     environment = {**os.environ, "FLASHBOOK_FAULT": str(list(FAULTS).index(name)), "FLASHBOOK_SIM_THREADS": "1"}
-    run = subprocess.run([program, *fault.options, "--reps", "1"], capture_output=True, text=True, env=environment)
+    run = subprocess.run([program, *fault.options, "--reps", "1"], capture_output=True, text=True, env=environment, cwd=ROOT)
     found = re.findall(r"^WRONG: step (\d+), (?:O|d[QKV]) against the oracle", run.stdout, re.M)
     wrong = tuple(sorted({int(step) for step in found}))
     if run.returncode != 1 or wrong != fault.steps:

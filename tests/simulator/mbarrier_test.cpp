@@ -157,7 +157,7 @@ TEST_F(MbarrierTest, DeadlockNamesBarrierParityAndWhatIsMissing) {
 }
 
 TEST_F(MbarrierTest, DeadlockSaysWhichParityAFirstWaitNames) {
-  const std::string says = "Who waits here for a slot to be empty names parity 1 the first time";
+  const std::string says = "Who waits here for a stage to be empty names parity 1 the first time";
   const auto error_if = [](bool a_wait_passed, bool an_arrival_came) {
     return error_of_block(64, [=] {
       begin(2, "empty", 0);

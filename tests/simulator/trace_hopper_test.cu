@@ -109,6 +109,25 @@ __global__ void load_and_read(const CUtensorMap& map, float* out, Missing missin
   out[threadIdx.x] = sum;
 }
 
+constexpr int kLineOfStaleWait = __LINE__ + 13;
+/// Loads two tiles into one stage. `turns`: whether the parity does.
+__global__ void load_twice(const CUtensorMap& map, float* out, bool turns) {
+  auto* tile = dynamic_shared<float>();
+  __shared__ uint64_t full;
+  if (threadIdx.x == 0) {
+    mbarrier_init(&full, 1);
+    fence_mbarrier_init();
+  }
+  for (unsigned round = 0; round < 2; ++round) {
+    __syncthreads();
+    if (threadIdx.x == 0) mbarrier_arrive_expect_tx(&full, kTileBytes);
+    if (threadIdx.x == 0) tma_load(tile, map, &full, {0, 0});
+    mbarrier_wait(&full, turns ? round : 0);
+    out[threadIdx.x] = tile[threadIdx.x];
+  }
+  mbarrier_wait(&full, 1);
+}
+
 constexpr int kManyTiles = 40;
 /// Loads so many tiles, each to a barrier of its own, and reads the last but one after a wait for it, or for
 /// the last.
@@ -225,6 +244,17 @@ TEST_F(TraceHopper, AStoreThatHasReadItsTileHasNotHappened) {
 
 TEST_F(TraceHopper, EachOfManyBarriersIsWaitedFor) {
   expect_in(loads_many(Missing::wait), "the async proxy wrote at tma_load at trace_hopper_test.cu:");
+}
+
+TEST_F(TraceHopper, RacesOfABlockThatEndedWellHaveASuspect) {
+  const auto loads_twice = [&](bool turns) {
+    return sim::error_of(1, kThreads, kTileBytes, [&] { load_twice(map_, out_.data(), turns); });
+  };
+  EXPECT_EQ(loads_twice(true), "");
+  const std::string error = loads_twice(false);
+  expect_in(error, "the async proxy wrote at tma_load at trace_hopper_test.cu:");
+  expect_in(error, "suspect: a wait at " + sim::line(kLineOfStaleWait) + ", thread ");
+  expect_in(error, " waited once more for phase 0 of the mbarrier");
 }
 
 TEST_F(TraceHopper, TmaLoadsOverPlainStoresAfterAFence) {

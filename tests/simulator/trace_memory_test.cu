@@ -86,6 +86,18 @@ __global__ void largest_of_row(const float* row, float* out, int count) {
   for (int i = int(threadIdx.x); i < count; i += 32) largest = fmaxf(largest, row[i]);
   out[threadIdx.x] = largest;
 }
+template <typename T>
+__global__ void largest_by_comparison(const T* row, float* out, int count) {
+  T largest;
+  for (int i = int(threadIdx.x); i < count; i += 32)
+    if (row[i] > largest) largest = row[i];
+  out[threadIdx.x] = float(largest);
+}
+__global__ void set_by_one_branch(const int* row, float* out, int from) {
+  int last;
+  if (row[threadIdx.x] >= from) last = row[threadIdx.x];
+  out[threadIdx.x] = last > 50 ? 1.0f : 0.0f;
+}
 #pragma GCC diagnostic pop
 #endif
 
@@ -225,6 +237,21 @@ TEST_F(TraceMemory, MaximaBeginWithAValue) {
   const std::string error = error_of(1, 32, largest_of_row, row.data(), out.data(), 64);
   EXPECT_NE(error.find("fmaxf at trace_memory_test.cu:"), error.npos) << error;
   EXPECT_NE(error.find("a local variable that nobody has given a value"), error.npos) << error;
+}
+
+TEST_F(TraceMemory, ComparisonsBeginWithAValue) {
+  const Values<float> floats(std::vector<float>(64, -1.0f)), out(32);
+  const Values<double> doubles(std::vector<double>(64, -1.0));
+  const Values<int> ints(std::vector<int>(64, -1)), large(std::vector<int>(32, 60));
+  EXPECT_EQ(error_of(1, 32, set_by_one_branch, large.data(), out.data(), 60), "");
+  for (const std::string& error :
+       {error_of(1, 32, largest_by_comparison<float>, floats.data(), out.data(), 64),
+        error_of(1, 32, largest_by_comparison<double>, doubles.data(), out.data(), 64),
+        error_of(1, 32, largest_by_comparison<int>, ints.data(), out.data(), 64),
+        error_of(1, 32, set_by_one_branch, large.data(), out.data(), 61)}) {
+    EXPECT_NE(error.find("comparison at trace_memory_test.cu:"), error.npos) << error;
+    EXPECT_NE(error.find("a local variable that nobody has given a value"), error.npos) << error;
+  }
 }
 #endif
 

@@ -103,6 +103,18 @@ TEST_F(Watchdog, WildAddressesAndMisalignedVectorsAreReports) {
   expect_contains(sim::error_of(1, 1, [&] { add_one(bytes + 4 + blockIdx.x); }),
                   "a vector that is not aligned");
 }
+
+#ifdef __x86_64__  // other processors do not mind
+TEST_F(Watchdog, DivisionsByZeroAreReports) {
+  static volatile int zero = 0;
+  constexpr int kLine = __LINE__ + 2;
+  const std::string error = sim::error_of(2, 32, [] {
+    if (threadIdx.x == 7) zero = 100 / zero;
+  });
+  expect_contains(error, "an integer is divided by zero");
+  expect_contains(error, "in block (0,0,0), thread (7,0,0), warp 0, lane 7, at " + sim::line(kLine));
+}
+#endif
 #endif
 
 TEST_F(Watchdog, PollingByAtomicsLetsTheOthersRun) {

@@ -3,5 +3,6 @@
 namespace flashbook::testing {
 
 std::optional<uint64_t> bank_conflicts() { return std::nullopt; }
+std::optional<uint64_t> wasted_sectors() { return std::nullopt; }
 
 }  // namespace flashbook::testing

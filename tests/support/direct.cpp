@@ -1,11 +1,35 @@
 #include "tests/support/direct.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "tests/support/masks.h"
 
 namespace flashbook::testing {
+namespace {
+
+/// Philox4x32-10 from the paper's text once more: a round multiplies two words, and the other two are mixed
+/// with the high halves and the key, which grows by a constant.
+std::array<uint32_t, 4> philox(std::array<uint32_t, 4> c, std::array<uint32_t, 2> key) {
+  for (int round = 0; round < 10; ++round) {
+    const auto high = [](uint32_t x, uint32_t y) { return uint32_t(uint64_t(x) * y >> 32); };
+    c = {high(0xcd9e8d57u, c[2]) ^ c[1] ^ key[0], 0xcd9e8d57u * c[2], high(0xd2511f53u, c[0]) ^ c[3] ^ key[1],
+         0xd2511f53u * c[0]};
+    key = {key[0] + 0x9e3779b9u, key[1] + 0xbb67ae85u};
+  }
+  return c;
+}
+
+/// Whether dropout keeps a pair. Of 32 keys the eight whose number modulo 8 is 2 t or 2 t + 1 share a call.
+bool keeps_by_definition(const Shape& s, int b, int h, int i, int j) {
+  const auto words = philox({uint32_t(j / 32 * 4 + j % 8 / 2), uint32_t(i), uint32_t(h), uint32_t(b)},
+                            {uint32_t(s.score.seed), uint32_t(s.score.seed >> 32)});
+  const uint32_t word = words[j % 32 / 8];
+  return double(j % 2 == 0 ? word & 0xffff : word >> 16) >= std::nearbyint(s.score.dropout * 65536);
+}
+
+}  // namespace
 
 DirectRow::DirectRow(const Shape& s, const Inputs& inputs, int b, int h, int i)
     : o(s.value_dim()), lse(-INFINITY) {
@@ -25,6 +49,7 @@ DirectRow::DirectRow(const Shape& s, const Inputs& inputs, int b, int h, int i)
     score *= s.scale;
     if (s.score.softcap > 0) score = s.score.softcap * std::tanh(score / s.score.softcap);
     if (!s.score.alibi.empty()) score -= (long double)s.score.alibi[h] * std::abs(own_key(s, b, i) - j);
+    if (!s.score.bias.values.empty()) score += s.score.bias.at(h, j - own_key(s, b, i));
     keys.push_back(j);
     scores.push_back(score);
   }
@@ -33,9 +58,14 @@ DirectRow::DirectRow(const Shape& s, const Inputs& inputs, int b, int h, int i)
   long double sum = 0;
   for (long double score : scores) sum += std::exp(score - largest);
   lse = largest + std::log(sum);
-  for (std::size_t j = 0; j < keys.size(); ++j)
+  for (std::size_t j = 0; j < keys.size(); ++j) {
+    if (s.score.dropout > 0 && !keeps_by_definition(s, b, h, i, keys[j])) continue;
+    // What is left out is a multiple of 2^-16.
+    const long double left = 1 - std::nearbyint(s.score.dropout * 65536) / 65536;
     for (int c = 0; c < s.value_dim(); ++c)
-      o[c] += std::exp(scores[j] - largest) / sum * kv(s.is_latent() ? inputs.k : inputs.v, keys[j], c);
+      o[c] +=
+          std::exp(scores[j] - largest) / sum / left * kv(s.is_latent() ? inputs.k : inputs.v, keys[j], c);
+  }
 }
 
 }  // namespace flashbook::testing

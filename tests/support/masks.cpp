@@ -89,6 +89,12 @@ bool sees_by_definition(const Shape& shape, int batch, int head, int query, int 
   return true;
 }
 
+RelativeBias random_bias(Random& random, int heads, int reach) {
+  RelativeBias bias{.reach = reach, .values = std::vector<float>(std::size_t(heads * (2 * reach + 1)))};
+  for (float& value : bias.values) value = float(between(random, -16, 16)) / 8;
+  return bias;
+}
+
 Shape with_dense_mask(Shape shape) {
   Dense dense{.heads = shape.heads};
   dense.visible.resize(int64_t(shape.batch) * dense.heads * shape.seqlen_q * shape.seqlen_k);

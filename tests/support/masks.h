@@ -13,6 +13,9 @@ bool sees_by_definition(const Shape& shape, int batch, int head, int query, int 
 /// Small lengths, and any combination of the parts of a Visibility. The shape is valid.
 Shape random_mask(std::mt19937& random);
 
+/// A bias by distance of whole eighths.
+RelativeBias random_bias(std::mt19937& random, int heads, int reach);
+
 /// The shape with its mask, whatever it is, pair by pair and by nothing else.
 Shape with_dense_mask(Shape shape);
 

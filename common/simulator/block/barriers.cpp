@@ -67,7 +67,9 @@ void Barriers::sync(const char* what, int number, int threads, Location where, b
     if (!same_place(other.where, where)) divergent(what, where, self, others, other);
   }
   if (!complete_if_full(barrier, own)) {
-    barrier.waiting[std::size_t(self.warp)] |= own;
+    const uint32_t waiting = barrier.waiting[std::size_t(self.warp)] |= own;
+    if (Observer* observer = scheduler_.observer(); observer && waiting == scheduler_.alive_lanes(self.warp))
+      observer->converges(self.warp, waiting);
     scheduler_.suspend(*this, what, where);
   }
   scheduler_.synchronise();

@@ -58,6 +58,8 @@ Scheduler::Scheduler(Scheduled& block) : block_(block), fibers_(std::make_unique
 
 Scheduler::~Scheduler() { munmap(stacks_, kStackBytes * kMaxThreads); }
 
+std::span<const unsigned char> Scheduler::stacks() const { return {stacks_, kStackBytes * kMaxThreads}; }
+
 void Scheduler::enter_grid(dim3 block, Observer* observer) {
   observer_ = observer;
   const int count = int(block.x * block.y * block.z);
@@ -91,7 +93,8 @@ void Scheduler::begin_block(Random random, bool random_order) {
   pollers_.clear();
   fruitless_polls_ = memory_polls_ = 0;
   waits_for_blocks_ = false;
-  given_up_ = crashed_ = false;
+  given_up_ = false;
+  crashed_.reset();
   used_fibers_ = 0;
   idle_fibers_.clear();
   random_order_ = random_order;
@@ -278,9 +281,9 @@ void poll_memory(const char* what, Location where) {
   if (current_worker) current_worker->scheduler.poll_memory(what, where);
 }
 
-void Scheduler::crash(const void* address) {
+void Scheduler::crash(Crash crash, const void* address) {
   if (!is_running_) return;
-  crashed_ = true;
+  crashed_ = crash;
   bad_address_ = address;
   long_turn_.note_place();
   Fiber::leave(*current_->fiber, os_thread_);

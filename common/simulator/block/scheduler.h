@@ -8,6 +8,8 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -98,8 +100,8 @@ class Scheduler {
   // How a run ended.
   const std::string& error() const { return error_; }  ///< with which the block ended; empty if with none
   bool given_up() const { return given_up_; }          ///< the current thread, by the watchdog
-  bool crashed() const { return crashed_; }            ///< the current thread, at bad_address()
-  const void* bad_address() const { return bad_address_; }
+  std::optional<Crash> crashed() const { return crashed_; }  ///< the current thread
+  const void* bad_address() const { return bad_address_; }   ///< of an access that crashed
   bool is_polling() const { return !pollers_.empty(); }
   /// Whether one of those who poll reads memory, which another block may change.
   bool is_polling_memory() const;
@@ -111,6 +113,8 @@ class Scheduler {
   /// Lanes that have not exited.
   uint32_t alive_lanes(int warp) const { return warps_[std::size_t(warp)].alive; }
   Random& random() { return random_; }
+  /// Where the local variables of all threads lie.
+  std::span<const unsigned char> stacks() const;
   /// Turns that were handed out so far.
   uint64_t turns() const { return turns_; }
   /// The current thread knows from now on what others have done, since it has waited for them.
@@ -140,9 +144,9 @@ class Scheduler {
   [[noreturn]] void abandon(const std::string& error);
   /// What the watchdog's signal calls: leaves the current thread if it has had the same turn for long.
   void tick();
-  /// What a signal calls when the current thread has touched an address that it may not: leaves the thread.
-  /// Returns if no thread is running.
-  void crash(const void* address);
+  /// What a signal calls when the processor has refused an instruction of the current thread, which may have
+  /// touched `address`: leaves the thread. Returns if no thread is running.
+  void crash(Crash crash, const void* address);
   const LongTurn& long_turn() const { return long_turn_; }
 
  private:
@@ -193,7 +197,7 @@ class Scheduler {
   bool is_running_ = false;  // threads, and not what comes before and after
   LongTurn long_turn_;
   bool given_up_ = false;
-  bool crashed_ = false;
+  std::optional<Crash> crashed_;
   const void* bad_address_ = nullptr;
 
   // A thread gets a fiber when it starts and leaves it to the next one when it exits: a kernel whose threads

@@ -67,8 +67,9 @@ void Warps::gather(const Collective& collective, uint32_t mask, void* operand, L
 /// The lanes that waited can run again.
 bool Warps::complete_if_full(Warp& warp, std::size_t gathering) {
   const Thread& self = scheduler_.current();
+  const uint32_t called = warp.gatherings[gathering].mask & scheduler_.alive_lanes(self.warp);
+  if (called != warp.gatherings[gathering].arrived) return false;
   const Gathering full = warp.gatherings[gathering];
-  if ((full.mask & scheduler_.alive_lanes(self.warp)) != full.arrived) return false;
   if (full.collective->aligned && full.arrived != kAllLanes) lanes_missing(full);
   warp.gatherings[gathering] = warp.gatherings.back();
   warp.gatherings.pop_back();

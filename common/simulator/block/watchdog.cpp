@@ -125,13 +125,14 @@ std::string LongTurn::describe_loop() const {
 #ifndef FLASHBOOK_ASAN
 namespace {
 
-struct sigaction handlers_before[2];
-constexpr int kCrashes[2] = {SIGSEGV, SIGBUS};
+constexpr std::array kCrashes{SIGSEGV, SIGBUS, SIGFPE};
+std::array<struct sigaction, kCrashes.size()> handlers_before;
 
 void crash(int signal, siginfo_t* info, void*) {
-  if (current_worker) current_worker->scheduler.crash(info->si_addr);
+  if (current_worker)
+    current_worker->scheduler.crash(signal == SIGFPE ? Crash::division : Crash::memory, info->si_addr);
   // Not a kernel's: whoever is in charge sees it when the instruction is tried again.
-  for (int i = 0; i < 2; ++i)
+  for (std::size_t i = 0; i < kCrashes.size(); ++i)
     if (kCrashes[i] == signal) sigaction(signal, &handlers_before[i], nullptr);
 }
 
@@ -141,11 +142,11 @@ CrashGuard::CrashGuard() {
   struct sigaction action = {};
   action.sa_sigaction = &crash;
   action.sa_flags = SA_NODEFER | SA_SIGINFO;
-  for (int i = 0; i < 2; ++i) sigaction(kCrashes[i], &action, &handlers_before[i]);
+  for (std::size_t i = 0; i < kCrashes.size(); ++i) sigaction(kCrashes[i], &action, &handlers_before[i]);
 }
 
 CrashGuard::~CrashGuard() {
-  for (int i = 0; i < 2; ++i) sigaction(kCrashes[i], &handlers_before[i], nullptr);
+  for (std::size_t i = 0; i < kCrashes.size(); ++i) sigaction(kCrashes[i], &handlers_before[i], nullptr);
 }
 #else
 CrashGuard::CrashGuard() = default;

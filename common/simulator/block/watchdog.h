@@ -45,9 +45,14 @@ class LongTurn {
   std::array<Stack, kSamples> stacks_;
 };
 
-/// While it lives, a thread of a kernel that touches memory which the process does not have, or a vector that
-/// is not aligned, ends its block with a report instead of the process with a signal. (AddressSanitizer has a
-/// handler of its own.) One at a time.
+/// What the processor would not do.
+enum class Crash {
+  memory,   ///< an access to memory that the process does not have, or of a vector that is not aligned
+  division  ///< of an integer by zero, or of the least one by -1
+};
+
+/// While it lives, a thread of a kernel that makes the processor refuse an instruction ends its block with a
+/// report instead of the process with a signal. (AddressSanitizer has a handler of its own.) One at a time.
 class CrashGuard {
  public:
   CrashGuard();

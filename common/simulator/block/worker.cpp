@@ -86,7 +86,13 @@ void Worker::run_thread() {
   tensor_copies.require_stores_read();
   warpgroups.leave();
   scheduler.exit_current();
-  if (observer()) observer()->releases(current_number(), barriers.whole_block());
+  if (observer()) {
+    observer()->releases(current_number(), barriers.whole_block());
+    // Where nobody is left, all have come.
+    const int warp = scheduler.current().warp, others = int(scheduler.threads().size()) - warp * kWarpLanes;
+    if (scheduler.alive_lanes(warp) == 0)
+      observer()->converges(warp, others < kWarpLanes ? (1u << others) - 1 : kAllLanes);
+  }
   // Others may have waited for this thread only: from compute capability 7.0 on, exited threads take part in
   // nothing.
   barriers.leave();
@@ -133,13 +139,19 @@ std::vector<std::string> Worker::describe_waits(int warp) const {
   return waits;
 }
 
-/// The current thread has touched memory that is not there.
+/// The processor has refused what the current thread wanted of it.
 std::string Worker::crash_report() const {
+  const std::string thread =
+      "\n  " + describe_current(scheduler.current()) + scheduler.long_turn().describe_loop();
+  if (scheduler.crashed() == Crash::division)
+    return "an integer is divided by zero, or the least one by -1: C++ leaves the result undefined, the host "
+           "stops, and a GPU goes on with a number that means nothing. Treat that case apart" +
+           thread;
   return "out of bounds or misaligned: a thread touches " + memory.describe(scheduler.bad_address()) +
          ", where there is no memory, or a vector that is not aligned. Check the pointer, and the index "
          "against the "
-         "last row, column or stage\n  " +
-         describe_current(scheduler.current()) + scheduler.long_turn().describe_loop();
+         "last row, column or stage" +
+         thread;
 }
 
 /// The current thread never handed over.

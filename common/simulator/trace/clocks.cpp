@@ -19,7 +19,7 @@ void raise(std::vector<uint32_t>& to, const uint32_t* from, std::size_t count) {
 
 void Clocks::begin(int threads) {
   threads_ = threads;
-  width_ = std::size_t(threads + kAgents);
+  width_ = std::size_t(threads + kAgents + (threads + 31) / 32);
   own_.assign(std::size_t(threads), 1);  // every thread knows of its own first count and of nothing else
   rows_.assign(std::size_t(threads), {});
   nothing_.assign(width_, 0);
@@ -38,6 +38,12 @@ uint32_t* Clocks::change(int thread) {
   return row.changed.data();
 }
 
+/// Of a warp, what is known of all its threads.
+void Clocks::note_least(Vector& known, int first_thread) const {
+  const auto begin = known.begin() + first_thread, end = begin + std::min(32, threads_ - first_thread);
+  known[std::size_t(threads_ + kAgents + first_thread / 32)] = *std::min_element(begin, end);
+}
+
 void Clocks::join(int first_thread, uint32_t lanes) {
   const auto all = std::make_shared<Vector>(width_);
   const uint32_t* last = nullptr;
@@ -50,6 +56,7 @@ void Clocks::join(int first_thread, uint32_t lanes) {
     const int thread = first_thread + __builtin_ctz(left);
     (*all)[std::size_t(thread)] = own_[std::size_t(thread)]++;
   }
+  note_least(*all, first_thread);
   for (uint32_t left = lanes; left; left &= left - 1)
     rows_[std::size_t(first_thread + __builtin_ctz(left))] = {all, {}, nullptr, 0};
   for (Vector& known : proxy_) {
@@ -81,6 +88,8 @@ void Clocks::release(int thread, const void* object) {
 void Clocks::complete(const void* object) {
   Object& round = objects_[object];
   ++round.rounds;
+  if (!round.gathering.empty())
+    for (int first = 0; first < threads_; first += 32) note_least(round.gathering, first);
   round.complete =
       round.gathering.empty() ? nullptr : std::make_shared<const Vector>(std::move(round.gathering));
   round.gathering.clear();

@@ -36,6 +36,10 @@ class Clocks {
     const Row& row = rows_[std::size_t(thread)];
     return !row.changed.empty() ? row.changed.data() : row.shared ? row.shared->data() : nothing_.data();
   }
+  /// `thread` knows what each lane of a warp did up to this count, and maybe more.
+  uint32_t least_known(int thread, int warp) const {
+    return known_of_others(thread)[std::size_t(threads_ + kAgents + warp)];
+  }
   /// The same, as far as a proxy fence for that memory has made it known to the async proxy.
   uint32_t known_to_proxy(int thread, int of, Proxied memory) const {
     const Vector& known = proxy_[std::size_t(memory)];
@@ -55,7 +59,7 @@ class Clocks {
   /// What that is: what is known of each thread and agent, and then, of each again, as far as the async proxy
   /// knows it in global memory; empty if it is nothing.
   std::vector<uint32_t> fenced(int thread);
-  /// Threads and agents.
+  /// Threads, agents, and a least count of each warp's threads.
   std::size_t width() const { return width_; }
   /// Whether `thread` knows of the last fence of another one, or of its own.
   bool knows_fence(int thread, int of) {
@@ -97,6 +101,7 @@ class Clocks {
   };
 
   uint32_t* change(int thread);
+  void note_least(Vector& known, int first_thread) const;
   static uint32_t* row_of(Vector& known, int thread, std::size_t width) {
     return &known[std::size_t(thread) * width];
   }

@@ -17,8 +17,6 @@ void store(T& value, T next) {
   __atomic_store_n(&value, next, __ATOMIC_RELAXED);
 }
 
-constexpr std::size_t kGranulesOfSector = 16;
-
 }  // namespace
 
 DeviceMemory::DeviceMemory(std::uintptr_t begin, std::uintptr_t end)
@@ -41,11 +39,9 @@ void DeviceMemory::touch(uint64_t sector, Access access) {
 }
 
 void DeviceMemory::summarise(std::size_t granule, Access access) {
-  Summary& summary = summaries_[granule / kGranulesOfSector];
-  if (writes(access))
-    store(summary.written, true);
-  else
-    __atomic_fetch_or(&summary.read, uint16_t(1u << granule % kGranulesOfSector), __ATOMIC_RELAXED);
+  uint32_t& summary = summaries_[granule / kGranulesOfSector];
+  const uint32_t bit = writes(access) ? kWritten : 1u << granule % kGranulesOfSector;
+  if (!(load(summary) & bit)) __atomic_fetch_or(&summary, bit, __ATOMIC_RELAXED);
 }
 
 bool DeviceMemory::is_written(std::uintptr_t address, std::size_t bytes) const {
@@ -70,7 +66,7 @@ void DeviceMemory::note_written() const {
     };
     for (std::size_t granule = first; granule < end;) {
       const std::size_t sector = granule / kGranulesOfSector;
-      if (granule % kGranulesOfSector == 0 && !summaries_[sector].written) {
+      if (granule % kGranulesOfSector == 0 && !(summaries_[sector] & kWritten)) {
         note(granule);
         written = granule += kGranulesOfSector;
       } else if (cells_[granule].writer == 0) {
@@ -99,12 +95,13 @@ std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t
   const std::size_t begin = address - begin_, last = begin + bytes;
   const std::size_t first = begin / kGranule, end = (last + kGranule - 1) / kGranule;
   if (!writes(access) && is_known_read(address, bytes)) return std::nullopt;
-  Stamp now{uint32_t(who.block), who.agent, who.clock, 0, meets(access)};
+  const Stamp now{uint32_t(who.block), who.agent, who.clock, 0, meets(access)};
+  const uint64_t of_no_byte = now.packed();
   std::optional<BlockConflict> conflict;
-  const auto compare = [&](uint64_t packed, Access before, Site at, std::size_t number) {
+  const auto compare = [&](uint64_t packed, Access before, Site at, std::size_t number, uint8_t mask) {
     if (packed == 0 || conflict) return;
     const Stamp other = Stamp::unpacked(packed);
-    if (!(other.mask & now.mask) || (other.atomic && now.atomic)) return;
+    if (!(other.mask & mask) || (other.atomic && now.atomic)) return;
     // What an agent does on several tickets has no order.
     if (other.block == now.block && other.thread == now.thread &&
         (!who.order.is_agent(now.thread) || other.clock == (now.clock & Stamp::kMaxClock)))
@@ -129,28 +126,33 @@ std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t
   };
   for (std::size_t number = first; number < end; ++number) {
     Cell& cell = cells_[number];
-    now.mask = uint8_t(uint8_t(begin <= 2 * number) | uint8_t(last >= 2 * number + 2) << 1);
+    const auto mask = uint8_t(uint8_t(begin <= 2 * number) | uint8_t(last >= 2 * number + 2) << 1);
+    const uint64_t stamp = of_no_byte | Stamp::packed(mask);
     summarise(number, access);
     const uint64_t writer = load(cell.writer), reader = load(cell.reader);
-    compare(writer, Access::store, load(cell.written_at), number);
+    if ((writer | reader) == 0 && access != Access::atomic) {  // nobody was here
+      store(writes(access) ? cell.writer : cell.reader, stamp);
+      store(writes(access) ? cell.written_at : cell.read_at, site);
+      continue;
+    }
+    compare(writer, Access::store, load(cell.written_at), number, mask);
+    const Stamp last_writer = Stamp::unpacked(writer);
+    const bool is_of_block = writer != 0 && last_writer.block == now.block;
     // Who has updated a counter and then stores there puts it back, since it was the last.
-    const bool is_own =
-        Stamp::unpacked(writer).block == now.block && Stamp::unpacked(writer).thread == now.thread;
-    if (writer != 0 && Stamp::unpacked(writer).atomic && !(writes(access) && is_own))
-      compare(load(earlier_[number].writer), Access::store, load(earlier_[number].written_at), number);
+    const bool is_own = is_of_block && last_writer.thread == now.thread;
+    if (writer != 0 && last_writer.atomic && !(writes(access) && is_own))
+      compare(load(earlier_[number].writer), Access::store, load(earlier_[number].written_at), number, mask);
     if (!writes(access)) {
       if (reader == 0 || Stamp::unpacked(reader).block == now.block) {
-        store(cell.reader, now.packed());
+        store(cell.reader, stamp);
         store(cell.read_at, site);
       }
       continue;
     }
-    compare(reader, Access::load, load(cell.read_at), number);
+    compare(reader, Access::load, load(cell.read_at), number, mask);
     if (now.atomic) remember_earlier(earlier_[number], writer, load(cell.written_at), now);
     // Neighbouring bytes that one block writes are remembered together.
-    Stamp both = now;
-    if (writer != 0 && Stamp::unpacked(writer).block == now.block) both.mask |= Stamp::unpacked(writer).mask;
-    store(cell.writer, both.packed());
+    store(cell.writer, stamp | (is_of_block ? Stamp::packed(last_writer.mask) : 0));
     store(cell.written_at, site);
   }
   return conflict;

@@ -40,16 +40,13 @@ class DeviceMemory {
   /// A request touches a sector, by its number.
   void touch(uint64_t sector, Access access);
 
-  /// Whether nobody has written the sector of these bytes, if it is one, and somebody's read of each
-  /// is on record: a further read changes nothing.
+  /// Whether these bytes, as many as a power of two and aligned, are such that nobody has written their
+  /// sector and somebody's read of each is on record: a further read changes nothing.
   bool is_known_read(std::uintptr_t address, std::size_t bytes) const {
-    const std::size_t begin = address - begin_, last = begin + bytes - 1;
-    if (begin / kSectorBytes != last / kSectorBytes || last >= end_ - begin_) return false;
-    const std::size_t first = begin / kGranule, end = last / kGranule + 1;
-    const Summary& summary = summaries_[begin / kSectorBytes];
-    const uint32_t mask = ((1u << (end - first)) - 1) << first % (kSectorBytes / kGranule);
-    return !__atomic_load_n(&summary.written, __ATOMIC_RELAXED) &&
-           (__atomic_load_n(&summary.read, __ATOMIC_RELAXED) & mask) == mask;
+    const std::size_t begin = address - begin_;
+    if (begin >= end_ - begin_ || bytes > kSectorBytes || ((bytes | begin) & (bytes - 1)) != 0) return false;
+    const uint32_t mask = ((2u << (bytes - 1) / kGranule) - 1) << begin / kGranule % kGranulesOfSector;
+    return (__atomic_load_n(&summaries_[begin / kSectorBytes], __ATOMIC_RELAXED) & (mask | kWritten)) == mask;
   }
 
   /// Somebody who accesses memory.
@@ -81,11 +78,10 @@ class DeviceMemory {
  private:
   static constexpr std::size_t kGranule = 2;  // bytes; a mask tells single ones apart
 
-  /// Of a sector: spares most reads the look at their cells.
-  struct Summary {
-    bool written;
-    uint16_t read;  ///< granules that have been read, a bit each
-  };
+  static constexpr std::size_t kGranulesOfSector = kSectorBytes / kGranule;
+
+  /// Of a sector: spares most reads the look at their cells. A bit for each granule that has been read, and:
+  static constexpr uint32_t kWritten = 1u << kGranulesOfSector;
 
   /// The last writer of a granule and one of its readers, packed; 0 if there was none.
   struct Cell {
@@ -102,8 +98,9 @@ class DeviceMemory {
 
     uint64_t packed() const {
       return uint64_t(block + 1) << 40 | uint64_t(thread) << 29 | uint64_t(clock & kMaxClock) << 3 |
-             uint64_t(mask) << 1 | uint64_t(atomic);
+             packed(mask) | uint64_t(atomic);
     }
+    static uint64_t packed(uint8_t mask) { return uint64_t(mask) << 1; }
     static Stamp unpacked(uint64_t stamp) {
       return {uint32_t(stamp >> 40) - 1, int(stamp >> 29 & 0x7ff), uint32_t(stamp >> 3) & kMaxClock,
               uint8_t(stamp >> 1 & 3), (stamp & 1) != 0};
@@ -115,7 +112,7 @@ class DeviceMemory {
   Reserved<uint8_t> sectors_;  // bit 0: read, bit 1: written
   void summarise(std::size_t granule, Access access);
 
-  Reserved<Summary> summaries_;  // of sectors
+  Reserved<uint32_t> summaries_;  // of sectors
   Reserved<Cell> cells_;
   /// Whose atomic operation the last writer's, which was one too, has followed: they need no order, but who
   /// reads the result must know of both.

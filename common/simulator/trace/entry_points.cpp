@@ -21,13 +21,15 @@ inline void access(const volatile void* address, std::size_t bytes, Access what,
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   flashbook::sim::Tracer* tracer = current_tracer;
   if (!tracer) return;
-  if (what == Access::load && aligned &&
-      tracer->notes_known_load(current_worker->current_number(), at, bytes, return_address))
-    return;
-  if (tracer->concerns(at))
-    tracer->accesses(current_worker->current_number(), what, at, bytes, aligned, return_address);
+  const int thread = current_worker->current_number();
+  if (tracer->is_local(at)) return tracer->accesses_local(thread, what, at, return_address);
+  if (what == Access::load && aligned && tracer->notes_known_load(thread, at, bytes, return_address)) return;
+  if (!flashbook::sim::meets(what) && tracer->is_in_recent_array(at))
+    tracer->accesses_recent_array(thread, what, at, bytes, aligned, return_address);
+  else if (tracer->concerns(at))
+    tracer->accesses(thread, what, at, bytes, aligned, return_address);
   else
-    tracer->accesses_local(current_worker->current_number(), what, at, return_address);
+    tracer->accesses_local(thread, what, at, return_address);
 }
 
 /// The calling thread has seen what an atomic operation, or a volatile store, left there.

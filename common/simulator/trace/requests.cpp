@@ -4,19 +4,29 @@
 
 namespace flashbook::sim {
 
-void Requests::Log::grow() {
-  const uint32_t more = 2 * capacity + 64;
+void Requests::grow(Log& log) {
+  if (log.capacity == 0 && !idle_.empty()) {
+    log = std::move(idle_.back());
+    idle_.pop_back();
+    return;
+  }
+  const uint32_t more = 2 * log.capacity + 64;
   auto larger = std::make_unique<uint64_t[]>(2 * std::size_t(more));
-  std::copy_n(kinds(), size, larger.get());
-  std::copy_n(addresses(), size, larger.get() + more);
-  entries = std::move(larger);
-  capacity = more;
+  std::copy_n(log.kinds(), log.size, larger.get());
+  std::copy_n(log.addresses(), log.size, larger.get() + more);
+  log.entries = std::move(larger);
+  log.capacity = more;
+}
+
+void Requests::empty(Log& log) {
+  log.size = 0;
+  idle_.push_back(std::move(log));
+  log.capacity = 0;
 }
 
 void Requests::begin(int threads) {
   threads_ = threads;
   if (logs_.size() < std::size_t(threads)) logs_.resize(std::size_t(threads));
-  for (Log& log : logs_) log.size = 0;
   for (Recent& recent : recent_) recent.kind = 0;  // another grid may have begun, which has touched no sector
 }
 
@@ -44,7 +54,7 @@ void Requests::converge(int warp, uint32_t lanes) {
     count_together(logs, active, leader);
   else
     count_apart(logs, active);
-  for (uint32_t left = active; left; left &= left - 1) logs[__builtin_ctz(left)].size = 0;
+  for (uint32_t left = active; left; left &= left - 1) empty(logs[__builtin_ctz(left)]);
 }
 
 void Requests::count_together(const Log* logs, uint32_t lanes, int leader) {

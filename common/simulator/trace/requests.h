@@ -62,7 +62,7 @@ class Requests {
   void begin(int threads);
   void add(int thread, uint64_t kind, uint64_t address) {
     Log& log = logs_[std::size_t(thread)];
-    if (log.size == log.capacity) log.grow();
+    if (log.size == log.capacity) grow(log);
     log.entries[log.size] = kind;
     log.entries[log.capacity + log.size] = address;
     ++log.size;
@@ -88,7 +88,6 @@ class Requests {
 
     const uint64_t* kinds() const { return entries.get(); }
     const uint64_t* addresses() const { return entries.get() + capacity; }
-    void grow();
   };
   /// A kind's last request whose cost was worked out. Another one that is the same but for a shift of all
   /// addresses costs the same, if the shift leaves sectors or banks as they are.
@@ -102,6 +101,8 @@ class Requests {
     Sectors sectors;                    ///< of global memory
   };
 
+  void grow(Log& log);
+  void empty(Log& log);
   void count_together(const Log* logs, uint32_t lanes, int leader);
   void count_apart(const Log* logs, uint32_t lanes);
   void count(uint64_t kind, uint32_t lanes, const uint64_t* addresses);
@@ -109,7 +110,8 @@ class Requests {
   bool is_shifted(const Recent& recent, const Kind& kind, uint32_t lanes, const uint64_t* addresses);
 
   OnSectors on_sectors_;
-  std::vector<Log> logs_;
+  std::vector<Log> logs_;  // of each thread
+  std::vector<Log> idle_;  // what empty ones had: of few threads at a time the logs are filled, and cached
   std::array<Recent, 64> recent_{};
   int threads_ = 0;
   std::unordered_map<uint64_t, Counts> counts_;

@@ -14,41 +14,22 @@ uint8_t mask_of(std::size_t granule, std::size_t begin, std::size_t end) {
 }  // namespace
 
 SharedRaces::SharedRaces(std::size_t bytes)
-    : cells_((bytes + kLine - 1) / kLine * kLine / kGranule),
-      lines_(cells_.size() * kGranule / kLine),
-      reads_(std::size_t(kWarps + kColumnsOfAgents) * cells_.size()),
-      reads_of_lines_(std::size_t(kWarps + kColumnsOfAgents) * lines_.size()) {}
+    : cells_((bytes + kLine - 1) / kLine * kCells),
+      lines_(cells_.size() / kCells),
+      reads_(std::size_t(kWarps + kColumnsOfAgents) * cells_.size()) {}
 
-SharedRaces::Cell& SharedRaces::cell_at(std::size_t number) {
-  Cell& cell = cells_[number];
-  if (cell.block != block_) {
-    cell = {};
-    cell.block = block_;
-  }
-  return cell;
-}
-
-SharedRaces::Line& SharedRaces::line_at(std::size_t number) {
-  Line& line = lines_[number];
-  if (line.cell.block != block_) {
-    line = {};
-    line.cell.block = block_;
-  }
-  return line;
-}
-
-/// From now on the line's bytes are remembered apart.
-void SharedRaces::split(Line& line) {
-  if (line.split) return;
-  line.split = true;
-  const Cell& cell = line.cell;
-  if (cell.clock == 0 && cell.readers == 0 && !cell.in_flight) return;  // nobody has touched it
-  const auto number = std::size_t(&line - &lines_[0]);
-  for (std::size_t i = number * kLine / kGranule; i < (number + 1) * kLine / kGranule; ++i) {
-    cells_[i] = cell;
-    for (uint64_t left = cell.readers; left; left &= left - 1) {
-      const auto column = std::size_t(__builtin_ctzll(left));
-      reads_[column * cells_.size() + i] = reads_of_lines_[column * lines_.size() + number];
+/// From now on the line is remembered in smaller pieces.
+void SharedRaces::divide(std::size_t line, uint32_t shift) {
+  const std::size_t first = line * kCells;
+  const uint32_t parts_shift = lines_[line].shift - shift;
+  lines_[line].shift = shift;
+  for (std::size_t i = kLine >> shift;
+       i-- > 0;) {  // from behind: a part lies at its whole's place or after it
+    const std::size_t part = first + i, whole = first + (i >> parts_shift);
+    cells_[part] = cells_[whole];
+    for (uint64_t left = cells_[part].readers; left; left &= left - 1) {
+      const int column = __builtin_ctzll(left);
+      reads_of(part).of(column) = reads_of(whole).of(column);
     }
   }
 }
@@ -56,23 +37,32 @@ void SharedRaces::split(Line& line) {
 template <typename Touch>
 void SharedRaces::for_each_cell(std::size_t at, std::size_t bytes, bool writes, const Touch& touch) {
   for (std::size_t end = at + bytes; at < end;) {
-    const std::size_t number = at / kLine, next = std::min(end, (number + 1) * kLine);
-    Line& line = line_at(number);
-    const bool whole = next - at == kLine;
-    if (whole && !line.split) {
-      touch(line.cell, Reads{&reads_of_lines_[number], lines_.size()}, at, uint8_t(3));
-    } else {
-      split(line);
-      for (std::size_t i = at / kGranule; i * kGranule < next; ++i)
-        touch(cell_at(i), Reads{&reads_[i], cells_.size()}, i * kGranule, mask_of(i, at, next));
-      if (whole && writes) line = {cells_[at / kGranule], false};
+    const std::size_t number = at / kLine, first = number * kCells;
+    const std::size_t next = std::min(end, (number + 1) * kLine);
+    // The largest pieces that make up this part of the line; two bytes have a mask.
+    const auto shift = std::max(uint32_t(__builtin_ctzll(at | next | kLine)), kGranuleShift);
+    Line& line = lines_[number];
+    if (line.block != block_) {
+      line = {block_, shift};
+      std::fill_n(&cells_[first], kLine >> shift, Cell{});
+    } else if (shift < line.shift) {
+      divide(number, shift);
     }
+    if (line.shift == kGranuleShift) {
+      for (std::size_t i = at / kGranule; i * kGranule < next; ++i)
+        touch(cells_[i], reads_of(i), i * kGranule, mask_of(i, at, next));
+    } else {
+      std::size_t i = first + (at % kLine >> line.shift);
+      for (std::size_t byte = at; byte < next; byte += std::size_t(1) << line.shift, ++i)
+        touch(cells_[i], reads_of(i), byte, uint8_t(3));
+    }
+    if (writes && next - at == kLine) line.shift = kLineShift;
     at = next;
   }
 }
 
 /// Whether a write by `thread` comes after all reads of a cell.
-std::optional<Race> SharedRaces::against_readers(Clocks& clocks, const Cell& cell, const Reads& reads,
+std::optional<Race> SharedRaces::against_readers(const Clocks& clocks, const Cell& cell, const Reads& reads,
                                                  std::size_t at, int thread, uint8_t mask,
                                                  const Race::Side& second) {
   for (uint64_t left = cell.readers; left; left &= left - 1) {
@@ -85,23 +75,55 @@ std::optional<Race> SharedRaces::against_readers(Clocks& clocks, const Cell& cel
         return Race{Race::Rule::async_read, {agent, read.site, Access::load}, second, at};
       continue;
     }
+    if (clocks.least_known(thread, column) >= read.clock) continue;
     for (uint32_t lanes = read.lanes; lanes; lanes &= lanes - 1) {
       const int reader = column * 32 + __builtin_ctz(lanes);
-      if (reader != thread && clocks.known(thread, reader) < read.clock)
+      if (clocks.known(thread, reader) < read.clock)
         return Race{Race::Rule::order, {reader, read.site, Access::load}, second, at};
     }
   }
   return std::nullopt;
 }
 
-std::optional<Race> SharedRaces::access(Clocks& clocks, int thread, std::size_t at, std::size_t bytes,
-                                        Access access, Site site) {
-  std::optional<Race> race;
+void SharedRaces::note_read(Cell& cell, const Reads& reads, int thread, uint32_t now, uint8_t mask,
+                            Site site) {
+  const int column = thread / 32;
+  Read& read = reads.of(column);
+  const uint64_t bit = uint64_t(1) << column;
+  const uint32_t lane = 1u << thread % 32;
+  if ((cell.readers & bit) && read.clock == now) {
+    read.lanes |= lane;
+    read.mask |= mask;
+  } else {
+    read = {now, lane, site, mask};
+    cell.readers |= bit;
+  }
+}
+
+std::optional<Race> SharedRaces::access(const Clocks& clocks, int thread, std::size_t at, std::size_t bytes,
+                                        Access access, Site site, bool& is_written) {
   const uint32_t now = clocks.now(thread);
   const uint32_t* known = clocks.known_of_others(thread);
+
+  // Most accesses are loads of a piece as a whole, after its last write.
+  if (const Line& line = lines_[at / kLine]; access == Access::load && line.block == block_ &&
+                                             bytes == std::size_t(1) << line.shift &&
+                                             (at & (bytes - 1)) == 0) {
+    const std::size_t number = at / kLine * kCells + (at % kLine >> line.shift);
+    Cell& cell = cells_[number];
+    if (!cell.in_flight && (cell.writer == thread || known[cell.writer] >= cell.clock)) {
+      note_read(cell, reads_of(number), thread, now, 3, site);
+      is_written = cell.written == 3;
+      return std::nullopt;
+    }
+  }
+
+  std::optional<Race> race;
   const Race::Side self{thread, site, access};
+  bool written = true;
   for_each_cell(
       at, bytes, writes(access), [&](Cell& cell, const Reads& reads, std::size_t byte, uint8_t mask) {
+        written &= (cell.written & mask) == mask;
         if (cell.in_flight && !race)
           race = Race{Race::Rule::in_flight, {cell.writer, cell.site, Access::store}, self, byte};
         if (cell.clock != 0 && cell.writer != thread && (cell.mask & mask) && !race &&
@@ -111,25 +133,13 @@ std::optional<Race> SharedRaces::access(Clocks& clocks, int thread, std::size_t 
                       self,
                       byte};
         if (access == Access::volatile_load) return;
-        if (access == Access::load) {
-          const int column = thread / 32;
-          Read& read = reads.of(column);
-          const uint64_t bit = uint64_t(1) << column;
-          const uint32_t lane = 1u << thread % 32;
-          if ((cell.readers & bit) && read.clock == now) {
-            read.lanes |= lane;
-            read.mask |= mask;
-          } else {
-            read = {now, lane, site, mask};
-            cell.readers |= bit;
-          }
-          return;
-        }
-        if (!race) race = against_readers(clocks, cell, reads, byte, thread, mask, self);
+        if (access == Access::load) return note_read(cell, reads, thread, now, mask, site);
+        if (cell.readers && !race) race = against_readers(clocks, cell, reads, byte, thread, mask, self);
         cell = {
-            block_, now, site, uint16_t(thread), mask, access == Access::atomic, uint8_t(cell.written | mask),
-            false,  0};
+            0,    now, site, uint16_t(thread), mask, access == Access::atomic, uint8_t(cell.written | mask),
+            false};
       });
+  is_written = written;
   return race;
 }
 
@@ -139,17 +149,18 @@ void SharedRaces::set_in_flight(std::size_t at, std::size_t bytes, bool in_fligh
 }
 
 bool SharedRaces::is_written(std::size_t at, std::size_t bytes) const {
-  for (std::size_t number = at / kGranule; number * kGranule < at + bytes; ++number) {
-    const Line& line = lines_[number * kGranule / kLine];
-    if (line.cell.block != block_) return false;
-    const Cell& cell = line.split ? cells_[number] : line.cell;
-    const uint8_t mask = mask_of(number, at, at + bytes);
-    if (cell.block != block_ || (cell.written & mask) != mask) return false;
+  for (std::size_t end = at + bytes; at < end;) {
+    const Line& line = lines_[at / kLine];
+    if (line.block != block_) return false;
+    const std::size_t next = std::min(end, ((at >> line.shift) + 1) << line.shift);
+    const uint8_t mask = line.shift == kGranuleShift ? mask_of(at / kGranule, at, next) : 3;
+    if ((cells_[at / kLine * kCells + (at % kLine >> line.shift)].written & mask) != mask) return false;
+    at = next;
   }
   return true;
 }
 
-std::optional<Race> SharedRaces::async_access(Clocks& clocks, int thread, int agent, uint32_t ticket,
+std::optional<Race> SharedRaces::async_access(const Clocks& clocks, int thread, int agent, uint32_t ticket,
                                               std::size_t at, std::size_t bytes, Access access, Site site) {
   std::optional<Race> race;
   const Race::Side self{agent, site, access};
@@ -172,7 +183,7 @@ std::optional<Race> SharedRaces::async_access(Clocks& clocks, int thread, int ag
           return;
         }
         if (!race) race = against_readers(clocks, cell, reads, byte, thread, mask, self);
-        cell = {block_, ticket, site, uint16_t(agent), mask, false, uint8_t(cell.written | mask), false, 0};
+        cell = {0, ticket, site, uint16_t(agent), mask, false, uint8_t(cell.written | mask), false};
       });
   return race;
 }

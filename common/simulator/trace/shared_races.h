@@ -36,8 +36,9 @@ struct Race {
 ///
 /// Two bytes are what a bf16 takes; single bytes are told apart by a mask, at the price that a race over one
 /// byte goes unseen if its neighbour was written in between. Of the readers in a warp all are kept that read
-/// at the same count of their clocks. So some races are not seen, but none is invented. A line of 16 bytes
-/// that is always touched as a whole, as copies and matrix instructions do, is remembered as one.
+/// at the same count of their clocks. So some races are not seen, but none is invented. As long as a line of
+/// 16 bytes is only touched in aligned pieces of 4, 8 or 16 bytes, as by vectors, copies and matrix
+/// instructions, each piece is remembered as one.
 class SharedRaces {
  public:
   /// Of so many bytes.
@@ -50,8 +51,14 @@ class SharedRaces {
 
   /// `thread` does this to the bytes from `at` on, and knows what `clocks` say. The race that it is in, if
   /// any.
-  std::optional<Race> access(Clocks& clocks, int thread, std::size_t at, std::size_t bytes, Access access,
-                             Site site);
+  std::optional<Race> access(const Clocks& clocks, int thread, std::size_t at, std::size_t bytes,
+                             Access access, Site site) {
+    bool is_written;
+    return this->access(clocks, thread, at, bytes, access, site, is_written);
+  }
+  /// `is_written`: whether all these bytes had been written in this block before.
+  std::optional<Race> access(const Clocks& clocks, int thread, std::size_t at, std::size_t bytes,
+                             Access access, Site site, bool& is_written);
 
   /// A cp.async brings these bytes from now on, or has brought them: until then nobody may touch them.
   void set_in_flight(std::size_t at, std::size_t bytes, bool in_flight);
@@ -60,16 +67,20 @@ class SharedRaces {
   bool is_written(std::size_t at, std::size_t bytes) const;
 
   /// The async proxy does it for `thread`, on a ticket of an agent.
-  std::optional<Race> async_access(Clocks& clocks, int thread, int agent, uint32_t ticket, std::size_t at,
-                                   std::size_t bytes, Access access, Site site);
+  std::optional<Race> async_access(const Clocks& clocks, int thread, int agent, uint32_t ticket,
+                                   std::size_t at, std::size_t bytes, Access access, Site site);
 
  private:
   static constexpr std::size_t kGranule = 2, kLine = 16;
+  static constexpr std::size_t kCells = kLine / kGranule;  ///< of a line
+  static constexpr uint32_t kGranuleShift = 1, kLineShift = 4;
   static constexpr int kWarps = 32;            ///< of the largest block
   static constexpr int kColumnsOfAgents = 32;  ///< agents that share one forget each other's reads
 
+  /// What is known of a piece: of two bytes, a bit of the masks each; larger pieces are always touched as a
+  /// whole, which is 3.
   struct Cell {
-    uint32_t block;    ///< in which all this happened
+    uint64_t readers;  ///< columns that have read since the last write
     uint32_t clock;    ///< of the last write; 0 if there was none
     Site site;         ///< of the last write
     uint16_t writer;   ///< a thread or an agent
@@ -77,7 +88,6 @@ class SharedRaces {
     bool atomic;       ///< whether it was one
     uint8_t written;   ///< bytes that have been written at all
     bool in_flight;    ///< whether the last write was a cp.async that has not landed
-    uint64_t readers;  ///< columns that have read since
   };
   /// What a warp or an agent has read.
   struct Read {
@@ -93,27 +103,28 @@ class SharedRaces {
     std::size_t stride;
     Read& of(int column) const { return first[std::size_t(column) * stride]; }
   };
-  /// 16 bytes. While it is not split, the cell stands for all of them.
+  /// How 16 bytes are remembered: in pieces of 2 to the power of `shift` bytes, which have the first of the
+  /// line's cells.
   struct Line {
-    Cell cell;
-    bool split;
+    uint32_t block;  ///< in which all this happened
+    uint32_t shift;
   };
 
-  Cell& cell_at(std::size_t number);
-  Line& line_at(std::size_t number);
-  void split(Line& line);
+  Reads reads_of(std::size_t cell) const { return {&reads_[cell], cells_.size()}; }
+  void divide(std::size_t line, uint32_t shift);
+  static void note_read(Cell& cell, const Reads& reads, int thread, uint32_t now, uint8_t mask, Site site);
   /// Calls `touch(cell, reads, at, mask)` for what these bytes are remembered in. `writes`: whether that
   /// leaves the same behind in all of them.
   template <typename Touch>
   void for_each_cell(std::size_t at, std::size_t bytes, bool writes, const Touch& touch);
-  static std::optional<Race> against_readers(Clocks& clocks, const Cell& cell, const Reads& reads,
+  static std::optional<Race> against_readers(const Clocks& clocks, const Cell& cell, const Reads& reads,
                                              std::size_t at, int thread, uint8_t mask,
                                              const Race::Side& second);
 
   uint32_t block_ = 0;
   Reserved<Cell> cells_;
   Reserved<Line> lines_;
-  Reserved<Read> reads_, reads_of_lines_;  // [kWarps + kColumnsOfAgents][cells], [...][lines]
+  Reserved<Read> reads_;  // [kWarps + kColumnsOfAgents][cells]
 };
 
 }  // namespace flashbook::sim

@@ -60,8 +60,11 @@ void Tracer::block_begins(const Block& block) {
   global_begin_ = std::uintptr_t(global_memory_in_use().data());
   variables_begin_ = std::uintptr_t(__data_start);
   variables_bytes_ = std::uintptr_t(_end) - variables_begin_;
-  allocated_ = allocated_of_granules();
+  const auto stacks = current_worker->scheduler.stacks();
+  stacks_begin_ = std::uintptr_t(stacks.data());
+  stacks_bytes_ = stacks.size();
   dynamic_begin_ = std::uintptr_t(block.dynamic_shared);
+  recent_ = {dynamic_begin_, block.dynamic_shared_bytes, 0};
   static_begin_ = static_end_ = 0;
   if (!static_shared_.empty()) {
     static_begin_ = std::uintptr_t(static_shared_.front().data());
@@ -93,24 +96,45 @@ void Tracer::block_ends() {
   grid_->barriers += barriers_;
 }
 
-Tracer::Place Tracer::place_of(std::uintptr_t address, std::size_t bytes) const {
+Tracer::Place Tracer::place_of(std::uintptr_t address, std::size_t bytes) {
   if (address - global_begin_ < kGlobalBytes)
     return {is_allocated(reinterpret_cast<const void*>(address), bytes) ? Space::global : Space::outside};
-  if (const std::size_t offset = address - dynamic_begin_; offset < kMaxSharedBytes)
-    return {offset + bytes <= block_.dynamic_shared_bytes ? Space::shared : Space::outside, offset};
-  if (address - static_begin_ < static_end_ - static_begin_) {
-    // Between the arrays lie other thread-local variables, which are none of ours.
-    auto array = std::upper_bound(
-        static_shared_.begin(), static_shared_.end(), address,
-        [](std::uintptr_t value, const auto& array) { return value < std::uintptr_t(array.data()); });
-    --array;
-    const std::size_t in_array = address - std::uintptr_t(array->data());
-    if (in_array >= array->size()) return {Space::elsewhere};
-    return {in_array + bytes <= array->size() ? Space::shared : Space::outside,
-            kMaxSharedBytes + (address - static_begin_)};
+  if (!is_in_recent_array(address)) {
+    if (address - dynamic_begin_ < kMaxSharedBytes) {
+      recent_ = {dynamic_begin_, block_.dynamic_shared_bytes, 0};
+    } else if (address - static_begin_ < static_end_ - static_begin_) {
+      // Between the arrays lie other thread-local variables, which are none of ours.
+      auto array = std::upper_bound(
+          static_shared_.begin(), static_shared_.end(), address,
+          [](std::uintptr_t value, const auto& array) { return value < std::uintptr_t(array.data()); });
+      --array;
+      const auto begin = std::uintptr_t(array->data());
+      if (address - begin >= array->size()) return {Space::elsewhere};
+      recent_ = {begin, array->size(), kMaxSharedBytes + (begin - static_begin_)};
+    } else if (address - variables_begin_ < variables_bytes_) {
+      return {Space::variable};
+    } else {
+      return {address < kLowestAddress ? Space::outside : Space::elsewhere};
+    }
   }
-  if (address - variables_begin_ < variables_bytes_) return {Space::variable};
-  return {address < kLowestAddress ? Space::outside : Space::elsewhere};
+  const std::size_t at = address - recent_.begin;
+  return {at < recent_.bytes && bytes <= recent_.bytes - at ? Space::shared : Space::outside,
+          recent_.offset + at};
+}
+
+void Tracer::accesses_recent_array(int thread, Access access, std::uintptr_t address, std::size_t bytes,
+                                   bool aligned, const void* return_address) {
+  const std::size_t at = address - recent_.begin, offset = recent_.offset + at;
+  if (bytes > kWidest || bytes > recent_.bytes - at || (aligned && (address & (bytes - 1))))
+    return accesses(thread, access, address, bytes, aligned, return_address);
+  const Site site = site_of_code(return_address);
+  requests_.add(thread, Kind{site, uint16_t(bytes), access, true}.packed(), address);
+  suspicions_.goes_on(thread);
+  bool is_written;
+  const auto race = races_->access(clocks_, thread, offset, bytes, access, site, is_written);
+  if (!is_written && aligned && access == Access::load)
+    unwritten_.try_emplace({site, offset}, Unwritten{thread, bytes});
+  if (race) judge(*race, thread, address, bytes);
 }
 
 void Tracer::accesses(int thread, Access access, std::uintptr_t address, std::size_t bytes, bool aligned,
@@ -122,6 +146,8 @@ void Tracer::accesses(int thread, Access access, std::uintptr_t address, std::si
     out_of_bounds(access, reinterpret_cast<const void*>(address), bytes, site);
   if (aligned && (address & (bytes - 1)))
     misaligned(access, reinterpret_cast<const void*>(address), bytes, site);
+  if (place.space == Space::shared && bytes <= kWidest && !meets(access))
+    return accesses_recent_array(thread, access, address, bytes, aligned, return_address);
   // What a struct's copy moves may have gaps.
   if (aligned && !writes(access)) check_written(thread, address, bytes, site, place);
   note(thread, access, address, bytes, site, place);
@@ -166,9 +192,11 @@ void Tracer::note(int thread, Access access, std::uintptr_t address, std::size_t
                   Place place) {
   const bool shared = place.space == Space::shared;
   const Access counted = access == Access::volatile_load ? Access::load : access;
-  for (std::size_t done = 0; done < bytes; done += kWidest)
-    requests_.add(thread, Kind{site, uint16_t(std::min(kWidest, bytes - done)), counted, shared}.packed(),
-                  address + done);
+  const uint64_t widest = Kind{site, kWidest, counted, shared}.packed();
+  std::size_t done = 0;
+  for (; done + kWidest <= bytes; done += kWidest) requests_.add(thread, widest, address + done);
+  if (done < bytes)
+    requests_.add(thread, Kind{site, uint16_t(bytes - done), counted, shared}.packed(), address + done);
   suspicions_.goes_on(thread);
   if (access == Access::atomic) suspicions_.updates(thread, address);
   if (meets(access)) acquires_word(thread, address);

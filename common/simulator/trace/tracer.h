@@ -47,6 +47,8 @@ class Tracer final : public Observer {
   void block_begins(const Block& block) override;
   void block_ends() override;
 
+  /// Whether an address is that of a local variable: most that are not global or shared memory are.
+  bool is_local(std::uintptr_t address) const { return address - stacks_begin_ < stacks_bytes_; }
   /// Whether an address may be global or shared memory, or leads nowhere. All others, locals above all, are
   /// no concern.
   bool concerns(std::uintptr_t address) const {
@@ -54,23 +56,24 @@ class Tracer final : public Observer {
            address - static_begin_ < static_end_ - static_begin_ ||
            address - variables_begin_ < variables_bytes_ || address < kLowestAddress;
   }
-  /// Any other address: a local variable's. It may be an accumulator.
+  /// Any other address: it may be an accumulator.
   void accesses_local(int thread, Access access, std::uintptr_t address, const void* return_address) const {
     if (accumulators_ > 0) check_accumulators(thread, access, address, return_address);
   }
   /// Notes a plain load of the kernel's own text, if it is one of global memory that can be no fault: most
   /// are.
   bool notes_known_load(int thread, std::uintptr_t address, std::size_t bytes, const void* return_address) {
-    const std::size_t offset = address - global_begin_;
-    if (offset >= kGlobalBytes || (address & (bytes - 1)) != 0 ||
-        offset % kGlobalAlignment + bytes > allocated_[offset / kGlobalAlignment] ||
-        !grid_->memory.is_known_read(address, bytes) || grid_->before)
-      return false;
+    if (!grid_->memory.is_known_read(address, bytes) || grid_->before) return false;
     suspicions_.goes_on(thread);
     requests_.add(thread, Kind{site_of_code(return_address), uint16_t(bytes), Access::load, false}.packed(),
                   address);
     return true;
   }
+  /// Whether an address lies in the shared array that was accessed last: most do.
+  bool is_in_recent_array(std::uintptr_t address) const { return address - recent_.begin < recent_.bytes; }
+  /// A plain load or store of the kernel's own text there.
+  void accesses_recent_array(int thread, Access access, std::uintptr_t address, std::size_t bytes,
+                             bool aligned, const void* return_address);
   /// A load or store of the kernel's own text, at such an address. What is atomic, or volatile, publishes
   /// what the thread has fenced before it happens.
   void accesses(int thread, Access access, std::uintptr_t address, std::size_t bytes, bool aligned,
@@ -140,7 +143,7 @@ class Tracer final : public Observer {
     std::size_t offset = 0;  ///< of shared memory, in what the races are kept of
   };
 
-  Place place_of(std::uintptr_t address, std::size_t bytes) const;
+  Place place_of(std::uintptr_t address, std::size_t bytes);
   void note(int thread, Access access, std::uintptr_t address, std::size_t bytes, Site site, Place place);
   void check_shared(int thread, Access access, std::uintptr_t address, std::size_t offset, std::size_t bytes,
                     Site site);
@@ -176,10 +179,17 @@ class Tracer final : public Observer {
   GridTrace* grid_ = nullptr;
   Block block_{};
   std::vector<std::span<unsigned char>> static_shared_;  ///< the block's, ascending
-  const std::uint16_t* allocated_ = nullptr;             ///< of each granule of device memory
-  uint64_t barriers_ = 0;                                ///< that the block has passed
-  bool has_faults_ = false;                              ///< whether the block has
+  /// Dynamic shared memory, or one of those arrays.
+  struct SharedArray {
+    std::uintptr_t begin;
+    std::size_t bytes;
+    std::size_t offset;  ///< in what the races are kept of
+  };
+  SharedArray recent_{};     ///< the one that place_of found last
+  uint64_t barriers_ = 0;    ///< that the block has passed
+  bool has_faults_ = false;  ///< whether the block has
   std::uintptr_t variables_begin_ = 0, variables_bytes_ = 0;
+  std::uintptr_t stacks_begin_ = 0, stacks_bytes_ = 0;
   std::uintptr_t global_begin_ = 0, dynamic_begin_ = 0, static_begin_ = 0, static_end_ = 0;
 };
 

@@ -7,12 +7,14 @@
 ///
 /// libubsan, which would usually answer them, is not linked. Outside a traced block they do nothing.
 ///
-/// And the C library's maximum and minimum, which this file takes the place of: they alone swallow what a
-/// local variable without a value holds, so that the result does not show it.
+/// And comparisons, before which -fsanitize-coverage=trace-cmp plants calls, and the C library's maximum and
+/// minimum, which this file takes the place of: they alone swallow what a local variable without a value
+/// holds, so that the result does not show it.
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 #include "common/simulator/block/worker.h"
 #include "common/simulator/source_lines.h"
@@ -29,14 +31,18 @@ void report(const char* what, const std::string& problem, const void* return_add
 }
 
 /// Every byte of a local that has no value yet, if g++ compiles it with -ftrivial-auto-var-init=pattern.
-constexpr uint32_t kNoValue = 0xfefefefe;
+constexpr uint64_t kNoValue = 0xfefefefefefefefe;
 
-inline void require_value(const char* what, float a, float b, const void* return_address) {
-  if (std::bit_cast<uint32_t>(a) != kNoValue && std::bit_cast<uint32_t>(b) != kNoValue) return;
+/// Reports if one of two operands, a float, a double, or an integer of their sizes, is such a local.
+template <typename T>
+inline void require_value(const char* what, T a, T b, const void* return_address) {
+  using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+  if (std::bit_cast<Bits>(a) != Bits(kNoValue) && std::bit_cast<Bits>(b) != Bits(kNoValue)) [[likely]]
+    return;
   report(what,
-         "an operand is a local variable that nobody has given a value (or comes from one). Here it holds "
-         "-1.7e38, and "
-         "on a GPU whatever its register held: begin with -infinity, or with the first of the numbers",
+         "an operand is a local variable that nobody has given a value (or comes from one). Here every byte "
+         "of it is 0xfe, -1.7e38 as a float, and "
+         "on a GPU it holds whatever its register held: begin with the least or the first of the numbers",
          return_address);
 }
 
@@ -65,6 +71,26 @@ float fminf(float a, float b) noexcept {
   require_value("fminf", a, b, __builtin_return_address(0));
   if (a == b) return std::signbit(a) ? a : b;
   return a < b || std::isnan(b) ? a : b;
+}
+
+// Shorter integers have too few values for one of them to mean that there is none.
+#define FLASHBOOK_COMPARISON(suffix, type)                          \
+  void __sanitizer_cov_trace_##suffix(type a, type b) {             \
+    require_value("comparison", a, b, __builtin_return_address(0)); \
+  }
+FLASHBOOK_COMPARISON(cmpf, float)
+FLASHBOOK_COMPARISON(cmpd, double)
+FLASHBOOK_COMPARISON(cmp4, uint32_t)
+FLASHBOOK_COMPARISON(cmp8, uint64_t)
+FLASHBOOK_COMPARISON(const_cmp4, uint32_t)
+FLASHBOOK_COMPARISON(const_cmp8, uint64_t)
+#undef FLASHBOOK_COMPARISON
+void __sanitizer_cov_trace_cmp1(uint8_t, uint8_t) {}
+void __sanitizer_cov_trace_cmp2(uint16_t, uint16_t) {}
+void __sanitizer_cov_trace_const_cmp1(uint8_t, uint8_t) {}
+void __sanitizer_cov_trace_const_cmp2(uint16_t, uint16_t) {}
+void __sanitizer_cov_trace_switch(uint64_t value, uint64_t* cases) {
+  if (cases[1] == 32) require_value("switch", uint32_t(value), 0u, __builtin_return_address(0));
 }
 
 void __ubsan_handle_shift_out_of_bounds(void*, void*, void*) {

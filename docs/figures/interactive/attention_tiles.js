@@ -273,161 +273,57 @@
   // ---- The page ----
 
   const css = `
-.fb-tiles{--ink:var(--page-foreground-color,#2f4153);--paper:var(--page-background-color,#fff);--soft:var(--page-secondary-foreground-color,#6f7e8e);
-  --line:var(--separator-color,#dedede);--accent:var(--primary-color,#1779c4);--amber:#d9822b;--amber-ink:#a3580c;
-  color:var(--ink);background:var(--paper);border:1px solid var(--line);border-radius:8px;padding:14px;margin:1rem 0;box-sizing:border-box;
-  font:15px/1.45 var(--font-family,system-ui,sans-serif);font-variant-numeric:tabular-nums;text-align:left}
-@media (prefers-color-scheme:dark){.fb-tiles{--ink:var(--page-foreground-color,#d2dbde);--paper:var(--page-background-color,#1c1d1f);
-  --soft:var(--page-secondary-foreground-color,#859399);--line:var(--separator-color,#38393b);--accent:var(--primary-color,#1982d2)}}
-@media (prefers-color-scheme:dark){html:not(.light-mode) .fb-tiles{--amber-ink:#e59a4f}}
-html.dark-mode .fb-tiles{--amber-ink:#e59a4f}
-.fb-tiles :where(*){box-sizing:border-box}
-.fb-tiles :where(div,p,table,tbody,tr,td,th,span,label){font-size:inherit;line-height:inherit;margin:0;padding:0}
-.fb-tiles .settings{display:flex;flex-wrap:wrap;gap:8px 12px;align-items:end;margin-bottom:12px}
-.fb-tiles label{display:block;font-size:13px;color:var(--soft);flex:1 1 6.5rem;white-space:nowrap}
-.fb-tiles label.grow{flex:3 1 17rem}
-.fb-tiles select{display:block;width:100%;height:38px;padding:0 6px;font:15px var(--font-family,system-ui,sans-serif);
-  color:var(--ink);background:var(--paper);border:1px solid var(--line);border-radius:5px;margin:2px 0 0}
-.fb-tiles .halves{display:flex;flex-wrap:wrap;gap:14px 28px}
-.fb-tiles .halves>*{flex:1 1 310px;min-width:0}
-.fb-tiles svg{display:block;width:100%;overflow:visible}
-.fb-tiles svg text{font:13px var(--font-family,system-ui,sans-serif);fill:var(--soft);text-anchor:middle;dominant-baseline:central}
-.fb-tiles svg text.head{fill:var(--ink)}
-.fb-tiles .tile{fill:transparent;stroke:var(--line);stroke-width:1}
-.fb-tiles .back{fill:var(--paper)}
-.fb-tiles .left{fill:var(--amber);fill-opacity:.22}
-.fb-tiles .used{fill:var(--soft);fill-opacity:.16}
-.fb-tiles .held{fill:var(--accent);fill-opacity:.42;stroke:var(--accent)}
-.fb-tiles .read{fill:var(--accent);fill-opacity:1;stroke:var(--accent)}
-.fb-tiles .written{fill:var(--amber);fill-opacity:1;stroke:var(--amber)}
-.fb-tiles .both{fill:var(--accent);fill-opacity:1;stroke:var(--amber);stroke-width:3.5}
-.fb-tiles svg text.on{fill:#fff}
-.fb-tiles svg text.onamber{fill:#1c1d1f}
-.fb-tiles svg text.in{fill:var(--ink)}
-.fb-tiles .mask{fill:url(#fb-tiles-hatch);stroke:none;pointer-events:none}
-.fb-tiles .frame{fill:none;stroke:var(--soft)}
-.fb-tiles .legend{display:flex;flex-wrap:wrap;gap:2px 14px;font-size:13px;color:var(--soft);margin-top:10px}
-.fb-tiles .legend svg{display:inline-block;width:14px;height:14px;vertical-align:-2px;margin-right:5px}
-.fb-tiles .player{display:flex;flex-wrap:wrap;gap:8px;align-items:center;margin-top:12px}
-.fb-tiles button{min-width:58px;height:42px;padding:0 10px;font:15px var(--font-family,system-ui,sans-serif);color:var(--ink);background:var(--paper);
-  border:1px solid var(--line);border-radius:6px;cursor:pointer;touch-action:manipulation;margin:0}
-.fb-tiles button.main{background:var(--accent);border-color:var(--accent);color:var(--paper)}
-.fb-tiles button:disabled{opacity:.7;cursor:default}
-.fb-tiles :is(button,select,input):focus-visible{outline:3px solid var(--accent);outline-offset:2px}
-.fb-tiles input[type=range]{flex:1 1 120px;min-width:0;height:42px;margin:0;accent-color:var(--accent)}
-.fb-tiles p.sentence{margin:0;line-height:1.45}
-.fb-tiles .sram{margin-top:8px;border-top:1px solid var(--line);padding-top:8px}
-.fb-tiles .chips{display:flex;flex-wrap:wrap;gap:4px;height:58px;align-content:start;overflow:hidden;margin-top:4px}
-.fb-tiles .chip{font-size:13px;line-height:18px;padding:3px 7px;border-radius:4px;border:1px solid var(--accent);white-space:nowrap}
-.fb-tiles .chip.fresh{background:var(--accent);color:#fff}
-.fb-tiles p.quiet{color:var(--soft);font-size:13px;line-height:1.45}
-.fb-tiles table.ledger{width:100%!important;display:table!important;table-layout:fixed;border-collapse:collapse;margin:8px 0 0;font-size:14px;border:0;box-shadow:none}
-.fb-tiles table.ledger th,.fb-tiles table.ledger td{text-align:right;padding:2px 6px;border:0;border-bottom:1px solid var(--line);background:none;color:inherit;font-weight:400;white-space:nowrap}
-.fb-tiles table.ledger th{color:var(--soft);font-size:13px}
-.fb-tiles table.ledger :is(th,td):first-child{text-align:left;padding-left:0}
-.fb-tiles table.ledger td.wrap{white-space:normal}
-.fb-tiles table.ledger .reads{color:var(--accent);font-weight:600}
-.fb-tiles table.ledger .writes{color:var(--amber-ink);font-weight:600}
-.fb-tiles table.ledger .total td{font-weight:600;border-bottom:0}
-.fb-tiles table.check th:last-child{width:5.6rem}
-.fb-tiles .race{margin-top:14px}
-.fb-tiles .lane{margin-top:6px;font-size:13px;color:var(--soft)}
-.fb-tiles .lane.now{color:var(--ink)}
-.fb-tiles .lane .names{display:flex;justify-content:space-between;gap:8px}
-.fb-tiles .track{position:relative;height:12px}
-.fb-tiles .track>div{position:absolute;top:0;bottom:0}
-.fb-tiles .track .faint{opacity:.28}
-.fb-tiles .scores{background:var(--amber)}
-.fb-tiles .rest{background:var(--accent)}
+.fb-attention_tiles svg{display:block;width:100%;overflow:visible}
+.fb-attention_tiles svg text{font:13px var(--font-family,system-ui,sans-serif);fill:var(--soft);text-anchor:middle;dominant-baseline:central}
+.fb-attention_tiles svg text.head{fill:var(--ink)}
+.fb-attention_tiles .tile{fill:transparent;stroke:var(--line);stroke-width:1}
+.fb-attention_tiles .back{fill:var(--paper)}
+.fb-attention_tiles .left{fill:var(--amber);fill-opacity:.22}
+.fb-attention_tiles .used{fill:var(--soft);fill-opacity:.16}
+.fb-attention_tiles .held{fill:var(--accent);fill-opacity:.42;stroke:var(--accent)}
+.fb-attention_tiles .read{fill:var(--accent);fill-opacity:1;stroke:var(--accent)}
+.fb-attention_tiles .written{fill:var(--amber);fill-opacity:1;stroke:var(--amber)}
+.fb-attention_tiles .both{fill:var(--accent);fill-opacity:1;stroke:var(--amber);stroke-width:3.5}
+.fb-attention_tiles svg text.on{fill:var(--paper)}
+.fb-attention_tiles svg text.onamber{fill:#1c1d1f}
+.fb-attention_tiles svg text.in{fill:var(--ink)}
+.fb-attention_tiles .mask{fill:url(#fb-attention_tiles-hatch);stroke:none;pointer-events:none}
+.fb-attention_tiles .frame{fill:none;stroke:var(--soft)}
+.fb-attention_tiles .legend{display:flex;flex-wrap:wrap;gap:2px 14px;font-size:13px;color:var(--soft);margin-top:10px}
+.fb-attention_tiles .legend svg{display:inline-block;width:14px;height:14px;vertical-align:-2px;margin-right:5px}
+.fb-attention_tiles .sram{margin-top:8px;border-top:1px solid var(--line);padding-top:8px}
+.fb-attention_tiles .chips{display:flex;flex-wrap:wrap;gap:4px;height:58px;align-content:start;overflow:hidden;margin-top:4px}
+.fb-attention_tiles .chip{font-size:13px;line-height:18px;padding:3px 7px;border-radius:4px;border:1px solid var(--accent);white-space:nowrap}
+.fb-attention_tiles .chip.fresh{background:var(--accent);color:var(--paper)}
+.fb-attention_tiles table.ledger td.wrap{white-space:normal}
+.fb-attention_tiles table.ledger .reads{color:var(--accent);font-weight:600}
+.fb-attention_tiles table.ledger .writes{color:var(--amber-ink);font-weight:600}
+.fb-attention_tiles table.ledger .total td{font-weight:600;border-bottom:0}
+.fb-attention_tiles table.check th:last-child{width:5.6rem}
+.fb-attention_tiles .race{margin-top:14px}
+.fb-attention_tiles .lane{margin-top:6px;font-size:13px;color:var(--soft)}
+.fb-attention_tiles .lane.now{color:var(--ink)}
+.fb-attention_tiles .lane .names{display:flex;justify-content:space-between;gap:8px}
+.fb-attention_tiles .track{position:relative;height:12px}
+.fb-attention_tiles .track>div{position:absolute;top:0;bottom:0}
+.fb-attention_tiles .track .faint{opacity:.28}
+.fb-attention_tiles .scores{background:var(--amber)}
+.fb-attention_tiles .rest{background:var(--accent)}
 `;
 
-  /** An element: el('div.note', {title: 'x'}, child, ...). */
-  function el(selector, attributes, ...children) {
-    const [tag, ...classes] = selector.split('.');
-    const node = document.createElement(tag);
-    if (classes.length) node.className = classes.join(' ');
-    for (const [key, value] of Object.entries(attributes || {})) node.setAttribute(key, value);
-    node.append(...children);
-    return node;
-  }
-
-  /** The same for SVG. */
-  function svg(selector, attributes, ...children) {
-    const [tag, ...classes] = selector.split('.');
-    const node = document.createElementNS('http://www.w3.org/2000/svg', tag);
-    if (classes.length) node.setAttribute('class', classes.join(' '));
-    for (const [key, value] of Object.entries(attributes || {})) node.setAttribute(key, value);
-    node.append(...children);
-    return node;
-  }
-
-  /** Back, Play, Next and a slider over steps 0 to `last`. Calls show(k, announce): announce is false while it plays. */
-  function makePlayer(show, delay) {
-    const start = el('button', { type: 'button', 'data-action': 'start' }, 'Start');
-    const back = el('button', { type: 'button', 'data-action': 'back' }, 'Back');
-    const play = el('button', { type: 'button', 'data-action': 'play' }, 'Play');
-    const next = el('button.main', { type: 'button', 'data-action': 'next' }, 'Next');
-    const slider = el('input', { type: 'range', min: 0, step: 1, 'aria-label': 'Step' });
-    const root = el('div.player', {}, start, back, play, next, slider);
-    let k = 0, last = 0, timer = 0;
-
-    function stop() {
-      clearInterval(timer);
-      timer = 0;
-      play.textContent = 'Play';
-    }
-    function go(to) {
-      k = Math.max(0, Math.min(last, to));
-      if (k === last && timer) stop();
-      slider.max = last;
-      slider.value = k;
-      slider.setAttribute('aria-valuetext', `step ${k} of ${last}`);
-      start.disabled = back.disabled = k === 0;
-      next.disabled = k === last;
-      show(k, !timer);
-    }
-    function step(distance) {
-      stop();
-      go(k + distance);
-    }
-    start.onclick = () => step(-k);
-    back.onclick = () => step(-1);
-    next.onclick = () => step(1);
-    slider.oninput = () => step(slider.value - k);
-    play.onclick = () => {
-      if (timer) return stop();
-      play.textContent = 'Pause';
-      timer = setInterval(() => go(k + 1), delay(last));
-      go(k === last ? 0 : k + 1);
-    };
-    root.onkeydown = (event) => {
-      const distance = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      if (!distance || event.target === slider) return;  // the slider has arrow keys of its own
-      event.preventDefault();
-      step(distance);
-    };
-    return { root, reset(count, at) { stop(); last = count - 1; go(at); }, again() { go(k); } };
-  }
-
   function figure(host, img) {
-    if (!document.getElementById('fb-tiles-style')) document.head.append(el('style', { id: 'fb-tiles-style' }, css));
+    const kit = window.flashbookKit, { el, svg } = kit;
     let p, schedule, result;
 
-    const select = (key, options, chosen) => {
-      const node = el('select', { 'data-setting': key }, ...options.map(([value, words]) => el('option', { value }, words)));
-      node.value = chosen;
-      node.onchange = load;
-      return node;
-    };
-    const settings = {
-      schedule: select('schedule', Object.entries(schedules), 'naive'),
-      causal: select('causal', [['no', 'none'], ['yes', 'causal']], 'no'),
-      tiles: select('tiles', ['128x128', '128x64', '64x128', '64x64'].map((v) => [v, v.replace('x', ' × ')]), '128x128'),
-      count: select('count', [2, 4, 6, 8].map((v) => [v, '']), 4),
-      d: select('d', [[64, '64'], [128, '128']], 128),
-    };
+    const settings = kit.settings([
+      { key: 'schedule', words: 'order of the loops', grow: true, value: 'naive', options: Object.entries(schedules) },
+      { key: 'causal', words: 'mask', value: 'no', options: [['no', 'none'], ['yes', 'causal']] },
+      { key: 'tiles', words: 'tile Bq × Bk', value: '128x128', options: ['128x128', '128x64', '64x128', '64x64'].map((v) => [v, v.replace('x', ' × ')]) },
+      { key: 'count', words: 'queries, keys: N', value: 4, options: [2, 4, 6, 8].map((v) => [v, '']) },
+      { key: 'd', words: 'head dim d', value: 128, options: [[64, '64'], [128, '128']] },
+    ], load);
     const picture = svg('svg', { role: 'img' });
-    const player = makePlayer(show, (last) => (last < 30 ? 1100 : last < 60 ? 600 : 250));
+    const player = kit.player(show, (last) => (last < 30 ? 1100 : last < 60 ? 600 : 250));
     const words = el('p.sentence', { 'aria-live': 'polite' });
     const sramSize = el('span'), chips = el('div.chips');
     const counters = el('table.ledger'), race = el('div.race'), check = el('table.ledger.check');
@@ -435,18 +331,14 @@ html.dark-mode .fb-tiles{--amber-ink:#e59a4f}
       svg('svg', { viewBox: '0 0 14 14' }, svg(`rect.tile.${kind}`, { x: 1, y: 1, width: 12, height: 12 })), caption);
     const leftBehind = swatch('left', 'left in device memory'), usedUp = swatch('used', 'used up, gone');
     const hatch = swatch('mask', 'masked: skipped');
-    host.classList.add('fb-tiles');
-    host.setAttribute('role', 'group');
-    host.setAttribute('aria-label', (img && img.alt) || 'The tiles of attention, step by step');
-    const setting = (caption, node, grow) => el(grow ? 'label.grow' : 'label', {}, caption, node);
+    kit.frame(host, img, 'attention_tiles', css, 'The tiles of attention, step by step');
     const left = el('div', {}, picture,
       el('p.quiet', { style: 'text-align:center;margin-top:6px' }, 'Middle: S = Q Kᵀ, N × N. Lengths to scale.'),
       el('div.legend', {}, swatch('read', 'read in this step'), swatch('held', 'in SRAM, not moved'),
         swatch('written', 'written in this step'), swatch('both', 'read and written'), leftBehind, usedUp, hatch),
       player.root);
     host.replaceChildren(
-      el('div.settings', {}, setting('order of the loops', settings.schedule, true), setting('mask', settings.causal),
-        setting('tile Bq × Bk', settings.tiles), setting('queries, keys: N', settings.count), setting('head dim d', settings.d)),
+      settings.root,
       el('div.halves', {}, left, el('div', {}, words,
         el('div.sram', {}, 'In SRAM now: ', sramSize, chips), counters)),
       race, check,
@@ -475,7 +367,7 @@ html.dark-mode .fb-tiles{--amber-ink:#e59a4f}
       picture.style.height = `${height}px`;
       nodes = {};
       const parts = [svg('defs', {}, svg('pattern',
-        { id: 'fb-tiles-hatch', width: 6, height: 6, patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)' },
+        { id: 'fb-attention_tiles-hatch', width: 6, height: 6, patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)' },
         svg('rect', { width: 1.3, height: 6, style: 'fill:var(--soft);fill-opacity:.55' })))];
       const tile = (key, atX, atY, w, h) => {
         const rect = svg('rect.tile', { x: atX, y: atY, width: w, height: h });
@@ -585,24 +477,15 @@ html.dark-mode .fb-tiles{--amber-ink:#e59a4f}
           el('td', {}, n(s.moved))));
     }
 
-    /** Gives the sentence the height of the longest one, so that nothing below it moves. */
-    function reserve() {
-      words.style.minHeight = '';
-      let height = 0;
-      for (const k of range(result.steps.length)) {
-        words.textContent = sentence(schedule, p, result, k);
-        height = Math.max(height, words.offsetHeight);
-      }
-      words.style.minHeight = `${height}px`;
-    }
+    const reserve = () => kit.reserve(words, result.steps.map((_, k) => sentence(schedule, p, result, k)));
 
     // -- Settings --
     function load() {
-      const [rowsQ, rowsK] = settings.tiles.value.split('x').map(Number);
+      const [rowsQ, rowsK] = settings.get('tiles').split('x').map(Number);
       const larger = Math.max(rowsQ, rowsK);
-      for (const option of settings.count.options) option.textContent = `${option.value * larger}`;
-      p = { n: larger * settings.count.value, rowsQ, rowsK, d: Number(settings.d.value), causal: settings.causal.value === 'yes' };
-      schedule = settings.schedule.value;
+      for (const option of settings.nodes.count.options) option.textContent = `${option.value * larger}`;
+      p = { n: larger * Number(settings.get('count')), rowsQ, rowsK, d: Number(settings.get('d')), causal: settings.get('causal') === 'yes' };
+      schedule = settings.get('schedule');
       result = walk(schedule, p);
       leftBehind.style.display = schedule === 'naive' ? '' : 'none';
       usedUp.style.display = schedule === 'naive' ? 'none' : '';
@@ -611,15 +494,12 @@ html.dark-mode .fb-tiles{--amber-ink:#e59a4f}
       reserve();
       player.reset(result.steps.length, 0);
     }
-    load();
-    let width = left.clientWidth;
-    new ResizeObserver(() => {
-      if (left.clientWidth === width) return;
-      width = left.clientWidth;
+    kit.link(host, 'attention_tiles', settings, player, load);
+    kit.onWidth(left, () => {
       build();
       reserve();
       player.again();
-    }).observe(left);
+    });
   }
 
   window.flashbookFigures = window.flashbookFigures || {};

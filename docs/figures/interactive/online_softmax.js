@@ -115,143 +115,57 @@
   // ---- The page ----
 
   const css = `
-.fb-softmax{--ink:var(--page-foreground-color,#2f4153);--paper:var(--page-background-color,#fff);--soft:var(--page-secondary-foreground-color,#6f7e8e);
-  --line:var(--separator-color,#dedede);--accent:var(--primary-color,#1779c4);--amber:#d9822b;--amber-ink:#a3580c;
-  color:var(--ink);background:var(--paper);border:1px solid var(--line);border-radius:8px;padding:14px;margin:1rem 0;box-sizing:border-box;
-  font:15px/1.45 var(--font-family,system-ui,sans-serif);font-variant-numeric:tabular-nums;text-align:left}
-@media (prefers-color-scheme:dark){.fb-softmax{--ink:var(--page-foreground-color,#d2dbde);--paper:var(--page-background-color,#1c1d1f);
-  --soft:var(--page-secondary-foreground-color,#859399);--line:var(--separator-color,#38393b);--accent:var(--primary-color,#1982d2)}}
-@media (prefers-color-scheme:dark){html:not(.light-mode) .fb-softmax{--amber-ink:#e59a4f}}
-html.dark-mode .fb-softmax{--amber-ink:#e59a4f}
-.fb-softmax :where(*){box-sizing:border-box}
-.fb-softmax :where(div,p,table,tbody,tr,td,th,span,label){font-size:inherit;line-height:inherit;margin:0;padding:0}
-.fb-softmax .settings{display:flex;flex-wrap:wrap;gap:8px 14px;align-items:end;margin-bottom:12px}
-.fb-softmax label{display:block;font-size:13px;color:var(--soft)}
-.fb-softmax .grow{flex:1 1 12rem}
-.fb-softmax input[type=text],.fb-softmax select{display:block;width:100%;height:38px;padding:0 8px;font:16px var(--font-family,system-ui,sans-serif);
-  color:var(--ink);background:var(--paper);border:1px solid var(--line);border-radius:5px;margin:2px 0 0}
-.fb-softmax input[aria-invalid=true]{border-color:var(--amber);border-width:2px}
-.fb-softmax .halves{display:flex;flex-wrap:wrap;gap:14px 28px}
-.fb-softmax .halves>*{flex:1 1 300px;min-width:0}
-.fb-softmax .chart{display:grid;grid-template-rows:auto auto 92px auto 10px auto 110px auto}
-.fb-softmax .bracket{text-align:center;font-size:13px;color:var(--soft);border-bottom:3px solid var(--line);white-space:nowrap}
-.fb-softmax .bracket.now{color:var(--ink);border-color:var(--accent)}
-.fb-softmax .what{font-size:13px;color:var(--soft);padding:6px 0 2px}
-.fb-softmax .field{background:var(--odd-color,rgba(128,128,128,.05));border-bottom:1px solid var(--line)}
-.fb-softmax .cell{position:relative}
-.fb-softmax .tick{position:absolute;left:14%;right:14%;height:5px;border-radius:3px;border:1.5px solid var(--soft)}
-.fb-softmax .seen .tick{background:var(--soft)}
-.fb-softmax .now .tick{background:var(--accent);border-color:var(--accent)}
-.fb-softmax .gap{position:absolute;left:50%;border-left:2px dotted var(--soft);opacity:0}
-.fb-softmax .seen .gap{opacity:.8}
-.fb-softmax .number{text-align:center;font-size:13px;white-space:nowrap}
-.fb-softmax .ahead .number,.fb-softmax .number.ahead{color:var(--soft)}
-.fb-softmax .level{position:absolute;left:0;right:0;border-top:2px solid var(--amber)}
-.fb-softmax .beside{position:absolute;left:6px;font-size:13px;white-space:nowrap;transform:translateY(50%)}
-.fb-softmax .bar,.fb-softmax .ghost{position:absolute;bottom:0;left:14%;right:14%;border-radius:3px 3px 0 0}
-.fb-softmax .bar{background:var(--accent)}
-.fb-softmax .seen .bar{opacity:.5}
-.fb-softmax .now .bar{opacity:1}
-.fb-softmax .ghost{border:1.5px dashed var(--amber);border-bottom:0}
-.fb-softmax .over{position:absolute;left:0;right:0;text-align:center;font-size:12px;white-space:nowrap}
-.fb-softmax .sumline{display:grid;grid-template-columns:minmax(0,1fr) 5.2rem}
-.fb-softmax .strip{position:relative;height:22px;background:var(--odd-color,rgba(128,128,128,.05));border-bottom:1px solid var(--line)}
-.fb-softmax .strip>div{position:absolute;top:0;bottom:0}
-.fb-softmax .strip .carried{left:0;background:var(--accent);opacity:.5}
-.fb-softmax .strip .added{background:var(--accent)}
-.fb-softmax .strip .before{left:0;border:1.5px dashed var(--amber);color:var(--amber-ink);font-size:13px;line-height:20px;text-align:right;padding-right:6px;overflow:hidden;white-space:nowrap}
-.fb-softmax .player{display:flex;flex-wrap:wrap;gap:8px;align-items:center;margin-top:14px}
-.fb-softmax button{min-width:58px;height:42px;padding:0 10px;font:15px var(--font-family,system-ui,sans-serif);color:var(--ink);background:var(--paper);
-  border:1px solid var(--line);border-radius:6px;cursor:pointer;touch-action:manipulation;margin:0}
-.fb-softmax button.main{background:var(--accent);border-color:var(--accent);color:var(--paper)}
-.fb-softmax button:disabled{opacity:.7;cursor:default}
-.fb-softmax :is(button,input,select):focus-visible{outline:3px solid var(--accent);outline-offset:2px}
-.fb-softmax input[type=range]{flex:1 1 120px;min-width:0;height:42px;margin:0;accent-color:var(--accent)}
-.fb-softmax p.sentence{margin:0;line-height:1.45}
-.fb-softmax .rules{margin-top:8px;border-top:1px solid var(--line)}
-.fb-softmax .rule{padding:5px 0 5px 10px;border-left:3px solid transparent;opacity:.8;overflow-x:auto;white-space:nowrap;scrollbar-width:none}
-.fb-softmax .rule.now{opacity:1;border-color:var(--accent)}
-.fb-softmax .rule.amber.now{border-color:var(--amber)}
-.fb-softmax .rule b{font-weight:600}
-.fb-softmax .rule .values{padding-left:1.1em;color:var(--ink)}
-.fb-softmax sub{font-size:.75em;line-height:0}
-.fb-softmax table.ledger{width:100%!important;display:table!important;table-layout:fixed;border-collapse:collapse;margin:10px 0 0;font-size:14px;border:0;box-shadow:none}
-.fb-softmax th,.fb-softmax td{text-align:right;padding:2px 6px;border:0;border-bottom:1px solid var(--line);background:none;color:inherit;font-weight:400;white-space:nowrap}
-.fb-softmax th{color:var(--soft);font-size:13px}
-.fb-softmax th:first-child,.fb-softmax td:first-child{text-align:left;padding-left:0}
-.fb-softmax tr.now td{font-weight:600}
-.fb-softmax .later{color:var(--soft)}
-@media (prefers-reduced-motion:no-preference){.fb-softmax .smooth :is(.bar,.level,.gap,.over,.beside,.strip>div){
+.fb-online_softmax .chart{display:grid;grid-template-rows:auto auto 92px auto 10px auto 110px auto}
+.fb-online_softmax .bracket{text-align:center;font-size:13px;color:var(--soft);border-bottom:3px solid var(--line);white-space:nowrap}
+.fb-online_softmax .bracket.now{color:var(--ink);border-color:var(--accent)}
+.fb-online_softmax .what{font-size:13px;color:var(--soft);padding:6px 0 2px}
+.fb-online_softmax .field{background:var(--odd-color,rgba(128,128,128,.05));border-bottom:1px solid var(--line)}
+.fb-online_softmax .cell{position:relative}
+.fb-online_softmax .tick{position:absolute;left:14%;right:14%;height:5px;border-radius:3px;border:1.5px solid var(--soft)}
+.fb-online_softmax .seen .tick{background:var(--soft)}
+.fb-online_softmax .now .tick{background:var(--accent);border-color:var(--accent)}
+.fb-online_softmax .gap{position:absolute;left:50%;border-left:2px dotted var(--soft);opacity:0}
+.fb-online_softmax .seen .gap{opacity:.8}
+.fb-online_softmax .number{text-align:center;font-size:13px;white-space:nowrap}
+.fb-online_softmax .ahead .number,.fb-online_softmax .number.ahead{color:var(--soft)}
+.fb-online_softmax .level{position:absolute;left:0;right:0;border-top:2px solid var(--amber)}
+.fb-online_softmax .beside{position:absolute;left:6px;font-size:13px;white-space:nowrap;transform:translateY(50%)}
+.fb-online_softmax .bar,.fb-online_softmax .ghost{position:absolute;bottom:0;left:14%;right:14%;border-radius:3px 3px 0 0}
+.fb-online_softmax .bar{background:var(--accent)}
+.fb-online_softmax .seen .bar{opacity:.5}
+.fb-online_softmax .now .bar{opacity:1}
+.fb-online_softmax .ghost{border:1.5px dashed var(--amber);border-bottom:0}
+.fb-online_softmax .over{position:absolute;left:0;right:0;text-align:center;font-size:12px;white-space:nowrap}
+.fb-online_softmax .sumline{display:grid;grid-template-columns:minmax(0,1fr) 5.2rem}
+.fb-online_softmax .strip{position:relative;height:22px;background:var(--odd-color,rgba(128,128,128,.05));border-bottom:1px solid var(--line)}
+.fb-online_softmax .strip>div{position:absolute;top:0;bottom:0}
+.fb-online_softmax .strip .carried{left:0;background:var(--accent);opacity:.5}
+.fb-online_softmax .strip .added{background:var(--accent)}
+.fb-online_softmax .strip .before{left:0;border:1.5px dashed var(--amber);color:var(--amber-ink);font-size:13px;line-height:20px;text-align:right;padding-right:6px;overflow:hidden;white-space:nowrap}
+.fb-online_softmax .rules{margin-top:8px;border-top:1px solid var(--line)}
+.fb-online_softmax .rule{padding:5px 0 5px 10px;border-left:3px solid transparent;opacity:.8;overflow-x:auto;white-space:nowrap;scrollbar-width:none}
+.fb-online_softmax .rule.now{opacity:1;border-color:var(--accent)}
+.fb-online_softmax .rule.amber.now{border-color:var(--amber)}
+.fb-online_softmax .rule b{font-weight:600}
+.fb-online_softmax .rule .values{padding-left:1.1em;color:var(--ink)}
+.fb-online_softmax sub{font-size:.75em;line-height:0}
+.fb-online_softmax tr.now td{font-weight:600}
+.fb-online_softmax .later{color:var(--soft)}
+@media (prefers-reduced-motion:no-preference){.fb-online_softmax .smooth :is(.bar,.level,.gap,.over,.beside,.strip>div){
   transition:height .6s ease,bottom .6s ease,left .6s ease,width .6s ease}}
 `;
 
-  /** An element: el('div.note', {title: 'x'}, child, ...). */
-  function el(selector, attributes, ...children) {
-    const [tag, ...classes] = selector.split('.');
-    const node = document.createElement(tag);
-    if (classes.length) node.className = classes.join(' ');
-    for (const [name, value] of Object.entries(attributes || {})) node.setAttribute(name, value);
-    node.append(...children);
-    return node;
-  }
-
-  /** Back, Play, Next and a slider over steps 0 to `last`. Calls show(k, announce): announce is false while it plays. */
-  function makePlayer(show, delay) {
-    const start = el('button', { type: 'button', 'data-action': 'start' }, 'Start');
-    const back = el('button', { type: 'button', 'data-action': 'back' }, 'Back');
-    const play = el('button', { type: 'button', 'data-action': 'play' }, 'Play');
-    const next = el('button.main', { type: 'button', 'data-action': 'next' }, 'Next');
-    const slider = el('input', { type: 'range', min: 0, step: 1, 'aria-label': 'Step' });
-    const root = el('div.player', {}, start, back, play, next, slider);
-    let k = 0, last = 0, timer = 0;
-
-    function stop() {
-      clearInterval(timer);
-      timer = 0;
-      play.textContent = 'Play';
-    }
-    function go(to) {
-      k = Math.max(0, Math.min(last, to));
-      if (k === last && timer) stop();
-      slider.max = last;
-      slider.value = k;
-      slider.setAttribute('aria-valuetext', `step ${k} of ${last}`);
-      start.disabled = back.disabled = k === 0;
-      next.disabled = k === last;
-      show(k, !timer);
-    }
-    function step(distance) {
-      stop();
-      go(k + distance);
-    }
-    start.onclick = () => step(-k);
-    back.onclick = () => step(-1);
-    next.onclick = () => step(1);
-    slider.oninput = () => step(slider.value - k);
-    play.onclick = () => {
-      if (timer) return stop();
-      play.textContent = 'Pause';
-      timer = setInterval(() => go(k + 1), delay);
-      go(k === last ? 0 : k + 1);
-    };
-    root.onkeydown = (event) => {
-      const distance = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      if (!distance || event.target === slider) return;  // the slider has arrow keys of its own
-      event.preventDefault();
-      step(distance);
-    };
-    return { root, reset(count, at) { stop(); last = count - 1; go(at); }, again() { go(k); } };
-  }
-
   function figure(host, img) {
-    if (!document.getElementById('fb-softmax-style')) document.head.append(el('style', { id: 'fb-softmax-style' }, css));
+    const kit = window.flashbookKit, { el } = kit;
     const panelHeight = 92, barHeight = 92;  // pixels of the two charts' rows, as in the style
     let result;
 
-    const preset = el('select', { 'data-setting': 'preset' }, ...presets.map((p, i) => el('option', { value: i }, p.name)));
-    const input = el('input', { type: 'text', autocomplete: 'off', spellcheck: 'false', 'data-setting': 'scores' });
-    const inputLabel = el('span', {}, 'scores of one row');
-    const blockSize = el('select', { 'data-setting': 'block' });
+    const settings = kit.settings([
+      { key: 'preset', words: 'example', grow: true, value: 0, options: presets.map((p, i) => [i, p.name]) },
+      { key: 'scores', words: 'scores of one row', grow: true, value: '', text: true },
+      { key: 'block', words: 'block size', value: 1, options: kit.range(maxScores).map((i) => [i + 1, i + 1]) },
+    ], (key) => (key === 'preset' ? loadPreset() : load()));
+    const input = settings.nodes.scores, inputLabel = input.previousSibling, blockSize = settings.nodes.block;
     const chart = el('div.chart', { role: 'img' });
     const strip = {
       before: el('div.before'), carried: el('div.carried'), added: el('div.added'), label: el('span.beside'),
@@ -259,17 +173,13 @@ html.dark-mode .fb-softmax{--amber-ink:#e59a4f}
     const picture = el('div', {}, chart,
       el('div.what', {}, 'running sum ℓ, the bars end to end'),
       el('div.sumline', {}, el('div.strip', {}, strip.carried, strip.added, strip.before), el('div.cell', {}, strip.label)));
-    const player = makePlayer(show, 1600);
+    const player = kit.player(show, 1600);
     const words = el('p.sentence', { 'aria-live': 'polite' });
     const rules = el('div.rules');
     const history = el('table.ledger');
     const verdict = el('table.ledger');
-    host.classList.add('fb-softmax');
-    host.setAttribute('role', 'group');
-    host.setAttribute('aria-label', (img && img.alt) || 'Online softmax, step by step');
-    host.replaceChildren(
-      el('div.settings', {}, el('label.grow', {}, 'example', preset), el('label.grow', {}, inputLabel, input),
-        el('label', {}, 'block size', blockSize)),
+    kit.frame(host, img, 'online_softmax', css, 'Online softmax, step by step');
+    host.replaceChildren(settings.root,
       el('div.halves', {}, el('div', {}, picture, player.root), el('div', {}, words, rules, history, verdict)));
 
     // -- The chart: built for a row, updated for a step --
@@ -431,21 +341,18 @@ html.dark-mode .fb-softmax{--amber-ink:#e59a4f}
           : ['·', '·', ''])));
     }
 
-    /** Gives the sentence the height of the longest one, so that nothing below it moves. */
-    function reserve() {
-      words.style.minHeight = '';
-      let height = 0;
-      for (let k = 0; k < result.steps.length; ++k) {
-        words.textContent = sentence(result, k);
-        height = Math.max(height, words.offsetHeight);
-      }
-      words.style.minHeight = `${height}px`;
-    }
+    const reserve = () => kit.reserve(words, result.steps.map((_, k) => sentence(result, k)));
 
     // -- Settings --
-    function load(scores, size) {
+    /** Shows the scores and the block size that are set; scores that are none leave the row before. */
+    function load() {
+      const scores = parse(input.value);
+      input.setAttribute('aria-invalid', !scores);
+      inputLabel.textContent = scores ? 'scores of one row' : `1 to ${maxScores} numbers, please`;
+      if (!scores) return;
+      const size = Math.min(Number(blockSize.value), scores.length);
       result = run(scores, size);
-      blockSize.replaceChildren(...scores.map((_, i) => el('option', { value: i + 1 }, i + 1)));
+      for (const option of blockSize.options) option.hidden = option.disabled = option.value > scores.length;
       blockSize.value = size;
       picture.classList.remove('smooth');
       build();
@@ -455,30 +362,17 @@ html.dark-mode .fb-softmax{--amber-ink:#e59a4f}
       picture.classList.add('smooth');
     }
     function loadPreset() {
-      const p = presets[preset.value];
+      const p = presets[settings.get('preset')];
       input.value = p.scores.map((s) => (s === -Infinity ? '-inf' : s)).join(', ');
-      complain(false);
-      load(p.scores, p.blockSize);
+      blockSize.value = p.blockSize;
+      load();
     }
-    function complain(wrong) {
-      input.setAttribute('aria-invalid', wrong);
-      inputLabel.textContent = wrong ? `1 to ${maxScores} numbers, please` : 'scores of one row';
-    }
-    preset.onchange = loadPreset;
-    input.oninput = () => {
-      const scores = parse(input.value);
-      complain(!scores);
-      if (scores) load(scores, Math.min(result.blockSize, scores.length));
-    };
-    blockSize.onchange = () => load(result.scores, Number(blockSize.value));
     loadPreset();
-    let width = host.clientWidth;
-    new ResizeObserver(() => {
-      if (host.clientWidth === width) return;
-      width = host.clientWidth;
+    kit.link(host, 'online_softmax', settings, player, load);
+    kit.onWidth(host, () => {
       reserve();
       player.again();
-    }).observe(host);
+    });
   }
 
   window.flashbookFigures = window.flashbookFigures || {};

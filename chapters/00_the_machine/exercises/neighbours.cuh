@@ -1,0 +1,35 @@
+/// \file
+/// Exercise ch00-neighbours: a kernel that is right for one warp a block.
+#pragma once
+#include "common/device/kernel.h"
+
+namespace flashbook::machine {
+
+constexpr int kMostThreads = 256;  ///< of a block of add_neighbours
+
+/// to[i] = from[i - 1] + from[i] + from[i + 1]; what lies outside of the array counts as 0. One thread an
+/// element, and blocks of at most kMostThreads. A block loads its elements into shared memory once, and one
+/// more on either side.
+__global__ void add_neighbours(const float* from,  // [count]
+                               int count,
+                               float* to) {  // [count]
+  __shared__ float near[kMostThreads + 2];   // element first + j of the array is near[j + 1]
+  const int first = int(blockIdx.x * blockDim.x), threads = int(blockDim.x), j = int(threadIdx.x);
+  const int i = first + j;
+  // BEGIN SOLUTION ch00-neighbours
+  // Threads behind the end fill their places, too: the last element has a neighbour there.
+  near[j + 1] = i < count ? from[i] : 0.0f;
+  if (j == 0) near[0] = i > 0 ? from[i - 1] : 0.0f;
+  if (j == threads - 1) near[threads + 1] = i + 1 < count ? from[i + 1] : 0.0f;
+  __syncthreads();  // the places of both neighbours are filled, by whichever warp
+  if (i < count) to[i] = near[j] + near[j + 1] + near[j + 2];
+  //~ if (i >= count) return;
+  //~ near[j + 1] = from[i];
+  //~ if (j == 0) near[0] = i > 0 ? from[i - 1] : 0.0f;
+  //~ if (j == threads - 1) near[threads + 1] = i + 1 < count ? from[i + 1] : 0.0f;
+  //~ __syncwarp();
+  //~ to[i] = near[j] + near[j + 1] + near[j + 2];
+  // END SOLUTION ch00-neighbours
+}
+
+}  // namespace flashbook::machine

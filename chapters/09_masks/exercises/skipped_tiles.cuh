@@ -1,0 +1,34 @@
+/// \file
+/// Exercise ch09-skip: a test that skips too much.
+#pragma once
+#include "common/attention/visibility.h"
+#include "common/device/kernel.h"
+
+namespace flashbook::masks {
+
+// FlashMask with one interval a key: queries `begin` to `end` - 1 do not see it. Of a tile of keys the least
+// and the largest of both bounds are known.
+
+/// Queries that do not see a key.
+struct HiddenFrom {
+  int begin, end;  ///< the end is not included
+};
+
+// BEGIN SOLUTION ch09-skip
+/// The class of a tile, for queries first_query to last_query.
+__device__ inline TileClass classify_hidden(const HiddenFrom& least, const HiddenFrom& largest,
+                                            int first_query, int last_query) {
+  if (largest.begin <= first_query && least.end > last_query) return TileClass::skip;
+  if (least.begin > last_query || largest.end <= first_query) return TileClass::full;
+  return TileClass::partial;
+}
+//~ /// The class of a tile, for queries first_query to last_query.
+//~ __device__ inline TileClass classify_hidden(const HiddenFrom& least, const HiddenFrom& largest,
+//~                                             int first_query, int last_query) {
+//~   if (largest.begin <= first_query && least.end >= last_query) return TileClass::skip;
+//~   if (least.begin > last_query || largest.end <= first_query) return TileClass::full;
+//~   return TileClass::partial;
+//~ }
+// END SOLUTION ch09-skip
+
+}  // namespace flashbook::masks

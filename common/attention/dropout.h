@@ -1,0 +1,69 @@
+/// \file
+/// Which probabilities dropout leaves out: a function of an element's place and a seed, and of nothing else.
+/// So the oracle, every kernel and every pass over the same pair agree, whatever their tiles are.
+#pragma once
+#include <cmath>
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define FLASHBOOK_ON_BOTH __host__ __device__
+#else
+#define FLASHBOOK_ON_BOTH
+#endif
+
+namespace flashbook {
+
+/// Four words of random bits, or what they are made of.
+struct PhiloxWords {
+  uint32_t word[4];
+};
+
+/// Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC 2011, section 3.3): a cipher of the counter in ten rounds,
+/// two products each. Any counter may be asked for, and no state goes from one to the next.
+FLASHBOOK_ON_BOTH constexpr PhiloxWords philox4x32_10(PhiloxWords counter, uint32_t key0, uint32_t key1) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t(0xd2511f53) * counter.word[0], b = uint64_t(0xcd9e8d57) * counter.word[2];
+    counter = {{uint32_t(b >> 32) ^ counter.word[1] ^ key0, uint32_t(b),
+                uint32_t(a >> 32) ^ counter.word[3] ^ key1, uint32_t(a)}};
+    key0 += 0x9e3779b9, key1 += 0xbb67ae85;
+  }
+  return counter;
+}
+
+/// Dropout as a kernel gets it. A probability is left out if its 16 random bits are below a threshold; the
+/// others are multiplied by `factor`, so that the expected sum stays 1. That makes of 0.1 the nearest
+/// multiple of 2^-16.
+struct Dropout {
+  uint32_t threshold;  ///< of 2^16
+  uint32_t seed[2];
+  float factor;  ///< 1 / (1 - threshold / 2^16)
+
+  static constexpr int kKeysOfBits = 32;  ///< four calls have the bits of so many keys
+
+  Dropout() = default;
+  Dropout(float probability, uint64_t seed)
+      : threshold(uint32_t(std::fmin(std::nearbyint(probability * 65536.0f), 65535.0f))),
+        seed{uint32_t(seed), uint32_t(seed >> 32)},
+        factor(65536.0f / float(65536 - threshold)) {}
+
+  /// The bits of eight keys of one row: of every 8 keys from `first` on, a multiple of 32, those at place
+  /// 2 * quarter and the next, which are what one thread has of a tile of scores. Bits 16 * i ... of word j
+  /// are those of key first + 8 * j + 2 * quarter + i.
+  FLASHBOOK_ON_BOTH PhiloxWords bits(int batch, int head, int query, int first, int quarter) const {
+    return philox4x32_10(
+        {{uint32_t(first / (kKeysOfBits / 4) + quarter), uint32_t(query), uint32_t(head), uint32_t(batch)}},
+        seed[0], seed[1]);
+  }
+  /// Whether it keeps the key of those bits.
+  FLASHBOOK_ON_BOTH bool keeps(uint32_t word, int i) const { return (word >> 16 * i & 0xffff) >= threshold; }
+  /// Whether it keeps one probability.
+  FLASHBOOK_ON_BOTH bool keeps(int batch, int head, int query, int key) const {
+    const int first = key / kKeysOfBits * kKeysOfBits;
+    const PhiloxWords eight = bits(batch, head, query, first, key % 8 / 2);
+    return keeps(eight.word[key / 8 % 4], key % 2);
+  }
+};
+
+}  // namespace flashbook
+
+#undef FLASHBOOK_ON_BOTH

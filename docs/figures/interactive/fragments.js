@@ -1,0 +1,112 @@
+// Where an element lives: which thread holds an element of the scores, and its place in the left operand P of the next product. Use:
+// flashbookFigures.mma_fragments(host, img) or .wgmma_fragments. The places are those of common/ptx, in fragments_data.js.
+(function () {
+  'use strict';
+
+  // ---- The model: 16 columns of scores, 8 elements a thread ----
+
+  const instructions = {
+    mma: { words: 'mma.sync m16n8k16', rows: 16, float: (i) => `float c${i % 4} of product ${i / 4 | 0}` },
+    wgmma: { words: 'wgmma m64', rows: 64, float: (i) => `float ${i}` },
+  };
+
+  /** Who holds an element: a function (row, column) -> { thread, i }, of `scores` or of the `operand`. */
+  function holders(data, instruction, matrix) {
+    const places = data[instruction][matrix], at = new Map();
+    for (let n = 0; n < places.length / 2; ++n) at.set(`${places[2 * n]},${places[2 * n + 1]}`, { thread: n >> 3, i: n & 7 });
+    return (row, column) => at.get(`${row},${column}`);
+  }
+
+  // ---- The page ----
+
+  const css = `
+.fb-fragments rect.cell{fill:var(--paper);stroke:var(--line)}
+.fb-fragments rect.quad{fill:var(--blue-fill)}
+.fb-fragments rect.own{fill:var(--green-fill);stroke:var(--green-ink)}
+.fb-fragments rect.chosen{fill:var(--amber)}
+.fb-fragments svg.picture{cursor:crosshair;touch-action:manipulation}
+.fb-fragments svg.picture text{font-size:12px}
+.fb-fragments i.quad{background:var(--blue-fill)}
+.fb-fragments i.own{background:var(--green-fill)}
+.fb-fragments i.chosen{background:var(--amber)}
+.fb-fragments .halves>*{flex-basis:280px}
+.fb-fragments p.sentence{min-height:5.8em}
+`;
+
+  function figure(host, img, name, first) {
+    const kit = window.flashbookKit, { el, svg } = kit, data = window.flashbookData.fragments;
+    const settings = kit.settings([
+      { key: 'instruction', words: 'instruction', value: first, grow: true, options: Object.entries(instructions).map(([key, { words }]) => [key, words]) },
+      { key: 'row', words: 'row', value: 11, options: kit.range(64).map((i) => [i, `${i}`]) },
+      { key: 'column', words: 'column', value: 6, options: kit.range(16).map((i) => [i, `${i}`]) },
+    ], load);
+    const words = el('p.sentence', { 'aria-live': 'polite' });
+    const draws = { scores: svg('svg.picture', { role: 'img', tabindex: 0 }), operand: svg('svg.picture', { role: 'img', tabindex: 0 }) };
+    kit.frame(host, img, 'fragments', css, 'Where an element of the scores lives');
+    const legend = (kind, text) => el('span', {}, el(`i.${kind}`), text);
+    host.replaceChildren(settings.root, words, el('div.halves', { style: 'margin-top:10px' },
+      el('div', {}, el('p.quiet', {}, 'S, as the product leaves it: float32'), draws.scores),
+      el('div', {}, el('p.quiet', {}, 'P, as the next product takes it: 16 bits'), draws.operand)),
+    el('div.legend', {}, legend('chosen', 'the element'), legend('own', 'what its thread holds'), legend('quad', 'the four lanes of its row'),
+      el('span', {}, 'numbers: lanes')),
+    el('p.try', {}, 'Try: point at an element of S, or walk with the arrow keys. Does any element change its thread on the way to P? Which lanes must meet for the ' +
+      'maximum of a row?'));
+
+    function draw(matrix, chosen) {
+      const where = holders(data, settings.get('instruction'), matrix), from = chosen.row - chosen.row % 16, cell = 20, left = 24, parts = [], lanes = [];
+      const own = where(chosen.row, chosen.column).thread;
+      for (let column = 0; column < 16; column += 2) parts.push(svg('text.soft.middle', { x: left + (column + 0.5) * cell, y: 12 }, column));
+      for (let row = 0; row < 16; ++row) {
+        parts.push(svg('text.soft', { x: 0, y: 18 + row * cell + 14 }, from + row));
+        for (let column = 0; column < 16; ++column) {
+          const { thread } = where(from + row, column);
+          const kind = from + row === chosen.row && column === chosen.column ? '.chosen' : thread === own ? '.own' : thread >> 2 === own >> 2 ? '.quad' : '';
+          parts.push(svg(`rect.cell${kind}`, { x: left + column * cell, y: 18 + row * cell, width: cell, height: cell }));
+          if (column % 2 === 0) lanes.push(svg('text.middle', { x: left + (column + 1) * cell, y: 18 + row * cell + 14, 'pointer-events': 'none' }, thread % 32));
+        }
+      }
+      draws[matrix].setAttribute('viewBox', `0 0 ${left + 16 * cell + 1} ${18 + 16 * cell + 1}`);
+      draws[matrix].setAttribute('aria-label', `Thread ${own} holds the element`);
+      draws[matrix].replaceChildren(...parts, ...lanes);
+    }
+
+    function choose(row, column) {
+      const { rows } = instructions[settings.get('instruction')];
+      settings.set('row', Math.max(0, Math.min(rows - 1, row)));
+      settings.set('column', Math.max(0, Math.min(15, column)));
+      load();
+    }
+    for (const node of Object.values(draws)) {
+      node.onpointermove = node.onclick = (event) => {
+        const box = node.getBoundingClientRect(), unit = box.width / 345, now = Number(settings.get('row'));
+        choose(now - now % 16 + Math.max(0, Math.min(15, Math.floor(((event.clientY - box.top) / unit - 18) / 20))), Math.floor(((event.clientX - box.left) / unit - 24) / 20));
+      };
+      node.onkeydown = (event) => {
+        const way = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+        if (!way) return;
+        event.preventDefault();
+        choose(Number(settings.get('row')) + way[0], Number(settings.get('column')) + way[1]);
+      };
+    }
+
+    function load() {
+      const key = settings.get('instruction'), { rows, float } = instructions[key];
+      for (const option of settings.nodes.row.options) option.hidden = option.disabled = option.value >= rows;
+      if (settings.get('row') >= rows) settings.set('row', settings.get('row') % rows);
+      const chosen = { row: Number(settings.get('row')), column: Number(settings.get('column')) };
+      const s = holders(data, key, 'scores')(chosen.row, chosen.column), p = holders(data, key, 'operand')(chosen.row, chosen.column);
+      const who = (thread) => (key === 'wgmma' ? `thread ${thread} (warp ${thread >> 5}, lane ${thread % 32})` : `lane ${thread}`);
+      words.textContent = `S[${chosen.row}][${chosen.column}] is in ${who(s.thread)}, ${float(s.i)}. P takes it ${p.thread === s.thread ? 'from the same thread' : `from ${who(p.thread)}`}, ` +
+        `in the ${p.i % 2 ? 'upper' : 'lower'} half of register a${p.i >> 1}. Its row lies in lanes ${s.thread % 32 & 28} to ${s.thread % 32 | 3}.`;
+      host.dataset.thread = s.thread;
+      draw('scores', chosen);
+      draw('operand', chosen);
+    }
+    kit.link(host, name, settings, null, load);
+  }
+
+  window.flashbookFigures = window.flashbookFigures || {};
+  window.flashbookFigures.mma_fragments = (host, img) => figure(host, img, 'mma_fragments', 'mma');
+  window.flashbookFigures.wgmma_fragments = (host, img) => figure(host, img, 'wgmma_fragments', 'wgmma');
+  window.flashbookFigures.mma_fragments.model = { instructions, holders };
+})();

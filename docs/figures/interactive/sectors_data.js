@@ -1,0 +1,43 @@
+// Loads of chapter 1's kernels as the traced mode counts them: tests/docs/sectors_data.py writes this.
+(window.flashbookData ??= {}).sectors = {
+ "head_dim": 64,
+ "seqlen": 64,
+ "lines": [
+  {
+   "kernel": "textbook_scores",
+   "place": "textbook.cuh:46",
+   "requests": 8192,
+   "sectors": 131072
+  },
+  {
+   "kernel": "textbook_scores",
+   "place": "textbook.cuh:46",
+   "requests": 8192,
+   "sectors": 16384
+  },
+  {
+   "kernel": "textbook_softmax",
+   "place": "textbook.cuh:81",
+   "requests": 128,
+   "sectors": 4096
+  },
+  {
+   "kernel": "textbook_softmax",
+   "place": "textbook.cuh:83",
+   "requests": 128,
+   "sectors": 4096
+  },
+  {
+   "kernel": "textbook_softmax",
+   "place": "textbook.cuh:84",
+   "requests": 128,
+   "sectors": 4096
+  },
+  {
+   "kernel": "tiled_scores",
+   "place": "tiled.cuh:68",
+   "requests": 512,
+   "sectors": 1024
+  }
+ ]
+};

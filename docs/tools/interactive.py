@@ -1,0 +1,14 @@
+"""Which scripts in docs/figures/interactive bring which picture to life."""
+import re
+from pathlib import Path
+
+
+def scripts_of(folder: Path) -> dict[str, list[str]]:
+    """{picture's name: the names of its scripts, in order}: what all have in common, then its data if it has any, then what draws it."""
+    found = {}
+    for file in sorted(folder.glob("*.js")):
+        data = folder / f"{file.stem}_data.js"
+        scripts = ["kit.js", *([data.name] if data.exists() else []), file.name]
+        for name in re.findall(r"window\.flashbookFigures\.(\w+) = ", file.read_text(encoding="utf-8")):
+            found[name] = scripts
+    return found

@@ -1,0 +1,191 @@
+// Chapter 9's step 6, the gradient under every visibility.
+#include "chapters/09_masks/chapter.h"
+#include "tests/chapters/layouts.h"
+#include "tests/support/masks.h"
+
+namespace flashbook::testing {
+
+const Chapter& chapter_under_test = kMasksBackward;
+const Chapter* const chapter_before = nullptr;
+
+namespace {
+
+constexpr int kGradient = 6;
+
+/// Four query heads that share two key heads.
+Shape shape_of(int seqlen_q, int seqlen_k, Visibility visibility, int head_dim = 64) {
+  return {.batch = 1,
+          .heads = 4,
+          .kv_heads = 2,
+          .seqlen_q = seqlen_q,
+          .seqlen_k = seqlen_k,
+          .head_dim = head_dim,
+          .visibility = std::move(visibility),
+          .dtype = DType::bf16,
+          .scale = default_scale(head_dim)};
+}
+
+/// Documents that begin at these queries and keys, within a window.
+Shape packed_shape(std::vector<int> queries, std::vector<int> keys, int head_dim,
+                   Window window = {.right = 0}) {
+  const int last_query = queries.back(), last_key = keys.back();
+  return shape_of(last_query, last_key,
+                  {.window = window, .documents = {std::move(queries), std::move(keys)}}, head_dim);
+}
+
+void expect_right(const Shape& shape, uint64_t seed = 7) {
+  testing::expect_right(shape, inputs_of(shape, InputKind::normal, seed));
+}
+
+/// Every visibility, small. Head dimensions and types take turns.
+std::vector<Shape> masks() {
+  std::vector<Shape> shapes = {
+      // a window, at tiles' edges, with sinks, wider than the sequence, without a limit before or after
+      shape_of(200, 200, {.window = {.left = 0, .right = 0}}, 128),
+      shape_of(330, 300, {.window = {.left = 127, .right = 0}}, 64),
+      shape_of(200, 331, {.window = {.left = 64, .right = 63}}, 256),
+      shape_of(300, 300, {.window = {.left = 50, .right = 0, .sinks = 5}}, 64),
+      shape_of(130, 300, {.window = {.left = 37}}, 128),
+      shape_of(200, 300, {.window = {.right = 0}, .prefix = 130}, 64),
+      // packed: without tokens first, in the middle, last; of one token; about a tile long; uneven
+      packed_shape({0, 0, 1, 128, 128, 256, 257}, {0, 0, 1, 128, 128, 256, 257}, 64),
+      packed_shape({0, 65, 66, 66, 130}, {0, 65, 66, 66, 130}, 128, {}),
+      packed_shape({0, 0, 20, 150, 151, 151}, {0, 40, 40, 130, 300, 310}, 256),
+      packed_shape({0, 129, 256}, {0, 129, 256}, 128, {.left = 40, .right = 3}),
+      with_columns(shape_of(150, 260, {.window = {.left = 70, .right = 0}}, 64)),
+      with_dense_mask(shape_of(100, 150, {.window = {.left = 40, .right = 0}}, 128)),
+  };
+  // documents of a batch are a mask, and a tile holds rows of two
+  Shape batch = packed_shape({0, 1, 100, 100, 150}, {0, 30, 31, 140, 200}, 64, {.left = 60, .right = 0});
+  batch.batch = 2;
+  shapes.push_back(batch);
+  Shape columns = shape_of(150, 200, {}, 128);
+  columns.visibility.columns = {.heads = 2, .bounds = 2};
+  for (int i = 0; i < 400; ++i) {
+    columns.visibility.columns.queries.push_back(100 + i % 51);
+    columns.visibility.columns.queries.push_back(i % 90);
+  }
+  shapes.push_back(columns);
+  columns.visibility.documents = {{0, 70, 150}, {0, 100, 200}};
+  columns.head_dim = 256, columns.scale = default_scale(256);
+  shapes.push_back(columns);
+  Shape blocks = shape_of(300, 260, Visibility::causal(), 256);
+  blocks.visibility.blocks = {.queries = 64, .keys = 50, .first = {0}};
+  for (int row = 0; row * 64 < 300; ++row) {
+    for (int block = row % 3; block * 50 < 260; block += 2)
+      blocks.visibility.blocks.key_blocks.push_back(block);
+    blocks.visibility.blocks.first.push_back(int(blocks.visibility.blocks.key_blocks.size()));
+  }
+  shapes.push_back(blocks);
+  // functions on scores, under a mask that leaves full tiles and partial ones
+  for (const auto& [score, head_dim] : {std::pair(ScoreFunction{.softcap = 2}, 64),
+                                        {{.softcap = 30}, 128},
+                                        {{.softcap = 1.5f}, 256},
+                                        {{.alibi = {0.5f, 0.25f, 0.0625f, 1}}, 128},
+                                        {{.alibi = {0.5f, 0.25f, 0.0625f, 1}}, 256}}) {
+    Shape scored = head_dim == 128 ? packed_shape({0, 60, 60, 200}, {0, 60, 60, 200}, head_dim)
+                                   : shape_of(200, 170, Visibility::causal(), head_dim);
+    scored.score = score;
+    shapes.push_back(scored);
+  }
+  Shape documents = batch;  // ALiBi within documents that are a mask
+  documents.score.alibi = {0.5f, 0.25f, 0.0625f, 1};
+  shapes.push_back(documents);
+  for (std::size_t i = 0; i < shapes.size(); i += 2) shapes[i].dtype = DType::f16;
+  return shapes;
+}
+
+class Masks : public ChapterTest, public ::testing::WithParamInterface<int> {};
+
+TEST_P(Masks, HaveRightGradients) { expect_right(masks()[GetParam()]); }
+
+INSTANTIATE_TEST_SUITE_P(Every, Masks, ::testing::Range(0, int(masks().size())));
+
+class TracedMasks : public Masks {};
+
+TEST_P(TracedMasks, BreakNoRuleOfMemory) { expect_right(masks()[GetParam()]); }
+
+INSTANTIATE_TEST_SUITE_P(Some, TracedMasks, ::testing::Values(3, 7, 8, 12, 13, 15, 16, 20));
+
+TEST_F(ChapterTest, MasksInAnyOrderOfTheWarps) {
+  const RandomWarpOrder order(5);
+  for (int i : {2, 6, 11, 17, 19}) expect_right(masks()[i]);
+}
+
+// Keys that nobody sees and queries that see nothing have gradients, of zeros.
+TEST_F(ChapterTest, WhatIsNotSeenHasZeros) {
+  for (int head_dim : {64, 256}) {
+    // document 0 has no keys, document 2 no queries; in the window of document 1 its last keys are not seen
+    const Shape shape = packed_shape({0, 50, 250, 250}, {0, 0, 300, 400}, head_dim, {.left = 5, .right = -1});
+    const Outputs outputs =
+        run_once(kMasksBackward, shape, inputs_of(shape, InputKind::normal, 5), kGradient);
+    const auto zeros = [&](const std::vector<float>& tensor, int row, int rows, int seqlen, int heads) {
+      for (int head = 0; head < heads; ++head)
+        for (int64_t i = 0; i < int64_t(rows) * head_dim; ++i)
+          if (tensor[(int64_t(head) * seqlen + row) * head_dim + i] != 0) return false;
+      return true;
+    };
+    EXPECT_TRUE(zeros(outputs.dq, 0, 50, 250, shape.heads));
+    EXPECT_FALSE(zeros(outputs.dq, 50, 1, 250, shape.heads));
+    for (const std::vector<float>* gradient : {&outputs.dk, &outputs.dv}) {
+      EXPECT_TRUE(zeros(*gradient, 300, 100, 400, shape.kv_heads));
+      EXPECT_TRUE(zeros(*gradient, 0, 95, 400, shape.kv_heads));  // before the first query's window
+      EXPECT_FALSE(zeros(*gradient, 95, 1, 400, shape.kv_heads));
+    }
+  }
+}
+
+// A packed sequence whose every tensor is NaN: its neighbours' gradients are right, and none is written into.
+TEST_F(ChapterTest, ASequenceFullOfNaNDoesNotLeakIntoItsNeighbours) {
+  for (int head_dim : {64, 128, 256}) {
+    const Shape shape = packed_shape({0, 70, 170, 230}, {0, 70, 170, 230}, head_dim, {});
+    Inputs inputs = inputs_of(shape, InputKind::normal, 3);
+    const Expected expected(Operation::backward, shape, inputs, all_rows(shape));
+    const Outputs clean = run_once(kMasksBackward, shape, inputs, kGradient);
+    const auto is_poisoned = [](int64_t row) { return row % 230 >= 70 && row % 230 < 170; };
+    for (TensorId id : {TensorId::q, TensorId::k, TensorId::v, TensorId::o, TensorId::lse, TensorId::d_o}) {
+      const int64_t columns = columns_of(shape, id);
+      for (int64_t i = 0; i < int64_t(inputs[id].size()); ++i)
+        if (is_poisoned(i / columns)) inputs[id][i] = std::numeric_limits<float>::quiet_NaN();
+    }
+    Outputs outputs = run_once(kMasksBackward, shape, inputs, kGradient);
+    for (TensorId id : {TensorId::dq, TensorId::dk, TensorId::dv})
+      for (int64_t i = 0; i < int64_t(outputs[id].size()); ++i)
+        if (is_poisoned(i / head_dim)) outputs[id][i] = clean[id][i];
+    EXPECT_EQ(describe_failure(expected.judge(outputs), "the oracle"), "") << head_dim;
+  }
+}
+
+TEST_F(ChapterTest, ManySequencesFindTheirPlace) {
+  std::vector<int> first = {0};
+  for (int i = 0; i < 1200; ++i) first.push_back(first.back() + (i % 7 == 0 ? i % 2 + 1 : 0));
+  Shape shape = packed_shape(first, first, 64);
+  shape.heads = shape.kv_heads = 1;
+  expect_right(shape);
+}
+
+TEST(MaskedBackward, SaysWhatItCannotRun) {
+  Shape shape = shape_of(64, 64, {});
+  shape.visibility.blocks = {.queries = 64, .keys = 64, .first = {0, 1}, .key_blocks = {0}};
+  EXPECT_EQ(kMasksBackward.why_not(shape, kGradient), "");
+  shape.score.softcap = 2;
+  EXPECT_NE(kMasksBackward.why_not(shape, kGradient).find("leave one of them out"), std::string::npos);
+  EXPECT_NE(kMasksBackward.why_not(shape_of(1 << 29, 1 << 29, {}), kGradient).find("--seqlen"),
+            std::string::npos);
+}
+
+// The program takes the files of the gradient by the step's number.
+TEST(MaskedBackward, IsAStepOfTheChapter) {
+  const auto parse = [](std::vector<const char*> words) {
+    words.insert(words.begin(), "09_masks");
+    return parse_command_line(int(words.size()), words.data(), kMasks);
+  };
+  EXPECT_EQ(parse({"--step", "5"}).chapter, &kMasks);
+  EXPECT_EQ(parse({"--step=6", "--causal"}).chapter, &kMasksBackward);
+  EXPECT_EQ(parse({"--step", "6"}).options->steps, std::vector<int>{kGradient});
+  EXPECT_THROW(parse({"--step", "5", "--dq", "/tmp/dq.npy"}), InputError);
+  EXPECT_THROW(parse({"--step", "7"}), InputError);
+}
+
+}  // namespace
+}  // namespace flashbook::testing

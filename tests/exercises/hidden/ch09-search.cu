@@ -1,0 +1,16 @@
+// Not handed out: what these tests ask is in their names, which students see, and no more.
+#include "tests/exercises/ch09-search.cu"
+
+namespace flashbook::testing {
+namespace {
+
+TEST_F(Search, OfAnyNumber) {
+  for (int count : {2, 31, 33, 63, 65, 1023, 1025}) {
+    std::vector<int> tiles(std::size_t(count), 1);
+    tiles[count / 2] = 0;
+    expect_found(tiles);
+  }
+}
+
+}  // namespace
+}  // namespace flashbook::testing
