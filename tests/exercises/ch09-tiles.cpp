@@ -1,5 +1,5 @@
 #include "chapters/09_masks/exercises/tiles.h"
-#include "tests/exercises/exercise.h"
+#include "tests/exercises/predicted.h"
 
 namespace flashbook::testing {
 namespace {
