@@ -134,7 +134,8 @@ def main() -> int:
     program = arguments.program.resolve()
     told = subprocess.run([program, "--help"], capture_output=True, text=True, check=True).stdout
     dtype = re.findall(r"Element type: .*?(\w+)$", told, re.MULTILINE)[0]  # the last that the chapter takes
-    draw, faults, codes = random.Random(f"{arguments.seed} {program.name}"), 0, {"options": {}, "files": {}}
+    draw, faults = random.Random(f"{arguments.seed} {program.name}"), 0
+    codes: dict[str, dict[int, int]] = {"options": {}, "files": {}}
     for kind, count in (("options", arguments.runs), ("files", arguments.files)):
         for number in range(count):
             with tempfile.TemporaryDirectory() as name:
