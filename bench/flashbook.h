@@ -186,7 +186,12 @@ int flashbook_backward(int chapter, int step, const FlashbookShape* shape, const
 int flashbook_masked(int chapter, int step, const FlashbookShape* shape, const FlashbookMask* mask,
                      const FlashbookTensors* tensors, void* stream);
 
-/** flashbook_workspace_bytes of it. */
+/** The gradients under a mask: chapter 9's last step. Returns a FlashbookStatus. */
+int flashbook_masked_backward(int chapter, int step, const FlashbookShape* shape, const FlashbookMask* mask,
+                              const FlashbookTensors* tensors, const FlashbookGradients* gradients,
+                              void* stream);
+
+/** flashbook_workspace_bytes of either. */
 int64_t flashbook_masked_workspace_bytes(int chapter, int step, const FlashbookShape* shape,
                                          const FlashbookMask* mask);
 

@@ -4,11 +4,13 @@ windows and dense masks, and FlashAttention-3's package where it is installed.
 
     masks.py [--mask causal,window,...] [--step 2,3,4,5] [--peers flex,varlen,flash2,fa3,dense] [--rounds 5] [--out FILE]
              [--library FILE]
+    masks.py --backward [...]   step 6 and FlexAttention's gradient
 
 As bench/peers.py: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
 is the median of the rounds. FLOPS counts visible pairs; `executed` is the part of them among the pairs of the tiles that our kernel
 multiplies. FlexAttention's block mask is made beforehand, and `making` is how long that takes. Step 4 has intervals by key for windows and
-documents. Ours is checked against float64 attention first; a peer that cannot run is named, and the others go on.
+documents. Ours is checked against float64 attention first; a peer that cannot run is named, and the others go on. With --backward the
+result is the gradient's, and FLOPs are 2.5 times those of the forward pass; what a forward pass leaves is made beforehand.
 """
 
 import argparse
@@ -27,11 +29,12 @@ from typing import Any
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/masks.py
 
 from bench import peers, results
+from bench.backward import Gradients
 from bench.names import Name
 from bench.peers import SEED, Contestant, Shape, Tensors, whole_numbers
 
 CHAPTER, HEAD_DIM, HEADS, LENGTH = 9, 128, 16, 8192
-PACKED, COLUMNS = 2, 4  # steps
+PACKED, COLUMNS, GRADIENT = 2, 4, 6  # steps
 WINDOW, PREFIX, SOFTCAP, REACH, DROPOUT = 1024, 2048, 30.0, 128, 0.1
 PEERS = ("flex", "varlen", "flash2", "fa3", "dense")
 LENGTHS = (1000, 37, 4096, 1, 2047, 512, 300, 8391)  # packed
@@ -71,6 +74,7 @@ class Problem:
     columns: Mask | None = None  # the same mask as intervals by key
     keeps: Any = ()
     encoded: tuple[()] = ()  # nothing is quantised
+    d_o: Any = None  # of gradients
 
     def name(self, contestant):
         return str(Name("masked", contestant.who, "bf16", HEAD_DIM, self.word, self.shape.seqlen_q))
@@ -82,8 +86,8 @@ class Problem:
     def executed(self, packed, rows=128, keys=128):
         """The part of the multiplied pairs that is visible. `packed`: each sequence has tiles of its own."""
         n = self.shape.seqlen_q
-        if packed and self.lengths:  # causal
-            tiles = sum(-(-length // rows) * (-(-length // rows) + 1) // 2 for length in self.lengths)
+        if packed and self.lengths:  # causal: a tile of queries sees the keys up to its last one
+            tiles = sum(-(-min(first + rows, length) // keys) for length in self.lengths for first in range(0, length, rows))
             return self.visible.sum().item() / (tiles * rows * keys)
         padded = torch.zeros(-(-n // rows) * rows, -(-n // keys) * keys, device="cuda", dtype=torch.bool)
         padded[:n, :n] = self.visible
@@ -243,7 +247,8 @@ def fa3(problem):
     except ImportError:
         return Contestant("fa3", "", None, skipped="its package, flash_attn_interface, is not installed", kind="masked")
     q, k, v = (tensor.transpose(1, 2).contiguous() for tensor in (problem.q, problem.k, problem.v))
-    options: dict[str, Any] = {"window": {"window_size": (WINDOW, 0)}, "softcap": {"softcap": SOFTCAP}}.get(problem.word, {})
+    by_word: dict[str, dict[str, Any]] = {"window": {"window_size": (WINDOW, 0)}, "softcap": {"softcap": SOFTCAP}}
+    options = by_word.get(problem.word, {})
 
     def run():
         o = flash_attn_func(q, k, v, softmax_scale=problem.shape.scale, causal=problem.word not in ("full", "softcap"), **options)
@@ -262,7 +267,87 @@ def dense(problem):
                       kind="masked")
 
 
+# ---- gradients ---------------------------------------------------------------------------------------------------------------------
+
+
+def our_gradient(library, problem):
+    """Step 6, from the O and the log-sum-exp of our own forward pass."""
+    found = Contestant(f"ch{CHAPTER:02}/step{GRADIENT}", library.step_name(CHAPTER, GRADIENT), None, kind="masked")
+    forward = ours(library, PACKED if problem.word == "lengths" else 5, problem)
+    shape, mask = ctypes.byref(problem.shape), ctypes.byref(problem.mask)
+    size = library.c.flashbook_masked_workspace_bytes(CHAPTER, GRADIENT, shape, mask)
+    if forward.skipped or size < 0:
+        found.skipped = forward.skipped or library.error()
+        return found
+    o, lse = forward.run(), forward.keeps[0]
+    gradients = [torch.full_like(problem.q, float("nan")) for _ in range(3)]
+    workspace = torch.empty(size, device="cuda", dtype=torch.uint8)
+    tensors = Tensors(*(t.data_ptr() for t in (problem.q, problem.k, problem.v, o, lse, workspace)))
+    pointers = Gradients(*(t.data_ptr() for t in (d_o_of(problem), *gradients)))
+    found.values = {"workspace_bytes": size, "executed": problem.executed(problem.word == "lengths", rows=64)}
+
+    def run():
+        if library.c.flashbook_masked_backward(CHAPTER, GRADIENT, shape, mask, ctypes.byref(tensors), ctypes.byref(pointers),
+                                               ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)):
+            raise RuntimeError(library.error())
+        return gradients
+
+    found.run, found.keeps = run, (forward, o, lse, workspace, d_o_of(problem))
+    return found
+
+
+def d_o_of(problem):
+    """The same for everybody."""
+    if problem.d_o is None:
+        problem.d_o = torch.randn_like(problem.q)
+    return problem.d_o
+
+
+def flex_gradient(problem):
+    """torch.autograd.grad of FlexAttention alone, as bench/backward.py does it."""
+    torch._functorch.config.donated_buffer = False  # or the graph could not be kept for the next launch
+    leaves = [tensor.detach().requires_grad_() for tensor in (problem.q, problem.k, problem.v)]
+    found = flex(dataclasses.replace(problem, q=leaves[0], k=leaves[1], v=leaves[2]))
+    o = found.run()
+    return dataclasses.replace(found, who="flex_backward", run=lambda: list(torch.autograd.grad(o, leaves, d_o_of(problem), retain_graph=True)))
+
+
+def gradient_error(problem, gradients):
+    """The largest error of the last head's gradients against float64, where it is worst beside its bound."""
+    b, h, n = problem.shape.batch - 1, problem.shape.heads - 1, problem.shape.seqlen_q
+    place = torch.arange(n, device="cuda")
+
+    def exact(kind):
+        q, k, v = (tensor[b, h].detach().to(kind).requires_grad_() for tensor in (problem.q, problem.k, problem.v))
+        scores = (q * problem.shape.scale) @ k.mT
+        if problem.word == "softcap":
+            scores = SOFTCAP * torch.tanh(scores / SOFTCAP)
+        if problem.slopes is not None:
+            scores = scores - problem.slopes[h].to(kind) * (place[:, None] - place).abs()
+        o = scores.masked_fill(~problem.visible, -math.inf).softmax(-1) @ v
+        return torch.autograd.grad(o, (q, k, v), d_o_of(problem)[b, h].to(kind))
+
+    pairs = []
+    for got, right, plain in zip(gradients, exact(torch.float64), exact(problem.q.dtype)):
+        bound = 2 * (plain.double() - right).abs().max().item() + 2**-7 * right.abs().max().item()
+        pairs.append(((got[b, h].double() - right).abs().max().item(), bound))
+    return max(pairs, key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0] / pair[1])
+
+
+# ---- who is measured ---------------------------------------------------------------------------------------------------------------
+
+
+def guarded(who, make, problem):
+    """A peer, or why there is none: it is of another version, or out of memory. The others go on."""
+    try:
+        return make(problem)
+    except Exception as error:
+        return Contestant(who, "", None, skipped=(str(error).splitlines() or ["failed"])[0], kind="masked")
+
+
 def contestants_of(library, options, problem):
+    if options.backward:
+        return [our_gradient(library, problem)] + ([guarded("flex_backward", flex_gradient, problem)] if "flex" in options.peers else [])
     found = [ours(library, step, problem) for step in options.step]
     if problem.word in ("full", "causal"):
         found.append(unmasked(library, problem))
@@ -270,15 +355,7 @@ def contestants_of(library, options, problem):
              "flash2": (flash2, problem.word in ("full", "causal", "window")),
              "fa3": (fa3, problem.word in ("full", "causal", "window", "softcap")),
              "dense": (dense, problem.word in ("causal", "window", "documents", "prefix"))}
-    for who in options.peers:
-        make, can = takes[who]
-        if not can:
-            continue
-        try:
-            found.append(make(problem))
-        except Exception as error:  # of another version, or out of memory: the others go on
-            found.append(Contestant(who, "", None, skipped=(str(error).splitlines() or ["failed"])[0], kind="masked"))
-    return found
+    return found + [guarded(who, takes[who][0], problem) for who in options.peers if takes[who][1]]
 
 
 # ---- right before fast -------------------------------------------------------------------------------------------------------------
@@ -344,10 +421,13 @@ def parse():
     parser.add_argument("--step", type=whole_numbers, default=[2, 3, 4, 5], help="default: 2,3,4,5")
     parser.add_argument("--mask", default=",".join(MASKS), help=f"some of {','.join(MASKS)}")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)}, or none")
+    parser.add_argument("--backward", action="store_true", help=f"step {GRADIENT} and FlexAttention's gradient, in place of forward passes")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/")
     options = parser.parse_args()
     options.mask = options.mask.split(",")
+    if options.backward:  # step 6 takes neither of them
+        options.mask = [word for word in options.mask if word not in ("bias", "dropout")]
     options.peers = [] if options.peers == "none" else options.peers.split(",")
     if not set(options.peers) <= set(PEERS):
         parser.error(f"--peers takes {','.join(PEERS)}, with commas between, or none")
@@ -365,10 +445,10 @@ def run(options, library):
     for word in options.mask:
         problem = make_problem(word)
         contestants = contestants_of(library, options, problem)
-        peers.check_outputs(problem, contestants, largest_error, 10)
+        peers.check_outputs(problem, contestants, gradient_error if options.backward else largest_error, 10)
         peers.race(contestants, options.rounds, shuffle, cache_filler)
         for contestant in contestants:
-            found = peers.entry(problem, contestant, contestants, problem.flops())
+            found = peers.entry(problem, contestant, contestants, problem.flops() * (2.5 if options.backward else 1))
             whole["benchmarks"].append(found)
             print(f"{found['name']:50}", (contestant.skipped and f"skipped: {contestant.skipped}") or
                   f"{found['real_time'] * 1000:9.2f} us {found['FLOPS'] / 1e12:7.1f} TFLOP/s", flush=True)

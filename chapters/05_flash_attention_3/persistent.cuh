@@ -7,7 +7,7 @@
 //| | --- | --- |
 //| | `kSchedule` | persistent blocks take tile after tile, longest first (`tile_scheduler.cuh`) |
 //| | `kSplitLoops` | tiles with a mask and tiles without one in loops of their own: the second has no trace of it |
-//| | `kLazy` | maxima are taken, and the output rescaled, only when a score exceeds one by more than 2^8 (`softmax.cuh`) |
+//| | `kLazy` | maxima are taken, and the output rescaled, only when a score exceeds one by more than 8 log2 units (`softmax.cuh`) |
 //| | `kStoreByTma` | the output leaves through shared memory while the next tile begins (`epilogue.cuh`) |
 //| | `kPingpong` | step 3's turns |
 //| | `kTrim` | a warpgroup leaves out tiles of keys that only the warpgroups below it see, and rows beyond the end |

@@ -127,7 +127,7 @@ __device__ __forceinline__ void softmax(float (&scores)[kFloats], Rows& rows, fl
 //| ## Lazily
 //|
 //| The maximum is there so that no exponential overflows, and any number near it will do. So a row keeps its old maximum
-//| until a score exceeds it by 2^8, that is until a probability would exceed 256. P may then be up to 256, which f16 and
+//| until a score exceeds it by 8 log2 units, that is until a probability would exceed $2^8 = 256$. P may then be up to 256, which f16 and
 //| bf16 hold as precisely as 1, and sum and output share the factor. After a few tiles hardly any row needs a
 //| correction, and a warp without one skips head_dim / 2 multiplications. One vote decides for the warp, since a branch
 //| that only some lanes take saves nothing.

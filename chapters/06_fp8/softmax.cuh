@@ -41,7 +41,7 @@ struct TileScale {
   float inverse;  ///< of the values' scale, with block scales
 };
 
-//| **Lazy rescaling** is chapter 5's: a row keeps its old maximum until a score exceeds it by 2^kLazyLimit. There P could
+//| **Lazy rescaling** is chapter 5's: a row keeps its old maximum until a score exceeds it by kLazyLimit log2 units. There P could
 //| grow to 2^8. Here it shares the room above 1 with the offset: offset and limit together stay below log2(448) = 8.8.
 
 //| ## How precise an exponential must be

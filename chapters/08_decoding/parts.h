@@ -17,20 +17,20 @@ constexpr int kMostParts = 128;
 
 //| ## The model
 //|
-//| `tiles` blocks would do without a split. With $p$ parts there are $p$ times as many, in $\lceil p \cdot \text{tiles} / \text{slots} \rceil$ waves, and a
+//| `tiles` blocks would do without a split. With $p$ parts there are $p$ times as many, in $\lceil p \cdot \text{tiles} / \text{places} \rceil$ waves, and a
 //| wave takes as long as a part's tiles of keys and the overhead. The product of both is the time; the count with the smallest
 //| is taken. FlashAttention-3 looks at how full the last wave is instead, and takes the smallest count that is within 85 % of
 //| the fullest. It needs no estimate of the overhead, and may take many short parts.
 // BEGIN SOLUTION ch08-parts
 /// Into how many parts the keys are split where all sequences have the same length. `tiles` blocks are needed
 /// without: tiles of rows, of all sequences and key heads. `key_tiles` are a sequence's tiles of keys,
-/// `slots` the blocks that the machine runs at once. At most kMostParts, at most one a tile of keys.
+/// `places` the blocks that the machine runs at once. At most kMostParts, at most one a tile of keys.
 /// Of counts that take as long the smallest, which has the fewest partial results.
-inline int parts_for(int64_t tiles, int key_tiles, int slots) {
+inline int parts_for(int64_t tiles, int key_tiles, int places) {
   int best = 1;
   int64_t best_time = INT64_MAX;
   for (int parts = 1; parts <= std::clamp(key_tiles, 1, kMostParts); ++parts) {
-    const int64_t waves = (tiles * parts + slots - 1) / slots;
+    const int64_t waves = (tiles * parts + places - 1) / places;
     const int64_t time = waves * ((key_tiles + parts - 1) / parts + kOverheadTiles);
     if (time < best_time) {
       best = parts;
@@ -40,11 +40,11 @@ inline int parts_for(int64_t tiles, int key_tiles, int slots) {
   return best;
 }
 //~ /// Into how many parts the keys are split where all sequences have the same length. `tiles` blocks are needed
-//~ /// without: tiles of rows, of all sequences and key heads. `key_tiles` are a sequence's tiles of keys, `slots`
+//~ /// without: tiles of rows, of all sequences and key heads. `key_tiles` are a sequence's tiles of keys, `places`
 //~ /// the blocks that the machine runs at once. At most kMostParts, at most one a tile of keys.
 //~ /// Of counts that take as long the smallest, which has the fewest partial results.
-//~ inline int parts_for(int64_t tiles, int key_tiles, int slots) {
-//~   return tiles + key_tiles + slots > 0 ? 1 : 0;  // TODO: the count whose blocks are done first
+//~ inline int parts_for(int64_t tiles, int key_tiles, int places) {
+//~   return tiles + key_tiles + places > 0 ? 1 : 0;  // TODO: the count whose blocks are done first
 //~ }
 // END SOLUTION ch08-parts
 

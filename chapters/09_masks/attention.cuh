@@ -255,7 +255,7 @@ struct Consumer {
     const bool rescale = hopper::softmax<Sizes::kLazy>(scores, rows, correction, scale_log2());
     drop(key);
 
-    //| Only now may P be overwritten and O be rescaled, which happens when a maximum has risen by more than 2^8.
+    //| Only now may P be overwritten and O be rescaled, which happens when a maximum has risen by more than 8 log2 units.
     wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
     wgmma_pin(output);
     wgmma_pin(p);

@@ -44,6 +44,7 @@ __device__ __forceinline__ void fill_queries(hopper::Pipeline<Queries, kStages>&
                                              float (&of_rows)[kStages][kQueries], const CUtensorMap& map,
                                              const CUtensorMap& row_map, const KeyWork& work, const Head& q,
                                              int first_query, int head_row) {
+  //| The row of the workspace is counted over all heads, as its map has one dimension.
   uint64_t* const full = &pipeline.full[state.stage];
   mbarrier_arrive_expect_tx(full, Queries::kBytes + sizeof(of_rows[0]));
   load(pipeline.tile[state.stage], map, full, work.q_rows.row + first_query, {q.head, work.q_rows.last});
@@ -65,6 +66,7 @@ __device__ __forceinline__ void produce_q(GradientShared<T, Sizes>& shared, cons
     if (work.first_key >= 0)
       for (int member = 0; member < problem.group; ++member)
         work.rounds += lists.at({work.head.head * problem.group + member, work.head.batch}, work.tile).count;
+    //| The rounds are the entries of all heads of the group. A consumer is told their number, and needs no list.
     wait_empty(shared.work, next);  // all have read what stood here before
     shared.work.tile[next.stage] = work;
     mbarrier_arrive(&shared.work.full[next.stage]);
@@ -79,6 +81,7 @@ __device__ __forceinline__ void produce_q(GradientShared<T, Sizes>& shared, cons
   }
 }
 
+//| The others copy the work and give its place back at once: they keep it in registers, of which they have enough.
 /// A copy of the block's next work. One thread, alone in its warp.
 template <typename Broadcast>
 __device__ __forceinline__ KeyWork next_key_work(Broadcast& broadcast, hopper::PipelineState<2>& state) {
@@ -105,6 +108,7 @@ __device__ __forceinline__ void produce_keys_and_do(GradientShared<T, Sizes>& sh
     if (work.first_key < 0) return;
     mbarrier_wait(&shared.keys_empty, parity ^ 1);  // the products that read the last tile are done
     mbarrier_arrive_expect_tx(&shared.keys_full, (Shared::kHasDp ? 2 : 1) * Shared::Keys::kBytes);
+    //| Keys are named as the sequence lies: its first row for TMA, and the index in the map's last dimension, which is the batch entry or the end of the document.
     const Head rows{work.head.head, work.k_rows.last};
     const int row = work.k_rows.row + work.first_key;
     load(shared.k, k_map, &shared.keys_full, row, rows);
@@ -163,6 +167,7 @@ __global__ void __launch_bounds__(Sizes::kThreads, 1)
                     const __grid_constant__ Lists lists, const __grid_constant__ Mask mask,
                     const __grid_constant__ Score score,
                     int* counter) {  // 0 at the start
+  //| Mask and function are arguments too, and lie in constant memory for all threads.
   using Shared = GradientShared<T, Sizes>;
   using Consumer = Gradients<T, Sizes, Mask, Score>;
   static_assert(sizeof(Shared) <= hopper::kMostSharedBytes,
@@ -174,6 +179,7 @@ __global__ void __launch_bounds__(Sizes::kThreads, 1)
     initialise(shared.d_o, 1, kConsumerWarps, "do full", "do empty");
     initialise(shared.work, 1, kConsumerWarps + 1 + (Sizes::kAddByTma ? kKeyConsumers : 0), "work full",
                "work empty");
+    //| K and V arrive by one thread's bytes, and are given back by all warps. Each consumer's dQ goes the other way: four warps fill, one thread empties.
     mbarrier_init(&shared.keys_full, 1);
     name_mbarrier(&shared.keys_full, "keys full");
     mbarrier_init(&shared.keys_empty, kConsumerWarps);

@@ -5,9 +5,7 @@
 //|
 //| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ handed over](../../docs/figures/backward_round.svg)
 #pragma once
-#include <type_traits>
-
-#include "chapters/09_masks/transposed.cuh"
+#include "chapters/09_masks/backward_shared.cuh"
 #include "common/hopper/epilogue.h"
 #include "common/hopper/gradients.h"
 #include "common/ptx/atomic.h"
@@ -15,72 +13,6 @@
 #include "common/ptx/math.h"
 
 namespace flashbook::masks {
-
-//| ## Versions
-//|
-//| Up to d = 128 a block sums all gradients of its keys. At d = 256 the sums of dK and dV do not fit the registers together, so one launch computes dV and another dK and dQ, as in chapter 7. A tile has 64 queries, and 128 at d = 64.
-/// The gradients that a block sums.
-enum class Sums {
-  all,              ///< dV, dK, dQ: five products
-  values,           ///< dV: S and dV
-  keys_and_queries  ///< dK and dQ: S, dP, dK and dQ
-};
-
-/// One version of the kernel, as a type.
-template <int kHeadDim_, Sums kSums_ = kHeadDim_ == 256 ? Sums::values : Sums::all>
-struct GradientSizes {
-  static constexpr int kHeadDim = kHeadDim_;
-  static constexpr Sums kSums = kSums_;
-  static constexpr int kQueries = kHeadDim == 64 ? 128 : 64;  ///< of a tile
-  static constexpr int kStages = kSums == Sums::keys_and_queries ? 1 : 2, kDsStages = kStages;
-  static constexpr bool kAddByTma = kSums == Sums::all;  ///< else there is no dQ, or no room for it
-  static constexpr int kThreads = (kKeyConsumers + 1) * kWarpgroup;
-  static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
-};
-
-//| ## Shared memory
-//|
-//| At d = 128: K and V 64 KB, two stages of Q and of dO with 64 queries 64 KB, two tiles of dS 32 KB, dQ as floats 32 KB, together 192 KB. Beside a stage of Q lies more than in chapter 7: the entry of the list that brought it, and the head. So a consumer needs no list: it is told how many rounds there are, and finds the rest in the stage.
-
-/// What the block's named barriers are for.
-enum GradientBarrier {
-  kWholeBlock,  ///< __syncthreads
-  kDsWritten,   ///< both warpgroups have laid down their dS
-  kDsRead       ///< and dQ of the round before has been computed from it
-};
-
-/// Which tile of queries lies in a stage.
-struct QueryTile {
-  int head, entry;  ///< a query head; of a list (transposed.cuh)
-};
-
-/// What lies in shared memory for no one.
-struct Unused {};
-
-/// Shared memory of a block.
-template <typename T, typename Sizes>
-struct GradientShared {
-  static constexpr int kHeadDim = Sizes::kHeadDim, kQueries = Sizes::kQueries;
-  using Keys = hopper::Tile<T, kTileKeys, kHeadDim>;
-  using Queries = hopper::Tile<T, kQueries, kHeadDim>;
-  static constexpr bool kHasDp = Sizes::kSums != Sums::values;
-  using DsTiles = hopper::Tile<T, kQueries, kTileKeys>[Sizes::kDsStages];
-  using DqParts = float4[kKeyConsumers][hopper::DqPart<kHeadDim, kQueries>::kFloats / 4][kWarpgroup];
-
-  Keys k;
-  std::conditional_t<kHasDp, Keys, Unused> v;
-  hopper::Pipeline<Queries, Sizes::kStages> q;
-  hopper::Pipeline<Queries, Sizes::kStages> d_o;
-  std::conditional_t<kHasDp, DsTiles, Unused> ds;
-  std::conditional_t<Sizes::kAddByTma, DqParts, Unused> dq;
-  alignas(128) float lse[Sizes::kStages][kQueries];  // of the rows of q, as the workspace has it
-  alignas(128) float d[Sizes::kStages][kQueries];    // of the rows of d_o
-  hopper::Pipeline<KeyWork, 2> work;                 // a broadcast: one thread fills it, all others read
-  QueryTile query_tile[Sizes::kStages];              // what lies in a stage of q
-  QueriesOfKey seen[kTileKeys];                      // of each key, by ranges
-  uint64_t keys_full, keys_empty;
-  uint64_t dq_full[kKeyConsumers], dq_empty[kKeyConsumers];
-};
 
 //| ## A consumer
 //|
@@ -98,8 +30,8 @@ struct Gradients {
   //| Whether the function has a slope other than 1 is known when the kernel is compiled.
   using Column =
       decltype(score_column(std::declval<const Score&>(), std::declval<const KeyWork&>(), Head{}, 0, 0));
-  static constexpr bool kHasSlope = Column::kHasSlope;
 
+  //| References cost nothing: what they refer to lies in shared memory or among the kernel's arguments. The sums are what a thread really holds.
   Shared& shared;
   const GradientProblem& problem;
   const Mask& mask;
@@ -128,6 +60,7 @@ struct Gradients {
   //|
   //| Forward's mask turned by 90 degrees: rows are keys, of which a thread has two, and columns are queries, two of every eight. One key is done before the next, so the registers of one are enough.
 
+  //| Rows and columns are numbered by the accumulator's layout: of every four floats the first two are of row 0, the others of row 1.
   /// Which query of the tile column i of a thread is, counted from its first; and its float of row r there.
   static constexpr __host__ __device__ int column_of(int i) { return i / 2 * 8 + i % 2; }
   static constexpr __host__ __device__ int float_of(int r, int i) { return i / 2 * 4 + 2 * r + i % 2; }
@@ -187,6 +120,7 @@ struct Gradients {
       }
       return bits;
     } else {
+      //| Nobody knows the intervals of a mask that reads memory, so it is asked query by query. The loop is not unrolled, or all loads would wait in registers.
       const auto seen = mask.column(work, head_of(stage), key_of(r));
       uint32_t bits = 0;
 #pragma unroll 1
@@ -228,6 +162,31 @@ struct Gradients {
     }
   }
 
+  //| **With a slope** dS has one factor more, 4y(1 - y) of a softcap, and the registers have no room for it: P, which is rounded for dV, then dP and the slope would be three floats an element. But P is wanted as a float for dS only, and there it stands beside the slope. So both become one product at
+  //| once, while dP^T still runs, and `to_ds` is the same for all functions. The slope is that of the score before the mask; a hidden score is hidden by making its P zero.
+  /// scores = P^T * slope, from bent scores, and p = P^T.
+  template <bool kMasked>
+  __device__ __forceinline__ void bend(Scores& scores, uint32_t (&p)[kQueries / hopper::kDepth][4],
+                                       const uint32_t (&seen)[2], int stage) const {
+    const auto* lse = reinterpret_cast<const float2*>(shared.lse[stage]) + threadIdx.x % 4;
+    const float scale = scale_log2();
+#pragma unroll
+    for (int group = 0; group < kQueries / 8; ++group) {
+      const float2 of_column = lse[4 * group];
+      float own[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float y = scores[4 * group + i];
+        own[i] = exp2_approx(scale * y - (i % 2 == 0 ? of_column.x : of_column.y));
+        if (kMasked && (seen[i / 2] >> (2 * group + i % 2) & 1) == 0) own[i] = 0;
+        scores[4 * group + i] = own[i] * Column::slope(y);
+      }
+      p[group / 2][group % 2 * 2] = pack<T>(own[0], own[1]);
+      p[group / 2][group % 2 * 2 + 1] = pack<T>(own[2], own[3]);
+    }
+  }
+
+  //| A function on scores is asked once for each key, and counts queries from the thread's first one.
   /// Scores become what the function makes of them.
   __device__ __forceinline__ void change(Scores& scores, int stage) const {
     const int thread_query = thread_query_of(stage);
@@ -237,14 +196,13 @@ struct Gradients {
 #pragma unroll
       for (int i = 0; i < kQueries / 4; ++i)
         scores[float_of(r, i)] = column(scores[float_of(r, i)], column_of(i));
-      if constexpr (kHasSlope) wgmma_pin(scores);  // one row's registers at a time
     }
   }
 
   //| ### dS
   //|
   //| dS = P * (dP - D), an element at a time, with D by column like the log-sum-exp.
-  /// dp = dS^T, from P^T.
+  /// dp = dS^T, from P^T, times the slope if there is one.
   __device__ __forceinline__ void to_ds(const Scores& p, Scores& dp, int stage) const {
     const auto* d = reinterpret_cast<const float2*>(shared.d[stage]) + threadIdx.x % 4;
 #pragma unroll
@@ -256,23 +214,6 @@ struct Gradients {
     }
   }
 
-  //| **With a slope** dS has one factor more, 4y(1 - y). y is what the softcap made of the score, and it must be used before the mask and the exponential overwrite it: so dP becomes (dP - D) * slope first. That needs dP while y is there, and S^T is waited for together with dP^T. Keeping the
-  //| slopes aside would let the exponential run under dP^T as without a function, for 32 registers that a thread of d = 128 does not have.
-  /// dp = (dP - D) * slope, from bent scores.
-  __device__ __forceinline__ void bend(const Scores& bent, Scores& dp, int stage) const {
-    if constexpr (kHasSlope) {
-      const auto* d = reinterpret_cast<const float2*>(shared.d[stage]) + threadIdx.x % 4;
-#pragma unroll
-      for (int group = 0; group < kQueries / 8; ++group) {
-        const float2 of_column = d[4 * group];
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          dp[4 * group + i] = (dp[4 * group + i] - (i % 2 == 0 ? of_column.x : of_column.y)) *
-                              Column::slope(bent[4 * group + i]);
-      }
-    }
-  }
-
   //| ### dQ
   //|
   //| What a thread has of dQ goes to memory as it is, in the order of registers: thread t's four floats stand beside thread t + 1's. Nobody but `convert_dq` reads those sums, and it knows the order.
@@ -281,6 +222,7 @@ struct Gradients {
     return dq + int64_t(row) * kHeadDim + number * Part::kPieces * Part::kPieceFloats;
   }
 
+  //| Two ways lead there. Without room for dQ in shared memory the registers add, four floats an instruction; otherwise a thread of its own has TMA add what lies there.
   __device__ __forceinline__ void add_from_registers(float (&dq)[Part::kFloats], float* sums) const {
     auto* to = reinterpret_cast<float4*>(sums) + threadIdx.x % kWarpgroup;
 #pragma unroll
@@ -288,6 +230,7 @@ struct Gradients {
       red_add(to + i / 4 * kWarpgroup, make_float4(dq[i], dq[i + 1], dq[i + 2], dq[i + 3]));
   }
 
+  //| The barrier that says the part is empty has one arrival, that it is full has four: lane 0 of each warp, when its lanes have written and made it visible.
   /// Hands dQ to the thread that adds.
   __device__ __forceinline__ void hand_over(float (&dq)[Part::kFloats], uint32_t parity) const {
     mbarrier_wait(&shared.dq_empty[number], parity ^ 1);  // TMA has read the part before
@@ -306,7 +249,6 @@ struct Gradients {
   /// One tile of queries. `dq_sums` is dQ in the workspace.
   __device__ __forceinline__ void step(State& state, float* dq_sums) {
     constexpr uint32_t kWarpgroupRows = kRowsOfWarpgroup * hopper::kPanelRowBytes;
-    constexpr bool kRoundedBeside = kHasDk && kHasSlope;  // P and dS, pair by pair
     Scores scores, dp;
     uint32_t p[kQueries / hopper::kDepth][4], ds[kQueries / hopper::kDepth][4];
 
@@ -315,6 +257,7 @@ struct Gradients {
     //| The products run while the bits are made. A mask that reads memory, pair by pair, wants more registers for it than there are while scores are on their way, so it is asked before.
     if constexpr (!Mask::kByIntervals)
       if (is_partial(state.stage)) seen[0] = ask(state.stage, 0), seen[1] = ask(state.stage, 1);
+    //| Both scores are issued before either is waited for. Each sums over the head dimension, along the rows of both tiles.
     wgmma_fence();
     hopper::issue_transposed_scores<T, kHeadDim, kTileKeys, kQueries>(
         scores, wgmma_advance(along_rows(shared.k), number * kWarpgroupRows),
@@ -328,43 +271,28 @@ struct Gradients {
     }
     if constexpr (Mask::kByIntervals)
       if (is_partial(state.stage)) seen[0] = ask(state.stage, 0), seen[1] = ask(state.stage, 1);
-    //| Without a slope the exponential runs under dP^T.
-    if constexpr (kHasDk && !kHasSlope) {
+    if constexpr (kHasDk)
       wgmma_wait<1>();  // S^T is there; dP^T still runs
-    } else {
+    else
       wgmma_wait<0>();
-      if constexpr (kHasDk) wgmma_pin(dp);
-    }
     wgmma_pin(scores);
-    //| Function, slope, mask, exponential, in this order.
+    //| Function, mask, exponential, in this order, and all of it under dP^T.
     if constexpr (Score::kChanges) change(scores, state.stage);
-    if constexpr (kRoundedBeside) {
-      wgmma_pin(scores);
-      bend(scores, dp, state.stage);
-      wgmma_pin(dp);
-      wgmma_pin(scores);
+    if constexpr (Column::kHasSlope) {
+      if (is_partial(state.stage))
+        bend<true>(scores, p, seen, state.stage);
+      else
+        bend<false>(scores, p, seen, state.stage);
+    } else {
+      if (is_partial(state.stage)) hide(scores, seen);
+      to_probabilities(scores, state.stage);
+      if constexpr (kHasDv) hopper::round_probabilities<T>(p, scores);
     }
-    if (is_partial(state.stage)) hide(scores, seen);
-    if constexpr (kRoundedBeside) wgmma_pin(scores);
-    to_probabilities(scores, state.stage);
-    if constexpr (kHasDv && !kRoundedBeside) hopper::round_probabilities<T>(p, scores);
-
     if constexpr (kHasDk) {
-      if constexpr (kHasSlope) {
-        //| The pins are for the compiler: without them it begins all phases at once, and spills.
-        wgmma_pin(scores);
-        wgmma_pin(dp);
-#pragma unroll
-        for (int i = 0; i < kQueries / 2; i += 2) {
-          p[i / 8][i / 2 % 4] = pack<T>(scores[i], scores[i + 1]);
-          ds[i / 8][i / 2 % 4] = pack<T>(scores[i] * dp[i], scores[i + 1] * dp[i + 1]);
-        }
-      } else {
-        wgmma_wait<0>();
-        wgmma_pin(dp);
-        to_ds(scores, dp, state.stage);
-        hopper::round_probabilities<T>(ds, dp);
-      }
+      wgmma_wait<0>();
+      wgmma_pin(dp);
+      to_ds(scores, dp, state.stage);
+      hopper::round_probabilities<T>(ds, dp);
     }
 
     //| P^T is an operand at once, so dV is issued before anybody waits for the other warpgroup.

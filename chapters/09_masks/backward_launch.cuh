@@ -148,13 +148,14 @@ void run_gradients_of(const Shape& shape, const Tensors& t, device::Stream strea
                  static_cast<T*>(t.dv), workspace.dq, problem, tiles, lists, mask, score, workspace.counter);
 }
 
-//| At d = 256 two kernels take tiles from one counter, one after the other. A kernel of one thread sets it to 0 between them.
+//| Where the sums do not fit the registers together, two kernels take tiles from one counter, one after the other, and a kernel of one thread sets it to 0 between them. At d = 256 that is so for every mask. At d = 64 it is so for a softcap: P, its product with the slope, dP, dK and dV are 224 registers, and nvcc spilled 84 bytes.
 /// All launches, with one mask and one function on scores. `mask_of(...)` makes the mask, and launches what
 /// it needs beforehand.
 template <typename T, int kHeadDim, typename MaskOf, typename Score>
 void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, const MaskOf& mask_of,
                    const Score& score, float left_out) {
-  using Sizes = GradientSizes<kHeadDim>;
+  constexpr bool kSplit = kHeadDim == 256 || (kHeadDim == 64 && std::is_same_v<Score, Softcap>);
+  using Sizes = GradientSizes<kHeadDim, kSplit ? Sums::values : Sums::all>;
   constexpr int kQueries = Sizes::kQueries;
   const GradientRoom room(shape);
   const MaskCount count = masks_of(shape);
@@ -198,10 +199,10 @@ void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, 
                  shape.visibility.window.right < 0, workspace.entries);
 
   run_gradients_of<T, Sizes>(shape, t, stream, workspace, room, problem, tiles, lists, mask, score);
-  if constexpr (kHeadDim == 256) {
+  if constexpr (kSplit) {
     device::launch(hopper::clear_counter, dim3(1), dim3(1), 0, stream, workspace.counter);
-    run_gradients_of<T, GradientSizes<256, Sums::keys_and_queries>>(shape, t, stream, workspace, room,
-                                                                    problem, tiles, lists, mask, score);
+    run_gradients_of<T, GradientSizes<kHeadDim, Sums::keys_and_queries>>(shape, t, stream, workspace, room,
+                                                                         problem, tiles, lists, mask, score);
   }
   device::launch(convert_dq<T, kHeadDim, kQueries>, dim3(unsigned(room.rows / kQueries)),
                  dim3(kKeyConsumers * kWarpgroup), 0, stream, static_cast<const float*>(workspace.dq),

@@ -1,6 +1,5 @@
-//| # The map of a packed tensor
-//|
-//| The host's part of `packed.cuh`, for steps 2 and 6.
+/// \file
+/// The map of a packed tensor: the host's part of packed.cuh, for steps 2 and 6.
 #pragma once
 #include "common/attention/shape.h"
 #include "common/device/tensor_map.h"

@@ -43,6 +43,7 @@ struct KeyTiles {
       const Rows0 rows{0, head.batch};
       return {head, {0, problem.seqlen_q, 0, problem.seqlen_k}, rows, rows, tile * kKeys, tile, 0, 0};
     }
+    //| A packed tile is found by halving, as forward's are, but by one thread: there is a search for each tile of keys.
     int begin = 0, end = problem.packed.count - 1;  // the last whose tiles begin at this one or before it
     while (begin < end) {
       const int middle = (begin + end + 1) / 2;
@@ -270,7 +271,7 @@ struct PairMask {
 //| **ALiBi** takes a constant from a score, so its slope is 1. A column needs the distance to a fixed key, which grows by one with every query.
 //|
 //| **Softcap.** With $y = 1/(1 + e^{-2s/c})$ the score is $2c\,y - c$ and its derivative $1 - \tanh^2(s/c) = 4y(1-y)$. It must be taken of the score *before* the mask. After the mask the score of a hidden key is $-\infty$; its probability is 0, its slope
-//| is not, and 0 times infinity is NaN. So the mask comes last in `to_ds`, as a probability of 0, and never enters the slope.
+//| is not, and 0 times infinity is NaN. So the mask makes the probability 0 and never enters the slope (`bend` in `backward_block.cuh`).
 
 /// What becomes of a score of a key, for queries counted from a thread's first. The slope is 1.
 struct UnchangedColumn {
@@ -350,6 +351,7 @@ __global__ void __launch_bounds__(kListThreads)
     list_queries(const __grid_constant__ Mask mask, const __grid_constant__ GradientProblem problem,
                  const __grid_constant__ KeyTiles tiles, const __grid_constant__ Lists lists, bool rotate,
                  int* entries) {  // how many there are, 0 at the start
+  //| The last warps of the grid may have no tile. Packed sequences have as many as the plan says, and the host only knows that there are no more than so many.
   const int tile = (blockIdx.x * kListThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (tile >= lists.key_tiles) return;
   if (problem.packed.count > 0 && tile >= tiles.plan.first_tile[problem.packed.count]) return;

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import types
 import unittest
+from typing import Any
 from unittest import mock
 
 try:
@@ -22,7 +23,7 @@ except ImportError:
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from bench import masks, peers, results
 
-ENTRIES = {"float32": ctypes.c_float, "int32": ctypes.c_int32}
+ENTRIES: dict[str, Any] = {"float32": ctypes.c_float, "int32": ctypes.c_int32}
 
 
 class Tensor(np.ndarray):
@@ -101,6 +102,7 @@ def pytorch():
     torch.empty = lambda size, device, dtype: np.zeros(min(size, 4096), dtype).view(Tensor)
     torch.full = lambda size, value, device, dtype: np.full(size, value, dtype).view(Tensor)
     torch.full_like = lambda like, value: np.full(like.shape, value, like.dtype).view(Tensor)
+    torch.randn_like = lambda like: random.standard_normal(like.shape).astype(like.dtype).view(Tensor)
     torch.stack = lambda tensors: np.stack(tensors).view(Tensor)
     torch.exp2, torch.tanh = np.exp2, np.tanh
     torch.searchsorted = lambda first, values, right: np.searchsorted(first, values, side="right" if right else "left").view(Tensor)
@@ -164,6 +166,13 @@ class C:
         return 0
 
 
+    def flashbook_masked_backward(self, chapter, step, shape, mask, tensors, gradients, stream):
+        t, g = tensors._obj, gradients._obj
+        assert all((t.q, t.k, t.v, t.o, t.lse, t.workspace, g.d_o, g.dq, g.dk, g.dv))
+        self.calls.append((step, bool(mask._obj.documents)))
+        return 0
+
+
 class Library:
     def __init__(self, path):
         self.c = C()
@@ -188,7 +197,7 @@ class Masks(unittest.TestCase):
     def run_script(self, *words, wrong=None):
         """Exit code, and the benchmarks of the result file by name."""
         torch = pytorch()
-        library = Library("")
+        library: Any = Library("")
         if wrong:
             right = library.c.flashbook_masked
             library.c.flashbook_masked = lambda chapter, step, shape, mask, *others: (wrong(mask._obj), right(chapter, step, shape, mask, *others))[1]
@@ -231,6 +240,18 @@ class Masks(unittest.TestCase):
         for who in masks.PEERS:
             self.assertTrue(any(f"/{who}/" in name and "error_occurred" in entry for name, entry in found.items()), who)
 
+    def test_gradients_have_names_of_their_own(self):
+        with mock.patch.object(masks, "gradient_error", lambda problem, gradients: (0.0, 1.0)):  # there is no autograd here
+            code, found, calls = self.run_script("--backward")
+        self.assertEqual(code, 0)
+        words = [word for word in masks.MASKS if word not in ("bias", "dropout")]
+        for word in words:
+            entry = found[f"masked/ch09/step6/bf16/d8/{word}/n{164 if word == 'lengths' else 160}"]
+            self.assertNotIn("error_occurred", entry)
+            self.assertTrue(0 < entry["executed"] <= 1)
+        self.assertEqual({name.split("/")[1] for name in found}, {"ch09", "flex_backward"})
+        self.assertIn((6, True), calls)
+
     def test_a_wrong_kernel_is_not_timed(self):
         def one_key_more(mask):
             mask.window_left += 1
@@ -246,7 +267,7 @@ class Masks(unittest.TestCase):
         header = (pathlib.Path(masks.__file__).parent / "flashbook.h").read_text(encoding="utf-8")
         body = header[header.index("typedef struct FlashbookMask {"):header.index("} FlashbookMask;")]
         fields = [line.split(";")[0].replace("*", " ").split()[-1] for line in body.splitlines()[1:] if ";" in line.split("/*")[0]]
-        self.assertEqual([name for name, _ in masks.Mask._fields_], fields)
+        self.assertEqual([field[0] for field in masks.Mask._fields_], fields)
         self.assertEqual(ctypes.sizeof(masks.Mask), 128)  # c_interface_test.cpp has the same number
 
 

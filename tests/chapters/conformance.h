@@ -272,11 +272,12 @@ TEST_F(ChapterTest, RefusesWhatItsKernelsDoNotKnow) {
     latent.head_dim = kLatentKeyDim;
     EXPECT_EQ(chapter.why_not(latent, step).empty(), chapter.step(step).latent) << step;
     if (chapter.step(step).latent) window = latent;
-    Shape capped = window, paged = window;
+    Shape capped = window, dropped = window, paged = window;
     window.visibility.window.left = 8;
     capped.score.softcap = 30;
+    dropped.score.dropout = 0.1f;
     paged.paging = {.rows = paged.seqlen_k, .pages = 1, .table = {0}};
-    for (const Shape& shape : {window, capped}) {
+    for (const Shape& shape : {window, capped, dropped}) {
       if (!chapter.why_not(shape, step).empty()) {
         ++refused;
         continue;

@@ -1,6 +1,4 @@
-#include <algorithm>
 #include <set>
-#include <vector>
 
 #include "chapters/00_the_machine/exercises/counts.h"
 #include "tests/exercises/predicted.h"
@@ -9,9 +7,6 @@ namespace flashbook::testing {
 namespace {
 
 using machine::Counts;
-
-double blocks_by_registers(const Counts& p) { return int(65536 / (p.registers * p.threads)); }
-double blocks_by_shared(const Counts& p) { return int(227 / p.shared_kb); }
 
 /// How many different units of `size` bytes hold the `bytes` at each lane's address.
 template <typename Address>
@@ -22,50 +17,60 @@ double units(int size, int bytes, Address address) {
   return double(touched.size());
 }
 
+/// Blocks of which `there` holds so many, each taking `each`.
+int fitting(double there, double each) {
+  int blocks = 0;
+  while ((blocks + 1) * each <= there) ++blocks;
+  return blocks;
+}
+int by_registers(const Counts& p) { return fitting(65536, p.registers * p.threads); }
+int by_shared(const Counts& p) { return fitting(227, p.shared_kb); }
+
 void expect_formula(double (Counts::*predicted)() const, double (*want)(const Counts&)) {
-  expect_predicted<Counts>({{"registers", &Counts::registers, {40, 64, 100, 168, 255}},
-                            {"threads", &Counts::threads, {64, 96, 256}},
-                            {"shared_kb", &Counts::shared_kb, {20, 33, 48, 100, 227}},
-                            {"floats", &Counts::floats, {1, 2, 4, 5, 6, 12}},
-                            {"offset", &Counts::offset, {0, 8, 24, 32, 56}},
-                            {"stride", &Counts::stride, {1, 2, 3, 6, 8, 20, 32}},
-                            {"queries", &Counts::queries, {64, 192}},
-                            {"keys", &Counts::keys, {64, 96, 176}},
-                            {"head_dim", &Counts::head_dim, {64, 192, 256}},
-                            {"bytes_a_second", &Counts::bytes_a_second, {3.35e12, 8e12}},
-                            {"clocks_a_second", &Counts::clocks_a_second, {1.4e9, 2e9}},
-                            {"clocks_of_a_load", &Counts::clocks_of_a_load, {500, 900}}},
+  expect_predicted<Counts>({{"registers", &Counts::registers, {32, 64, 128, 168, 248}},
+                            {"threads", &Counts::threads, {64, 128, 192, 256}},
+                            {"shared_kb", &Counts::shared_kb, {1, 24, 48, 80, 120, 200}},
+                            {"stride", &Counts::stride, {1, 2, 5, 7, 12, 32}},
+                            {"offset", &Counts::offset, {0, 8, 24, 40, 64, 96}},
+                            {"word_stride", &Counts::word_stride, {1, 2, 7, 24, 33, 48, 64}},
+                            {"latency", &Counts::latency, {500, 640, 900}},
+                            {"bandwidth", &Counts::bandwidth, {2.0e12, 3.35e12, 8.0e12}},
+                            {"queries", &Counts::queries, {64, 128, 192}},
+                            {"keys", &Counts::keys, {64, 80, 176}},
+                            {"head_dim", &Counts::head_dim, {64, 192, 256}}},
                            predicted, want);
 }
 
-TEST(MachineCounts, BlocksByRegisters) { expect_formula(&Counts::blocks_by_registers, blocks_by_registers); }
-TEST(MachineCounts, BlocksByShared) { expect_formula(&Counts::blocks_by_shared, blocks_by_shared); }
+TEST(MachineCounts, BlocksByRegisters) {
+  expect_formula(&Counts::blocks_by_registers, [](const Counts& p) { return double(by_registers(p)); });
+}
+TEST(MachineCounts, BlocksByShared) {
+  expect_formula(&Counts::blocks_by_shared, [](const Counts& p) { return double(by_shared(p)); });
+}
 TEST(MachineCounts, Occupancy) {
   expect_formula(&Counts::occupancy, [](const Counts& p) {
-    return std::min(blocks_by_registers(p), blocks_by_shared(p)) * p.threads / 32 / 64;
+    return std::min({by_registers(p), by_shared(p), fitting(64 * 32, p.threads)}) * p.threads / (64 * 32);
   });
 }
-TEST(MachineCounts, SectorsOfX) {
-  expect_formula(&Counts::sectors_of_x, [](const Counts& p) {
-    return units(32, 4, [&](int lane) { return 4 * int(p.floats) * lane; });
+TEST(MachineCounts, Sectors) {
+  expect_formula(&Counts::sectors, [](const Counts& p) {
+    return units(32, 4, [&](int lane) { return 4 * int(p.stride) * lane; });
   });
 }
-TEST(MachineCounts, SectorsShifted) {
-  expect_formula(&Counts::sectors_shifted, [](const Counts& p) {
+TEST(MachineCounts, SectorsOfPairs) {
+  expect_formula(&Counts::sectors_of_pairs, [](const Counts& p) {
     return units(32, 8, [&](int lane) { return int(p.offset) + 8 * lane; });
   });
 }
 TEST(MachineCounts, Wavefronts) {
   expect_formula(&Counts::wavefronts, [](const Counts& p) {
-    std::vector<int> words(32);  // of each bank
-    for (int lane = 0; lane < 32; ++lane) ++words[std::size_t(int(p.stride) * lane % 32)];
-    return double(*std::max_element(words.begin(), words.end()));
+    return 32 /
+           units(1, 1, [&](int lane) { return int(p.word_stride) * lane % 32; });  // all banks have as many
   });
 }
 TEST(MachineCounts, BytesUnderWay) {
-  expect_formula(&Counts::bytes_under_way, [](const Counts& p) {
-    return p.bytes_a_second / 132 * p.clocks_of_a_load / p.clocks_a_second;
-  });
+  expect_formula(&Counts::bytes_under_way,
+                 [](const Counts& p) { return p.latency / 1.8e9 * (p.bandwidth / 132); });
 }
 TEST(MachineCounts, ProductClocks) {
   expect_formula(&Counts::product_clocks,

@@ -7,16 +7,16 @@ namespace {
 using namespace decoding;
 
 /// The task's formula.
-double time_of(int64_t tiles, int key_tiles, int slots, int parts) {
-  return std::ceil(double(tiles * parts) / slots) * (std::ceil(double(key_tiles) / parts) + kOverheadTiles);
+double time_of(int64_t tiles, int key_tiles, int places, int parts) {
+  return std::ceil(double(tiles * parts) / places) * (std::ceil(double(key_tiles) / parts) + kOverheadTiles);
 }
 
-void expect_parts(int64_t tiles, int key_tiles, int slots) {
+void expect_parts(int64_t tiles, int key_tiles, int places) {
   int best = 1;
   for (int parts = 2; parts <= std::min(key_tiles, kMostParts); ++parts)
-    if (time_of(tiles, key_tiles, slots, parts) < time_of(tiles, key_tiles, slots, best)) best = parts;
-  const int got = observed(parts_for(tiles, key_tiles, slots));
-  EXPECT_EQ(got, best) << "for " << tiles << " tiles of rows, " << key_tiles << " of keys, " << slots
+    if (time_of(tiles, key_tiles, places, parts) < time_of(tiles, key_tiles, places, best)) best = parts;
+  const int got = observed(parts_for(tiles, key_tiles, places));
+  EXPECT_EQ(got, best) << "for " << tiles << " tiles of rows, " << key_tiles << " of keys, " << places
                        << " blocks at once";
 }
 

@@ -4,23 +4,23 @@
 namespace flashbook::testing {
 namespace {
 
-/// The rule, in whole numbers: blocks / (waves * slots), waves rounded up.
-double full(int64_t blocks, int slots) {
-  return double(blocks) / double((blocks + slots - 1) / slots * slots);
+/// The rule, in whole numbers: blocks / (waves * places), waves rounded up.
+double full(int64_t blocks, int places) {
+  return double(blocks) / double((blocks + places - 1) / places * places);
 }
 
-void expect_fullness(int64_t blocks, int slots) {
-  EXPECT_NEAR(observed(decoding::fullness(blocks, slots)), full(blocks, slots), 1e-9)
-      << "fullness of " << blocks << " blocks where " << slots << " run at once";
+void expect_fullness(int64_t blocks, int places) {
+  EXPECT_NEAR(observed(decoding::fullness(blocks, places)), full(blocks, places), 1e-9)
+      << "fullness of " << blocks << " blocks where " << places << " run at once";
 }
 
-void expect_parts(int64_t tiles, int key_tiles, int slots) {
+void expect_parts(int64_t tiles, int key_tiles, int places) {
   double best = 0;
-  for (int parts = 1; parts <= key_tiles; ++parts) best = std::max(best, full(tiles * parts, slots));
+  for (int parts = 1; parts <= key_tiles; ++parts) best = std::max(best, full(tiles * parts, places));
   int want = 1;
-  while (full(tiles * want, slots) < 0.85 * best) ++want;
-  EXPECT_EQ(observed(decoding::parts_by_fullness(tiles, key_tiles, slots)), want)
-      << "for " << tiles << " tiles of rows, " << key_tiles << " of keys, " << slots << " blocks at once";
+  while (full(tiles * want, places) < 0.85 * best) ++want;
+  EXPECT_EQ(observed(decoding::parts_by_fullness(tiles, key_tiles, places)), want)
+      << "for " << tiles << " tiles of rows, " << key_tiles << " of keys, " << places << " blocks at once";
 }
 
 TEST(Waves, FullnessOfFullWaves) { expect_fullness(396, 132); }

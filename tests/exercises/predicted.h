@@ -53,11 +53,4 @@ void expect_predicted(const std::vector<Size<Problem>>& sizes, double (Problem::
   if (!is_right) ADD_FAILURE() << complaint.str();
 }
 
-/// One number; `tolerance` of it may be missing.
-inline void expect_predicted(double predicted, double want, double tolerance) {
-  const double got = observed(predicted);
-  if (!(std::abs(got - want) <= tolerance * std::abs(want)))
-    ADD_FAILURE() << (got == 0 ? "0: fill it in" : got < want ? "too small" : "too large");
-}
-
 }  // namespace flashbook::testing

@@ -12,32 +12,32 @@ namespace flashbook::decoding {
 // full. Of all counts whose waves are at least 85 % as full as the best count's, it takes the smallest.
 
 // BEGIN SOLUTION ch08-waves
-/// How full the waves of `blocks` blocks are, 0 to 1, where `slots` run at once.
-inline double fullness(int64_t blocks, int slots) {
-  const double waves = double(blocks) / slots;
+/// How full the waves of `blocks` blocks are, 0 to 1, where `places` run at once.
+inline double fullness(int64_t blocks, int places) {
+  const double waves = double(blocks) / places;
   return waves / std::ceil(waves);
 }
 
 /// Into how many parts the keys are split: 1 to `key_tiles`. `tiles` blocks are needed without.
-inline int parts_by_fullness(int64_t tiles, int key_tiles, int slots) {
+inline int parts_by_fullness(int64_t tiles, int key_tiles, int places) {
   double best = 0;
-  for (int parts = 1; parts <= key_tiles; ++parts) best = std::max(best, fullness(tiles * parts, slots));
+  for (int parts = 1; parts <= key_tiles; ++parts) best = std::max(best, fullness(tiles * parts, places));
   int parts = 1;
-  while (parts < key_tiles && fullness(tiles * parts, slots) < 0.85 * best) ++parts;
+  while (parts < key_tiles && fullness(tiles * parts, places) < 0.85 * best) ++parts;
   return parts;
 }
-//~ /// How full the waves of `blocks` blocks are, 0 to 1, where `slots` run at once.
-//~ inline double fullness(int64_t blocks, int slots) {
-//~   const double waves = blocks / slots;
+//~ /// How full the waves of `blocks` blocks are, 0 to 1, where `places` run at once.
+//~ inline double fullness(int64_t blocks, int places) {
+//~   const double waves = blocks / places;
 //~   return waves / std::ceil(waves);
 //~ }
 //~
 //~ /// Into how many parts the keys are split: 1 to `key_tiles`. `tiles` blocks are needed without.
-//~ inline int parts_by_fullness(int64_t tiles, int key_tiles, int slots) {
+//~ inline int parts_by_fullness(int64_t tiles, int key_tiles, int places) {
 //~   double best = 0;
-//~   for (int parts = 1; parts <= key_tiles; ++parts) best = std::max(best, fullness(tiles * parts, slots));
+//~   for (int parts = 1; parts <= key_tiles; ++parts) best = std::max(best, fullness(tiles * parts, places));
 //~   int parts = 1;
-//~   while (parts < key_tiles && fullness(tiles * parts, slots) < 0.85 * best) ++parts;
+//~   while (parts < key_tiles && fullness(tiles * parts, places) < 0.85 * best) ++parts;
 //~   return parts;
 //~ }
 // END SOLUTION ch08-waves

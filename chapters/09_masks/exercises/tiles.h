@@ -2,69 +2,73 @@
 /// Exercise ch09-tiles: how many tiles a mask leaves, from paper and pencil.
 #pragma once
 #include <algorithm>
-#include <cstdint>
+#include <cmath>
 
 namespace flashbook::masks {
 
-// n queries and n keys, in tiles of 128 queries by 128 keys. All masks here are causal: query i sees keys up
-// to i. n need not be a multiple of 128. Write formulas or loops, as you like.
+// Queries and keys in tiles of `tile` by `tile`. All masks here are causal: query i sees keys up to i. A tile
+// is executed unless nobody in it sees a key. Lengths need not be multiples of a tile; what lies beyond the
+// last query is not asked for.
+//
+// Each function is a formula of these sizes, or a loop. `try` asks it for the sizes below and for others, the
+// grader for sizes that nobody has seen. Sizes are double, so a quotient keeps its fraction; std::floor and
+// std::ceil make it whole. Functions may call those above them.
+struct Tiled {
+  double n = 8192;                      // queries, and keys
+  double window = 1024;                 // keys that a query sees before its own
+  double documents = 8, length = 1024;  // documents, and tokens of each
+  double tile = 128;
 
-constexpr int64_t kTile = 128;
+  // BEGIN SOLUTION ch09-tiles
+  double rows_of_tiles(double tokens) const { return std::ceil(tokens / tile); }
 
-// BEGIN SOLUTION ch09-tiles
-constexpr int64_t rows_of_tiles(int64_t n) { return (n + kTile - 1) / kTile; }
-
-// Row r of tiles has tiles 0 to r.
-constexpr int64_t causal_tiles(int64_t n) { return rows_of_tiles(n) * (rows_of_tiles(n) + 1) / 2; }
-// Those on the diagonal.
-constexpr int64_t causal_partial_tiles(int64_t n) { return rows_of_tiles(n); }
-// Its first query sees furthest to the left.
-constexpr int64_t window_tiles(int64_t n, int64_t window) {
-  int64_t tiles = 0;
-  for (int64_t row = 0; row < rows_of_tiles(n); ++row)
-    tiles += row - std::max<int64_t>(row * kTile - window, 0) / kTile + 1;
-  return tiles;
-}
-// Full from the first tile that begins where the last query's window does or later, up to the one before the
-// diagonal.
-constexpr int64_t window_full_tiles(int64_t n, int64_t window) {
-  int64_t tiles = 0;
-  for (int64_t row = 0; row < rows_of_tiles(n); ++row) {
-    const int64_t last_query = std::min(row * kTile + kTile, n) - 1;
-    const int64_t first = (std::max<int64_t>(last_query - window, 0) + kTile - 1) / kTile;
-    tiles += std::max<int64_t>(row - first, 0);
+  // Row r of tiles has tiles 0 to r, and the last of them is cut by the diagonal.
+  double causal_tiles() const { return rows_of_tiles(n) * (rows_of_tiles(n) + 1) / 2; }
+  double causal_partial_tiles() const { return rows_of_tiles(n); }
+  // A row's first query sees furthest to the left.
+  double window_tiles() const {
+    double tiles = 0;
+    for (double row = 0; row < rows_of_tiles(n); ++row)
+      tiles += row - std::floor(std::max(row * tile - window, 0.0) / tile) + 1;
+    return tiles;
   }
-  return tiles;
-}
-// Each has tiles of its own.
-constexpr int64_t packed_tiles(int64_t documents, int64_t length) { return documents * causal_tiles(length); }
-// From the tile in which the first query's document begins.
-constexpr int64_t document_tiles(int64_t documents, int64_t length) {
-  int64_t tiles = 0;
-  for (int64_t row = 0; row < rows_of_tiles(documents * length); ++row)
-    tiles += row - row * kTile / length * length / kTile + 1;
-  return tiles;
-}
-// 1 + 2 + ... up to the window, and then w + 1 for each query.
-constexpr double visible_share(int64_t n, int64_t window) {
-  const int64_t rising = std::min(n, window + 1);
-  const double pairs = double(rising) * double(rising + 1) / 2 + double(n - rising) * double(window + 1);
-  return pairs / double(window_tiles(n, window) * kTile * kTile);
-}
-//~ // Tiles that are not skipped under a causal mask.
-//~ constexpr int64_t causal_tiles(int64_t n) { return n * 0; }
-//~ // Those of them that need the mask.
-//~ constexpr int64_t causal_partial_tiles(int64_t n) { return n * 0; }
-//~ // Tiles that are not skipped if a query sees its own key and `window` keys before it.
-//~ constexpr int64_t window_tiles(int64_t n, int64_t window) { return n * window * 0; }
-//~ // Those of them that need no mask.
-//~ constexpr int64_t window_full_tiles(int64_t n, int64_t window) { return n * window * 0; }
-//~ // Documents of `length` tokens each, as packed sequences (step 2): tiles that are not skipped.
-//~ constexpr int64_t packed_tiles(int64_t documents, int64_t length) { return documents * length * 0; }
-//~ // The same documents as a mask (step 3), where tiles lie on the grid of all queries and keys.
-//~ constexpr int64_t document_tiles(int64_t documents, int64_t length) { return documents * length * 0; }
-//~ // Visible pairs as a part of the pairs of tiles that are not skipped, under a window.
-//~ constexpr double visible_share(int64_t n, int64_t window) { return double(n * window * 0); }
-// END SOLUTION ch09-tiles
+  // Its last query sees least on the left, and the first one decides at the diagonal.
+  double window_full_tiles() const {
+    double tiles = 0;
+    for (double row = 0; row < rows_of_tiles(n); ++row) {
+      const double last_query = std::min(row * tile + tile, n) - 1;
+      tiles += std::max(row - std::ceil(std::max(last_query - window, 0.0) / tile), 0.0);
+    }
+    return tiles;
+  }
+  // Each has tiles of its own.
+  double packed_tiles() const { return documents * rows_of_tiles(length) * (rows_of_tiles(length) + 1) / 2; }
+  // From the tile in which the document of the row's first query begins.
+  double document_tiles() const {
+    double tiles = 0;
+    for (double row = 0; row < rows_of_tiles(documents * length); ++row)
+      tiles += row - std::floor(std::floor(row * tile / length) * length / tile) + 1;
+    return tiles;
+  }
+  // 1 + 2 + ... up to the window, and then window + 1 for each query.
+  double visible_share() const {
+    const double rising = std::min(n, window + 1);
+    return (rising * (rising + 1) / 2 + (n - rising) * (window + 1)) / (window_tiles() * tile * tile);
+  }
+  //~ // Tiles that are executed under a causal mask, and those of them that need the mask.
+  //~ double causal_tiles() const { return 0; }
+  //~ double causal_partial_tiles() const { return 0; }
+  //~ // Tiles that are executed if a query sees its own key and `window` before it, and those of them that need no
+  //~ // mask.
+  //~ double window_tiles() const { return 0; }
+  //~ double window_full_tiles() const { return 0; }
+  //~ // Documents of `length` tokens each, as packed sequences (step 2), and as a mask (step 3), where tiles lie on
+  //~ // the grid of all queries and keys: tiles that are executed.
+  //~ double packed_tiles() const { return 0; }
+  //~ double document_tiles() const { return 0; }
+  //~ // Visible pairs under the window, as a part of the pairs of the tiles that are executed.
+  //~ double visible_share() const { return 0; }
+  // END SOLUTION ch09-tiles
+};
 
 }  // namespace flashbook::masks

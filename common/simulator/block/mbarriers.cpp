@@ -102,7 +102,8 @@ std::string advice(const Mbarrier& barrier, uint32_t seen) {
   if (barrier.bytes < 0) return "Announce the bytes of all loads";
   if (barrier.pending == 0) return "More bytes were announced than the loads' boxes have";
   if (barrier.phase == 0 && barrier.pending == barrier.arrivals && !barrier.passed)
-    return "Nobody has arrived yet. Who waits here for a stage to be empty names parity 1 the first time; who "
+    return "Nobody has arrived yet. Who waits here for a stage to be empty names parity 1 the first time; "
+           "who "
            "waits for one to be full names parity 0, and another should arrive";
   if (seen < barrier.phase && seen % 2 == barrier.phase % 2)
     return "If it is for phase " + std::to_string(seen) +

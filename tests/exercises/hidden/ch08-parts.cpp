@@ -7,7 +7,7 @@ namespace {
 TEST(Parts, OfManyShapes) {
   for (int64_t tiles : {1, 3, 16, 50, 131, 133, 200, 4096})
     for (int key_tiles : {2, 9, 100, 513})
-      for (int slots : {108, 264}) expect_parts(tiles, key_tiles, slots);
+      for (int places : {108, 264}) expect_parts(tiles, key_tiles, places);
 }
 
 }  // namespace
