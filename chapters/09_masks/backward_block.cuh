@@ -335,6 +335,7 @@ struct Gradients {
         const int row =
             problem.workspace_row(head_of(state.stage)) + work.first_row + first_query_of(state.stage);
         float* const sums = part_of(dq_sums, row, number);
+        __syncwarp();  // all lanes have read what lies beside the stage, before lane 0 gives it back
         release(shared.d_o, state);
         hopper::issue_values<T, kHeadDim, kQueries>(dk, ds, q_columns);
         hopper::issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_rows, k_columns, number, 0);
