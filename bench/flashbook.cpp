@@ -38,6 +38,8 @@ int guarded(Body body) noexcept {
     return fail(error.what(), FLASHBOOK_BAD_ARGUMENT);
   } catch (const device::HardwareMissing& error) {
     return fail(error.what(), FLASHBOOK_HARDWARE_MISSING);
+  } catch (const std::bad_alloc&) {
+    return fail("there is no memory for what describes this call", FLASHBOOK_DEVICE_ERROR);
   } catch (const std::exception& error) {
     return fail(error.what(), FLASHBOOK_DEVICE_ERROR);
   } catch (...) {
@@ -81,48 +83,58 @@ T completed(const T* from, const char* name, std::size_t first) {
   return given;
 }
 
-/// The pages of a cache. Nobody here can read the table: a stand-in of the same size says that it has one.
+/// In the place of an array in device memory, which nobody here can read: one of the same size says that the
+/// caller has it.
+template <typename T = int>
+std::vector<T> stand_in(double entries, const char* name) {
+  constexpr double kMost = 1 << 28;
+  if (entries > kMost)
+    throw InputError(std::string(name) + " would have " + std::to_string(int64_t(std::min(entries, 0x1p62))) +
+                     " entries: give a problem for which it has at most " + std::to_string(int64_t(kMost)));
+  return std::vector<T>(std::size_t(std::max(0.0, entries)));
+}
+
+/// The pages of a cache.
 Paging paging_of(const FlashbookShape& shape, const FlashbookCache& cache) {
   if (cache.page_table == nullptr) return {};
   if (cache.page_rows < 1)
     throw InputError("page_rows is " + std::to_string(cache.page_rows) + ": give at least 1");
-  const int64_t entries = shape.batch * ((int64_t(shape.seqlen_k) + cache.page_rows - 1) / cache.page_rows);
+  const int64_t of_one = (int64_t(shape.seqlen_k) + cache.page_rows - 1) / cache.page_rows;
   return {.rows = cache.page_rows,
           .pages = cache.pages,
-          .table = std::vector<int>(std::size_t(std::max<int64_t>(0, entries)))};
+          .table = stand_in(double(shape.batch) * double(of_one), "page_table")};
 }
 
 FlashbookMask completed(const FlashbookMask* mask) {
   return completed(mask, "mask", offsetof(FlashbookMask, bias));
 }
 
-/// What a mask says, in the house's words. Nobody here can read the arrays: stand-ins of the same size say
-/// that it has them.
+/// What a mask says, in the house's words.
 void apply_mask(const FlashbookMask& mask, Shape& shape) {
   shape.visibility = {.window = {mask.window_left, mask.window_right, mask.sinks}, .prefix = mask.prefix};
   Visibility& v = shape.visibility;
   if (mask.documents < 0) throw InputError("documents is below 0: give how many there are");
   if (mask.documents > 0) {
+    required(mask.first_query, "first_query"), required(mask.first_key, "first_key");
     for (const auto& [first, rows] :
          {std::pair(&v.documents.first_query, shape.seqlen_q), {&v.documents.first_key, shape.seqlen_k}}) {
-      first->assign(std::size_t(mask.documents) + 1, rows);
-      first->front() = 0;
+      *first = stand_in(mask.documents + 1.0, "documents");
+      std::fill(first->begin() + 1, first->end(), rows);
     }
   }
-  if (mask.columns != nullptr) {
-    const int64_t bounds =
-        std::max<int64_t>(0, int64_t(shape.batch) * mask.column_heads * shape.seqlen_k * mask.bounds);
-    v.columns = {mask.column_heads, mask.bounds, std::vector<int>(std::size_t(bounds))};
+  if (mask.columns != nullptr)
+    v.columns = {mask.column_heads, mask.bounds,
+                 stand_in(double(shape.batch) * mask.column_heads * shape.seqlen_k * mask.bounds, "columns")};
+  if (mask.block_queries > 0) {
+    required(mask.first_block, "first_block"), required(mask.key_blocks, "key_blocks");
+    const int64_t rows = (int64_t(shape.seqlen_q) + mask.block_queries - 1) / mask.block_queries;
+    v.blocks = {mask.block_queries, mask.block_keys, stand_in(double(rows) + 1, "first_block")};
   }
-  if (mask.block_queries > 0)
-    v.blocks = {
-        mask.block_queries, mask.block_keys,
-        std::vector<int>((std::size_t(shape.seqlen_q) + mask.block_queries - 1) / mask.block_queries + 1)};
   shape.score.softcap = mask.softcap;
   if (mask.slopes != nullptr) shape.score.alibi.resize(std::size_t(std::max(0, shape.heads)));
   if (mask.bias != nullptr) {
-    const int64_t values = std::max<int64_t>(0, shape.heads * (2 * int64_t(mask.bias_reach) + 1));
-    shape.score.bias = {mask.bias_reach, std::vector<float>(std::size_t(values))};
+    const double distances = 2.0 * mask.bias_reach + 1;
+    shape.score.bias = {mask.bias_reach, stand_in<float>(shape.heads * distances, "bias")};
   }
   shape.score.dropout = mask.dropout;
   if (mask.dropout != 0) shape.score.seed = mask.seed;
@@ -157,8 +169,9 @@ Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from
                             .d_o = strides(gradients.d_o_strides),
                             .dq = strides(gradients.dq_strides),
                             .dk = strides(gradients.dk_strides),
-                            .dv = strides(gradients.dv_strides)},
-                 .paging = paging_of(given, cache)};
+                            .dv = strides(gradients.dv_strides)}};
+  validate(shape);  // before anything is as large as it says
+  shape.paging = paging_of(given, cache);
   if (mask != nullptr) {
     if (given.causal != 0) throw InputError("causal is set beside a mask: give window_right 0 in its place");
     apply_mask(completed(mask), shape);
@@ -200,6 +213,20 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
   if (workspace > 0) require_aligned(given.workspace, "workspace", kWorkspaceAlignment);
   for (const auto& [mean, name] : {std::pair(given.k_mean, "k_mean"), {given.v_mean, "v_mean"}})
     if (mean != nullptr) require_aligned(mean, name, kRowAlignment);
+  const FlashbookMask said = mask == nullptr ? FlashbookMask{} : completed(mask);
+  for (const auto& [array, name] : {std::pair<const void*, const char*>(given.q_scale, "q_scale"),
+                                    {given.k_scale, "k_scale"},
+                                    {given.v_scale, "v_scale"},
+                                    {cache.lengths, "lengths"},
+                                    {cache.page_table, "page_table"},
+                                    {said.first_query, "first_query"},
+                                    {said.first_key, "first_key"},
+                                    {said.columns, "columns"},
+                                    {said.first_block, "first_block"},
+                                    {said.key_blocks, "key_blocks"},
+                                    {said.slopes, "slopes"},
+                                    {said.bias, "bias"}})
+    if (array != nullptr) require_aligned(array, name, alignof(float));
   if (chapter.operation == Operation::backward) {
     const std::pair<const void*, const char*> pointers[] = {
         {gradients.d_o, "d_o"}, {gradients.dq, "dq"}, {gradients.dk, "dk"}, {gradients.dv, "dv"}};
@@ -225,16 +252,13 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
                  .v_mean = given.v_mean};
   all.tables[int(TableId::lengths)] = cache.lengths;
   all.tables[int(TableId::page_table)] = cache.page_table;
-  if (mask != nullptr) {
-    const FlashbookMask said = completed(mask);
-    all.tables[int(TableId::document_query)] = said.first_query;
-    all.tables[int(TableId::document_key)] = said.first_key;
-    all.tables[int(TableId::columns)] = said.columns;
-    all.tables[int(TableId::block_first)] = said.first_block;
-    all.tables[int(TableId::block_keys)] = said.key_blocks;
-    all.tables[int(TableId::slopes)] = said.slopes;
-    all.tables[int(TableId::bias)] = said.bias;
-  }
+  all.tables[int(TableId::document_query)] = said.first_query;
+  all.tables[int(TableId::document_key)] = said.first_key;
+  all.tables[int(TableId::columns)] = said.columns;
+  all.tables[int(TableId::block_first)] = said.first_block;
+  all.tables[int(TableId::block_keys)] = said.key_blocks;
+  all.tables[int(TableId::slopes)] = said.slopes;
+  all.tables[int(TableId::bias)] = said.bias;
   chapter.attention(problem, all, static_cast<device::Stream>(stream), step);
 }
 

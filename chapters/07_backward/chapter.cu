@@ -62,6 +62,10 @@ std::string why_not(const Shape& shape, int) {
   if (shape.q_rows() / 16 > kMaxGridX || shape.k_rows() / 16 > kMaxGridX)
     return "batch * heads * seqlen / 16 is at most 2^31 - 1, what a grid has in x: split the batch with "
            "--batch";
+  constexpr int64_t kMostRows = (int64_t(1) << 31) - 1, kPadding = 256;  // no tile has more queries
+  if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q + kPadding) > kMostRows)
+    return "the workspace counts its rows in 32 bits, each head rounded up to whole tiles: give a smaller "
+           "--batch or --seqlen";
   return why_not_dense(shape);
 }
 

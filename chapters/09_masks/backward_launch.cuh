@@ -148,13 +148,13 @@ void run_gradients_of(const Shape& shape, const Tensors& t, device::Stream strea
                  static_cast<T*>(t.dv), workspace.dq, problem, tiles, lists, mask, score, workspace.counter);
 }
 
-//| Where the sums do not fit the registers together, two kernels take tiles from one counter, one after the other, and a kernel of one thread sets it to 0 between them. At d = 256 that is so for every mask. At d = 64 it is so for a softcap: P, its product with the slope, dP, dK and dV are 224 registers, and nvcc spilled 84 bytes.
+//| Where the sums do not fit the registers together, two kernels take tiles from one counter, one after the other, and a kernel of one thread sets it to 0 between them. At d = 256 that is so for every mask. A softcap wants it at every head dimension: P, its product with the slope, dP, dK and dV are 224 registers at d = 64 and 208 at d = 128, and in one kernel nvcc spilled 84 and 4 bytes.
 /// All launches, with one mask and one function on scores. `mask_of(...)` makes the mask, and launches what
 /// it needs beforehand.
 template <typename T, int kHeadDim, typename MaskOf, typename Score>
 void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, const MaskOf& mask_of,
                    const Score& score, float left_out) {
-  constexpr bool kSplit = kHeadDim == 256 || (kHeadDim == 64 && std::is_same_v<Score, Softcap>);
+  constexpr bool kSplit = kHeadDim == 256 || std::is_same_v<Score, Softcap>;
   using Sizes = GradientSizes<kHeadDim, kSplit ? Sums::values : Sums::all>;
   constexpr int kQueries = Sizes::kQueries;
   const GradientRoom room(shape);

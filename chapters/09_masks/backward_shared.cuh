@@ -13,7 +13,7 @@ namespace flashbook::masks {
 
 //| ## Versions
 //|
-//| Up to d = 128 a block sums all gradients of its keys. At d = 256 the sums of dK and dV do not fit the registers together, so one launch computes dV and another dK and dQ, as in chapter 7. A softcap at d = 64 has the same trouble, and the same cure. A tile has 64 queries, and 128 at d = 64.
+//| Up to d = 128 a block sums all gradients of its keys. At d = 256 the sums of dK and dV do not fit the registers together, so one launch computes dV and another dK and dQ, as in chapter 7. A softcap has the same trouble at every head dimension, and the same cure. A tile has 64 queries, and 128 at d = 64.
 /// The gradients that a block sums.
 enum class Sums {
   all,              ///< dV, dK, dQ: five products

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes ladder_ch01.svg, ladder_ch02.svg, ...: the book's ladder with one chapter's rungs lit, in TFLOP/s on a linear scale; chapter 2, which
 runs on the CPU, has one of its own, in GFLOP/s, and so have chapter 7, of the backward pass, and chapter 8, in bytes a second; ladder_book.svg has the fastest step of every chapter, and the peers. Rates come
-from the newest results, names of steps from the chapters."""
+from the newest results, names of steps from the chapters. Also the rates of every step at every shape, interactive/ladder_data.js."""
+import json
 import re
 import sys
 from pathlib import Path
@@ -50,15 +51,15 @@ def rows_of(measured, lit):
             continue
         for step, rate in sorted(steps.items()):
             if (chapter, step) == (5, 5):
-                yield from sorted(rows_without(measured, rate), key=lambda rung: rung[1])
+                yield from sorted(rows_without(measured, rate, results.LADDER), key=lambda rung: rung[1])
             yield f"{chapter}.{step} {results.step_titles(chapter)[step]}{' *' if step in marked else ''}", rate, True
 
 
-def rows_without(measured, rate):
+def rows_without(measured, rate, shape):
     """Chapter 5's last step, which has `rate`, with one of its ideas left out: how many times as fast that was, in turn with it."""
     for who, idea in WITHOUT.items():
-        entry = measured.newest.get(str(Name("ablation", f"ch05/{who}", "bf16", **results.LADDER)))
-        if entry:
+        entry = measured.newest.get(str(Name("ablation", f"ch05/{who}", "bf16", **shape)))
+        if entry and not entry.skipped:
             yield f"5.5 without {idea}", rate * entry.values["vs_as_it_is"], False
 
 
@@ -121,8 +122,32 @@ def draw(lit, rows, unit, notes):
     figure.write(str(Path(__file__).with_name(f"ladder_ch{lit:02}.py" if lit else "ladder_book.py")))
 
 
+def write_rates(measured):
+    """Of each shape, head_dim/mask/N, the rate of every step in BF16; and of one process chapter 5's, FlashAttention-3's and cuDNN's."""
+    beside = {f"{name.head_dim}/{name.mask}/{name.seqlen}": [round(rate, 1) for rate in (cell.ours, cell.fa3, cell.cudnn)]
+              for name, cell in results.beside_peers().items() if name.dtype == "bf16"}
+    rates: dict[str, dict[str, float]] = {}
+    without: dict[str, list[list[object]]] = {}
+    for shape in beside:
+        head_dim, mask, seqlen = shape.split("/")
+        cell = {"head_dim": int(head_dim), "mask": mask, "seqlen": int(seqlen)}
+        for (chapter, step), entry in measured.by_step(**cell).items():
+            if (chapter, step) == (5, 5):
+                without[shape] = [[words, round(rate, 1)] for words, rate, _ in rows_without(measured, entry.values["FLOPS"] / 1e12, cell)]
+            if not entry.skipped and "bytes_per_second" in entry.values and chapter < 6:
+                rates.setdefault(shape, {})[f"{chapter}.{step}"] = round(entry.values["FLOPS"] / 1e12, 1)
+    chapters = sorted({int(key.split(".")[0]) for steps in rates.values() for key in steps})
+    data = {"chapters": {chapter: title(chapter) for chapter in chapters},
+            "steps": {f"{chapter}.{step}": words + (" *" if step in afterwards(chapter) else "") for chapter in chapters
+                      for step, words in results.step_titles(chapter).items()}, "rates": rates, "without": without, "beside": beside}
+    Path(__file__).with_name("interactive").joinpath("ladder_data.js").write_text(
+        "// Rates on an H200, from bench/results: docs/figures/ladder.py writes this.\n"
+        f"(window.flashbookData ??= {{}}).ladder = {json.dumps(data, separators=(',', ':'))};\n", encoding="utf-8")
+
+
 def main():
     measured = results.load(results.RESULTS / results.BOOK_GPU)
+    write_rates(measured)
     for lit in LIT:
         draw(lit, list(rows_of(measured, lit)), "TFLOP/s", ("H200, batch 4, 16 heads, N 4096, d 128, no mask", "Of other chapters the fastest step"))
     draw(7, rows_of_gradients(measured), "TFLOP/s", ("H200, backward, batch 4, 16 heads, N 4096, d 128, no mask", "Of others what PyTorch calls"))

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Writes pingpong_timeline.svg: what the warpgroups of a block do at the same time, as an H200 measured it. The simulator's order of the
-same moments is pingpong_order.py's."""
+"""Writes pingpong_timeline.svg: what the warpgroups of a block do at the same time, as an H200 measured it, and the stamps of the figure in which
+one can choose, interactive/pingpong_timeline_data.js. The simulator's order of the same moments is pingpong_order.py's."""
+import json
 import sys
 from pathlib import Path
 
@@ -54,11 +55,27 @@ def panel(figure, y, title, passes, first, last):
     return y
 
 
+def write_stamps(run_of):
+    """Of each run what bench/timeline.cpp sums up, the moments, and a row a pass: warpgroup, tile, and the clock of each moment or null."""
+    moments = ["turn", "issued", "scores", "end", "keys_sent", "values_sent"]
+    runs = [{"step": step, "d": head_dim, "tile_cycles": run.values["tile_cycles"], "idle_share": round(run.values["idle_share"], 2), "moments": moments,
+             "stamps": [[one["warpgroup"], one["tile"], *(one.get(moment) for moment in moments)] for one in run.stamps]}
+            for head_dim in (64, 128) for step in STEPS for run in [run_of(step, head_dim)]]
+    Path(__file__).with_name("interactive").joinpath("pingpong_timeline_data.js").write_text(
+        "// Stamps of an H200, from bench/results: docs/figures/pingpong_timeline.py writes this.\n(window.flashbookData ??= {}).pingpong_timeline = "
+        f"{json.dumps({'runs': runs}, separators=(',', ':'))};\n", encoding="utf-8")
+
+
 def main():
     from bench import results
     from bench.names import Name
 
     measured = results.load()
+
+    def run_of(step, head_dim):
+        return measured.measured(Name("timeline", f"ch05/step{step}", "bf16", head_dim, "full", 4096))
+
+    write_stamps(run_of)
     cycles = 9000
     figure = Figure(540, 1110, "Consumers of a block on an H200. They begin together and alternate by themselves; with pingpong they "
                                "alternate from the first tile on; with overlap, and in step 5, they hardly wait for their scores.")
@@ -66,7 +83,7 @@ def main():
     y = 74
     for head_dim in (64, 128):
         for step, words in STEPS.items():
-            passes = measured.measured(Name("timeline", f"ch05/step{step}", "bf16", head_dim, "full", 4096)).stamps
+            passes = run_of(step, head_dim).stamps
             first = min(one["turn"] for one in passes if one["warpgroup"])
             y = panel(figure, y, f"d = {head_dim}, step {step}: {words}", passes, first, first + cycles) + 12
         for tick in range(0, cycles + 1, 3000):

@@ -28,6 +28,13 @@ OWN_FILES = ("site.css", "site.js", "ladder.js", "favicon.svg", "card.png")  # o
 UNUSED = re.compile(r"((functions|globals|namespacemembers)(_.+)?|classes|index|hierarchy|doxygen_crawl|.*-members)\.html")
 
 
+def scripts_for(body: str) -> list[str]:
+    """What brings a page's pictures to life, each once."""
+    known = scripts_of(INTERACTIVE)
+    pictures = re.findall(r'<img [^>]*?src="[^"]*?(\w+)\.svg"', body)
+    return list(dict.fromkeys(script for name in pictures for script in known.get(name, [])))
+
+
 class Site:
     def __init__(self, pages: Sequence[Page], raw_folder: Path, out: Path) -> None:
         self.pages, self.raw_folder, self.out = pages, raw_folder, out
@@ -187,9 +194,7 @@ class Site:
         return f'<p class="above"><a href="{chapter.url}">{html.escape(chapter.title)}</a> <code>{page.source}</code></p>'
 
     def write(self, url: str, kind: str, title: str, above: str, body: str, steps: str) -> None:
-        pictures = re.findall(r'<img src="[^"]*?(\w+)\.svg"', body)
-        needed = dict.fromkeys(script for name in pictures for script in scripts_of(INTERACTIVE).get(name, []))
-        scripts = "".join(f'<script defer src="interactive/{name}"></script>\n' for name in needed)
+        scripts = "".join(f'<script defer src="interactive/{name}"></script>\n' for name in scripts_for(body))
         if kind == "main":
             scripts += '<script defer src="ladder_data.js"></script>\n<script defer src="ladder.js"></script>\n'
         values = {"kind": kind, "container": "contents" if kind == "reference" else "text", "title": html.escape(title),

@@ -132,7 +132,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     program = arguments.program.resolve()
-    draw, faults, codes = random.Random(arguments.seed), 0, {"options": {}, "files": {}}
+    told = subprocess.run([program, "--help"], capture_output=True, text=True, check=True).stdout
+    dtype = re.findall(r"Element type: .*?(\w+)$", told, re.MULTILINE)[0]  # the last that the chapter takes
+    draw, faults = random.Random(f"{arguments.seed} {program.name}"), 0
+    codes: dict[str, dict[int, int]] = {"options": {}, "files": {}}
     for kind, count in (("options", arguments.runs), ("files", arguments.files)):
         for number in range(count):
             with tempfile.TemporaryDirectory() as name:
@@ -143,7 +146,7 @@ def main() -> int:
                     (folder / "in.npy").write_bytes(broken_file(draw))
                     (folder / "good.npy").write_bytes(GOOD)
                     named = draw.choice(["--q", "--k", "--v", "--mask"])
-                    words = ["--check", "full", "--reps", "1"]
+                    words = ["--check", "full", "--reps", "1", "--dtype", dtype]
                     for option in ("--q", "--k", "--v"):
                         words += [option, "in.npy" if option == named else "good.npy"]
                     words += [named, "in.npy"] if named == "--mask" else []

@@ -1,8 +1,12 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <initializer_list>
 #include <limits>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -239,6 +243,254 @@ TEST(CInterface, TakesTheStructsOfTheFirstHeader) {
   expect_refused(1, 1, &shape, &tensors, "lse");
   tensors.size -= 8;
   expect_refused(1, 1, &shape, &tensors, "tensors.size is 48");
+}
+
+constexpr int32_t kLeast = std::numeric_limits<int32_t>::min(), kMost = std::numeric_limits<int32_t>::max();
+
+/// A call of the C interface, and whether something is wrong with it that no chapter may overlook.
+struct OddCall {
+  int chapter = 1, step = 1;
+  FlashbookShape shape = small_shape();
+  FlashbookTensors tensors = some_tensors();
+  FlashbookCache cache = {
+      .size = sizeof(FlashbookCache), .lengths = nullptr, .page_table = nullptr, .page_rows = 16, .pages = 8};
+  FlashbookGradients gradients = {.size = sizeof(FlashbookGradients),
+                                  .d_o = tensors.q,
+                                  .dq = tensors.o,
+                                  .dk = tensors.o,
+                                  .dv = tensors.o,
+                                  .d_o_strides = {},
+                                  .dq_strides = {},
+                                  .dk_strides = {},
+                                  .dv_strides = {}};
+  FlashbookMask mask = {};
+  bool has_shape = true, has_tensors = true, is_wrong = false;
+};
+
+/// Draws calls from a seed: some of it odd, and where `wrong` is asked for, something wrong.
+class OddCalls {
+ public:
+  explicit OddCalls(unsigned seed) : random_(seed) {}
+
+  OddCall draw(bool wrong) {
+    OddCall call;
+    call.mask.size = sizeof(FlashbookMask);
+    call.mask.window_left = call.mask.window_right = -1;
+    call.chapter = 1 + below(flashbook_chapter_count());
+    call.step = 1 + below(3);
+    call.shape.causal = below(2);
+    call.shape.dtype = one_of<int32_t>({FLASHBOOK_F32, FLASHBOOK_F16, FLASHBOOK_BF16, FLASHBOOK_E4M3});
+    for (int changes = below(4); changes > 0; --changes) make_odd(call);
+    while (wrong && !call.is_wrong) make_wrong(call);
+    return call;
+  }
+
+  int below(int count) { return int(random_() % unsigned(count)); }
+
+ private:
+  template <typename T>
+  T one_of(std::initializer_list<T> values) {
+    return values.begin()[below(int(values.size()))];
+  }
+
+  /// What may be right, or too large.
+  void make_odd(OddCall& call) {
+    FlashbookShape& s = call.shape;
+    const int32_t many = one_of<int32_t>({1, 3, 16, 1000, 65536, kMost - 1, kMost});
+    switch (below(9)) {
+      case 0:
+        s.batch = many;
+        break;
+      case 1:
+        s.heads = s.kv_heads = many;
+        break;
+      case 2:
+        s.seqlen_q = many;
+        break;
+      case 3:
+        s.seqlen_k = many;
+        break;
+      case 4:
+        s.head_dim = one_of<int32_t>({64, 128, 256, 576});
+        break;
+      case 5:
+        s.scale = one_of<float>({1e-45f, 1e-3f, 1, 3e38f});
+        break;
+      case 6:
+        s.scaling = below(3);
+        break;
+      case 7: {
+        static const int32_t entries[4] = {};
+        FlashbookMask& m = call.mask;
+        m.window_left = one_of<int32_t>({-1, 0, 7, kMost});
+        m.sinks = m.prefix = one_of<int32_t>({0, 5, kMost});
+        m.documents = many, m.first_query = m.first_key = entries;
+        m.columns = one_of<const int32_t*>({nullptr, entries});
+        m.column_heads = one_of<int32_t>({0, 1, kMost}), m.bounds = one_of<int32_t>({0, 1, 2, 4, kMost});
+        m.block_queries = m.block_keys = one_of<int32_t>({0, 16, 64, kMost});
+        m.first_block = m.key_blocks = entries;
+        m.softcap = one_of<float>({0, 30, NAN, -1}), m.dropout = one_of<float>({0, 0.1f, 1, NAN});
+        static const float distances[1] = {};
+        m.bias = one_of<const float*>({nullptr, distances}),
+        m.bias_reach = one_of<int32_t>({kLeast, -1, 0, kMost});
+        break;
+      }
+      default:
+        call.cache.page_table = one_of<const int32_t*>({nullptr, &s.reserved});
+        call.cache.page_rows = one_of<int32_t>({kLeast, -1, 0, 1, 16, kMost});
+        call.cache.pages = one_of<int32_t>({kLeast, 0, 1, kMost});
+    }
+  }
+
+  void make_wrong(OddCall& call) {
+    call.is_wrong = true;
+    FlashbookShape& s = call.shape;
+    FlashbookTensors& t = call.tensors;
+    const int32_t bad = one_of<int32_t>({0, -1, kLeast});
+    const auto shift = [&](const void* from) { return static_cast<const char*>(from) + 1 + below(15); };
+    switch (below(18)) {
+      case 0:
+        call.chapter = one_of({0, -1, 99, int(kMost), int(kLeast)});
+        break;
+      case 1:
+        call.step = one_of({0, -1, 99, int(kMost), int(kLeast)});
+        break;
+      case 2:
+        call.has_shape = false;
+        break;
+      case 3:
+        call.has_tensors = false;
+        break;
+      case 4:
+        s.size = one_of<std::size_t>({0, 1, sizeof s + 8, ~std::size_t(0)});
+        break;
+      case 5:
+        t.size = one_of<std::size_t>({0, 1, sizeof t + 8, ~std::size_t(0)});
+        break;
+      case 6:
+        s.batch = bad;
+        break;
+      case 7:
+        s.heads = bad;
+        break;
+      case 8:
+        s.kv_heads = one_of<int32_t>({0, -1, 3, kLeast, kMost}), s.heads = 2;
+        break;
+      case 9:
+        s.seqlen_q = bad;
+        break;
+      case 10:
+        s.seqlen_k = bad;
+        break;
+      case 11:
+        s.head_dim = one_of<int32_t>({0, -64, 1, 80, 4096, kMost, kLeast});
+        break;
+      case 12:
+        s.dtype = one_of<int32_t>({-1, 4, kMost, kLeast});
+        break;
+      case 13:
+        s.scale = one_of<float>({0, -1, NAN, -INFINITY, INFINITY});
+        break;
+      case 14:
+        s.scaling = one_of<int32_t>({-1, 3, kMost, kLeast});
+        break;
+      case 15:
+        t.q = one_of<const void*>({nullptr, shift(t.q)});
+        break;
+      case 16:
+        t.o = const_cast<char*>(one_of<const char*>({nullptr, shift(t.o)}));
+        break;
+      default: {
+        FlashbookStrides& of = one_of<FlashbookStrides*>({&s.q, &s.k, &s.o})[0];
+        const int64_t step = one_of<int64_t>({-64, 1, 65, std::numeric_limits<int64_t>::min()});
+        of = {.batch = step, .head = step, .row = step};
+      }
+    }
+  }
+
+  std::mt19937 random_;
+};
+
+/// A call that failed says why in a line that a caller can show; one that did not says nothing.
+void expect_one_line(bool failed, const std::string& call) {
+  const std::string said = flashbook_last_error();
+  EXPECT_EQ(failed, !said.empty()) << call;
+  EXPECT_LT(said.size(), 1000u) << call;
+  for (const char* part : {"\n", "std::", "bad_alloc", "vector::", "basic_string"})
+    EXPECT_EQ(said.find(part), said.npos) << call << ": " << said;
+}
+
+/// FLASHBOOK_HOSTILE_CALLS and FLASHBOOK_HOSTILE_SEED: more, and others.
+int from_environment(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::atoi(text) : otherwise;
+}
+
+TEST(CInterface, RefusesTheWrongCallsOfAGenerator) {
+  OddCalls calls(unsigned(from_environment("FLASHBOOK_HOSTILE_SEED", 1)));
+  for (int i = 0; i < from_environment("FLASHBOOK_HOSTILE_CALLS", 1000); ++i) {
+    const OddCall call = calls.draw(true);
+    const FlashbookShape* shape = call.has_shape ? &call.shape : nullptr;
+    const FlashbookTensors* tensors = call.has_tensors ? &call.tensors : nullptr;
+    const std::string name = "call " + std::to_string(i);
+    const auto expect = [&](int status) {
+      EXPECT_EQ(status, FLASHBOOK_BAD_ARGUMENT) << name << ": " << flashbook_last_error();
+      expect_one_line(true, name);
+    };
+    expect(flashbook_attention(call.chapter, call.step, shape, tensors, nullptr));
+    expect(flashbook_decode(call.chapter, call.step, shape, &call.cache, tensors, nullptr));
+    expect(flashbook_backward(call.chapter, call.step, shape, tensors, &call.gradients, nullptr));
+    expect(flashbook_masked(call.chapter, call.step, shape, &call.mask, tensors, nullptr));
+  }
+}
+
+TEST(CInterface, AnswersTheOddQuestionsOfAGenerator) {
+  OddCalls calls(unsigned(from_environment("FLASHBOOK_HOSTILE_SEED", 1)));
+  for (int i = 0; i < from_environment("FLASHBOOK_HOSTILE_CALLS", 1000); ++i) {
+    const OddCall call = calls.draw(calls.below(2) == 0);
+    const FlashbookShape* shape = call.has_shape ? &call.shape : nullptr;
+    const std::string name = "call " + std::to_string(i);
+    const int64_t bytes = flashbook_workspace_bytes(call.chapter, call.step, shape);
+    expect_one_line(bytes < 0, name);
+    expect_one_line(flashbook_masked_workspace_bytes(call.chapter, call.step, shape, &call.mask) < 0, name);
+    double flops = -1, moved = -1;
+    const int status = flashbook_cost(call.chapter, call.step, shape, &flops, &moved);
+    expect_one_line(status != FLASHBOOK_OK, name);
+    EXPECT_EQ(status == FLASHBOOK_OK, bytes >= 0) << name;
+    if (status == FLASHBOOK_OK) {
+      EXPECT_TRUE(flops >= 0 && moved >= 0 && flops < INFINITY && moved < INFINITY)
+          << name << ": " << flops << " FLOPs, " << moved << " bytes, chapter " << call.chapter;
+    }
+  }
+}
+
+// What describes a mask or a cache is as long as the caller says; here nobody has such memory.
+TEST(CInterface, RefusesTablesThatNobodyCanHold) {
+  FlashbookShape shape = small_shape();
+  shape.dtype = FLASHBOOK_BF16, shape.causal = 0;
+  static const int32_t entries[4] = {};
+  const FlashbookTensors tensors = some_tensors();
+  FlashbookMask mask = {};
+  mask.size = sizeof mask, mask.window_left = mask.window_right = -1;
+  const auto expect_masked = [&](const std::string& because) {
+    EXPECT_EQ(flashbook_masked(9, 1, &shape, &mask, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT) << because;
+    EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
+  };
+  mask.documents = kMost, mask.first_query = mask.first_key = entries;
+  expect_masked("documents");
+  mask.documents = 2, mask.first_key = nullptr;
+  expect_masked("first_key is null");
+  mask.documents = 0, mask.first_query = nullptr;
+  mask.columns = entries, mask.column_heads = kMost, mask.bounds = kMost;
+  expect_masked("columns");
+  mask.columns = nullptr, mask.block_queries = mask.block_keys = 64, mask.first_block = entries;
+  expect_masked("key_blocks is null");
+
+  FlashbookCache cache = {
+      .size = sizeof cache, .lengths = nullptr, .page_table = entries, .page_rows = 16, .pages = 8};
+  shape.seqlen_q = 1, shape.batch = 4, shape.seqlen_k = kMost, cache.page_rows = 1;
+  EXPECT_EQ(flashbook_decode(8, 1, &shape, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
+  EXPECT_TRUE(last_error_has("page_table")) << flashbook_last_error();
 }
 
 class CInterfaceOnMachine : public MachineTest {};

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -75,13 +76,13 @@ class Malformed(Case):
         self.assertEqual(len({results.add(path, self.folder / "results") for _ in range(110)}), 110)
 
     def test_whatever_is_changed(self):
-        """Seeded: one or two places of a good file are changed, or some bytes of it."""
-        random = Random(1)
+        """Seeded: one or two places of a good file are changed, or some bytes of it. FLASHBOOK_HOSTILE_FILES and _SEED: more, and others."""
+        random = Random(int(os.environ.get("FLASHBOOK_HOSTILE_SEED", "1")))
         timeline = run_of("timeline/ch05/step5/bf16/d64/full/n512", stamps=["warpgroup 1 tile 3"])
         good = json.loads(self.write(run_of(STEP1), skipped(STEP2), timeline).read_text())
         path = self.folder / "changed.json"
         read = 0
-        for _ in range(3000):
+        for _ in range(int(os.environ.get("FLASHBOOK_HOSTILE_FILES", "3000"))):
             changed = json.loads(json.dumps(good))
             for _ in range(random.randint(1, 2)):
                 runs = changed.get("benchmarks")

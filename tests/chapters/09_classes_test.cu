@@ -1,7 +1,6 @@
 // What chapter 9's kernels say of tiles and pairs, against the definition of the mask, for masks by chance.
 #include <gtest/gtest.h>
 
-
 #include "chapters/09_masks/backward_launch.cuh"
 #include "chapters/09_masks/dense.cuh"
 #include "chapters/09_masks/flashmask.cuh"

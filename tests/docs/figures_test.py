@@ -13,10 +13,11 @@ import subprocess
 import sys
 import tempfile
 import unittest
-from typing import Any
+from typing import Any, ClassVar
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
+from bench import results
 from docs.tools.interactive import scripts_of
 
 FIGURES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "figures"
@@ -90,7 +91,7 @@ class OnlineSoftmax(unittest.TestCase):
           const { run } = flashbookFigures.online_softmax.model;
           return data.map(([scores, size]) => {
             const r = run(scores.map((s) => (s === null ? -Infinity : s)), size);
-            return { m: r.m, l: r.l, weights: r.weights, difference: r.difference, steps: r.steps.length,
+            return { m: r.m, l: r.l, o: r.o, weights: r.weights, difference: r.difference, steps: r.steps.length,
                      blocks: r.blocks.map((b) => [b.m, b.correction, b.oldSum, b.l]) };
           });""", data=data)
 
@@ -119,6 +120,7 @@ class OnlineSoftmax(unittest.TestCase):
             self.assertLess(result["difference"], 1e-12 * len(scores))
             for weight, expected in zip(result["weights"], terms):
                 self.assertAlmostEqual(weight, expected / total if total else 0, delta=1e-12)
+            self.assertAlmostEqual(result["o"], sum(i * t for i, t in enumerate(terms, 1)) / total if total else 0, delta=1e-10)
 
     def test_no_nan(self):
         none = -math.inf
@@ -262,6 +264,20 @@ class Swizzle(unittest.TestCase):
         self.assertEqual(values[5:], ["", "", ""])
 
 
+class IssueSlots(unittest.TestCase):
+    def test_slots_come_to_the_rate(self):
+        """Counted over many clocks; and the still picture's three cases."""
+        rates = run_script("""
+          const { slots, rate } = flashbookFigures.issue_slots.model;
+          return data.map(([warps, latency, ahead]) => {
+            const clocks = 40 * latency, rows = slots(warps, latency, ahead, clocks);
+            return [rows.flat().filter((w) => w >= 0).length / clocks, rate(warps, latency, ahead)];
+          });""", data=[[1, 4, 1], [4, 4, 1], [16, 4, 1], [6, 5, 1], [64, 23, 1], [3, 34, 8]])
+        for counted, said in rates:
+            self.assertAlmostEqual(counted, said, delta=1e-9)
+        self.assertEqual([said for _, said in rates[:3]], [0.25, 1, 4])
+
+
 class KvCache(unittest.TestCase):
     CHAPTER = FIGURES.parents[1] / "chapters" / "08_decoding"
 
@@ -281,6 +297,23 @@ class KvCache(unittest.TestCase):
             self.assertEqual(token, found[1])
             self.assertAlmostEqual(float(cache.split()[0]), float(found[2].split()[0]), delta=0.01)
         self.assertEqual(keys, [[15, 5], [5050, 100]])
+
+
+class Timeline(unittest.TestCase):
+    def test_passes(self):
+        """A consumer's spans follow one another, begin at 0 and fill its record but for its waits for a turn."""
+        results = run_script("""
+          const { passesOf, shares } = flashbookFigures.pingpong_timeline.model;
+          return flashbookData.pingpong_timeline.runs.map((run) => {
+            const passes = passesOf(run), all = passes.filter((p) => p.warpgroup);
+            return [Math.min(...all.map((p) => p.turn)), all.every((p) => p.turn <= p.issued && p.issued <= p.scores && p.scores <= p.end),
+                    Math.min(...all.map((p) => p.number)), shares(passes, 0, 9000), shares(passes, 0, Math.max(...all.map((p) => p.end)))];
+          });""")
+        self.assertEqual(len(results), 8)
+        for first, ordered, number, *parts in results:
+            self.assertEqual((first, ordered, number), (0, True, 1))
+            for share in parts:
+                self.assertTrue(0.7 < sum(share.values()) <= 1, share)
 
 
 class Layouts(unittest.TestCase):
@@ -405,12 +438,16 @@ class Pages(unittest.TestCase):
         return seen;
       };"""
 
-    CHOICES: dict[str, list[dict[str, Any]]] = {
-        "online_softmax": [{}, {"block": 1}, *({"preset": k} for k in range(1, 5)), {"scores": "-1.25, 3; 2 2 -inf 0.001", "block": 4}],
+    CHOICES: ClassVar[dict[str, list[dict[str, Any]]]] = {
+        "online_softmax": [{}, {"block": 1}, *({"preset": k} for k in range(1, 6)), {"scores": "-1.25, 3; 2 2 -inf 0.001", "block": 4}],
         "attention_tiles": [{"schedule": s, "causal": c, "tiles": t} for s in ("naive", "keysOutside", "queriesOutside")
                             for c, t in (("no", "128x128"), ("yes", "128x64"), ("yes", "64x128"))],
+        "pingpong_timeline": [{}, {"d": 64, "a": 3, "b": 5, "clocks": 3000}],
         "ring_phases": [{}, {"stages": 1, "landing": "seed 2"}, {"stages": 3, "consumers": 2, "fault": "missing release"}, {"fault": "wrong first parity"}],
+        "issue_slots": [{}, {"what": "l2", "warps": 64, "ahead": 8}, {"what": "device", "warps": 64}],
         "kv_cache": [{}, {"tokens": 100, "model": "llama-2-70b", "keyHeads": "heads"}],
+        **{f"ladder_ch{chapter}": [{}] for chapter in ("01", "03", "05")},
+        "ladder_ch04": [{}, {"d": 64, "scale": "log", "rung": "4.3"}, {"n": 512}],
         "mma_fragments": [{}, {"row": 3, "column": 9}],
         "wgmma_fragments": [{}, {"row": 63}],
         "wgmma_tiles": [{}, {"matrix": "v", "row": 20, "column": 70}],
@@ -419,7 +456,7 @@ class Pages(unittest.TestCase):
         "sectors_ch01": [{}, {"pattern": "textbook_softmax"}, {"pattern": "tiled", "type": 4, "c": 2}],
         "swizzle": [{}, {"layout": "swizzled", "bytes": 256}, {"access": "v_plain", "bytes": 512}, {"formula": "row * 144 + piece * 16", "step": 3}],
     }
-    seen: dict[str, list[dict[str, Any]]]
+    seen: ClassVar[dict[str, list[dict[str, Any]]]]
 
     @classmethod
     def visit(cls, visits, *flags):
@@ -437,8 +474,8 @@ class Pages(unittest.TestCase):
         self.assertEqual(sorted(self.CHOICES), sorted(NAMES))
 
     def test_buttons_keys_and_addresses(self):
-        for name, results in self.seen.items():
-            for number, seen in enumerate(results):
+        for name, visits in self.seen.items():
+            for number, seen in enumerate(visits):
                 with self.subTest(figure=name, visit=number):
                     self.assertLessEqual(seen["overflow"], 0, "the figure is wider than its place")
                     self.assertEqual(seen["unnamed"], 0)
@@ -462,7 +499,7 @@ class Pages(unittest.TestCase):
         for seen in (results[0], results[1], results[count]):
             self.assertEqual(seen["last"]["m"], "5")
             self.assertIn("ℓ = 1.1851", seen["last"]["text"])
-        self.assertIn("∞ in float32", results[4]["last"]["text"])
+        self.assertIn("∞ in float32", results[5]["last"]["text"])
 
     def test_attention_tiles(self):
         results = self.seen["attention_tiles"]
@@ -483,6 +520,30 @@ class Pages(unittest.TestCase):
     def test_kv_cache(self):
         self.assertEqual([seen["last"]["keys"] for seen in self.seen["kv_cache"][:2]], ["15,5", "5050,100"])
         self.assertIn("2.5 MiB", self.seen["kv_cache"][1]["last"]["text"])
+
+    def test_timeline(self):
+        measured = results.load()
+        for seen, d, steps in zip(self.seen["pingpong_timeline"], (128, 64), ((2, 4), (3, 5))):
+            idle = [measured.measured(f"timeline/ch05/step{step}/bf16/d{d}/full/n4096").values["idle_share"] for step in steps]
+            self.assertEqual(seen["last"]["idle"], ",".join(f"{share:.0%}".replace("%", " %") for share in idle))
+
+    def test_ladder(self):
+        measured = results.load()
+        for seen, name in zip(self.seen["ladder_ch04"], ("forward/ch04/step1/bf16/d128/full/n4096", "forward/ch04/step3/bf16/d64/full/n4096")):
+            self.assertEqual(float(seen["last"]["rate"]), float(f"{measured.measured(name).values['FLOPS'] / 1e12:.1f}"))
+
+    def test_a_rung_opens_what_its_step_changes(self):
+        shown = run_script("""
+          document.body.innerHTML = '<h2 id="step-1-one">1</h2><p>first</p><h2 id="step-2-two">2</h2><p>idea</p><p>more</p><pre class="fragment">-a +b</pre><h2>next</h2>' +
+            '<pre class="fragment">later</pre><div id="host"></div>';
+          flashbookFigures.ladder_ch04(document.getElementById('host'), null);
+          const what = document.querySelector('.what'), before = what.textContent;
+          document.querySelectorAll('.rung.lit')[1].click();
+          return [before, what.textContent, document.activeElement.textContent.slice(0, 3)];""")
+        self.assertEqual(shown, ["first", "idea-a +b", "4.2"])
+
+    def test_issue_slots(self):
+        self.assertEqual([float(seen["last"]["rate"]) for seen in self.seen["issue_slots"][:3]], [4 / 5, 64 * 8 / 275, 64 / 679])
 
     def test_layouts(self):
         self.assertEqual([seen["last"]["thread"] for name in ("mma_fragments", "wgmma_fragments") for seen in self.seen[name][:2]], ["15", "12", "15", "127"])

@@ -37,6 +37,13 @@ class Captions(unittest.TestCase):
         self.assertEqual(finish.with_captions(text, ""), text)
 
 
+class Interactive(unittest.TestCase):
+    def test_a_page_loads_the_scripts_of_its_own_figures(self):
+        body = finish.with_captions(FIGURE + FIGURE.replace("a.svg", "files/docs/figures/ring_phases.svg") * 2 + FIGURE.replace("a.svg", "swizzle.svg"), "5")
+        self.assertEqual(finish.scripts_for(body), ["kit.js", "ring_phases_data.js", "ring_phases.js", "swizzle.js"])
+        self.assertEqual(finish.scripts_for(FIGURE), [])
+
+
 class Headings(unittest.TestCase):
     def test_a_section_links_to_itself(self):
         self.assertEqual(finish.with_permalinks('<h2 id="the-idea">The idea</h2>'),

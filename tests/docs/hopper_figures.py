@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "docs" / "figures"
@@ -78,26 +79,31 @@ def code_lines(file, beginnings):
 
 
 def played(text):
-    """What ring_phases.js plays. An event is who, what, which barrier, and how that stands then: phase, arrivals and KB that are missing."""
+    """What ring_phases.js plays. An event is seven letters: who, what, which barrier, and how that stands then: phase, arrivals and KB that are missing."""
     kinds = {"passes": "P", "announces": "A", "copies": "C", "gives back": "G"}
-    runs, tiles = [], []
+    runs: list[dict[str, Any]] = []
+    tiles: list[str] = []
+    reports: list[str] = []
     for run in text.split("run: ")[1:]:
         run, _, report = run.partition("report:\n")
+        report = report.rstrip()
         head, *lines = run.splitlines()
         stages, consumers, landing, fault = head.split(", ")
         events = []
         for line in lines:
             found = re.fullmatch(r"(?:(over)|(?:warp )?(\w+) (.+)), (full|empty)\[(\d)\] (\d+) (\d+) (\d+) (\w*)", line)
             over, who, what, barrier, stage, phase, pending, missing, tile = found.groups()
-            events.append(f'{"-" if over else who[0]}{"O" if over else kinds[what]}{barrier[0]}{stage}{phase},{pending},{int(missing) // 1024}')
+            events.append(f'{"-" if over else who[0]}{"O" if over else kinds[what]}{barrier[0]}{stage}{phase}{pending}{int(missing) // 1024}')
             if not runs and over and barrier == "full":
                 tiles.append(tile)
-        runs.append({"stages": stages, "consumers": consumers, "landing": landing, "fault": fault, "events": " ".join(events),
-                     **({"report": report.rstrip()} if report else {})})
+        if report and report not in reports:
+            reports.append(report)
+        runs.append({"stages": stages, "consumers": consumers, "landing": landing, "fault": fault, "events": "".join(events),
+                     "report": reports.index(report) if report else None})
     code = {who: {"file": file.name, "lines": code_lines(file, beginnings)} for who, (file, beginnings) in CODE.items()}
     rows = ",\n".join(json.dumps(run) for run in runs)
     return ("// Pipelines as the simulator ran them: tests/docs/hopper_figures.py writes this.\n"
-            f'(window.flashbookData ??= {{}}).ring_phases = {{"tiles": {json.dumps(tiles)}, "code": {json.dumps(code)}, "runs": [\n{rows}\n]}};\n')
+            f'(window.flashbookData ??= {{}}).ring_phases = {{"tiles": {json.dumps(tiles)}, "code": {json.dumps(code)}, "reports": {json.dumps(reports)}, "runs": [\n{rows}\n]}};\n')
 
 
 def layouts_of(said):

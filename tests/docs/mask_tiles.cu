@@ -33,17 +33,16 @@ Columns two_answers() {
 std::vector<Mask> masks_of_figure() {
   const Documents documents{.first_query = {0, 300, 1000, 1128, 1650, kLength},
                             .first_key = {0, 300, 1000, 1128, 1650, kLength}};
-  return {
-      {"full", "none", {}},
-      {"causal", "causal", Visibility::causal()},
-      {"window256", "causal, window of 256", {.window = {.left = 255, .right = 0}}},
-      {"window1024", "causal, window of 1024", {.window = {.left = 1023, .right = 0}}},
-      {"sinks", "causal, window of 256, 4 sinks", {.window = {.left = 255, .right = 0, .sinks = 4}}},
-      {"sides", "window of 200 to each side", {.window = {.left = 200, .right = 200}}},
-      {"prefix", "causal, prefix of 700", {.window = {.right = 0}, .prefix = 700}},
-      {"documents", "five documents", {.documents = documents}},
-      {"causal_documents", "causal, five documents", {.window = {.right = 0}, .documents = documents}},
-      {"answers", "a question, two answers", {.window = {.right = 0}, .columns = two_answers()}}};
+  return {{"full", "none", {}},
+          {"causal", "causal", Visibility::causal()},
+          {"window256", "causal, window of 256", {.window = {.left = 255, .right = 0}}},
+          {"window1024", "causal, window of 1024", {.window = {.left = 1023, .right = 0}}},
+          {"sinks", "causal, window of 256, 4 sinks", {.window = {.left = 255, .right = 0, .sinks = 4}}},
+          {"sides", "window of 200 to each side", {.window = {.left = 200, .right = 200}}},
+          {"prefix", "causal, prefix of 700", {.window = {.right = 0}, .prefix = 700}},
+          {"documents", "five documents", {.documents = documents}},
+          {"causal_documents", "causal, five documents", {.window = {.right = 0}, .documents = documents}},
+          {"answers", "a question, two answers", {.window = {.right = 0}, .columns = two_answers()}}};
 }
 
 /// Of every tile of queries the tiles of keys, as the producer asks for them. A warp.

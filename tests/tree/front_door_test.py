@@ -105,6 +105,7 @@ class FrontDoor(unittest.TestCase):
                             (("test", "03"), "a chapter, 03"), (("bench", "--solved"), "--solved")):
             self.refused(*words, saying=f"'{words[0]}' does not take {what}")
         self.refused("course", "try", "ch01-scores", "--solved", saying="--solved is for course handout")
+        self.refused("course", "check", "01", saying="course check takes no chapter")
         self.refused("run", "--fast", saying="there is no option --fast")
 
 

@@ -11,23 +11,24 @@
 namespace flashbook::sim {
 namespace {
 
-// Reports are functions of their own that never return: their strings would bloat the frames of the callers,
-// and hundreds of these frames wait on the fibers' stacks and compete for the cache.
+// Reports are functions of their own that never return, and are not put into their callers: their strings
+// would bloat the frames, and hundreds of these frames wait on the fibers' stacks and compete for the cache.
 
-[[noreturn]] void disagree(const char* what, Location where, int barrier, int threads, Location first,
-                           int expected) {
+[[noreturn, gnu::noinline]] void disagree(const char* what, Location where, int barrier, int threads,
+                                          Location first, int expected) {
   throw Error("threads disagree about barrier " + std::to_string(barrier) + ": " +
               describe_call(what, where) + " names " + std::to_string(threads) +
               " threads, the first to arrive, at " + to_string(first) + ", " + std::to_string(expected));
 }
 
-[[noreturn]] void disagree_in_kind(const char* what, Location where, const char* first_what, Location first) {
+[[noreturn, gnu::noinline]] void disagree_in_kind(const char* what, Location where, const char* first_what,
+                                                  Location first) {
   throw Error("threads disagree about a barrier: some are in " + describe_call(what, where) +
               ", the first to arrive in " + describe_call(first_what, first) +
               ": all threads must execute the same one");
 }
 
-[[noreturn]] void nobody_waits(const char* what, Location where, int barrier, int threads) {
+[[noreturn, gnu::noinline]] void nobody_waits(const char* what, Location where, int barrier, int threads) {
   throw Error(
       describe_call(what, where) + " is the last of " + std::to_string(threads) + " arrivals at barrier " +
       std::to_string(barrier) +
@@ -35,8 +36,8 @@ namespace {
       "wait in between");
 }
 
-[[noreturn]] void divergent(const char* what, Location where, const Thread& self, uint32_t others,
-                            const Thread& other) {
+[[noreturn, gnu::noinline]] void divergent(const char* what, Location where, const Thread& self,
+                                           uint32_t others, const Thread& other) {
   // Two calls in one line are told apart by their columns.
   const bool one_line = to_string(where) == to_string(other.where);
   const auto describe = [&](const char* call, Location place) {
@@ -51,8 +52,13 @@ namespace {
 
 }  // namespace
 
-void Barriers::sync(const char* what, int number, int threads, Location where, bool counts, bool predicate) {
-  Barrier& barrier = count_arrival(what, number, threads, where);
+void Barriers::sync(const char* what, int number, int threads, Location where) {
+  wait(arrive_in(count_arrival(what, number, threads, where), what, where, false, false), what, where);
+}
+
+/// The barrier whose round the current thread has come to. `predicate` counts if `counts`.
+Barriers::Barrier& Barriers::arrive_in(Barrier& barrier, const char* what, Location where, bool counts,
+                                       bool predicate) {
   if (barrier.arrived == 1) {
     barrier.counts = counts;
     barrier.what = what;
@@ -60,24 +66,32 @@ void Barriers::sync(const char* what, int number, int threads, Location where, b
     disagree_in_kind(what, where, barrier.what, barrier.where);
   }
   barrier.yes += predicate;
+  return barrier;
+}
+
+/// Waits until everybody is there. (As the last call of all that lead here, so that one frame is on the stack
+/// of a thread that waits.)
+void Barriers::wait(Barrier& barrier, const char* what, Location where) {
   const Thread& self = scheduler_.current();
   const uint32_t own = 1u << self.lane;
-  if (const uint32_t others = barrier.waiting[std::size_t(self.warp)]) {
-    const Thread& other = scheduler_.threads()[std::size_t(self.warp * kWarpLanes + __builtin_ctz(others))];
-    if (!same_place(other.where, where)) divergent(what, where, self, others, other);
+  uint32_t& waiting = barrier.waiting[std::size_t(self.warp)];
+  if (waiting) {
+    const Thread& other = scheduler_.threads()[std::size_t(self.warp * kWarpLanes + __builtin_ctz(waiting))];
+    if (!same_place(other.where, where)) divergent(what, where, self, waiting, other);
   }
-  if (!complete_if_full(barrier, own)) {
-    const uint32_t waiting = barrier.waiting[std::size_t(self.warp)] |= own;
-    if (Observer* observer = scheduler_.observer(); observer && waiting == scheduler_.alive_lanes(self.warp))
-      observer->converges(self.warp, waiting);
-    scheduler_.suspend(*this, what, where);
+  if (complete_if_full(barrier, own)) {
+    scheduler_.synchronise();
+    return;
   }
-  scheduler_.synchronise();
+  waiting |= own;
+  if (Observer* observer = scheduler_.observer(); observer && waiting == scheduler_.alive_lanes(self.warp))
+    observer->converges(self.warp, waiting);
+  scheduler_.suspend(*this, what, where);
 }
 
 /// Nobody ends the next round before all who wait in this one have read the result.
 int Barriers::count(const char* what, bool predicate, Location where) {
-  sync(what, 0, kWholeBlock, where, true, predicate);
+  wait(arrive_in(count_arrival(what, 0, kWholeBlock, where), what, where, true, predicate), what, where);
   return counted_;
 }
 
@@ -118,8 +132,8 @@ Barriers::Barrier& Barriers::count_arrival(const char* what, int number, int thr
 }
 
 /// Ends the barrier's round if everybody is there. Whoever waited can run again. `own` is the current
-/// thread's lane, if it waits too.
-bool Barriers::complete_if_full(Barrier& barrier, uint32_t own) {
+/// thread's lane, if it waits too. (Apart, as reports are.)
+[[gnu::noinline]] bool Barriers::complete_if_full(Barrier& barrier, uint32_t own) {
   const int needed = barrier.expected == kWholeBlock ? scheduler_.alive() : barrier.expected;
   if (barrier.arrived == 0 || barrier.arrived < needed) return false;
   Observer* observer = scheduler_.observer();
@@ -128,6 +142,7 @@ bool Barriers::complete_if_full(Barrier& barrier, uint32_t own) {
     const uint32_t waiting = barrier.waiting[std::size_t(warp)];
     if (observer) tell_of_acquiring(warp, waiting | (warp == scheduler_.current().warp ? own : 0), &barrier);
     scheduler_.make_ready(warp, waiting);
+    scheduler_.synchronise(warp, waiting);
   }
   if (barrier.counts) counted_ = barrier.yes;
   barrier = {};
@@ -151,7 +166,8 @@ std::string Barriers::describe_wait(const Thread& thread) const {
 }
 
 void barrier_sync(const char* what, int barrier, int threads, Location where) {
-  running_worker(what, where).barriers.sync(what, barrier, threads, where);
+  (current_worker ? *current_worker : running_worker(what, where))
+      .barriers.sync(what, barrier, threads, where);
 }
 
 int barrier_count(const char* what, bool predicate, Location where) {

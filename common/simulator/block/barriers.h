@@ -15,8 +15,7 @@ class Barriers final : public Awaited {
   explicit Barriers(Scheduler& scheduler) : scheduler_(scheduler) {}
 
   void begin_block() { barriers_.fill({}); }
-  void sync(const char* what, int barrier, int threads, Location where, bool counts = false,
-            bool predicate = false);
+  void sync(const char* what, int barrier, int threads, Location where);
   int count(const char* what, bool predicate, Location where);
   void arrive(const char* what, int barrier, int threads, Location where);
   /// The current thread has exited.
@@ -38,6 +37,8 @@ class Barriers final : public Awaited {
     std::array<uint32_t, kMaxWarps> waiting{};  ///< lanes of each warp
   };
 
+  static Barrier& arrive_in(Barrier& barrier, const char* what, Location where, bool counts, bool predicate);
+  void wait(Barrier& barrier, const char* what, Location where);
   Barrier& count_arrival(const char* what, int barrier, int threads, Location where);
   bool complete_if_full(Barrier& barrier, uint32_t own = 0);
   void tell_of_acquiring(int warp, uint32_t lanes, const void* object) const;

@@ -119,6 +119,11 @@ class Scheduler {
   uint64_t turns() const { return turns_; }
   /// The current thread knows from now on what others have done, since it has waited for them.
   void synchronise() { current_->synchronised = turns_; }
+  /// So do these, when they run again, in turns to come.
+  void synchronise(int warp, uint32_t lanes) {
+    for (; lanes; lanes &= lanes - 1)
+      threads_[std::size_t(warp * kWarpLanes + __builtin_ctz(lanes))].synchronised = turns_ + 1;
+  }
   Observer* observer() const { return observer_; }
 
   /// Lets others run until the current thread is made ready again. It waits in `awaited`.

@@ -12,19 +12,20 @@ namespace {
 
 // The reports are functions of their own that never return, as in barriers.cpp.
 
-[[noreturn]] void not_in_mask(const Collective& collective, Location where, uint32_t mask, int lane) {
+[[noreturn, gnu::noinline]] void not_in_mask(const Collective& collective, Location where, uint32_t mask,
+                                             int lane) {
   throw Error(describe_call(collective, where, mask) + " is called by lane " + std::to_string(lane) +
               ", which is not in the mask");
 }
 
-[[noreturn]] void divergent(const Collective& collective, Location where, uint32_t mask, int lane,
-                            const Gathering& other) {
+[[noreturn, gnu::noinline]] void divergent(const Collective& collective, Location where, uint32_t mask,
+                                           int lane, const Gathering& other) {
   throw Error("divergent warp: lane " + std::to_string(lane) + " is in " +
               describe_call(collective, where, mask) + ", but " + describe_waiting(other.arrived) +
               " for it in " + describe_call(*other.collective, other.where, other.mask));
 }
 
-[[noreturn]] void lanes_missing(const Gathering& gathering) {
+[[noreturn, gnu::noinline]] void lanes_missing(const Gathering& gathering) {
   throw Error(describe_call(gathering.collective->name, gathering.where) + " needs the whole warp: " +
               describe_lanes(~gathering.arrived) + " exited before or never existed");
 }

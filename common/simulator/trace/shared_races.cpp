@@ -100,6 +100,17 @@ void SharedRaces::note_read(Cell& cell, const Reads& reads, int thread, uint32_t
   }
 }
 
+/// By a thread, or an agent. (Field by field: a processor does not wait for a copy of them.)
+void SharedRaces::note_write(Cell& cell, int who, uint32_t now, uint8_t mask, Site site) {
+  cell.readers = 0;
+  cell.clock = now;
+  cell.site = site;
+  cell.writer = uint16_t(who);
+  cell.mask = mask;
+  cell.atomic = cell.in_flight = false;
+  cell.written |= mask;
+}
+
 std::optional<Race> SharedRaces::access(const Clocks& clocks, int thread, std::size_t at, std::size_t bytes,
                                         Access access, Site site, bool& is_written) {
   const uint32_t now = clocks.now(thread);
@@ -134,7 +145,8 @@ std::optional<Race> SharedRaces::access(const Clocks& clocks, int thread, std::s
                       byte};
         if (access == Access::volatile_load) return;
         if (access == Access::load) return note_read(cell, reads, thread, now, mask, site);
-        if (cell.readers && !race) race = against_readers(clocks, cell, reads, byte, thread, mask, self);
+        if (cell.readers && !race)
+          if (const auto found = against_readers(clocks, cell, reads, byte, thread, mask, self)) race = found;
         cell = {
             0,    now, site, uint16_t(thread), mask, access == Access::atomic, uint8_t(cell.written | mask),
             false};
@@ -182,8 +194,9 @@ std::optional<Race> SharedRaces::async_access(const Clocks& clocks, int thread, 
           cell.readers |= uint64_t(1) << column;
           return;
         }
-        if (!race) race = against_readers(clocks, cell, reads, byte, thread, mask, self);
-        cell = {0, ticket, site, uint16_t(agent), mask, false, uint8_t(cell.written | mask), false};
+        if (cell.readers && !race)
+          if (const auto found = against_readers(clocks, cell, reads, byte, thread, mask, self)) race = found;
+        note_write(cell, agent, ticket, mask, site);
       });
   return race;
 }

@@ -112,6 +112,7 @@ class SharedRaces {
 
   Reads reads_of(std::size_t cell) const { return {&reads_[cell], cells_.size()}; }
   void divide(std::size_t line, uint32_t shift);
+  static void note_write(Cell& cell, int who, uint32_t now, uint8_t mask, Site site);
   static void note_read(Cell& cell, const Reads& reads, int thread, uint32_t now, uint8_t mask, Site site);
   /// Calls `touch(cell, reads, at, mask)` for what these bytes are remembered in. `writes`: whether that
   /// leaves the same behind in all of them.

@@ -40,9 +40,9 @@ inline void require_value(const char* what, T a, T b, const void* return_address
   if (std::bit_cast<Bits>(a) != Bits(kNoValue) && std::bit_cast<Bits>(b) != Bits(kNoValue)) [[likely]]
     return;
   report(what,
-         "an operand is a local variable that nobody has given a value (or comes from one). Here every byte "
-         "of it is 0xfe, -1.7e38 as a float, and "
-         "on a GPU it holds whatever its register held: begin with the least or the first of the numbers",
+         "an operand is a local variable that nobody has given a value (or comes from one). Here it holds "
+         "0xfe in every byte, -1.7e38 as a float, and on a GPU whatever its register held: begin with the "
+         "least possible number, or with the first",
          return_address);
 }
 

@@ -35,7 +35,7 @@
   --soft:var(--page-secondary-foreground-color,#93a0ac);--line:var(--separator-color,#38393b);--accent:var(--primary-color,#62aef0);${dark}}}
 html.dark-mode .fb{${dark}}
 .fb :where(*){box-sizing:border-box}
-.fb :where(div,p,table,tbody,tr,td,th,span,label,code,ol,ul,li){font-size:inherit;line-height:inherit;margin:0;padding:0}
+.fb :where(div,p,table,tbody,tr,td,th,span,label){font-family:inherit;font-size:inherit;line-height:inherit;margin:0;padding:0}
 .fb .settings{display:flex;flex-wrap:wrap;gap:8px 12px;align-items:end;margin-bottom:12px}
 .fb label{display:block;font-size:13px;color:var(--soft);flex:1 1 6.5rem;white-space:nowrap}
 .fb label.grow{flex:3 1 17rem}

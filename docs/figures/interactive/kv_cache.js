@@ -42,7 +42,7 @@
   const css = `
 .fb-kv_cache rect.computed{fill:var(--amber)}
 .fb-kv_cache rect.once{fill:var(--accent)}
-.fb-kv_cache rect.kept{fill:var(--blue-fill);stroke:var(--accent);stroke-width:.5}
+.fb-kv_cache rect.kept{fill:var(--blue-fill)}
 .fb-kv_cache rect.frame{fill:none;stroke:var(--line)}
 .fb-kv_cache i.computed{background:var(--amber)}
 .fb-kv_cache i.once{background:var(--accent)}

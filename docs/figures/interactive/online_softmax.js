@@ -8,6 +8,7 @@
   const presets = [
     { name: 'the worked example', scores: [2, 5, 3], blockSize: 2 },
     { name: 'twelve scores', scores: [1, 0, 2, 1.5, 3, 2, 0.5, 4, 3.5, 1, 5, 4], blockSize: 3 },
+    { name: 'three blocks of four', scores: [2.1, 0.5, -1.2, 0.8, 1.5, 3.2, 0.3, -0.4, -0.8, 0.9, 2.5, 1.1], blockSize: 4 },
     { name: 'all equal', scores: [2, 2, 2, 2, 2, 2], blockSize: 2 },
     { name: 'a huge late maximum', scores: [3, 1, 2, 5, 0, 1e4], blockSize: 2 },
     { name: 'a masked first block', scores: [-Infinity, -Infinity, 1, 3], blockSize: 2 },
@@ -26,17 +27,21 @@
   const term = (x, m) => (x === -Infinity ? 0 : Math.exp(x - m));
   const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 
-  /** The safe softmax: a pass for the maximum, a pass for the sum. */
+  /** Key i has the value i, counted from 1: one column of V. */
+  const value = (i) => i + 1;
+
+  /** The safe softmax: a pass for the maximum, a pass for the sum; and the row of the output, o. */
   function twoPass(scores) {
     const m = Math.max(...scores);
     const l = sum(scores.map((x) => term(x, m)));
-    return { m, l, weights: scores.map((x) => (l > 0 ? term(x, m) / l : 0)) };
+    const weights = scores.map((x) => (l > 0 ? term(x, m) / l : 0));
+    return { m, l, weights, o: sum(weights.map((w, i) => w * value(i))) };
   }
 
-  /** One entry a block: what it does to the running maximum m and the running sum l. */
+  /** One entry a block: what it does to the running maximum m, the running sum l and the unfinished output o. */
   function online(scores, blockSize) {
     const blocks = [];
-    let m = -Infinity, l = 0;
+    let m = -Infinity, l = 0, o = 0;
     for (let begin = 0; begin < scores.length; begin += blockSize) {
       const block = scores.slice(begin, begin + blockSize);
       const newMax = Math.max(m, ...block);
@@ -44,11 +49,13 @@
       const terms = block.map((x) => term(x, newMax));
       const carried = l * correction;
       const newSum = carried + sum(terms);
-      blocks.push({ begin, end: begin + block.length, block, oldMax: m, m: newMax, correction, oldSum: l, carried, terms, l: newSum });
+      const added = sum(terms.map((t, i) => t * value(begin + i))), newOutput = o * correction + added;
+      blocks.push({ begin, end: begin + block.length, block, oldMax: m, m: newMax, correction, oldSum: l, carried, terms, l: newSum, oldOutput: o, added, o: newOutput });
       m = newMax;
       l = newSum;
+      o = newOutput;
     }
-    return { m, l, weights: scores.map((x) => (l > 0 ? term(x, m) / l : 0)), blocks };
+    return { m, l, o: l > 0 ? o / l : 0, weights: scores.map((x) => (l > 0 ? term(x, m) / l : 0)), blocks };
   }
 
   /** What the reader steps through: start; for each block `correct` and `add`; `compare`. */
@@ -151,6 +158,7 @@
 .fb-online_softmax sub{font-size:.75em;line-height:0}
 .fb-online_softmax tr.now td{font-weight:600}
 .fb-online_softmax .later{color:var(--soft)}
+.fb-online_softmax table.ledger :is(th,td){line-height:20px;height:25px;padding:2px 4px}
 @media (prefers-reduced-motion:no-preference){.fb-online_softmax .smooth :is(.bar,.level,.gap,.over,.beside,.strip>div){
   transition:height .6s ease,bottom .6s ease,left .6s ease,width .6s ease}}
 `;
@@ -240,7 +248,7 @@
       });
       result.levelHeight = height;
 
-      const head = ['block', 'm', 'correction', 'ℓ before', 'ℓ after'];
+      const head = ['block', 'm', 'correction', 'ℓ', 'O'];
       rows = blocks.map((b, i) => el('tr', {}, ...[`${i + 1}`, '', '', '', ''].map((t) => el('td', {}, t))));
       history.replaceChildren(el('tr', {}, ...head.map((h) => el('th', {}, h))), ...rows);
     }
@@ -303,8 +311,8 @@
       rows.forEach((row, i) => {
         const x = blocks[i], known = i < index, half = i === index;
         row.className = half ? 'now' : '';
-        const values = [`${i + 1}`, text(x.m), text(x.correction), text(x.oldSum), text(x.l)];
-        [...row.children].forEach((td, c) => { td.textContent = known || c === 0 || (half && (adding || c < 4)) ? values[c] : '·'; });
+        const values = [`${i + 1}`, text(x.m), text(x.correction), text(x.l), text(x.o)];
+        [...row.children].forEach((td, c) => { td.textContent = known || c === 0 || (half && (adding || c < 3)) ? values[c] : '·'; });
       });
       drawVerdict(compare);
     }
@@ -320,6 +328,8 @@
           b && (b.m === -Infinity ? '= 1, set by hand: −∞ − (−∞) is NaN' : `= exp(${text(b.oldMax)} − ${inParentheses(b.m)}) = <b>${text(b.correction)}</b>`)],
         ['add', '', `<b>sum</b> <i>ℓ</i> = ${old('ℓ')} · <i>c</i> + Σ exp(<i>s</i> − <i>m</i>)`,
           b && (step.kind !== 'correct' ? `= ${times(b.oldSum, b.correction)} + ${added} = <b>${text(b.l)}</b>` : `= ${times(b.oldSum, b.correction)} + …`)],
+        ['add', '', `<b>output</b> <i>O</i> = ${old('O')} · <i>c</i> + Σ exp(<i>s</i> − <i>m</i>) <i>v</i>, <i>v</i> = 1, 2, …`,
+          b && (step.kind !== 'correct' ? `= ${times(b.oldOutput, b.correction)} + ${text(b.added)} = <b>${text(b.o)}</b>` : `= ${times(b.oldOutput, b.correction)} + …`)],
       ];
       rules.replaceChildren(...lines.map(([kind, extra, symbols, values]) => {
         const line = el(`div.rule${extra}${kind === step.kind ? '.now' : ''}`, {}, el('div'), el('div.values'));
@@ -334,11 +344,11 @@
       const t = result.twoPass;
       verdict.classList.toggle('later', !compare);
       verdict.replaceChildren(
-        row('th', 'at the end', 'm', 'ℓ', 'score read'),
-        row('td', 'online', ...(compare ? [text(result.m), text(result.l, 6), 'once'] : ['·', '·', 'once'])),
-        row('td', 'two passes', ...(compare ? [text(t.m), text(t.l, 6), 'twice'] : ['·', '·', 'twice'])),
-        row('td', 'difference', ...(compare ? [t.m === result.m ? '0' : text(Math.abs(t.m - result.m)), text(result.difference, 6), '']
-          : ['·', '·', ''])));
+        row('th', 'at the end', 'm', 'ℓ', 'O / ℓ'),
+        row('td', 'online', ...(compare ? [text(result.m), text(result.l, 6), text(result.o, 6)] : ['·', '·', '·'])),
+        row('td', 'two passes', ...(compare ? [text(t.m), text(t.l, 6), text(t.o, 6)] : ['·', '·', '·'])),
+        row('td', 'difference', ...(compare ? [t.m === result.m ? '0' : text(Math.abs(t.m - result.m)), text(result.difference, 6), text(Math.abs(t.o - result.o), 6)]
+          : ['·', '·', '·'])));
     }
 
     const reserve = () => kit.reserve(words, result.steps.map((_, k) => sentence(result, k)));

@@ -5,9 +5,9 @@
 
   // ---- The model: a recorded run, read up to an event ----
 
-  /** 'pAf00,0,8' -> the producer announces at full[0], which is then in phase 0, lacks no arrival and 8 KB. */
+  /** 'pAf0008' -> the producer announces at full[0], which is then in phase 0, lacks no arrival and 8 KB. */
   function parse(token) {
-    const [, who, kind, barrier, stage, phase, pending, missing] = token.match(/^(.)(.)(.)(\d)(\d+),(\d+),(\d+)$/);
+    const [, who, kind, barrier, stage, phase, pending, missing] = token.match(/^(.)(.)(.)(\d)(\d)(\d)(\d)$/);
     return { who, kind, barrier, stage: Number(stage), phase: Number(phase), pending: Number(pending), missing: Number(missing) };
   }
 
@@ -15,7 +15,7 @@
   function runOf(data, wanted) {
     const found = data.runs.find((r) => Object.keys(wanted).every((key) => r[key] === String(wanted[key])));
     const stages = Number(found.stages), warps = 4 * Number(found.consumers);
-    return { stages, warps, fault: found.fault, report: found.report || '', tiles: data.tiles, events: found.events.split(' ').filter(Boolean).map(parse) };
+    return { stages, warps, fault: found.fault, report: data.reports[found.report] || '', tiles: data.tiles, events: (found.events.match(/.{7}/g) || []).map(parse) };
   }
 
   /** How all barriers stand after k events: { full: [{ phase, pending, missing }], empty: [...] }. */
