@@ -22,8 +22,9 @@ struct TensorReference {
 ///     D = rowsum(dO * O)    dV = P^T dO    dP = dO V^T    dS = P * (dP - D)
 ///     dQ = scale * dS K     dK = scale * dS^T Q
 ///
-/// dK and dV are sums over the query heads of a group. A softcap's derivative is a factor on dS, and what dropout leaves out of O it leaves out of dP and dV. Queries that
-/// see nothing and keys that nobody sees have zeros, and a bound of zero.
+/// dK and dV are sums over the query heads of a group. A softcap's derivative is a factor on dS, and what
+/// dropout leaves out of O it leaves out of dP and dV. Queries that see nothing and keys that nobody sees
+/// have zeros, and a bound of zero.
 ///
 /// Bounds are by row, as those of O are (see make_reference): twice the largest error of plain attention's
 /// gradient in 64 rows (S, P, O, dP and dS rounded to the type, float sums), plus a floor. The floor is that

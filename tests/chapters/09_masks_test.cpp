@@ -203,8 +203,13 @@ class TracedMasks : public ChapterTest {};
 TEST_F(TracedMasks, BreakNoRuleOfMemory) {
   expect_all_steps_right(packed_shape({0, 1, 140, 60}, 128));
   Shape shape = shape_of(200, 260, {.window = {.left = 70, .right = 0}});
-  shape.score.alibi = {0.5f, 0.25f, 0.0625f, 1};
-  outputs_of(shape, make_inputs(shape, InputKind::normal, 3), kFunctions);
+  std::mt19937 random(8);
+  for (const ScoreFunction& score :
+       {ScoreFunction{.alibi = {0.5f, 0.25f, 0.0625f, 1}}, ScoreFunction{.bias = random_bias(random, 4, 9)},
+        ScoreFunction{.dropout = 0.5f}}) {
+    shape.score = score;
+    outputs_of(shape, make_inputs(shape, InputKind::normal, 3), kFunctions);
+  }
 }
 
 }  // namespace
