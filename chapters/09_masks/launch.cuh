@@ -1,6 +1,6 @@
 //| # How the kernel is launched
 //|
-//| The host's part: tensor maps, the policy of each step, the small kernels that go before.
+//| The host's part: tensor maps, the policy of each step, and the launch that steps 1 to 5 share.
 //|
 //| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the longest first](../../docs/figures/tile_order.svg)
 #pragma once
