@@ -155,7 +155,7 @@ struct Consumer {
     return min(query + 8 * r, work.sequence.queries - 1);
   }
 
-  //| Function first, mask second: so no function ever meets a score of -inf.
+  //| Function first, mask second: so a function never gets the -inf of a hidden score.
   /// What the policy makes of a tile's scores.
   template <bool kMasked>
   __device__ __forceinline__ void apply(int first_key) {

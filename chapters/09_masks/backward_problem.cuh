@@ -4,14 +4,14 @@
 //| a query sees. The loop is chapter 7's: five products a round, a producer, two consumers, and threads that have TMA add dQ. New is where the tiles of queries come from: a small kernel
 //| runs first and writes a list of them for each tile of keys (`transposed.cuh`). This file says where rows lie, and has the kernel that computes D and scales the log-sum-exp.
 //|
-//| ![Two loops over the same tiles](../../docs/figures/backward_loops.svg)
+//| ![Chapter 7's loops over the same tiles. Step 6 is the one on the right: a block owns keys, goes down a column, and adds to dQ](../../docs/figures/backward_loops.svg)
 #pragma once
 #include "chapters/09_masks/packed.cuh"
 #include "common/ptx/convert.h"
 
 namespace flashbook::masks {
 
-//| ## Two ways to lie
+//| ## Where rows lie
 //|
 //| A sequence is a batch entry, or a document of a packed one. Everything is counted from the beginning of its sequence, as in the forward steps. The workspace is laid out differently
 //| from the user's tensors: it has float sums of dQ, in whole tiles, and two numbers for each row. So in the workspace every document begins with a new tile, or its last tile would be its neighbour's first.
@@ -79,7 +79,7 @@ struct GradientWorkspace {
 
 //| ## D and the log-sum-exp
 //|
-//| This kernel is chapter 7's `prepare`. $D_i = \sum_c dO_{ic}\,O_{ic}$ is what the derivative of the softmax needs of a whole row. The log-sum-exp becomes a power of two. A row that sees
+//| This is chapter 7's `prepare`, for packed sequences, too. $D_i = \sum_c dO_{ic}\,O_{ic}$ is what the derivative of the softmax needs of a whole row. The log-sum-exp is multiplied by $\log_2 e$, since P is computed by powers of two. A row that sees
 //| nothing, or that belongs to no query, gets $+\infty$: its probabilities are 0, whatever its scores are.
 //|
 //| A softcap's constant has to be taken back here. Forward computes $2c / (1 + e^{-2s/c})$ in place of $c \tanh(s/c)$, which is the same but for $-c$, and the log-sum-exp that it stores has the $-c$. This step computes

@@ -40,7 +40,7 @@ struct RangeMask {
 //| A mask without a formula: the user lists the blocks that are visible, of any size. For each key the row's blocks are
 //| searched by halving. That is slow, and it happens in partial tiles only. Blocks of the size of tiles make no partial
 //| tiles.
-/// Blocks that are listed: a mask that no formula knows. Others restrict besides.
+/// Blocks that are listed: a mask without a formula. Ranges may restrict it further.
 struct BlockMask {
   static constexpr bool kByHead = false;
   RangeMask other;

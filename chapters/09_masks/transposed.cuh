@@ -135,7 +135,7 @@ __device__ inline QueriesOfTile queries_of_tile(const Band& band, const Sequence
 //|
 //| | member | what it says |
 //| | --- | --- |
-//| | `tiles<kKeys>(work, list)` | a value with `classify(first_query, last_query)`, and the tiles of queries from `begin` to `end` that it may be asked about |
+//| | `tiles<kKeys, kQueries>(work, list)` | a value with `classify(tile, first_query, last_query)`; `begin` to `end` are the tiles of queries that it may be asked about |
 //| | `column(work, head, key)` | a value with `sees(query)` |
 //| | `kByIntervals` | whether a column is an interval; then `hidden(head, key)` may hide two more |
 //|
@@ -164,7 +164,7 @@ struct IntervalMask {
     return queries_of_key(band, own, key - own.first_key).from(-own.first_query);
   }
 
-  /// Whether intervals hide queries besides, and which. A row has whole tiles of keys.
+  /// Whether intervals hide further queries, and which. A row has whole tiles of keys.
   __device__ bool has_intervals() const { return scanned.hidden != nullptr; }
   __device__ Hidden hidden(const Head& q, int key) const {
     const int64_t list = q.batch * lists_of_batch + q.head / heads_of_list;
