@@ -53,6 +53,9 @@ std::string why_not_at_all(const Shape& shape) {
   const ScoreFunction& score = shape.score;
   if ((score.softcap > 0) + !score.alibi.empty() + !score.bias.values.empty() + (score.dropout > 0) > 1)
     return "chapter 9 takes one function on scores: give a softcap, slopes, a bias or a dropout";
+  // c * tanh(s / c) is 2c / (1 + e^(-2s/c)) - c in the kernels, whose float32 is good to c * 2^-22.
+  if (score.softcap > 1024)
+    return "chapter 9 takes a softcap up to 1024: a larger one hardly changes scores, so leave it out";
   return "";
 }
 

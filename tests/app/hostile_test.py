@@ -127,8 +127,8 @@ def prepared(folder: Path) -> Path:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("program", type=Path)
-    parser.add_argument("--runs", type=int, default=60, help="with odd options")
-    parser.add_argument("--files", type=int, default=60, help="broken .npy files")
+    parser.add_argument("--runs", type=int, default=25, help="with odd options")
+    parser.add_argument("--files", type=int, default=25, help="broken .npy files")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     program = arguments.program.resolve()

@@ -40,7 +40,7 @@ class Tensor(np.ndarray):
     def data_ptr(self):
         return self.ctypes.data
 
-    def transpose(self, a, b):
+    def transpose(self, a, b):  # type: ignore[override]
         return np.swapaxes(self, a, b)
 
     def contiguous(self):
@@ -61,7 +61,7 @@ class Tensor(np.ndarray):
     def clamp(self, min=None, max=None):
         return np.clip(self, min, max)
 
-    def view(self, *sizes):
+    def view(self, *sizes):  # type: ignore[override]
         return super().view(*sizes) if isinstance(sizes[0], type) else self.reshape(*sizes)
 
     def masked_fill(self, where, value):

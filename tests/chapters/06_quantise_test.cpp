@@ -158,12 +158,17 @@ void expect_rotated(const Quantisation& tensor, std::vector<float> values) {
 
 class Quantiser : public MachineTest {};
 
-/// Every version of the kernels: type, head_dim, rows or heads of a scale.
+/// Every version of the kernels: type, head_dim, rows or heads of a scale. In the simulator every other one,
+/// so that any two of the three meet.
 std::vector<Quantisation> every_version(int rows) {
   std::vector<Quantisation> all;
+  const bool takes_half = device::machine() != device::Machine::gpu;
+  int number = 0;
   for (DType dtype : {DType::f16, DType::bf16})
     for (int head_dim : {64, 128, 256})
-      for (const auto& [rows_of_scale, heads_of_scale] : {std::pair(64, 0), {128, 0}, {0, 1}, {0, 2}, {0, 4}})
+      for (const auto& [rows_of_scale, heads_of_scale] :
+           {std::pair(64, 0), {128, 0}, {0, 1}, {0, 2}, {0, 4}}) {
+        if (takes_half && number++ % 2 == 1) continue;
         all.push_back({.dtype = dtype,
                        .batch = 1,
                        .heads = 4,
@@ -176,6 +181,7 @@ std::vector<Quantisation> every_version(int rows) {
                        .values = nullptr,
                        .encoded = nullptr,
                        .scales = nullptr});
+      }
   return all;
 }
 

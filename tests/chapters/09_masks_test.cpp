@@ -175,10 +175,12 @@ TEST_F(ChapterTest, FunctionsOnScoresAreRight) {
       }
 }
 
-TEST_F(ChapterTest, FunctionsOnScoresAreTakenOneAtATime) {
+TEST_F(ChapterTest, FunctionsOnScoresAreTakenOneAtATimeAndAsFarAsFloatsGo) {
   Shape shape = shape_of(100, 100, {});
   shape.score = {.softcap = 2, .dropout = 0.1f};
   EXPECT_NE(kMasks.why_not(shape, kFunctions).find("one function"), std::string::npos);
+  shape.score = {.softcap = 1e6f};  // which the kernels' float32 would lose scores under
+  EXPECT_NE(kMasks.why_not(shape, kFunctions).find("up to 1024"), std::string::npos);
   shape.score = {.alibi = {1, 1, 1, 1}, .bias = {0, {1, 1, 1, 1}}};
   EXPECT_NE(kMasks.why_not(shape, kFunctions).find("one function"), std::string::npos);
 }

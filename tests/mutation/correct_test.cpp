@@ -20,6 +20,9 @@ class CorrectTest : public MachineTest {
       for (const auto& [head_dim, attention] :
            {std::pair(64, kernel_.head_dim_64), std::pair(128, kernel_.head_dim_128)}) {
         if (!attention) continue;
+        // One pair, and whole tiles, are tried with one head dimension.
+        if (head_dim == 128 && kernel_.head_dim_64 && seqlen_k != kernel_.seqlen_k && seqlen_k != 65)
+          continue;
         const Shape shape = shape_of(kernel_, seqlen_q, seqlen_k, head_dim);
         EXPECT_EQ(try_in_every_way(kernel_, attention, shape), "") << describe(shape);
       }
