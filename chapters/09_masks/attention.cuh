@@ -1,7 +1,7 @@
-//| # The kernel of all steps
+//| # The kernel of steps 1 to 5
 //|
-//| This is step 5 of chapter 5, with a policy in the place of its causal mask. A consumer is told how many tiles of keys are
-//| partial and how many are full. The tiles come in that order.
+//| This is step 5 of chapter 5, with a policy in the place of its causal mask. The producer tells a consumer how many tiles of
+//| keys are partial and how many are full (`producer.cuh`), and sends the partial ones first.
 //|
 //| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
 #pragma once
@@ -18,12 +18,12 @@ namespace flashbook::masks {
 
 //| ## The mask of a partial tile
 //|
-//| A thread has two rows, and asks the policy once for each. What comes back is a small value that knows which keys the row
-//| sees. Of each group of 8 columns the thread has two neighbours.
+//| A thread has two rows of a tile, and asks the policy once for each. The answer is a small value that knows which keys the
+//| row sees. Of every 8 columns of a row the thread has two neighbours.
 //|
-//| A row that compares (step 3) is counted from the thread's first column, and the comparisons stand beside the scores. A row
-//| that reads memory is asked in a loop of its own first, which makes a word of bits of the answers: unrolled beside the
-//| scores, 64 loads would wait in 64 registers, and at d = 64 and d = 256 there are none.
+//| A row that compares (step 3) is asked score by score. It counts keys from the thread's first column, so that each
+//| comparison is with a constant. A row that reads memory is asked in a loop of its own first, which makes a word of bits of
+//| the answers. Unrolled beside the scores, 64 loads would wait in 64 registers, and at d = 64 and d = 256 none are left.
 
 /// Column `i` of those that a thread has of a tile.
 __host__ __device__ constexpr int column_of(int i) { return i / 2 * 8 + i % 2; }
@@ -58,9 +58,9 @@ __device__ __forceinline__ void hide(float (&scores)[kFloats], const RowOf& row_
   }
 }
 
-//| A function on scores is counted from there, too, and one row goes after the other. One that reads memory for each score
-//| would have all its loads issued first, each with a register to land in. No load passes a `__syncwarp`, so at most eight
-//| are under way.
+//| A function on scores counts keys from the same column, and is applied to one row after the other. If it reads memory for
+//| each score, the compiler would issue all loads first, each with a register to land in. It moves no load across a
+//| `__syncwarp`, so at most eight are under way.
 /// Scores become what the function makes of them. `row_of(r)` is the function for the thread's row r.
 template <int kFloats, typename RowOf>
 __device__ __forceinline__ void change(float (&scores)[kFloats], const RowOf& row_of, int first_key) {
@@ -78,7 +78,7 @@ __device__ __forceinline__ void change(float (&scores)[kFloats], const RowOf& ro
   }
 }
 
-//| What dropout leaves out is asked for 32 columns at a time: a call has the bits of the eight that this thread has of them.
+//| Dropout goes by 32 columns of a row. This thread has eight of them, and one call gives the random bits of all eight.
 /// Probabilities that dropout leaves out become 0. `query_of(r)` is the thread's row r.
 template <int kFloats, typename QueryOf>
 __device__ __forceinline__ void leave_out(float (&probabilities)[kFloats], const Dropout& dropout,
@@ -100,8 +100,8 @@ __device__ __forceinline__ void leave_out(float (&probabilities)[kFloats], const
 //| ## A consumer
 //|
 //| It holds what chapter 5's holds: references to shared memory, three descriptors, and in registers the output, the scores,
-//| P and its rows' maxima and sums. What is new is `work`, a reference into the broadcast. Reading it again costs a load from
-//| shared memory now and then; keeping it would cost eight registers in the loop.
+//| P and its rows' maxima and sums. New is `work`, a reference to the tile of queries in shared memory. To read it there again
+//| costs a load now and then; to keep it would cost registers in the loop.
 /// A thread of a consumer, for one tile of queries.
 template <typename T, typename Sizes, typename Policy>
 struct Consumer {
@@ -155,7 +155,7 @@ struct Consumer {
     return min(query + 8 * r, work.sequence.queries - 1);
   }
 
-  //| Function first, mask second: a function need not know what it makes of a score that is hidden.
+  //| Function first, mask second: so a function never gets the -inf of a hidden score.
   /// What the policy makes of a tile's scores.
   template <bool kMasked>
   __device__ __forceinline__ void apply(int first_key) {
@@ -169,7 +169,7 @@ struct Consumer {
     }
   }
 
-  //| Dropout comes after the softmax has taken its sums.
+  //| Dropout comes after the softmax has taken its sums, so these are the sums of all probabilities.
   /// What the policy leaves of a tile's probabilities.
   __device__ __forceinline__ void drop(int first_key) {
     if constexpr (decltype(policy.score)::kDrops)
@@ -177,8 +177,8 @@ struct Consumer {
           scores, policy.score.dropout, work.head, [&](int r) { return row_query(r); }, first_key);
   }
 
-  //| The word beside the stage is read after `full` says that the stage is there, and before the stage is given back. A full
-  //| tile without a function on scores does not read it.
+  //| `shared.first_key` is a word beside each stage. It is read after `full` says that the stage is there, and before the stage
+  //| is given back. A full tile needs it only for a function that asks for keys.
   /// The first key of the tile at `at`, if anybody asks for it.
   template <bool kMasked>
   __device__ __forceinline__ int first_key(const hopper::PipelineState<Sizes::kStages>& at) const {
@@ -223,8 +223,8 @@ struct Consumer {
     hopper::round_probabilities<T>(p, scores);
   }
 
-  //| A step issues the scores of its tile and the values of the tile before it. The softmax, and the mask with it, lies under
-  //| the second product. `kMasked` makes two functions of it; the one for full tiles has no trace of a mask.
+  //| A step issues the scores of its tile and the values of the tile before it. The mask and the softmax run while the tensor
+  //| cores work on the values. `kMasked` makes two functions of it; the one for full tiles has no code for a mask.
   /// The scores of a tile, over the values of the tile before it.
   template <bool kMasked>
   __device__ __forceinline__ void step(bool is_last) {
@@ -255,7 +255,7 @@ struct Consumer {
     const bool rescale = hopper::softmax<Sizes::kLazy>(scores, rows, correction, scale_log2());
     drop(key);
 
-    //| Only now may P be overwritten and O be rescaled, which happens when a maximum has risen by more than 8 log2 units.
+    //| Only now may P be overwritten and O rescaled. O is rescaled when a maximum has risen by more than 8 log2 units (chapter 5).
     wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
     wgmma_pin(output);
     wgmma_pin(p);
@@ -283,8 +283,8 @@ struct Consumer {
 
   //| ### One tile of queries
   //|
-  //| A tile of queries that sees nothing at all has no tile of keys. Its queries came all the same, and their place is given
-  //| back.
+  //| A tile of queries that sees nothing at all has no tile of keys. Its queries have been loaded all the same, and their place
+  //| must be given back.
   /// One tile of queries.
   __device__ __forceinline__ void attend() {
     mbarrier_wait(&shared.q_full[number], parity);
@@ -297,8 +297,8 @@ struct Consumer {
       rows = hopper::Rows::none();
       return;
     }
-    //| `left` counts down. As long as it is above the number of full tiles, the tile at hand is a partial one: the first loop
-    //| goes there, and the second goes on to 0.
+    //| `left` counts the tiles that have not begun. While it is above the number of full tiles, the next tile is a partial one:
+    //| the first loop goes down to that number, and the second goes on to 0.
     begin(--left == 0);
 #pragma unroll 1
     while (left > work.full) step<true>(--left == 0);
@@ -354,7 +354,7 @@ __global__ void __launch_bounds__(Sizes::kThreads, 1) masked(
   if (threadIdx.x == 0) initialise(shared);
   __syncthreads();  // the barriers are ready
 
-  //| A producer gives registers back, and the consumers take them. 40 a thread are enough to classify tiles by comparisons.
+  //| The producer gives registers back, and the consumers take them. 32 or 40 a thread (`Sizes`) are enough to classify tiles.
   // The same in all threads of a warp; the shuffle tells the compiler so.
   const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / kWarpsOfWarpgroup;
   if (warpgroup == 0) {
@@ -371,8 +371,8 @@ __global__ void __launch_bounds__(Sizes::kThreads, 1) masked(
   const int row = warp % kWarpsOfWarpgroup * kRowsOfWarp;  // of the warp in the warpgroup
   if constexpr (Sizes::kPingpong) hopper::open_turns<Sizes::kConsumers>(number);
 
-  //| A consumer's life: take the next work, attend, hand the output over, give the work's place back. A negative first query
-  //| ends it. At d = 256 there is no room for outputs in shared memory, and they leave from the registers, row by row, as far
+  //| A consumer goes round: take the next work, attend, hand the output over, give the work's place back. A negative first query
+  //| ends the loop. At d = 256 there is no room for outputs in shared memory, and they leave from the registers, row by row, as far
   //| as the sequence has rows.
   hopper::PipelineState<kWorkStages> next;
   hopper::PipelineState<Sizes::kStages> state;

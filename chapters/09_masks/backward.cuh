@@ -1,15 +1,15 @@
 //| # The kernel of step 6
 //|
-//| Roles are those of chapter 7: two threads bring tiles, two add dQ, two warpgroups multiply. The threads of the first warpgroup go through the same lists. The thread that brings Q decides on the next tile of keys and tells the others, how many rounds there are, and writes each entry beside the stage that it fills.
+//| Roles are those of chapter 7: two threads bring tiles, two add dQ, two warpgroups multiply. The four threads of the first warpgroup go through the same lists, each at its own pace. The thread that brings Q takes the next tile of keys and tells the others which it is and how many rounds it has. Beside each stage that it fills it writes the list's entry.
 //|
 //| | thread | does | waits for |
 //| | --- | --- | --- |
 //| | 0 | takes the next tile of keys, brings Q and log-sum-exp | an empty stage |
 //| | 32 | brings K, V, dO and D | empty stages, and the last products with K and V |
-//| | 64, 96 | add a consumer's dQ | the consumer |
+//| | 64, 96 | add a consumer's dQ, in a block that sums all three gradients | the consumer |
 //| | 128 to 383 | two consumers: five products | full stages; each other's dS |
 //|
-//| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers](../../docs/figures/hopper_block_persistent.svg)
+//| ![Chapter 5's block, for comparison: three threads of warpgroup 0, the consumers, and the barriers between them. In step 6 four threads work, and dQ leaves where the output does here](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
 #include "chapters/09_masks/backward_block.cuh"
 #include "common/ptx/bulk_copy.h"
@@ -19,7 +19,7 @@ namespace flashbook::masks {
 
 //| ## Going through the lists
 //|
-//| A tile of keys has a list for each query head of the group. The heads follow one another, and dK and dV stay in the registers until the last of them is done.
+//| A tile of keys has a list for each query head of the group, the heads that share its key head. The block goes through one after another, and dK and dV stay in the registers until the last is done.
 /// Calls `use(q, entry)` for every tile of queries that sees the work's keys, head after head of the group.
 template <typename Use>
 __device__ __forceinline__ void for_each_query_tile(const GradientProblem& problem, const Lists& lists,
@@ -36,7 +36,7 @@ __device__ __forceinline__ void for_each_query_tile(const GradientProblem& probl
 
 //| ## Producers
 //|
-//| A stage of Q comes with the log-sum-exp of its rows, a stage of dO with their D. Both are announced to one mbarrier, so a consumer waits once. Rows beyond the end of the sequence come as zeros, from a tensor map that ends there (`packed.cuh`), and their log-sum-exp is +inf.
+//| A stage of Q comes with the log-sum-exp of its rows, a stage of dO with their D. Tile and numbers arrive at one mbarrier, so a consumer waits once for both. Rows beyond the end of the sequence come as zeros, from a tensor map that ends there (`packed.cuh`), and their log-sum-exp is +inf.
 /// Brings a tile of queries, and what the workspace has of each of its rows.
 template <typename Queries, int kStages, int kQueries>
 __device__ __forceinline__ void fill_queries(hopper::Pipeline<Queries, kStages>& pipeline,
@@ -52,7 +52,7 @@ __device__ __forceinline__ void fill_queries(hopper::Pipeline<Queries, kStages>&
   state.advance();
 }
 
-//| The next tile of keys is asked for when the last queries of this one have been sent for: a block that asks early holds a tile that it will begin late.
+//| The thread takes the next tile of keys after it has asked for the last queries of this one, and not earlier: no other block could have a tile that this one holds and begins late.
 /// The thread that takes tiles of keys, tells all others, and brings Q.
 template <typename T, typename Sizes>
 __device__ __forceinline__ void produce_q(GradientShared<T, Sizes>& shared, const CUtensorMap& q_map,
@@ -66,7 +66,7 @@ __device__ __forceinline__ void produce_q(GradientShared<T, Sizes>& shared, cons
     if (work.first_key >= 0)
       for (int member = 0; member < problem.group; ++member)
         work.rounds += lists.at({work.head.head * problem.group + member, work.head.batch}, work.tile).count;
-    //| The rounds are the entries of all heads of the group. A consumer is told their number, and needs no list.
+    //| There is a round for each entry of each head of the group. A consumer is told their number, and needs no list.
     wait_empty(shared.work, next);  // all have read what stood here before
     shared.work.tile[next.stage] = work;
     mbarrier_arrive(&shared.work.full[next.stage]);
@@ -81,7 +81,7 @@ __device__ __forceinline__ void produce_q(GradientShared<T, Sizes>& shared, cons
   }
 }
 
-//| The others copy the work and give its place back at once: they keep it in registers, of which they have enough.
+//| The other three threads copy the work into registers, of which they have enough, and give its place back at once.
 /// A copy of the block's next work. One thread, alone in its warp.
 template <typename Broadcast>
 __device__ __forceinline__ KeyWork next_key_work(Broadcast& broadcast, hopper::PipelineState<2>& state) {
@@ -123,7 +123,7 @@ __device__ __forceinline__ void produce_keys_and_do(GradientShared<T, Sizes>& sh
 
 //| ## The threads that add
 //|
-//| Each consumer has a thread that hands its part of dQ to TMA. Other blocks add to the same rows at the same time: a sum in memory has no owner, and its order is that in which blocks come. So two launches differ in the last bits.
+//| Each consumer has a thread that hands its part of dQ to TMA. Other blocks add to the same rows at the same time, in the order in which they happen to come. So two launches differ in the last bits.
 /// A thread that adds one consumer's part of dQ, tile after tile.
 template <typename T, typename Sizes, typename Consumer>
 __device__ __forceinline__ void add_dq(GradientShared<T, Sizes>& shared, float* dq,
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(Sizes::kThreads, 1)
   }
   __syncthreads();  // the barriers are ready
 
-  //| The roles part here, and registers move: a producer keeps 40, a consumer has 232.
+  //| From here on each warpgroup has its role, and registers move: a thread of the producer keeps 40, one of a consumer has 232.
   // The same in all threads of a warp; the shuffle tells the compiler so.
   const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / kWarpsOfWarpgroup;
   if (warpgroup == 0) {
@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(Sizes::kThreads, 1)
     return;
   }
 
-  //| A consumer's life: take a tile of keys, set dK and dV to zero, go through so many rounds, store. It reads the work where it lies, and gives its place back at the end.
+  //| A consumer takes a tile of keys, sets dK and dV to zero, goes through as many rounds as the work says, and stores. It reads the work where it lies, and gives its place back at the end.
   setmaxnreg_inc<Sizes::kConsumerRegisters>();
   const int number = warpgroup - 1;
   hopper::PipelineState<2> next;
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(Sizes::kThreads, 1)
 
 //| ## dQ, rounded
 //|
-//| The last kernel reads the sums in the order in which threads have added them, so a thread has an accumulator of `wgmma` again. It goes through the tiles of the workspace, some of which belong to no document. A query that saw nothing has a sum of zeros, and they are written.
+//| The last kernel reads the sums in the order of registers in which they were added, so each thread has the elements of a `wgmma` accumulator again. It goes through all tiles of the workspace, and leaves out those that belong to no document. A query that saw nothing has sums of zero, and zeros are written.
 /// Rounds dQ from the sums. A block has a tile of kQueries queries, each of its warpgroups a part. Grid:
 /// tiles of the workspace.
 template <typename T, int kHeadDim, int kQueries>

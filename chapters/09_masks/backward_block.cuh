@@ -1,7 +1,7 @@
 //| # A round of step 6
 //|
-//| A block keeps 128 keys. Its two warpgroups own 64 of them each, and go through the queries of a list together. The round is that of chapter 7: S^T and dP^T, the exponential between them, dV and dK from registers, dS through shared memory for dQ.
-//| Three things differ. The tile of queries comes from a list, the mask is a type, and a score may have a function.
+//| A block keeps 128 keys. Its two warpgroups own 64 of them each, and go through a list's tiles of queries together. The round is that of chapter 7: S^T and dP^T, the exponential between them, dV and dK from registers, dS through shared memory for dQ.
+//| Three things differ: a list says which tile of queries comes next, the mask is a template parameter, and a function may change the scores.
 //|
 //| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ handed over](../../docs/figures/backward_round.svg)
 #pragma once
@@ -31,7 +31,7 @@ struct Gradients {
   using Column =
       decltype(score_column(std::declval<const Score&>(), std::declval<const KeyWork&>(), Head{}, 0, 0));
 
-  //| References cost nothing: what they refer to lies in shared memory or among the kernel's arguments. The sums are what a thread really holds.
+  //| References take no registers: what they refer to lies in shared memory or among the kernel's arguments. A thread really holds the sums `dk` and `dv`.
   Shared& shared;
   const GradientProblem& problem;
   const Mask& mask;
@@ -58,7 +58,7 @@ struct Gradients {
 
   //| ### The mask of a partial tile
   //|
-  //| Forward's mask turned by 90 degrees: rows are keys, of which a thread has two, and columns are queries, two of every eight. One key is done before the next, so the registers of one are enough.
+  //| Forward's mask transposed: rows are keys, of which a thread has two, and columns are queries, two of every eight. The thread finishes one key before the next, so it needs registers for one only.
 
   //| Rows and columns are numbered by the accumulator's layout: of every four floats the first two are of row 0, the others of row 1.
   /// Which query of the tile column i of a thread is, counted from its first; and its float of row r there.
@@ -71,7 +71,7 @@ struct Gradients {
   }
   __device__ __forceinline__ int key_of(int r) const { return work.first_key + tile_key_of(r); }
 
-  //| The ranges of a warp's 16 keys are the same in all rounds, so they are computed once for a tile of keys, a key a lane, and laid down. The search for a document is over before the first product.
+  //| The ranges of a warp's 16 keys are the same in all rounds, so they are computed once for a tile of keys, one key a lane, and kept in shared memory. So the search for a document is over before the first product.
   /// Before the first round: what the mask says of the warp's keys.
   __device__ __forceinline__ void begin() {
     if constexpr (Mask::kByIntervals) {
@@ -82,7 +82,7 @@ struct Gradients {
     }
   }
 
-  //| What lies in a stage is read when it is needed, again and again: a register that keeps it through the round is one that a thread does not have.
+  //| A thread reads what lies beside a stage each time that it needs it, since it has no register that could keep it through the round.
   __device__ __forceinline__ Head head_of(int stage) const {
     return {shared.query_tile[stage].head, work.head.batch};
   }
@@ -97,8 +97,8 @@ struct Gradients {
     return first_query_of(stage) + 2 * int(threadIdx.x % 4);
   }
 
-  //| **Bits.** What a key's row of a tile says is one word, a bit for each of the thread's columns. An interval of queries is a run of ones in it, so its ends are all that has to be computed: of a thread's columns two of every eight, as many lie before query x as the function says. Six bounds make the word of
-  //| a key, and no score is compared with any of them.
+  //| **Bits.** For each of its keys a thread makes one word, with a bit for each of its columns. `bits_before` sets the bits of the columns before a query; a thread has two columns of every eight. An interval is a run of ones, the difference of two such words. A key has one interval of queries that see it and two that do not: six calls make
+  //| its word, and no score is compared with any bound.
   /// The bits of the columns before a query, counted from the thread's first.
   static __device__ __forceinline__ uint32_t bits_before(int query) {
     const int q = max(query, 0), columns = min(q / 8 * 2 + min(q % 8, 2), kQueries / 4);
@@ -120,7 +120,7 @@ struct Gradients {
       }
       return bits;
     } else {
-      //| Nobody knows the intervals of a mask that reads memory, so it is asked query by query. The loop is not unrolled, or all loads would wait in registers.
+      //| A mask that reads memory has no intervals, so it is asked query by query. The loop is not unrolled, or all loads would wait in registers at once.
       const auto seen = mask.column(work, head_of(stage), key_of(r));
       uint32_t bits = 0;
 #pragma unroll 1
@@ -140,7 +140,7 @@ struct Gradients {
 
   //| ### P
   //|
-  //| Forward's log-sum-exp has maximum and sum, so P comes out right at once. In S^T a query is a column; a thread reads the log-sum-exp of its columns from shared memory. Rows that see nothing or are none have +inf there.
+  //| The log-sum-exp of the forward pass holds the maximum and the sum of a row, so P needs no running maximum. In S^T a query is a column; a thread reads the log-sum-exp of its columns from shared memory. Queries that see nothing or do not exist have +inf there.
   __device__ __forceinline__ float scale_log2() const {
     if constexpr (Score::kChanges)
       return score.scale_log2;
@@ -162,8 +162,8 @@ struct Gradients {
     }
   }
 
-  //| **With a slope** dS has one factor more, 4y(1 - y) of a softcap, and the registers have no room for it: P, which is rounded for dV, then dP and the slope would be three floats an element. But P is wanted as a float for dS only, and there it stands beside the slope. So both become one product at
-  //| once, while dP^T still runs, and `to_ds` is the same for all functions. The slope is that of the score before the mask; a hidden score is hidden by making its P zero.
+  //| **With a slope** dS has one factor more, 4y(1 - y) of a softcap, and the registers have no room for it: P, dP and the slope would be three floats an element. But dV takes P in 16 bits, and dS takes only the product of P and the slope. So `bend` rounds P, puts the product in its place at
+  //| once, while dP^T still runs, and `to_ds` is the same for all functions. The slope is that of the score before the mask; the mask makes P zero, and does not touch the score.
   /// scores = P^T * slope, from bent scores, and p = P^T.
   template <bool kMasked>
   __device__ __forceinline__ void bend(Scores& scores, uint32_t (&p)[kQueries / hopper::kDepth][4],
@@ -186,7 +186,7 @@ struct Gradients {
     }
   }
 
-  //| A function on scores is asked once for each key, and counts queries from the thread's first one.
+  //| A function on scores is set up once for each key, and counts queries from the thread's first one.
   /// Scores become what the function makes of them.
   __device__ __forceinline__ void change(Scores& scores, int stage) const {
     const int thread_query = thread_query_of(stage);
@@ -216,13 +216,13 @@ struct Gradients {
 
   //| ### dQ
   //|
-  //| What a thread has of dQ goes to memory as it is, in the order of registers: thread t's four floats stand beside thread t + 1's. Nobody but `convert_dq` reads those sums, and it knows the order.
+  //| A thread's part of dQ goes to memory in the order of its registers: thread t's four floats stand beside thread t + 1's. Only `convert_dq` reads these sums, and it knows the order.
   /// Where a warpgroup's part of dQ of the tile at a row of the workspace is summed.
   static __device__ __forceinline__ float* part_of(float* dq, int row, int number) {
     return dq + int64_t(row) * kHeadDim + number * Part::kPieces * Part::kPieceFloats;
   }
 
-  //| Two ways lead there. Without room for dQ in shared memory the registers add, four floats an instruction; otherwise a thread of its own has TMA add what lies there.
+  //| There are two ways to add. A block that sums all gradients lays dQ down in shared memory, and a thread of warpgroup 0 has TMA add it. In the launch for dK and dQ alone, at d = 256 or under a softcap, consumers add from registers, four floats an instruction.
   __device__ __forceinline__ void add_from_registers(float (&dq)[Part::kFloats], float* sums) const {
     auto* to = reinterpret_cast<float4*>(sums) + threadIdx.x % kWarpgroup;
 #pragma unroll
@@ -230,7 +230,7 @@ struct Gradients {
       red_add(to + i / 4 * kWarpgroup, make_float4(dq[i], dq[i + 1], dq[i + 2], dq[i + 3]));
   }
 
-  //| The barrier that says the part is empty has one arrival, that it is full has four: lane 0 of each warp, when its lanes have written and made it visible.
+  //| `dq_empty` has one arrival a phase, of the thread that adds. `dq_full` has four: lane 0 of each warp arrives when all lanes have written and made their writes visible to TMA.
   /// Hands dQ to the thread that adds.
   __device__ __forceinline__ void hand_over(float (&dq)[Part::kFloats], uint32_t parity) const {
     mbarrier_wait(&shared.dq_empty[number], parity ^ 1);  // TMA has read the part before
@@ -254,7 +254,7 @@ struct Gradients {
 
     wait_full(shared.q, state);
     uint32_t seen[2] = {0, 0};
-    //| The products run while the bits are made. A mask that reads memory, pair by pair, wants more registers for it than there are while scores are on their way, so it is asked before.
+    //| The products run while the bits are made. A mask that reads memory needs more registers than are free while the scores are computed, so it is asked before.
     if constexpr (!Mask::kByIntervals)
       if (is_partial(state.stage)) seen[0] = ask(state.stage, 0), seen[1] = ask(state.stage, 1);
     //| Both scores are issued before either is waited for. Each sums over the head dimension, along the rows of both tiles.
@@ -276,7 +276,7 @@ struct Gradients {
     else
       wgmma_wait<0>();
     wgmma_pin(scores);
-    //| Function, mask, exponential, in this order, and all of it under dP^T.
+    //| Function, mask, exponential, in this order, and all of it while dP^T is computed.
     if constexpr (Score::kChanges) change(scores, state.stage);
     if constexpr (Column::kHasSlope) {
       if (is_partial(state.stage))
@@ -295,7 +295,7 @@ struct Gradients {
       hopper::round_probabilities<T>(ds, dp);
     }
 
-    //| P^T is an operand at once, so dV is issued before anybody waits for the other warpgroup.
+    //| P^T is an operand as it lies in the registers, so dV is issued before this warpgroup waits for the other one.
     if constexpr (kHasDv) {
       wgmma_pin(dv);
       wgmma_pin(p);
@@ -316,7 +316,7 @@ struct Gradients {
       wgmma_pin(dk);
       wgmma_pin(ds);
       wgmma_fence();
-      //| dQ before dK, so that dK runs while dQ is handed over.
+      //| The warpgroup issues dQ before dK, so that dK runs while dQ is handed over.
       if constexpr (Sizes::kAddByTma) {
         hopper::issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_rows, k_columns, number, 0);
         hopper::issue_values<T, kHeadDim, kQueries>(dk, ds, q_columns);
@@ -331,7 +331,7 @@ struct Gradients {
         wgmma_pin(ds);
         release(shared.q, state);
       } else {
-        //| d = 256 has one stage, so it is dK first: the next Q is on its way while dQ is computed, in two pieces, whose registers are the same.
+        //| With one stage dK comes first: it frees Q, so the next Q is on its way while dQ is computed. At d = 256 dQ comes in two pieces, which use the same registers.
         const int row =
             problem.workspace_row(head_of(state.stage)) + work.first_row + first_query_of(state.stage);
         float* const sums = part_of(dq_sums, row, number);
@@ -370,7 +370,7 @@ struct Gradients {
 
   //| ## What a consumer leaves
   //|
-  //| dK and dV leave straight from the registers, row by row, as far as the *sequence* has keys. The next row may be the next document's, whose gradient another block has stored. A tile of keys that nobody sees has an empty list, and stores zeros. dK gets the scale here, which all of the loop has left out.
+  //| dK and dV leave straight from the registers, row by row, as far as the *sequence* has keys. The next row may be the next document's, whose gradient another block has stored. A tile of keys that nobody sees has an empty list, and stores zeros. dK gets the scale here, which the loop has left out.
   __device__ __forceinline__ void store(T* to_dk,  // [batch, kv heads, seqlen_k, head_dim], strided
                                         T* to_dv) {
     const Head& head = work.head;

@@ -1,8 +1,8 @@
 //| # How step 6 is launched
 //|
-//| The host's part: where things lie in the workspace, which mask a shape has, and five kernels in one stream: D and the log-sum-exp, what the mask needs, lists, gradients, dQ's rounding. Documents and FlashMask need one before the lists, the plan and the scan of forward's steps 2 and 4; pairs need step 5's classes.
+//| The host's part: where things lie in the workspace, which mask a shape has, and the kernels in one stream: D and the log-sum-exp, what the mask needs, lists, gradients, dQ's rounding. What the mask needs is step 2's plan for packed documents, step 4's scan for FlashMask, and step 5's classes for a mask of pairs; others need nothing.
 //|
-//| ![Tiles of a causal window: most are skipped, some are full, and those at the edges are partial](../../docs/figures/tile_classes.svg)
+//| ![Four masks in tiles: the lists have the tiles of a column that are not skipped](../../docs/figures/mask_tiles.svg)
 #pragma once
 #include "chapters/09_masks/backward.cuh"
 #include "chapters/09_masks/launch.cuh"
@@ -13,7 +13,7 @@ namespace flashbook::masks {
 
 //| ## What kind of mask
 //|
-//| Documents of one batch entry are packed sequences, with tiles of their own, so that no tile holds rows of two. Where something else is said by key or by pair, numbered over the whole, they are a part of the mask.
+//| Documents of one batch entry are packed sequences, with tiles of their own, so that no tile holds rows of two. Intervals, listed blocks and masks of pairs count queries and keys over all documents; beside one of them documents are a part of the mask.
 /// Whether documents have tiles of their own.
 inline bool is_packed(const Shape& shape) {
   const Visibility& v = shape.visibility;
@@ -42,7 +42,7 @@ inline MaskCount masks_of(const Shape& shape) {
 
 //| ## The workspace
 //|
-//| Sums of dQ and two numbers for each row, as in chapter 7, and the lists. How long lists are is known on the device only, so there is room for the longest: a word for each pair of tiles. Each document may have a tile more than its share, on either side.
+//| Sums of dQ and two numbers for each row, as in chapter 7, and the lists. Only the device knows how long the lists are, so there is room for the longest: a word for each pair of tiles. Packed documents may have one tile more each, of queries and of keys.
 /// Bytes of the parts of the workspace, one after another, and what they depend on.
 struct GradientRoom {
   static constexpr int kLeastQueries = 64;  ///< of a tile, at any head dimension
@@ -117,7 +117,7 @@ inline CUtensorMap row_map(const float* base, int64_t rows, int box) {
       {.dtype = DType::f32, .base = base, .size = {uint64_t(rows)}, .stride = {}, .box = {uint32_t(box)}});
 }
 
-//| While a head is worked on, its Q, dO and sums of dQ are wanted by every block. So tiles of keys go in sections of heads for which these fit the L2 cache.
+//| While blocks work on a head, each of them reads its Q and dO and adds to its dQ. So blocks take tiles of keys by sections of heads, as many as these fit the L2 for.
 /// How many key heads are worked on at once.
 inline int key_heads_of_section(const Shape& shape) {
   constexpr int64_t kSectionBytes = int64_t(32) << 20;
@@ -148,7 +148,7 @@ void run_gradients_of(const Shape& shape, const Tensors& t, device::Stream strea
                  static_cast<T*>(t.dv), workspace.dq, problem, tiles, lists, mask, score, workspace.counter);
 }
 
-//| Where the sums do not fit the registers together, two kernels take tiles from one counter, one after the other, and a kernel of one thread sets it to 0 between them. At d = 256 that is so for every mask. A softcap wants it at every head dimension: P, its product with the slope, dP, dK and dV are 224 registers at d = 64 and 208 at d = 128, and in one kernel nvcc spilled 84 and 4 bytes.
+//| Where dK and dV do not fit the registers together, one kernel sums dV and a second one dK and dQ. Both take tiles from one counter, and a kernel of one thread sets it to 0 between them. At d = 256 that is so for every mask. A softcap wants it at every head dimension: P, its product with the slope, dP, dK and dV are 224 registers at d = 64 and 208 at d = 128, and in one kernel nvcc spilled 84 and 4 bytes.
 /// All launches, with one mask and one function on scores. `mask_of(...)` makes the mask, and launches what
 /// it needs beforehand.
 template <typename T, int kHeadDim, typename MaskOf, typename Score>
@@ -179,7 +179,7 @@ void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, 
   device::launch(prepare<T, kHeadDim>, dim3(unsigned(tiles_of(room.rows, kRowsOfBlock))),
                  dim3(kPrepareThreads), 0, stream, static_cast<const T*>(t.o), static_cast<const T*>(t.d_o),
                  static_cast<const float*>(t.lse), workspace, room.rows, problem);
-  //| The plan is forward's, with keys in the place of queries.
+  //| The plan is forward's, with keys and queries exchanged.
   const Plan plan{sorted, sorted + room.documents};
   if (room.documents > 0)
     device::launch(make_plan<kTileKeys, kQueries>, dim3(1), dim3(kPlanThreads), 0, stream,

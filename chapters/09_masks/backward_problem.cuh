@@ -1,26 +1,26 @@
 //| # Step 6: the gradient of any mask
 //|
-//| Chapter 7 knows two masks. This step takes all of the chapter's, by turning them: a block owns a tile of *keys*, so it asks which queries see a key, and not which keys a query
-//| sees. The loop is chapter 7's, five products a round, with a producer, two consumers and threads that have TMA add dQ. What is new is where the tiles of queries come from. A small
-//| kernel goes before, and writes a list for each tile of keys (`transposed.cuh`). This file has what goes before that: the problem, where rows lie, D and the log-sum-exp.
+//| Chapter 7 computes gradients without a mask or with a causal one. This step takes the masks of steps 1 to 5, by turning them: a block owns a tile of *keys*, so it asks which queries see a key, and not which keys
+//| a query sees. The loop is chapter 7's: five products a round, a producer, two consumers, and threads that have TMA add dQ. New is where the tiles of queries come from: a small kernel
+//| runs first and writes a list of them for each tile of keys (`transposed.cuh`). This file says where rows lie, and has the kernel that computes D and scales the log-sum-exp.
 //|
-//| ![Two loops over the same tiles](../../docs/figures/backward_loops.svg)
+//| ![Chapter 7's loops over the same tiles. Step 6 is the one on the right: a block owns keys, goes down a column, and adds to dQ](../../docs/figures/backward_loops.svg)
 #pragma once
 #include "chapters/09_masks/packed.cuh"
 #include "common/ptx/convert.h"
 
 namespace flashbook::masks {
 
-//| ## Two ways to lie
+//| ## Where rows lie
 //|
-//| A sequence is a batch entry, or a document of a packed one. Everything is counted from the beginning of its sequence, as in the forward steps. The workspace is not the user's tensor:
-//| it has float sums of dQ, in whole tiles, and two numbers for each row. So in the workspace every document begins with a tile of its own, or its last tile would be its neighbour's first.
-//| How many tiles the documents before it have, nobody wants to add up. Document b begins at row
+//| A sequence is a batch entry, or a document of a packed one. Everything is counted from the beginning of its sequence, as in the forward steps. The workspace is laid out differently
+//| from the user's tensors: it has float sums of dQ, in whole tiles, and two numbers for each row. So in the workspace every document begins with a new tile, or its last tile would be its neighbour's first.
+//| A formula that needs no sum over the documents before gives the place. Document b begins at row
 //|
 //| $$128\,\left(\left\lfloor \mathrm{first\_query}_b / 128 \right\rfloor + b\right)$$
 //|
-//| which leaves each of them at least the tiles that it needs (FlashAttention has this formula): a document that ends at row e has $\lfloor e/128 \rfloor - \lfloor \mathrm{first}/128 \rfloor + 1$ of
-//| them. That costs at most a tile a document.
+//| (FlashAttention has this formula). A document from row $\mathrm{first}$ to row $e$ of the tensor then has $\lfloor e/128 \rfloor - \lfloor \mathrm{first}/128 \rfloor + 1$ tiles, which are at least as many as it
+//| needs. All documents together cost at most one tile each more than the tensor has.
 
 /// Rows of a sequence in the workspace are a multiple of this: every tile of queries is whole there.
 constexpr int kWorkspaceRows = 128;
@@ -41,7 +41,7 @@ struct GradientProblem : Problem {
   /// The first row of a query head in the workspace.
   __device__ int workspace_row(const Head& q) const { return (q.batch * heads + q.head) * padded_q; }
 
-  //| From a row of the workspace back to its query: the document is searched for by halving. Rows that are left over belong to nobody.
+  //| From a row of the workspace back to its query: the document is searched for by halving. Rows that the formula leaves over belong to no query; `row` is then beyond the sequence's end.
   /// The sequence of a head's row in the workspace. `row` becomes a number in the sequence, which may be
   /// beyond its end.
   __device__ Sequence sequence_of(int& row) const {
@@ -67,7 +67,7 @@ __device__ inline int64_t offset_of(const Strides& strides, const Head& head, in
 
 //| ## The workspace
 //|
-//| For each query two floats, and its dQ as a float sum. Nothing has the size of the scores but the lists, which have a word for a pair of *tiles* that somebody sees.
+//| For each query two floats, and its dQ as float sums. Only the lists grow with the square of the length, and they have one word for each pair of *tiles* that is not skipped.
 /// What lies in memory beside the tensors: rows of [batch, heads, padded_q].
 struct GradientWorkspace {
   float* lse;  ///< log-sum-exp * log2(e), without what is left out; +inf where a row sees nothing, or is none
@@ -79,8 +79,8 @@ struct GradientWorkspace {
 
 //| ## D and the log-sum-exp
 //|
-//| This kernel is chapter 7's `prepare`. $D_i = \sum_c dO_{ic}\,O_{ic}$ is what the derivative of the softmax needs of a whole row. The log-sum-exp becomes a power of two. A row that sees
-//| nothing, or is none, gets $+\infty$: its probabilities are 0, whatever its scores are.
+//| This is chapter 7's `prepare`, for packed sequences, too. $D_i = \sum_c dO_{ic}\,O_{ic}$ is what the derivative of the softmax needs of a whole row. The log-sum-exp is multiplied by $\log_2 e$, since P is computed by powers of two. A row that sees
+//| nothing, or that belongs to no query, gets $+\infty$: its probabilities are 0, whatever its scores are.
 //|
 //| A softcap's constant has to be taken back here. Forward computes $2c / (1 + e^{-2s/c})$ in place of $c \tanh(s/c)$, which is the same but for $-c$, and the log-sum-exp that it stores has the $-c$. This step computes
 //| the same scores as forward did, so it needs the log-sum-exp of those.
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kPrepareThreads)
   const Sequence sequence = problem.sequence_of(row);
   const bool is_row = at < rows && row < sequence.queries;
   row += sequence.first_query;
-  //| A row of 64 elements is 128 bytes, which 8 lanes load as 16 bytes each. All lanes take part in the shuffles, also those of rows that are none.
+  //| A row of 64 elements is 128 bytes, which 8 lanes load as 16 bytes each. All lanes take part in the shuffles, also those whose row belongs to no query.
   float sum = 0;
   if (is_row) {
     const Head head{number % problem.heads, number / problem.heads};

@@ -1,6 +1,6 @@
 //| # The block of step 6
 //|
-//| How large tiles are, and what lies in shared memory. Both are chapter 7's, but for what a list brings.
+//| How large tiles are, and what lies in shared memory. Both are as in chapter 7, except that each stage says which tile it holds.
 //|
 //| ![The five products](../../docs/figures/backward_products.svg)
 #pragma once
@@ -35,7 +35,7 @@ struct GradientSizes {
 
 //| ## Shared memory
 //|
-//| At d = 128: K and V 64 KB, two stages of Q and of dO with 64 queries 64 KB, two tiles of dS 32 KB, dQ as floats 32 KB, together 192 KB. Beside a stage of Q lies more than in chapter 7: the entry of the list that brought it, and the head. So a consumer needs no list: it is told how many rounds there are, and finds the rest in the stage.
+//| At d = 128: K and V 64 KB, two stages of Q and of dO with 64 queries 64 KB, two tiles of dS 32 KB, dQ as floats 32 KB, together 192 KB. New is what lies beside a stage of Q: the list's entry for its tile, and the head. So a consumer needs no list: it is told how many rounds there are, and finds the rest beside the stage.
 
 /// What the block's named barriers are for.
 enum GradientBarrier {
@@ -52,7 +52,7 @@ struct QueryTile {
 /// What lies in shared memory for no one.
 struct Unused {};
 
-//| Tiles of dS are as wide as the tile of keys. dQ lies in the order of registers, four floats of a thread side by side, so that 32 lanes write 512 bytes without a conflict, and TMA adds them as they lie.
+//| Tiles of dS are as wide as the tile of keys. dQ lies in the order of registers, four floats of a thread side by side. So 32 lanes write 512 bytes without a conflict, and TMA adds them to the workspace in this order.
 /// Shared memory of a block.
 template <typename T, typename Sizes>
 struct GradientShared {
@@ -76,7 +76,7 @@ struct GradientShared {
   hopper::Pipeline<KeyWork, 2> work;     // a broadcast: one thread fills it, all others read
   QueryTile query_tile[Sizes::kStages];  // what lies in a stage of q
   QueriesOfKey seen[kTileKeys];          // of each key, by ranges
-  //| K and V come with one barrier, and so does each consumer's dQ on its way to the thread that adds.
+  //| K and V share one pair of barriers, and each consumer's dQ has a pair on its way to the thread that adds.
   uint64_t keys_full, keys_empty;
   uint64_t dq_full[kKeyConsumers], dq_empty[kKeyConsumers];
 };

@@ -1,7 +1,7 @@
 //| # The block
 //|
-//| Shared memory is that of chapter 5's step 5, with two differences: the broadcast of the next tile of queries tells more
-//| (`Work`), and each stage of the pipeline has a word beside it, the first key of the tile of keys that it holds.
+//| Shared memory is that of chapter 5's step 5, with two differences. The broadcast of the next tile of queries is a `Work`:
+//| where rows lie, and how many tiles of keys come. And a word beside each stage of the pipeline has its tile's first key.
 //|
 //| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
@@ -64,8 +64,8 @@ __device__ inline void initialise(BlockShared<T, Sizes>& shared) {
   fence_mbarrier_init();
 }
 
-//| A thread of the producer copies the work and gives the place back. A consumer reads what it needs when it needs it, and
-//| gives the place back when the tile is done: at d = 64 and d = 256 it has no register to spare.
+//| A thread of the producer copies the work and gives the place back at once. A consumer has no register to spare for a copy
+//| at d = 64 and d = 256. It reads the work where it lies, and gives the place back when the tile is done.
 /// A copy of the block's next tile of queries. One thread, lane 0 of its warp.
 __device__ __forceinline__ Work next_work(WorkBroadcast& broadcast,
                                           hopper::PipelineState<kWorkStages>& state) {

@@ -1,8 +1,8 @@
 //| # Step 1: a mask from memory
 //|
-//| A byte for each pair of a query and a key says whether the one sees the other. That can be any mask. Nobody knows anything
-//| of it beforehand, so every tile of keys is partial: it is loaded, multiplied, and asked for pair by pair. And N^2 bytes
-//| come from device memory, for each head that reads them.
+//| A byte for each pair of a query and a key says whether the query sees the key. So any mask can be given. The kernel knows
+//| nothing of it beforehand, so it treats every tile of keys as partial: it loads it, multiplies it, and asks for every pair.
+//| And each head reads N^2 bytes of mask.
 //|
 //| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
 #pragma once
@@ -11,7 +11,7 @@
 namespace flashbook::masks {
 
 //| A thread reads two neighbouring bytes of a row for every 8 keys. The four lanes of a quad read 8 bytes together, and the
-//| next row is N bytes away. That is as bad as it sounds, and no arrangement of the loads makes N^2 bytes few.
+//| next row is N bytes away. So one load of a warp touches eight lines of memory for 32 bytes.
 /// The keys of a query by its row of the mask.
 struct PairsOfRow {
   static constexpr bool kByComparison = false;
@@ -28,8 +28,8 @@ struct AllTiles {
   __device__ TileClass classify(int) const { return TileClass::partial; }
 };
 
-//| A mask has N^2 bytes for every head that has one of its own: with 65 heads of 8192 tokens that is more than 2^32. So its
-//| offsets are counted in 64 bits.
+//| If each head has a mask of its own, 65 heads of 8192 tokens have more than 2^32 bytes. So offsets into it are counted in
+//| 64 bits.
 /// Step 1.
 struct ByPairs : InBatch {
   const unsigned char* visible;  // [batch, heads_of_mask, seqlen_q, seqlen_k]

@@ -1,9 +1,9 @@
 //| # Step 4: FlashMask
 //|
 //| Between a formula and N^2 bytes lies FlashMask (arXiv 2410.01359): for each *key*, at most two intervals of queries that
-//| must not see it, one below the diagonal and one above. That is four numbers a key, and it says documents, windows,
-//| prefixes, causal or not, and by head and batch entry. What it cannot say is a key that is seen, hidden, seen and hidden
-//| again more often than that.
+//| must not see it, one below the diagonal and one above. With these four numbers a key one can say documents, windows
+//| and prefixes, causal or not, and another mask for each head and batch entry. One cannot say a key that is hidden from three
+//| separate intervals of queries.
 //|
 //| ![Two documents as one number a key, and its least and largest in each tile of keys](../../docs/figures/mask_columns.svg)
 #pragma once
@@ -14,8 +14,8 @@ namespace flashbook::masks {
 //| ## Least and largest
 //|
 //| A tile of keys is skipped if all its keys hide all queries of the tile, and full if none hides any. To know that, the
-//| producer need not read the bounds of 128 keys. It is enough to know the least and the largest of each bound: if the last
-//| interval to begin has begun at the first query, and the first to end has not ended at the last query, all are hidden.
+//| producer need not read the bounds of 128 keys. It is enough to know the least and the largest of each bound. If even the
+//| interval that begins last has begun by the first query, and even the one that ends first goes on beyond the last, all are hidden.
 //|
 //| | | lower interval | upper interval |
 //| | --- | --- | --- |
@@ -49,9 +49,9 @@ struct HiddenOfTile {
 
 //| ## The scan
 //|
-//| A small kernel goes before: a warp for each tile of keys. It writes the bounds down in one form, whatever form they came
-//| in, since the user may leave out those that have a default. Keys beyond the end hide everything; so the array is as long
-//| as the tiles are, and the attention kernel reads it without asking.
+//| A small kernel runs first, with a warp for each tile of keys. It writes all four bounds of each key, since the user may
+//| leave out those that have a default. Keys beyond the end get bounds that hide them from every query. So the array has whole
+//| tiles, and the attention kernel reads it without a check.
 
 /// The intervals as the user gives them (Columns in common/attention/visibility.h).
 struct ColumnBounds {
@@ -59,7 +59,7 @@ struct ColumnBounds {
   int bounds;          ///< 1, 2 or 4
   bool causal;         ///< two bounds are the lower interval's
 
-  //| Of two bounds the second means one thing under a causal window, and another without.
+  //| Of two bounds the second is the lower interval's end under a causal window, and the upper interval's end without one.
   __device__ Hidden at(int64_t row, int queries_of_head) const {  // row of [batch, heads, seqlen_k]
     const int* const bound = queries + row * bounds;
     if (bounds == 1) return {bound[0], queries_of_head, 0, 0};
@@ -76,8 +76,8 @@ struct Scanned {
   HiddenOfTile* tiles;  // [batch, heads, tiles of keys]
 };
 
-//| Minima and maxima are taken by shuffles, one of four bounds after the other: a warp knows the least and the largest of 32
-//| keys after five rounds.
+//| A warp takes the least and the largest over its 32 lanes by five rounds of shuffles. Each round exchanges the four bounds
+//| one after the other.
 constexpr int kScanThreads = 128;
 
 /// The least, or the largest, of each bound over the lanes of a warp.
@@ -95,8 +95,8 @@ __device__ inline Hidden of_warp(Hidden hidden, const Choose& choose) {
   return hidden;
 }
 
-//| A lane reads every 32nd key of the tile, and keeps the least and the largest of each bound that it has seen. Five shuffles
-//| then give the warp's. The last warps of the grid may have no tile.
+//| A lane reads every 32nd key of the tile, and keeps the least and the largest of each bound that it has seen. Five rounds of
+//| shuffles then give the tile's. The last warps of the grid may have no tile.
 /// Scans the bounds of tiles of kKeys keys, and sets the counter to 0. Grid: (tiles of keys of all heads,
 /// four a block).
 template <int kKeys>
@@ -111,8 +111,8 @@ __global__ void __launch_bounds__(kScanThreads)
   constexpr int kMost = 2147483647;
   const auto least = [](int a, int b) { return min(a, b); };
   const auto largest = [](int a, int b) { return max(a, b); };
-  //| The kernel also writes the four numbers of each key side by side, so that a partial tile reads them at once. A key beyond the end hides
-  //| from every query.
+  //| The kernel also writes the four numbers of each key side by side, so that a partial tile reads them by one load. A key beyond
+  //| the end is hidden from every query.
   HiddenOfTile all{{kMost, kMost, kMost, kMost}, {0, 0, 0, 0}};
   for (int key = first_key + lane; key < first_key + kKeys; key += 32) {
     Hidden hidden{0, kMost, 0, kMost};
@@ -131,8 +131,8 @@ __global__ void __launch_bounds__(kScanThreads)
 
 //| ## The policy
 //|
-//| Intervals stand beside a window: FlashMask's causal masks have bounds below the diagonal only, and the diagonal is
-//| arithmetic. So a tile has two classes, and the stricter one counts.
+//| Intervals come beside a window: FlashMask's causal masks have bounds below the diagonal only, and the diagonal itself is
+//| step 3's arithmetic. So a tile has two classes, and the one that shows less counts.
 /// The keys of a query by ranges and intervals.
 struct ColumnsOfRow {
   static constexpr bool kByComparison = false;
@@ -157,7 +157,7 @@ struct ColumnTiles : RangeTiles<kKeys> {
   }
 };
 
-//| Query heads that share a key head share its intervals, and all heads may share one set. `group` is how many do.
+//| Query heads that share a key head share its intervals, or all heads share one set. `group` is how many heads share.
 /// Step 4.
 struct ByColumns : InBatch {
   Ranges ranges;

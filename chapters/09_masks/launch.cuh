@@ -1,6 +1,6 @@
 //| # How the kernel is launched
 //|
-//| The host's part: tensor maps, the policy of each step, the small kernels that go before.
+//| The host's part: tensor maps, the policy of each step, and the launch that steps 1 to 5 share.
 //|
 //| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the longest first](../../docs/figures/tile_order.svg)
 #pragma once
@@ -83,7 +83,7 @@ void with_sizes(const Shape& shape, Body body) {
 }
 
 /// One step whose sequences are batch entries. `policy_of.operator()<Sizes>(order)` makes its policy, and
-/// launches what goes before, a kernel that sets the counter to 0 among it.
+/// launches the kernels that run first, one of which sets the counter to 0.
 template <bool kLight, typename PolicyOf>
 void run_in_batch(const Shape& shape, const Tensors& t, device::Stream stream, const PolicyOf& policy_of) {
   auto* counter = static_cast<int*>(t.workspace);

@@ -1,12 +1,12 @@
 //| # Step 5: functions
 //|
-//| Steps 1 to 4 each know one kind of mask. A library cannot know what its users will think of next. So this step takes two
+//| Steps 1 to 4 each know one kind of mask. A library cannot know every mask that its users will want. So this step takes two
 //| *functions*, as FlexAttention does (arXiv 2412.05496): one says which pairs are visible, the other changes a score. They
-//| are types, template parameters, and the compiler inlines them. They run on both machines as they are.
+//| are types, given as template parameters, and the compiler inlines them, for a GPU and for the simulator.
 //|
-//| **Curried.** FlexAttention's `mask_mod(b, h, q, k)` takes all four indices at once. Here `row(b, h, q)` gives a value that
+//| **Curried.** FlexAttention's `mask_mod(b, h, q, k)` takes all four indices at once. Here `row(b, h, q)` returns a value that
 //| takes the last one, `sees(k)`. A thread owns two rows, and what depends on the row, such as the search for its document,
-//| is done once and not for each of 64 keys.
+//| is done once and not for each of the 32 keys that it has of a row in a tile of 128.
 //|
 //| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
 #pragma once
@@ -22,7 +22,7 @@ namespace flashbook::masks {
 //| | --- | --- |
 //| | `row(batch, head, query)` | a value with `sees(key)`, and with `kByComparison`: whether it is a few comparisons; then `from(key)` counts keys from there |
 //| | `kByHead` | whether heads and batch entries have masks of their own |
-//| | `classify<kKeys>(first_query, last_query, first_key)` | the class of a tile; who does not know leaves it out |
+//| | `classify<kKeys>(first_query, last_query, first_key)` | the class of a tile; a mask that cannot tell leaves this function out |
 /// A mask by window, prefix and documents.
 struct RangeMask {
   static constexpr bool kByHead = false;
@@ -37,10 +37,10 @@ struct RangeMask {
   }
 };
 
-//| A mask that no formula knows: somebody lists the blocks that are visible, of any size. The row's blocks are searched by
-//| halving, for each key. That is slow, and it happens in partial tiles only. Blocks of the size of tiles make no partial
+//| A mask without a formula: the user lists the blocks that are visible, of any size. For each key the row's blocks are
+//| searched by halving. That is slow, and it happens in partial tiles only. Blocks of the size of tiles make no partial
 //| tiles.
-/// Blocks that are listed: a mask that no formula knows. Others restrict besides.
+/// Blocks that are listed: a mask without a formula. Ranges may restrict it further.
 struct BlockMask {
   static constexpr bool kByHead = false;
   RangeMask other;
@@ -48,7 +48,7 @@ struct BlockMask {
   const int* key_blocks;  // ascending in a row
   device::Divisor queries_of_block, keys_of_block;
 
-  //| What a row holds is little: where its blocks begin and end in the list. The list itself is the mask's.
+  //| A row holds little: where its blocks begin and end in the list. The list itself belongs to the mask.
   struct Row {
     static constexpr bool kByComparison = false;
     const BlockMask& mask;
@@ -77,11 +77,11 @@ struct BlockMask {
 
 //| ## Which tiles
 //|
-//| A function cannot be asked about a tile, but a kernel that goes before can ask it about every pair, once for all heads if
-//| they share the mask. That is 67 million questions for 8192 tokens. It leaves a word for each pair of tiles, and the
+//| A function of a pair cannot be asked about a tile. But a kernel that runs first can ask it about every pair, once for all
+//| heads if they share the mask: 67 million questions for 8192 tokens. It writes a word for each pair of tiles, and the
 //| producer reads 32 of them at a time. FlexAttention makes such a `BlockMask` beforehand, in PyTorch, and keeps it.
 //|
-//| A mask that does know about tiles may say so. `RangeMask` has a function `classify`, and then nobody counts.
+//| A mask that does know about tiles may say so. `RangeMask` has a function `classify`, and is not asked about pairs here.
 
 constexpr int kClassifyThreads = 128;
 
@@ -99,8 +99,8 @@ __device__ __forceinline__ TileClass ask_every_pair(const Mask& mask, const Prob
   return __all_sync(kWholeWarp, seen == asked) ? TileClass::full : TileClass::partial;
 }
 
-//| The grid is small, and this kernel comes before each launch of the other. So it also sets the counter of tiles to 0, which
-//| would take a launch of its own.
+//| This kernel runs before each launch of the attention kernel. So it also sets the counter of tiles to 0, which would take a
+//| launch of its own.
 /// Writes the class of tiles of kRows queries by kKeys keys, and sets the counter to 0. Grid: (tiles of keys,
 /// four a block; tiles of queries; masks). Each warp has a tile.
 template <int kRows, int kKeys, typename Mask>
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kClassifyThreads)
                    TileClass* classes,  // [masks, query tiles, key tiles]
                    int* counter) {
   if (blockIdx.x + blockIdx.y + blockIdx.z + threadIdx.x == 0) *counter = 0;
-  //| A warp has a tile of keys, a row of the grid a tile of queries. Whether the mask has a `classify` the compiler decides.
+  //| A warp has a tile of keys, a row of the grid a tile of queries. The compiler knows whether the mask has a `classify`.
   const int tile = (blockIdx.x * kClassifyThreads + threadIdx.x) / 32;
   if (tile >= key_tiles) return;
   const int first_query = blockIdx.y * kRows, last_query = min(first_query + kRows, problem.seqlen_q) - 1;
@@ -142,10 +142,10 @@ struct ListedTiles {
 //|
 //| ### Softcap
 //|
-//| c * tanh(s / c) keeps scores below c. `tanh.approx` is one instruction, but its 11 bits are too few for f16. The definition
-//| needs two of the special function unit's: tanh(x) = 2 / (1 + e^(-2x)) - 1. The -1 is the same for all scores, and softmax
-//| does not see constants. So what is left is 1 / (1 + 2^(f s)) with a negative f, and the factor 2c goes where the softmax
-//| multiplies anyway.
+//| c * tanh(s / c) keeps scores below c. `tanh.approx` is one instruction, but its 11 bits are too few for f16. By the formula
+//| tanh(x) = 2 / (1 + e^(-2x)) - 1 it takes two of the special function unit: c * tanh(s / c) = 2c / (1 + e^(-2s/c)) - c. The
+//| softmax does not change if all scores lose the same -c. So what is computed is 1 / (1 + 2^(f s)) with a negative f, and the
+//| factor 2c joins the scale, by which the softmax multiplies anyway.
 /// c * tanh(s / c), but for the constant -c.
 struct Softcap : KeepsAll {
   static constexpr bool kChanges = true;
@@ -164,8 +164,8 @@ struct Softcap : KeepsAll {
 
 //| ### ALiBi
 //|
-//| A penalty for distance, with a slope for each head. The slope is divided by the scale, so that the product needs no other
-//| factor. Distances count within a document, so a row looks for its own first.
+//| A penalty for distance, with a slope for each head. The softmax multiplies scores by the scale, so the slope is divided by
+//| it first. Distances count within a document, so a row first looks for its own.
 /// The key at a query's own place, in its document.
 __device__ __forceinline__ int own_key_of(const Ranges& ranges, const Work& work, int query) {
   Sequence s = work.sequence;
@@ -183,7 +183,7 @@ struct Alibi : KeepsAll {
   float per_scale;      ///< 1 / scale
   float left_out = 0;
 
-  //| Distances are floats: the key's number is a constant beside the scores, and so is what it becomes as a float.
+  //| Distances are floats: the key's number, counted from the thread's first, is a constant, and so is that number as a float.
   struct Row {
     static constexpr bool kReadsMemory = false;
     float slope, own;  ///< its own key
@@ -201,8 +201,8 @@ struct Alibi : KeepsAll {
 //| ### A bias by distance
 //|
 //| T5 (arXiv 1910.10683) learns what ALiBi fixes: a number for each head and each distance, which many distances may share.
-//| It comes as a table, one row a head. A distance beyond either end of the table has the number at that end. A load and a
-//| multiply-add a score; the tables of all heads are a few KB, and lie in the L1 cache.
+//| It comes as a table, one row a head. A distance beyond either end of the table has the number at that end. It costs a load
+//| and a multiply-add a score; the tables of all heads are a few KB, and lie in the L1.
 /// Adds the number of a key's distance.
 struct DistanceBias : KeepsAll {
   static constexpr bool kChanges = true;
@@ -234,8 +234,8 @@ struct DistanceBias : KeepsAll {
 //| ### Dropout
 //|
 //| Dropout acts after the softmax: some probabilities become 0, and the others grow by 1 / (1 - p). Sums and the log-sum-exp
-//| are those of *all* probabilities. What is left out must be the same again in the backward pass, whose tiles have another
-//| order and another owner. So no state is carried along. Philox (Salmon et al., SC 2011) makes 128 random bits of a counter,
+//| are those of *all* probabilities. A backward pass must leave out the same elements, and its tiles have another order and
+//| other threads. So no state is carried along. Philox (Salmon et al., SC 2011) makes 128 random bits of a seed and a counter,
 //| and the counter is the element's place: batch entry, head, query, key (`common/attention/dropout.h`).
 //|
 //| 16 bits an element are enough, so one call serves eight keys. Which eight? Those that one thread has of 32 columns: two

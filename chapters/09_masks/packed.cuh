@@ -1,8 +1,8 @@
 //| # Step 2: packed sequences
 //|
 //| A batch of 1000, 37 and 4096 tokens, padded to the longest, is 58 % padding. So sequences are packed: one after another,
-//| without gaps, and `cu_seqlens` says where each begins. Every sequence has tiles of queries of its own, and a block must
-//| find out which sequence its tile belongs to.
+//| without gaps, and `cu_seqlens` says where each begins. Each sequence is cut into tiles of its own, and a block must
+//| find out which sequence its tile of queries belongs to.
 //|
 //| ![Three packed sequences: the last tile of the first reaches into the second, and the map ends where the sequence does](../../docs/figures/packed_end.svg)
 #pragma once
@@ -13,8 +13,8 @@ namespace flashbook::masks {
 //| ## A plan
 //|
 //| A small kernel of one block makes the plan, before the launch that uses it: sequences by length, the longest first, and
-//| the number of tiles of queries before each. Whoever gets a long sequence last makes all others wait (chapter 5's tile
-//| scheduler). It sorts by buckets, one for each number of tiles of keys, and the order within a bucket does not matter.
+//| the number of tiles of queries before each. If a long sequence began last, all blocks would wait for it (chapter 5's tile
+//| scheduler). The kernel sorts into buckets, one for each number of tiles of keys; the order within a bucket does not matter.
 
 constexpr int kPlanThreads = 1024;
 
@@ -24,8 +24,8 @@ struct Plan {
   int* first_tile;  // [documents + 1], of the sorted ones: tiles of queries of a head before it
 };
 
-//| Sums over all threads before one: first within a warp, by shuffles over distances of 1, 2, 4, 8 and 16, then over the sums
-//| of the 32 warps.
+//| Each thread gets the sum of all threads before it: first within its warp, by shuffles over distances of 1, 2, 4, 8 and 16,
+//| then over the sums of the 32 warps.
 /// The sum over the threads before this one, and in `total` over all threads of the block.
 __device__ inline int sum_before(int value, int& total) {
   __shared__ int of_warp[kPlanThreads / 32];
@@ -52,8 +52,8 @@ __device__ inline int sum_before(int value, int& total) {
 /// kPlanThreads.
 template <int kRows, int kKeys>
 __global__ void __launch_bounds__(kPlanThreads) make_plan(DocumentBounds documents, Plan plan, int* counter) {
-  //| A bucket for each length, counted in tiles of keys, the longest first. The counts become beginnings by a sum, and then
-  //| each sequence takes the next place of its bucket. That is a counting sort.
+  //| There is a bucket for each length in tiles of keys, the longest first. The kernel counts each bucket, sums the counts to
+  //| find where each begins, and then each sequence takes the next place of its bucket: a counting sort.
   __shared__ int bucket[kPlanThreads];  // the longest first; longer ones share bucket 0
   const int thread = threadIdx.x;
   const auto bucket_of = [&](const Sequence& s) {
@@ -72,8 +72,8 @@ __global__ void __launch_bounds__(kPlanThreads) make_plan(DocumentBounds documen
   for (int i = thread; i < documents.count; i += kPlanThreads)
     plan.sorted[atomicAdd(&bucket[bucket_of(documents.at(i))], 1)] = i;
   __syncthreads();  // all are sorted
-  //| What is left are the sums of tiles of queries in the sorted order, 1024 sequences at a time. The last one is the number of
-  //| tiles of a head.
+  //| Last, it sums up the tiles of queries in the sorted order, 1024 sequences at a time. The sum after the last sequence is the
+  //| number of tiles of a head.
   int tiles = 0;
   for (int first = 0; first < documents.count; first += kPlanThreads) {
     const int i = first + thread;
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kPlanThreads) make_plan(DocumentBounds documen
 
 //| ## Finding the sequence
 //|
-//| The producer's warp searches together: of what is left, each lane looks at a 32nd. A thousand sequences take two reads.
+//| The producer's warp searches together: each lane looks at a 32nd of what is left. A thousand sequences take two rounds.
 //| Sequences without queries have no tile, and begin where the next one does: the *last* that begins at the place or before
 //| it is the right one.
 /// Which of `count` ascending numbers is the last that is at most `place`; the first is 0. All lanes of a
@@ -113,22 +113,22 @@ __device__ inline int last_at_most(const int* ascending, int count, int place) {
 //| be masked, but its values would still be multiplied by 0, and 0 times NaN is NaN. A tile of outputs that is stored whole
 //| overwrites its neighbour's first rows.
 //|
-//| The map is where both are mended. It gets one more dimension, whose stride is a *row*, too, and begins a tensor's length
-//| before the tensor:
+//| The tensor map mends both. Packed sequences are one batch entry, so the dimension of the batch is free. It gets the stride
+//| of a *row*, and the map begins N rows before the tensor, N being the tensor's rows:
 //|
 //|     address(row, last) = base - N * row_bytes + row * row_bytes + last * row_bytes,   0 <= row < N
 //|
 //| A sequence of n rows that ends at row e is asked for with `last` = e and rows from N - n on. Its row r lies at
 //| base + (e - n + r) * row_bytes, as it should; and row N, which the map says does not exist, is the first one of the
 //| neighbour. So TMA fills in zeros there when it loads, and leaves out what lies there when it stores. (Triton's
-//| `ragged_tma.py` has this idea.) It takes the dimension of the batch: packed sequences are one batch entry.
+//| `ragged_tma.py` has this idea.)
 /// Where TMA finds a sequence's rows in a packed tensor of `rows` rows.
 __device__ inline Rows0 packed_rows(int rows, int first, int count) { return {rows - count, first + count}; }
 
 //| ## The policy
 //|
-//| Windows and prefixes count within a sequence, so the rest is step 3's without documents. Sections of heads are chapter
-//| 5's, too; within one the longest sequence goes first, and of a sequence the last tile of queries.
+//| Windows and prefixes count within a sequence, so the rest is step 3 without documents. Blocks work on a section of heads
+//| at a time, as in chapter 5. Within a section the longest sequence goes first, and its last tile of queries before the others.
 /// Step 2.
 struct Packed {
   DocumentBounds documents;
@@ -144,8 +144,8 @@ struct Packed {
     const int first_head = index / (tiles * heads_of_section) * heads_of_section;
     const int heads = min(heads_of_section, problem.heads - first_head), at = index - first_head * tiles;
     //| A section of heads at a time, as in chapter 5, so that its keys and values stay in the L2. Within a section all heads
-    //| begin with the longest sequence. The number of tiles is known on the device only, so these divisions are real ones;
-    //| there are three for each tile of queries.
+    //| begin with the longest sequence. Only the device knows the number of tiles, so the host cannot prepare these divisions as
+    //| multiplications (`Divisor`). There are a few for each tile of queries.
     const int sorted = last_at_most(plan.first_tile, documents.count, at / heads);
     const Sequence s = documents.at(plan.sorted[sorted]);
     const int last_tile = (s.queries - 1) / kRows;

@@ -1,17 +1,17 @@
 //| # The problem, and who does what
 //|
-//| One kernel serves all five steps. It is chapter 5's last: producers, consumers, a pipeline, blocks that stay. What a step
-//| adds lies in a **policy**, a small type that answers four questions:
+//| One kernel serves steps 1 to 5. It is chapter 5's last: a producer, consumers, a pipeline, blocks that stay. What differs
+//| from step to step is a template parameter, the **policy**, a small type that answers four questions:
 //|
 //| | question | asked by | answer |
 //| | --- | --- | --- |
-//| | which rows are your next tile of queries? | the producer's first warp | `policy.work(index)` |
-//| | which tiles of keys may it see? | the same | `policy.span(work)`, then `policy.classify(work, first_key)` of each |
+//| | which tile of queries has this number? | the producer's first warp | `policy.work(problem, index)` |
+//| | which tiles of keys may it see? | the same | `policy.tiles(work, last_query)`: a `span` of them, and `classify(first_key)` |
 //| | which keys does this query see? | consumers, in partial tiles | `policy.row(work, query)`, which has `sees(key)` |
-//| | what becomes of a score? | consumers, in all tiles | `policy.score(work, query)` |
+//| | what becomes of a score? | consumers, in all tiles | `policy.score.row(work, query)`, called with a score and its key |
 //|
-//| So a mask costs nothing where it hides nothing: the loop over full tiles has no trace of it, and tiles that nobody sees
-//| are never loaded.
+//| So a mask costs nothing where it hides nothing: the loop over full tiles has no code for it. Tiles in which no query sees
+//| a key are never loaded.
 //|
 //| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
 #pragma once
@@ -29,16 +29,16 @@ using hopper::kWholeWarp;
 
 //| ## Sequences
 //|
-//| A batch entry is a sequence, and so is a document of a packed one. Everything below counts queries and keys from the
-//| beginning of their sequence; only loads and stores know where that lies.
+//| A batch entry is a sequence, and in step 2 each packed document is one. Everything below counts queries and keys from the
+//| beginning of their sequence; only loads and stores know where in the tensor it lies.
 /// The rows of Q and of K that belong together.
 struct Sequence {
   int first_query, queries;
   int first_key, keys;
 };
 
-//| A tensor map has five dimensions, and the fourth index is the head. What the row and the last index are, depends on how
-//| sequences lie (`packed.cuh`). A policy gives both as numbers: row 0 of the sequence, and the last index.
+//| A tensor map has five dimensions: column, row, panel, head, and a last one. For batch entries the last index is the batch;
+//| for packed sequences it is where the sequence ends (`packed.cuh`). A policy names row 0 of the sequence and the last index.
 /// Where TMA finds a sequence's rows.
 struct Rows0 {
   int row;   ///< of the sequence's first

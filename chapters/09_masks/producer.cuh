@@ -1,13 +1,13 @@
-//| # The producer makes the list
+//| # The producer decides which tiles
 //|
 //| Chapter 5's producer knows how many tiles of keys there are, and streams them all. Here it first finds out which ones.
-//| A *warp* does it: each lane asks the policy for the class of one tile of keys, and two ballots turn 32 answers into two
-//| words of bits. It goes over the candidates three times: to count, to stream the partial tiles, to stream the full ones.
-//| So no list is written down anywhere, and a sequence may have any length.
+//| A *warp* does it: each lane asks the policy for the class of one tile of keys, and a ballot turns 32 answers into one word
+//| of bits. It goes over the candidates four times: to count partial tiles, to count full ones, to stream the partial, to
+//| stream the full. So no list is written down anywhere, and a sequence may have any length.
 //|
 //| **Partial tiles first.** Consumers are told two numbers, how many tiles are partial and how many are full. They run one
-//| loop with the mask and then one that has no trace of it. In the second they do not even need to know which keys they
-//| multiply.
+//| loop with the mask and then one without any code for it. In the second they need not even know which keys they
+//| multiply, unless a function on scores asks.
 //|
 //| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
@@ -26,8 +26,8 @@ __device__ __forceinline__ uint32_t candidates_of_class(const Tiles& tiles, int 
   return __ballot_sync(kWholeWarp, is_one);
 }
 
-//| Counting is adding up the bits. A window has few candidates, so there is one round; a causal tile of a long sequence has
-//| a round for every 32 tiles of keys.
+//| To count is to add up the bits. A window of 1024 has 9 candidates, so there is one round; a causal tile of a long sequence
+//| has a round for every 32 tiles of keys.
 /// How many tiles of the class there are. All lanes of a warp.
 template <int kKeys, typename Tiles>
 __device__ __forceinline__ int count_tiles(const Tiles& tiles, TileClass wanted) {
@@ -55,8 +55,8 @@ __device__ __forceinline__ void for_each_tile(const Tiles& tiles, TileClass want
 
 //| ## Keys and values
 //|
-//| Lane 0 waits and asks TMA; the other lanes wait for it at the next ballot. With each tile of keys goes a word, the number
-//| of its first key, which consumers read before they apply a mask. It lies beside the stage and shares its barriers: written
+//| Lane 0 waits for a stage and asks TMA; the other lanes wait for it at the next ballot. With each tile of keys goes a word,
+//| the number of its first key, which consumers read before they mask. It lies beside the stage and shares its barriers: written
 //| before the producer arrives at `full`, read before a consumer arrives at `empty`.
 /// The warp that decides on the next tile of queries, broadcasts it and streams its keys and values.
 template <typename Sizes, typename Shared, typename Policy>
@@ -82,8 +82,8 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
     if (work.first_query < 0) return publish(work);
     const auto tiles =
         policy.template tiles<kKeys>(work, min(work.first_query + Sizes::kRows, work.sequence.queries) - 1);
-    //| Consumers must know the two counts before they begin, so counting comes before streaming. The last query of the tile
-    //| may lie beyond the end of the sequence; the policy is asked about those that exist.
+    //| Consumers must know the two counts before they begin, so counting comes before streaming. The tile may reach beyond the
+    //| end of the sequence; the policy is asked about queries that exist.
     work.partial = count_tiles<kKeys>(tiles, TileClass::partial);
     work.full = count_tiles<kKeys>(tiles, TileClass::full);
     publish(work);

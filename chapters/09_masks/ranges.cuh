@@ -1,7 +1,7 @@
 //| # Step 3: ranges of tiles
 //|
-//| A window, a prefix, attention sinks, documents: all of them say of a query that it sees one or two *ranges* of keys. So
-//| two numbers each decide a pair, and the first and the last row of a tile of queries decide which tiles of keys it needs.
+//| Under a window, a prefix, attention sinks or documents a query sees one or two *ranges* of keys. So two numbers a range
+//| decide about a pair, and the first and the last row of a tile of queries decide which tiles of keys it needs.
 //| Nothing is read from memory but the documents' bounds.
 //|
 //| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
@@ -14,11 +14,11 @@ namespace flashbook::masks {
 //| ## The keys of a query
 //|
 //| `own` is the key at the query's own place, aligned to the bottom right: the last query stands at the last key. A window
-//| reaches from `own - left` to `own + right`. The first keys may be seen besides: a prefix by everybody, sinks by those
-//| who are not before them. Both ranges grow with the query; the class of a tile rests on that.
+//| reaches from `own - left` to `own + right`. The first keys, the *head*, may be seen besides: a prefix by all queries, sinks
+//| by those that are not before them. From query to query no end of a range moves back; the class of a tile rests on that.
 //|
-//| `from` counts keys from another one on. A thread counts them from its own first column, so that each of its comparisons
-//| is with a constant. And `&` and `|` do not branch, where `&&` and `||` made a branch of every score.
+//| `from` counts keys from another one on. A thread counts them from its own first column, so that the key in each comparison
+//| is a constant. With `&&` and `||` nvcc made a branch for every score; `&` and `|` do not branch.
 /// Two ranges of keys, of which a query sees both.
 struct KeyRanges {
   static constexpr bool kByComparison = true;
@@ -60,8 +60,8 @@ struct Band {
 
 //| ## Which tiles
 //|
-//| The candidates of a tile of queries are numbered: first those of the head, then those of the window. What lies between
-//| a prefix and a window far away is not even looked at.
+//| The tiles of keys that a tile of queries may need are numbered: first those of the head, then those of the window. Tiles
+//| that lie between a prefix and a window far away are not even classified.
 /// The tiles of keys that a tile of queries may need.
 struct Span {
   int head;   ///< the first so many
@@ -80,9 +80,9 @@ struct Span {
 
 //| ## The class of a tile
 //|
-//| A query further down sees at least as far to the right, and begins no earlier. So if the first row and the last row have
-//| a tile whole, all rows between them have; and what none of them sees begins where the first row's range does and ends
-//| where the last row's ends.
+//| A query further down sees at least as far to the right, and begins no earlier. So if the first row and the last row see
+//| all keys of a tile, so do all rows between them. And what any of the rows sees begins where the first row's range does, and
+//| ends where the last row's does.
 /// The class of the tile of keys from `first_key` on, by the ranges of the first and of the last row.
 __device__ inline TileClass classify_ranges(const KeyRanges& first, const KeyRanges& last, int first_key,
                                             int keys) {
@@ -100,11 +100,11 @@ __device__ inline TileClass classify_ranges(const KeyRanges& first, const KeyRan
 
 //| ## Documents as a mask
 //|
-//| Here tiles lie where they lie, and one may hold the end of a document and the beginning of the next. A query's ranges are
-//| those of its document, moved to where that begins. The document is found by halving.
+//| Here tiles are cut without regard to documents, and one may hold the end of a document and the beginning of the next. A
+//| query's ranges are those within its document, moved to where that begins. The document is found by halving.
 //|
 //| **What it costs.** A tile of keys at the border is loaded and multiplied for rows of both documents. A NaN in one of them
-//| reaches the other's rows, since 0 times NaN is NaN. Documents that must not know of each other are step 2's.
+//| reaches the other's rows, since 0 times NaN is NaN. Sequences of different users belong to step 2.
 
 /// Documents, as a kernel gets them.
 struct DocumentBounds {
@@ -145,7 +145,7 @@ struct Ranges {
   }
 };
 
-//| What the producer asks, tile by tile, is the same for all tiles of keys: the ranges of the first row and of the last.
+//| To classify any tile of keys the producer needs the ranges of the first row and of the last. They are computed once.
 /// The tiles of keys for a tile of queries.
 template <int kKeys>
 struct RangeTiles {
@@ -184,7 +184,7 @@ struct InBatch {
   }
 };
 
-//| Most policies leave scores alone, and probabilities too. The kernel then has no code for them.
+//| Most policies leave scores and probabilities as they are. The kernel then has no code that would change them.
 /// Probabilities as they are.
 struct KeepsAll {
   static constexpr bool kDrops = false;

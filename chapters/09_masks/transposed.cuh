@@ -1,9 +1,9 @@
 //| # Masks and lists, transposed
 //|
-//| Forward asks of a query which keys it sees. A block that owns keys asks of a key *which queries see it*. For a window that is the same arithmetic with the signs turned. For FlashMask it is
-//| what was stored all along: intervals of queries, by key. And the tiles of queries that a tile of keys needs are a column of the picture of tiles, where forward reads a row.
+//| Forward asks of a query which keys it sees. A block that owns keys asks of a key *which queries see it*. For a window that is the same arithmetic with left and right exchanged. FlashMask
+//| stores just that: intervals of queries, by key. And the tiles of queries that a tile of keys needs are a column of the picture of tiles, where forward reads a row.
 //|
-//| ![Tiles of a causal window: most are skipped, some are full, and those at the edges are partial](../../docs/figures/tile_classes.svg)
+//| ![Four masks in tiles: forward reads a row of such a picture, step 6 a column](../../docs/figures/mask_tiles.svg)
 #pragma once
 #include "chapters/09_masks/backward_problem.cuh"
 #include "chapters/09_masks/dense.cuh"
@@ -28,8 +28,8 @@ struct KeyWork {
   int rounds;     ///< tiles of queries of all heads of the group
 };
 
-//| Forward's `Packed` and `InBatch` number tiles of queries. This numbers tiles of keys by the same means: chapter 5's order for batch entries, the plan for packed sequences. `make_plan` sorts
-//| documents by their keys and counts tiles of queries; given a document's keys as its queries, it sorts by queries and counts tiles of keys. A long document still comes first.
+//| Forward's `Packed` and `InBatch` number tiles of queries. `KeyTiles` numbers tiles of keys by the same means: chapter 5's order for batch entries, the plan for packed sequences. `make_plan` sorts
+//| documents by their keys and counts tiles of queries. The host gives it keys and queries exchanged, so it sorts by queries and counts tiles of keys. A long document still comes first.
 /// The tiles of keys of a launch.
 struct KeyTiles {
   hopper::TileOrder order;  ///< of key heads, if sequences are batch entries
@@ -43,7 +43,7 @@ struct KeyTiles {
       const Rows0 rows{0, head.batch};
       return {head, {0, problem.seqlen_q, 0, problem.seqlen_k}, rows, rows, tile * kKeys, tile, 0, 0};
     }
-    //| A packed tile is found by halving, as forward's are, but by one thread: there is a search for each tile of keys.
+    //| A thread finds a packed tile's document by halving. Forward's producer searches with a whole warp; here one thread takes tiles, and there is one search for each tile of keys.
     int begin = 0, end = problem.packed.count - 1;  // the last whose tiles begin at this one or before it
     while (begin < end) {
       const int middle = (begin + end + 1) / 2;
@@ -64,7 +64,7 @@ struct KeyTiles {
             0};
   }
 
-  //| **Order.** Under a causal mask the first keys are seen by most queries, so a head's first tiles come first. Chapter 5's order has the last tiles first, which is right for queries. The number is turned, as in chapter 7.
+  //| **Order.** Under a causal mask the first keys are seen by most queries, so a head's first tiles come first. Chapter 5's order has the last tiles first, which is right for queries. So the number of the tile is counted from the other end, as in chapter 7.
   /// Tile number `index` of the launch.
   template <int kKeys>
   __device__ KeyWork at(const GradientProblem& problem, int index) const {
@@ -85,8 +85,8 @@ struct KeyTiles {
 
 //| ## The queries of a key
 //|
-//| Forward's band gives a query two ranges of keys: the head and the window. A key has *one* range of queries. A key of the prefix is seen by all of them; a sink by all that are not before it; any other from `key - right` to
-//| `key + left`, moved by the distance between the ends of queries and keys. FlashMask's two intervals hide queries from it besides.
+//| In forward a query has two ranges of keys: the head and the window. A key has *one* range of queries. A key of the prefix is seen by all of them, a sink by all that are not before it, any other key by queries `own - right` to
+//| `own + left`, where `own` is the query at the key's own place. FlashMask's two intervals may hide it from some of these.
 /// The queries that see a key.
 struct QueriesOfKey {
   int begin, end;
@@ -108,8 +108,8 @@ __device__ inline QueriesOfKey queries_of_key(const Band& band, const Sequence& 
 
 //| ## The queries of a tile of keys
 //|
-//| Both ends of a key's range grow with the key, but for the first keys, whose range goes on to the end. So three keys decide about a tile: the first, the last, and the first one that is neither sink nor prefix. Some key of the tile is
-//| seen by the queries from the *first* key's begin to the *largest* end; all keys are seen from the *last* key's begin to the *least* end.
+//| The begin of a key's range grows with the key. So does its end, except that the ranges of sinks and prefix go on to the last query. So three keys decide about a tile: the first, the last, and the first that is neither sink nor prefix. Queries from the *first* key's begin
+//| to the *largest* end see some key of the tile. Queries from the *last* key's begin to the *least* end, that of the third key, see all of them.
 /// The queries that see a key of a tile, and those that see all of them.
 struct QueriesOfTile {
   int begin, end;
@@ -135,11 +135,11 @@ __device__ inline QueriesOfTile queries_of_tile(const Band& band, const Sequence
 //|
 //| | member | what it says |
 //| | --- | --- |
-//| | `tiles<kKeys>(work, list)` | a value with `classify(first_query, last_query)`, and the tiles of queries from `begin` to `end` that it may be asked about |
+//| | `tiles<kKeys, kQueries>(work, list)` | a value with `classify(tile, first_query, last_query)`; `begin` to `end` are the tiles of queries that it may be asked about |
 //| | `column(work, head, key)` | a value with `sees(query)` |
 //| | `kByIntervals` | whether a column is an interval; then `hidden(head, key)` may hide two more |
 //|
-//| The first one is for all that is said by ranges and intervals: full, causal, windows, sinks, prefixes, documents, FlashMask. One type knows them all, since a key has one range and two intervals whatever they mean.
+//| The first mask is for all that ranges and intervals can say: full, causal, windows, sinks, prefixes, documents, FlashMask. One type knows them all, since a key always has one range and two intervals.
 /// By window, prefix, documents and intervals.
 struct IntervalMask {
   static constexpr bool kByIntervals = true;
@@ -158,20 +158,20 @@ struct IntervalMask {
   }
 
   __device__ QueriesOfKey column(const KeyWork& work, const Head&, int key) const {
-    //| Documents that are a mask are found by the key. A key beyond the end is left without queries.
+    //| Where documents are a mask, the key says which document is meant. A key beyond the end has no queries.
     if (documents.count == 0 || key >= work.sequence.keys) return queries_of_key(band, work.sequence, key);
     const Sequence own = documents.at(document_of(key));
     return queries_of_key(band, own, key - own.first_key).from(-own.first_query);
   }
 
-  /// Whether intervals hide queries besides, and which. A row has whole tiles of keys.
+  /// Whether intervals hide further queries, and which. A row has whole tiles of keys.
   __device__ bool has_intervals() const { return scanned.hidden != nullptr; }
   __device__ Hidden hidden(const Head& q, int key) const {
     const int64_t list = q.batch * lists_of_batch + q.head / heads_of_list;
     return scanned.hidden[list * key_tiles * tile_keys + key];
   }
 
-  //| Classes come from both, and the stricter one counts: `TileClass` is ordered by what is visible.
+  //| Ranges and intervals each give a class, and the one that shows less counts: `TileClass` ascends from skip to full.
   /// The tiles of queries for a tile of keys.
   struct Tiles {
     QueriesOfTile by_band;
@@ -191,7 +191,7 @@ struct IntervalMask {
     const Sequence& s = work.sequence;
     const int last_key = min(work.first_key + kKeys, s.keys) - 1;
     QueriesOfTile queries = queries_of_tile(band, s, work.first_key, last_key);
-    //| A tile that holds the end of a document and the beginning of the next is partial, whoever asks.
+    //| A tile that holds the end of a document and the beginning of the next is partial for every tile of queries of these documents.
     if (documents.count > 0) {
       const int first = document_of(work.first_key), last = document_of(last_key);
       const Sequence own = documents.at(first);
@@ -202,7 +202,7 @@ struct IntervalMask {
                                               queries.all_begin + moved, queries.all_end + moved}
                               : QueriesOfTile{own.first_query, documents.first_query[last + 1], 0, 0};
     }
-    //| So is one that reaches beyond the last key: TMA brings zeros for keys that are none, and a score of 0 is a probability.
+    //| A tile that reaches beyond the last key is partial, too: TMA brings zeros for the missing keys, and without a mask their scores of 0 would have a probability.
     if (work.first_key + kKeys > s.keys) queries.all_end = queries.all_begin;
     const bool any = queries.begin < queries.end;
     return {queries,
@@ -211,8 +211,8 @@ struct IntervalMask {
   }
 };
 
-//| The second mask is asked pair by pair: bytes from memory (step 1) or listed blocks (step 5). It is also the place for any function of a query and a key. Nothing turns a function around, so a thread asks it the same
-//| question as forward, with the key fixed and the query running. Its tiles were classified beforehand by step 5's kernel, which asks every pair.
+//| The second mask is asked pair by pair: bytes from memory (step 1) or listed blocks (step 5). Any function of a query and a key would go here. A function has no transpose, so a thread asks it the same
+//| question as in forward, with the key fixed and the query running. Step 5's kernel has classified its tiles beforehand, pair by pair.
 /// By bytes or by blocks.
 struct PairMask {
   static constexpr bool kByIntervals = false;
@@ -266,12 +266,12 @@ struct PairMask {
 
 //| ## Functions on scores, and their derivatives
 //|
-//| A function on scores changes the gradient, too: dS is a derivative by the score that the softmax saw, and dQ and dK need the one by the score that the product made. The chain rule has one factor more, the function's slope.
+//| A function on scores changes the gradient, too. P * (dP - D) is the derivative by the score that the softmax saw; dQ and dK need the one by the score that the product made. By the chain rule that is one factor more, the function's slope.
 //|
-//| **ALiBi** takes a constant from a score, so its slope is 1. A column needs the distance to a fixed key, which grows by one with every query.
+//| **ALiBi** subtracts what does not depend on the score, so its slope is 1. With a fixed key the distance changes by one from query to query.
 //|
-//| **Softcap.** With $y = 1/(1 + e^{-2s/c})$ the score is $2c\,y - c$ and its derivative $1 - \tanh^2(s/c) = 4y(1-y)$. It must be taken of the score *before* the mask. After the mask the score of a hidden key is $-\infty$; its probability is 0, its slope
-//| is not, and 0 times infinity is NaN. So the mask makes the probability 0 and never enters the slope (`bend` in `backward_block.cuh`).
+//| **Softcap.** With $y = 1/(1 + e^{-2s/c})$ the score is $2c\,y - c$ and its derivative $1 - \tanh^2(s/c) = 4y(1-y)$. It must be taken of the score *before* the mask. After the mask a hidden key would have $y = -\infty$ and so an infinite slope;
+//| its probability is 0, and 0 times infinity is NaN. So the mask makes the probability 0 and leaves $y$ alone (`bend` in `backward_block.cuh`).
 
 /// What becomes of a score of a key, for queries counted from a thread's first. The slope is 1.
 struct UnchangedColumn {
@@ -291,7 +291,7 @@ struct AlibiColumn {
     return score - slope * fabsf(float(query) - own);
   }
 };
-//| Documents that are a mask: a pair that is visible lies in one document, so the key's tells the distance. A key beyond the end is hidden anyway.
+//| Where documents are a mask, both places of a visible pair lie in one document, so the key's document gives the distance. A key beyond the end is hidden anyway.
 __device__ inline AlibiColumn score_column(const Alibi& alibi, const KeyWork& work, const Head& q, int key,
                                            int first_query) {
   Sequence s = work.sequence;
@@ -315,7 +315,7 @@ __device__ inline SoftcapColumn score_column(const Softcap& softcap, const KeyWo
 
 //| ## Lists
 //|
-//| Four threads of a block bring tiles or add, and must agree on the tiles of queries and on their order. A list in memory is the simplest thing on which they can. It has an entry for each tile that somebody sees: the tile's number, and one bit, whether it is
+//| Four threads of a block bring tiles or add, and must agree on the tiles of queries and on their order. So they read one list in memory. It has an entry for each tile that is not skipped: the tile's number, and one bit that says whether it is
 //| partial. Heads that share a mask share its lists.
 /// Where the list of a tile of keys lies.
 struct QueryList {
@@ -339,10 +339,10 @@ struct Lists {
   }
 };
 
-//| A warp makes a list. Each lane asks for the class of one tile of queries, and a ballot collects 32 answers. It goes through the tiles twice. The first time it counts; then it takes so many entries from a counter, and the second time it writes them. So lists lie
-//| close together, in any order, and a window's take no more room than it has tiles.
+//| A warp makes a list. Each lane asks for the class of one tile of queries, and a ballot collects 32 answers. It goes through the tiles twice. The first time it counts. Then it adds the count to a counter in memory, whose old value says where its entries go, and the second time it writes them. So lists lie
+//| close together, in any order, and the lists of a window have no more entries than it has tiles.
 //|
-//| **Where a list begins.** Without a mask all tiles of keys have the same list, and all blocks would begin by adding to the same dQ at the same time. Then the list of tile j begins at its j-th entry and goes round. A causal mask needs none of this: its lists begin on the diagonal.
+//| **Where a list begins.** Without a mask all tiles of keys have the same list, and all blocks would begin by adding to the same dQ at the same time. So there the list of tile j begins with its j-th entry and goes round. A causal mask needs none of this: its lists begin on the diagonal, each with another tile.
 constexpr int kListThreads = 128;
 
 /// Writes the lists of `lists.key_tiles` tiles of keys of each mask. Grid: (tiles, four a block; masks).
@@ -351,7 +351,7 @@ __global__ void __launch_bounds__(kListThreads)
     list_queries(const __grid_constant__ Mask mask, const __grid_constant__ GradientProblem problem,
                  const __grid_constant__ KeyTiles tiles, const __grid_constant__ Lists lists, bool rotate,
                  int* entries) {  // how many there are, 0 at the start
-  //| The last warps of the grid may have no tile. Packed sequences have as many as the plan says, and the host only knows that there are no more than so many.
+  //| The last warps of the grid may have no tile. Packed sequences have as many tiles as the plan says; the host launches the grid for the most that there can be.
   const int tile = (blockIdx.x * kListThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (tile >= lists.key_tiles) return;
   if (problem.packed.count > 0 && tile >= tiles.plan.first_tile[problem.packed.count]) return;
