@@ -12,25 +12,12 @@ namespace {
 
 constexpr int kGradient = 6;
 
-/// Four query heads that share two key heads.
-Shape shape_of(int seqlen_q, int seqlen_k, Visibility visibility, int head_dim = 64) {
-  return {.batch = 1,
-          .heads = 4,
-          .kv_heads = 2,
-          .seqlen_q = seqlen_q,
-          .seqlen_k = seqlen_k,
-          .head_dim = head_dim,
-          .visibility = std::move(visibility),
-          .dtype = DType::bf16,
-          .scale = default_scale(head_dim)};
-}
-
 /// Documents that begin at these queries and keys, within a window.
 Shape packed_shape(std::vector<int> queries, std::vector<int> keys, int head_dim,
                    Window window = {.right = 0}) {
   const int last_query = queries.back(), last_key = keys.back();
-  return shape_of(last_query, last_key,
-                  {.window = window, .documents = {std::move(queries), std::move(keys)}}, head_dim);
+  return masked_shape(last_query, last_key,
+                      {.window = window, .documents = {std::move(queries), std::move(keys)}}, head_dim);
 }
 
 void expect_right(const Shape& shape, uint64_t seed = 7) {
@@ -41,25 +28,25 @@ void expect_right(const Shape& shape, uint64_t seed = 7) {
 std::vector<Shape> masks() {
   std::vector<Shape> shapes = {
       // a window, at tiles' edges, with sinks, wider than the sequence, without a limit before or after
-      shape_of(200, 200, {.window = {.left = 0, .right = 0}}, 128),
-      shape_of(330, 300, {.window = {.left = 127, .right = 0}}, 64),
-      shape_of(200, 331, {.window = {.left = 64, .right = 63}}, 256),
-      shape_of(300, 300, {.window = {.left = 50, .right = 0, .sinks = 5}}, 64),
-      shape_of(130, 300, {.window = {.left = 37}}, 128),
-      shape_of(200, 300, {.window = {.right = 0}, .prefix = 130}, 64),
+      masked_shape(200, 200, {.window = {.left = 0, .right = 0}}, 128),
+      masked_shape(330, 300, {.window = {.left = 127, .right = 0}}, 64),
+      masked_shape(200, 331, {.window = {.left = 64, .right = 63}}, 256),
+      masked_shape(300, 300, {.window = {.left = 50, .right = 0, .sinks = 5}}, 64),
+      masked_shape(130, 300, {.window = {.left = 37}}, 128),
+      masked_shape(200, 300, {.window = {.right = 0}, .prefix = 130}, 64),
       // packed: without tokens first, in the middle, last; of one token; about a tile long; uneven
       packed_shape({0, 0, 1, 128, 128, 256, 257}, {0, 0, 1, 128, 128, 256, 257}, 64),
       packed_shape({0, 65, 66, 66, 130}, {0, 65, 66, 66, 130}, 128, {}),
       packed_shape({0, 0, 20, 150, 151, 151}, {0, 40, 40, 130, 300, 310}, 256),
       packed_shape({0, 129, 256}, {0, 129, 256}, 128, {.left = 40, .right = 3}),
-      with_columns(shape_of(150, 260, {.window = {.left = 70, .right = 0}}, 64)),
-      with_dense_mask(shape_of(100, 150, {.window = {.left = 40, .right = 0}}, 128)),
+      with_columns(masked_shape(150, 260, {.window = {.left = 70, .right = 0}}, 64)),
+      with_dense_mask(masked_shape(100, 150, {.window = {.left = 40, .right = 0}}, 128)),
   };
   // documents of a batch are a mask, and a tile holds rows of two
   Shape batch = packed_shape({0, 1, 100, 100, 150}, {0, 30, 31, 140, 200}, 64, {.left = 60, .right = 0});
   batch.batch = 2;
   shapes.push_back(batch);
-  Shape columns = shape_of(150, 200, {}, 128);
+  Shape columns = masked_shape(150, 200, {}, 128);
   columns.visibility.columns = {.heads = 2, .bounds = 2};
   for (int i = 0; i < 400; ++i) {
     columns.visibility.columns.queries.push_back(100 + i % 51);
@@ -69,7 +56,7 @@ std::vector<Shape> masks() {
   columns.visibility.documents = {{0, 70, 150}, {0, 100, 200}};
   columns.head_dim = 256, columns.scale = default_scale(256);
   shapes.push_back(columns);
-  Shape blocks = shape_of(300, 260, Visibility::causal(), 256);
+  Shape blocks = masked_shape(300, 260, Visibility::causal(), 256);
   blocks.visibility.blocks = {.queries = 64, .keys = 50, .first = {0}};
   for (int row = 0; row * 64 < 300; ++row) {
     for (int block = row % 3; block * 50 < 260; block += 2)
@@ -84,7 +71,7 @@ std::vector<Shape> masks() {
                                         {{.alibi = {0.5f, 0.25f, 0.0625f, 1}}, 128},
                                         {{.alibi = {0.5f, 0.25f, 0.0625f, 1}}, 256}}) {
     Shape scored = head_dim == 128 ? packed_shape({0, 60, 60, 200}, {0, 60, 60, 200}, head_dim)
-                                   : shape_of(200, 170, Visibility::causal(), head_dim);
+                                   : masked_shape(200, 170, Visibility::causal(), head_dim);
     scored.score = score;
     shapes.push_back(scored);
   }
@@ -165,12 +152,12 @@ TEST_F(ChapterTest, ManySequencesFindTheirPlace) {
 }
 
 TEST(MaskedBackward, SaysWhatItCannotRun) {
-  Shape shape = shape_of(64, 64, {});
+  Shape shape = masked_shape(64, 64, {});
   shape.visibility.blocks = {.queries = 64, .keys = 64, .first = {0, 1}, .key_blocks = {0}};
   EXPECT_EQ(kMasksBackward.why_not(shape, kGradient), "");
   shape.score.softcap = 2;
   EXPECT_NE(kMasksBackward.why_not(shape, kGradient).find("leave one of them out"), std::string::npos);
-  EXPECT_NE(kMasksBackward.why_not(shape_of(1 << 29, 1 << 29, {}), kGradient).find("--seqlen"),
+  EXPECT_NE(kMasksBackward.why_not(masked_shape(1 << 29, 1 << 29, {}), kGradient).find("--seqlen"),
             std::string::npos);
 }
 

@@ -13,19 +13,6 @@ namespace {
 
 enum { kPairs = 1, kPacked, kRanges, kColumns, kFunctions };
 
-/// Four query heads that share two key heads.
-Shape shape_of(int seqlen_q, int seqlen_k, Visibility visibility, int head_dim = 64) {
-  return {.batch = 1,
-          .heads = 4,
-          .kv_heads = 2,
-          .seqlen_q = seqlen_q,
-          .seqlen_k = seqlen_k,
-          .head_dim = head_dim,
-          .visibility = std::move(visibility),
-          .dtype = DType::bf16,
-          .scale = default_scale(head_dim)};
-}
-
 /// Sequences of as many keys as queries.
 Visibility packed(const std::vector<int>& lengths, Window window = {.right = 0}) {
   std::vector<int> first = {0};
@@ -35,7 +22,7 @@ Visibility packed(const std::vector<int>& lengths, Window window = {.right = 0})
 
 Shape packed_shape(const std::vector<int>& lengths, int head_dim = 64, Window window = {.right = 0}) {
   const int tokens = std::accumulate(lengths.begin(), lengths.end(), 0);
-  return shape_of(tokens, tokens, packed(lengths, window), head_dim);
+  return masked_shape(tokens, tokens, packed(lengths, window), head_dim);
 }
 
 /// The outputs of one step.
@@ -65,12 +52,12 @@ TEST_F(ChapterTest, AWindowIsTheSameByAllSteps) {
   for (const Window window : {Window{.left = 0, .right = 0}, Window{.left = 127, .right = 0},
                               Window{.left = 128, .right = 0}, Window{.left = 37, .right = 20},
                               Window{.left = 5000, .right = 0}, Window{.left = 50, .right = 0, .sinks = 5}})
-    expect_all_steps_right(shape_of(330, 300, {.window = window}));
+    expect_all_steps_right(masked_shape(330, 300, {.window = window}));
 }
 
 TEST_F(ChapterTest, APrefixIsTheSameByAllSteps) {
   for (int head_dim : {128, 256})
-    expect_all_steps_right(shape_of(200, 300, {.window = {.right = 0}, .prefix = 130}, head_dim));
+    expect_all_steps_right(masked_shape(200, 300, {.window = {.right = 0}, .prefix = 130}, head_dim));
 }
 
 // Sequences without a token first, in the middle and last, of one token, and one about a tile long.
@@ -80,7 +67,7 @@ TEST_F(ChapterTest, PackedSequencesAreTheSameByAllSteps) {
   expect_all_steps_right(packed_shape({191, 192, 193}, 64, {.left = 40, .right = 3}));
   Visibility uneven = packed({});  // queries without keys, keys without queries
   uneven.documents = {{0, 0, 20, 150, 151, 151}, {0, 40, 40, 130, 300, 310}};
-  expect_all_steps_right(shape_of(151, 310, uneven, 128));
+  expect_all_steps_right(masked_shape(151, 310, uneven, 128));
 }
 
 TEST_F(ChapterTest, DocumentsOfABatchAreRanges) {
@@ -124,7 +111,7 @@ TEST_F(ChapterTest, IntervalsMayComeInAnyForm) {
   std::mt19937 random(5);
   for (int bounds : {1, 2, 4})
     for (bool causal : {false, true}) {
-      Shape shape = shape_of(200, 150, Visibility::causal_if(causal));
+      Shape shape = masked_shape(200, 150, Visibility::causal_if(causal));
       shape.batch = 2;
       Columns& columns = shape.visibility.columns;
       columns = {.heads = causal ? 2 : 1, .bounds = bounds};
@@ -140,7 +127,7 @@ TEST_F(ChapterTest, IntervalsMayComeInAnyForm) {
 
 TEST_F(ChapterTest, BlocksMayBeOfAnySize) {
   for (const auto& [queries, keys] : {std::pair(128, 128), {64, 50}}) {
-    Shape shape = shape_of(300, 260, Visibility::causal_if(keys == 50));
+    Shape shape = masked_shape(300, 260, Visibility::causal_if(keys == 50));
     Blocks& blocks = shape.visibility.blocks;
     blocks = {.queries = queries, .keys = keys, .first = {0}};
     for (int row = 0; row * queries < 300; ++row) {
@@ -163,7 +150,7 @@ TEST_F(ChapterTest, FunctionsOnScoresAreRight) {
                                        ScoreFunction{.bias = random_bias(random, 4, 70)},
                                        ScoreFunction{.dropout = 0.2f, .seed = 0x900000001}})
       for (const Visibility& visibility : {Visibility{}, packed({60, 0, 140})}) {
-        Shape shape = shape_of(200, 200, visibility, dtype == DType::f16 ? 64 : 128);
+        Shape shape = masked_shape(200, 200, visibility, dtype == DType::f16 ? 64 : 128);
         shape.dtype = dtype;
         shape.score = score;
         EXPECT_NE(kMasks.why_not(shape, kRanges).find("--step 5"), std::string::npos);
@@ -176,7 +163,7 @@ TEST_F(ChapterTest, FunctionsOnScoresAreRight) {
 }
 
 TEST_F(ChapterTest, FunctionsOnScoresAreTakenOneAtATimeAndAsFarAsFloatsGo) {
-  Shape shape = shape_of(100, 100, {});
+  Shape shape = masked_shape(100, 100, {});
   shape.score = {.softcap = 2, .dropout = 0.1f};
   EXPECT_NE(kMasks.why_not(shape, kFunctions).find("one function"), std::string::npos);
   shape.score = {.softcap = 1e6f};  // which the kernels' float32 would lose scores under
@@ -189,7 +176,7 @@ TEST_F(ChapterTest, FunctionsOnScoresAreTakenOneAtATimeAndAsFarAsFloatsGo) {
 // same.
 TEST_F(ChapterTest, DropoutDoesNotDependOnTiles) {
   for (int head_dim : {64, 256}) {
-    Shape shape = shape_of(150, 170, {.window = {.left = 100, .right = 0}}, head_dim);
+    Shape shape = masked_shape(150, 170, {.window = {.left = 100, .right = 0}}, head_dim);
     shape.batch = 2;
     shape.score = {.dropout = 0.5f, .seed = 11};
     const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
@@ -204,7 +191,7 @@ class TracedMasks : public ChapterTest {};
 
 TEST_F(TracedMasks, BreakNoRuleOfMemory) {
   expect_all_steps_right(packed_shape({0, 1, 140, 60}, 128));
-  Shape shape = shape_of(200, 260, {.window = {.left = 70, .right = 0}});
+  Shape shape = masked_shape(200, 260, {.window = {.left = 70, .right = 0}});
   std::mt19937 random(8);
   for (const ScoreFunction& score :
        {ScoreFunction{.alibi = {0.5f, 0.25f, 0.0625f, 1}}, ScoreFunction{.bias = random_bias(random, 4, 9)},

@@ -48,6 +48,18 @@ Dense random_pairs(Random& random, const Shape& shape) {
 
 }  // namespace
 
+Shape masked_shape(int seqlen_q, int seqlen_k, Visibility visibility, int head_dim) {
+  return {.batch = 1,
+          .heads = 4,
+          .kv_heads = 2,
+          .seqlen_q = seqlen_q,
+          .seqlen_k = seqlen_k,
+          .head_dim = head_dim,
+          .visibility = std::move(visibility),
+          .dtype = DType::bf16,
+          .scale = default_scale(head_dim)};
+}
+
 bool sees_by_definition(const Shape& shape, int batch, int head, int query, int key) {
   const Visibility& v = shape.visibility;
   int queries = shape.seqlen_q, keys = v.lengths.empty() ? shape.seqlen_k : v.lengths[batch];

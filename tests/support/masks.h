@@ -7,6 +7,9 @@
 
 namespace flashbook::testing {
 
+/// A problem of one entry under a mask, in bf16: four query heads that share two key heads.
+Shape masked_shape(int seqlen_q, int seqlen_k, Visibility visibility, int head_dim = 64);
+
 /// Whether a query sees a key, straight from the definitions in visibility.h.
 bool sees_by_definition(const Shape& shape, int batch, int head, int query, int key);
 
