@@ -263,10 +263,11 @@ void require_count(const char* name, std::size_t count, int64_t wanted, const ch
 }
 
 void require_range(const char* name, const std::vector<int>& values, int64_t largest, const char* what) {
-  for (int value : values)
-    require(value >= 0 && value <= largest, std::string(name) + " has " + std::to_string(value) +
-                                                ": give numbers from 0 to " + std::to_string(largest) + ", " +
-                                                what);
+  const auto outside = std::ranges::find_if(values, [&](int value) { return value < 0 || value > largest; });
+  if (outside == values.end())
+    return;  // and no message was made: each call of the C interface asks all values
+  throw InputError(std::string(name) + " has " + std::to_string(*outside) + ": give numbers from 0 to " +
+                   std::to_string(largest) + ", " + what);
 }
 
 void validate_first(const char* name, const std::vector<int>& first, int end, const char* what) {

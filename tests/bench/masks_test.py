@@ -92,7 +92,8 @@ def pytorch():
             return np.asarray(function(*sizes, **others)).astype(dtype).view(Tensor)
         return call
 
-    torch = types.SimpleNamespace(bool=bool, int32=np.int32, uint8=np.uint8, float32=np.float32, float64=np.float64, bfloat16=np.float32, finfo=np.finfo,
+    torch = types.SimpleNamespace(bool=bool, int32=np.int32, uint8=np.uint8, float32=np.float32, float64=np.float64, bfloat16=np.float32,
+                                  finfo=lambda dtype: types.SimpleNamespace(eps=float(np.finfo(dtype).eps)),  # NumPy 2's is no Python float
                                   __version__="a stand-in")
     torch.manual_seed = lambda seed: None
     torch.randn = made(lambda *sizes: random.standard_normal(sizes))
