@@ -9,9 +9,9 @@ A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!
     (inputs, outputs and workspace over inputs and outputs), of ncu/...
     also model_gbytes, l2_gbytes (between multiprocessors and L2), l2_model_gbytes,
     raced_tflops, raced_share (of what the tensor cores do at the highest clock): of the newest time in turn with cuDNN;
-    turn_ours, turn_fa3, turn_cudnn (TFLOP/s) and turn_better (times as fast as the better of the two) of step 5 of chapters 5 and 6: in one
-    process with the peers' own kernels, from results/peers/h200_in_turn.csv; error, or any counter of the result. The last word is a
-    Python format. `num ratio A B .1f` is how many times as long A takes as B, `num ratio A B rmse .1f` how many times as much rmse it
+    turn_ours, turn_fa3, turn_cudnn (TFLOP/s) and turn_better (times as fast as the better of the two) of the last steps of chapters 5 and
+    6, in turn with cuDNN in one process: FlashAttention-3 by its ratio to cuDNN in results/peers/h200_in_turn.csv; error, or any counter
+    of the result. The last word is a Python format. `num ratio A B .1f` is how many times as long A takes as B, `num ratio A B rmse .1f` how many times as much rmse it
     has, or of any counter.
 A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at one shape, with the peers
            <!-- table host --> ... <!-- /table -->        the steps of the chapters on the CPU
@@ -95,9 +95,10 @@ def raced(measured: Results, name: str | Name) -> Entry:
 IN_TURN = ("turn_ours", "turn_fa3", "turn_cudnn", "turn_better")
 
 
-def in_turn(name: str, field: str) -> float:
-    """A number of the table of one process: TFLOP/s, or how many times as fast ours is as the better peer."""
-    cell = {str(key): cell for key, cell in (results.in_turn() | results.in_fp8_turn()).items()}.get(name)
+def in_turn(measured: Results, name: str, field: str) -> float:
+    """A number of one process with cuDNN: TFLOP/s, or how many times as fast ours is as the better peer."""
+    cells = results.in_turn() | results.in_fp8_turn() | results.in_bf16_turn(measured)
+    cell = {str(key): cell for key, cell in cells.items()}.get(name)
     if cell is None:
         raise Refused(f"{name} was not in turn with peers of its type: forward/ch05/step5/bf16/... and forward/ch06/step5 (7, 8)/e4m3/... were")
     return float(getattr(cell, {"turn_better": "over_better"}.get(field, field.removeprefix("turn_"))))
@@ -125,7 +126,7 @@ def number(words: Sequence[str], measured: Results) -> str:
     elif len(words) == 3:
         name, field = words[:2]
         if field in IN_TURN:
-            value = in_turn(name, field)
+            value = in_turn(measured, name, field)
         elif field == "turn_steps":
             value = in_turn_with_steps(name)
         elif field in RACED:
@@ -256,10 +257,11 @@ def steps_table(measured: Results, chapter: str, seqlen: str) -> str:
     return text + f"\nTFLOP/s in turn with cuDNN, forward pass, N = {short(int(seqlen))}, BF16. Medians; {measured.origin()}.\n"
 
 
-def against_table(_: Results, chapter: str, step: str) -> str:
-    """How many times as fast a step is as cuDNN and FlashAttention-3 in the same type, all in turn in one process."""
-    together = {name: cell for name, cell in results.in_turn().items() if name.who == f"ch{chapter}/step{step}"}
-    cells = together or {name: cell for name, cell in results.in_fp8_turn().items() if name.who == f"ch{chapter}/step{step}"}
+def against_table(measured: Results, chapter: str, step: str) -> str:
+    """How many times as fast a step is as cuDNN and FlashAttention-3 in the same type, in turn in one process."""
+    together = results.in_turn()  # with FlashAttention-3's own kernels
+    every = together | results.in_fp8_turn() | results.in_bf16_turn(measured)
+    cells = {name: cell for name, cell in every.items() if name.who == f"ch{chapter}/step{step}"}
     if not cells:
         raise Unmeasured(f"step {step} of chapter {chapter} was not in turn with peers: steps 5 of chapters 5 and 6 were, and steps 7 and 8")
     peers: dict[str, Callable[[results.InTurn], float]] = {
@@ -275,23 +277,23 @@ def against_table(_: Results, chapter: str, step: str) -> str:
         mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
         head_dim, mask, seqlen = min(ratios, key=lambda cell: ratios[cell])
         said.append(f"{mean:.3f} times {peer}, at least {min(ratios.values()):.3f} ({titled(head_dim, mask)}, N = {short(seqlen)})")
-    dtype = {"bf16": "BF16", "e4m3": "FP8"}[next(iter(cells)).dtype]
-    how = ("all in one process; medians of five rounds, on an H200 on 2026-11-21, step {step} as of commit 4fb3efa" if together else
+    name, cell = next(iter(cells.items()))
+    dtype = {"bf16": "BF16", "e4m3": "FP8"}[name.dtype]
+    how = (f"all in one process; medians of five rounds, on an H200 on 2026-11-21, step {step} as of commit 4fb3efa" if cell is together.get(name) else
            "in turn with cuDNN in one process, FlashAttention-3 by its ratio to cuDNN; medians of five rounds, on an H200, "
-           + results.fp8_steps().said)
-    return text + f"\n{dtype}, {how.format(step=step)}. Geometric means of {len(cells)} cells: {'; '.join(said)}.\n"
+           + (results.bf16_said(measured) if name.dtype == "bf16" else results.fp8_steps().said))
+    return text + f"\n{dtype}, {how}. Geometric means of {len(cells)} cells: {'; '.join(said)}.\n"
 
 
-def peers_table(_: Results) -> str:
+def peers_table(measured: Results) -> str:
     """The last steps of chapters 5 and 6 and the peers in the same type at the ladder's shape, in turn in one process."""
     text = row("Type", "ours", "TFLOP/s", "*FlashAttention-3*", "*cuDNN*", "ours over the better") + row("---", "---", *["--:"] * 4)
-    for name, cell in sorted(results.beside_peers(("ch06/step7", "ch06/step8")).items(), key=lambda item: item[0].who):
+    for name, cell in sorted(results.beside_peers(measured, ("ch06/step7", "ch06/step8")).items(), key=lambda item: item[0].who):
         if (name.head_dim, name.mask, name.seqlen) == tuple(results.LADDER.values()):
             text += row({"bf16": "BF16", "e4m3": "FP8"}[name.dtype], f"chapter {name.chapter}, step {name.step}",
                         *(f"{value:.0f}" for value in (cell.ours, cell.fa3, cell.cudnn)), f"{cell.over_better:.2f}")
-    return text + ("\nThe same shape; H200. BF16 in one process with the peers' own kernels, 2026-11-21, ours as of commit 4fb3efa. "
-                   "FP8 in one process with "
-                   f"cuDNN, {results.fp8_steps().said}; FlashAttention-3 by its ratio to cuDNN. Step 8 takes exponentials by a line.\n")
+    return text + (f"\nThe same shape; H200. In turn with cuDNN, one process for each type: BF16 {results.bf16_said(measured)}; FP8 "
+                   f"{results.fp8_steps().said}. FlashAttention-3 by its ratio to cuDNN. Step 8 takes exponentials by a line.\n")
 
 
 DECODERS = {"peers": {"ch08/step4": "step 4", "ch08/step6": "step 6", "cudnn": "*cuDNN*", "flash": "*FlashAttention-2*"},
