@@ -223,6 +223,8 @@ def seqlen(measured, paper):
 
 def peers(measured, paper):
     """Lines by N: chapter 5's last step, and chapter 6's two last, over the better of FlashAttention-3 and cuDNN in the same type."""
+    if not results.in_bf16_turn(measured):
+        return False
     panels = {"ch05/step5": "BF16: chapter 5, step 5", "ch06/step7": "FP8: chapter 6, step 7", "ch06/step8": "FP8: step 8, by a line"}
     figure, grid = paper.panels(1, 3, 7.4, 3.4, sharey=True)
     for axes, (who, title) in zip(grid.flat, panels.items()):

@@ -11,7 +11,8 @@ A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!
     raced_tflops, raced_share (of what the tensor cores do at the highest clock): of the newest time in turn with cuDNN;
     turn_ours, turn_fa3, turn_cudnn (TFLOP/s) and turn_better (times as fast as the better of the two) of the last steps of chapters 5 and
     6, in turn with cuDNN in one process: FlashAttention-3 by its ratio to cuDNN in results/peers/h200_in_turn.csv; error, or any counter
-    of the result. The last word is a Python format. `num ratio A B .1f` is how many times as long A takes as B, `num ratio A B rmse .1f` how many times as much rmse it
+    of the result. The last word is a
+    Python format. `num ratio A B .1f` is how many times as long A takes as B, `num ratio A B rmse .1f` how many times as much rmse it
     has, or of any counter.
 A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at one shape, with the peers
            <!-- table host --> ... <!-- /table -->        the steps of the chapters on the CPU
@@ -153,30 +154,38 @@ def label_of(entry: Entry) -> str:
     return titles.get(entry.cell.step or 0, entry.label)
 
 
-def table_row(title: str, entry: Entry) -> str:
+def of_product(entry: Entry) -> str:
+    """The part of a large matrix product's FLOPS, in turn in one process, as a table has it."""
+    share = entry.values.get("of_product")
+    return f"{100 * share:.{0 if share >= 0.0995 else 1}f} %" if share else "-"
+
+
+def table_row(title: str, label: str, entry: Entry, beyond: str) -> str:
     if entry.skipped:
-        return row(title, entry.cell.variant, "-", "-", entry.skipped)
-    beyond = entry.values["workspace_bytes"] / 1e9
-    return row(title, label_of(entry), f"{three_digits(entry.milliseconds)} ms", three_digits(entry.values["FLOPS"] / 1e12),
-               f"{three_digits(beyond)} GB" if beyond else "none")
+        return row(title, entry.cell.variant, "-", "-", "-", entry.skipped)
+    return row(title, label, f"{three_digits(entry.milliseconds)} ms", three_digits(entry.values["FLOPS"] / 1e12), of_product(entry), beyond)
 
 
 def ladder_table(measured: Results) -> str:
-    """Every step on the GPU at the ladder's shape, then the peers."""
+    """Every step on the GPU at the ladder's shape, then the peers: the newest time, or the newest in turn with a matrix product."""
     entries = {key: entry for key, entry in measured.by_step(**results.LADDER).items()
                if "bytes_per_second" in entry.values or entry.skipped}
     if not entries:
         raise Refused("no step was measured at the ladder's shape: ./flashbook bench does it")
-    text = row("Chapter", "Step", "Time", "TFLOP/s", "Memory beyond inputs and outputs") + row("---", "---", "--:", "--:", "--:")
-    for (chapter, _), entry in entries.items():
-        text += table_row(f"{chapter} {entry.context.get(f'ch{chapter:02}', '')}", entry)
+    text = row("Chapter", "Step", "Time", "TFLOP/s", "of a product", "Memory beyond inputs and outputs") + row("---", "---", *["--:"] * 4)
+    for (chapter, _), newest in entries.items():
+        entry = newest if newest.skipped else measured.raced(newest.cell, "of_product") or newest
+        beyond = entry.values.get("workspace_bytes", 0) / 1e9
+        text += table_row(f"{chapter} {entry.context.get(f'ch{chapter:02}', '')}", label_of(entry), entry,
+                          f"{three_digits(beyond)} GB" if beyond else "none")
     for peer, title in (("eager", "PyTorch, eager"), ("flash", "FlashAttention-2"), ("cudnn", "cuDNN")):
-        raced_peer = measured.newest.get(str(Name("forward", peer, "bf16", **results.LADDER)))
+        name = Name("forward", peer, "bf16", **results.LADDER)
+        raced_peer = measured.raced(name, "of_product") or measured.newest.get(str(name))
         if raced_peer and not raced_peer.skipped:
-            text += row(f"*{title}*", "in turn with ours, BF16", f"{three_digits(raced_peer.milliseconds)} ms",
-                        three_digits(raced_peer.values["FLOPS"] / 1e12), "-")
+            text += table_row(f"*{title}*", "in turn with ours, BF16", raced_peer, "-")
     where = ", ".join(measured.context()[key] for key in ("gpu", "clocks") if key in measured.context())
     return text + (f"\nForward pass, batch 4, heads 16, N 4096, head_dim 128, no mask; BF16 where the chapter takes it. "
+                   "Of a product: the part of what a matrix product of the same type, 8192 in each direction, reaches in the same process. "
                    f"{where}. Medians; {measured.origin()}.\n")
 
 
@@ -279,9 +288,11 @@ def against_table(measured: Results, chapter: str, step: str) -> str:
         said.append(f"{mean:.3f} times {peer}, at least {min(ratios.values()):.3f} ({titled(head_dim, mask)}, N = {short(seqlen)})")
     name, cell = next(iter(cells.items()))
     dtype = {"bf16": "BF16", "e4m3": "FP8"}[name.dtype]
-    how = (f"all in one process; medians of five rounds, on an H200 on 2026-11-21, step {step} as of commit 4fb3efa" if cell is together.get(name) else
-           "in turn with cuDNN in one process, FlashAttention-3 by its ratio to cuDNN; medians of five rounds, on an H200, "
-           + (results.bf16_said(measured) if name.dtype == "bf16" else results.fp8_steps().said))
+    if cell is together.get(name):
+        how = f"all in one process; medians of five rounds, on an H200 on 2026-11-21, step {step} as of commit 4fb3efa"
+    else:
+        how = ("in turn with cuDNN in one process, FlashAttention-3 by its ratio to cuDNN; medians of five rounds, on an H200, "
+               + (results.bf16_said(measured) if name.dtype == "bf16" else results.fp8_steps().said))
     return text + f"\n{dtype}, {how}. Geometric means of {len(cells)} cells: {'; '.join(said)}.\n"
 
 
