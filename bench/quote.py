@@ -485,10 +485,15 @@ def in_turn_steps_table(_: Results) -> str:
         ratios = [rates[of] / max(rates[who] for who in to) for rates in steps.cells.values()]
         return f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.3f} (least {min(ratios):.3f})"
 
+    def price(seqlen: int) -> str:
+        dearest = max(rates["step7"] / rates["step7_means"] for (_, _, n), rates in steps.cells.items() if n == seqlen)
+        return f"{100 * (dearest - 1):.1f} % at {short(seqlen)}"
+
     better = ", ".join(f"step {step} {over(f'step{step}', 'cudnn', 'fa3')}" for step in (5, 6, 7, 8))
     return text + (f"\nAll in turn in one process on an H200, medians of five rounds; {steps.said}. \"Means\": given back. Geometric means over "
                    f"{len(steps.cells)} cells: step 6 is {over('step6', 'step5')} times step 5, step 7 {over('step7', 'step6')} times step 6, "
-                   f"step 8 {over('step8', 'step7')} times step 7; step 7 with means given back {over('step7_means', 'step7')} times step 7. "
+                   f"step 8 {over('step8', 'step7')} times step 7; step 7 with means given back {over('step7_means', 'step7')} times step 7, which takes at most "
+                   f"{', '.join(map(price, lengths))} more time. "
                    f"Over the better of cuDNN and FlashAttention-3 by its ratio to cuDNN: {better}.\n")
 
 
