@@ -432,7 +432,8 @@ def parse():
     parser.add_argument("--cpu", action="store_true", help="chapter 2's last step and PyTorch on the CPU: bench/on_cpu.py has its options")
     parser.add_argument("--library", type=pathlib.Path, help="default: build/gpu/lib/libflashbook.so, or libablation.so beside it")
     parser.add_argument("--chapter", type=whole_numbers, help="chapters, such as 1,3 (default: the last one on a GPU)")
-    parser.add_argument("--step", type=whole_numbers, help="steps of these chapters (default: the last one)")
+    parser.add_argument("--step", type=lambda text: text if text == "all" else whole_numbers(text),
+                        help="steps of these chapters, or all (default: the last one)")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)} (default: all)")
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
     parser.add_argument("--head-dim", type=whole_numbers, default=[64, 128, 256])
@@ -458,9 +459,10 @@ def pick_ours(library, options):
     for number in options.chapter or []:
         if number not in on_device:
             raise results.Refused(f"chapter {number} has no kernel: give some of {', '.join(map(str, on_device))}")
-    every = lambda number: range(1, on_device[number].steps + 1)
-    return [(number, step) for number in options.chapter or [max(on_device)]
-            for step in options.step or (every(number) if options.ablation else [on_device[number].steps])]
+    last = {number: chapter.steps for number, chapter in on_device.items()}
+    asked = options.step or ("all" if options.ablation else None)
+    steps_of = lambda number: range(1, last[number] + 1) if asked == "all" else asked or [last[number]]
+    return [(number, step) for number in options.chapter or [max(on_device)] for step in steps_of(number)]
 
 
 def run(options, library):

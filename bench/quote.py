@@ -16,6 +16,7 @@ A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!
     has, or of any counter.
 A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at one shape, with the peers
            <!-- table host --> ... <!-- /table -->        the steps of the chapters on the CPU
+           <!-- table cpu --> ... <!-- /table -->         chapter 2's last step in turn with PyTorch on the CPU
            <!-- table golden --> ... <!-- /table -->      how many golden cases there are of each family of instructions
            <!-- table kernels 03 --> ... <!-- /table -->  what each kernel of a chapter takes of a multiprocessor
            <!-- table steps 05 4096 --> ... <!-- /table --> every step of a chapter at every head_dim and mask, and the peers
@@ -202,6 +203,30 @@ def host_table(measured: Results) -> str:
     context = next(iter(entries.values())).context
     return text + (f"\nForward pass, one head, N 4096, head_dim 64, no mask, F32. {context['cpu']}, {context['num_cpus']} cores. "
                    f"Medians; {measured.origin()}.\n")
+
+
+def cpu_table(measured: Results) -> str:
+    """Chapter 2's last step and PyTorch's attention on the CPU in turn, by cores and shape: GFLOP/s."""
+    found: dict[tuple[int, int, int, int], dict[str, Entry]] = {}  # cores, heads, N, head_dim
+    for entry in measured.newest.values():
+        sizes = re.fullmatch(r"c(\d+)h(\d+)", entry.cell.mask)
+        if entry.cell.kind == "cpu" and sizes and not entry.skipped:
+            key = int(sizes[1]), int(sizes[2]), entry.cell.seqlen, entry.cell.head_dim
+            found.setdefault(key, {})[entry.cell.variant or entry.cell.who] = entry
+    if not found:
+        raise Unmeasured("chapter 2 was never in turn with PyTorch on the CPU: bench/peers.py --cpu does it")
+    text = row("Cores", "heads, $N$, $d$", "step 5", "*PyTorch*", "over PyTorch", "of a product") + row("--:", *["--:"] * 5)
+    ratios = []
+    for (cores, heads, seqlen, head_dim), by_who in sorted(found.items()):
+        ours = by_who["step5"]
+        ratios.append(ours.values["vs_torch"])
+        text += row(str(cores), f"{heads}, {short(seqlen)}, {head_dim}", *(f"{by_who[who].values['FLOPS'] / 1e9:.0f}" for who in ("step5", "torch")),
+                    f"{ratios[-1]:.2f}", of_product(ours))
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    context = max((by_who["step5"] for by_who in found.values()), key=lambda entry: entry.when).context
+    return text + (f"\nGFLOP/s, F32, no mask, in turn on the same cores; of a product: of a matrix product of 2048 in each direction. Over PyTorch: "
+                   f"geometric mean {mean:.2f}, least {min(ratios):.2f}. {context['cpu']}, PyTorch {context['pytorch']}. Medians of five rounds; "
+                   f"{context['date'][:10]}, commit {context['commit']}.\n")
 
 
 def kernels_table(measured: Results, chapter: str) -> str:
@@ -492,8 +517,8 @@ def in_turn_steps_table(_: Results) -> str:
     better = ", ".join(f"step {step} {over(f'step{step}', 'cudnn', 'fa3')}" for step in (5, 6, 7, 8))
     return text + (f"\nAll in turn in one process on an H200, medians of five rounds; {steps.said}. \"Means\": given back. Geometric means over "
                    f"{len(steps.cells)} cells: step 6 is {over('step6', 'step5')} times step 5, step 7 {over('step7', 'step6')} times step 6, "
-                   f"step 8 {over('step8', 'step7')} times step 7; step 7 with means given back {over('step7_means', 'step7')} times step 7, which takes at most "
-                   f"{', '.join(map(price, lengths))} more time. "
+                   f"step 8 {over('step8', 'step7')} times step 7; step 7 with means given back {over('step7_means', 'step7')} times step 7. "
+                   f"So means take at most {', '.join(map(price, lengths))} more time. "
                    f"Over the better of cuDNN and FlashAttention-3 by its ratio to cuDNN: {better}.\n")
 
 
@@ -535,7 +560,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "against": against_table, "peers": peers_table, "decode": decode_table, "latent": latent_table, "ablation": ablation_table,
     "accuracy": accuracy_table,
     "long": long_table, "means": means_table,
-    "gradients": gradients_table, "backward": backward_table, "steps_in_turn": in_turn_steps_table, "exercises": exercises_table}
+    "gradients": gradients_table, "backward": backward_table, "steps_in_turn": in_turn_steps_table, "cpu": cpu_table, "exercises": exercises_table}
 
 
 def table(words: Sequence[str], measured: Results) -> str:

@@ -429,6 +429,10 @@ json.dump({"steps": [{"name": "blocks", "seconds": 9 if wrong else 0.04}]}, open
         ours.milliseconds, torch = [50.0], peers.Contestant("torch", "PyTorch", None, milliseconds=[75.0])
         measured = results.Results([self.write(peers.entry(problem, ours, [ours, torch], 1e9))])
         self.assertEqual(measured.measured(problem.name(ours)).values["vs_torch"], 1.5)
+        measured = results.Results([self.write(*(peers.entry(problem, who, [ours, torch], 1e9) for who in (ours, torch)), pytorch="2.11")])
+        table = quote.quoted("<!-- table cpu -->\n<!-- /table -->\n", measured)[0]
+        self.assertIn("| 2 | 8, 4k, 64 | 20 | 13 | 1.50 | - |", table)
+        self.assertIn("least 1.50. some CPU, PyTorch 2.11", table)
 
     def test_a_wrong_one_is_not_timed(self):
         with self.assertRaisesRegex(peers.Wrong, "row 3 is wrong"):
