@@ -71,7 +71,7 @@ def rows_of_book(measured):
             rates[chapter] = max(rates.get(chapter, 0), entry.values["FLOPS"] / 1e12)
     for chapter, rate in rates.items():
         yield f"{chapter} {title(chapter)}", rate, True
-    for name, cell in sorted(results.beside_peers().items(), key=lambda item: item[0].who):
+    for name, cell in sorted(results.beside_peers(measured).items(), key=lambda item: item[0].who):
         if (name.head_dim, name.mask, name.seqlen) == tuple(results.LADDER.values()):
             dtype = {"bf16": "BF16", "e4m3": "FP8"}[name.dtype]
             yield f"in turn, {dtype}: chapter {name.chapter}", cell.ours, True
@@ -125,7 +125,7 @@ def draw(lit, rows, unit, notes):
 def write_rates(measured):
     """Of each shape, head_dim/mask/N, the rate of every step in BF16; and of one process chapter 5's, FlashAttention-3's and cuDNN's."""
     beside = {f"{name.head_dim}/{name.mask}/{name.seqlen}": [round(rate, 1) for rate in (cell.ours, cell.fa3, cell.cudnn)]
-              for name, cell in results.beside_peers().items() if name.dtype == "bf16"}
+              for name, cell in results.beside_peers(measured).items() if name.dtype == "bf16"}
     rates: dict[str, dict[str, float]] = {}
     without: dict[str, list[list[object]]] = {}
     for shape in beside:
