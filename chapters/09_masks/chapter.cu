@@ -68,7 +68,7 @@ std::string why_not_at_all(const Shape& shape) {
 std::string why_not(const Shape& shape, int step) {
   if (const std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
   const Visibility &v = shape.visibility, unknown = unknown_to(step, v);
-  if (!unknown.dense.visible.empty()) return "a mask of pairs is for step 1: choose it with --step 1";
+  if (!unknown.dense.empty()) return "a mask of pairs is for step 1: choose it with --step 1";
   if (unknown.columns.bounds > 0) return "intervals by key are for step 4: choose it with --step 4";
   if (unknown.blocks.queries > 0) return "listed blocks are for step 5: choose it with --step 5";
   if (step == kPacked && !v.documents.first_query.empty() && shape.batch > 1)
@@ -77,7 +77,7 @@ std::string why_not(const Shape& shape, int step) {
     return "functions on scores are for step 5: choose it with --step 5";
   if (shape.score != ScoreFunction{} && v.blocks.queries > 0)
     return "step 5 takes listed blocks without functions on scores: leave one of them out";
-  if (step == kPairs && !v.dense.visible.empty() && v != Visibility{.dense = v.dense})
+  if (step == kPairs && !v.dense.empty() && v != Visibility{.dense = v.dense})
     return "a mask of pairs says all there is to say: leave windows, prefixes and documents out";
   return "";
 }
@@ -89,11 +89,11 @@ std::string why_not(const Shape& shape, int step) {
 std::string why_no_gradient(const Shape& shape, int) {
   if (const std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
   const Visibility& v = shape.visibility;
-  if (!v.dense.visible.empty() && v != Visibility{.dense = v.dense})
+  if (!v.dense.empty() && v != Visibility{.dense = v.dense})
     return "a mask of pairs says all there is to say: leave windows, prefixes and documents out";
   if (v.blocks.queries > 0 && v.columns.bounds > 0)
     return "step 6 takes listed blocks or intervals by key: leave one of them out";
-  if (shape.score != ScoreFunction{} && (v.blocks.queries > 0 || !v.dense.visible.empty()))
+  if (shape.score != ScoreFunction{} && (v.blocks.queries > 0 || !v.dense.empty()))
     return "step 6 takes listed blocks and masks of pairs without functions on scores: leave one of them out";
   if (!shape.score.bias.values.empty() || shape.score.dropout > 0)
     return "step 6 takes a softcap or slopes, no bias and no dropout: leave it out";
