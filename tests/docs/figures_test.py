@@ -165,7 +165,9 @@ class AttentionTiles(unittest.TestCase):
         return moved, peak
 
     def test_counters(self):
-        shapes = itertools.product([(128, 128), (128, 64), (64, 128), (64, 64), (256, 64)], [1, 2, 4, 8], [64, 128], [False, True])
+        small = itertools.product([(128, 128), (128, 64), (64, 128), (64, 64), (256, 64)], [1, 2, 4, 8], [64, 128], [False, True])
+        large = itertools.product([(128, 128), (64, 128)], [64], [256], [False, True])  # in steps of a row or a column of tiles
+        shapes = [*small, *large]
         problems = [{"n": max(rows) * count, "rowsQ": rows[0], "rowsK": rows[1], "d": d, "causal": causal} for rows, count, d, causal in shapes]
         cases: list[Any] = [[schedule, p] for schedule in ("naive", "keysOutside", "queriesOutside") for p in problems]
         results = run_script("""
@@ -181,6 +183,19 @@ class AttentionTiles(unittest.TestCase):
                 self.assertEqual({t: (c["read"], c["written"]) for t, c in result["counters"].items()}, moved)
                 total = sum(map(sum, moved.values()))
                 self.assertEqual([result["moved"], result["formula"], result["moves"], result["peak"]], [total, total, total, peak])
+
+    def test_behind_an_l2(self):
+        """What fits comes once and goes once; S and P of a long sequence do not fit."""
+        problems = [{"n": n, "rowsQ": 128, "rowsK": 128, "d": 128, "causal": False} for n in (1024, 8192)]
+        beyond = run_script("""
+          const { walk } = flashbookFigures.attention_tiles.model;
+          return data.map((p) => ['naive', 'keysOutside', 'queriesOutside'].map((schedule) => walk(schedule, p).beyond));""", data=problems)
+        for p, (naive, keys_outside, queries_outside) in zip(problems, beyond):
+            n, whole = p["n"], 2 * p["n"] * p["d"]
+            self.assertEqual(queries_outside, {"read": 3 * whole, "written": whole})
+            self.assertEqual(keys_outside, {"read": 3 * whole, "written": whole + 8 * n})
+            fits = n == 1024
+            self.assertEqual(naive, {"read": 3 * whole + (0 if fits else 6 * n * n), "written": whole + 6 * n * n})
 
     def test_naive_is_queries_outside_and_12_bytes_a_pair(self):
         p = {"n": 512, "rowsQ": 128, "rowsK": 128, "d": 128, "causal": False}
@@ -297,6 +312,28 @@ class KvCache(unittest.TestCase):
             self.assertEqual(token, found[1])
             self.assertAlmostEqual(float(cache.split()[0]), float(found[2].split()[0]), delta=0.01)
         self.assertEqual(keys, [[15, 5], [5050, 100]])
+
+
+class BlockSizes(unittest.TestCase):
+    def test_model_is_what_the_sweep_measured(self):
+        """Shared memory, blocks and bytes asked for, of every size that was measured; 128 rows at d = 256 do not fit."""
+        wrong, large = run_script("""
+          const { sharedBytes, blocks, asked } = flashbookFigures.block_sizes.model, wrong = [];
+          for (const [d, sizes] of Object.entries(flashbookData.block_sizes))
+            for (const [b, of] of Object.entries(sizes)) {
+              const at = [Number(b), Number(d), 2];
+              // The kernel's cost counts 4 bytes for each log-sum-exp, as the model does; the rate in the file is rounded.
+              if (sharedBytes(...at) !== of.shared || blocks(...at, of.registers).count !== of.blocks || Math.abs(asked(...at) / of.bytes - 1) > 1e-6) wrong.push([...at, asked(...at), of.bytes]);
+            }
+          return [wrong, blocks(128, 256, 2).count];""")
+        self.assertEqual((wrong, large), ([], 0))
+
+
+class MemoryLevels(unittest.TestCase):
+    def test_bytes_under_way(self):
+        """Chapter 0's exercise: 128 bytes for each of 64 warps in 800 clocks are 10 bytes a clock."""
+        waited = run_script("return flashbookFigures.memory_levels.model.wait({ clocks: 800, bytes: 10.24 }, 128);")
+        self.assertEqual(waited, {"missed": 102400, "underWay": 64 * 128})
 
 
 class Timeline(unittest.TestCase):
@@ -442,10 +479,13 @@ class Pages(unittest.TestCase):
         "online_softmax": [{}, {"block": 1}, *({"preset": k} for k in range(1, 6)), {"scores": "-1.25, 3; 2 2 -inf 0.001", "block": 4}],
         "attention_tiles": [{"schedule": s, "causal": c, "tiles": t} for s in ("naive", "keysOutside", "queriesOutside")
                             for c, t in (("no", "128x128"), ("yes", "128x64"), ("yes", "64x128"))],
+        "attention_tiles_ch03": [{}, {"count": 16, "d": 256}],
+        "block_sizes": [{}, {"b": 128, "d": 256}, {"size": 4}],
+        "memory_levels": [{}, {"level": "L1 cache"}],
         "pingpong_timeline": [{}, {"d": 64, "a": 3, "b": 5, "clocks": 3000}],
         "ring_phases": [{}, {"stages": 1, "landing": "seed 2"}, {"stages": 3, "consumers": 2, "fault": "missing release"}, {"fault": "wrong first parity"}],
         "issue_slots": [{}, {"what": "l2", "warps": 64, "ahead": 8}, {"what": "device", "warps": 64}],
-        "kv_cache": [{}, {"tokens": 100, "model": "llama-2-70b", "keyHeads": "heads"}],
+        "kv_cache": [{}, {"tokens": 100, "model": "llama-2-70b", "keyHeads": 64}, {"size": 1, "keyHeads": 3}],
         **{f"ladder_ch{chapter}": [{}] for chapter in ("01", "03", "05")},
         "ladder_ch04": [{}, {"d": 64, "scale": "log", "rung": "4.3"}, {"n": 512}],
         "mma_fragments": [{}, {"row": 3, "column": 9}],
@@ -520,6 +560,13 @@ class Pages(unittest.TestCase):
     def test_kv_cache(self):
         self.assertEqual([seen["last"]["keys"] for seen in self.seen["kv_cache"][:2]], ["15,5", "5050,100"])
         self.assertIn("2.5 MiB", self.seen["kv_cache"][1]["last"]["text"])
+        self.assertIn("Whole numbers above 0", self.seen["kv_cache"][2]["last"]["text"])
+
+    def test_block_sizes(self):
+        self.assertEqual([(seen["last"]["shared"], seen["last"]["blocks"]) for seen in self.seen["block_sizes"][:2]], [("68096", "2"), ("267264", "0")])
+
+    def test_memory_levels(self):
+        self.assertEqual([seen["last"]["clocks"] for seen in self.seen["memory_levels"][:2]], ["679", "34"])
 
     def test_timeline(self):
         measured = results.load()
