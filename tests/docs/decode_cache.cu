@@ -162,7 +162,7 @@ int main() {
   std::printf("],\n \"plans\": [");
   const Lengths kLengths[] = {{"even", {16, 16, 16, 16}},
                               {"uneven", {40, 12, 8, 4}},
-                              {"one long", {52, 2, 3, 1, 2, 4}},
+                              {"one long", {52, 2, 3, 1}},
                               {"one alone", {64}},
                               {"one empty", {24, 0, 20, 20}}};
   bool first = true;

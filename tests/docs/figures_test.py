@@ -314,6 +314,57 @@ class KvCache(unittest.TestCase):
         self.assertEqual(keys, [[15, 5], [5050, 100]])
 
 
+class BackwardRound(unittest.TestCase):
+    def test_runs(self):
+        """Nothing is multiplied before it is there, nothing overwritten that is read; at the end all is done. Every event has its line."""
+        results = run_script("""
+          const { stateAt, readNow, keyOf } = flashbookFigures.backward_round.model, data = flashbookData.backward_round;
+          return Object.entries(data.runs).map(([name, events]) => {
+            const wrong = events.flatMap((event, k) => {
+              const state = stateAt(events, k + 1), read = [...readNow(state)];
+              return event[0] >= 0 && !data.code[keyOf(event)] ? [keyOf(event)] : read.filter((tile) => state.tiles[tile].is !== 'full').map((tile) => [k, tile]);
+            });
+            const end = stateAt(events, events.length);
+            return { name, wrong, rounds: end.rounds, consumers: end.consumers, tiles: Object.entries(end.tiles).map(([tile, { is }]) => tile + ' ' + is),
+                     added: events.filter((e) => e[1] === 'adds').length };
+          });""")
+        self.assertEqual([result["name"] for result in results], ["late", "at once", "seed 1"])
+        done = {"round": 2, "of": dict.fromkeys(("S", "dP", "dV", "dQ", "dK"), "done")}
+        for result in results:
+            with self.subTest(result["name"]):
+                self.assertEqual((result["wrong"], result["rounds"], result["added"]), ([], 3, 6))
+                self.assertEqual(result["consumers"], [done, done])
+                self.assertEqual({tile for tile in result["tiles"] if not tile.endswith("free")}, {"dS0 full", "dS1 full"})
+
+
+class DecodeCache(unittest.TestCase):
+    def test_plans(self):
+        """Every tile of every item is read once; with equal work no block has more than a tile more than another."""
+        plans = run_script("return flashbookData.decode_cache.plans.map((plan) => ({ ...plan, loads: flashbookFigures.page_table.model.loads(plan) }));")
+        for plan in plans:
+            with self.subTest(lengths=plan["lengths"], heads=plan["heads"], blocks=plan["blocks"], plan=plan["plan"]):
+                found: dict[int, list[int]] = {}
+                for pack, begin, end, *_ in itertools.chain(*plan["segments"]):
+                    found.setdefault(pack, []).extend(range(begin, end))
+                wanted = {i * plan["heads"] + head: list(range(tiles)) for i, tiles in enumerate(plan["tiles"]) for head in range(plan["heads"])}
+                self.assertEqual({pack: sorted(tiles) for pack, tiles in found.items()}, wanted)
+                self.assertLessEqual(len(plan["segments"]), plan["blocks"])
+                if plan["plan"] == "work" and 0 not in plan["tiles"]:
+                    self.assertLessEqual(plan["loads"]["most"] - min(plan["loads"]["tiles"]), 1)
+
+    def test_pages(self):
+        """A page's holders are the sequences that have it, and what two have is copied before one writes."""
+        stories = run_script("""
+          const { pagesOf, waste } = flashbookFigures.page_table.model;
+          return flashbookData.decode_cache.pages.map((story) => story.steps.map((step, k) => ({ ...step, pages: pagesOf(story, k), waste: waste(story, k) })));""")
+        for story in stories:
+            for step in story:
+                self.assertEqual([len(page["owners"]) for page in step["pages"]], step["holders"])
+                self.assertGreaterEqual(step["waste"]["unused"], 0)
+            self.assertEqual(len([step for step in story if step["copy"]]), 1)
+            self.assertEqual(len([step for step in story if step["refused"]]), 1 if story is stories[0] else 0)
+
+
 class BlockSizes(unittest.TestCase):
     def test_model_is_what_the_sweep_measured(self):
         """Shared memory, blocks and bytes asked for, of every size that was measured; 128 rows at d = 256 do not fit."""
@@ -480,6 +531,9 @@ class Pages(unittest.TestCase):
         "attention_tiles": [{"schedule": s, "causal": c, "tiles": t} for s in ("naive", "keysOutside", "queriesOutside")
                             for c, t in (("no", "128x128"), ("yes", "128x64"), ("yes", "64x128"))],
         "attention_tiles_ch03": [{}, {"count": 16, "d": 256}],
+        "backward_round": [{"who": 4}, {"landing": "seed 1", "who": 0}],
+        "page_table": [{}, {"rows": 8}],
+        "equal_work": [{}, {"plan": "work", "lengths": "one long", "heads": 2}],
         "block_sizes": [{}, {"b": 128, "d": 256}, {"size": 4}],
         "memory_levels": [{}, {"level": "L1 cache"}],
         "pingpong_timeline": [{}, {"d": 64, "a": 3, "b": 5, "clocks": 3000}],
@@ -561,6 +615,15 @@ class Pages(unittest.TestCase):
         self.assertEqual([seen["last"]["keys"] for seen in self.seen["kv_cache"][:2]], ["15,5", "5050,100"])
         self.assertIn("2.5 MiB", self.seen["kv_cache"][1]["last"]["text"])
         self.assertIn("Whole numbers above 0", self.seen["kv_cache"][2]["last"]["text"])
+
+    def test_backward_round(self):
+        self.assertEqual([(seen["last"]["rounds"], seen["last"]["products"][:5]) for seen in self.seen["backward_round"][:1]], [("3", "ddddd")])
+
+    def test_page_table(self):
+        self.assertEqual(self.seen["page_table"][0]["last"]["holders"], "0,0,0,0,0,1,1,0")
+
+    def test_equal_work(self):
+        self.assertEqual([seen["last"]["most"] for seen in self.seen["equal_work"][:2]], ["20", "15"])
 
     def test_block_sizes(self):
         self.assertEqual([(seen["last"]["shared"], seen["last"]["blocks"]) for seen in self.seen["block_sizes"][:2]], [("68096", "2"), ("267264", "0")])
