@@ -423,14 +423,15 @@ class Layouts(unittest.TestCase):
 
     def test_scores_are_where_the_next_product_wants_them(self):
         same = run_script("""
-          const { instructions, holders } = flashbookFigures.mma_fragments.model, data = flashbookData.fragments;
-          return Object.entries(instructions).map(([name, { rows }]) => {
-            const s = holders(data, name, 'scores'), p = holders(data, name, 'operand');
+          const { instructions, holders, keysOf } = flashbookFigures.mma_fragments.model, data = flashbookData.fragments;
+          return Object.entries(instructions).map(([name, { rows }]) => ['packed', 'plain'].map((order) => {
+            const s = holders(data, name, 'scores'), p = holders(data, name, 'operand'), keys = keysOf(data, name, order);
             let same = 0;
-            for (let row = 0; row < rows; ++row) for (let column = 0; column < 16; ++column) same += s(row, column).thread === p(row, column).thread;
+            for (let row = 0; row < rows; ++row) for (let column = 0; column < 16; ++column) same += s(row, column).thread === p(row, keys.indexOf(column)).thread;
             return [same, s(11, 6)];
-          });""")
-        self.assertEqual(same, [[256, {"thread": 15, "i": 2}], [1024, {"thread": 15, "i": 2}]])  # question 1 of chapter 4
+          }));""")
+        six = {"thread": 15, "i": 2}  # question 1 of chapter 4
+        self.assertEqual(same, [[[256, six]] * 2, [[1024, six]] * 2, [[1024, six], [256, six]]])  # of 8 bits only chapter 6's order spares shuffles
 
 
 class MaskTiles(unittest.TestCase):
@@ -540,10 +541,15 @@ class Pages(unittest.TestCase):
         "ring_phases": [{}, {"stages": 1, "landing": "seed 2"}, {"stages": 3, "consumers": 2, "fault": "missing release"}, {"fault": "wrong first parity"}],
         "issue_slots": [{}, {"what": "l2", "warps": 64, "ahead": 8}, {"what": "device", "warps": 64}],
         "kv_cache": [{}, {"tokens": 100, "model": "llama-2-70b", "keyHeads": 64}, {"size": 1, "keyHeads": 3}],
-        **{f"ladder_ch{chapter}": [{}] for chapter in ("01", "03", "05")},
+        **{f"ladder_ch{chapter}": [{}] for chapter in ("01", "02", "03", "05")},
+        "ladder_ch06": [{}, {"rung": "6.7"}],
+        "ladder_ch07": [{}, {"d": 64, "mask": "causal", "n": 512, "rung": "7.5"}],
+        "ladder_ch08": [{}, {"cache": "d256/b1h16k1/n65536", "rung": "8.6"}],
+        "ladder_book": [{}, {"type": "e4m3", "rung": "6.0"}],
         "ladder_ch04": [{}, {"d": 64, "scale": "log", "rung": "4.3"}, {"n": 512}],
         "mma_fragments": [{}, {"row": 3, "column": 9}],
         "wgmma_fragments": [{}, {"row": 63}],
+        "fp8_keys": [{}, {"order": "plain"}],
         "wgmma_tiles": [{}, {"matrix": "v", "row": 20, "column": 70}],
         "mask_tiles": [{}, {"mask": "causal_documents"}, {"mask": "answers"}],
         "sectors": [{}, {"stride": 8}, {"offset": 1}],
@@ -639,8 +645,18 @@ class Pages(unittest.TestCase):
 
     def test_ladder(self):
         measured = results.load()
+        for figure, name, key, unit in (("ladder_ch07", "backward/ch07/step5/bf16/d64/causal/n512", "FLOPS", "{:.1f}"),
+                                        ("ladder_ch08", "decode/ch08/step6/bf16/d256/b1h16k1/n65536", "bytes_per_second", "{:.2f}"),
+                                        ("ladder_ch06", "forward/ch06/step7/e4m3/d128/full/n4096", "FLOPS", "{:.1f}")):
+            self.assertEqual(float(self.seen[figure][1]["last"]["rate"]), float(unit.format(measured.measured(name).values[key] / 1e12)))
+        self.assertEqual(float(self.seen["ladder_book"][1]["last"]["rate"]), max(rate for step, rate in self.ladder("rates")["128/full/4096"].items() if step > "6"))
+        self.assertIn("FlashAttention-3{:.0f}cuDNN{:.0f}".format(*self.ladder("beside")["e4m3"]["128/full/4096"][1:]), self.seen["ladder_ch06"][0]["last"]["text"])
         for seen, name in zip(self.seen["ladder_ch04"], ("forward/ch04/step1/bf16/d128/full/n4096", "forward/ch04/step3/bf16/d64/full/n4096")):
             self.assertEqual(float(seen["last"]["rate"]), float(f"{measured.measured(name).values['FLOPS'] / 1e12:.1f}"))
+
+    @staticmethod
+    def ladder(key):
+        return json.loads(re.findall(r"ladder = (.*);", (INTERACTIVE / "ladder_data.js").read_text(encoding="utf-8"))[0])[key]
 
     def test_a_rung_opens_what_its_step_changes(self):
         shown = run_script("""
@@ -657,6 +673,7 @@ class Pages(unittest.TestCase):
 
     def test_layouts(self):
         self.assertEqual([seen["last"]["thread"] for name in ("mma_fragments", "wgmma_fragments") for seen in self.seen[name][:2]], ["15", "12", "15", "127"])
+        self.assertEqual([(seen["last"]["thread"], seen["last"]["taken"]) for seen in self.seen["fp8_keys"][:2]], [("15", "15"), ("15", "13")])
         self.assertEqual([seen["last"]["at"] for seen in self.seen["wgmma_tiles"][:2]], ["17808", "19020"])
 
     def test_sectors(self):
