@@ -112,7 +112,8 @@ def layouts_of(said):
     results, operand = place_of("c"), place_of("a")
     c = [number for lane in range(32) for i in range(8) for number in (results(lane, i % 4)[0], results(lane, i % 4)[1] + i // 4 * 8)]
     a = [number for lane in range(32) for i in range(8) for number in operand(lane, i)]
-    data = {"fragments": {"mma": {"scores": c, "operand": a}, "wgmma": {"scores": said["d"], "operand": said["a"]}},
+    data = {"fragments": {"mma": {"scores": c, "operand": a}, "wgmma": {"scores": said["d"], "operand": said["a"]},
+                          "fp8": {"scores": said["d"], "operand": said["a8"], "keys": said["keys"]}},
             "wgmma_tiles": {key: [[offset // 16 for offset in reads] for reads in said[key]] for key in ("k", "v")}}
     return {name: ("// Layouts as the code has them: tests/docs/hopper_figures.py writes this.\n"
                    f"(window.flashbookData ??= {{}}).{name} = {json.dumps(value, separators=(',', ':'))};\n") for name, value in data.items()}
