@@ -127,8 +127,8 @@ def rates_forward(measured):
     """Of each shape, head_dim/mask/N, the rate of every step, chapter 6's in E4M3 and others' in BF16; without one of chapter 5's ideas; and of one
     process ours, FlashAttention-3's and cuDNN's, by type."""
     beside: dict[str, dict[str, list[float]]] = {}
-    for name, cell in results.beside_peers(measured).items():
-        beside.setdefault(name.dtype, {})[f"{name.head_dim}/{name.mask}/{name.seqlen}"] = [round(rate, 1) for rate in (cell.ours, cell.fa3, cell.cudnn)]
+    for name, turn in results.beside_peers(measured).items():
+        beside.setdefault(name.dtype, {})[f"{name.head_dim}/{name.mask}/{name.seqlen}"] = [round(rate, 1) for rate in (turn.ours, turn.fa3, turn.cudnn)]
     rates: dict[str, dict[str, float]] = {}
     without: dict[str, list[list[object]]] = {}
     for shape in beside["bf16"]:
