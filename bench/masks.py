@@ -17,7 +17,6 @@ FLOPs are 2.5 times those of the forward pass; what a forward pass leaves is mad
 import argparse
 import ctypes
 import dataclasses
-import importlib
 import inspect
 import json
 import math
@@ -250,20 +249,10 @@ def flash2(problem):
 
 
 def fa3(problem):
-    """FlashAttention-3's own kernels; its tensors are [batch, seqlen, heads, head_dim]."""
-    try:
-        flash_attn_func = importlib.import_module("flash_attn_interface").flash_attn_func
-    except ImportError:
-        return Contestant("fa3", "", None, skipped="its package, flash_attn_interface, is not installed", kind="masked")
-    q, k, v = (tensor.transpose(1, 2).contiguous() for tensor in (problem.q, problem.k, problem.v))
-    by_word: dict[str, dict[str, Any]] = {"window": {"window_size": (WINDOW, 0)}, "softcap": {"softcap": SOFTCAP}}
-    options = by_word.get(problem.word, {})
-
-    def run():
-        o = flash_attn_func(q, k, v, softmax_scale=problem.shape.scale, causal=problem.word not in ("full", "softcap"), **options)
-        return (o[0] if isinstance(o, tuple) else o).transpose(1, 2)
-
-    return Contestant("fa3", "FlashAttention-3", run, kind="masked")
+    """FlashAttention-3's own kernels."""
+    options: dict[str, dict[str, Any]] = {"window": {"window_size": (WINDOW, 0)}, "softcap": {"softcap": SOFTCAP}}
+    return peers.package("fa3", (problem.q, problem.k, problem.v), "masked", softmax_scale=problem.shape.scale,
+                         causal=problem.word not in ("full", "softcap"), **options.get(problem.word, {}))
 
 
 def dense(problem):
