@@ -38,7 +38,7 @@ CODE = {
 }
 
 # What bench/masks.py calls masks like those of mask_tiles, of 8192 tokens, and who is shown.
-LIKE = {"full": "full", "causal": "causal", "sinks": "window", "prefix": "prefix", "causal_documents": "documents"}
+LIKE = {"full": "full", "causal": "causal", "window1024": "window", "sinks": "window", "prefix": "prefix", "causal_documents": "documents"}
 WHO = {"ours": "ch09/step3", "flex": "flex"}
 
 

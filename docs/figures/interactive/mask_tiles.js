@@ -97,7 +97,7 @@
 
     /** What an H200 reached under a mask of the same kind. */
     function measuredOf() {
-      const rates = mask.measured, like = { sinks: ', a causal window of 1024', prefix: ', causal, a prefix of 2048', causal_documents: ', eight causal documents' }[mask.name] || '';
+      const rates = mask.measured, window = ', a causal window of 1024', like = { window1024: window, sinks: window, prefix: ', causal, a prefix of 2048', causal_documents: ', eight causal documents' }[mask.name] || '';
       if (!rates) return 'No mask of this kind was timed.';
       return `Measured on an H200, 8192 tokens${like}, d 128: step 3 ${rates.ours} TFLOP/s of visible pairs, FlexAttention ${rates.flex}.`;
     }
