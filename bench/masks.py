@@ -304,7 +304,8 @@ def d_o_of(problem):
 
 def flex_gradient(problem):
     """torch.autograd.grad of FlexAttention alone, as bench/backward.py does it."""
-    importlib.import_module("torch._functorch.config").donated_buffer = False  # or the graph could not be kept for the next launch
+    config: Any = importlib.import_module("torch._functorch.config")
+    config.donated_buffer = False  # or the graph could not be kept for the next launch
     leaves = [tensor.detach().requires_grad_() for tensor in (problem.q, problem.k, problem.v)]
     found = flex(dataclasses.replace(problem, q=leaves[0], k=leaves[1], v=leaves[2]))
     o = found.run()
