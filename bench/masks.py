@@ -17,6 +17,7 @@ FLOPs are 2.5 times those of the forward pass; what a forward pass leaves is mad
 import argparse
 import ctypes
 import dataclasses
+import importlib
 import inspect
 import json
 import math
