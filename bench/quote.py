@@ -6,7 +6,7 @@
 A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!-- /num -->
     Fields: tflops, ms, gbps, gbytes (moved, by the cost model; of ncu/... as counted), workspace (GB beyond inputs and outputs), kept (GB
     that a forward pass keeps for the backward pass beside Q, K, V and O), peak (kept, and the most that the backward pass takes), memory_times
-    (inputs, outputs and workspace over inputs and outputs), of ncu/...
+    (inputs, outputs and workspace over inputs and outputs), multiplied_tflops (of masked/...: of all pairs of executed tiles), of ncu/...
     also model_gbytes, l2_gbytes (between multiprocessors and L2), l2_model_gbytes,
     raced_tflops, raced_share (of what the tensor cores do at the highest clock): of the newest time in turn with cuDNN;
     turn_ours, turn_fa3, turn_cudnn (TFLOP/s) and turn_better (times as fast as the better of the two) of the last steps of chapters 5 and
@@ -63,6 +63,7 @@ FIELDS: dict[str, Callable[[Entry], float]] = {
     "l2_gbytes": lambda entry: entry.values["l2_bytes"] / 1e9,
     "l2_model_gbytes": lambda entry: entry.values["l2_model_bytes"] / 1e9,
     "memory_times": lambda entry: 1 + entry.values["workspace_bytes"] / entry.values["tensor_bytes"],
+    "multiplied_tflops": lambda entry: entry.values["FLOPS"] / entry.values["executed"] / 1e12,
     "model_gbytes": lambda entry: entry.values["model_bytes"] / 1e9,
     "kept": lambda entry: entry.values["kept_bytes"] / 1e9,
     "peak": lambda entry: (entry.values["kept_bytes"] + entry.values["peak_bytes"]) / 1e9,

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes ladder_ch01.svg, ladder_ch02.svg, ...: the book's ladder with one chapter's rungs lit, in TFLOP/s on a linear scale; chapter 2, which
-runs on the CPU, has one of its own, in GFLOP/s, and so have chapter 7, of the backward pass, and chapter 8, in bytes a second; ladder_book.svg has the fastest step of every chapter, and the peers. Rates come
-from the newest results, names of steps from the chapters. Also the rates of every step at
-every shape, interactive/ladder_data.js."""
+runs on the CPU, has one of its own, in GFLOP/s, and so have chapter 7, of the backward pass, chapter 8, in bytes a second, and chapter 9,
+under a window; ladder_book.svg has the fastest step of every chapter, and the peers. Rates come from the newest results, names of steps from
+the chapters. Also the rates of every step at every shape, interactive/ladder_data.js."""
 import json
 import re
 import sys
@@ -101,6 +101,16 @@ def rows_of_decoding(measured):
     return sorted(found, key=lambda rung: rung[1])
 
 
+def rows_of_masks(measured):
+    """(words, TFLOP/s of visible pairs, is it lit): peers and chapter 9's steps under a causal window of 1024, the slowest first."""
+    marked = afterwards(9)
+    rungs = [("dense", "PyTorch, a mask of pairs", False), ("flash2", "FlashAttention-2", False), ("flex", "FlexAttention", False)]
+    rungs += [(f"ch09/step{step}", f"9.{step} {name}{' *' if step in marked else ''}", True) for step, name in results.step_titles(9).items()]
+    found = [(words, entry.values["FLOPS"] / 1e12, is_lit) for who, words, is_lit in rungs
+             if (entry := measured.newest.get(f"masked/{who}/bf16/d128/window/n8192")) and not entry.skipped]
+    return sorted(found, key=lambda rung: rung[1])
+
+
 def draw(lit, rows, unit, notes):
     digits = 2 if unit == "TB/s" else 0
     marked = any(words.endswith("*") for words, _, _ in rows)
@@ -175,6 +185,8 @@ def main():
         draw(lit, list(rows_of(measured, lit)), "TFLOP/s", ("H200, batch 4, 16 heads, N 4096, d 128, no mask", "Of other chapters the fastest step"))
     draw(7, rows_of_gradients(measured), "TFLOP/s", ("H200, backward, batch 4, 16 heads, N 4096, d 128, no mask", "Of others what PyTorch calls"))
     draw(8, rows_of_decoding(measured), "TB/s", ("H200, 16 sequences of 8192 keys, one query each, bf16,", "32 query heads, 8 key heads, d 128"))
+    if rows := rows_of_masks(measured):
+        draw(9, rows, "TFLOP/s", ("H200, a causal window of 1024, visible pairs,", "batch 2, 16 heads, N 8192, d 128, bf16"))
     draw(0, list(rows_of_book(measured)), "TFLOP/s", ("H200, forward, batch 4, 16 heads, N 4096, d 128, no mask", "Of each chapter the fastest step, BF16"))
     draw(2, [(f"2.{step} {results.step_titles(2)[step]}", entry.values["FLOPS"] / 1e9, True) for (chapter, step), entry in measured.by_step(**ON_CPU).items()
              if chapter == 2 and not entry.skipped], "GFLOP/s", ("16 cores, one head, N 4096, d 64, no mask, float32", "Steps 1 to 3 use one core"))

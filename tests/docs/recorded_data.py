@@ -9,9 +9,13 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from bench import results
+
 INTERACTIVE = ROOT / "docs" / "figures" / "interactive"
 WHAT = {"backward_round": "A block of chapter 7's step 4, as the simulator ran it", "decode_cache": "Pages and plans as chapter 8's library makes them",
-        "mask_tiles": "Tiles of masks as chapter 9's policies class them"}
+        "mask_tiles": "Tiles of masks as chapter 9's policies class them, and rates on an H200"}
 
 # Where one stands in chapter 7's kernel: what is done, the file, and how its line begins; after another line where there are several.
 ROUND, BLOCK = "hopper_gradients.cuh", "hopper_blocks.cuh"
@@ -33,6 +37,16 @@ CODE = {
     "adder has read dQ": (BLOCK, "tma_store_wait_read<0>"), "adder arrives dq empty": (BLOCK, "mbarrier_arrive(&shared.dq_empty[number]);", "tma_store_wait_read<0>"),
 }
 
+# What bench/masks.py calls masks like those of mask_tiles, of 8192 tokens, and who is shown.
+LIKE = {"full": "full", "causal": "causal", "sinks": "window", "prefix": "prefix", "causal_documents": "documents"}
+WHO = {"ours": "ch09/step3", "flex": "flex"}
+
+
+def rates(newest, mask):
+    """TFLOP/s of visible pairs by who was measured."""
+    entries = {who: newest.get(f"masked/{path}/bf16/d128/{LIKE.get(mask)}/n8192") for who, path in WHO.items()}
+    return {who: round(entry.values["FLOPS"] / 1e12) for who, entry in entries.items() if entry and not entry.skipped}
+
 
 def line_of(file, beginning, after=""):
     """A line of chapter 7, without its number, which changes too often."""
@@ -48,6 +62,9 @@ def main():
     data = json.loads(said)
     if name == "backward_round":
         data["code"] = {what: line_of(*place) for what, place in CODE.items()}
+    if name == "mask_tiles":
+        newest = results.load(results.RESULTS / results.BOOK_GPU).newest
+        data["masks"] = [mask | ({"measured": found} if (found := rates(newest, mask["name"])) else {}) for mask in data["masks"]]
     now = (f"// {WHAT[name]}: tests/docs/recorded_data.py writes this.\n"
            f"(window.flashbookData ??= {{}}).{name} = {json.dumps(data, separators=(',', ':'))};\n")
     file = INTERACTIVE / f"{name}_data.js"
