@@ -133,6 +133,7 @@ void apply_mask(const FlashbookMask& mask, Shape& shape) {
     const int64_t rows = (int64_t(shape.seqlen_q) + mask.block_queries - 1) / mask.block_queries;
     v.blocks = {mask.block_queries, mask.block_keys, stand_in(double(rows) + 1, "first_block")};
   }
+  if (mask.pairs != nullptr) v.dense = {.heads = mask.pair_heads, .elsewhere = true};
   shape.score.softcap = mask.softcap;
   if (mask.slopes != nullptr) shape.score.alibi.resize(std::size_t(std::max(0, shape.heads)));
   if (mask.bias != nullptr) {
@@ -260,6 +261,7 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
   all.tables[int(TableId::columns)] = said.columns;
   all.tables[int(TableId::block_first)] = said.first_block;
   all.tables[int(TableId::block_keys)] = said.key_blocks;
+  all.tables[int(TableId::dense)] = said.pairs;
   all.tables[int(TableId::slopes)] = said.slopes;
   all.tables[int(TableId::bias)] = said.bias;
   chapter.attention(problem, all, static_cast<device::Stream>(stream), step);

@@ -133,13 +133,14 @@ typedef struct FlashbookMask {
   int32_t block_keys;
   const int32_t* first_block;
   const int32_t* key_blocks;
-  const float* slopes;     /**< ALiBi's, [heads]; null: none */
-  float softcap;           /**< 0: none */
-  int32_t bias_reach;      /**< 0 if there is no bias */
-  const float* bias;       /**< by distance, [heads, 2 * bias_reach + 1]; null: none */
-  uint64_t seed;           /**< of the dropout */
-  float dropout;           /**< the part of the probabilities that is left out; 0: none */
-  int32_t reserved_at_end; /**< 0 */
+  const float* slopes;  /**< ALiBi's, [heads]; null: none */
+  float softcap;        /**< 0: none */
+  int32_t bias_reach;   /**< 0 if there is no bias */
+  const float* bias;    /**< by distance, [heads, 2 * bias_reach + 1]; null: none */
+  uint64_t seed;        /**< of the dropout */
+  float dropout;        /**< the part of the probabilities that is left out; 0: none */
+  int32_t pair_heads;   /**< 1, or heads; 0 if there are no pairs */
+  const uint8_t* pairs; /**< a byte a pair, 0: hidden, [batch, pair_heads, seqlen_q, seqlen_k]; null: none */
 } FlashbookMask;
 
 /** What a backward pass has besides FlashbookTensors, of which all but the workspace are input to it. Device

@@ -30,7 +30,7 @@ from bench.names import DTYPES, Name
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 STUDIES = ("accuracy/", "long/")  # what the simulator may say
-TIMED = ("forward", "backward", "decode", "masked", "blocks", "ablation", "timeline")  # others count, or tell errors
+TIMED = ("forward", "backward", "decode", "masked", "cpu", "blocks", "ablation", "timeline")  # others count, or tell errors
 BOOK_GPU = "h200"  # the machine that the book's numbers come from
 
 LADDER: dict[str, Any] = {"head_dim": 128, "mask": "full", "seqlen": 4096}  # the shape of the README's table and picture: batch 4, heads 16
@@ -281,10 +281,29 @@ def in_fp8_turn() -> dict[Name, InTurn]:
     return found
 
 
-def beside_peers(fp8: tuple[str, ...] = ("ch06/step7",)) -> dict[Name, InTurn]:
+def in_bf16_turn(measured: Results) -> dict[Name, InTurn]:
+    """Chapter 5's step 5 beside cuDNN in one process, the newest of each cell, and FlashAttention-3 by its ratio to cuDNN."""
+    found = {}
+    for name, cell in in_turn().items():
+        entry = measured.raced(name, "vs_cudnn") if name.dtype == "bf16" else None
+        if entry:
+            ours = entry.values["FLOPS"] / 1e12
+            cudnn = ours / entry.values["vs_cudnn"]  # by the median of the rounds' ratios
+            fa3 = cudnn * cell.fa3 / cell.cudnn
+            found[name] = InTurn(ours, fa3, cudnn, ours / max(fa3, cudnn))
+    return found
+
+
+def bf16_said(measured: Results) -> str:
+    """When chapter 5's step 5 took turns with cuDNN, and at which commit; of several runs the newest."""
+    contexts = [entry.context for name in in_bf16_turn(measured) if (entry := measured.raced(name, "vs_cudnn"))]
+    newest = max(contexts, key=lambda context: str(context["date"]))
+    return f"{newest['date'][:10]}, step 5 as of commit {newest['commit']}" + (" and earlier" if any(c is not newest for c in contexts) else "")
+
+
+def beside_peers(measured: Results, fp8: tuple[str, ...] = ("ch06/step7",)) -> dict[Name, InTurn]:
     """Our last steps beside peers of their type: chapter 5's, and of chapter 6 the last one with exact exponentials, or others."""
-    cells = {name: cell for name, cell in in_turn().items() if name.dtype == "bf16"}
-    return cells | {name: cell for name, cell in in_fp8_turn().items() if name.who in fp8}
+    return in_bf16_turn(measured) | {name: cell for name, cell in in_fp8_turn().items() if name.who in fp8}
 
 
 def in_turn() -> dict[Name, InTurn]:

@@ -1,3 +1,6 @@
+//| # Chapter 8's descriptor
+//|
+//| Seven steps of decoding: few queries, a long cache. It runs on the host; [launch.cuh](launch.cuh) has the launches.
 #include "chapters/08_decoding/chapter.h"
 #include "chapters/08_decoding/latent.h"
 #include "chapters/08_decoding/launch.cuh"
@@ -45,6 +48,9 @@ constexpr int64_t kMostBlocks = 65535;  // of a grid's y
 
 int group_of(const Shape& shape) { return shape.heads / shape.kv_heads; }
 
+//| ## What cannot run
+//|
+//| Pages and lengths by sequence are this chapter's own, and the check of dense attention refuses both. So a copy of the shape without them is checked. Latent attention has one head of 576 elements, of which 512 are values; to the dense check its halves look like `head_dim` 256.
 std::string why_not(const Shape& shape, int step) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
     return "chapter 8 takes f16 and bf16: choose one with --dtype";
@@ -70,6 +76,9 @@ std::string why_not(const Shape& shape, int step) {
   return why_not_dense(dense);
 }
 
+//| ## The workspace
+//|
+//| Partial results, if the keys are split: a row of O in float32 and its log-sum-exp for each query and part. From step 4 on there are counters of arrived blocks, too. Those must be zero before the first call, and the last block of a sequence sets its own back.
 /// What parts take.
 int64_t parts_bytes(const Shape& shape, int step) {
   if (kSteps[step - 1].latent) return latent_workspace_bytes(shape);
@@ -97,6 +106,9 @@ double memory_bytes(const Shape& shape, int step) {
   return once + (step == 1 ? (group_of(shape) - 1) * cache : 2.0 * double(parts_bytes(shape, step)));
 }
 
+//| ## From a step to its kernel
+//|
+//| Steps 1 to 3 are one kernel that differs in two numbers: how many query heads are rows of one tile, and into how many parts the keys are split. Steps 4 to 6 are another; a page table and a plan are data to it.
 void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
   if (kSteps[step - 1].latent) return run_latent(shape, tensors, stream);
   device::with_type(shape.dtype, [&]<typename T>() {

@@ -58,6 +58,30 @@ __device__ __forceinline__ void hide(float (&scores)[kFloats], const RowOf& row_
   }
 }
 
+//| FlashMask (step 4) says for each *key* which queries it hides. So the warp turns the question round: a lane takes neighbouring
+//| keys, as if it had their columns, and makes 16 bits of each, one for each row of the warp. Two keys are a word. Whoever has
+//| the scores of these two keys gets the word by a shuffle, and its four bits lie at the same places in all lanes, once the word
+//| is shifted by the lane's row. This takes 4 loads of 16 bytes a lane and tile, where to ask pair by pair took 64.
+/// Scores of keys that hide a row become -inf. `hidden` is the tile's, `first_row` the warp's first query.
+/// All lanes of a warp.
+template <int kFloats, typename Hidden>
+__device__ __forceinline__ void hide_by_key(float (&scores)[kFloats], const Hidden* hidden, int first_row) {
+  const int lane = int(threadIdx.x % 32);
+  uint32_t of_keys[kFloats / 32];  // of keys 64 i + 2 lane, and the next one in the upper half
+#pragma unroll
+  for (int i = 0; i < kFloats / 32; ++i) {
+    const Hidden* const pair = hidden + 64 * i + 2 * lane;
+    of_keys[i] = pair[0].hidden_rows(first_row) | pair[1].hidden_rows(first_row) << kRowsOfWarp;
+  }
+#pragma unroll
+  for (int j = 0; j < kFloats / 4; ++j) {  // of every 8 columns, the thread has two
+    const uint32_t bits = __shfl_sync(kWholeWarp, of_keys[j / 8], j % 8 * 4 + lane % 4) >> lane / 4;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (bits >> (i % 2 * kRowsOfWarp + i / 2 * 8) & 1) scores[4 * j + i] = -INFINITY;
+  }
+}
+
 //| A function on scores counts keys from the same column, and is applied to one row after the other. If it reads memory for
 //| each score, the compiler would issue all loads first, each with a register to land in. It moves no load across a
 //| `__syncwarp`, so at most eight are under way.
@@ -119,7 +143,7 @@ struct Consumer {
   const uint64_t q, keys, values;  ///< descriptors: its queries, stage 0 as K and as V
   float output[kHeadDim / 2], scores[kKeys / 2];
   hopper::Probabilities<kKeys> p;
-  hopper::Rows rows;
+  hopper::LazyRows rows;
 
   //| Descriptors are computed anew for every tile of queries, from constants, as in chapter 5.
   __device__ __forceinline__ Consumer(BlockShared<T, Sizes>& shared, const Problem& problem,
@@ -166,6 +190,8 @@ struct Consumer {
     if constexpr (kMasked) {
       hide(
           scores, [&](int r) { return policy.row(work, row_query(r)); }, first_key);
+      if constexpr (requires { policy.hidden(work, first_key); })
+        hide_by_key(scores, policy.hidden(work, first_key), query - int(threadIdx.x % 32 / 4));
     }
   }
 
@@ -210,15 +236,14 @@ struct Consumer {
     release(shared.pipeline, state);
     if (is_last) release_queries();
     state.advance();
-    if (work.partial > 0)
+    if (work.full == 0)
       apply<true>(key);
     else
       apply<false>(key);
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
-    rows = hopper::Rows::none();
-    float correction[2];
-    hopper::softmax<false>(scores, rows, correction, scale_log2());
+    rows = hopper::LazyRows::none();
+    hopper::first_softmax(scores, rows, scale_log2());
     drop(key);
     hopper::round_probabilities<T>(p, scores);
   }
@@ -252,7 +277,7 @@ struct Consumer {
     if (is_last) release_queries();
     apply<kMasked>(key);
     float correction[2];
-    const bool rescale = hopper::softmax<Sizes::kLazy>(scores, rows, correction, scale_log2());
+    const bool rescale = hopper::softmax_lazily(scores, rows, correction, scale_log2());
     drop(key);
 
     //| Only now may P be overwritten and O rescaled. O is rescaled when a maximum has risen by more than 8 log2 units (chapter 5).
@@ -261,7 +286,7 @@ struct Consumer {
     wgmma_pin(p);
     release(shared.pipeline, v_state);
     hopper::round_probabilities<T>(p, scores);
-    if (!Sizes::kLazy || rescale) hopper::rescale_rows(output, correction);
+    if (rescale) hopper::rescale_rows(output, correction);
   }
 
   //| The last values have no scores beside them. They take a turn as all products do.
@@ -294,16 +319,16 @@ struct Consumer {
       release_queries();
 #pragma unroll
       for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
-      rows = hopper::Rows::none();
+      rows = hopper::LazyRows::none();
       return;
     }
     //| `left` counts the tiles that have not begun. While it is above the number of full tiles, the next tile is a partial one:
     //| the first loop goes down to that number, and the second goes on to 0.
     begin(--left == 0);
 #pragma unroll 1
-    while (left > work.full) step<true>(--left == 0);
+    while (left > work.partial) step<false>(--left == 0);
 #pragma unroll 1
-    while (left > 0) step<false>(--left == 0);
+    while (left > 0) step<true>(--left == 0);
     end();
   }
 

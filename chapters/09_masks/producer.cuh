@@ -103,8 +103,8 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
       }
       before = first_key;
     };
-    for_each_tile<kKeys>(tiles, TileClass::partial, send);
     for_each_tile<kKeys>(tiles, TileClass::full, send);
+    for_each_tile<kKeys>(tiles, TileClass::partial, send);
     if (leads && before >= 0) fill(shared.pipeline, state, v_map, work.k_rows.row + before, rows);
     index = __shfl_sync(kWholeWarp, index, 0);
   }

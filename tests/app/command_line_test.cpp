@@ -151,13 +151,11 @@ TEST_F(CommandLineFiles, AMaskIsPairsOrIntervals) {
     std::ofstream(file, std::ios::binary)
         << "\x93NUMPY" << '\x01' << '\x00' << char(header.size()) << '\x00' << header << bytes;
   };
-  const auto given = [&] {
-    return options({"--seqlen", "2", "--seqlen-k", "3", "--heads", "2", "--mask", file.c_str()})
-        .shape.visibility;
-  };
-  const auto refused = [&] {
-    return error_of({"--seqlen", "2", "--seqlen-k", "3", "--heads", "2", "--mask", file.c_str()});
-  };
+  // The batch, too: a GPU's default is another than the simulator's.
+  const std::vector<const char*> words{"--batch", "1",       "--seqlen", "2",      "--seqlen-k",
+                                       "3",       "--heads", "2",        "--mask", file.c_str()};
+  const auto given = [&] { return options(words).shape.visibility; };
+  const auto refused = [&] { return error_of(words); };
   const std::string pairs("\x01\x00\x01\x01\x01\x00", 6);
   save("|b1", "(2, 3)", pairs);
   EXPECT_EQ(given(), (Visibility{.dense = {.visible = {1, 0, 1, 1, 1, 0}}}));

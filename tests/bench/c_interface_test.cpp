@@ -634,7 +634,7 @@ TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
   }
 }
 
-static_assert(sizeof(FlashbookMask) == 128, "tests/bench/masks_test.py has the same number");
+static_assert(sizeof(FlashbookMask) == 136, "tests/bench/masks_test.py has the same number");
 
 /// A mask as a caller says it, whose tables are in device memory.
 FlashbookMask mask_of(const Shape& shape, const Tensors& t) {
@@ -663,7 +663,8 @@ FlashbookMask mask_of(const Shape& shape, const Tensors& t) {
           .bias = floats(TableId::bias),
           .seed = shape.score.seed,
           .dropout = shape.score.dropout,
-          .reserved_at_end = 0};
+          .pair_heads = v.dense.empty() ? 0 : v.dense.heads,
+          .pairs = static_cast<const uint8_t*>(t.tables[int(TableId::dense)])};
 }
 
 // Each field counts: the outputs are those of the chapter, bit by bit.
@@ -677,7 +678,10 @@ TEST_F(CInterfaceOnMachine, MasksAndFunctionsAreTheChapters) {
     shape.visibility = std::move(visibility), shape.score = std::move(score);
     return shape;
   };
+  std::vector<unsigned char> pairs(33 * 40);
+  for (std::size_t i = 0; i < pairs.size(); ++i) pairs[i] = i % 3 != 0;
   const std::pair<int, Shape> calls[] = {
+      {1, under({.dense = {.visible = pairs}})},
       {2, under({.window = {.right = 0}, .documents = {{0, 9, 33}, {0, 12, 40}}})},
       {3, under({.window = {.left = 5, .right = 2, .sinks = 2}, .prefix = 9})},
       {4, under({.columns = {.heads = 1, .bounds = 1, .queries = std::vector<int>(40, 17)}})},

@@ -222,7 +222,7 @@ __global__ void look_transposed(Mask mask, GradientProblem problem, KeyTiles til
         for (int query = 0; query < s.queries; ++query) {
           bool sees = seen.sees(query);
           if constexpr (Mask::kByIntervals)
-            sees = sees && !(mask.has_intervals() && mask.hidden(q, key).hides(query));
+            sees = sees && !(mask.has_intervals() && (mask.hidden(q, key).hidden_rows(query) & 1));
           pairs[(head * problem.seqlen_q + s.first_query + query) * problem.seqlen_k + s.first_key + key] =
               sees;
         }
