@@ -197,9 +197,6 @@ void require_aligned(const void* pointer, const char* name, std::size_t alignmen
 void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const FlashbookCache& cache,
             const FlashbookTensors* tensors, const FlashbookGradients& gradients, void* stream,
             const FlashbookMask* mask = nullptr) {
-  if (chapter.runs_on == device::Place::host)
-    throw InputError("chapter " + std::to_string(chapter.number) + " is CPU code: run its program, " +
-                     chapter.name);
   const Shape problem = checked_shape(chapter, step, shape, cache, gradients, mask);
   const FlashbookTensors given = completed(tensors, "tensors", offsetof(FlashbookTensors, q_scale));
   const int64_t workspace = chapter.workspace_bytes(problem, step);

@@ -153,7 +153,8 @@ typedef struct FlashbookGradients {
 typedef struct FlashbookChapter {
   int32_t number;
   int32_t steps;     /**< steps are numbered 1 ... steps */
-  int32_t on_device; /**< 0: the chapter is CPU code, which flashbook_attention refuses */
+  int32_t on_device; /**< 0: the chapter is CPU code. Its pointers are the host's memory, it has no stream, and
+                        a call returns when O is there */
   const char* name;  /**< "01_naive_attention" */
   const char* title; /**< "Naive attention" */
 } FlashbookChapter;
