@@ -13,6 +13,7 @@
 #include "common/app/machine_context.h"
 #include "common/attention/cost.h"
 #include "common/attention/error.h"
+#include "common/device/backend.h"
 
 namespace flashbook {
 namespace {
@@ -367,6 +368,16 @@ int flashbook_cost(int chapter, int step, const FlashbookShape* shape, double* f
     required(flops, "flops") = ::flashbook::flops(problem, found.operation);
     required(memory_bytes, "memory_bytes") = found.memory_bytes(problem, step);
   });
+}
+
+void* flashbook_allocate(size_t bytes) {
+  void* memory = nullptr;
+  guarded([&] { memory = device::backend::allocate(bytes); });
+  return memory;
+}
+
+void flashbook_free(void* memory) {
+  if (memory != nullptr) device::backend::free(memory);
 }
 
 const char* flashbook_last_error(void) { return last_error.c_str(); }

@@ -89,6 +89,8 @@ def library() -> ctypes.CDLL:
     for name, pointers in (("attention", 3), ("decode", 4), ("backward", 4), ("masked", 4), ("masked_backward", 5), ("workspace_bytes", 1),
                            ("masked_workspace_bytes", 2)):
         getattr(c, f"flashbook_{name}").argtypes = [number, number] + [pointer] * pointers
+    c.flashbook_allocate.argtypes, c.flashbook_allocate.restype = [ctypes.c_size_t], pointer
+    c.flashbook_free.argtypes, c.flashbook_free.restype = [pointer], None
     c.flashbook_workspace_bytes.restype = c.flashbook_masked_workspace_bytes.restype = ctypes.c_int64
     for name in ("last_error", "toolkit", "step_name"):
         getattr(c, f"flashbook_{name}").restype = ctypes.c_char_p

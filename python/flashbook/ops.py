@@ -26,7 +26,6 @@ COUNTING = (HOPPER, DECODING)  # their workspace is 0 before the first call with
 PACKED, RANGES, FUNCTIONS, GRADIENT = 2, 3, 5, 6  # steps of chapter 9
 FAST, DETERMINISTIC = 5, 6  # steps of chapter 7
 EQUAL_WORK = 6  # of chapter 8
-ALIGNMENT = 256  # bytes, of a workspace
 MOST_PLANS = 4096
 
 Strides = tuple[int, int, int, int]
@@ -48,6 +47,7 @@ class Plan:
     strides: tuple[Strides, ...] = ()  # of the results
     dtype: torch.dtype = torch.float32  # of the results
     index: int = -1  # of the device, -1: the CPU
+    simulated: bool = False
 
 
 _plans: dict[object, Plan] = {}
@@ -187,6 +187,7 @@ def planned(plan: Plan, tensors: tuple[Tensor, ...], q: Tensor, k: Tensor, scale
     plan.copies = not all(is_readable(tensor, plan.compact) for tensor in tensors)
     plan.empty = q.numel() == 0 or k.numel() == 0
     plan.index = -1 if q.device.type == "cpu" else q.device.index
+    plan.simulated = plan.index < 0 and _library.chapters()[plan.chapter][1]
     if plan.copies or plan.empty:
         return plan
     masked = is_masked(left, right, softcap, slopes, documents)
@@ -211,17 +212,42 @@ def planned(plan: Plan, tensors: tuple[Tensor, ...], q: Tensor, k: Tensor, scale
     return plan
 
 
-def workspace_of(plan: Plan, device: torch.device, stream: int) -> tuple[int, Tensor | None]:
+class Simulated:
+    """Copies of CPU tensors where the simulator's kernels may read and write, which is not all of the host's memory."""
+
+    def __init__(self) -> None:
+        self.copies: dict[int, tuple[int, int]] = {}  # by address: the copy's address, and bytes
+
+    def __call__(self, tensor: Tensor) -> int:
+        """The address of the tensor's copy."""
+        place = tensor.data_ptr()
+        size = tensor.element_size() * (1 + sum((count - 1) * stride for count, stride in zip(tensor.shape, tensor.stride())))
+        if place in self.copies and self.copies[place][1] >= size:  # q may be k
+            return self.copies[place][0]
+        address = _library.library().flashbook_allocate(size)
+        if not address:
+            _library.check(_library.DEVICE_ERROR)
+        ctypes.memmove(address, place, size)
+        self.copies[place] = int(address), size
+        return int(address)
+
+    def bring_back(self, *results: Tensor) -> None:
+        for tensor in results:
+            ctypes.memmove(tensor.data_ptr(), *self.copies[tensor.data_ptr()])
+
+    def __del__(self) -> None:
+        for address, _ in self.copies.values():
+            _library.library().flashbook_free(address)
+
+
+def workspace_of(plan: Plan, device: torch.device, stream: int, address: Callable[[Tensor], int]) -> tuple[int, Tensor | None]:
     """Its address, and what keeps it alive until the launch. A workspace that counts is kept for the calls on the same stream, one after
     another; a CUDA graph has its own."""
     if plan.workspace == 0:
         return 0, None
-    if plan.index < 0:
-        memory = torch.zeros(plan.workspace + ALIGNMENT, dtype=torch.uint8)
-        return -(-memory.data_ptr() // ALIGNMENT) * ALIGNMENT, memory
     if plan.chapter not in COUNTING:
         memory = torch.empty(plan.workspace, dtype=torch.uint8, device=device)
-    elif torch.cuda.is_current_stream_capturing():
+    elif plan.index < 0 or torch.cuda.is_current_stream_capturing():
         memory = torch.zeros(plan.workspace, dtype=torch.uint8, device=device)
     else:
         place = (plan.index, stream, plan.chapter)
@@ -229,7 +255,7 @@ def workspace_of(plan: Plan, device: torch.device, stream: int) -> tuple[int, Te
         if kept is None or kept.numel() < plan.workspace:
             kept = _kept[place] = torch.zeros(plan.workspace, dtype=torch.uint8, device=device)
         memory = kept
-    return memory.data_ptr(), memory
+    return address(memory), memory
 
 
 def on(plan: Plan) -> Any:
@@ -243,11 +269,11 @@ def stream_of(plan: Plan) -> int:
     return torch._C._cuda_getCurrentRawStream(plan.index) if plan.index >= 0 else 0
 
 
-def mask_of(plan: Plan, slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None) -> Mask:
+def mask_of(plan: Plan, address: Callable[[Tensor], int], slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None) -> Mask:
     assert plan.mask is not None
     mask = Mask.from_buffer_copy(plan.mask)
     for name, array in (("slopes", slopes), ("first_query", first_query), ("first_key", first_key)):
-        setattr(mask, name, None if array is None else array.data_ptr())
+        setattr(mask, name, None if array is None else address(array))
     return mask
 
 
@@ -298,16 +324,22 @@ def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int
     if plan.empty:
         return o.zero_(), lse.fill_(float("-inf"))
     stream = stream_of(plan)
-    address, _memory = workspace_of(plan, device, stream)
-    tensors = Tensors(*pointers, o.data_ptr(), lse.data_ptr(), address)
+    address: Any = Tensor.data_ptr
+    if plan.simulated:
+        address = Simulated()
+        pointers = address(q), address(k), address(v)
+    workspace, _memory = workspace_of(plan, device, stream, address)
+    tensors = Tensors(*pointers, address(o), address(lse), workspace)
     c = _library.library()
     if plan.mask is None:
         status = c.flashbook_attention(plan.chapter, plan.step, plan.address, ctypes.addressof(tensors), stream)
     else:
-        mask = mask_of(plan, slopes, first_query, first_key)
+        mask = mask_of(plan, address, slopes, first_query, first_key)
         status = c.flashbook_masked(plan.chapter, plan.step, plan.address, ctypes.addressof(mask), ctypes.addressof(tensors), stream)
     if status:
         _library.check(status)
+    if plan.simulated:
+        address.bring_back(o, lse)
     return o, lse
 
 
@@ -332,9 +364,10 @@ def backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tenso
                 gradient.zero_()
             return gradients[0], gradients[1], gradients[2]
         stream = stream_of(plan)
-        address, _memory = workspace_of(plan, q.device, stream)
-        tensors = Tensors(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), lse.data_ptr(), address)
-        pointers = Gradients(d_o.data_ptr(), *(gradient.data_ptr() for gradient in gradients))
+        address: Any = Simulated() if plan.simulated else Tensor.data_ptr
+        workspace, _memory = workspace_of(plan, q.device, stream, address)
+        tensors = Tensors(*(address(tensor) for tensor in (q, k, v, o, lse)), workspace)
+        pointers = Gradients(*(address(tensor) for tensor in (d_o, *gradients)))
         set_strides(pointers, d_o=(d_o.stride(), d_o.shape), dq=(plan.strides[0], q.shape), dk=(plan.strides[1], k.shape),
                     dv=(plan.strides[2], v.shape))
         addresses = ctypes.addressof(tensors), ctypes.addressof(pointers)
@@ -342,9 +375,11 @@ def backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tenso
         if plan.mask is None:
             status = c.flashbook_backward(plan.chapter, plan.step, plan.address, *addresses, stream)
         else:
-            mask = mask_of(plan, slopes, first_query, first_key)
+            mask = mask_of(plan, address, slopes, first_query, first_key)
             status = c.flashbook_masked_backward(plan.chapter, plan.step, plan.address, ctypes.addressof(mask), *addresses, stream)
         _library.check(status)
+        if plan.simulated:
+            address.bring_back(*gradients)
     return gradients[0], gradients[1], gradients[2]
 
 
@@ -387,12 +422,15 @@ def decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tenso
         if plan.empty:
             return o.zero_(), lse.fill_(float("-inf"))
         stream = stream_of(plan)
-        address, _memory = workspace_of(plan, q.device, stream)
-        cache = Cache(None if lengths is None else lengths.data_ptr(), None if pages is None else pages.data_ptr(),
+        address: Any = Simulated() if plan.simulated else Tensor.data_ptr
+        workspace, _memory = workspace_of(plan, q.device, stream, address)
+        cache = Cache(None if lengths is None else address(lengths), None if pages is None else address(pages),
                       0 if pages is None else k.shape[2], 0 if pages is None else k.shape[0])
-        tensors = Tensors(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), lse.data_ptr(), address)
+        tensors = Tensors(*(address(tensor) for tensor in (q, k, v, o, lse)), workspace)
         _library.check(_library.library().flashbook_decode(plan.chapter, plan.step, plan.address, ctypes.addressof(cache),
                                                            ctypes.addressof(tensors), stream))
+        if plan.simulated:
+            address.bring_back(o, lse)
     return o, lse
 
 
