@@ -27,10 +27,11 @@ def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, s
     if slopes is not None:
         distance = torch.arange(k.shape[2], device=q.device) - torch.arange(q.shape[2], device=q.device)[:, None] - (k.shape[2] - q.shape[2])
         scores = scores - slopes.to(scores.dtype)[:, None, None] * distance.abs()
-    scores = scores.masked_fill(~visible(q.shape[2], k.shape[2], causal, window, q.device), -math.inf)
-    lse = scores.logsumexp(-1)
-    p = torch.where(lse.isneginf()[..., None], 0, torch.exp(scores - lse[..., None].clamp(min=-1e30)))
-    return (p.to(v.dtype) @ v).transpose(1, 2), lse
+    seen = visible(q.shape[2], k.shape[2], causal, window, q.device)
+    empty = ~seen.any(-1)[:, None]
+    lse = scores.masked_fill(~seen, -math.inf).logsumexp(-1)
+    p = scores.masked_fill(~seen & ~empty, -math.inf).softmax(-1).masked_fill(empty, 0)
+    return (p @ v).transpose(1, 2), lse
 
 
 def assert_as_good_as_plain(got, exact, plain, factor=2, floor=1e-5):
