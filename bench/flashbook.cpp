@@ -7,6 +7,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/chapters.h"
@@ -171,7 +172,9 @@ Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from
                             .dq = strides(gradients.dq_strides),
                             .dk = strides(gradients.dk_strides),
                             .dv = strides(gradients.dv_strides)}};
-  validate(shape);  // before anything is as large as it says
+  const Layout layout = std::exchange(shape.layout, {});  // of pages it says other strides
+  validate(shape);                                        // before anything is as large as it says
+  shape.layout = layout;
   shape.paging = paging_of(given, cache);
   if (mask != nullptr) {
     if (given.causal != 0) throw InputError("causal is set beside a mask: give window_right 0 in its place");

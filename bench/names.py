@@ -10,12 +10,14 @@
     masked/ch09/step2/bf16/d128/window/n8192            a mask by its word
     decode/ch08/step4/bf16/d128/b16h32k8/n8192          one query a sequence: batch, query heads and key heads, keys
     decode/ch08/step5_p64/bf16/d128/b16h32k8/n8192      the same, its keys in pages of 64
+    python/flash_attn_func/bf16/d128/causal/n4096       the Python package, in turn with the C function that it calls
+    training/sdpa/bf16/d64/causal/n2048                 a step of python/examples/train_text.py
     machine/latency/l2                                  of chapter 0: of the machine, without a shape
 """
 import dataclasses
 import re
 
-KINDS = ("forward", "backward", "decode", "masked", "ablation", "timeline", "ncu", "blocks",
+KINDS = ("forward", "backward", "decode", "masked", "ablation", "timeline", "ncu", "blocks", "python", "training",
          *(f"accuracy/{inputs}" for inputs in ("normal", "outliers", "channels")),
          *(f"gradients/{inputs}" for inputs in ("normal", "outliers", "one_hot", "large_scores")),
          *(f"long/{inputs}" for inputs in ("quarter", "one", "one_sign", "all_equal")))

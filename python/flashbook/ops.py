@@ -162,7 +162,7 @@ def is_masked(left: int, right: int, softcap: float, slopes: bool, documents: in
     return left >= 0 or right > 0 or softcap > 0 or slopes or documents >= 0
 
 
-def chosen(device: torch.device, left: int, right: int, softcap: float, slopes: bool, documents: int, chapter: int, step: int) -> tuple[int, int]:
+def chosen(q: Tensor, left: int, right: int, softcap: float, slopes: bool, documents: int, chapter: int, step: int) -> tuple[int, int]:
     """Chapter and step of a forward pass."""
     if chapter:
         known = _library.chapters()
@@ -174,7 +174,9 @@ def chosen(device: torch.device, left: int, right: int, softcap: float, slopes: 
         return MASKS, FUNCTIONS
     if is_masked(left, right, softcap, slopes, documents):
         return MASKS, PACKED if documents >= 0 else RANGES
-    return (ON_CPU if device.type == "cpu" else HOPPER), 5
+    if q.device.type == "cpu":
+        return ON_CPU, 5
+    return (DECODING, EQUAL_WORK) if q.shape[2] == 1 else (HOPPER, 5)
 
 
 def planned(plan: Plan, tensors: tuple[Tensor, ...], q: Tensor, k: Tensor, scale: float, left: int, right: int, softcap: float, slopes: bool,
@@ -303,7 +305,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int
         def make() -> Plan:
             check_tensors(q, k, v)
             options = (left, right, softcap, slopes is not None, documents)
-            made = Plan(**dict(zip(("chapter", "step"), chosen(q.device, *options, chapter, step))))
+            made = Plan(**dict(zip(("chapter", "step"), chosen(q, *options, chapter, step))))
             made.strides = (result_strides(q),)
             made.dtype = torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype
             return planned(made, (q, k, v), q, k, scale, *options)
@@ -446,7 +448,10 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
                    0 if causal else -1, 0.0, False, -1)
     if plan.shape is not None and pages is not None:
         plan.shape.seqlen_k = pages.shape[1] * k.shape[2]
-        plan.workspace = _library.library().flashbook_workspace_bytes(plan.chapter, plan.step, plan.address)
+        whole = Shape.from_buffer_copy(plan.shape)  # how much room it takes is asked without pages, so without their strides
+        for name in ("k", "v"):
+            set_strides(whole, **{name: ((0, 0, 0, 1), (2, 2, 2, 0))})
+        plan.workspace = _library.library().flashbook_workspace_bytes(plan.chapter, plan.step, ctypes.addressof(whole))
         if plan.workspace < 0:
             _library.check(_library.BAD_ARGUMENT)
     return plan

@@ -9,6 +9,7 @@ from conftest import DEVICE, GPU
 from reference import assert_as_good_as_plain, attention
 
 import flashbook
+from flashbook import _library
 
 HALVES = (torch.float16, torch.bfloat16)
 LENGTHS = [(113, 203), (128, 217), (113, 211), (108, 256), (256, 512), (512, 256), (1024, 1024), (1023, 1024), (1024, 1023), (2048, 2048)]
@@ -69,7 +70,7 @@ def test_gradients_are_directional_derivatives():
     for place, gradient in enumerate(gradients):
         for _ in range(8):
             direction = torch.randn_like(at[place])
-            moved = lambda step: loss(*(tensor + step * direction * (i == place) for i, tensor in enumerate(at)))  # noqa: B023
+            moved = lambda step: loss(*(tensor + step * direction if i == place else tensor for i, tensor in enumerate(at)))  # noqa: B023
             change = (moved(1e-4) - moved(-1e-4)) / 2e-4
             size = gradient.double().norm() * direction.norm()
             assert abs((gradient.double() * direction).sum() - change) <= 1e-3 * size
@@ -230,8 +231,9 @@ def test_chapter_2_on_the_cpu():
 
 
 @pytest.mark.kernels
-@pytest.mark.parametrize("chapter, steps", [(1, 3), (3, 3), (4, 3), (5, 5), (6, 2), (8, 6), (9, 5)])
-def test_every_step(chapter, steps):
+@pytest.mark.parametrize("chapter", [1, 3, 4, 5, 6, 8, 9])
+def test_every_step(chapter):
+    steps = {8: 6, 9: 5}.get(chapter) or _library.chapters()[chapter][0]  # 8's last is for latent keys, 9's a gradient
     dtype = torch.float8_e4m3fn if chapter == 6 else torch.float16
     q, k, v = (torch.randn(1, heads, 70, 64, device=DEVICE).to(dtype) for heads in (4, 2, 2))
     exact = attention(*(tensor.double().transpose(1, 2) for tensor in (q, k, v)), causal=True)[0].transpose(1, 2)
