@@ -9,6 +9,7 @@ expanded tensors), and for chapters 1 to 4 all that is not [batch, heads, seqlen
 import contextlib
 import ctypes
 import dataclasses
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -294,12 +295,17 @@ def check_arrays(q: Tensor, slopes: Tensor | None, first_query: Tensor | None, f
 # ---- the calls ---------------------------------------------------------------------------------------------------------------------
 
 
+def forward_key(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
+                first_query: Tensor | None, _first_key: Tensor | None, _deterministic: bool, chapter: int, step: int) -> object:
+    return (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, scale, left, right,
+            softcap, slopes is None, None if first_query is None else first_query.shape, chapter, step)
+
+
 def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
             first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, chapter: int, step: int) -> tuple[Tensor, Tensor]:
     """O and the log-sum-exp, [batch, heads, seqlen_q]."""
     documents = -1 if first_query is None else first_query.shape[0] - 1
-    key = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, scale, left, right,
-           softcap, slopes is None, documents, chapter, step)
+    key = forward_key(q, k, v, scale, left, right, softcap, slopes, first_query, first_key, deterministic, chapter, step)
     plan = _plans.get(key)
     if plan is None:
         def make() -> Plan:
@@ -455,6 +461,49 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
         if plan.workspace < 0:
             _library.check(_library.BAD_ARGUMENT)
     return plan
+
+
+class Warm:
+    """A forward pass that has been before, with tensors of these sizes and strides: what is left to do for each call, and nothing else.
+
+    `transposed`: the caller's tensors are [batch, seqlen, heads, head_dim]. Only for calls without a mask; see `warm`.
+    """
+
+    pack = struct.Struct("=12Q").pack  # FlashbookTensors
+
+    def __init__(self, plan: Plan, q: Tensor, transposed: bool) -> None:
+        self.plan, self.device = plan, q.device
+        batch, heads, rows, columns = q.shape
+        strides = plan.strides[0]
+        self.size = (batch, rows, heads, columns) if transposed else (batch, heads, rows, columns)
+        self.strides = (strides[0], strides[2], strides[1], 1) if transposed else strides
+        self.lse_size = (batch, heads, rows)
+        self.call = _library.library().flashbook_attention
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor] | None:
+        """O, in the caller's order, and the log-sum-exp; None if the call has to go the long way."""
+        plan = self.plan
+        at_q, at_k, at_v = q.data_ptr(), k.data_ptr(), v.data_ptr()
+        if (at_q | at_k | at_v) & 15:
+            return None
+        stream = 0
+        if plan.index >= 0:
+            if torch._C._cuda_getDevice() != plan.index:
+                return None
+            stream = torch._C._cuda_getCurrentRawStream(plan.index)
+        o = torch.empty_strided(self.size, self.strides, dtype=plan.dtype, device=self.device)
+        lse = torch.empty(self.lse_size, dtype=torch.float32, device=self.device)
+        workspace, _memory = workspace_of(plan, self.device, stream, Tensor.data_ptr) if plan.workspace else (0, None)
+        tensors = self.pack(96, at_q, at_k, at_v, o.data_ptr(), lse.data_ptr(), workspace, 0, 0, 0, 0, 0)
+        if status := self.call(plan.chapter, plan.step, plan.address, tensors, stream):
+            _library.check(status)
+        return o, lse
+
+
+def warm(q: Tensor, k: Tensor, v: Tensor, transposed: bool, *options: Any) -> Warm | None:
+    """What the call that was just made, `forward(q, k, v, *options)`, leaves to the next one like it; None if it is no plain launch."""
+    plan = _plans.get(forward_key(q, k, v, *options))
+    return None if plan is None or plan.copies or plan.empty or plan.simulated or plan.mask is not None else Warm(plan, q, transposed)
 
 
 # ---- what PyTorch knows of them ----------------------------------------------------------------------------------------------------

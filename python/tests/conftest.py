@@ -9,7 +9,7 @@ import os
 import pytest
 import torch
 
-from flashbook import _library, ops
+from flashbook import _library, interface, ops
 
 GPU = torch.cuda.is_available() and not _library.is_simulated()
 if os.environ.get("FLASHBOOK_REQUIRE_GPU") and not GPU:
@@ -37,3 +37,4 @@ def seed(request, monkeypatch):
     if not GPU and request.node.get_closest_marker("kernels"):
         monkeypatch.setattr(ops, "ON_CPU", ops.HOPPER)
         monkeypatch.setattr(ops, "_plans", {})
+        monkeypatch.setattr(interface, "_warm", {})

@@ -9,7 +9,7 @@ from conftest import DEVICE, GPU
 from reference import assert_as_good_as_plain, attention
 
 import flashbook
-from flashbook import _library
+from flashbook import _library, interface
 
 HALVES = (torch.float16, torch.bfloat16)
 LENGTHS = [(113, 203), (128, 217), (113, 211), (108, 256), (256, 512), (512, 256), (1024, 1024), (1023, 1024), (1024, 1023), (2048, 2048)]
@@ -227,6 +227,24 @@ def test_chapter_2_on_the_cpu():
     assert torch.equal(flashbook.attention(q, k, v), flashbook.attention(q, k, v, chapter=2, step=5))
     o = flashbook.flash_attn_func(*(tensor.transpose(1, 2).bfloat16() for tensor in (q, k, v)))
     assert o.shape == (2, 50, 4, 64) and o.dtype == torch.bfloat16
+
+
+def test_the_second_call_is_as_the_first():
+    """It goes another way, past all checks of sizes: on the CPU by chapter 2."""
+    make = lambda rows=50: [torch.randn(2, 4, rows, 64).bfloat16().transpose(1, 2) for _ in range(3)]
+    q, k, v = make()
+    first, second, third = (flashbook.flash_attn_func(q, k, v, causal=True, return_attn_probs=True) for _ in range(3))
+    assert interface._warm
+    for again in (second, third):
+        assert torch.equal(first[0], again[0]) and torch.equal(first[1], again[1]) and first[0].stride() == again[0].stride() == q.stride()
+    held(flashbook.flash_attn_func(q, k, v), q, k, v)  # other options, other inputs
+    q, k, v = make()
+    held(flashbook.flash_attn_func(q, k, v, causal=True), q, k, v, causal=True)
+    for change in (lambda t: t.double(), lambda t: t[:, :49], lambda t: t[:1], lambda t: t.to("meta")):
+        with pytest.raises(ValueError):
+            flashbook.flash_attn_func(q, change(k), v, causal=True)
+    shifted = torch.empty(q.numel() + 1, dtype=q.dtype)[1:].view(2, 4, 50, 64).transpose(1, 2).copy_(q)  # misaligned: copied
+    assert torch.equal(flashbook.flash_attn_func(shifted, k, v, causal=True), flashbook.flash_attn_func(q, k, v, causal=True))
 
 
 @pytest.mark.kernels
