@@ -85,19 +85,44 @@ std::optional<Race> SharedRaces::against_readers(const Clocks& clocks, const Cel
   return std::nullopt;
 }
 
-void SharedRaces::note_read(Cell& cell, const Reads& reads, int thread, uint32_t now, uint8_t mask,
-                            Site site) {
-  const int column = thread / 32;
-  Read& read = reads.of(column);
-  const uint64_t bit = uint64_t(1) << column;
-  const uint32_t lane = 1u << thread % 32;
+void SharedRaces::note_read(Cell& cell, const Reads& reads, int warp, uint32_t lanes, uint32_t now,
+                            uint8_t mask, Site site) {
+  Read& read = reads.of(warp);
+  const uint64_t bit = uint64_t(1) << warp;
   if ((cell.readers & bit) && read.clock == now) {
-    read.lanes |= lane;
+    read.lanes |= lanes;
     read.mask |= mask;
   } else {
-    read = {now, lane, site, mask};
+    read = {now, lanes, site, mask};
     cell.readers |= bit;
   }
+}
+
+bool SharedRaces::notes_loads(const uint32_t* known, uint32_t now, int warp, uint32_t lanes, std::size_t at,
+                              std::size_t bytes, Site site, bool& is_written) {
+  // Only one who is alone may have written it and not know that from somebody else.
+  const int alone = lanes & (lanes - 1) ? -1 : warp * 32 + __builtin_ctz(lanes);
+  bool noted = true, written = true;
+  const auto note = [&](Cell& cell, const Reads& reads, uint8_t mask) {
+    written &= (cell.written & mask) == mask;
+    const bool follows = known[cell.writer] >= cell.clock || cell.writer == alone || !(cell.mask & mask);
+    if (!follows || cell.in_flight)
+      noted = false;
+    else
+      note_read(cell, reads, warp, lanes, now, mask, site);
+  };
+  // Most loads are of a piece as a whole.
+  if (const Line& line = lines_[at / kLine];
+      line.block == block_ && bytes == std::size_t(1) << line.shift && (at & (bytes - 1)) == 0) {
+    const std::size_t number = at / kLine * kCells + (at % kLine >> line.shift);
+    note(cells_[number], reads_of(number), 3);
+  } else {
+    for_each_cell(at, bytes, false, [&](Cell& cell, const Reads& reads, std::size_t, uint8_t mask) {
+      note(cell, reads, mask);
+    });
+  }
+  is_written = written;
+  return noted;
 }
 
 /// By a thread, or an agent. (Field by field: a processor does not wait for a copy of them.)
@@ -123,7 +148,7 @@ std::optional<Race> SharedRaces::access(const Clocks& clocks, int thread, std::s
     const std::size_t number = at / kLine * kCells + (at % kLine >> line.shift);
     Cell& cell = cells_[number];
     if (!cell.in_flight && (cell.writer == thread || known[cell.writer] >= cell.clock)) {
-      note_read(cell, reads_of(number), thread, now, 3, site);
+      note_read(cell, reads_of(number), thread / 32, 1u << thread % 32, now, 3, site);
       is_written = cell.written == 3;
       return std::nullopt;
     }
@@ -144,7 +169,8 @@ std::optional<Race> SharedRaces::access(const Clocks& clocks, int thread, std::s
                       self,
                       byte};
         if (access == Access::volatile_load) return;
-        if (access == Access::load) return note_read(cell, reads, thread, now, mask, site);
+        if (access == Access::load)
+          return note_read(cell, reads, thread / 32, 1u << thread % 32, now, mask, site);
         if (cell.readers && !race)
           if (const auto found = against_readers(clocks, cell, reads, byte, thread, mask, self)) race = found;
         cell = {
