@@ -27,7 +27,7 @@ uint32_t divide(uint32_t lanes, const uint64_t* addresses, std::array<SameAddres
 
 }  // namespace
 
-void Requests::grow(Log& log) {
+[[gnu::cold]] void Requests::grow(Log& log) {
   if (log.capacity == 0 && !idle_.empty()) {
     log = std::move(idle_.back());
     idle_.pop_back();

@@ -85,11 +85,18 @@ class Requests {
 
   void begin(int threads);
   void add(int thread, uint64_t kind, uint64_t address) {
+    if (add_if_room(thread, kind, address)) return;
+    grow(logs_[std::size_t(thread)]);
+    add_if_room(thread, kind, address);
+  }
+  /// The same, unless that takes more memory.
+  bool add_if_room(int thread, uint64_t kind, uint64_t address) {
     Log& log = logs_[std::size_t(thread)];
-    if (log.size == log.capacity) grow(log);
+    if (log.size == log.capacity) return false;
     log.entries[log.size] = kind;
     log.entries[log.capacity + log.size] = address;
     ++log.size;
+    return true;
   }
   /// What the thread has added is of a kind that is unchecked.
   void set_unchecked(int thread) {

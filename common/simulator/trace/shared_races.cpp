@@ -61,7 +61,20 @@ void SharedRaces::for_each_cell(std::size_t at, std::size_t bytes, bool writes, 
   }
 }
 
-/// Whether a write by `thread` comes after all reads of a cell.
+/// Whether a write by `thread` surely comes after all reads of a cell.
+bool SharedRaces::follows_readers(const Clocks& clocks, const Cell& cell, const Reads& reads, int thread) {
+  for (uint64_t left = cell.readers; left; left &= left - 1) {
+    const int column = __builtin_ctzll(left);
+    const Read& read = reads.of(column);
+    const bool follows = column >= kWarps ? clocks.known(thread, int(read.lanes)) >= read.clock
+                                          : clocks.least_known(thread, column) >= read.clock ||
+                                                (column == thread / 32 && read.lanes == 1u << thread % 32);
+    if (!follows) return false;
+  }
+  return true;
+}
+
+/// The race of a write by `thread` with a read of a cell, if there is one.
 std::optional<Race> SharedRaces::against_readers(const Clocks& clocks, const Cell& cell, const Reads& reads,
                                                  std::size_t at, int thread, uint8_t mask,
                                                  const Race::Side& second) {
@@ -141,15 +154,21 @@ std::optional<Race> SharedRaces::access(const Clocks& clocks, int thread, std::s
   const uint32_t now = clocks.now(thread);
   const uint32_t* known = clocks.known_of_others(thread);
 
-  // Most accesses are loads of a piece as a whole, after its last write.
-  if (const Line& line = lines_[at / kLine]; access == Access::load && line.block == block_ &&
+  // Most accesses are of a piece as a whole, after all that they must follow.
+  if (const Line& line = lines_[at / kLine]; !meets(access) && line.block == block_ &&
                                              bytes == std::size_t(1) << line.shift &&
                                              (at & (bytes - 1)) == 0) {
     const std::size_t number = at / kLine * kCells + (at % kLine >> line.shift);
     Cell& cell = cells_[number];
-    if (!cell.in_flight && (cell.writer == thread || known[cell.writer] >= cell.clock)) {
+    const bool follows_writer =
+        !cell.in_flight && (cell.writer == thread || known[cell.writer] >= cell.clock);
+    is_written = cell.written == 3;
+    if (follows_writer && access == Access::load) {
       note_read(cell, reads_of(number), thread / 32, 1u << thread % 32, now, 3, site);
-      is_written = cell.written == 3;
+      return std::nullopt;
+    }
+    if (follows_writer && follows_readers(clocks, cell, reads_of(number), thread)) {
+      note_write(cell, thread, now, 3, site);
       return std::nullopt;
     }
   }

@@ -124,6 +124,7 @@ class SharedRaces {
   /// leaves the same behind in all of them.
   template <typename Touch>
   void for_each_cell(std::size_t at, std::size_t bytes, bool writes, const Touch& touch);
+  static bool follows_readers(const Clocks& clocks, const Cell& cell, const Reads& reads, int thread);
   static std::optional<Race> against_readers(const Clocks& clocks, const Cell& cell, const Reads& reads,
                                              std::size_t at, int thread, uint8_t mask,
                                              const Race::Side& second);

@@ -132,14 +132,14 @@ void Tracer::accesses_recent_array(int thread, Access access, std::uintptr_t add
   const std::size_t at = address - recent_.begin;
   if (bytes > kWidest || bytes > recent_.bytes - at || (aligned && (address & (bytes - 1))))
     return accesses(thread, access, address, bytes, aligned, return_address);
-  if (aligned && access == Access::load) {
-    notes_load(address, bytes, return_address);
-    return;
-  }
   const Site site = site_of_code(return_address);
+  const bool is_checked_later = aligned && access == Access::load;
   suspicions_.goes_on(thread);
-  requests_.add(thread, Kind{site, uint16_t(bytes), access, true}.packed(), address);
-  check_shared(thread, access, address, recent_.offset + at, bytes, site);
+  requests_.add(thread, Kind{site, uint16_t(bytes), access, true, is_checked_later}.packed(), address);
+  if (is_checked_later)
+    requests_.set_unchecked(thread);
+  else
+    check_shared(thread, access, address, recent_.offset + at, bytes, site);
 }
 
 void Tracer::touches_sectors(const Sectors& sectors, Access access) {

@@ -64,18 +64,17 @@ class Tracer final : public Observer, RequestSink {
   /// The thread that runs.
   int thread() const { return scheduler_->current().number; }
   /// Notes a plain, aligned load of the kernel's own text, if it can be no fault, or is checked later: most
-  /// are.
+  /// are. (It calls nothing, so that few registers are saved for it.)
   bool notes_load(std::uintptr_t address, std::size_t bytes, const void* return_address) {
-    const bool shared = is_in_recent_array(address);
-    if (shared) {
-      if (bytes > recent_.bytes - (address - recent_.begin) || (address & (bytes - 1))) return false;
-    } else if (!known_reads_ || !known_reads_->is_known_read(address, bytes)) {
+    const SharedArray& array = address - recent_.begin < recent_.bytes ? recent_ : other_;
+    const std::size_t at = address - array.begin;
+    const bool shared = at < array.bytes;
+    if (shared ? bytes > array.bytes - at || (address & (bytes - 1)) != 0
+               : !known_reads_ || !known_reads_->is_known_read(address, bytes))
       return false;
-    }
     const int thread = this->thread();
-    suspicions_.goes_on(thread);
     const Kind kind{site_of_code(return_address), uint16_t(bytes), Access::load, shared, shared};
-    requests_.add(thread, kind.packed(), address);
+    if (!suspicions_.none() || !requests_.add_if_room(thread, kind.packed(), address)) return false;
     if (shared) requests_.set_unchecked(thread);
     return true;
   }
