@@ -29,9 +29,10 @@ struct InspectedRow {
 /// What an inspection found of a step.
 struct Inspection {
   InspectedRow step, oracle;
-  std::vector<double> error, bound;  ///< [tiles], the largest of |P - oracle|, and what passes
-  int first_wrong = -1;              ///< the first tile whose P leaves its bound; -1: none
-  int first_nan = -1;                ///< the first tile with whose keys the log-sum-exp, P or O is no number
+  std::vector<double> error,
+      bound;             ///< [tiles], the largest of |P - oracle|, by the oracle's sum, and what passes
+  int first_wrong = -1;  ///< the first tile whose P leaves its bound; -1: none
+  int first_nan = -1;    ///< the first tile with whose keys the log-sum-exp, P or O is no number
   bool ok() const { return first_wrong < 0 && first_nan < 0; }
 };
 
