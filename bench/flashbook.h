@@ -105,6 +105,10 @@ typedef struct FlashbookCache {
   const int32_t* page_table;
   int32_t page_rows; /**< keys of a page: 16, 32, 64, ... */
   int32_t pages;     /**< k and v are [pages, kv_heads, page_rows, head_dim] */
+  /** The first keys of all sequences, whole pages, which lie in the same pages; 0: none. Every query sees all
+   * of them. Chapter 8's step 6 reads them once. */
+  int32_t shared_keys;
+  int32_t reserved; /**< 0 */
 } FlashbookCache;
 
 /** What a query may see, and a function on scores (chapter 9; common/attention/visibility.h and score.h). All

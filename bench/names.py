@@ -10,6 +10,7 @@
     masked/ch09/step2/bf16/d128/window/n8192            a mask by its word
     decode/ch08/step4/bf16/d128/b16h32k8/n8192          one query a sequence: batch, query heads and key heads, keys
     decode/ch08/step5_p64/bf16/d128/b16h32k8/n8192      the same, its keys in pages of 64
+    decode/ch08/step6_p64_once/bf16/d128/b64h32k8shared/n9216   all sequences have a prefix in common, which is read once
     cpu/ch02/step5/f32/d64/c16h8/n4096                  on 16 cores, 8 heads
     machine/latency/l2                                  of chapter 0: of the machine, without a shape
 """

@@ -80,12 +80,19 @@ std::string why_not(const Shape& shape, int step) {
 //| ## The workspace
 //|
 //| Partial results, if the keys are split: a row of O in float32 and its log-sum-exp for each query and part. From step 4 on there are counters of arrived blocks, too. Those must be zero before the first call, and the last block of a sequence sets its own back.
-int64_t workspace_bytes(const Shape& shape, int step) {
+/// What parts take.
+int64_t parts_bytes(const Shape& shape, int step) {
   if (kSteps[step - 1].latent) return latent_workspace_bytes(shape);
   if (step < 3) return 0;
   if (step > 3) return ring_workspace_bytes(shape, ring_launch(shape, step == 6));
   const int parts = parts_of(shape);
   return parts == 1 ? 0 : partial_bytes(shape, parts);
+}
+
+/// Of several sequences some room more in step 6, whose prefixes may be shared.
+int64_t workspace_bytes(const Shape& shape, int step) {
+  return step == 6 && shape.batch > 1 ? std::max(parts_bytes(shape, step), shared_workspace_bytes(shape))
+                                      : parts_bytes(shape, step);
 }
 
 /// The counters of steps 4 to 6, which reset themselves.
@@ -97,7 +104,7 @@ int64_t zeroed_bytes(const Shape& shape, int step) {
 double memory_bytes(const Shape& shape, int step) {
   const double once = compulsory_bytes(shape, Operation::decode);
   const double cache = 2.0 * double(shape.k_elements()) * double(size_of(shape.dtype));
-  return once + (step == 1 ? (group_of(shape) - 1) * cache : 2.0 * double(workspace_bytes(shape, step)));
+  return once + (step == 1 ? (group_of(shape) - 1) * cache : 2.0 * double(parts_bytes(shape, step)));
 }
 
 //| ## From a step to its kernel

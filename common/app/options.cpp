@@ -10,6 +10,7 @@
 #include "common/app/report.h"
 #include "common/attention/error.h"
 #include "common/attention/npy.h"
+#include "common/attention/pages.h"
 #include "common/attention/whole_file.h"
 
 namespace flashbook {
@@ -43,6 +44,7 @@ struct Words {
   std::string inspect, inspect_to;
   std::string lengths, window, documents, prefix, mask;  // what is visible
   std::string softcap, bias, dropout;                    // functions on scores
+  std::string page_rows, shared_prefix;                  // where a cache lies
   std::map<TensorId, std::string> files;                 // of the operation's tensors
   bool causal = false, alibi = false, list = false;
 };
@@ -324,13 +326,40 @@ std::vector<int> lengths_of(const std::string& text) {
   return lengths;
 }
 
+/// Throws if an option is given that says what --lengths does.
+void refuse_beside_lengths(std::initializer_list<std::pair<const char*, const std::string*>> options) {
+  for (const auto& [option, text] : options)
+    if (!text->empty())
+      throw InputError(std::string(option) + " contradicts --lengths, which says it: leave one of them out");
+}
+
+/// Sets what --lengths says of a cache: the keys of each sequence.
+void set_lengths(const Words& words, Shape& shape) {
+  refuse_beside_lengths({{"--batch", &words.batch}, {"--seqlen-k", &words.seqlen_k}});
+  shape.visibility.lengths = lengths_of(words.lengths);
+  shape.batch = int(shape.visibility.lengths.size());
+  shape.seqlen_k = std::max(1, *std::ranges::max_element(shape.visibility.lengths));
+}
+
+/// Sets what --page-rows and --shared-prefix say: pages in random order. The shape is otherwise complete.
+void set_pages(const Words& words, const Chapter& chapter, uint64_t seed, Shape& shape) {
+  if (words.page_rows.empty() && words.shared_prefix.empty()) return;
+  if (chapter.operation != Operation::decode)
+    throw InputError("--page-rows and --shared-prefix are for a cache, which chapter " +
+                     std::to_string(chapter.number) + " does not read: leave them out");
+  if (words.page_rows.empty()) throw InputError("--shared-prefix is a prefix of pages: give --page-rows too");
+  const int rows = count("--page-rows", words.page_rows);
+  const int shared = words.shared_prefix.empty() ? 0 : count("--shared-prefix", words.shared_prefix);
+  if (shared % rows != 0 || shared > shape.seqlen_k)
+    throw InputError("--shared-prefix is " + words.shared_prefix +
+                     ": give whole pages, and at most as many keys as the sequences have");
+  shape.paging = random_pages(shape, rows, shared, seed);
+}
+
 /// Sets what --lengths says of the shape: sequences packed into one batch entry.
 void pack(const Words& words, Shape& shape) {
-  for (const auto& [option, text] : {std::pair("--seqlen", words.seqlen),
-                                     {"--seqlen-k", words.seqlen_k},
-                                     {"--documents", words.documents}})
-    if (!text.empty())
-      throw InputError(std::string(option) + " contradicts --lengths, which says it: leave one of them out");
+  refuse_beside_lengths(
+      {{"--seqlen", &words.seqlen}, {"--seqlen-k", &words.seqlen_k}, {"--documents", &words.documents}});
   if (!words.batch.empty() && words.batch != "1")
     throw InputError("--batch is " + words.batch +
                      ", and --lengths packs all sequences into one entry: leave it out");
@@ -454,7 +483,8 @@ void fill_shape(const Words& words, const Chapter& chapter, Options& options) {
   if (!words.seqlen_k.empty()) shape.seqlen_k = count("--seqlen-k", words.seqlen_k);
   if (!words.head_dim.empty()) shape.head_dim = count("--head-dim", words.head_dim);
   if (!words.dtype.empty()) shape.dtype = dtype_of(words.dtype, chapter);
-  if (!words.lengths.empty()) pack(words, shape);
+  if (!words.lengths.empty())
+    chapter.operation == Operation::decode ? set_lengths(words, shape) : pack(words, shape);
   shape.scaling = scaling_of(words.scaling, chapter);
   shape.centred = centred_of(words.means, shape.dtype);
 }
@@ -519,8 +549,14 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
   app.add_option("--documents", words.documents,
                  "So many documents of equal length, which do not see each other")
       ->type_name("N");
-  app.add_option("--lengths", words.lengths, "Sequences of these lengths, packed: 1000,37,0,4096")
+  app.add_option("--lengths", words.lengths,
+                 "Sequences of these lengths: 1000,37,0,4096. Packed, or of a cache the keys of each")
       ->type_name("LIST");
+  app.add_option("--page-rows", words.page_rows, "A cache in pages of so many keys, in random order")
+      ->type_name("N");
+  app.add_option("--shared-prefix", words.shared_prefix,
+                 "The first N keys of all sequences lie in the same pages")
+      ->type_name("N");
   app.add_option(
          "--mask", words.mask,
          "A mask from a .npy file: bool, which pairs are visible, [seqlen, seqlen_k]; or FlashMask's int32 "
@@ -595,14 +631,17 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
 
   fill_shape(words, chapter, options);
   if (has_files(words, chapter.operation)) {
-    if (!words.lengths.empty())
-      throw InputError("--lengths is for random inputs: leave it out, or the files");
+    for (const auto& [option, text] :
+         {std::pair("--lengths", words.lengths), {"--page-rows", words.page_rows}})
+      if (!text.empty())
+        throw InputError(std::string(option) + " is for random inputs: leave it out, or the files");
     read_inputs(words, chapter, options);
   }
   Shape& shape = options.shape;
   fill_mask(words, options.seed, shape);
   shape.scale = default_scale(shape.head_dim);
   if (!words.scale.empty()) shape.scale = real_number("--scale", words.scale);
+  set_pages(words, chapter, options.seed, shape);
   validate(shape);
   shape.layout = layout_of(words.layout, shape);
   if (!words.inspect.empty()) options.inspected = row_of(words.inspect, shape);

@@ -175,11 +175,12 @@ TEST(CommandLine, HelpNamesEveryOption) {
   const CommandLine help = parse({"--help"});
   EXPECT_FALSE(help.options);
   for (const char* option :
-       {"--batch",  "--heads",  "--kv-heads", "--seqlen",    "--seqlen-k", "--head-dim", "--causal",
-        "--dtype",  "--scale",  "--step",     "--device",    "--q",        "--k",        "--v",
-        "--output", "--lse",    "--layout",   "--check",     "--reps",     "--json",     "--seed",
-        "--list",   "--window", "--prefix",   "--documents", "--lengths",  "--mask",     "--softcap",
-        "--alibi",  "--bias",   "--dropout"})
+       {"--batch",     "--heads",     "--kv-heads",     "--seqlen",  "--seqlen-k", "--head-dim",
+        "--causal",    "--dtype",     "--scale",        "--step",    "--device",   "--q",
+        "--k",         "--v",         "--output",       "--lse",     "--layout",   "--check",
+        "--reps",      "--json",      "--seed",         "--list",    "--window",   "--prefix",
+        "--documents", "--lengths",   "--mask",         "--softcap", "--alibi",    "--bias",
+        "--dropout",   "--page-rows", "--shared-prefix"})
     EXPECT_NE(help.text.find(option), std::string::npos) << option;
 }
 
@@ -229,6 +230,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadWords{{"--prefix", "4"}, {"--prefix", "--causal or --window"}},
         BadWords{{"--lengths", "3,,4"}, {"--lengths is ''", "whole number"}},
         BadWords{{"--lengths", "0"}, {"--lengths", "above 0"}},
+        BadWords{{"--page-rows", "16"}, {"--page-rows", "for a cache"}},
         BadWords{{"--lengths", "3", "--seqlen", "4"}, {"--seqlen contradicts --lengths"}},
         BadWords{{"--lengths", "3", "--batch", "2"}, {"--batch is 2", "leave it out"}},
         BadWords{{"--lengths", "2000000000,2000000000"}, {"--lengths", "2^31"}},

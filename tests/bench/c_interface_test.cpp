@@ -252,8 +252,13 @@ struct OddCall {
   int chapter = 1, step = 1;
   FlashbookShape shape = small_shape();
   FlashbookTensors tensors = some_tensors();
-  FlashbookCache cache = {
-      .size = sizeof(FlashbookCache), .lengths = nullptr, .page_table = nullptr, .page_rows = 16, .pages = 8};
+  FlashbookCache cache = {.size = sizeof(FlashbookCache),
+                          .lengths = nullptr,
+                          .page_table = nullptr,
+                          .page_rows = 16,
+                          .pages = 8,
+                          .shared_keys = 0,
+                          .reserved = 0};
   FlashbookGradients gradients = {.size = sizeof(FlashbookGradients),
                                   .d_o = tensors.q,
                                   .dq = tensors.o,
@@ -486,11 +491,19 @@ TEST(CInterface, RefusesTablesThatNobodyCanHold) {
   mask.columns = nullptr, mask.block_queries = mask.block_keys = 64, mask.first_block = entries;
   expect_masked("key_blocks is null");
 
-  FlashbookCache cache = {
-      .size = sizeof cache, .lengths = nullptr, .page_table = entries, .page_rows = 16, .pages = 8};
+  FlashbookCache cache = {.size = sizeof cache,
+                          .lengths = nullptr,
+                          .page_table = entries,
+                          .page_rows = 16,
+                          .pages = 8,
+                          .shared_keys = 0,
+                          .reserved = 0};
   shape.seqlen_q = 1, shape.batch = 4, shape.seqlen_k = kMost, cache.page_rows = 1;
   EXPECT_EQ(flashbook_decode(8, 1, &shape, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
   EXPECT_TRUE(last_error_has("page_table")) << flashbook_last_error();
+  cache.page_table = nullptr, cache.shared_keys = 16;
+  EXPECT_EQ(flashbook_decode(8, 1, &shape, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
+  EXPECT_TRUE(last_error_has("shared_keys")) << flashbook_last_error();
 }
 
 class CInterfaceOnMachine : public MachineTest {};
@@ -572,9 +585,10 @@ TEST_F(CInterfaceOnMachine, ComputesWhatTheChapterDoes) {
   }
 }
 
-// Lengths and pages are in device memory alone: the shape says nothing of them.
+// Lengths and pages are in device memory alone: the shape says nothing of them. With a shared prefix and
+// without.
 TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
-  constexpr int kStep = 6, kBatch = 3, kKeys = 200, kRows = 16, kPages = kBatch * 13;
+  constexpr int kStep = 6, kBatch = 3, kKeys = 200, kRows = 16;
   FlashbookShape given = small_shape();
   given.batch = kBatch, given.heads = 4, given.kv_heads = 2, given.seqlen_q = 1, given.seqlen_k = kKeys;
   given.causal = 0, given.dtype = FLASHBOOK_BF16;
@@ -587,34 +601,37 @@ TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
                  .visibility = {.lengths = {0, 130, kKeys}},
                  .dtype = DType::bf16,
                  .scale = 0.125f};
-  const Inputs dense = make_inputs(shape, InputKind::normal, 1);
-  shape.paging = {.rows = kRows, .pages = kPages, .table = {}};
-  for (int page = kPages; page-- > 0;) shape.paging.table.push_back(page);
-  const Inputs inputs = scatter_pages(shape, dense);
-  const UploadedInputs uploaded(Operation::decode, shape, inputs, device::Place::device);
-  const Outputs want = run_once(*chapter_numbered(8), shape, inputs, kStep);
+  for (int shared : {0, kRows}) {
+    shape.visibility.lengths[0] = shared;
+    shape.paging = random_pages(shape, kRows, shared, 1);
+    const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
+    const UploadedInputs uploaded(Operation::decode, shape, inputs, device::Place::device);
+    const Outputs want = run_once(*chapter_numbered(8), shape, inputs, kStep);
 
-  const int64_t bytes = flashbook_workspace_bytes(8, kStep, &given);
-  device::Buffer workspace(device::Place::device, bytes);
-  workspace.upload(std::vector<std::byte>(bytes));
-  const Call call(Operation::decode, shape, uploaded, 0, [&](const Tensors& t) {
-    const FlashbookCache cache = {
-        .size = sizeof(FlashbookCache),
-        .lengths = static_cast<const int32_t*>(t.tables[int(TableId::lengths)]),
-        .page_table = static_cast<const int32_t*>(t.tables[int(TableId::page_table)]),
-        .page_rows = kRows,
-        .pages = kPages};
-    FlashbookTensors tensors = tensors_of(t);
-    tensors.workspace = workspace.data();
-    EXPECT_EQ(flashbook_decode(8, 4, &given, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
-    EXPECT_TRUE(last_error_has("pages")) << flashbook_last_error();
-    ASSERT_EQ(flashbook_decode(8, kStep, &given, &cache, &tensors, nullptr), FLASHBOOK_OK)
-        << flashbook_last_error();
-  });
-  call.run();
-  const Outputs got = call.download();
-  EXPECT_EQ(got.o, want.o);
-  EXPECT_EQ(got.lse, want.lse);
+    const int64_t bytes = flashbook_workspace_bytes(8, kStep, &given);
+    device::Buffer workspace(device::Place::device, bytes);
+    workspace.upload(std::vector<std::byte>(bytes));
+    const Call call(Operation::decode, shape, uploaded, 0, [&](const Tensors& t) {
+      const FlashbookCache cache = {
+          .size = sizeof(FlashbookCache),
+          .lengths = static_cast<const int32_t*>(t.tables[int(TableId::lengths)]),
+          .page_table = static_cast<const int32_t*>(t.tables[int(TableId::page_table)]),
+          .page_rows = kRows,
+          .pages = shape.paging.pages,
+          .shared_keys = shared,
+          .reserved = 0};
+      FlashbookTensors tensors = tensors_of(t);
+      tensors.workspace = workspace.data();
+      EXPECT_EQ(flashbook_decode(8, 4, &given, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
+      EXPECT_TRUE(last_error_has("pages")) << flashbook_last_error();
+      ASSERT_EQ(flashbook_decode(8, kStep, &given, &cache, &tensors, nullptr), FLASHBOOK_OK)
+          << flashbook_last_error();
+    });
+    call.run();
+    const Outputs got = call.download();
+    EXPECT_EQ(got.o, want.o);
+    EXPECT_EQ(got.lse, want.lse);
+  }
 }
 
 static_assert(sizeof(FlashbookMask) == 136, "tests/bench/masks_test.py has the same number");
