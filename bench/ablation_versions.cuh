@@ -32,7 +32,9 @@ void run_ablation(const Shape& shape, const Tensors& tensors, device::Stream str
       case 7:
         return run.template operator()<OtherPingpong<Config>>();
       case 8:
-        return run.template operator()<Trimmed<Config>>();
+        // Three consumers have 160 registers a thread: with loops that ask what is trimmed they spill.
+        if constexpr (kHeadDim != 64) return run.template operator()<Trimmed<Config>>();
+        break;
     }
   });
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times gradients in turn: chapter 7's steps, and PyTorch's by cuDNN, by FlashAttention-2 and written out, with P in memory.
 
-    backward.py [--step 2,5] [--peers cudnn,flash,eager,fa3] [--head-dim 64,128,256] [--mask full,causal] [--seqlen 512,1k,4k,16k]
+    backward.py [--step 2,5] [--peers cudnn,flash,eager,fa2,fa3] [--head-dim 64,128,256] [--mask full,causal] [--seqlen 512,1k,4k,16k]
                 [--rounds 5] [--out FILE] [--library FILE]
     backward.py --accuracy [...]   no times: the errors of dQ, dK and dV against FP64, for four kinds of inputs
 
@@ -10,13 +10,12 @@ is the median of the rounds. A peer's time is that of torch.autograd.grad alone;
 timed. Ours has D and the conversion of dQ in it. FLOPs are 2.5 times those of the forward pass. `vs_cudnn` is how many times as fast
 as cuDNN ours is. `kept_bytes` is what a forward pass keeps for the backward pass beside Q, K, V and O, `peak_bytes` what the card's memory
 holds at most while the backward pass runs, beyond the inputs and what was kept. Ours is checked against float64 gradients of a head first.
-fa3 is FlashAttention-3's package, where it is installed.
+fa2 and fa3 are FlashAttention's own packages, where they are installed.
 """
 
 import argparse
 import ctypes
 import dataclasses
-import importlib
 import json
 import math
 import pathlib
@@ -30,7 +29,7 @@ from bench import peers, results
 from bench.peers import DTYPES, SEED, Contestant, Tensors, Wrong, whole_numbers
 
 CHAPTER = 7
-PEERS = ("cudnn", "flash", "eager", "fa3")
+PEERS = ("cudnn", "flash", "eager", *peers.PACKAGES)
 KINDS = ("normal", "outliers", "one_hot", "large_scores")  # of inputs, for --accuracy
 torch: Any = None
 
@@ -97,8 +96,7 @@ def ours(library, step, problem):
 def peer(who, problem):
     """torch.autograd.grad of PyTorch's attention with one backend forced or written out, or of FlashAttention-3's."""
     leaves = [tensor.detach().requires_grad_() for tensor in (problem.q, problem.k, problem.v)]
-    forward = flash_attention_3(problem.shape, leaves) if who == "fa3" else peers.peer(
-        who, dataclasses.replace(problem, q=leaves[0], k=leaves[1], v=leaves[2]))
+    forward = peers.peer(who, dataclasses.replace(problem, q=leaves[0], k=leaves[1], v=leaves[2]))
     found = Contestant(who, forward.label, None, skipped=forward.skipped, kind="backward")
     if found.skipped:
         return found
@@ -112,20 +110,6 @@ def peer(who, problem):
     found.values = {"kept_bytes": torch.cuda.memory_allocated() - before - o.nbytes}
     found.run = lambda: list(torch.autograd.grad(o, leaves, problem.d_o, retain_graph=True))
     return found
-
-
-def flash_attention_3(shape, leaves):
-    """FlashAttention-3's own kernels; its tensors are [batch, seqlen, heads, head_dim]."""
-    try:
-        flash_attn_func = importlib.import_module("flash_attn_interface").flash_attn_func
-    except ImportError:
-        return Contestant("fa3", "", None, skipped="its package, flash_attn_interface, is not installed")
-
-    def run():
-        o = flash_attn_func(*(leaf.transpose(1, 2) for leaf in leaves), softmax_scale=shape.scale, causal=bool(shape.causal))
-        return (o[0] if isinstance(o, tuple) else o).transpose(1, 2)
-
-    return Contestant("fa3", "FlashAttention-3", run)
 
 
 def exact(problem, b, h, kind):

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Times decoding in turn: chapter 8's steps, its pages and its plans, and PyTorch's kernels, one query a sequence.
 
-    decode.py [--latent] [--step 1,2,...] [--peers cudnn,flash,flex] [--pages 16,64,128] [--shape 0,1,...] [--rounds 5] [--out FILE] [--library FILE]
+    decode.py [--latent] [--step 1,2,...] [--peers cudnn,flash,...] [--pages 16,64,128] [--shape 0,1,...] [--rounds 5] [--out FILE] [--library FILE]
 
 As bench/peers.py: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
-is the median of the rounds. `bytes_per_second` counts the keys and values that must be read, once, whoever reads them and how often.
+is the median of the rounds. cuDNN's paged attention and FlashInfer take part where their packages are
+installed. `bytes_per_second` counts the keys and values that must be read, once, whoever reads them and how often.
 --latent: latent attention, the step for it, beside a copy of as many bytes: PyTorch has no kernel for keys that are values too.
 `vs_cudnn` is how many times as fast as cuDNN ours is. Ours is checked against float64 attention first.
 """
@@ -12,6 +13,7 @@ is the median of the rounds. `bytes_per_second` counts the keys and values that 
 import argparse
 import ctypes
 import dataclasses
+import importlib.util
 import json
 import math
 import pathlib
@@ -26,7 +28,10 @@ from bench.names import Name
 from bench.peers import SEED, Contestant, Shape, Tensors, whole_numbers
 
 CHAPTER = 8
+EQUAL_WORK = 6  # the step that reads a shared prefix once
 PEERS = ("cudnn", "flash", "flex")
+PAGED = {"cudnn_paged": "cudnn", "flashinfer": "flashinfer"}  # kernels that read pages, and the packages that have them
+PAGE_ROWS = 64
 torch: Any = None
 
 # (batch, query heads, key heads, head_dim, keys): those of bench/results/peers/h200_decode.csv.
@@ -36,13 +41,15 @@ LATENT_KEY, LATENT_VALUE = 576, 512  # elements of a latent key, of which the fi
 LATENT = [(64, heads, 1, LATENT_KEY, 8192) for heads in (16, 32, 64, 128)]
 LATENT += [(128, 128, 1, LATENT_KEY, 4096), (16, 128, 1, LATENT_KEY, 32768), (1, 128, 1, LATENT_KEY, 131072), (128, 16, 1, LATENT_KEY, 8192)]
 UNEVEN = (16, 32, 8, 128, 65536)  # one sequence of that length, the others of a 16th of it
+SHARED = (64, 32, 8, 128, 9216)  # all begin with the same keys, but for the last 1024
+OWN_KEYS = 1024
 
 
 class Cache(ctypes.Structure):
     """FlashbookCache of bench/flashbook.h."""
 
     _fields_ = [("size", ctypes.c_size_t), ("lengths", ctypes.c_void_p), ("page_table", ctypes.c_void_p), ("page_rows", ctypes.c_int32),
-                ("pages", ctypes.c_int32)]
+                ("pages", ctypes.c_int32), ("shared_keys", ctypes.c_int32), ("reserved", ctypes.c_int32)]
 
     def __init__(self, *fields):
         super().__init__(ctypes.sizeof(Cache), *fields)
@@ -57,6 +64,7 @@ class Problem:
     k: Any
     v: Any
     lengths: Any = None  # [batch]; None: all have seqlen_k
+    shared: int = 0  # keys of a prefix that all sequences have
     word: str = ""  # what its name says of it
     encoded: tuple[()] = ()  # nothing is quantised
 
@@ -65,17 +73,19 @@ class Problem:
 
     def kv_bytes(self):
         keys = self.lengths.sum().item() if self.lengths is not None else self.shape.batch * self.shape.seqlen_k
+        keys -= (self.shape.batch - 1) * self.shared
         return (2 if self.is_latent() else 4) * keys * self.shape.kv_heads * self.shape.head_dim
 
     def is_latent(self):
         return self.shape.head_dim == LATENT_KEY
 
     def flops(self):
+        """Those of the bytes that are read, which with a shared prefix is not all that is computed."""
         a_byte = (LATENT_KEY + LATENT_VALUE) / LATENT_KEY if self.is_latent() else 1
         return a_byte * self.kv_bytes() * self.shape.heads / self.shape.kv_heads
 
 
-def make_problem(batch, heads, kv_heads, head_dim, keys, uneven):
+def make_problem(batch, heads, kv_heads, head_dim, keys, uneven=False, shared=0):
     torch.manual_seed(SEED)
     shape = Shape(batch, heads, kv_heads, 1, keys, head_dim, 0, peers.DTYPES["bf16"], 1 / math.sqrt(head_dim))
     random_tensor = lambda heads, rows: torch.randn(batch, heads, rows, head_dim, device="cuda", dtype=torch.bfloat16)
@@ -87,6 +97,11 @@ def make_problem(batch, heads, kv_heads, head_dim, keys, uneven):
         found.lengths = torch.full((batch,), keys // 16, device="cuda", dtype=torch.int32)
         found.lengths[batch // 3] = keys
         found.word += "uneven"
+    if shared:
+        found.shared = shared
+        found.word += "shared"
+        for tensor in (k, v):
+            tensor[1:, :, :shared] = tensor[:1, :, :shared]
     return found
 
 
@@ -100,9 +115,10 @@ def in_pages(tensor, order, rows):
     return torch.empty_like(pages).index_copy_(0, order, pages)
 
 
-def ours(library, step, problem, page_rows=0):
-    """A step, with its keys in pages of `page_rows` in random order, or without pages."""
-    who = f"ch{CHAPTER:02}/step{step}" + (f"_p{page_rows}" if page_rows else "")
+def ours(library, step, problem, page_rows=0, once=False):
+    """A step, with its keys in pages of `page_rows` in random order, or without pages. `once`: a shared prefix is read once; otherwise
+    every sequence reads it, from the same pages."""
+    who = f"ch{CHAPTER:02}/step{step}" + (f"_p{page_rows}" if page_rows else "") + ("_once" if once else "")
     found = Contestant(who, library.step_name(CHAPTER, step), None, kind="decode")
     size = library.workspace_bytes(CHAPTER, step, problem.shape)
     if size < 0:
@@ -114,12 +130,15 @@ def ours(library, step, problem, page_rows=0):
         order = torch.randperm(pages, device="cuda")
         k, table = in_pages(k, order, page_rows), order.to(torch.int32)
         v = k if problem.is_latent() else in_pages(v, order, page_rows)
+        if problem.shared:
+            of_prefix = table.view(problem.shape.batch, -1)[:, :problem.shared // page_rows]
+            of_prefix.copy_(of_prefix[:1].clone().expand_as(of_prefix))
     o = torch.full_like(problem.q[..., :LATENT_VALUE], float("nan"), memory_format=torch.contiguous_format)
     lse = torch.full(o.shape[:3], float("nan"), device="cuda", dtype=torch.float32)
     workspace = torch.zeros(size, device="cuda", dtype=torch.uint8)
     tensors = Tensors(*(t.data_ptr() for t in (problem.q, k, v, o, lse, workspace)))
     address = lambda tensor: None if tensor is None else tensor.data_ptr()
-    cache = Cache(address(problem.lengths), address(table), page_rows, pages)
+    cache = Cache(address(problem.lengths), address(table), page_rows, pages, problem.shared if once else 0)
     found.values = {"workspace_bytes": size, "bytes": problem.kv_bytes()}
 
     def run():
@@ -154,6 +173,61 @@ def peer(who, problem):
     backend = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}[who]
     run = lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=scale, enable_gqa=True)
     return Contestant(who, backend.name, run, context=lambda: sdpa_kernel(backend), values=values)
+
+
+def paged_peer(who, problem):
+    """cuDNN's or FlashInfer's attention over pages in random order, or why it is left out."""
+    found = Contestant(who, f"{PAGED[who]}, pages of {PAGE_ROWS}", None, values={"bytes": problem.kv_bytes()})
+    if importlib.util.find_spec(PAGED[who]) is None:
+        found.skipped = f"the package {PAGED[who]} is not installed"
+        return found
+    shape, q = problem.shape, problem.q
+    of_sequence = shape.seqlen_k // PAGE_ROWS
+    table = torch.randperm(shape.batch * of_sequence, device="cuda")
+    k, v = (in_pages(tensor, table, PAGE_ROWS) for tensor in (problem.k, problem.v))
+    table = table.to(torch.int32)
+    lengths = torch.full((shape.batch,), shape.seqlen_k, device="cuda", dtype=torch.int32) if problem.lengths is None else problem.lengths
+    found.keeps = (k, v, table, lengths)
+    found.run = {"cudnn_paged": cudnn_paged, "flashinfer": flashinfer}[who](problem, q, k, v, table, lengths)
+    return found
+
+
+def cudnn_paged(problem, q, k, v, table, lengths):
+    """A launch of cuDNN's graph for one query a sequence, by its frontend for Python."""
+    cudnn = importlib.import_module("cudnn")
+    shape, o = problem.shape, torch.empty_like(q)
+    graph = cudnn.pygraph(io_data_type=cudnn.data_type.BFLOAT16, intermediate_data_type=cudnn.data_type.FLOAT,
+                          compute_data_type=cudnn.data_type.FLOAT)
+    column = lambda tensor: tensor.view(shape.batch, 1, -1, 1)
+    tensors = [q, k, v, column(torch.ones_like(lengths)), column(lengths), column(table)]
+    of_q, of_k, of_v, of_queries, of_keys, of_table = nodes = [graph.tensor_like(tensor) for tensor in tensors]
+    result, _ = graph.sdpa(q=of_q, k=of_k, v=of_v, is_inference=True, attn_scale=shape.scale, use_padding_mask=True, seq_len_q=of_queries,
+                           seq_len_kv=of_keys, paged_attention_k_table=of_table, paged_attention_v_table=of_table,
+                           paged_attention_max_seq_len_kv=shape.seqlen_k)
+    result.set_output(True).set_dim(o.shape).set_stride(o.stride())
+    graph.build([cudnn.heur_mode.A])
+    workspace = torch.empty(graph.get_workspace_size(), device="cuda", dtype=torch.uint8)
+    pack = dict(zip([*nodes, result], [*tensors, o], strict=True))
+
+    def run():
+        graph.execute(pack, workspace)
+        return o
+
+    return run
+
+
+def flashinfer(problem, q, k, v, table, lengths):
+    """A launch of FlashInfer's decoding, planned beforehand."""
+    shape = problem.shape
+    pages = (lengths + PAGE_ROWS - 1) // PAGE_ROWS
+    first = torch.nn.functional.pad(pages.cumsum(0), (1, 0)).to(torch.int32)
+    rows = table.view(shape.batch, -1)
+    used = torch.cat([row[:count] for row, count in zip(rows, pages.tolist(), strict=True)])
+    wrapper = importlib.import_module("flashinfer").BatchDecodeWithPagedKVCacheWrapper(torch.empty(1 << 27, device="cuda", dtype=torch.uint8), "HND")
+    wrapper.plan(first, used, (lengths - 1) % PAGE_ROWS + 1, shape.heads, shape.kv_heads, shape.head_dim, PAGE_ROWS, q_data_type=q.dtype,
+                 kv_data_type=k.dtype, sm_scale=shape.scale)
+    queries = q.view(shape.batch, shape.heads, shape.head_dim)
+    return lambda: wrapper.run(queries, (k, v)).view_as(q)
 
 
 # ---- right before fast -------------------------------------------------------------------------------------------------------------
@@ -193,29 +267,32 @@ def parse():
     parser.add_argument("--library", type=pathlib.Path, default=results.ROOT / "build" / "gpu" / "lib" / "libflashbook.so")
     parser.add_argument("--latent", action="store_true", help="latent attention's shapes, and its step")
     parser.add_argument("--step", type=whole_numbers, help="default: all")
-    parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)}, or none")
+    parser.add_argument("--peers", default=",".join((*PEERS, *PAGED)), help=f"some of {','.join((*PEERS, *PAGED))}, or none")
     parser.add_argument("--pages", type=whole_numbers, default=[16, 64, 128], help="of step 5 and 6, or 0 for none")
-    parser.add_argument("--shape", type=whole_numbers, help="which, counted from 0 (default: all); the last is uneven, unless latent")
+    parser.add_argument("--shape", type=whole_numbers, help="which, counted from 0 (default: all); 8 is uneven, 9 has a shared prefix")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/")
     options = parser.parse_args()
-    options.shapes = LATENT if options.latent else [*SHAPES, UNEVEN]
+    options.shapes = LATENT if options.latent else [*SHAPES, UNEVEN, SHARED]
     options.shape = options.shape or range(len(options.shapes))
     options.peers = [] if options.peers == "none" else options.peers.split(",")
-    if not set(options.peers) <= set(PEERS):
-        parser.error(f"--peers takes {','.join(PEERS)}, with commas between, or none")
+    if not set(options.peers) <= {*PEERS, *PAGED}:
+        parser.error(f"--peers takes {','.join((*PEERS, *PAGED))}, with commas between, or none")
     return options
 
 
 def contestants_of(library, options, problem, uneven):
-    """Ours without pages, the paged steps with them, and the peers; PyTorch's know no lengths."""
+    """Ours without pages, the paged steps with them, and the peers; those of PyTorch know no lengths."""
     last = next(c.steps for c in library.chapters() if c.number == CHAPTER)
     if problem.is_latent():
         return [ours(library, last, problem), ours(library, last, problem, 64), copy(problem)]
+    if problem.shared:
+        return [ours(library, EQUAL_WORK, problem, 64, once) for once in (False, True)]
     steps = options.step or range(1, last + 1)
     found = [ours(library, step, problem) for step in steps]
     found += [ours(library, step, problem, rows) for step in steps if step in (5, 6) for rows in options.pages if rows]
-    return found if uneven else found + [peer(who, problem) for who in options.peers]
+    found += [paged_peer(who, problem) for who in options.peers if who in PAGED]
+    return found if uneven else found + [peer(who, problem) for who in options.peers if who not in PAGED]
 
 
 def run(options, library):
@@ -226,7 +303,8 @@ def run(options, library):
     for number in options.shape:
         batch, heads, kv_heads, head_dim, keys = options.shapes[number]
         uneven = options.shapes[number] is UNEVEN
-        problem = make_problem(batch, heads, kv_heads, head_dim, keys, uneven)
+        shared = keys - OWN_KEYS if options.shapes[number] is SHARED else 0
+        problem = make_problem(batch, heads, kv_heads, head_dim, keys, uneven, shared)
         contestants = contestants_of(library, options, problem, uneven)
         check(problem, contestants)
         peers.race(contestants, options.rounds, shuffle, cache_filler)

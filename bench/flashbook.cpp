@@ -98,13 +98,16 @@ std::vector<T> stand_in(double entries, const char* name) {
 
 /// The pages of a cache.
 Paging paging_of(const FlashbookShape& shape, const FlashbookCache& cache) {
+  if (cache.page_table == nullptr && cache.shared_keys != 0)
+    throw InputError("shared_keys are those of shared pages: give a page_table, or 0");
   if (cache.page_table == nullptr) return {};
   if (cache.page_rows < 1)
     throw InputError("page_rows is " + std::to_string(cache.page_rows) + ": give at least 1");
   const int64_t of_one = (int64_t(shape.seqlen_k) + cache.page_rows - 1) / cache.page_rows;
   return {.rows = cache.page_rows,
           .pages = cache.pages,
-          .table = stand_in(double(shape.batch) * double(of_one), "page_table")};
+          .table = stand_in(double(shape.batch) * double(of_one), "page_table"),
+          .shared = cache.shared_keys};
 }
 
 FlashbookMask completed(const FlashbookMask* mask) {
@@ -132,6 +135,7 @@ void apply_mask(const FlashbookMask& mask, Shape& shape) {
     const int64_t rows = (int64_t(shape.seqlen_q) + mask.block_queries - 1) / mask.block_queries;
     v.blocks = {mask.block_queries, mask.block_keys, stand_in(double(rows) + 1, "first_block")};
   }
+  if (mask.pairs != nullptr) v.dense = {.heads = mask.pair_heads, .elsewhere = true};
   shape.score.softcap = mask.softcap;
   if (mask.slopes != nullptr) shape.score.alibi.resize(std::size_t(std::max(0, shape.heads)));
   if (mask.bias != nullptr) {
@@ -258,6 +262,7 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
   all.tables[int(TableId::columns)] = said.columns;
   all.tables[int(TableId::block_first)] = said.first_block;
   all.tables[int(TableId::block_keys)] = said.key_blocks;
+  all.tables[int(TableId::dense)] = said.pairs;
   all.tables[int(TableId::slopes)] = said.slopes;
   all.tables[int(TableId::bias)] = said.bias;
   chapter.attention(problem, all, static_cast<device::Stream>(stream), step);
@@ -317,8 +322,9 @@ int flashbook_decode(int chapter, int step, const FlashbookShape* shape, const F
       throw InputError("chapter " + std::to_string(chapter) +
                        " knows no cache: use flashbook_attention, or chapter 8");
     launch(found, step, shape,
-           cache == nullptr ? FlashbookCache{} : completed(cache, "cache", sizeof(FlashbookCache)), tensors,
-           {}, stream);
+           cache == nullptr ? FlashbookCache{}
+                            : completed(cache, "cache", offsetof(FlashbookCache, shared_keys)),
+           tensors, {}, stream);
   });
 }
 

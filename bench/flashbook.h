@@ -105,6 +105,10 @@ typedef struct FlashbookCache {
   const int32_t* page_table;
   int32_t page_rows; /**< keys of a page: 16, 32, 64, ... */
   int32_t pages;     /**< k and v are [pages, kv_heads, page_rows, head_dim] */
+  /** The first keys of all sequences, whole pages, which lie in the same pages; 0: none. Every query sees all
+   * of them. Chapter 8's step 6 reads them once. */
+  int32_t shared_keys;
+  int32_t reserved; /**< 0 */
 } FlashbookCache;
 
 /** What a query may see, and a function on scores (chapter 9; common/attention/visibility.h and score.h). All
@@ -129,13 +133,14 @@ typedef struct FlashbookMask {
   int32_t block_keys;
   const int32_t* first_block;
   const int32_t* key_blocks;
-  const float* slopes;     /**< ALiBi's, [heads]; null: none */
-  float softcap;           /**< 0: none */
-  int32_t bias_reach;      /**< 0 if there is no bias */
-  const float* bias;       /**< by distance, [heads, 2 * bias_reach + 1]; null: none */
-  uint64_t seed;           /**< of the dropout */
-  float dropout;           /**< the part of the probabilities that is left out; 0: none */
-  int32_t reserved_at_end; /**< 0 */
+  const float* slopes;  /**< ALiBi's, [heads]; null: none */
+  float softcap;        /**< 0: none */
+  int32_t bias_reach;   /**< 0 if there is no bias */
+  const float* bias;    /**< by distance, [heads, 2 * bias_reach + 1]; null: none */
+  uint64_t seed;        /**< of the dropout */
+  float dropout;        /**< the part of the probabilities that is left out; 0: none */
+  int32_t pair_heads;   /**< 1, or heads; 0 if there are no pairs */
+  const uint8_t* pairs; /**< a byte a pair, 0: hidden, [batch, pair_heads, seqlen_q, seqlen_k]; null: none */
 } FlashbookMask;
 
 /** What a backward pass has besides FlashbookTensors, of which all but the workspace are input to it. Device

@@ -2,15 +2,16 @@
 """Times masks in turn: chapter 9's steps, chapter 5's last one where it can, PyTorch's FlexAttention, varlen_attn, FlashAttention-2's
 windows and dense masks, and FlashAttention-3's package where it is installed.
 
-    masks.py [--mask causal,window,...] [--step 2,3,4,5] [--peers flex,varlen,flash2,fa3,dense] [--rounds 5] [--out FILE]
+    masks.py [--mask causal,window,...] [--step 1,2,3,4,5] [--peers flex,varlen,flash2,fa3,dense] [--rounds 5] [--out FILE]
              [--library FILE]
     masks.py --backward [...]   step 6 and FlexAttention's gradient
 
 As bench/peers.py: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
 is the median of the rounds. FLOPS counts visible pairs; `executed` is the part of them among the pairs of the tiles that our kernel
 multiplies. FlexAttention's block mask is made beforehand, and `making` is how long that takes. Step 4 has intervals by key for windows and
-documents. Ours is checked against float64 attention first; a peer that cannot run is named, and the others go on. With --backward the
-result is the gradient's, and FLOPs are 2.5 times those of the forward pass; what a forward pass leaves is made beforehand.
+documents, step 1 a byte a pair for four masks. window128 and its like are causal windows of other widths, by step 3 alone. Ours is checked
+against float64 attention first; a peer that cannot run is named, and the others go on. With --backward the result is the gradient's, and
+FLOPs are 2.5 times those of the forward pass; what a forward pass leaves is made beforehand.
 """
 
 import argparse
@@ -34,11 +35,13 @@ from bench.names import Name
 from bench.peers import SEED, Contestant, Shape, Tensors, whole_numbers
 
 CHAPTER, HEAD_DIM, HEADS, LENGTH = 9, 128, 16, 8192
-PACKED, COLUMNS, GRADIENT = 2, 4, 6  # steps
+PAIRS, PACKED, RANGES, COLUMNS, GRADIENT = 1, 2, 3, 4, 6  # steps
 WINDOW, PREFIX, SOFTCAP, REACH, DROPOUT = 1024, 2048, 30.0, 128, 0.1
 PEERS = ("flex", "varlen", "flash2", "fa3", "dense")
 LENGTHS = (1000, 37, 4096, 1, 2047, 512, 300, 8391)  # packed
-MASKS = ("full", "causal", "window", "documents", "prefix", "softcap", "alibi", "bias", "dropout", "lengths")
+WIDTHS = {f"window{keys}": keys for keys in (128, 256, 512, 2048, 4096)}  # beside WINDOW
+AS_PAIRS = ("causal", "window", "documents", "prefix")  # also timed as masks in memory, pair by pair
+MASKS = ("full", "causal", "window", "documents", "prefix", "softcap", "alibi", "bias", "dropout", "lengths", *WIDTHS)
 torch: Any = None
 
 
@@ -51,7 +54,7 @@ class Mask(ctypes.Structure):
     _fields_ += [(name, ctypes.c_int32) for name in ("column_heads", "bounds", "block_queries", "block_keys")]
     _fields_ += [(name, ctypes.c_void_p) for name in ("first_block", "key_blocks", "slopes")]
     _fields_ += [("softcap", ctypes.c_float), ("bias_reach", ctypes.c_int32), ("bias", ctypes.c_void_p), ("seed", ctypes.c_uint64),
-                 ("dropout", ctypes.c_float), ("reserved_at_end", ctypes.c_int32)]
+                 ("dropout", ctypes.c_float), ("pair_heads", ctypes.c_int32), ("pairs", ctypes.c_void_p)]
 
     def __init__(self, **fields):
         super().__init__(size=ctypes.sizeof(Mask), **{"window_left": -1, "window_right": -1, **fields})
@@ -72,6 +75,7 @@ class Problem:
     slopes: Any = None  # [heads]
     bias: Any = None  # [heads, 2 * REACH + 1]
     columns: Mask | None = None  # the same mask as intervals by key
+    pairs: Mask | None = None  # and pair by pair
     keeps: Any = ()
     encoded: tuple[()] = ()  # nothing is quantised
     d_o: Any = None  # of gradients
@@ -83,16 +87,16 @@ class Problem:
         pairs = self.visible.sum().item() if self.word != "causal" else self.shape.seqlen_q**2 / 2
         return 4 * HEAD_DIM * pairs * self.shape.heads * self.shape.batch
 
-    def executed(self, packed, rows=128, keys=128):
-        """The part of the multiplied pairs that is visible. `packed`: each sequence has tiles of its own."""
+    def executed(self, step, rows=128, keys=128):
+        """The part of the pairs that a step multiplies that is visible. In packed sequences each has tiles of its own."""
         n = self.shape.seqlen_q
-        if packed and self.lengths:  # causal: a tile of queries sees the keys up to its last one
+        if self.word == "lengths" and step in (PACKED, GRADIENT):  # causal: a tile of queries sees the keys up to its last one
             tiles = sum(-(-min(first + rows, length) // keys) for length in self.lengths for first in range(0, length, rows))
             return self.visible.sum().item() / (tiles * rows * keys)
         padded = torch.zeros(-(-n // rows) * rows, -(-n // keys) * keys, device="cuda", dtype=torch.bool)
         padded[:n, :n] = self.visible
-        tiles = padded.view(padded.shape[0] // rows, rows, -1, keys).any(3).any(1).sum().item()
-        return self.visible.sum().item() / (tiles * rows * keys)
+        tiles = padded.view(padded.shape[0] // rows, rows, -1, keys).any(3).any(1)
+        return self.visible.sum().item() / ((math.prod(tiles.shape) if step == PAIRS else tiles.sum().item()) * rows * keys)
 
 
 def make_problem(word):
@@ -106,10 +110,10 @@ def make_problem(word):
     visible = torch.ones(n, n, device="cuda", dtype=torch.bool) if word in ("full", "softcap") else row >= column
     hidden_from = None  # for each key, from which query on it is not seen
     found = Problem(word, shape, Mask(), q, k, v, visible, lengths)
-    if word == "window":
-        fields["window_left"] = WINDOW
-        found.visible &= row - column <= WINDOW
-        hidden_from = (torch.arange(n, device="cuda") + WINDOW + 1).clamp(max=n)
+    if word.startswith("window"):
+        fields["window_left"] = width = WIDTHS.get(word, WINDOW)
+        found.visible &= row - column <= width
+        hidden_from = (torch.arange(n, device="cuda") + width + 1).clamp(max=n)
     if word == "prefix":
         fields["prefix"] = PREFIX
         found.visible |= column < PREFIX
@@ -135,6 +139,10 @@ def make_problem(word):
         columns = torch.stack([hidden_from.to(torch.int32)] * batch)  # [batch, 1, n, 1]
         found.columns = Mask(window_right=0, columns=columns.data_ptr(), column_heads=1, bounds=1)
         found.keeps = (*found.keeps, columns)
+    if word in AS_PAIRS:
+        pairs = torch.stack([found.visible.to(torch.uint8)] * batch)  # [batch, 1, n, n]
+        found.pairs = Mask(pairs=pairs.data_ptr(), pair_heads=1)
+        found.keeps = (*found.keeps, pairs)
     return found
 
 
@@ -143,10 +151,11 @@ def make_problem(word):
 
 def ours(library, step, problem):
     found = Contestant(f"ch{CHAPTER:02}/step{step}", library.step_name(CHAPTER, step), None, kind="masked")
-    if step == COLUMNS and problem.columns is None:
-        found.skipped = "has no intervals, and is step 3 without them"
+    mask = {PAIRS: problem.pairs, COLUMNS: problem.columns}.get(step, problem.mask)
+    if mask is None:
+        found.skipped = f"has no {'pairs' if step == PAIRS else 'intervals'}, and is step 3 without them"
         return found
-    shape, mask = ctypes.byref(problem.shape), ctypes.byref(problem.columns if step == COLUMNS else problem.mask)
+    shape, mask = ctypes.byref(problem.shape), ctypes.byref(mask)
     size = library.c.flashbook_masked_workspace_bytes(CHAPTER, step, shape, mask)
     if size < 0:
         found.skipped = library.error()
@@ -155,7 +164,7 @@ def ours(library, step, problem):
     lse = torch.full(o.shape[:3], float("nan"), device="cuda", dtype=torch.float32)
     workspace = torch.empty(size, device="cuda", dtype=torch.uint8)
     tensors = Tensors(*(t.data_ptr() for t in (problem.q, problem.k, problem.v, o, lse, workspace)))
-    found.values = {"workspace_bytes": size, "executed": problem.executed(step == PACKED)}
+    found.values = {"workspace_bytes": size, "executed": problem.executed(step)}
 
     def run():
         if library.c.flashbook_masked(CHAPTER, step, shape, mask, ctypes.byref(tensors),
@@ -241,20 +250,10 @@ def flash2(problem):
 
 
 def fa3(problem):
-    """FlashAttention-3's own kernels; its tensors are [batch, seqlen, heads, head_dim]."""
-    try:
-        flash_attn_func = importlib.import_module("flash_attn_interface").flash_attn_func
-    except ImportError:
-        return Contestant("fa3", "", None, skipped="its package, flash_attn_interface, is not installed", kind="masked")
-    q, k, v = (tensor.transpose(1, 2).contiguous() for tensor in (problem.q, problem.k, problem.v))
-    by_word: dict[str, dict[str, Any]] = {"window": {"window_size": (WINDOW, 0)}, "softcap": {"softcap": SOFTCAP}}
-    options = by_word.get(problem.word, {})
-
-    def run():
-        o = flash_attn_func(q, k, v, softmax_scale=problem.shape.scale, causal=problem.word not in ("full", "softcap"), **options)
-        return (o[0] if isinstance(o, tuple) else o).transpose(1, 2)
-
-    return Contestant("fa3", "FlashAttention-3", run, kind="masked")
+    """FlashAttention-3's own kernels."""
+    options: dict[str, dict[str, Any]] = {"window": {"window_size": (WINDOW, 0)}, "softcap": {"softcap": SOFTCAP}}
+    return peers.package("fa3", (problem.q, problem.k, problem.v), "masked", softmax_scale=problem.shape.scale,
+                         causal=problem.word not in ("full", "softcap"), **options.get(problem.word, {}))
 
 
 def dense(problem):
@@ -284,7 +283,7 @@ def our_gradient(library, problem):
     workspace = torch.empty(size, device="cuda", dtype=torch.uint8)
     tensors = Tensors(*(t.data_ptr() for t in (problem.q, problem.k, problem.v, o, lse, workspace)))
     pointers = Gradients(*(t.data_ptr() for t in (d_o_of(problem), *gradients)))
-    found.values = {"workspace_bytes": size, "executed": problem.executed(problem.word == "lengths", rows=64)}
+    found.values = {"workspace_bytes": size, "executed": problem.executed(GRADIENT, rows=64)}
 
     def run():
         if library.c.flashbook_masked_backward(CHAPTER, GRADIENT, shape, mask, ctypes.byref(tensors), ctypes.byref(pointers),
@@ -305,7 +304,7 @@ def d_o_of(problem):
 
 def flex_gradient(problem):
     """torch.autograd.grad of FlexAttention alone, as bench/backward.py does it."""
-    torch._functorch.config.donated_buffer = False  # or the graph could not be kept for the next launch
+    importlib.import_module("torch._functorch.config").donated_buffer = False  # or the graph could not be kept for the next launch
     leaves = [tensor.detach().requires_grad_() for tensor in (problem.q, problem.k, problem.v)]
     found = flex(dataclasses.replace(problem, q=leaves[0], k=leaves[1], v=leaves[2]))
     o = found.run()
@@ -348,6 +347,8 @@ def guarded(who, make, problem):
 def contestants_of(library, options, problem):
     if options.backward:
         return [our_gradient(library, problem)] + ([guarded("flex_backward", flex_gradient, problem)] if "flex" in options.peers else [])
+    if problem.word in WIDTHS:
+        return [ours(library, RANGES, problem)]
     found = [ours(library, step, problem) for step in options.step]
     if problem.word in ("full", "causal"):
         found.append(unmasked(library, problem))
@@ -418,7 +419,7 @@ def largest_error(problem, o):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", type=pathlib.Path, default=results.ROOT / "build" / "gpu" / "lib" / "libflashbook.so")
-    parser.add_argument("--step", type=whole_numbers, default=[2, 3, 4, 5], help="default: 2,3,4,5")
+    parser.add_argument("--step", type=whole_numbers, default=[1, 2, 3, 4, 5], help="default: 1,2,3,4,5")
     parser.add_argument("--mask", default=",".join(MASKS), help=f"some of {','.join(MASKS)}")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)}, or none")
     parser.add_argument("--backward", action="store_true", help=f"step {GRADIENT} and FlexAttention's gradient, in place of forward passes")
@@ -426,8 +427,8 @@ def parse():
     parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/")
     options = parser.parse_args()
     options.mask = options.mask.split(",")
-    if options.backward:  # step 6 takes neither of them
-        options.mask = [word for word in options.mask if word not in ("bias", "dropout")]
+    if options.backward:  # step 6 takes no bias and no dropout
+        options.mask = [word for word in options.mask if word not in ("bias", "dropout", *WIDTHS)]
     options.peers = [] if options.peers == "none" else options.peers.split(",")
     if not set(options.peers) <= set(PEERS):
         parser.error(f"--peers takes {','.join(PEERS)}, with commas between, or none")

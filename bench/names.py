@@ -10,6 +10,8 @@
     masked/ch09/step2/bf16/d128/window/n8192            a mask by its word
     decode/ch08/step4/bf16/d128/b16h32k8/n8192          one query a sequence: batch, query heads and key heads, keys
     decode/ch08/step5_p64/bf16/d128/b16h32k8/n8192      the same, its keys in pages of 64
+    decode/ch08/step6_p64_once/bf16/d128/b64h32k8shared/n9216   all sequences have a prefix in common, which is read once
+    cpu/ch02/step5/f32/d64/c16h8/n4096                  on 16 cores, 8 heads
     python/flash_attn_func/bf16/d128/causal/n4096       the Python package, in turn with the C function that it calls
     training/sdpa/bf16/d64/causal/n2048                 a step of python/examples/train_text.py
     machine/latency/l2                                  of chapter 0: of the machine, without a shape
@@ -17,12 +19,13 @@
 import dataclasses
 import re
 
-KINDS = ("forward", "backward", "decode", "masked", "ablation", "timeline", "ncu", "blocks", "python", "training",
+KINDS = ("forward", "backward", "decode", "masked", "cpu", "ablation", "timeline", "ncu", "blocks", "python", "training",
          *(f"accuracy/{inputs}" for inputs in ("normal", "outliers", "channels")),
          *(f"gradients/{inputs}" for inputs in ("normal", "outliers", "one_hot", "large_scores")),
          *(f"long/{inputs}" for inputs in ("quarter", "one", "one_sign", "all_equal")))
 DTYPES = ("bf16", "e4m3", "f16", "f32")
-MASKS = ("full", "causal")  # of all kinds but masked and decode, whose words are the chapter's
+MASKS = ("full", "causal")  # of all kinds but those of OWN_WORDS
+OWN_WORDS = ("masked", "decode", "cpu")
 PATTERN = re.compile(rf"(?P<kind>{'|'.join(KINDS)})/(?P<who>ch\d\d/[a-z0-9]\w*|[a-z]\w*)/(?P<dtype>{'|'.join(DTYPES)})"
                      r"/d(?P<head_dim>[1-9]\d{0,4})/(?P<mask>[a-z]\w*)/n(?P<seqlen>[1-9]\d{0,9})", re.ASCII)
 MACHINE = re.compile(r"machine/(?P<who>[a-z]\w*(/[a-z]\w*)+)", re.ASCII)
@@ -45,7 +48,7 @@ class Name:
         if machine := MACHINE.fullmatch(text):
             return Name("machine", machine["who"])
         found = PATTERN.fullmatch(text)
-        if not found or (found["kind"] not in ("masked", "decode") and found["mask"] not in MASKS):
+        if not found or (found["kind"] not in OWN_WORDS and found["mask"] not in MASKS):
             return None
         return Name(found["kind"], found["who"], found["dtype"], int(found["head_dim"]), found["mask"], int(found["seqlen"]))
 

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Times our kernels in turn with PyTorch's, or with versions of themselves, in one process.
 
-    peers.py [--chapter 1] [--step 2] [--peers cudnn,flash,eager] [--head-dim 128] [--mask full,causal] [--seqlen 512,...,16k]
-             [--dtype bf16] [--rounds 5] [--out FILE] [--library build/gpu/lib/libflashbook.so]
+    peers.py [--chapter 1] [--step 2] [--peers cudnn,flash,eager,fa2,fa3,product] [--head-dim 128] [--mask full,causal]
+             [--seqlen 512,...,16k] [--dtype bf16] [--rounds 5] [--out FILE] [--library build/gpu/lib/libflashbook.so]
     peers.py --ablation [...]   chapter 5's last step in turn with itself, one switch turned at a time
+    peers.py --cpu [...]        chapter 2's last step in turn with PyTorch's attention on the CPU: bench/on_cpu.py
 
 The card's power is limited, so what ran before changes what is measured. Therefore: in every round each contestant is timed once, in
 random order, after a nap of 60 ms; a time is the median of some launches between CUDA events, L2 flushed before each; a result is the
 median of the rounds. `vs_cudnn` is how many times as fast as cuDNN ours is, by the median of the rounds' ratios. Ours is checked against
-float64 attention first. In e4m3 the peers run in BF16, on the same values, and the ratio is `vs_cudnn_bf16`. Of an ablation
-`vs_as_it_is` is how many times as fast as the step itself a version is. Results go to bench/results/<gpu>/, or to --out. Exit code 1
-if ours is wrong, 77 without a GPU or PyTorch.
+float64 attention first. In e4m3 the peers run in BF16, on the same values, and the ratio is `vs_cudnn_bf16`. fa2 and fa3 are
+FlashAttention-2's and -3's own packages, where they are installed. `product` is a large matrix product in the same type, and `of_product`
+the part of its FLOPS that an attention reaches, by the median of the rounds. Of an ablation `vs_as_it_is` is how many times as fast as the step
+itself a version is. Results go to bench/results/<gpu>/, or to --out. Exit code 1 if ours is wrong, 77 without a GPU or PyTorch.
 """
 
 import argparse
@@ -18,6 +20,7 @@ import contextlib
 import ctypes
 import dataclasses
 import datetime
+import importlib
 import json
 import math
 import os
@@ -38,7 +41,9 @@ from bench.names import Name
 NAP = 0.06  # seconds
 SEED = 1
 DTYPES = {"f16": 1, "bf16": 2, "e4m3": 3}  # FlashbookType; PyTorch's attention takes the first two
-PEERS = ("cudnn", "flash", "eager")
+PACKAGES = {"fa2": ("FlashAttention-2", "flash_attn"), "fa3": ("FlashAttention-3", "flash_attn_interface")}
+PEERS = ("cudnn", "flash", "eager", *PACKAGES, "product")
+PRODUCT = 8192  # rows, columns and terms
 torch: Any = None  # imported once the options are right
 
 
@@ -125,6 +130,7 @@ class Contestant:
     milliseconds: list[float] = dataclasses.field(default_factory=list)  # of every round
     keeps: Any = ()  # tensors that live as long as their pointers are used
     kind: str = "forward"  # or "ablation": the first part of its result's name
+    flops: float = 0  # of a launch, if not the problem's
 
 
 @dataclasses.dataclass
@@ -140,7 +146,7 @@ class Problem:
 
     def name(self, contestant):
         mask = "causal" if self.shape.causal else "full"
-        dtype = "bf16" if self.encoded and not contestant.who.startswith("ch") else self.dtype
+        dtype = "bf16" if self.encoded and not contestant.who.startswith("ch") and contestant.who != "product" else self.dtype
         return str(Name(contestant.kind, contestant.who, dtype, self.shape.head_dim, mask, self.shape.seqlen_q))
 
 
@@ -190,8 +196,12 @@ def ours(library, chapter, step, problem, ablation):
 
 
 def peer(who, problem):
-    """PyTorch's attention with one backend forced, or written out."""
+    """PyTorch's attention with one backend forced, or written out; a package's; or a matrix product."""
     q, k, v, causal, scale = problem.q, problem.k, problem.v, bool(problem.shape.causal), problem.shape.scale
+    if who in PACKAGES:
+        return package(who, (q, k, v), softmax_scale=scale, causal=causal)
+    if who == "product":
+        return product(problem.dtype)
     if who == "eager":
         n = problem.shape.seqlen_q
         hidden = torch.ones(n, n, device="cuda", dtype=torch.bool).triu(1) if causal else None
@@ -209,6 +219,32 @@ def peer(who, problem):
     backend = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}[who]
     run = lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
     return Contestant(who, backend.name, run, context=lambda: sdpa_kernel(backend))
+
+
+def package(who, tensors, kind="forward", **options):
+    """FlashAttention's own package, where it is installed. tensors: Q, K and V, [batch, heads, seqlen, head_dim]; it has the heads third."""
+    label, module = PACKAGES[who]
+    try:
+        attend = importlib.import_module(module).flash_attn_func
+    except ImportError:
+        return Contestant(who, "", None, skipped=f"its package, {module}, is not installed", kind=kind)
+
+    def run():
+        o = attend(*(tensor.transpose(1, 2) for tensor in tensors), **options)
+        return (o[0] if isinstance(o, tuple) else o).transpose(1, 2)
+
+    return Contestant(who, label, run, kind=kind)
+
+
+def product(dtype):
+    """A large matrix product in a type, as PyTorch and cuBLAS compute it."""
+    a, b = (torch.randn(PRODUCT, PRODUCT, device="cuda", dtype=torch.float16 if dtype == "f16" else torch.bfloat16) for _ in range(2))
+    if dtype == "e4m3":
+        a, b, one = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn), torch.ones((), device="cuda")
+        run = lambda: torch._scaled_mm(a, b.mT, one, one, out_dtype=torch.bfloat16)
+    else:
+        run = lambda: a @ b.mT
+    return Contestant("product", f"matrix product, {PRODUCT} in each direction", run, flops=2 * PRODUCT**3)
 
 
 # ---- right before fast -------------------------------------------------------------------------------------------------------------
@@ -265,9 +301,11 @@ def check(problem, contestants):
                 raise Wrong(f"{problem.name(contestant)}: {error}") from None
             contestant.skipped = str(error).splitlines()[0]
             continue
+        contestant.launches = max(1, min(20, int(100 / begin.elapsed_time(end))))
+        if contestant.flops:  # no attention
+            continue
         errors, bound = largest_errors(problem, {contestant.who: o})
         contestant.values |= {"error": errors[contestant.who], "error_bound": bound}
-        contestant.launches = max(1, min(20, int(100 / begin.elapsed_time(end))))
         message = f"{problem.name(contestant)}: error {errors[contestant.who]:.1e}, bound {bound:.1e}"
         if contestant.who.startswith("ch") and not errors[contestant.who] <= bound:
             raise Wrong(message)
@@ -347,15 +385,24 @@ def entry(problem, contestant, contestants, flops):
     moved = values.pop("bytes", None)
     if moved:
         values["bytes_per_second"] = moved / (median * 1e-3)
-    if contestant.who.startswith("ch"):
-        for other in contestants:
-            against = "as_it_is" if other.who.endswith("/as_it_is") else other.who
-            if not other.skipped and other is not contestant and not against.startswith("ch"):
-                ratios = (b / a for a, b in zip(contestant.milliseconds, other.milliseconds))
-                values["vs_" + against + ("_bf16" if problem.encoded else "")] = statistics.median(ratios)
+    ours = contestant.who.startswith("ch")
+    for other in contestants:
+        against = "as_it_is" if other.who.endswith("/as_it_is") else other.who
+        if other.skipped or other is contestant or against.startswith("ch"):
+            continue
+        ratio = statistics.median(b / a for a, b in zip(contestant.milliseconds, other.milliseconds))
+        if other.flops and (ours or not problem.encoded):  # peers of FP8 are BF16, the product is not
+            values["of_" + against] = ratio * flops / other.flops
+        elif ours and not other.flops:
+            values["vs_" + against + ("_bf16" if problem.encoded else "")] = ratio
     spread = (max(contestant.milliseconds) - min(contestant.milliseconds)) / median
-    return found | {"real_time": median, "FLOPS": flops / (median * 1e-3), "rounds": len(contestant.milliseconds),
+    return found | {"real_time": median, "FLOPS": (contestant.flops or flops) / (median * 1e-3), "rounds": len(contestant.milliseconds),
                     "launches": contestant.launches, "spread": spread} | values
+
+
+def ratios_of(found):
+    """An entry's, in words for a terminal."""
+    return "".join(f"  {key[3:]} x{value:.3f}" for key, value in found.items() if key.startswith(("vs_", "of_")))
 
 
 # ---- the program -------------------------------------------------------------------------------------------------------------------
@@ -382,9 +429,11 @@ def whole_numbers(text):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ablation", action="store_true", help="chapter 5's last step and its switches, without peers")
+    parser.add_argument("--cpu", action="store_true", help="chapter 2's last step and PyTorch on the CPU: bench/on_cpu.py has its options")
     parser.add_argument("--library", type=pathlib.Path, help="default: build/gpu/lib/libflashbook.so, or libablation.so beside it")
     parser.add_argument("--chapter", type=whole_numbers, help="chapters, such as 1,3 (default: the last one on a GPU)")
-    parser.add_argument("--step", type=whole_numbers, help="steps of these chapters (default: the last one)")
+    parser.add_argument("--step", type=lambda text: text if text == "all" else whole_numbers(text),
+                        help="steps of these chapters, or all (default: the last one)")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)} (default: all)")
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
     parser.add_argument("--head-dim", type=whole_numbers, default=[64, 128, 256])
@@ -410,9 +459,10 @@ def pick_ours(library, options):
     for number in options.chapter or []:
         if number not in on_device:
             raise results.Refused(f"chapter {number} has no kernel: give some of {', '.join(map(str, on_device))}")
-    every = lambda number: range(1, on_device[number].steps + 1)
-    return [(number, step) for number in options.chapter or [max(on_device)]
-            for step in options.step or (every(number) if options.ablation else [on_device[number].steps])]
+    last = {number: chapter.steps for number, chapter in on_device.items()}
+    asked = options.step or ("all" if options.ablation else None)
+    steps_of = lambda number: range(1, last[number] + 1) if asked == "all" else asked or [last[number]]
+    return [(number, step) for number in options.chapter or [max(on_device)] for step in steps_of(number)]
 
 
 def run(options, library):
@@ -433,9 +483,8 @@ def run(options, library):
                 for contestant in contestants:
                     found = entry(problem, contestant, contestants, flops)
                     whole["benchmarks"].append(found)
-                    ratios = "".join(f"  {key[3:]} x{value:.3f}" for key, value in found.items() if key.startswith("vs_"))
                     print(f"{found['name']:44}", (contestant.skipped and f"skipped: {contestant.skipped}") or
-                          f"{found['real_time']:9.3f} ms {found['FLOPS'] / 1e12:8.1f} TFLOP/s{ratios}", flush=True)
+                          f"{found['real_time']:9.3f} ms {found['FLOPS'] / 1e12:8.1f} TFLOP/s{ratios_of(found)}", flush=True)
                 options.out.write_text(json.dumps(whole, indent=1) + "\n")
                 del problem, contestants
                 torch.cuda.empty_cache()
@@ -460,11 +509,16 @@ def measure(program, options, run, target="flashbook_shared"):
     if not options.library.exists():
         print(f"{options.library} is missing: cmake --build --preset gpu --target {target}", file=sys.stderr)
         return 2
+    return filed(program, options, lambda: run(options, Library(options.library)))
+
+
+def filed(program, options, run):
+    """Runs `run()`, which writes options.out, and files that if the user did not name it. Returns the exit code."""
     try:
         with tempfile.TemporaryDirectory() as folder:
             keep = options.out
             options.out = keep or pathlib.Path(folder) / "measured.json"
-            run(options, Library(options.library))
+            run()
             print(keep or results.add(options.out))
     except Wrong as reason:
         print(f"{program}: wrong: {reason}", file=sys.stderr)
@@ -476,6 +530,10 @@ def measure(program, options, run, target="flashbook_shared"):
 
 
 def main():
+    if "--cpu" in sys.argv[1:]:
+        from bench import on_cpu  # takes this file's parts
+
+        return on_cpu.main([word for word in sys.argv[1:] if word != "--cpu"])
     options = parse()
     if pytorch("peers.py") is None:
         return 77

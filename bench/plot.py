@@ -223,10 +223,12 @@ def seqlen(measured, paper):
 
 def peers(measured, paper):
     """Lines by N: chapter 5's last step, and chapter 6's two last, over the better of FlashAttention-3 and cuDNN in the same type."""
+    if not results.in_bf16_turn(measured):
+        return False
     panels = {"ch05/step5": "BF16: chapter 5, step 5", "ch06/step7": "FP8: chapter 6, step 7", "ch06/step8": "FP8: step 8, by a line"}
     figure, grid = paper.panels(1, 3, 7.4, 3.4, sharey=True)
     for axes, (who, title) in zip(grid.flat, panels.items()):
-        cells = {name: cell for name, cell in results.beside_peers(tuple(panels)).items() if name.who == who}
+        cells = {name: cell for name, cell in results.beside_peers(measured, tuple(panels)).items() if name.who == who}
         dtype = next(iter(cells)).dtype
         lengths = sorted({name.seqlen for name in cells})
         for head_dim, mark, colour in ((64, "o", CHAPTERS[2]), (128, "s", CHAPTERS[3]), (256, "^", CHAPTERS[6])):
@@ -242,8 +244,8 @@ def peers(measured, paper):
     for axes in grid[:, 0]:
         axes.set_ylabel("times as fast as the better peer")
     paper.legend(figure, grid[0, 0], 3)
-    paper.foot(figure, "H200. BF16 in one process with both peers, 2026-11-21, ours as of commit 4fb3efa. FP8 in one process with cuDNN,\n"
-                       f"{results.fp8_steps().said}; FlashAttention-3 by its ratio to cuDNN")
+    paper.foot(figure, f"H200, in turn with cuDNN: BF16 {results.bf16_said(measured)}; FP8 {results.fp8_steps().said}.\n"
+                       "FlashAttention-3 by its ratio to cuDNN")
     paper.save(figure, "peers")
     return True
 

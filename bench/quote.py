@@ -6,15 +6,17 @@
 A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!-- /num -->
     Fields: tflops, ms, gbps, gbytes (moved, by the cost model; of ncu/... as counted), workspace (GB beyond inputs and outputs), kept (GB
     that a forward pass keeps for the backward pass beside Q, K, V and O), peak (kept, and the most that the backward pass takes), memory_times
-    (inputs, outputs and workspace over inputs and outputs), of ncu/...
+    (inputs, outputs and workspace over inputs and outputs), multiplied_tflops (of masked/...: of all pairs of executed tiles), of ncu/...
     also model_gbytes, l2_gbytes (between multiprocessors and L2), l2_model_gbytes,
     raced_tflops, raced_share (of what the tensor cores do at the highest clock): of the newest time in turn with cuDNN;
-    turn_ours, turn_fa3, turn_cudnn (TFLOP/s) and turn_better (times as fast as the better of the two) of step 5 of chapters 5 and 6: in one
-    process with the peers' own kernels, from results/peers/h200_in_turn.csv; error, or any counter of the result. The last word is a
+    turn_ours, turn_fa3, turn_cudnn (TFLOP/s) and turn_better (times as fast as the better of the two) of the last steps of chapters 5 and
+    6, in turn with cuDNN in one process: FlashAttention-3 by its ratio to cuDNN in results/peers/h200_in_turn.csv; error, or any counter
+    of the result. The last word is a
     Python format. `num ratio A B .1f` is how many times as long A takes as B, `num ratio A B rmse .1f` how many times as much rmse it
     has, or of any counter.
 A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at one shape, with the peers
            <!-- table host --> ... <!-- /table -->        the steps of the chapters on the CPU
+           <!-- table cpu --> ... <!-- /table -->         chapter 2's last step in turn with PyTorch on the CPU
            <!-- table golden --> ... <!-- /table -->      how many golden cases there are of each family of instructions
            <!-- table kernels 03 --> ... <!-- /table -->  what each kernel of a chapter takes of a multiprocessor
            <!-- table steps 05 4096 --> ... <!-- /table --> every step of a chapter at every head_dim and mask, and the peers
@@ -61,6 +63,7 @@ FIELDS: dict[str, Callable[[Entry], float]] = {
     "l2_gbytes": lambda entry: entry.values["l2_bytes"] / 1e9,
     "l2_model_gbytes": lambda entry: entry.values["l2_model_bytes"] / 1e9,
     "memory_times": lambda entry: 1 + entry.values["workspace_bytes"] / entry.values["tensor_bytes"],
+    "multiplied_tflops": lambda entry: entry.values["FLOPS"] / entry.values["executed"] / 1e12,
     "model_gbytes": lambda entry: entry.values["model_bytes"] / 1e9,
     "kept": lambda entry: entry.values["kept_bytes"] / 1e9,
     "peak": lambda entry: (entry.values["kept_bytes"] + entry.values["peak_bytes"]) / 1e9,
@@ -95,9 +98,10 @@ def raced(measured: Results, name: str | Name) -> Entry:
 IN_TURN = ("turn_ours", "turn_fa3", "turn_cudnn", "turn_better")
 
 
-def in_turn(name: str, field: str) -> float:
-    """A number of the table of one process: TFLOP/s, or how many times as fast ours is as the better peer."""
-    cell = {str(key): cell for key, cell in (results.in_turn() | results.in_fp8_turn()).items()}.get(name)
+def in_turn(measured: Results, name: str, field: str) -> float:
+    """A number of one process with cuDNN: TFLOP/s, or how many times as fast ours is as the better peer."""
+    cells = results.in_turn() | results.in_fp8_turn() | results.in_bf16_turn(measured)
+    cell = {str(key): cell for key, cell in cells.items()}.get(name)
     if cell is None:
         raise Refused(f"{name} was not in turn with peers of its type: forward/ch05/step5/bf16/... and forward/ch06/step5 (7, 8)/e4m3/... were")
     return float(getattr(cell, {"turn_better": "over_better"}.get(field, field.removeprefix("turn_"))))
@@ -125,7 +129,7 @@ def number(words: Sequence[str], measured: Results) -> str:
     elif len(words) == 3:
         name, field = words[:2]
         if field in IN_TURN:
-            value = in_turn(name, field)
+            value = in_turn(measured, name, field)
         elif field == "turn_steps":
             value = in_turn_with_steps(name)
         elif field in RACED:
@@ -152,31 +156,42 @@ def label_of(entry: Entry) -> str:
     return titles.get(entry.cell.step or 0, entry.label)
 
 
-def table_row(title: str, entry: Entry) -> str:
+def of_product(entry: Entry) -> str:
+    """The part of a large matrix product's FLOPS, in turn in one process, as a table has it."""
+    share = entry.values.get("of_product")
+    return f"{100 * share:.{0 if share >= 0.0995 else 1}f} %" if share else "-"
+
+
+def table_row(title: str, label: str, entry: Entry, beyond: str) -> str:
     if entry.skipped:
-        return row(title, entry.cell.variant, "-", "-", entry.skipped)
-    beyond = entry.values["workspace_bytes"] / 1e9
-    return row(title, label_of(entry), f"{three_digits(entry.milliseconds)} ms", three_digits(entry.values["FLOPS"] / 1e12),
-               f"{three_digits(beyond)} GB" if beyond else "none")
+        return row(title, entry.cell.variant, "-", "-", "-", entry.skipped)
+    return row(title, label, f"{three_digits(entry.milliseconds)} ms", three_digits(entry.values["FLOPS"] / 1e12), of_product(entry), beyond)
 
 
 def ladder_table(measured: Results) -> str:
-    """Every step on the GPU at the ladder's shape, then the peers."""
+    """Every step on the GPU at the ladder's shape, then the peers: the newest time, or the newest in turn with a matrix product."""
     entries = {key: entry for key, entry in measured.by_step(**results.LADDER).items()
                if "bytes_per_second" in entry.values or entry.skipped}
     if not entries:
         raise Refused("no step was measured at the ladder's shape: ./flashbook bench does it")
-    text = row("Chapter", "Step", "Time", "TFLOP/s", "Memory beyond inputs and outputs") + row("---", "---", "--:", "--:", "--:")
-    for (chapter, _), entry in entries.items():
-        text += table_row(f"{chapter} {entry.context.get(f'ch{chapter:02}', '')}", entry)
+    text = row("Chapter", "Step", "Time", "TFLOP/s", "of a product", "Memory beyond inputs and outputs") + row("---", "---", *["--:"] * 4)
+    shown = []
+    for (chapter, _), newest in entries.items():
+        entry = newest if newest.skipped else measured.raced(newest.cell, "of_product") or newest
+        shown.append(entry)
+        beyond = entry.values.get("workspace_bytes", 0) / 1e9
+        text += table_row(f"{chapter} {entry.context.get(f'ch{chapter:02}', '')}", label_of(entry), entry,
+                          f"{three_digits(beyond)} GB" if beyond else "none")
     for peer, title in (("eager", "PyTorch, eager"), ("flash", "FlashAttention-2"), ("cudnn", "cuDNN")):
-        raced_peer = measured.newest.get(str(Name("forward", peer, "bf16", **results.LADDER)))
+        name = Name("forward", peer, "bf16", **results.LADDER)
+        raced_peer = measured.raced(name, "of_product") or measured.newest.get(str(name))
         if raced_peer and not raced_peer.skipped:
-            text += row(f"*{title}*", "in turn with ours, BF16", f"{three_digits(raced_peer.milliseconds)} ms",
-                        three_digits(raced_peer.values["FLOPS"] / 1e12), "-")
+            shown.append(raced_peer)
+            text += table_row(f"*{title}*", "in turn with ours, BF16", raced_peer, "-")
     where = ", ".join(measured.context()[key] for key in ("gpu", "clocks") if key in measured.context())
     return text + (f"\nForward pass, batch 4, heads 16, N 4096, head_dim 128, no mask; BF16 where the chapter takes it. "
-                   f"{where}. Medians; {measured.origin()}.\n")
+                   "Of a product: the part of what a matrix product of the same type, 8192 in each direction, reaches in the same process. "
+                   f"{where}. Medians; {measured.origin(shown)}.\n")
 
 
 def host_table(measured: Results) -> str:
@@ -191,7 +206,31 @@ def host_table(measured: Results) -> str:
                     three_digits(entry.values["FLOPS"] / 1e9))
     context = next(iter(entries.values())).context
     return text + (f"\nForward pass, one head, N 4096, head_dim 64, no mask, F32. {context['cpu']}, {context['num_cpus']} cores. "
-                   f"Medians; {measured.origin()}.\n")
+                   f"Medians; {measured.origin(entries.values())}.\n")
+
+
+def cpu_table(measured: Results) -> str:
+    """Chapter 2's last step and PyTorch's attention on the CPU in turn, by cores and shape: GFLOP/s."""
+    found: dict[tuple[int, int, int, int], dict[str, Entry]] = {}  # cores, heads, N, head_dim
+    for entry in measured.newest.values():
+        sizes = re.fullmatch(r"c(\d+)h(\d+)", entry.cell.mask)
+        if entry.cell.kind == "cpu" and sizes and not entry.skipped:
+            key = int(sizes[1]), int(sizes[2]), entry.cell.seqlen, entry.cell.head_dim
+            found.setdefault(key, {})[entry.cell.variant or entry.cell.who] = entry
+    if not found:
+        raise Unmeasured("chapter 2 was never in turn with PyTorch on the CPU: bench/peers.py --cpu does it")
+    text = row("Cores", "heads, $N$, $d$", "step 5", "*PyTorch*", "over PyTorch", "of a product") + row("--:", *["--:"] * 5)
+    ratios = []
+    for (cores, heads, seqlen, head_dim), by_who in sorted(found.items()):
+        ours = by_who["step5"]
+        ratios.append(ours.values["vs_torch"])
+        text += row(str(cores), f"{heads}, {short(seqlen)}, {head_dim}", *(f"{by_who[who].values['FLOPS'] / 1e9:.0f}" for who in ("step5", "torch")),
+                    f"{ratios[-1]:.2f}", of_product(ours))
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    context = max((by_who["step5"] for by_who in found.values()), key=lambda entry: entry.when).context
+    return text + (f"\nGFLOP/s, F32, no mask, in turn on the same cores; of a product: of a matrix product of 2048 in each direction. Over PyTorch: "
+                   f"geometric mean {mean:.2f}, least {min(ratios):.2f}. {context['cpu']}, PyTorch {context['pytorch']}. Medians of five rounds; "
+                   f"{context['date'][:10]}, commit {context['commit']}.\n")
 
 
 def kernels_table(measured: Results, chapter: str) -> str:
@@ -216,7 +255,7 @@ def kernels_table(measured: Results, chapter: str) -> str:
             text += row(str(step), str(head_dim), str(kernel), f"{of['threads']:.0f}", f"{of['registers']:.0f}", f"{of['shared_bytes'] / 1024:.1f}",
                         f"{of['blocks']:.0f}", f"{of['occupancy']:.0%}", f"{of['local_bytes']:.0f} B")
             kernel += 1
-    return text + f"\nShared memory of a block, blocks on a multiprocessor; as launched without a mask. {measured.origin()}.\n"
+    return text + f"\nShared memory of a block, blocks on a multiprocessor; as launched without a mask. {measured.origin(found.values())}.\n"
 
 
 HEAD_DIMS, MASKS, SEQLENS = (64, 128, 256), ("full", "causal"), (512, 1024, 2048, 4096, 8192, 16384)  # the papers'
@@ -240,12 +279,14 @@ def steps_table(measured: Results, chapter: str, seqlen: str) -> str:
     if not steps:
         raise Unmeasured(f"no step of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
     together = results.in_turn()
+    shown = []
 
     def tflops(who: str, head_dim: int, mask: str) -> str:
         name = Name("forward", "cudnn" if who == "fa3" else who, "bf16", head_dim, mask, int(seqlen))
         entry = raced(measured, name) if who in steps else measured.newest.get(str(name))
         if entry is None or entry.skipped:
             return "-"
+        shown.append(entry)
         cell = together[replace(name, who="ch05/step5")]
         return f"{entry.values['FLOPS'] / 1e12 * (cell.fa3 / cell.cudnn if who == 'fa3' else 1):.0f}"
 
@@ -253,13 +294,14 @@ def steps_table(measured: Results, chapter: str, seqlen: str) -> str:
     peers = ("flash", "*FlashAttention-2*"), ("cudnn", "*cuDNN*"), ("fa3", "*FlashAttention-3, by its ratio to cuDNN*")
     for who, title in (*sorted(steps.items()), *peers):
         text += row(title, *(tflops(who, *shape) for shape in SHAPES))
-    return text + f"\nTFLOP/s in turn with cuDNN, forward pass, N = {short(int(seqlen))}, BF16. Medians; {measured.origin()}.\n"
+    return text + f"\nTFLOP/s in turn with cuDNN, forward pass, N = {short(int(seqlen))}, BF16. Medians; {measured.origin(shown)}.\n"
 
 
-def against_table(_: Results, chapter: str, step: str) -> str:
-    """How many times as fast a step is as cuDNN and FlashAttention-3 in the same type, all in turn in one process."""
-    together = {name: cell for name, cell in results.in_turn().items() if name.who == f"ch{chapter}/step{step}"}
-    cells = together or {name: cell for name, cell in results.in_fp8_turn().items() if name.who == f"ch{chapter}/step{step}"}
+def against_table(measured: Results, chapter: str, step: str) -> str:
+    """How many times as fast a step is as cuDNN and FlashAttention-3 in the same type, in turn in one process."""
+    together = results.in_turn()  # with FlashAttention-3's own kernels
+    every = together | results.in_fp8_turn() | results.in_bf16_turn(measured)
+    cells = {name: cell for name, cell in every.items() if name.who == f"ch{chapter}/step{step}"}
     if not cells:
         raise Unmeasured(f"step {step} of chapter {chapter} was not in turn with peers: steps 5 of chapters 5 and 6 were, and steps 7 and 8")
     peers: dict[str, Callable[[results.InTurn], float]] = {
@@ -275,23 +317,25 @@ def against_table(_: Results, chapter: str, step: str) -> str:
         mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
         head_dim, mask, seqlen = min(ratios, key=lambda cell: ratios[cell])
         said.append(f"{mean:.3f} times {peer}, at least {min(ratios.values()):.3f} ({titled(head_dim, mask)}, N = {short(seqlen)})")
-    dtype = {"bf16": "BF16", "e4m3": "FP8"}[next(iter(cells)).dtype]
-    how = ("all in one process; medians of five rounds, on an H200 on 2026-11-21, step {step} as of commit 4fb3efa" if together else
-           "in turn with cuDNN in one process, FlashAttention-3 by its ratio to cuDNN; medians of five rounds, on an H200, "
-           + results.fp8_steps().said)
-    return text + f"\n{dtype}, {how.format(step=step)}. Geometric means of {len(cells)} cells: {'; '.join(said)}.\n"
+    name, cell = next(iter(cells.items()))
+    dtype = {"bf16": "BF16", "e4m3": "FP8"}[name.dtype]
+    if cell is together.get(name):
+        how = f"all in one process; medians of five rounds, on an H200 on 2026-11-21, step {step} as of commit 4fb3efa"
+    else:
+        how = ("in turn with cuDNN in one process, FlashAttention-3 by its ratio to cuDNN; medians of five rounds, on an H200, "
+               + (results.bf16_said(measured) if name.dtype == "bf16" else results.fp8_steps().said))
+    return text + f"\n{dtype}, {how}. Geometric means of {len(cells)} cells: {'; '.join(said)}.\n"
 
 
-def peers_table(_: Results) -> str:
+def peers_table(measured: Results) -> str:
     """The last steps of chapters 5 and 6 and the peers in the same type at the ladder's shape, in turn in one process."""
     text = row("Type", "ours", "TFLOP/s", "*FlashAttention-3*", "*cuDNN*", "ours over the better") + row("---", "---", *["--:"] * 4)
-    for name, cell in sorted(results.beside_peers(("ch06/step7", "ch06/step8")).items(), key=lambda item: item[0].who):
+    for name, cell in sorted(results.beside_peers(measured, ("ch06/step7", "ch06/step8")).items(), key=lambda item: item[0].who):
         if (name.head_dim, name.mask, name.seqlen) == tuple(results.LADDER.values()):
             text += row({"bf16": "BF16", "e4m3": "FP8"}[name.dtype], f"chapter {name.chapter}, step {name.step}",
                         *(f"{value:.0f}" for value in (cell.ours, cell.fa3, cell.cudnn)), f"{cell.over_better:.2f}")
-    return text + ("\nThe same shape; H200. BF16 in one process with the peers' own kernels, 2026-11-21, ours as of commit 4fb3efa. "
-                   "FP8 in one process with "
-                   f"cuDNN, {results.fp8_steps().said}; FlashAttention-3 by its ratio to cuDNN. Step 8 takes exponentials by a line.\n")
+    return text + (f"\nThe same shape; H200. In turn with cuDNN, one process for each type: BF16 {results.bf16_said(measured)}; FP8 "
+                   f"{results.fp8_steps().said}. FlashAttention-3 by its ratio to cuDNN. Step 8 takes exponentials by a line.\n")
 
 
 DECODERS = {"peers": {"ch08/step4": "step 4", "ch08/step6": "step 6", "cudnn": "*cuDNN*", "flash": "*FlashAttention-2*"},
@@ -309,7 +353,7 @@ def decode_table(measured: Results, beside: str) -> str:
     decoders, with_ratio = DECODERS[beside], beside == "peers"
     found: dict[tuple[int, int, str], dict[str, Entry]] = {}
     for entry in measured.newest.values():
-        if entry.cell.kind == "decode" and entry.cell.head_dim != LATENT and not entry.skipped:
+        if entry.cell.kind == "decode" and entry.cell.head_dim != LATENT and not entry.skipped and not entry.cell.mask.endswith("shared"):
             found.setdefault((entry.cell.seqlen, entry.cell.head_dim, entry.cell.mask), {})[entry.cell.who] = entry
     if not any("ch08/step6" in by_who for by_who in found.values()):
         raise Unmeasured("decoding was never measured: bench/decode.py does it")
@@ -328,7 +372,7 @@ def decode_table(measured: Results, beside: str) -> str:
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
     summary = f"Step 6 over cuDNN: geometric mean {mean:.2f}, least {min(ratios, default=math.nan):.2f}. " if with_ratio else "Step 6. "
     return text + (f"\nTB/s of the keys and values that must be read, BF16, one query a sequence, in turn in one process. {summary}"
-                   f"Medians; {measured.origin()}.\n")
+                   f"Medians; {measured.origin(entry for by_who in found.values() for who, entry in by_who.items() if who in decoders)}.\n")
 
 
 def latent_table(measured: Results) -> str:
@@ -349,17 +393,18 @@ def latent_table(measured: Results) -> str:
         text += row(str(heads), str(batch), short(keys), f"{by_who['ours'].values['FLOPS'] / 1e12:.0f}", f"{ours / 1e12:.2f}",
                     f"{ours / copied:.0%}".replace("%", " %"), f"{by_who['paged'].values['FLOPS'] / 1e12:.0f}")
     return text + ("\nBF16, one query a sequence, in turn in one process. FLOPs as FlashMLA counts them, TB/s of the latents, each read once. "
-                   f"Pages of 64: TFLOP/s. Medians; {measured.origin()}.\n")
+                   f"Pages of 64: TFLOP/s. Medians; {measured.origin(entry for by_who in found.values() for entry in by_who.values())}.\n")
 
 
 def ablation_table(measured: Results, chapter: str) -> str:
     """How many times as fast the chapter's last step is with one switch turned, in turn with the step as it is."""
     names: dict[str, str] = {}  # switch -> what it does, in the order of the results
-    lengths = set()
+    lengths, shown = set(), []
     for entry in measured.newest.values():
         if entry.cell.kind == "ablation" and entry.cell.chapter == int(chapter) and "vs_as_it_is" in entry.values:
             names.setdefault(entry.cell.who, entry.cell.variant.replace("_", " "))
             lengths.add(entry.cell.seqlen)
+            shown.append(entry)
     if not names:
         raise Unmeasured(f"there is no ablation of chapter {chapter}: bench/peers.py --ablation does it on a GPU")
     text = row("Turned", "$N$", *(titled(*shape) for shape in SHAPES)) + row("---", "--:", *["--:"] * len(SHAPES))
@@ -367,7 +412,7 @@ def ablation_table(measured: Results, chapter: str) -> str:
         for seqlen in sorted(lengths):
             entries = [measured.newest.get(str(Name("ablation", who, "bf16", head_dim, mask, seqlen))) for head_dim, mask in SHAPES]
             text += row(title, short(seqlen), *(f"{entry.values['vs_as_it_is']:.3f}" if entry and not entry.skipped else "-" for entry in entries))
-    return text + f"\nTimes as fast as step 5 as it is, in turn in one process; below 1 the switch pays as it stands. {measured.origin()}.\n"
+    return text + f"\nTimes as fast as step 5 as it is, in turn in one process; below 1 the switch pays as it stands. {measured.origin(shown)}.\n"
 
 
 def accuracy_table(measured: Results, machine: str) -> str:
@@ -472,10 +517,15 @@ def in_turn_steps_table(_: Results) -> str:
         ratios = [rates[of] / max(rates[who] for who in to) for rates in steps.cells.values()]
         return f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.3f} (least {min(ratios):.3f})"
 
+    def price(seqlen: int) -> str:
+        dearest = max(rates["step7"] / rates["step7_means"] for (_, _, n), rates in steps.cells.items() if n == seqlen)
+        return f"{100 * (dearest - 1):.1f} % at {short(seqlen)}"
+
     better = ", ".join(f"step {step} {over(f'step{step}', 'cudnn', 'fa3')}" for step in (5, 6, 7, 8))
     return text + (f"\nAll in turn in one process on an H200, medians of five rounds; {steps.said}. \"Means\": given back. Geometric means over "
                    f"{len(steps.cells)} cells: step 6 is {over('step6', 'step5')} times step 5, step 7 {over('step7', 'step6')} times step 6, "
                    f"step 8 {over('step8', 'step7')} times step 7; step 7 with means given back {over('step7_means', 'step7')} times step 7. "
+                   f"So means take at most {', '.join(map(price, lengths))} more time. "
                    f"Over the better of cuDNN and FlashAttention-3 by its ratio to cuDNN: {better}.\n")
 
 
@@ -517,7 +567,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "against": against_table, "peers": peers_table, "decode": decode_table, "latent": latent_table, "ablation": ablation_table,
     "accuracy": accuracy_table,
     "long": long_table, "means": means_table,
-    "gradients": gradients_table, "backward": backward_table, "steps_in_turn": in_turn_steps_table, "exercises": exercises_table}
+    "gradients": gradients_table, "backward": backward_table, "steps_in_turn": in_turn_steps_table, "cpu": cpu_table, "exercises": exercises_table}
 
 
 def table(words: Sequence[str], measured: Results) -> str:

@@ -161,6 +161,13 @@ def check_prose(page: book.Page) -> Iterator[str]:
         yield f"{page.source}: there is no figure"
 
 
+def check_descriptor(page: book.Page) -> Iterator[str]:
+    """A chapter's own file says what it is, and what it decides."""
+    led = [prose for prose, _ in kernel_source.rows_of(page.path) if prose]
+    if len(led) < 2 or led[0][0][0] > 3:  # line 1 is the title
+        yield f"{page.source}: prose at its top is wanted, and beside each decision"
+
+
 def has_prose_to_check(page: book.Page) -> bool:
     """A file with device code."""
     return (page.kind == "kernel" and page.path.suffix == ".cuh"
@@ -197,6 +204,8 @@ def main() -> None:
             faults += [*check_lines(page), *check_names(page)]
         if has_prose_to_check(page):
             faults += check_prose(page)
+        if page.kind == "kernel" and page.path.stem == "chapter":
+            faults += check_descriptor(page)
         if page.path.suffix == ".md" and page.path.exists():
             faults += [*check_snippets(page), *check_differences(page)]
     for fault in faults:

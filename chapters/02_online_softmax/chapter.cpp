@@ -1,3 +1,6 @@
+//| # Chapter 2's descriptor
+//|
+//| Everything outside the chapter knows it by the `Chapter` at the end: its steps, the types it takes, and functions that say what cannot run, what memory it needs, and that run a step. This chapter runs on the host, so it takes no device memory and any length.
 #include "chapters/02_online_softmax/chapter.h"
 
 #include <cstdio>
@@ -32,6 +35,9 @@ std::string why_not(const Shape& shape, int) {
   return why_not_plain(shape);
 }
 
+//| ## From a step to its function
+//|
+//| Steps 1 to 3 are functions of one row of scores, so one loop over rows serves the three. Steps 4 and 5 take tiles, and go over the rows themselves. Step 4 knows `head_dim` when it is compiled, so that the compiler can unroll its loops; step 5 takes whichever it is given.
 template <typename T>
 void run_step(const Shape& shape, const Tensors& t, int step) {
   const auto *q = static_cast<const T*>(t.q), *k = static_cast<const T*>(t.k),
@@ -63,6 +69,9 @@ void attention(const Shape& shape, const Tensors& tensors, device::Stream, int s
   });
 }
 
+//| ## The worked example
+//|
+//| What the program prints first. The functions are those that the steps call, with the numbers of the text.
 /// The worked example of the text, from the functions that steps 1 to 3 run.
 void print_worked_example(std::ostream& out) {
   const auto line = [&](const char* what, const SoftmaxState& state) {

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <memory>
 #include <numbers>
+#include <type_traits>
 
 #include "chapters/02_online_softmax/exp2.h"
 #include "chapters/02_online_softmax/rows.h"
@@ -137,7 +138,7 @@ template <typename Unit, int kRows, int kInner, bool kAdds>
 template <int kHeadDim>
 struct alignas(64) TransposedTiles {
   float q[kHeadDim][kQueriesOfTask];
-  float k[kKeysOfTile][kHeadDim];
+  float k[kKeysOfTile][kHeadDim];  // of floats used by the last tile only, if it is not whole
   float v[kKeysOfTile][kHeadDim];
   float scores[kKeysOfTile][kQueriesOfTask];  // then, in place, the weights
   float o[kHeadDim][kQueriesOfTask];          // not yet divided by row_sum
@@ -146,6 +147,20 @@ struct alignas(64) TransposedTiles {
   float correction[kQueriesOfTask];  // for O, by what the maximum rose at this tile
   int visible[kQueriesOfTask];       // how many keys of this tile a query sees
 };
+
+//| Neither product asks for whole vectors of $K$ or $V$: it takes single numbers, which may lie anywhere. So a whole tile of
+//| floats is used where it lies. Only other types and the last keys are copied.
+
+/// A tile of keys or values as floats, kKeysOfTile rows: `source` itself, or `copy` with what is missing as
+/// 0.
+template <int kHeadDim, typename T>
+[[gnu::always_inline]] inline const float* as_floats(const T* source,  // [keys, kHeadDim]
+                                                     int keys, float (&copy)[kKeysOfTile][kHeadDim]) {
+  if constexpr (std::is_same_v<T, float>)
+    if (keys == kKeysOfTile) return source;
+  load_tile(source, keys, copy);
+  return &copy[0][0];
+}
 
 //| ## A tile's worth of softmax
 //|
@@ -188,13 +203,15 @@ template <typename Unit, int kHeadDim>
 
 /// What a task does with a tile of keys: both products, and the softmax between them.
 template <typename Unit, int kHeadDim>
-[[gnu::always_inline]] inline void attend_to_tile(TransposedTiles<kHeadDim>& tiles, bool masked,
-                                                  float scale_log2) {
-  multiply_transposed<Unit, kKeysOfTile, kHeadDim, false>(&tiles.k[0][0], kHeadDim, 1, &tiles.q[0][0],
-                                                          tiles.correction, &tiles.scores[0][0]);
+[[gnu::always_inline]] inline void attend_to_tile(TransposedTiles<kHeadDim>& tiles,
+                                                  const float* k,  // [kKeysOfTile, kHeadDim]
+                                                  const float* v,  // [kKeysOfTile, kHeadDim]
+                                                  bool masked, float scale_log2) {
+  multiply_transposed<Unit, kKeysOfTile, kHeadDim, false>(k, kHeadDim, 1, &tiles.q[0][0], tiles.correction,
+                                                          &tiles.scores[0][0]);
   for (int column = 0; column < kQueriesOfTask; column += Unit::kLanes)
     softmax_columns<Unit>(tiles, column, masked, scale_log2);
-  multiply_transposed<Unit, kHeadDim, kKeysOfTile, true>(&tiles.v[0][0], 1, kHeadDim, &tiles.scores[0][0],
+  multiply_transposed<Unit, kHeadDim, kKeysOfTile, true>(v, 1, kHeadDim, &tiles.scores[0][0],
                                                          tiles.correction, &tiles.o[0][0]);
 }
 
@@ -238,9 +255,8 @@ void attention_in_registers(const Shape& shape,
       const bool masked = tiles->visible[0] < kKeysOfTile;  // the first query sees the fewest
 
       with_widest_vectors([&]<typename Unit>() __attribute__((always_inline)) {
-        load_tile(k + kv_offset, keys, tiles->k);
-        load_tile(v + kv_offset, keys, tiles->v);
-        attend_to_tile<Unit>(*tiles, masked, scale_log2);
+        attend_to_tile<Unit>(*tiles, as_floats(k + kv_offset, keys, tiles->k),
+                             as_floats(v + kv_offset, keys, tiles->v), masked, scale_log2);
       });
     }
 

@@ -1,3 +1,4 @@
+//| # The problem of chapter 3's kernels
 #pragma once
 #include "common/device/kernel.h"
 #include "common/ptx/convert.h"

@@ -1,3 +1,4 @@
+//| # The problem of chapter 4's kernels
 #pragma once
 #include "common/device/kernel.h"
 

@@ -1,3 +1,6 @@
+//| # Chapter 5's descriptor
+//|
+//| Which steps there are, what they refuse, how much memory each needs, and which kernel a step is. It runs on the host; [launch.cuh](launch.cuh) has the launches.
 #include "chapters/05_flash_attention_3/chapter.h"
 #include "chapters/05_flash_attention_3/launch.cuh"
 #include "common/attention/cost.h"
@@ -26,6 +29,9 @@ constexpr DType kTypes[] = {DType::f16, DType::bf16};
 
 constexpr int64_t kMaxGridX = 2147483647;
 
+//| ## What cannot run
+//|
+//| A refusal is a text that names the cure; an empty one means that it runs. A grid has at most 2^31 - 1 blocks in x, and step 1 has the most blocks: one for 64 queries.
 std::string why_not(const Shape& shape, int) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
     return "chapter 5 takes f16 and bf16: choose one with --dtype";
@@ -35,6 +41,9 @@ std::string why_not(const Shape& shape, int) {
   return why_not_dense(shape);
 }
 
+//| ## The workspace
+//|
+//| All tiles take as long without a mask, so blocks can count through them by themselves. Under a causal mask they differ, and whoever is free takes the next: that needs a counter that all blocks see, four bytes of device memory. Whoever asks it last sets it back to zero for the next call.
 /// Step 5 under a causal mask hands out tiles by a counter.
 bool counts_tiles(const Shape& shape, int step) { return step == 5 && shape.causal(); }
 
@@ -42,6 +51,9 @@ int64_t workspace_bytes(const Shape& shape, int step) { return counts_tiles(shap
 
 double memory_bytes(const Shape& shape, int) { return compulsory_bytes(shape); }
 
+//| ## From a step to its kernel
+//|
+//| Type, head dimension and step are known here only when the program runs, and kernels want them when they are compiled. `with_type` and `with_head_dim` turn the two into a type and a constant: the lambda is compiled once for each. Steps 2 to 4 are one kernel with two switches, pingpong and overlap.
 void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
   device::with_type(shape.dtype, [&]<typename T>() {
     if constexpr (sizeof(T) == 2)  // with_type also knows float, which why_not refuses

@@ -1,3 +1,6 @@
+//| # Chapter 7's descriptor
+//|
+//| Six steps of one operation: Q, K, V, O, its gradient and the log-sum-exp come in, the gradients of Q, K and V go out. It runs on the host and launches the kernels of steps 1 and 2; those for Hopper are launched in [hopper_launch.cuh](hopper_launch.cuh).
 #include "chapters/07_backward/chapter.h"
 #include "chapters/07_backward/hopper.h"
 #include "chapters/07_backward/keys_outside.cuh"
@@ -38,6 +41,9 @@ int tile_of(const Shape&, int) { return 128; }
 
 bool adds_dq(int step) { return step >= 2; }
 
+//| ## The sizes
+//|
+//| Steps 1 and 2 have a cut for each head dimension: rows of a block's own tile, warps, rows of the tile that passes by, blocks a multiprocessor. A block that keeps keys holds two sums, $dK$ and $dV$, where one that keeps queries holds one, $dQ$. From $d$ = 128 on the two are too much for a warp: two warps share their keys there, at 256 four, and each sums a part of the columns.
 template <int kHeadDim>
 struct QueryCutFor;
 template <>
@@ -56,6 +62,9 @@ struct KeyCutFor<128> : KeyCut<128, 8, 2, 2, 64, 1> {};
 template <>
 struct KeyCutFor<256> : KeyCut<256, 8, 4, 2, 64, 1> {};
 
+//| ## What cannot run
+//|
+//| Rows of the workspace are counted in 32 bits, and every head of it is filled up to whole tiles: so the limit is on the rows after filling up.
 std::string why_not(const Shape& shape, int) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
     return "chapter 7 takes f16 and bf16: choose one with --dtype";
@@ -83,6 +92,9 @@ unsigned tiles_of(int64_t heads, int64_t rows, int tile) {
   return unsigned(heads * ((rows + tile - 1) / tile));
 }
 
+//| ## Steps 1 and 2: which kernels, in which order
+//|
+//| Both begin with `prepare`, which computes D. Step 1 then runs a kernel for $dQ$ and one for $dK$ and $dV$, which need nothing of each other. Step 2 runs the second one alone; it also adds $dQ$ to sums in float32, and a last kernel rounds these to 16 bits. Kernels of one stream run one after another, so nobody waits in between.
 template <typename T, typename C, bool kAddsDq>
 void run_keys(const Shape& shape, const Tensors& t, device::Stream stream, const Problem& problem,
               const Workspace& workspace) {
@@ -122,6 +134,7 @@ void run_one_pass(const Shape& shape, const Tensors& t, device::Stream stream) {
                  static_cast<T*>(t.dq), problem);
 }
 
+//| ## From a step to its kernels
 void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
   device::with_type(shape.dtype, [&]<typename T>() {
     if constexpr (sizeof(T) == 2)  // with_type also knows float, which why_not refuses

@@ -1,3 +1,6 @@
+//| # Chapter 8's descriptor
+//|
+//| Seven steps of decoding: few queries, a long cache. It runs on the host; [launch.cuh](launch.cuh) has the launches.
 #include "chapters/08_decoding/chapter.h"
 #include "chapters/08_decoding/latent.h"
 #include "chapters/08_decoding/launch.cuh"
@@ -19,8 +22,7 @@ constexpr Step kSteps[] = {
     {"keys split over blocks",
      "Every block takes a part of the keys, and a second kernel merges the partial results."},
     {"a deep ring",
-     "Shared memory is one ring of narrow tiles that a warp keeps filled, and the last block to arrive "
-     "merges."},
+     "Shared memory is one ring of narrow tiles that a warp keeps filled, and the last to arrive merges."},
     {"pages",
      "A table says which page has a sequence's next keys, and TMA puts a tile together page by page."},
     {"equal work", "All tiles of keys are numbered through and dealt out evenly, wherever a sequence ends."},
@@ -46,6 +48,9 @@ constexpr int64_t kMostBlocks = 65535;  // of a grid's y
 
 int group_of(const Shape& shape) { return shape.heads / shape.kv_heads; }
 
+//| ## What cannot run
+//|
+//| Pages and lengths by sequence are this chapter's own, and the check of dense attention refuses both. So a copy of the shape without them is checked. Latent attention has one head of 576 elements, of which 512 are values; to the dense check its halves look like `head_dim` 256.
 std::string why_not(const Shape& shape, int step) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
     return "chapter 8 takes f16 and bf16: choose one with --dtype";
@@ -71,12 +76,22 @@ std::string why_not(const Shape& shape, int step) {
   return why_not_dense(dense);
 }
 
-int64_t workspace_bytes(const Shape& shape, int step) {
+//| ## The workspace
+//|
+//| Partial results, if the keys are split: a row of O in float32 and its log-sum-exp for each query and part. From step 4 on there are counters of arrived blocks, too. Those must be zero before the first call, and the last block of a sequence sets its own back.
+/// What parts take.
+int64_t parts_bytes(const Shape& shape, int step) {
   if (kSteps[step - 1].latent) return latent_workspace_bytes(shape);
   if (step < 3) return 0;
   if (step > 3) return ring_workspace_bytes(shape, ring_launch(shape, step == 6));
   const int parts = parts_of(shape);
   return parts == 1 ? 0 : partial_bytes(shape, parts);
+}
+
+/// Of several sequences some room more in step 6, whose prefixes may be shared.
+int64_t workspace_bytes(const Shape& shape, int step) {
+  return step == 6 && shape.batch > 1 ? std::max(parts_bytes(shape, step), shared_workspace_bytes(shape))
+                                      : parts_bytes(shape, step);
 }
 
 /// The counters of steps 4 to 6, which reset themselves.
@@ -88,9 +103,12 @@ int64_t zeroed_bytes(const Shape& shape, int step) {
 double memory_bytes(const Shape& shape, int step) {
   const double once = compulsory_bytes(shape, Operation::decode);
   const double cache = 2.0 * double(shape.k_elements()) * double(size_of(shape.dtype));
-  return once + (step == 1 ? (group_of(shape) - 1) * cache : 2.0 * double(workspace_bytes(shape, step)));
+  return once + (step == 1 ? (group_of(shape) - 1) * cache : 2.0 * double(parts_bytes(shape, step)));
 }
 
+//| ## From a step to its kernel
+//|
+//| Steps 1 to 3 are one kernel that differs in two numbers: how many query heads are rows of one tile, and into how many parts the keys are split. Steps 4 to 6 are another; a page table and a plan are data to it.
 void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
   if (kSteps[step - 1].latent) return run_latent(shape, tensors, stream);
   device::with_type(shape.dtype, [&]<typename T>() {

@@ -37,7 +37,8 @@ inline Problem problem_of(const Shape& shape, const Tensors& t, int pack) {
           .scale_log2 = float(shape.scale * kLog2E),
           .lengths = static_cast<const int*>(t.tables[int(TableId::lengths)]),
           .q_strides = shape.strides(TensorId::q),
-          .o_strides = shape.strides(TensorId::o)};
+          .o_strides = shape.strides(TensorId::o),
+          .number_strides = {int64_t(shape.heads) * shape.seqlen_q, shape.seqlen_q, 1}};
 }
 
 //| A cache of one piece a sequence and a cache of pages have the same map. Without pages a sequence is a page of its own, as
@@ -144,7 +145,7 @@ inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = f
                    .first_key = 0}};
 }
 
-constexpr int64_t kArrivalBytes = kMostRingBlocks * int64_t(sizeof(unsigned));
+constexpr int64_t kArrivalBytes = kMostRingBlocks * kMostRingWarps * int64_t(sizeof(unsigned));
 
 /// Bytes of the ring's workspace: counters, and two parts a block. Equal parts that are whole items need
 /// none.
@@ -158,7 +159,7 @@ inline Workspace ring_workspace(void* memory, const Shape& shape, const RingLaun
   const int64_t places = 2 * int64_t(launch.blocks) * ring_row_tiles(shape) * kRowsOfMma;
   auto* arrivals = static_cast<unsigned*>(memory);
   auto* o = reinterpret_cast<float*>(static_cast<unsigned char*>(memory) + kArrivalBytes);
-  return {.partials = {o, o + places * shape.head_dim}, .arrivals = arrivals};
+  return {.partials = {o, o + places * shape.head_dim}, .arrivals = arrivals, .whole = {}};
 }
 
 //| A cache that would fit into the L2 several times over takes the place of what was there before, and what was written there goes
@@ -197,31 +198,112 @@ inline int most_parts(const Plan& plan, int blocks) {
   return plan.equal_work ? 2 * blocks / plan.items_of_sequence + 2 : int(plan.parts);
 }
 
+/// A launch of the ring, and of the kernel that merges many parts.
+template <typename T, typename Config>
+void run_ring(const Problem& problem, const Cache& cache, const Workspace& workspace, const Tensors& t,
+              device::Stream stream, const RingLaunch& launch) {
+  device::launch(ring<T, Config>, dim3(launch.blocks), dim3(Config::kThreads), sizeof(RingShared<Config>),
+                 stream, static_cast<const T*>(t.q), static_cast<T*>(t.o), t.lse, cache, workspace, problem,
+                 launch.plan);
+  if (most_parts(launch.plan, launch.blocks) <= kMostPartsOfLast) return;
+  device::launch_dependent(merge_many<T, Config>,
+                           dim3(Config::kRows, problem.batch * launch.plan.items_of_sequence),
+                           dim3(kManyWarps * 32), 0, stream, workspace, static_cast<T*>(t.o), t.lse,
+                           launch.blocks, problem, launch.plan);
+}
+
 template <typename T, typename Config>
 void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, const RingLaunch& launch) {
   const Workspace workspace =
       ring_workspace_bytes(shape, launch) == 0 ? Workspace{} : ring_workspace(t.workspace, shape, launch);
+  run_ring<T, Config>(problem_of(shape, t, shape.heads / shape.kv_heads), cache_of(shape, t, Config::kKeys),
+                      workspace, t, stream, launch);
+}
+
+/// Calls body.operator()<Config>() with as many rows as the shape needs.
+template <int kHeadDim, typename Body>
+void with_rows(const Shape& shape, Body body) {
+  const int row_tiles = ring_row_tiles(shape);
+  if (row_tiles == 1) return body.template operator()<RingConfig<kHeadDim, 1>>();
+  if constexpr (kHeadDim < 256) {
+    if (row_tiles == 2) return body.template operator()<RingConfig<kHeadDim, 2>>();
+    body.template operator()<RingConfig<kHeadDim, 4>>();
+  }
+}
+
+//| ## A prefix read once
+//|
+//| The first pages of all sequences may be the same. Attention over them, for all sequences at once, is a problem of its own: its
+//| rows are the queries of all sequences, so where the others have a query it has a sequence. Attention over the rest is step 6 from
+//| the first key behind the prefix on. Both write their rows in float32, and step 3's second kernel merges two parts.
+
+/// The launches of step 6 with a prefix that all sequences share.
+struct SharedLaunch {
+  Shape prefix;  ///< what the launch over the prefix computes: sequences in place of queries, and the reverse
+  RingLaunch of_prefix, of_rest;
+};
+
+inline SharedLaunch shared_launch(const Shape& shape) {
+  SharedLaunch found = {.prefix = shape, .of_prefix = {}, .of_rest = {}};
+  std::swap(found.prefix.batch, found.prefix.seqlen_q);
+  found.prefix.seqlen_k = std::max(shape.paging.shared, 1);
+  found.of_prefix = ring_launch(found.prefix, true, true);
+  Shape rest = shape;
+  rest.seqlen_k = std::max(shape.seqlen_k - shape.paging.shared, 1);
+  found.of_rest = ring_launch(rest, true);
+  found.of_rest.plan.first_key = shape.paging.shared;
+  return found;
+}
+
+/// Bytes of the workspace, whatever the prefix's length is: a caller asks before it is known. Both launches
+/// have their counters and parts in the same place, one after the other.
+inline int64_t shared_workspace_bytes(const Shape& shape) {
+  const Shape prefix = shared_launch(shape).prefix;
+  const int row_tiles = std::max(ring_row_tiles(shape), ring_row_tiles(prefix));
+  const int64_t places = 2 * int64_t(device::multiprocessors()) * row_tiles * kRowsOfMma;
+  return kArrivalBytes + places * (shape.head_dim + 1) * int64_t(sizeof(float)) + partial_bytes(shape, 2);
+}
+
+template <typename T, int kHeadDim>
+void run_shared(const Shape& shape, const Tensors& t, device::Stream stream) {
+  const SharedLaunch launch = shared_launch(shape);
   const Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
-  device::launch(ring<T, Config>, dim3(launch.blocks), dim3(Config::kThreads), sizeof(RingShared<Config>),
-                 stream, static_cast<const T*>(t.q), static_cast<T*>(t.o), t.lse,
-                 cache_of(shape, t, Config::kKeys), workspace, problem, launch.plan);
-  if (most_parts(launch.plan, launch.blocks) <= kMostPartsOfLast) return;
-  device::launch_dependent(merge_many<T, Config>,
-                           dim3(Config::kRows, problem.batch * launch.plan.items_of_sequence),
-                           dim3(kManyWarps * 32), 0, stream, workspace.partials, static_cast<T*>(t.o), t.lse,
-                           launch.blocks, problem, launch.plan);
+  const auto transposed = [](const Strides& s) { return Strides{s.row, s.head, s.batch}; };
+  Problem of_prefix = problem;
+  of_prefix.batch = shape.seqlen_q;
+  of_prefix.seqlen_q = shape.batch;
+  of_prefix.seqlen_k = shape.paging.shared;
+  of_prefix.causal = false;  // all queries are behind the prefix
+  of_prefix.lengths = nullptr;
+  of_prefix.q_strides = transposed(problem.q_strides);
+  of_prefix.number_strides = transposed(problem.number_strides);
+
+  //| The two results lie at the workspace's end.
+  auto* end = static_cast<unsigned char*>(t.workspace) + shared_workspace_bytes(shape);
+  const Partials both = partials_in(end - partial_bytes(shape, 2), shape, 2);
+  with_rows<kHeadDim>(launch.prefix, [&]<typename Config>() {
+    Workspace workspace = ring_workspace(t.workspace, launch.prefix, launch.of_prefix);
+    workspace.whole = both;
+    Cache cache = cache_of(shape, t, Config::kKeys);
+    cache.pages_of_sequence = 0;  // the first sequence's pages are everybody's
+    run_ring<T, Config>(of_prefix, cache, workspace, t, stream, launch.of_prefix);
+  });
+  with_rows<kHeadDim>(shape, [&]<typename Config>() {
+    Workspace workspace = ring_workspace(t.workspace, shape, launch.of_rest);
+    workspace.whole = {both.o + shape.q_elements(), both.lse + shape.q_rows()};
+    run_ring<T, Config>(problem, cache_of(shape, t, Config::kKeys), workspace, t, stream, launch.of_rest);
+  });
+  device::launch(merge<T, kHeadDim>,
+                 dim3((problem.rows() + kMergeWarps - 1) / kMergeWarps, shape.batch * shape.kv_heads),
+                 dim3(kMergeWarps * 32), 0, stream, both, 2, static_cast<T*>(t.o), t.lse, problem);
 }
 
 /// Steps 4 to 6 with as many rows as the shape needs.
 template <typename T, int kHeadDim>
 void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, bool equal_work) {
+  if (equal_work && shape.paging.shared > 0) return run_shared<T, kHeadDim>(shape, t, stream);
   const RingLaunch launch = ring_launch(shape, equal_work, t.tables[int(TableId::lengths)] == nullptr);
-  const int row_tiles = ring_row_tiles(shape);
-  if (row_tiles == 1) return run_ring<T, RingConfig<kHeadDim, 1>>(shape, t, stream, launch);
-  if constexpr (kHeadDim < 256) {
-    if (row_tiles == 2) return run_ring<T, RingConfig<kHeadDim, 2>>(shape, t, stream, launch);
-    run_ring<T, RingConfig<kHeadDim, 4>>(shape, t, stream, launch);
-  }
+  with_rows<kHeadDim>(shape, [&]<typename Config>() { run_ring<T, Config>(shape, t, stream, launch); });
 }
 
 }  // namespace flashbook::decoding

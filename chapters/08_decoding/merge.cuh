@@ -74,6 +74,7 @@ __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials,
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) part[i].load(partials.o + place(min(first + i, parts - 1)) * kHeadDim);
     if (first == 0) {
+#pragma unroll 1
       for (int i = lane; i < parts; i += 32) max = fmaxf(max, partials.lse[place(i)]);
 #pragma unroll
       for (int distance = 16; distance > 0; distance /= 2)

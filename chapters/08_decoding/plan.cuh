@@ -36,11 +36,11 @@ struct Shares {
 
 /// What the host says of the plan.
 struct Plan {
-  device::Divisor parts;      ///< equal parts: of each item. 1 if there is equal work
-  int equal_work;             ///< 1 or 0
-  device::Divisor row_tiles;  ///< of a pack
-  int items_of_sequence;      ///< packs * row_tiles
-  int first_key;              ///< keys before are not read: another launch has them
+  device::Divisor parts;              ///< equal parts: of each item. 1 if there is equal work
+  int equal_work;                     ///< 1 or 0
+  device::Divisor row_tiles;          ///< of a pack
+  device::Divisor items_of_sequence;  ///< packs * row_tiles
+  int first_key;                      ///< keys before are not read: another launch has them
 };
 
 //| A segment knows who else works on its item: the blocks of an item's parts follow one another, so the first one's number and the

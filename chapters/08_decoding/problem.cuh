@@ -47,6 +47,7 @@ struct Problem {
   float scale_log2;       ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s)
   const int* lengths;     ///< [batch], keys that each sequence has; null: all have seqlen_k
   Strides q_strides, o_strides;
+  Strides number_strides;  ///< of the rows of O as they are counted
 
   //| Sequences of a batch end at different keys. The causal mask is aligned to each sequence's own last key: with several
   //| queries the last one sees all keys, the one before it all but the last.
@@ -73,9 +74,7 @@ struct Problem {
   //| A row's number decides where its query is read and its result is written. `number` counts rows of O as the
   //| log-sum-exp lies in memory, and the partial results of step 3 too.
   /// Which row of O, over batch, heads and queries together.
-  __device__ int64_t number(const Pack& of, int row) const {
-    return (int64_t(of.batch) * heads + of.first_head + row % pack) * seqlen_q + row / pack;
-  }
+  __device__ int64_t number(const Pack& of, int row) const { return offset(number_strides, of, row); }
 
   /// How many elements lie before a row of Q or O.
   __device__ int64_t offset(const Strides& strides, const Pack& of, int row) const {

@@ -39,7 +39,7 @@ template <typename Config>
 __device__ __forceinline__ void produce(RingShared<Config>& shared, const Cache& cache,
                                         const Problem& problem, const Plan& plan,
                                         Segments<Config::kKeys>& segments) {
-  const int lane = threadIdx.x % 32, copies = Config::kKeys / cache.copy_rows;
+  const int lane = threadIdx.x % 32, own_rows = lane * cache.copy_rows;  // before a lane's first copy
   PipelineState<Config::kStages> state;
   Segment segment;
   while (segments.next(segment)) {
@@ -51,11 +51,11 @@ __device__ __forceinline__ void produce(RingShared<Config>& shared, const Cache&
                                   : 0;
     };
     //| A lane asks the table for its own copy's page, and remembers the answer for the tile after.
-    int page = page_of(plan.first_key + segment.begin * Config::kKeys + lane * cache.copy_rows);
+    int page = page_of(plan.first_key + segment.begin * Config::kKeys + own_rows);
     for (int tile = segment.begin; tile < segment.end; ++tile) {
       const int first_key = plan.first_key + tile * Config::kKeys;
       const int bytes = min(Config::kKeys, segment.length - first_key) * Config::kRowBytes;
-      const int next_page = page_of(first_key + Config::kKeys + lane * cache.copy_rows);
+      const int next_page = page_of(first_key + Config::kKeys + own_rows);
 #pragma unroll 1  // a block's first instructions come from device memory too: the fewer, the sooner it reads
       for (int tensor = 0; tensor < 2; ++tensor) {  // K, then V
         hopper::wait_empty(shared.ring, state);
@@ -69,13 +69,13 @@ __device__ __forceinline__ void produce(RingShared<Config>& shared, const Cache&
         const int64_t to_row = is_k ? cache.k_strides.row : cache.v_strides.row;
         const unsigned char* head =
             is_k ? cache.k + of.kv_head * cache.k_strides.head : cache.v + of.kv_head * cache.v_strides.head;
-        for (int copy = lane; copy < copies; copy += 32) {
-          const int in_tile = copy * cache.copy_rows, key = first_key + in_tile;
+        for (int in_tile = own_rows; in_tile < Config::kKeys; in_tile += 32 * cache.copy_rows) {
+          const int key = first_key + in_tile;
           const int rows = min(cache.copy_rows, segment.length - key);
           if (rows <= 0) break;
           const int in_page = cache.table == nullptr ? key : key & ((1 << cache.page_bits) - 1);
           bulk_load(shared.ring.tile[state.stage].byte + in_tile * Config::kRowBytes,
-                    head + (copy == lane ? page : page_of(key)) * to_page + in_page * to_row,
+                    head + (in_tile == own_rows ? page : page_of(key)) * to_page + in_page * to_row,
                     rows * Config::kRowBytes, full, cache.keep);
         }
         __syncwarp();
@@ -203,9 +203,9 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     load_queries<T, Config>(queries, q, problem, problem.pack_of(segment.pack), first_row);
     const WarpSums<Config> sums =
         attend<T, Config>(shared, state, queries, problem, segment, plan.first_key, key_warp);
-    finish_block<T, Config>(shared, state, sums, problem, segment, workspace.partials, o, lse);
+    finish_block<T, Config>(shared, state, sums, problem, segment, workspace, o, lse);
     if (1 < segment.parts && segment.parts <= kMostPartsOfLast)
-      finish_parts<T, Config>(shared.is_last, problem, segment, workspace, o, lse);
+      finish_parts<T, Config>(problem, segment, workspace, o, lse);
     segments.at = shared.place[warp];
   }
 }

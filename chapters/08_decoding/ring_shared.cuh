@@ -55,7 +55,6 @@ struct RingShared {
   hopper::Pipeline<Stage, Config::kStages> ring;
   float max[Config::kWarps][kRowsOfMma];  ///< of a warp's rows, times scale_log2
   float sum[Config::kWarps][kRowsOfMma];
-  bool is_last;  ///< whether this block arrived last
   // What each warp works on, and where it goes on: in registers they would crowd out sums.
   Segment segment[Config::kWarps];
   typename Segments<Config::kKeys>::Place place[Config::kWarps];
@@ -81,9 +80,10 @@ struct Cache {
 /// What a launch works with beside queries and cache.
 struct Workspace {
   Partials partials;   ///< [2 * blocks * kRows] places: see place_of
-  unsigned* arrivals;  ///< [kMostRingBlocks], 0 before the first launch and after each
+  unsigned* arrivals;  ///< [kMostRingBlocks, kMostRingWarps], 0 before the first launch and after each
+  Partials whole;      ///< where finished rows go in float32, by their numbers; null: they go to O
 };
 
-constexpr int kMostRingBlocks = 1024;
+constexpr int kMostRingBlocks = 1024, kMostRingWarps = 8;
 
 }  // namespace flashbook::decoding

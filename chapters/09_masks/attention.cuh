@@ -1,7 +1,7 @@
 //| # The kernel of steps 1 to 5
 //|
 //| This is step 5 of chapter 5, with a policy in the place of its causal mask. The producer tells a consumer how many tiles of
-//| keys are partial and how many are full (`producer.cuh`), and sends the partial ones first.
+//| keys are partial and how many are full (`producer.cuh`), and sends the full ones first.
 //|
 //| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
 #pragma once
@@ -55,6 +55,41 @@ __device__ __forceinline__ void hide(float (&scores)[kFloats], const RowOf& row_
 #pragma unroll
     for (int i = 0; i < kFloats; ++i)
       if ((seen[hopper::row_of(i)] >> (i / 4 * 2 + i % 2) & 1) == 0) scores[i] = -INFINITY;
+  }
+}
+
+//| FlashMask (step 4) says for each *key* which queries it hides. So the warp turns the question round: a lane takes neighbouring
+//| keys, as if it had their columns, and makes 16 bits of each, one for each row of the warp. Two keys are a word. The loads are
+//| issued as soon as the tile's first key is known, so they travel while the tensor cores compute the scores.
+/// Which rows of a warp each key of a tile hides.
+template <int kKeys>
+struct HiddenByKey {
+  static constexpr int kOfWords = 64;  ///< keys that a word of each lane holds
+  uint32_t of_keys[kKeys / kOfWords];  ///< of keys 64 i + 2 lane, and of the next one in the upper half
+
+  /// `hidden` is the tile's, `first_row` the warp's first query.
+  template <typename Hidden>
+  __device__ __forceinline__ HiddenByKey(const Hidden* hidden, int first_row) {
+#pragma unroll
+    for (int i = 0; i < kKeys / kOfWords; ++i) {
+      const Hidden* const pair = hidden + kOfWords * i + 2 * int(threadIdx.x % 32);
+      of_keys[i] = pair[0].hidden_rows(first_row) | pair[1].hidden_rows(first_row) << kRowsOfWarp;
+    }
+  }
+};
+
+//| Whoever has the scores of two neighbouring keys gets their word by a shuffle. Its four bits lie at the same places in all
+//| lanes, once the word is shifted by the lane's row.
+/// Scores of keys that hide their row become -inf. All lanes of a warp.
+template <int kFloats>
+__device__ __forceinline__ void hide(float (&scores)[kFloats], const HiddenByKey<2 * kFloats>& hidden) {
+  const int lane = int(threadIdx.x % 32);
+#pragma unroll
+  for (int j = 0; j < kFloats / 4; ++j) {  // of every 8 columns, the thread has two
+    const uint32_t bits = __shfl_sync(kWholeWarp, hidden.of_keys[j / 8], j % 8 * 4 + lane % 4) >> lane / 4;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (bits >> (i % 2 * kRowsOfWarp + i / 2 * 8) & 1) scores[4 * j + i] = -INFINITY;
   }
 }
 
@@ -119,7 +154,7 @@ struct Consumer {
   const uint64_t q, keys, values;  ///< descriptors: its queries, stage 0 as K and as V
   float output[kHeadDim / 2], scores[kKeys / 2];
   hopper::Probabilities<kKeys> p;
-  hopper::Rows rows;
+  hopper::LazyRows rows;
 
   //| Descriptors are computed anew for every tile of queries, from constants, as in chapter 5.
   __device__ __forceinline__ Consumer(BlockShared<T, Sizes>& shared, const Problem& problem,
@@ -155,10 +190,26 @@ struct Consumer {
     return min(query + 8 * r, work.sequence.queries - 1);
   }
 
+  //| Only FlashMask is asked by key, and only in partial tiles. At d = 256 no register is left while products run: there it is
+  //| asked when the scores are there.
+  static constexpr bool kByKey = requires(const Policy& p, const Work& w) { p.hidden(w, 0); };
+  static constexpr bool kEarly = kHeadDim != 256;
+  __device__ __forceinline__ HiddenByKey<kKeys> by_key(int first_key) const {
+    return {policy.hidden(work, first_key), query - int(threadIdx.x % 32 / 4)};
+  }
+  /// What the policy says of the keys of a tile whose scores are under way.
+  template <bool kMasked>
+  __device__ __forceinline__ auto ask_early(int first_key) const {
+    if constexpr (kMasked && kByKey && kEarly)
+      return by_key(first_key);
+    else
+      return Nothing{};
+  }
+
   //| Function first, mask second: so a function never gets the -inf of a hidden score.
   /// What the policy makes of a tile's scores.
-  template <bool kMasked>
-  __device__ __forceinline__ void apply(int first_key) {
+  template <bool kMasked, typename Early>
+  __device__ __forceinline__ void apply(int first_key, [[maybe_unused]] const Early& early) {
     if constexpr (decltype(policy.score)::kChanges) {
       change(
           scores, [&](int r) { return policy.score.row(work, row_query(r)); }, first_key);
@@ -166,6 +217,10 @@ struct Consumer {
     if constexpr (kMasked) {
       hide(
           scores, [&](int r) { return policy.row(work, row_query(r)); }, first_key);
+      if constexpr (kByKey && kEarly)
+        hide(scores, early);
+      else if constexpr (kByKey)
+        hide(scores, by_key(first_key));
     }
   }
 
@@ -205,20 +260,20 @@ struct Consumer {
     const int key = first_key<true>(state);
     wgmma_fence();
     hopper::issue_scores<T, kHeadDim, kKeys>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
+    const auto early = ask_early<true>(key);
     wgmma_wait<0>();
     wgmma_pin(scores);
     release(shared.pipeline, state);
     if (is_last) release_queries();
     state.advance();
-    if (work.partial > 0)
-      apply<true>(key);
+    if (work.full == 0)
+      apply<true>(key, early);
     else
-      apply<false>(key);
+      apply<false>(key, Nothing{});
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
-    rows = hopper::Rows::none();
-    float correction[2];
-    hopper::softmax<false>(scores, rows, correction, scale_log2());
+    rows = hopper::LazyRows::none();
+    hopper::first_softmax(scores, rows, scale_log2());
     drop(key);
     hopper::round_probabilities<T>(p, scores);
   }
@@ -244,15 +299,17 @@ struct Consumer {
     hopper::issue_values<T, kHeadDim, kKeys>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));
     pass();
 
+    const auto early = ask_early<kMasked>(key);
+
     //| The stage of the keys is free as soon as the scores are there. Queries are given back with the last one of them, so that
     //| the next queries come while the softmax still runs.
     wgmma_wait<1>();  // the scores are done; the values still run
     wgmma_pin(scores);
     release(shared.pipeline, k_state);
     if (is_last) release_queries();
-    apply<kMasked>(key);
+    apply<kMasked>(key, early);
     float correction[2];
-    const bool rescale = hopper::softmax<Sizes::kLazy>(scores, rows, correction, scale_log2());
+    const bool rescale = hopper::softmax_lazily(scores, rows, correction, scale_log2());
     drop(key);
 
     //| Only now may P be overwritten and O rescaled. O is rescaled when a maximum has risen by more than 8 log2 units (chapter 5).
@@ -261,7 +318,7 @@ struct Consumer {
     wgmma_pin(p);
     release(shared.pipeline, v_state);
     hopper::round_probabilities<T>(p, scores);
-    if (!Sizes::kLazy || rescale) hopper::rescale_rows(output, correction);
+    if (rescale) hopper::rescale_rows(output, correction);
   }
 
   //| The last values have no scores beside them. They take a turn as all products do.
@@ -294,16 +351,16 @@ struct Consumer {
       release_queries();
 #pragma unroll
       for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
-      rows = hopper::Rows::none();
+      rows = hopper::LazyRows::none();
       return;
     }
-    //| `left` counts the tiles that have not begun. While it is above the number of full tiles, the next tile is a partial one:
+    //| `left` counts the tiles that have not begun. While it is above the number of partial tiles, the next tile is a full one:
     //| the first loop goes down to that number, and the second goes on to 0.
     begin(--left == 0);
 #pragma unroll 1
-    while (left > work.full) step<true>(--left == 0);
+    while (left > work.partial) step<false>(--left == 0);
 #pragma unroll 1
-    while (left > 0) step<false>(--left == 0);
+    while (left > 0) step<true>(--left == 0);
     end();
   }
 

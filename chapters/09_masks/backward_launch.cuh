@@ -18,11 +18,11 @@ namespace flashbook::masks {
 inline bool is_packed(const Shape& shape) {
   const Visibility& v = shape.visibility;
   return shape.batch == 1 && !v.documents.first_query.empty() && v.columns.bounds == 0 &&
-         v.blocks.queries == 0 && v.dense.visible.empty();
+         v.blocks.queries == 0 && v.dense.empty();
 }
 
 /// Whether the mask is asked pair by pair.
-inline bool is_by_pairs(const Visibility& v) { return !v.dense.visible.empty() || v.blocks.queries > 0; }
+inline bool is_by_pairs(const Visibility& v) { return !v.dense.empty() || v.blocks.queries > 0; }
 
 inline int64_t tiles_of(int64_t rows, int of_tile) { return (rows + of_tile - 1) / of_tile; }
 
@@ -34,7 +34,7 @@ struct MaskCount {
 };
 inline MaskCount masks_of(const Shape& shape) {
   const Visibility& v = shape.visibility;
-  if (!v.dense.visible.empty()) return {shape.heads, 1, shape.batch * shape.heads};
+  if (!v.dense.empty()) return {shape.heads, 1, shape.batch * shape.heads};
   if (v.columns.bounds == 0) return {0, shape.heads, 1};
   if (v.columns.heads == 1) return {1, shape.heads, shape.batch};
   return {shape.kv_heads, shape.heads / shape.kv_heads, shape.batch * shape.kv_heads};
@@ -248,7 +248,7 @@ void run_by_pairs(const Shape& shape, const Tensors& t, device::Stream stream) {
                            TileClass* classes, int* counter) {
     const int query_tiles = int(tiles_of(shape.seqlen_q, kQueries));
     const PairMask mask{
-        v.dense.visible.empty() ? nullptr : static_cast<const unsigned char*>(t.tables[int(TableId::dense)]),
+        v.dense.empty() ? nullptr : static_cast<const unsigned char*>(t.tables[int(TableId::dense)]),
         v.dense.heads,
         shape.seqlen_q,
         shape.seqlen_k,

@@ -1,3 +1,6 @@
+//| # Chapter 9's descriptor
+//|
+//| Five forward steps and the gradient, each with the masks that it knows. It runs on the host. The kernels are compiled in files of their own, `step1.cu` to `step6_d256.cu`, so that a change to one policy does not compile the others; [launch.cuh](launch.cuh) and [backward_launch.cuh](backward_launch.cuh) have the launches.
 #include "chapters/09_masks/chapter.h"
 #include "chapters/09_masks/steps.h"
 #include "common/attention/cost.h"
@@ -29,6 +32,9 @@ enum { kPairs = 1, kPacked, kRanges, kColumns, kFunctions, kGradient };
 
 constexpr int kMostRows = 1 << 30;  // Band::kNoLimit
 
+//| ## What cannot run
+//|
+//| What is visible is one value, a `Visibility`, with many parts, and a step knows some of them. `unknown_to` takes away what the step knows; whatever is left is refused, with the step that takes it. Ranges (windows, prefixes, documents) are known to all.
 /// What a step leaves of a visibility that it does not know.
 Visibility unknown_to(int step, Visibility v) {
   v.window = {}, v.prefix = 0, v.documents = {};  // all steps know ranges
@@ -62,7 +68,7 @@ std::string why_not_at_all(const Shape& shape) {
 std::string why_not(const Shape& shape, int step) {
   if (const std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
   const Visibility &v = shape.visibility, unknown = unknown_to(step, v);
-  if (!unknown.dense.visible.empty()) return "a mask of pairs is for step 1: choose it with --step 1";
+  if (!unknown.dense.empty()) return "a mask of pairs is for step 1: choose it with --step 1";
   if (unknown.columns.bounds > 0) return "intervals by key are for step 4: choose it with --step 4";
   if (unknown.blocks.queries > 0) return "listed blocks are for step 5: choose it with --step 5";
   if (step == kPacked && !v.documents.first_query.empty() && shape.batch > 1)
@@ -71,20 +77,23 @@ std::string why_not(const Shape& shape, int step) {
     return "functions on scores are for step 5: choose it with --step 5";
   if (shape.score != ScoreFunction{} && v.blocks.queries > 0)
     return "step 5 takes listed blocks without functions on scores: leave one of them out";
-  if (step == kPairs && !v.dense.visible.empty() && v != Visibility{.dense = v.dense})
+  if (step == kPairs && !v.dense.empty() && v != Visibility{.dense = v.dense})
     return "a mask of pairs says all there is to say: leave windows, prefixes and documents out";
   return "";
 }
 
+//| ## What has no gradient
+//|
+//| Step 6 takes the masks of all other steps, one kind at a time: its lists are made by one of them. A bias would want a gradient of its own, and dropout its random bits once more; both are refused.
 /// Of step 6, which takes the masks of all steps, one kind at a time.
 std::string why_no_gradient(const Shape& shape, int) {
   if (const std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
   const Visibility& v = shape.visibility;
-  if (!v.dense.visible.empty() && v != Visibility{.dense = v.dense})
+  if (!v.dense.empty() && v != Visibility{.dense = v.dense})
     return "a mask of pairs says all there is to say: leave windows, prefixes and documents out";
   if (v.blocks.queries > 0 && v.columns.bounds > 0)
     return "step 6 takes listed blocks or intervals by key: leave one of them out";
-  if (shape.score != ScoreFunction{} && (v.blocks.queries > 0 || !v.dense.visible.empty()))
+  if (shape.score != ScoreFunction{} && (v.blocks.queries > 0 || !v.dense.empty()))
     return "step 6 takes listed blocks and masks of pairs without functions on scores: leave one of them out";
   if (!shape.score.bias.values.empty() || shape.score.dropout > 0)
     return "step 6 takes a softcap or slopes, no bias and no dropout: leave it out";
@@ -94,6 +103,9 @@ std::string why_no_gradient(const Shape& shape, int) {
   return "";
 }
 
+//| ## The workspace
+//|
+//| Steps that make lists on the card keep them here. The others need no more than a counter, from which blocks take their tiles.
 int64_t workspace_bytes(const Shape& shape, int step) {
   switch (step) {
     case kPacked:
@@ -117,6 +129,7 @@ double memory_bytes(const Shape& shape, int step) {
   return bytes;
 }
 
+//| ## From a step to its kernel
 void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
   switch (step) {
     case kPairs:
@@ -137,6 +150,9 @@ void attention(const Shape& shape, const Tensors& tensors, device::Stream stream
 
 }  // namespace
 
+//| ## Two operations
+//|
+//| The forward pass and the gradient take and give other tensors, so they are two descriptors. `further` ties the second to the first; to who calls, its one step is number 6.
 const Chapter kMasks = {
     .number = 9,
     .name = "09_masks",

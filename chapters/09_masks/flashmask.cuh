@@ -29,8 +29,11 @@ namespace flashbook::masks {
 struct alignas(16) Hidden {
   int lower_begin, lower_end, upper_begin, upper_end;
 
-  __device__ bool hides(int query) const {
-    return ((query >= lower_begin) & (query < lower_end)) | ((query >= upper_begin) & (query < upper_end));
+  /// Bit r: whether it hides query `first` + r. A run of ones is what lies below its end and not below its
+  /// beginning.
+  __device__ uint32_t hidden_rows(int first) const {
+    const auto below = [&](int query) { return (1u << min(max(query - first, 0), kRowsOfWarp)) - 1; };
+    return (below(lower_end) & ~below(lower_begin)) | (below(upper_end) & ~below(upper_begin));
   }
 };
 
@@ -133,16 +136,6 @@ __global__ void __launch_bounds__(kScanThreads)
 //|
 //| Intervals come beside a window: FlashMask's causal masks have bounds below the diagonal only, and the diagonal itself is
 //| step 3's arithmetic. So a tile has two classes, and the one that shows less counts.
-/// The keys of a query by ranges and intervals.
-struct ColumnsOfRow {
-  static constexpr bool kByComparison = false;
-  KeyRanges ranges;
-  const Hidden* hidden;  // [keys]
-  int query;
-
-  __device__ bool sees(int key) const { return ranges.sees(key) & !hidden[key].hides(query); }
-};
-
 /// The tiles of keys for a tile of queries.
 template <int kKeys>
 struct ColumnTiles : RangeTiles<kKeys> {
@@ -178,8 +171,11 @@ struct ByColumns : InBatch {
             work.first_query,
             last_query};
   }
-  __device__ ColumnsOfRow row(const Work& work, int query) const {
-    return {ranges.row(work.sequence, query), scanned.hidden + first_tile(work) * tile_keys, query};
+  __device__ KeyRanges row(const Work& work, int query) const { return ranges.row(work.sequence, query); }
+
+  /// The intervals of the keys from `first_key` on.
+  __device__ const Hidden* hidden(const Work& work, int first_key) const {
+    return scanned.hidden + first_tile(work) * tile_keys + first_key;
   }
 };
 

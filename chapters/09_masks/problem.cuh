@@ -79,7 +79,6 @@ struct Sizes {
   static constexpr int kKeys = kHeadDim == 256 ? 64 : 128;  ///< of a tile
   static constexpr int kStages = kHeadDim == 64 ? 8 : 5;    ///< of the pipeline
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
-  static constexpr bool kLazy = kHeadDim != 64;
   static constexpr bool kStoreByTma = kHeadDim != 256;  // no room for the output beside Q and the pipeline
   static constexpr bool kPingpong = kHeadDim == 64;
   static constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 40;  ///< of a thread, after setmaxnreg

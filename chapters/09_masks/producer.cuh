@@ -2,12 +2,13 @@
 //|
 //| Chapter 5's producer knows how many tiles of keys there are, and streams them all. Here it first finds out which ones.
 //| A *warp* does it: each lane asks the policy for the class of one tile of keys, and a ballot turns 32 answers into one word
-//| of bits. It goes over the candidates four times: to count partial tiles, to count full ones, to stream the partial, to
-//| stream the full. So no list is written down anywhere, and a sequence may have any length.
+//| of bits. It goes over the candidates four times: to count partial tiles, to count full ones, to stream the full, to
+//| stream the partial. So no list is written down anywhere, and a sequence may have any length.
 //|
-//| **Partial tiles first.** Consumers are told two numbers, how many tiles are partial and how many are full. They run one
-//| loop with the mask and then one without any code for it. In the second they need not even know which keys they
-//| multiply, unless a function on scores asks.
+//| **Full tiles first.** Consumers are told two numbers, how many tiles are partial and how many are full. They run one
+//| loop without any code for the mask and then one with it. In the first they need not even know which keys they
+//| multiply, unless a function on scores asks. The softmax of the very first tile has no product beside it, so a mask there
+//| would cost its whole time; beside a product it costs part of it.
 //|
 //| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
@@ -103,8 +104,8 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
       }
       before = first_key;
     };
-    for_each_tile<kKeys>(tiles, TileClass::partial, send);
     for_each_tile<kKeys>(tiles, TileClass::full, send);
+    for_each_tile<kKeys>(tiles, TileClass::partial, send);
     if (leads && before >= 0) fill(shared.pipeline, state, v_map, work.k_rows.row + before, rows);
     index = __shfl_sync(kWholeWarp, index, 0);
   }

@@ -5,10 +5,12 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <sstream>
 
 #include "common/app/report.h"
 #include "common/attention/error.h"
 #include "common/attention/npy.h"
+#include "common/attention/pages.h"
 #include "common/attention/whole_file.h"
 
 namespace flashbook {
@@ -39,8 +41,10 @@ struct Words {
   std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling, means,
       layout = "bhsd";
   std::string step = "all", device = "auto", check = "auto", reps, seed = "1", json;
+  std::string inspect, inspect_to;
   std::string lengths, window, documents, prefix, mask;  // what is visible
   std::string softcap, bias, dropout;                    // functions on scores
+  std::string page_rows, shared_prefix;                  // where a cache lies
   std::map<TensorId, std::string> files;                 // of the operation's tensors
   bool causal = false, alibi = false, list = false;
 };
@@ -120,6 +124,23 @@ const Chapter& chapter_of_step(int argc, const char* const* argv, const Chapter&
       if (number == std::to_string(step)) return *chapter.further;
   }
   return chapter;
+}
+
+/// "3,17" is query 17 of head 3, "1,3,17" that of batch entry 1.
+RowOf row_of(const std::string& text, const Shape& shape) {
+  std::vector<int64_t> numbers;
+  std::stringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) numbers.push_back(whole_number("--inspect", part));
+  if (numbers.size() == 2) numbers.insert(numbers.begin(), 0);
+  if (numbers.size() != 3 || text.ends_with(','))
+    throw InputError("--inspect is '" + text + "': give HEAD,QUERY or BATCH,HEAD,QUERY, such as 3,17");
+  const int64_t counts[] = {shape.batch, shape.heads, shape.seqlen_q};
+  const char* const names[] = {"batch entry", "head", "query"};
+  for (int i = 0; i < 3; ++i)
+    if (numbers[i] < 0 || numbers[i] >= counts[i])
+      throw InputError("--inspect asks for " + std::string(names[i]) + " " + std::to_string(numbers[i]) +
+                       ": there are 0 to " + std::to_string(counts[i] - 1));
+  return {int(numbers[0]), int(numbers[1]), int(numbers[2])};
 }
 
 CheckMode check_mode(const std::string& text) {
@@ -305,13 +326,40 @@ std::vector<int> lengths_of(const std::string& text) {
   return lengths;
 }
 
+/// Throws if an option is given that says what --lengths does.
+void refuse_beside_lengths(std::initializer_list<std::pair<const char*, const std::string*>> options) {
+  for (const auto& [option, text] : options)
+    if (!text->empty())
+      throw InputError(std::string(option) + " contradicts --lengths, which says it: leave one of them out");
+}
+
+/// Sets what --lengths says of a cache: the keys of each sequence.
+void set_lengths(const Words& words, Shape& shape) {
+  refuse_beside_lengths({{"--batch", &words.batch}, {"--seqlen-k", &words.seqlen_k}});
+  shape.visibility.lengths = lengths_of(words.lengths);
+  shape.batch = int(shape.visibility.lengths.size());
+  shape.seqlen_k = std::max(1, *std::ranges::max_element(shape.visibility.lengths));
+}
+
+/// Sets what --page-rows and --shared-prefix say: pages in random order. The shape is otherwise complete.
+void set_pages(const Words& words, const Chapter& chapter, uint64_t seed, Shape& shape) {
+  if (words.page_rows.empty() && words.shared_prefix.empty()) return;
+  if (chapter.operation != Operation::decode)
+    throw InputError("--page-rows and --shared-prefix are for a cache, which chapter " +
+                     std::to_string(chapter.number) + " does not read: leave them out");
+  if (words.page_rows.empty()) throw InputError("--shared-prefix is a prefix of pages: give --page-rows too");
+  const int rows = count("--page-rows", words.page_rows);
+  const int shared = words.shared_prefix.empty() ? 0 : count("--shared-prefix", words.shared_prefix);
+  if (shared % rows != 0 || shared > shape.seqlen_k)
+    throw InputError("--shared-prefix is " + words.shared_prefix +
+                     ": give whole pages, and at most as many keys as the sequences have");
+  shape.paging = random_pages(shape, rows, shared, seed);
+}
+
 /// Sets what --lengths says of the shape: sequences packed into one batch entry.
 void pack(const Words& words, Shape& shape) {
-  for (const auto& [option, text] : {std::pair("--seqlen", words.seqlen),
-                                     {"--seqlen-k", words.seqlen_k},
-                                     {"--documents", words.documents}})
-    if (!text.empty())
-      throw InputError(std::string(option) + " contradicts --lengths, which says it: leave one of them out");
+  refuse_beside_lengths(
+      {{"--seqlen", &words.seqlen}, {"--seqlen-k", &words.seqlen_k}, {"--documents", &words.documents}});
   if (!words.batch.empty() && words.batch != "1")
     throw InputError("--batch is " + words.batch +
                      ", and --lengths packs all sequences into one entry: leave it out");
@@ -435,7 +483,8 @@ void fill_shape(const Words& words, const Chapter& chapter, Options& options) {
   if (!words.seqlen_k.empty()) shape.seqlen_k = count("--seqlen-k", words.seqlen_k);
   if (!words.head_dim.empty()) shape.head_dim = count("--head-dim", words.head_dim);
   if (!words.dtype.empty()) shape.dtype = dtype_of(words.dtype, chapter);
-  if (!words.lengths.empty()) pack(words, shape);
+  if (!words.lengths.empty())
+    chapter.operation == Operation::decode ? set_lengths(words, shape) : pack(words, shape);
   shape.scaling = scaling_of(words.scaling, chapter);
   shape.centred = centred_of(words.means, shape.dtype);
 }
@@ -500,8 +549,14 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
   app.add_option("--documents", words.documents,
                  "So many documents of equal length, which do not see each other")
       ->type_name("N");
-  app.add_option("--lengths", words.lengths, "Sequences of these lengths, packed: 1000,37,0,4096")
+  app.add_option("--lengths", words.lengths,
+                 "Sequences of these lengths: 1000,37,0,4096. Packed, or of a cache the keys of each")
       ->type_name("LIST");
+  app.add_option("--page-rows", words.page_rows, "A cache in pages of so many keys, in random order")
+      ->type_name("N");
+  app.add_option("--shared-prefix", words.shared_prefix,
+                 "The first N keys of all sequences lie in the same pages")
+      ->type_name("N");
   app.add_option(
          "--mask", words.mask,
          "A mask from a .npy file: bool, which pairs are visible, [seqlen, seqlen_k]; or FlashMask's int32 "
@@ -542,6 +597,12 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
   app.add_option("--seed", words.seed,
                  "Seed of the random inputs, and of what --dropout leaves out (default: 1)")
       ->type_name("N");
+  app.add_option(
+         "--inspect", words.inspect,
+         "Instead of a run: HEAD,QUERY (or BATCH,HEAD,QUERY), scores, P, maximum, sum, correction and O of "
+         "a row, tile by tile, beside the oracle's")
+      ->type_name("ROW");
+  app.add_option("--inspect-to", words.inspect_to, "Folder for them as .npy files")->type_name("DIR");
   app.add_flag("--list", words.list, "Describe the steps and stop");
   try {
     app.parse(argc, argv);
@@ -570,16 +631,23 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
 
   fill_shape(words, chapter, options);
   if (has_files(words, chapter.operation)) {
-    if (!words.lengths.empty())
-      throw InputError("--lengths is for random inputs: leave it out, or the files");
+    for (const auto& [option, text] :
+         {std::pair("--lengths", words.lengths), {"--page-rows", words.page_rows}})
+      if (!text.empty())
+        throw InputError(std::string(option) + " is for random inputs: leave it out, or the files");
     read_inputs(words, chapter, options);
   }
   Shape& shape = options.shape;
   fill_mask(words, options.seed, shape);
   shape.scale = default_scale(shape.head_dim);
   if (!words.scale.empty()) shape.scale = real_number("--scale", words.scale);
+  set_pages(words, chapter, options.seed, shape);
   validate(shape);
   shape.layout = layout_of(words.layout, shape);
+  if (!words.inspect.empty()) options.inspected = row_of(words.inspect, shape);
+  if (!words.inspect_to.empty() && !options.inspected)
+    throw InputError("--inspect-to is for what --inspect shows: say which row, such as --inspect 3,17");
+  options.inspect_to = words.inspect_to;
   return {std::move(options), "", &chapter};
 }
 

@@ -14,7 +14,8 @@ double elements_used(const Shape& shape, TensorId id) {
   const std::vector<int>& lengths = shape.visibility.lengths;
   const double keys = lengths.empty() ? double(shape.batch) * shape.seqlen_k
                                       : std::accumulate(lengths.begin(), lengths.end(), 0.0);
-  return keys * shape.kv_heads * shape.head_dim;
+  const double again = (shape.batch - 1.0) * shape.paging.shared;  // of a shared prefix
+  return (keys - again) * shape.kv_heads * shape.head_dim;
 }
 
 }  // namespace

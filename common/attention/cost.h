@@ -11,7 +11,7 @@ namespace flashbook {
 double flops(const Shape& shape, Operation operation = Operation::forward);
 
 /// Bytes of device memory that no kernel can avoid: every tensor of the operation and every table of the
-/// shape read or written once. Of K and V only the keys that sequences have.
+/// shape read or written once. Of K and V only the keys that sequences have, those of a shared prefix once.
 double compulsory_bytes(const Shape& shape, Operation operation = Operation::forward);
 
 }  // namespace flashbook

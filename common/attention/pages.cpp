@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+
+#include "common/attention/random.h"
 
 namespace flashbook {
 namespace {
@@ -29,6 +32,22 @@ Shape without_pages(const Shape& shape) {
   Shape dense = shape;
   dense.paging = {};
   return dense;
+}
+
+Paging random_pages(const Shape& shape, int rows, int shared, uint64_t seed) {
+  const int of_sequence = int((int64_t(shape.seqlen_k) + rows - 1) / rows);
+  const int common = std::min(shared / rows, of_sequence), own = of_sequence - common;
+  Paging paging = {.rows = rows, .pages = common + shape.batch * own, .table = {}, .shared = shared};
+  std::vector<int> order(paging.pages);
+  std::iota(order.begin(), order.end(), 0);
+  for (int i = paging.pages - 1; i > 0; --i)
+    std::swap(order[i], order[random_bits(seed, i) % uint64_t(i + 1)]);
+  for (int batch = 0; batch < shape.batch; ++batch) {
+    const auto first_own = order.begin() + common + int64_t(batch) * own;
+    paging.table.insert(paging.table.end(), order.begin(), order.begin() + common);
+    paging.table.insert(paging.table.end(), first_own, first_own + own);
+  }
+  return paging;
 }
 
 Inputs gather_pages(const Shape& shape, const Inputs& inputs) {

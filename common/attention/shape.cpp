@@ -79,6 +79,23 @@ void validate_paging(const Shape& shape) {
         throw InputError("the page table has page " + std::to_string(page) + " in sequence " +
                          std::to_string(batch) + ": give 0 to " + std::to_string(paging.pages - 1));
   }
+  if (paging.shared < 0 || paging.shared > shape.seqlen_k || paging.shared % paging.rows != 0)
+    throw InputError("a prefix of " + std::to_string(paging.shared) +
+                     " keys is shared: give a multiple of the " + std::to_string(paging.rows) +
+                     " rows of a page, at most seqlen_k");
+  // Queries are behind the prefix, so that each sees all of it.
+  const bool causal = shape.visibility.window.right >= 0;
+  const int64_t least = int64_t(paging.shared) + (causal ? shape.seqlen_q - 1 : 0);
+  for (int batch = 0; batch < shape.batch && paging.shared > 0; ++batch) {
+    const std::vector<int>& lengths = shape.visibility.lengths;
+    const int length = lengths.empty() ? shape.seqlen_k : lengths[batch];
+    const auto pages = paging.table.begin() + batch * pages_of_sequence;
+    if (length < least || !std::equal(pages, pages + paging.shared / paging.rows, paging.table.begin()))
+      throw InputError("sequence " + std::to_string(batch) + " does not share the prefix of " +
+                       std::to_string(paging.shared) +
+                       " keys: give all sequences the same first pages, and at least " +
+                       std::to_string(least) + " keys");
+  }
   require_addressable("number of pages", paging.pages, shape.kv_heads, paging.rows, shape.head_dim);
 }
 
@@ -175,6 +192,7 @@ std::string describe(const Shape& shape) {
   if (!shape.score.bias.values.empty()) text << ", bias";
   if (shape.score.dropout > 0) text << ", dropout " << shape.score.dropout;
   if (shape.paging.rows > 0) text << ", pages of " << shape.paging.rows;
+  if (shape.paging.shared > 0) text << ", " << shape.paging.shared << " keys shared";
   if (shape.layout == layout_bshd(shape))
     text << ", BSHD";
   else if (!shape.is_default_layout())

@@ -172,7 +172,7 @@ double count(const Shape& shape, int batch, int head, const Tile& tile) {
 
 bool differs_by_head(const Visibility& v) { return v.columns.bounds != 0 || v.dense.heads > 1; }
 bool differs_by_batch(const Visibility& v) {
-  return !v.lengths.empty() || v.columns.bounds != 0 || !v.dense.visible.empty();
+  return !v.lengths.empty() || v.columns.bounds != 0 || !v.dense.empty();
 }
 
 }  // namespace
@@ -263,10 +263,11 @@ void require_count(const char* name, std::size_t count, int64_t wanted, const ch
 }
 
 void require_range(const char* name, const std::vector<int>& values, int64_t largest, const char* what) {
-  for (int value : values)
-    require(value >= 0 && value <= largest, std::string(name) + " has " + std::to_string(value) +
-                                                ": give numbers from 0 to " + std::to_string(largest) + ", " +
-                                                what);
+  const auto outside = std::ranges::find_if(values, [&](int value) { return value < 0 || value > largest; });
+  if (outside == values.end())
+    return;  // and no message was made: each call of the C interface asks all values
+  throw InputError(std::string(name) + " has " + std::to_string(*outside) + ": give numbers from 0 to " +
+                   std::to_string(largest) + ", " + what);
 }
 
 void validate_first(const char* name, const std::vector<int>& first, int end, const char* what) {
@@ -304,12 +305,13 @@ void validate_visibility(const Shape& shape) {
                   "batch * heads * seqlen_k * bounds");
     require_range("intervals", c.queries, shape.seqlen_q, "the queries there are");
   }
-  if (const Dense& d = v.dense; !d.visible.empty()) {
+  if (const Dense& d = v.dense; !d.empty()) {
     require(d.heads == 1 || d.heads == shape.heads,
             "the mask is of " + std::to_string(d.heads) + " heads: give 1 or " + std::to_string(shape.heads));
-    require_count("pairs of the mask", d.visible.size(),
-                  int64_t(shape.batch) * d.heads * shape.seqlen_q * shape.seqlen_k,
-                  "batch * heads * seqlen_q * seqlen_k");
+    if (!d.elsewhere)
+      require_count("pairs of the mask", d.visible.size(),
+                    int64_t(shape.batch) * d.heads * shape.seqlen_q * shape.seqlen_k,
+                    "batch * heads * seqlen_q * seqlen_k");
   }
   if (const Blocks& b = v.blocks; b.queries != 0) {
     require(b.queries > 0 && b.keys > 0, "a block has no pairs: give at least 1 query and 1 key");
@@ -340,7 +342,7 @@ std::string describe(const Visibility& v) {
   if (!v.documents.first_query.empty()) text << ", " << v.documents.first_query.size() - 1 << " documents";
   if (v.columns.bounds > 0) text << ", intervals by key";
   if (v.blocks.queries > 0) text << ", listed blocks of " << v.blocks.queries << " x " << v.blocks.keys;
-  if (!v.dense.visible.empty()) text << ", a mask of pairs";
+  if (!v.dense.empty()) text << ", a mask of pairs";
   return text.str();
 }
 

@@ -56,8 +56,10 @@ struct Blocks {
 /// A mask pair by pair.
 struct Dense {
   int heads = 1;                            ///< 1, or heads
-  std::vector<unsigned char> visible = {};  ///< [batch, heads, seqlen_q, seqlen_k], 0: hidden. Empty: none is
+  std::vector<unsigned char> visible = {};  ///< [batch, heads, seqlen_q, seqlen_k], 0: hidden
+  bool elsewhere = false;  ///< the caller has them in device memory, and `visible` stays empty
 
+  bool empty() const { return visible.empty() && !elsewhere; }  ///< there is no such mask
   bool operator==(const Dense&) const = default;
 };
 
@@ -84,7 +86,7 @@ struct Visibility {
  private:
   bool has_only_window() const {
     return prefix == 0 && lengths.empty() && documents.first_query.empty() && columns.bounds == 0 &&
-           blocks.queries == 0 && dense.visible.empty();
+           blocks.queries == 0 && dense.empty();
   }
 };
 

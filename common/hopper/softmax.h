@@ -1,87 +1,63 @@
 /// \file
-/// Online softmax of what a warpgroup holds, one tile of keys at a time, for chapter 9. Rows and large scores
-/// are those of chapters/05_flash_attention_3/softmax.cuh. Unlike there, every tile's maxima are taken, by
-/// their bits where none is negative, and a row has no limit.
+/// Online softmax of what a warpgroup holds, one tile of keys at a time.
+/// chapters/05_flash_attention_3/softmax.cuh explains it.
 #pragma once
 #include "common/hopper/rows.h"
 #include "common/ptx/math.h"
 
 namespace flashbook::hopper {
 
-constexpr float kLazyLimit = 8;        ///< log2 of how far a probability may exceed 1
 constexpr float kLargeScore = 0x1p12;  ///< c max, from where on the maximum is subtracted before the scale
+constexpr float kLazyLimit = 8;        ///< log2 of how far a probability may exceed 1, or fall short of it
 
-/// The maxima of a thread's two rows, old and new scores, in all four lanes of the quad.
+/// Rows whose maxima are taken lazily.
+struct LazyRows : Rows {
+  int limit[2];  ///< bits of the largest score that `max` still serves; -1 if it serves none
+
+  __device__ __forceinline__ static LazyRows none() { return {Rows::none(), {-1, -1}}; }
+};
+
+/// Takes the maxima of scores into `rows`, and what was summed before is made relative to them; the output
+/// must be multiplied by `correction`. `subtract` is what scaled scores lose; scores may lose it here.
 template <int kFloats>
-__device__ __forceinline__ void row_maxima(float (&maxima)[2], const float (&scores)[kFloats],
-                                           const Rows& rows) {
+__device__ __forceinline__ void take_maxima(float (&scores)[kFloats], LazyRows& rows, float (&correction)[2],
+                                            float (&subtract)[2], float scale_log2) {
+  float top[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    float top = rows.max[r];
+    float a = scores[2 * r], b = scores[2 * r + 1];
 #pragma unroll
-    for (int i = 2 * r; i < kFloats; i += 4) top = fmaxf(top, fmaxf(scores[i], scores[i + 1]));
-    maxima[r] = quad_max(top);
+    for (int i = 4 + 2 * r; i < kFloats; i += 4) {
+      a = fmaxf(a, scores[i]);
+      b = fmaxf(b, scores[i + 1]);
+    }
+    top[r] = fmaxf(fmaxf(a, b), rows.max[r]);
+  }
+  const auto size = [](float x) { return x == -INFINITY ? 0.0f : fabsf(x); };  // of a row without a key: 0
+  const bool large = __any_sync(kWholeWarp, fmaxf(size(top[0]), size(top[1])) * scale_log2 > kLargeScore);
+  float base[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float maximum = quad_max(top[r]);
+    if (maximum < 0 && maximum * scale_log2 >= -kLazyLimit) maximum = 0;
+    base[r] = maximum == -INFINITY ? 0.0f : maximum;
+    subtract[r] = base[r] * scale_log2;
+    correction[r] = exp2_approx((rows.max[r] - base[r]) * scale_log2);
+    rows.sum[r] *= correction[r];
+    rows.max[r] = maximum;
+    rows.limit[r] = large || maximum < 0 ? -1 : __float_as_int(maximum + kLazyLimit / scale_log2);
+  }
+  if (large) {
+#pragma unroll
+    for (int i = 0; i < kFloats; ++i) scores[i] -= base[row_of(i)];
+    subtract[0] = subtract[1] = 0;
   }
 }
 
-/// The same by their bits, two scores an instruction. A maximum below 0 comes out as some negative number.
+/// Turns scores into probabilities, in place, and adds them to the rows' sums.
 template <int kFloats>
-__device__ __forceinline__ void row_maxima_of_bits(int (&maxima)[2], const float (&scores)[kFloats],
-                                                   const Rows& rows) {
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    int a = __float_as_int(rows.max[r]), b = a;
-#pragma unroll
-    for (int i = 2 * r; i < kFloats; i += 8) {
-      a = max3(a, __float_as_int(scores[i]), __float_as_int(scores[i + 1]));
-      b = max3(b, __float_as_int(scores[i + 4]), __float_as_int(scores[i + 5]));
-    }
-    a = max3(a, b, __shfl_xor_sync(kWholeWarp, max(a, b), 1));
-    maxima[r] = max(a, __shfl_xor_sync(kWholeWarp, a, 2));
-  }
-}
-
-/// Turns scores into probabilities and takes them into `rows`. What was summed before must be multiplied by
-/// `correction`, if the result is true: some row of the warp needs that. Always, unless kLazy.
-template <bool kLazy, int kFloats>
-__device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, float (&correction)[2],
-                                        float scale_log2) {
-  int bits[2];
-  row_maxima_of_bits(bits, scores, rows);
-  float maxima[2] = {__int_as_float(bits[0]), __int_as_float(bits[1])}, subtract[2];
-  bool usual = (bits[0] | bits[1]) >= 0 && fmaxf(maxima[0], maxima[1]) * scale_log2 <= kLargeScore;
-  if constexpr (kLazy)
-    usual = usual && fmaxf(maxima[0] - rows.max[0], maxima[1] - rows.max[1]) * scale_log2 <= kLazyLimit;
-  usual = __all_sync(kWholeWarp, usual);
-  bool rescale = !kLazy;
-  if (usual) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      if constexpr (!kLazy) {
-        correction[r] = exp2_approx((rows.max[r] - maxima[r]) * scale_log2);
-        rows.max[r] = maxima[r];
-        rows.sum[r] *= correction[r];
-      }
-      subtract[r] = rows.max[r] * scale_log2;
-    }
-  } else {
-    rescale = true;
-    row_maxima(maxima, scores, rows);
-    float base[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      base[r] = maxima[r] == -INFINITY ? 0.0f : maxima[r];
-      correction[r] = exp2_approx((rows.max[r] - base[r]) * scale_log2);
-      rows.max[r] = maxima[r];
-      rows.sum[r] *= correction[r];
-      subtract[r] = base[r] * scale_log2;
-    }
-    if (__any_sync(kWholeWarp, fmaxf(fabsf(subtract[0]), fabsf(subtract[1])) > kLargeScore)) {
-#pragma unroll
-      for (int i = 0; i < kFloats; ++i) scores[i] -= base[row_of(i)];
-      subtract[0] = subtract[1] = 0;
-    }
-  }
+__device__ __forceinline__ void exponentiate(float (&scores)[kFloats], Rows& rows, const float (&subtract)[2],
+                                             float scale_log2) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float a = rows.sum[r], b = 0;
@@ -92,6 +68,36 @@ __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, fl
     }
     rows.sum[r] = a + b;
   }
+}
+
+/// Turns the first scores into probabilities, relative to their maxima, and takes them into `rows`.
+template <int kFloats>
+__device__ __forceinline__ void first_softmax(float (&scores)[kFloats], LazyRows& rows, float scale_log2) {
+  float subtract[2], correction[2];  // nothing was summed before
+  take_maxima(scores, rows, correction, subtract, scale_log2);
+  exponentiate(scores, rows, subtract, scale_log2);
+}
+
+/// The same of later scores, relative to the old maxima while no score exceeds one by more than kLazyLimit.
+/// Returns whether the output must be multiplied by `correction`.
+template <int kFloats>
+__device__ __forceinline__ bool softmax_lazily(float (&scores)[kFloats], LazyRows& rows,
+                                               float (&correction)[2], float scale_log2) {
+  bool exceeds = false;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    int a = 0, b = 0;
+#pragma unroll
+    for (int i = 2 * r; i < kFloats; i += 8) {
+      a = max3(a, __float_as_int(scores[i]), __float_as_int(scores[i + 1]));
+      b = max3(b, __float_as_int(scores[i + 4]), __float_as_int(scores[i + 5]));
+    }
+    exceeds |= max(a, b) > rows.limit[r];
+  }
+  const bool rescale = __any_sync(kWholeWarp, exceeds);
+  float subtract[2] = {rows.max[0] * scale_log2, rows.max[1] * scale_log2};
+  if (rescale) take_maxima(scores, rows, correction, subtract, scale_log2);
+  exponentiate(scores, rows, subtract, scale_log2);
   return rescale;
 }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes attention_tiles.svg, the still picture of the interactive figure: three schedules in mid-walk, and what each moves in all."""
+"""Writes attention_tiles.svg and attention_tiles_ch03.svg, the still pictures of the interactive figure: three schedules in mid-walk, and what each
+moves in all; for chapter 3 its own two first."""
 import pathlib
 
 STYLE = """
@@ -75,13 +76,13 @@ def schedule(y, key, title, note, lines, marks):
     return parts
 
 
-def svg():
+def svg(schedules):
     parts = []
-    for n, (key, title, note, lines, marks) in enumerate(SCHEDULES):
+    for n, (key, title, note, lines, marks) in enumerate(schedules):
         parts += schedule(16 + ROW * n, key, title, note, lines, marks)
         if n:
             parts.append(f'<line x1="14" x2="{WIDTH - 14}" y1="{ROW * n + 1}" y2="{ROW * n + 1}"/>')
-    y = ROW * len(SCHEDULES) + 10
+    y = ROW * len(schedules) + 10
     for x, kind, words in [(14, "read", "read"), (76, "held", "in SRAM"), (164, "written", "written"), (248, "left", "in device memory")]:
         parts.append(f'<rect class="tile {kind}" x="{x}" y="{y - 10}" width="12" height="12"/><text class="soft" x="{x + 17}" y="{y}">{words}</text>')
     parts.append(f'<text class="soft" x="14" y="{y + 22}">Middle: S = Q Kᵀ. {N} queries and keys, d = {D}, bf16.</text>')
@@ -93,4 +94,6 @@ def svg():
 
 
 if __name__ == "__main__":
-    pathlib.Path(__file__).with_suffix(".svg").write_text(svg(), encoding="utf-8")
+    folder = pathlib.Path(__file__).parent
+    (folder / "attention_tiles.svg").write_text(svg(SCHEDULES), encoding="utf-8")
+    (folder / "attention_tiles_ch03.svg").write_text(svg([*SCHEDULES[1:], SCHEDULES[0]]), encoding="utf-8")

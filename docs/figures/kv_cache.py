@@ -13,13 +13,16 @@ sys.path.insert(0, str(ROOT))
 from bench import results
 
 TOKENS, CELL = 5, 26
-DECODE, PREFILL = "decode/ch08/step6/bf16/d128/b16h32k8/n8192", "forward/ch05/step5/bf16/d{}/causal/n16384"
+DECODE = "decode/ch08/step6/bf16/d128/b16h32k8/n8192"
+PREFILL = {"bf16": (5, 5), "e4m3": (6, 7)}  # the chapter and the step that reads prompts
 
 
 def write_rates():
     measured = results.load(results.RESULTS / results.BOOK_GPU)
     rates = {"decode": {"name": DECODE, "tbps": round(measured.measured(DECODE).values["bytes_per_second"] / 1e12, 2)},
-             "prefill": {d: {"name": PREFILL.format(d), "tflops": round(measured.measured(PREFILL.format(d)).values["FLOPS"] / 1e12)} for d in (64, 128, 256)}}
+             "prefill": {dtype: {d: {"name": name, "tflops": round(measured.measured(name).values["FLOPS"] / 1e12), "kernel": f"chapter {chapter}'s step {step}"}
+                                 for d in (64, 128, 256) for name in [f"forward/ch{chapter:02}/step{step}/{dtype}/d{d}/causal/n16384"]}
+                         for dtype, (chapter, step) in PREFILL.items()}}
     Path(__file__).with_name("interactive").joinpath("kv_cache_data.js").write_text(
         "// Rates of an H200, from bench/results: docs/figures/kv_cache.py writes this.\n"
         f"(window.flashbookData ??= {{}}).kv_cache = {json.dumps(rates, indent=1)};\n", encoding="utf-8")

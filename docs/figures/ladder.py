@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes ladder_ch01.svg, ladder_ch02.svg, ...: the book's ladder with one chapter's rungs lit, in TFLOP/s on a linear scale; chapter 2, which
-runs on the CPU, has one of its own, in GFLOP/s, and so have chapter 7, of the backward pass, and chapter 8, in bytes a second; ladder_book.svg has the fastest step of every chapter, and the peers. Rates come
-from the newest results, names of steps from the chapters. Also the rates of every step at every shape, interactive/ladder_data.js."""
+runs on the CPU, has one of its own, in GFLOP/s, and so have chapter 7, of the backward pass, chapter 8, in bytes a second, and chapter 9,
+under a window; ladder_book.svg has the fastest step of every chapter, and the peers. Rates come from the newest results, names of steps from
+the chapters. Also the rates of every step at every shape, interactive/ladder_data.js."""
 import json
 import re
 import sys
@@ -71,7 +72,7 @@ def rows_of_book(measured):
             rates[chapter] = max(rates.get(chapter, 0), entry.values["FLOPS"] / 1e12)
     for chapter, rate in rates.items():
         yield f"{chapter} {title(chapter)}", rate, True
-    for name, cell in sorted(results.beside_peers().items(), key=lambda item: item[0].who):
+    for name, cell in sorted(results.beside_peers(measured).items(), key=lambda item: item[0].who):
         if (name.head_dim, name.mask, name.seqlen) == tuple(results.LADDER.values()):
             dtype = {"bf16": "BF16", "e4m3": "FP8"}[name.dtype]
             yield f"in turn, {dtype}: chapter {name.chapter}", cell.ours, True
@@ -100,6 +101,16 @@ def rows_of_decoding(measured):
     return sorted(found, key=lambda rung: rung[1])
 
 
+def rows_of_masks(measured):
+    """(words, TFLOP/s of visible pairs, is it lit): peers and chapter 9's steps under a causal window of 1024, the slowest first."""
+    marked = afterwards(9)
+    rungs = [("dense", "PyTorch, a mask of pairs", False), ("flash2", "FlashAttention-2", False), ("flex", "FlexAttention", False)]
+    rungs += [(f"ch09/step{step}", f"9.{step} {name}{' *' if step in marked else ''}", True) for step, name in results.step_titles(9).items()]
+    found = [(words, entry.values["FLOPS"] / 1e12, is_lit) for who, words, is_lit in rungs
+             if (entry := measured.newest.get(f"masked/{who}/bf16/d128/window/n8192")) and not entry.skipped]
+    return sorted(found, key=lambda rung: rung[1])
+
+
 def draw(lit, rows, unit, notes):
     digits = 2 if unit == "TB/s" else 0
     marked = any(words.endswith("*") for words, _, _ in rows)
@@ -122,26 +133,48 @@ def draw(lit, rows, unit, notes):
     figure.write(str(Path(__file__).with_name(f"ladder_ch{lit:02}.py" if lit else "ladder_book.py")))
 
 
-def write_rates(measured):
-    """Of each shape, head_dim/mask/N, the rate of every step in BF16; and of one process chapter 5's, FlashAttention-3's and cuDNN's."""
-    beside = {f"{name.head_dim}/{name.mask}/{name.seqlen}": [round(rate, 1) for rate in (cell.ours, cell.fa3, cell.cudnn)]
-              for name, cell in results.beside_peers().items() if name.dtype == "bf16"}
+def rates_forward(measured):
+    """Of each shape, head_dim/mask/N, the rate of every step, chapter 6's in E4M3 and others' in BF16; without one of chapter 5's ideas; and of one
+    process ours, FlashAttention-3's and cuDNN's, by type."""
+    beside: dict[str, dict[str, list[float]]] = {}
+    for name, turn in results.beside_peers(measured).items():
+        beside.setdefault(name.dtype, {})[f"{name.head_dim}/{name.mask}/{name.seqlen}"] = [round(rate, 1) for rate in (turn.ours, turn.fa3, turn.cudnn)]
     rates: dict[str, dict[str, float]] = {}
     without: dict[str, list[list[object]]] = {}
-    for shape in beside:
+    for shape in beside["bf16"]:
         head_dim, mask, seqlen = shape.split("/")
         cell = {"head_dim": int(head_dim), "mask": mask, "seqlen": int(seqlen)}
         for (chapter, step), entry in measured.by_step(**cell).items():
             if (chapter, step) == (5, 5):
                 without[shape] = [[words, round(rate, 1)] for words, rate, _ in rows_without(measured, entry.values["FLOPS"] / 1e12, cell)]
-            if not entry.skipped and "bytes_per_second" in entry.values and chapter < 6:
+            if not entry.skipped and "bytes_per_second" in entry.values:
                 rates.setdefault(shape, {})[f"{chapter}.{step}"] = round(entry.values["FLOPS"] / 1e12, 1)
-    chapters = sorted({int(key.split(".")[0]) for steps in rates.values() for key in steps})
+    return {"rates": rates, "without": without, "beside": beside}
+
+
+def rates_by(measured, pattern, value):
+    """{shape: {step or peer: rate}} of the results whose names match: groups `who` and `shape`, and `step` where it is ours."""
+    found: dict[str, dict[str, float]] = {}
+    for name, entry in measured.newest.items():
+        parts = re.fullmatch(pattern, name)
+        if parts and not entry.skipped:
+            found.setdefault(parts["shape"], {})[parts["step"] or parts["who"]] = value(entry)
+    return found
+
+
+def write_rates(measured):
+    """What the ladders that one can climb show."""
+    chapters = (1, 2, 3, 4, 5, 6, 7, 8)
     data = {"chapters": {chapter: title(chapter) for chapter in chapters},
             "steps": {f"{chapter}.{step}": words + (" *" if step in afterwards(chapter) else "") for chapter in chapters
-                      for step, words in results.step_titles(chapter).items()}, "rates": rates, "without": without, "beside": beside}
+                      for step, words in results.step_titles(chapter).items()},
+            **rates_forward(measured),
+            "own": {2: rates_by(measured, r"forward/(?P<who>ch02)/step(?P<step>\d)/f32/d64/full/n(?P<shape>\d+)", lambda entry: round(entry.values["FLOPS"] / 1e9, 1)),
+                    7: rates_by(measured, r"backward/(?P<who>\w+)(?:/step(?P<step>\d))?/bf16/d(?P<shape>\d+/\w+/n\d+)", lambda entry: round(entry.values["FLOPS"] / 1e12, 1)),
+                    8: rates_by(measured, r"decode/(?P<who>\w+)(?:/step(?P<step>5(?=_p64)|[12346](?!_))(?:_p64)?)?/bf16/(?P<shape>d(128|256)/\w+/n\d+)",
+                                lambda entry: round(entry.values["bytes_per_second"] / 1e12, 2))}}
     Path(__file__).with_name("interactive").joinpath("ladder_data.js").write_text(
-        "// Rates on an H200, from bench/results: docs/figures/ladder.py writes this.\n"
+        "// Rates from bench/results: docs/figures/ladder.py writes this.\n"
         f"(window.flashbookData ??= {{}}).ladder = {json.dumps(data, separators=(',', ':'))};\n", encoding="utf-8")
 
 
@@ -152,6 +185,8 @@ def main():
         draw(lit, list(rows_of(measured, lit)), "TFLOP/s", ("H200, batch 4, 16 heads, N 4096, d 128, no mask", "Of other chapters the fastest step"))
     draw(7, rows_of_gradients(measured), "TFLOP/s", ("H200, backward, batch 4, 16 heads, N 4096, d 128, no mask", "Of others what PyTorch calls"))
     draw(8, rows_of_decoding(measured), "TB/s", ("H200, 16 sequences of 8192 keys, one query each, bf16,", "32 query heads, 8 key heads, d 128"))
+    if rows := rows_of_masks(measured):
+        draw(9, rows, "TFLOP/s", ("H200, a causal window of 1024, visible pairs,", "batch 2, 16 heads, N 8192, d 128, bf16"))
     draw(0, list(rows_of_book(measured)), "TFLOP/s", ("H200, forward, batch 4, 16 heads, N 4096, d 128, no mask", "Of each chapter the fastest step, BF16"))
     draw(2, [(f"2.{step} {results.step_titles(2)[step]}", entry.values["FLOPS"] / 1e9, True) for (chapter, step), entry in measured.by_step(**ON_CPU).items()
              if chapter == 2 and not entry.skipped], "GFLOP/s", ("16 cores, one head, N 4096, d 64, no mask, float32", "Steps 1 to 3 use one core"))

@@ -1,23 +1,55 @@
 #!/usr/bin/env python3
-"""Writes pingpong_order.svg: in which order the simulator's warpgroups pass the moments of the loop, without turns and with them."""
+"""Writes pingpong_order.svg: in which order the simulator's consumers issue products and take exponentials for one tile of keys, without turns and
+with them. The order is pingpong_order.json's (tests/docs/pingpong_order.py)."""
+import itertools
 import json
 from pathlib import Path
 
-from pingpong_timeline import legend, panel
 from svg import Figure
+
+LEFT, STAMP, ROW, HIGH = 104, 23, 44, 26
+STEPS = (("step2", "Step 2: no order", "All issue side by side, so all wait, and all take exponentials at the end."),
+         ("step3", "Step 3: pingpong", "Each issues when the one before has: its softmax lies under their products."))
+
+
+def tile_of(stamps):
+    """Of the first tile that all consumers have, the passes in the order of consumers; and the first stamp."""
+    passes = [dict(zip(text.split()[::2], map(int, text.split()[1::2]))) for text in stamps]
+    consumers = [one for one in passes if one["warpgroup"]]
+    newest = max(one["tile"] for one in consumers)
+    found = sorted((one for one in consumers if one["tile"] == newest), key=lambda one: one["warpgroup"])
+    return found, min(one["turn"] for one in found)
+
+
+def panel(figure, y, title, words, stamps):
+    found, first = tile_of(stamps)
+    place = lambda stamp: LEFT + STAMP * (stamp - first)
+    figure.text(16, y, title, "bold")
+    figure.text(16, y + 22, words, "small soft")
+    tops = [y + 36 + ROW * row for row in range(len(found))]
+    for one, top in zip(found, tops):
+        figure.text(16, top + 18, f"consumer {one['warpgroup']}", "small soft")
+        figure.line([(place(one["issued"]), top + HIGH / 2), (place(one["scores"]), top + HIGH / 2)], dashed=True)
+        for begin, end, look, name in (("turn", "issued", "blue", "issues" if one["issued"] - one["turn"] > 2 else "i"), ("scores", "end", "amber", "exp")):
+            wide = STAMP * (one[end] - one[begin])
+            figure.box(place(one[begin]), top, wide, HIGH, look)
+            figure.text(place(one[begin]) + wide / 2, top + 18, name, "small", "middle")
+    for (one, next_one), top in zip(itertools.pairwise(found), tops):
+        if next_one["turn"] >= one["issued"]:  # the turn is passed on
+            x = place(next_one["turn"]) + 4
+            figure.arrow(x, top + HIGH + 1, x, top + ROW - 1, "green")
+    return tops[-1] + ROW + 22
 
 
 def main():
-    figure = Figure(540, 360, "In the simulator's order of events consumers issue side by side without pingpong; with it one begins to issue "
-                              "when the one before it has.")
-    legend(figure, 16)
-    y = 74
+    figure = Figure(520, 436, "One tile of keys. Without turns three consumers issue their products side by side, and take their exponentials together. "
+                              "With pingpong each begins to issue when the one before it has issued, and passes the turn on.")
     runs = json.loads(Path(__file__).with_suffix(".json").read_text())
-    for step, words in (("step2", "step 2: no order"), ("step3", "step 3: pingpong")):
-        passes = [dict(zip(text.split()[::2], map(int, text.split()[1::2]))) for text in runs[step]]
-        first = min(one["turn"] for one in passes if one["warpgroup"])
-        y = panel(figure, y, f"d = 64, {words}", passes, first, first + 60) + 12
-    figure.text(16, y + 8, "Sixty stamps of the simulator, in order: it knows who comes first, and no time.", "small soft")
+    y = 28
+    for step, title, words in STEPS:
+        y = panel(figure, y, title, words, runs[step])
+    figure.text(16, y - 2, "i: issues; exp: softmax; dashed: waits for scores; green: the turn", "small soft")
+    figure.text(16, y + 18, "The simulator's order of events, d = 64: who comes first, no time.", "small soft")
     figure.write(__file__)
 
 

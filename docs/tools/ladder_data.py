@@ -10,7 +10,7 @@ def shapes() -> list[dict[str, Any]]:
     """For each head dimension, mask and length: the fastest step of each chapter, and in one process ours and the peers, by type."""
     measured = results.load(results.RESULTS / results.BOOK_GPU)
     found = []
-    for name, cell in results.beside_peers().items():
+    for name, cell in results.beside_peers(measured).items():
         if name.dtype != "bf16":
             continue
         shape: dict[str, Any] = {"head_dim": name.head_dim, "mask": name.mask, "seqlen": name.seqlen}
@@ -20,7 +20,7 @@ def shapes() -> list[dict[str, Any]]:
                 rate = round(entry.values["FLOPS"] / 1e12, 1)
                 rates[chapter] = max(rates.get(chapter, (0.0, "")), (rate, f"{chapter}.{step} {entry.context.get(f'ch{chapter:02}', '')}"))
         found.append({**shape, "chapters": [[words, rate] for rate, words in rates.values()], "bf16": in_turn_row(cell)})
-    for name, cell in results.beside_peers().items():
+    for name, cell in results.beside_peers(measured).items():
         if name.dtype == "e4m3":
             for shape in found:
                 if (shape["head_dim"], shape["mask"], shape["seqlen"]) == (name.head_dim, name.mask, name.seqlen):

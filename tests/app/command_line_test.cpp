@@ -151,13 +151,11 @@ TEST_F(CommandLineFiles, AMaskIsPairsOrIntervals) {
     std::ofstream(file, std::ios::binary)
         << "\x93NUMPY" << '\x01' << '\x00' << char(header.size()) << '\x00' << header << bytes;
   };
-  const auto given = [&] {
-    return options({"--seqlen", "2", "--seqlen-k", "3", "--heads", "2", "--mask", file.c_str()})
-        .shape.visibility;
-  };
-  const auto refused = [&] {
-    return error_of({"--seqlen", "2", "--seqlen-k", "3", "--heads", "2", "--mask", file.c_str()});
-  };
+  // The batch, too: a GPU's default is another than the simulator's.
+  const std::vector<const char*> words{"--batch", "1",       "--seqlen", "2",      "--seqlen-k",
+                                       "3",       "--heads", "2",        "--mask", file.c_str()};
+  const auto given = [&] { return options(words).shape.visibility; };
+  const auto refused = [&] { return error_of(words); };
   const std::string pairs("\x01\x00\x01\x01\x01\x00", 6);
   save("|b1", "(2, 3)", pairs);
   EXPECT_EQ(given(), (Visibility{.dense = {.visible = {1, 0, 1, 1, 1, 0}}}));
@@ -177,11 +175,12 @@ TEST(CommandLine, HelpNamesEveryOption) {
   const CommandLine help = parse({"--help"});
   EXPECT_FALSE(help.options);
   for (const char* option :
-       {"--batch",  "--heads",  "--kv-heads", "--seqlen",    "--seqlen-k", "--head-dim", "--causal",
-        "--dtype",  "--scale",  "--step",     "--device",    "--q",        "--k",        "--v",
-        "--output", "--lse",    "--layout",   "--check",     "--reps",     "--json",     "--seed",
-        "--list",   "--window", "--prefix",   "--documents", "--lengths",  "--mask",     "--softcap",
-        "--alibi",  "--bias",   "--dropout"})
+       {"--batch",     "--heads",     "--kv-heads",     "--seqlen",  "--seqlen-k", "--head-dim",
+        "--causal",    "--dtype",     "--scale",        "--step",    "--device",   "--q",
+        "--k",         "--v",         "--output",       "--lse",     "--layout",   "--check",
+        "--reps",      "--json",      "--seed",         "--list",    "--window",   "--prefix",
+        "--documents", "--lengths",   "--mask",         "--softcap", "--alibi",    "--bias",
+        "--dropout",   "--page-rows", "--shared-prefix"})
     EXPECT_NE(help.text.find(option), std::string::npos) << option;
 }
 
@@ -231,6 +230,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadWords{{"--prefix", "4"}, {"--prefix", "--causal or --window"}},
         BadWords{{"--lengths", "3,,4"}, {"--lengths is ''", "whole number"}},
         BadWords{{"--lengths", "0"}, {"--lengths", "above 0"}},
+        BadWords{{"--page-rows", "16"}, {"--page-rows", "for a cache"}},
         BadWords{{"--lengths", "3", "--seqlen", "4"}, {"--seqlen contradicts --lengths"}},
         BadWords{{"--lengths", "3", "--batch", "2"}, {"--batch is 2", "leave it out"}},
         BadWords{{"--lengths", "2000000000,2000000000"}, {"--lengths", "2^31"}},

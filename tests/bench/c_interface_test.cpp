@@ -251,8 +251,13 @@ struct OddCall {
   int chapter = 1, step = 1;
   FlashbookShape shape = small_shape();
   FlashbookTensors tensors = some_tensors();
-  FlashbookCache cache = {
-      .size = sizeof(FlashbookCache), .lengths = nullptr, .page_table = nullptr, .page_rows = 16, .pages = 8};
+  FlashbookCache cache = {.size = sizeof(FlashbookCache),
+                          .lengths = nullptr,
+                          .page_table = nullptr,
+                          .page_rows = 16,
+                          .pages = 8,
+                          .shared_keys = 0,
+                          .reserved = 0};
   FlashbookGradients gradients = {.size = sizeof(FlashbookGradients),
                                   .d_o = tensors.q,
                                   .dq = tensors.o,
@@ -485,11 +490,19 @@ TEST(CInterface, RefusesTablesThatNobodyCanHold) {
   mask.columns = nullptr, mask.block_queries = mask.block_keys = 64, mask.first_block = entries;
   expect_masked("key_blocks is null");
 
-  FlashbookCache cache = {
-      .size = sizeof cache, .lengths = nullptr, .page_table = entries, .page_rows = 16, .pages = 8};
+  FlashbookCache cache = {.size = sizeof cache,
+                          .lengths = nullptr,
+                          .page_table = entries,
+                          .page_rows = 16,
+                          .pages = 8,
+                          .shared_keys = 0,
+                          .reserved = 0};
   shape.seqlen_q = 1, shape.batch = 4, shape.seqlen_k = kMost, cache.page_rows = 1;
   EXPECT_EQ(flashbook_decode(8, 1, &shape, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
   EXPECT_TRUE(last_error_has("page_table")) << flashbook_last_error();
+  cache.page_table = nullptr, cache.shared_keys = 16;
+  EXPECT_EQ(flashbook_decode(8, 1, &shape, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
+  EXPECT_TRUE(last_error_has("shared_keys")) << flashbook_last_error();
 }
 
 class CInterfaceOnMachine : public MachineTest {};
@@ -602,9 +615,10 @@ TEST_F(CInterfaceOnMachine, LendsDeviceMemory) {
       << flashbook_last_error();
 }
 
-// Lengths and pages are in device memory alone: the shape says nothing of them.
+// Lengths and pages are in device memory alone: the shape says nothing of them. With a shared prefix and
+// without.
 TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
-  constexpr int kStep = 6, kBatch = 3, kKeys = 200, kRows = 16, kPages = kBatch * 13;
+  constexpr int kStep = 6, kBatch = 3, kKeys = 200, kRows = 16;
   FlashbookShape given = small_shape();
   given.batch = kBatch, given.heads = 4, given.kv_heads = 2, given.seqlen_q = 1, given.seqlen_k = kKeys;
   given.causal = 0, given.dtype = FLASHBOOK_BF16;
@@ -617,39 +631,42 @@ TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
                  .visibility = {.lengths = {0, 130, kKeys}},
                  .dtype = DType::bf16,
                  .scale = 0.125f};
-  const Inputs dense = make_inputs(shape, InputKind::normal, 1);
-  shape.paging = {.rows = kRows, .pages = kPages, .table = {}};
-  for (int page = kPages; page-- > 0;) shape.paging.table.push_back(page);
-  const Inputs inputs = scatter_pages(shape, dense);
-  const UploadedInputs uploaded(Operation::decode, shape, inputs, device::Place::device);
-  const Outputs want = run_once(*chapter_numbered(8), shape, inputs, kStep);
+  for (int shared : {0, kRows}) {
+    shape.visibility.lengths[0] = shared;
+    shape.paging = random_pages(shape, kRows, shared, 1);
+    const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
+    const UploadedInputs uploaded(Operation::decode, shape, inputs, device::Place::device);
+    const Outputs want = run_once(*chapter_numbered(8), shape, inputs, kStep);
 
-  const int64_t bytes = flashbook_workspace_bytes(8, kStep, &given);
-  device::Buffer workspace(device::Place::device, bytes);
-  workspace.upload(std::vector<std::byte>(bytes));
-  const Call call(Operation::decode, shape, uploaded, 0, [&](const Tensors& t) {
-    const FlashbookCache cache = {
-        .size = sizeof(FlashbookCache),
-        .lengths = static_cast<const int32_t*>(t.tables[int(TableId::lengths)]),
-        .page_table = static_cast<const int32_t*>(t.tables[int(TableId::page_table)]),
-        .page_rows = kRows,
-        .pages = kPages};
-    FlashbookTensors tensors = tensors_of(t);
-    tensors.workspace = workspace.data();
-    EXPECT_EQ(flashbook_decode(8, 4, &given, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
-    EXPECT_TRUE(last_error_has("pages")) << flashbook_last_error();
-    FlashbookShape strided = given;  // by strides of pages, which those of sequences would not be
-    strided.k = strided.v = {.batch = 2 * kRows * 64, .head = kRows * 64, .row = 64};
-    ASSERT_EQ(flashbook_decode(8, kStep, &strided, &cache, &tensors, nullptr), FLASHBOOK_OK)
-        << flashbook_last_error();
-  });
-  call.run();
-  const Outputs got = call.download();
-  EXPECT_EQ(got.o, want.o);
-  EXPECT_EQ(got.lse, want.lse);
+    const int64_t bytes = flashbook_workspace_bytes(8, kStep, &given);
+    device::Buffer workspace(device::Place::device, bytes);
+    workspace.upload(std::vector<std::byte>(bytes));
+    const Call call(Operation::decode, shape, uploaded, 0, [&](const Tensors& t) {
+      const FlashbookCache cache = {
+          .size = sizeof(FlashbookCache),
+          .lengths = static_cast<const int32_t*>(t.tables[int(TableId::lengths)]),
+          .page_table = static_cast<const int32_t*>(t.tables[int(TableId::page_table)]),
+          .page_rows = kRows,
+          .pages = shape.paging.pages,
+          .shared_keys = shared,
+          .reserved = 0};
+      FlashbookTensors tensors = tensors_of(t);
+      tensors.workspace = workspace.data();
+      EXPECT_EQ(flashbook_decode(8, 4, &given, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
+      EXPECT_TRUE(last_error_has("pages")) << flashbook_last_error();
+      FlashbookShape strided = given;  // by strides of pages, which those of sequences would not be
+      strided.k = strided.v = {.batch = 2 * kRows * 64, .head = kRows * 64, .row = 64};
+      ASSERT_EQ(flashbook_decode(8, kStep, &strided, &cache, &tensors, nullptr), FLASHBOOK_OK)
+          << flashbook_last_error();
+    });
+    call.run();
+    const Outputs got = call.download();
+    EXPECT_EQ(got.o, want.o);
+    EXPECT_EQ(got.lse, want.lse);
+  }
 }
 
-static_assert(sizeof(FlashbookMask) == 128, "tests/bench/masks_test.py has the same number");
+static_assert(sizeof(FlashbookMask) == 136, "tests/bench/masks_test.py has the same number");
 
 /// A mask as a caller says it, whose tables are in device memory.
 FlashbookMask mask_of(const Shape& shape, const Tensors& t) {
@@ -678,7 +695,8 @@ FlashbookMask mask_of(const Shape& shape, const Tensors& t) {
           .bias = floats(TableId::bias),
           .seed = shape.score.seed,
           .dropout = shape.score.dropout,
-          .reserved_at_end = 0};
+          .pair_heads = v.dense.empty() ? 0 : v.dense.heads,
+          .pairs = static_cast<const uint8_t*>(t.tables[int(TableId::dense)])};
 }
 
 // Each field counts: the outputs are those of the chapter, bit by bit.
@@ -692,7 +710,10 @@ TEST_F(CInterfaceOnMachine, MasksAndFunctionsAreTheChapters) {
     shape.visibility = std::move(visibility), shape.score = std::move(score);
     return shape;
   };
+  std::vector<unsigned char> pairs(33 * 40);
+  for (std::size_t i = 0; i < pairs.size(); ++i) pairs[i] = i % 3 != 0;
   const std::pair<int, Shape> calls[] = {
+      {1, under({.dense = {.visible = pairs}})},
       {2, under({.window = {.right = 0}, .documents = {{0, 9, 33}, {0, 12, 40}}})},
       {3, under({.window = {.left = 5, .right = 2, .sinks = 2}, .prefix = 9})},
       {4, under({.columns = {.heads = 1, .bounds = 1, .queries = std::vector<int>(40, 17)}})},

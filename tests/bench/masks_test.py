@@ -23,7 +23,7 @@ except ImportError:
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from bench import masks, peers, results
 
-ENTRIES: dict[str, Any] = {"float32": ctypes.c_float, "int32": ctypes.c_int32}
+ENTRIES: dict[str, Any] = {"float32": ctypes.c_float, "int32": ctypes.c_int32, "uint8": ctypes.c_uint8}
 
 
 class Tensor(np.ndarray):
@@ -92,7 +92,8 @@ def pytorch():
             return np.asarray(function(*sizes, **others)).astype(dtype).view(Tensor)
         return call
 
-    torch = types.SimpleNamespace(bool=bool, int32=np.int32, uint8=np.uint8, float32=np.float32, float64=np.float64, bfloat16=np.float32, finfo=np.finfo,
+    torch = types.SimpleNamespace(bool=bool, int32=np.int32, uint8=np.uint8, float32=np.float32, float64=np.float64, bfloat16=np.float32,
+                                  finfo=lambda dtype: types.SimpleNamespace(eps=float(np.finfo(dtype).eps)),  # NumPy 2's is no Python float
                                   __version__="a stand-in")
     torch.manual_seed = lambda seed: None
     torch.randn = made(lambda *sizes: random.standard_normal(sizes))
@@ -147,6 +148,8 @@ class C:
             seen &= np.searchsorted(first, i, "right") == np.searchsorted(first, j, "right")
         if m.columns:
             seen &= i < array(m.columns, (s.batch, 1, s.seqlen_k, 1), "int32")[-1, 0, :, 0]
+        if m.pairs:
+            seen &= array(m.pairs, (s.batch, m.pair_heads, s.seqlen_q, s.seqlen_k), "uint8")[-1, 0] != 0
         for b in range(s.batch):
             for h in range(s.heads):
                 scores = s.scale * q[b, h].astype(float) @ k[b, h].T
@@ -225,11 +228,17 @@ class Masks(unittest.TestCase):
         ran = {name for name, entry in found.items() if "error_occurred" not in entry}
         n = {word: 164 if word == "lengths" else 160 for word in masks.MASKS}
         ours = lambda step, word: f"masked/ch09/step{step}/bf16/d8/{word}/n{n[word]}"
-        for word in masks.MASKS:
+        for word in masks.WIDTHS:
+            self.assertIn(ours(3, word), ran)
+            self.assertFalse(ours(5, word) in found)
+        for word in set(masks.MASKS) - set(masks.WIDTHS):
             self.assertIn(ours(5, word), ran)
             self.assertLessEqual(found[ours(5, word)]["error"], found[ours(5, word)]["error_bound"])
             self.assertGreater(found[ours(5, word)]["FLOPS"], 0)
             self.assertTrue(0 < found[ours(5, word)]["executed"] <= 1)
+        # Pairs where the bench has them, and skipped tiles are multiplied there too.
+        self.assertEqual({word for word in masks.MASKS if ours(1, word) in ran}, set(masks.AS_PAIRS))
+        self.assertLess(found[ours(1, "window")]["executed"], found[ours(3, "window")]["executed"])
         # Intervals where they say the mask, and packed sequences of one batch entry.
         self.assertEqual({word for word in masks.MASKS if ours(4, word) in ran}, {"window", "documents", "lengths"})
         self.assertIn((4, True), calls)
@@ -244,7 +253,7 @@ class Masks(unittest.TestCase):
         with mock.patch.object(masks, "gradient_error", lambda problem, gradients: (0.0, 1.0)):  # there is no autograd here
             code, found, calls = self.run_script("--backward")
         self.assertEqual(code, 0)
-        words = [word for word in masks.MASKS if word not in ("bias", "dropout")]
+        words = [word for word in masks.MASKS if word not in ("bias", "dropout", *masks.WIDTHS)]
         for word in words:
             entry = found[f"masked/ch09/step6/bf16/d8/{word}/n{164 if word == 'lengths' else 160}"]
             self.assertNotIn("error_occurred", entry)
@@ -268,7 +277,7 @@ class Masks(unittest.TestCase):
         body = header[header.index("typedef struct FlashbookMask {"):header.index("} FlashbookMask;")]
         fields = [line.split(";")[0].replace("*", " ").split()[-1] for line in body.splitlines()[1:] if ";" in line.split("/*")[0]]
         self.assertEqual([field[0] for field in masks.Mask._fields_], fields)
-        self.assertEqual(ctypes.sizeof(masks.Mask), 128)  # c_interface_test.cpp has the same number
+        self.assertEqual(ctypes.sizeof(masks.Mask), 136)  # c_interface_test.cpp has the same number
 
 
 if __name__ == "__main__":

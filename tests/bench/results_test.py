@@ -8,13 +8,15 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 from random import Random
 from typing import ClassVar
+from unittest import mock
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH.parent))
-from bench import ncu_bytes, peers, quote, results
+from bench import ncu_bytes, on_cpu, peers, quote, results
 from bench.names import Name
 from bench.results import Refused
 
@@ -312,7 +314,11 @@ class Quoting(Case):
         mended, wrong = self.quoted("<!-- table ladder -->\nold\n<!-- /table -->\n<!-- table host -->\n<!-- /table -->\n")
         self.assertEqual(len(wrong), 2)
         self.assertEqual(self.quoted(mended), (mended, []))
-        self.assertIn("| 1 Naive attention | tiles and warps | 12.3 ms | 0.41 | 6.40 GB |", mended)
+        self.assertIn("| 1 Naive attention | tiles and warps | 12.3 ms | 0.41 | - | 6.40 GB |", mended)
+        self.write(run_of(STEP2, 20.0, of_product=0.625))  # a later one alone says nothing of the product
+        self.write(run_of(STEP2, 10.0))
+        self.measured = results.load(self.folder)
+        self.assertIn("| tiles and warps | 20.0 ms | 0.25 | 62 % | 6.40 GB |", self.quoted("<!-- table ladder -->\n<!-- /table -->\n")[0])
         self.assertNotIn("FlashAttention-3*", mended)  # it did not run in turn with these
         self.assertIn("| 900 ms |", mended)
         self.assertIn("commit abc1", mended)
@@ -343,9 +349,11 @@ class Quoting(Case):
         mended, wrong = self.quoted(tables)
         self.assertEqual(len(wrong), 3)
         self.assertEqual(self.quoted(mended), (mended, []))
-        self.assertIn(f"| 64, none | cuDNN | {418.7 / 384.8:.2f} |", mended)
-        self.assertRegex(mended, rf"\| 256, causal \| FlashAttention-3 \|.* {819.8 / 807.2:.2f} \|\n")
-        self.assertIn("1.033 times the better of the two, at least 0.995 (64, causal, N = 512)", mended)
+        self.assertIn("| 64, none | cuDNN | 0.80 | 1.25 |", mended)
+        together = results.in_turn()[Name("forward", "ch05/step5", "bf16", 256, "causal", 16384)]
+        self.assertRegex(mended, rf"\| 256, causal \| FlashAttention-3 \|.* {1.25 * together.cudnn / together.fa3:.2f} \|\n")
+        self.assertIn("times the better of the two, at least 0.800 (64, none, N = 512)", mended)
+        self.assertIn("step 5 as of commit abc", mended)
         self.assertIn("| one loop | 4k | - | - | - | 0.938 | - | - |", mended)
         self.assertIn("| 5: persistent blocks |", mended)
         span = self.span("forward/ch05/step5/bf16/d128/full/n4096 raced_share .3f")
@@ -379,7 +387,56 @@ class Racing(Case):
         self.assertEqual(entry.values["vs_cudnn"], 0.25)  # the median of 0.9, 0.2, 0.25, not 9 / 20
         self.assertEqual(measured.ratio(CUDNN, STEP2), 0.25)
         self.assertNotIn("vs_flash", entry.values)
+        product = peers.Contestant("product", "matrix product", None, flops=8e12, milliseconds=[10.0, 10.0, 10.0])
+        reached = peers.entry(problem, ours, [ours, cudnn, product], 4e12)
+        self.assertEqual((reached["of_product"], "vs_product" in reached), (0.25, False))  # the median of 0.5, 0.25, 0.125
+        self.assertEqual(peers.entry(problem, product, [ours, product], 4e12)["FLOPS"], 8e14)
         self.assertEqual(measured.newest["forward/flash/bf16/d128/full/n4096"].skipped, "No available kernel")
+
+
+    def test_a_package_has_the_heads_third_and_may_be_missing(self):
+        tensor = types.SimpleNamespace(transpose=lambda a, b: ("transposed", a, b))
+        lacking = peers.package("fa3", (tensor,))
+        self.assertEqual(lacking.skipped, "its package, flash_attn_interface, is not installed")
+        seen = []
+
+        def attend(*tensors, **options):
+            seen.append((tensors, options))
+            return tensor, "log-sum-exp"
+
+        with mock.patch.dict(sys.modules, flash_attn=types.SimpleNamespace(flash_attn_func=attend)):
+            there = peers.package("fa2", (tensor,), "masked", causal=True)
+        self.assertEqual((there.run(), there.kind, there.skipped), (("transposed", 1, 2), "masked", ""))
+        self.assertEqual(seen, [((("transposed", 1, 2),), {"causal": True})])
+
+
+class OnTheCpu(Case):
+    def program(self, code):
+        file = self.folder / "program"
+        file.write_text(f"#!{sys.executable}\nimport json, sys\n{code}\n")
+        file.chmod(0o755)
+        return file
+
+    def test_the_program_is_checked_and_then_timed(self):
+        program = self.program("""words = sys.argv[1:]
+of = lambda option: words[words.index(option) + 1]
+wrong = of("--check") == "off" and of("--reps") != "3"
+json.dump({"steps": [{"name": "blocks", "seconds": 9 if wrong else 0.04}]}, open(of("--json"), "w"))""")
+        problem = on_cpu.Problem(8, 64, 4096, 2)
+        ours = on_cpu.ours(program, problem)
+        self.assertEqual((ours.run(), ours.launches), (0.04, 3))
+        self.assertEqual(problem.name(ours), "cpu/ch02/step5/f32/d64/c2h8/n4096")
+        ours.milliseconds, torch = [50.0], peers.Contestant("torch", "PyTorch", None, milliseconds=[75.0])
+        measured = results.Results([self.write(peers.entry(problem, ours, [ours, torch], 1e9))])
+        self.assertEqual(measured.measured(problem.name(ours)).values["vs_torch"], 1.5)
+        measured = results.Results([self.write(*(peers.entry(problem, who, [ours, torch], 1e9) for who in (ours, torch)), pytorch="2.11")])
+        table = quote.quoted("<!-- table cpu -->\n<!-- /table -->\n", measured)[0]
+        self.assertIn("| 2 | 8, 4k, 64 | 20 | 13 | 1.50 | - |", table)
+        self.assertIn("least 1.50. some CPU, PyTorch 2.11", table)
+
+    def test_a_wrong_one_is_not_timed(self):
+        with self.assertRaisesRegex(peers.Wrong, "row 3 is wrong"):
+            on_cpu.ours(self.program("print('row 3 is wrong', file=sys.stderr)\nsys.exit(1)"), on_cpu.Problem(1, 64, 4096, 1))
 
 
 class Counting(Case):
@@ -435,6 +492,7 @@ class Plotting(Case):
         self.write(*(run_of(f"forward/ch01/step{step}/bf16/d{d}/{mask}/n{n}", n / step) for step in (1, 2) for d in (64, 128)
                      for mask in ("full", "causal") for n in (512, 4096)), skipped("forward/ch01/step1/bf16/d128/full/n8192"),
                    *(run_of(f"forward/ch02/step1/f32/d64/full/n{n}", n) | {"bytes_per_second": None} for n in (512, 1024)),
+                   *(run_of(f"forward/ch05/step5/bf16/d{d}/{mask}/n{n}", vs_cudnn=1.25) for d, mask in quote.SHAPES for n in quote.SEQLENS),
                    run_of(ACCURACY, rmse=1e-3, relative_rms=1e-2, batch=4, heads=16)).rename(source / "a.json")
         seen = []
         for name in ("first", "second"):

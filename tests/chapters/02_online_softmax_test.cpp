@@ -70,7 +70,9 @@ std::unique_ptr<TransposedTiles<64>> some_tiles() {
 TEST(RegisterBlocks, EveryWidthOfVectorsGivesTheSame) {
   const auto attend = [](auto run) {
     auto tiles = some_tiles();
-    run([&]<typename Unit>() __attribute__((always_inline)) { attend_to_tile<Unit>(*tiles, true, 0.3f); });
+    run([&]<typename Unit>() __attribute__((always_inline)) {
+      attend_to_tile<Unit>(*tiles, &tiles->k[0][0], &tiles->v[0][0], true, 0.3f);
+    });
     return tiles;
   };
   const auto narrow = attend([](const auto& body) { vectors::run_with_4_lanes(body); });

@@ -114,6 +114,40 @@ TEST(Decoding, SaysWhichPagesItTakes) {
   EXPECT_NE(kDecoding.why_not(in_pages(shape, 16, 1), kRing).find("pages"), std::string::npos);
 }
 
+// The rows of all sequences are rows of tiles over the prefix, which the first sequence's pages hold. What
+// the table says of it for the others is never asked: here it names a page of NaN. A sequence may be all
+// prefix.
+TEST_F(ChapterTest, APrefixIsReadThroughTheFirstSequenceAlone) {
+  for (int head_dim : {64, 128, 256})
+    for (int queries : {1, 3}) {
+      Shape shape =
+          cache_of({64 + queries, 64 + queries - 1, 200, 65 + queries, 300, 90, 91, 92, 93}, head_dim);
+      shape.seqlen_q = queries;
+      shape.paging = random_pages(shape, 32, 64, 1);
+      ++shape.paging.pages;  // the last is nobody's, and NaN
+      validate(shape);
+      const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+      const Reference reference = make_reference(shape, inputs, all_rows(shape));
+      Shape others = shape;
+      const int of_sequence = int(shape.paging.table.size()) / shape.batch;
+      for (int batch = 1; batch < shape.batch; ++batch)
+        for (int page : {0, 1}) others.paging.table[batch * of_sequence + page] = shape.paging.pages - 1;
+      const CheckResult result = check(shape, reference, run_once(kDecoding, others, inputs, kEqualWork));
+      EXPECT_TRUE(result.ok()) << describe(shape);
+    }
+}
+
+TEST(Decoding, SaysWhoSharesNoPrefix) {
+  Shape shape = cache_of({200, 300});
+  shape.paging = random_pages(shape, 32, 64, 1);
+  validate(shape);
+  shape.paging.shared = 96;  // the third page is not the same
+  EXPECT_THROW(validate(shape), InputError);
+  shape = cache_of({64, 300});  // two queries, of which the first does not see the last key of the prefix
+  shape.paging = random_pages(shape, 32, 64, 1);
+  EXPECT_THROW(validate(shape), InputError);
+}
+
 // ---- rows of a tile
 
 // From multi-head to multi-query attention, one query and a few that were guessed ahead.
@@ -205,6 +239,12 @@ TEST_F(TracedCache, OfLatentKeysBreaksNoRuleOfMemory) {
 TEST_F(TracedCache, OfPagesBreaksNoRuleOfMemory) {
   const Shape shape = in_pages(cache_of({0, 1, 300, 17}), 16, 1);
   expect_right(shape, scatter_pages(shape, make_inputs(without_pages(shape), InputKind::normal, 3)), kPages);
+}
+
+TEST_F(TracedCache, OfASharedPrefixBreaksNoRuleOfMemory) {
+  Shape shape = cache_of({300, 70, 65, 140});
+  shape.paging = random_pages(shape, 32, 64, 1);
+  expect_right(shape, make_inputs(shape, InputKind::normal, 3), kEqualWork);
 }
 
 TEST_F(TracedCache, OfManySequencesBreaksNoRuleOfMemory) {

@@ -222,7 +222,7 @@ __global__ void look_transposed(Mask mask, GradientProblem problem, KeyTiles til
         for (int query = 0; query < s.queries; ++query) {
           bool sees = seen.sees(query);
           if constexpr (Mask::kByIntervals)
-            sees = sees && !(mask.has_intervals() && mask.hidden(q, key).hides(query));
+            sees = sees && !(mask.has_intervals() && (mask.hidden(q, key).hidden_rows(query) & 1));
           pairs[(head * problem.seqlen_q + s.first_query + query) * problem.seqlen_k + s.first_key + key] =
               sees;
         }
@@ -486,7 +486,7 @@ __global__ void find_row(ByPairs policy, Work work, int query, int64_t* offset) 
 /// Where a head's intervals begin, and the classes of a head's tiles: in tiles.
 __global__ void find_tables(ByColumns columns, ByFunctions<PairByPair, Unchanged> functions, Work work,
                             int64_t* offsets) {
-  offsets[0] = columns.row(work, 0).hidden - columns.scanned.hidden;
+  offsets[0] = columns.hidden(work, 0) - columns.scanned.hidden;
   offsets[1] = functions.tiles<kKeys>(work, 0).classes - functions.classes;
 }
 
@@ -503,6 +503,34 @@ TEST_F(TileClasses, TablesMayHaveMoreThanTwoBillionEntries) {
   buffer.download(std::as_writable_bytes(std::span(offsets)));
   EXPECT_EQ(offsets[0], int64_t(2 * kHeads - 1) * kTiles * 128);
   EXPECT_EQ(offsets[1], int64_t(kTiles - 1) * kTiles);
+}
+
+/// The same of step 6, whose blocks own keys: a head's intervals, its classes of tiles, and the first element
+/// of a row of a tensor.
+__global__ void find_gradient_tables(IntervalMask intervals, PairMask pairs, KeyWork work, int list,
+                                     Strides strides, int64_t* offsets) {
+  offsets[0] = intervals.tiles<kKeys, kRows>(work, list).hidden - intervals.scanned.tiles;
+  offsets[1] = pairs.tiles<kKeys, kRows>(work, list).classes - pairs.classes;
+  offsets[2] = offset_of(strides, work.head, work.first_key);
+}
+
+TEST_F(TileClasses, TablesOfGradientsMayHaveMoreThanTwoBillionEntries) {
+  constexpr int kTiles = 1 << 16, kList = (1 << 16) - 1;
+  const int rows = kTiles * kRows, keys = kTiles * kKeys;
+  const KeyWork work{{31, 7}, {0, rows, 0, keys}, {}, {}, keys - kKeys, kTiles - 1, 0, 0};
+  HiddenOfTile somewhere;
+  const IntervalMask intervals{
+      {Band::kNoLimit, Band::kNoLimit, 0, 0}, {}, {nullptr, &somewhere}, kTiles, kKeys, kList + 1, 1};
+  const PairMask pairs{nullptr, 1, rows, keys, {}, nullptr, kTiles, kTiles};
+  const Strides strides{int64_t(32) * keys * 128, int64_t(keys) * 128, 128};
+  device::Buffer buffer(device::Place::device, 3 * sizeof(int64_t));
+  device::launch(find_gradient_tables, dim3(1), dim3(1), 0, device::Stream{}, intervals, pairs, work, kList,
+                 strides, static_cast<int64_t*>(buffer.data()));
+  int64_t offsets[3];
+  buffer.download(std::as_writable_bytes(std::span(offsets)));
+  EXPECT_EQ(offsets[0], int64_t(kList) * kTiles + kTiles - 1);
+  EXPECT_EQ(offsets[1], int64_t(kList) * kTiles * kTiles + kTiles - 1);
+  EXPECT_EQ(offsets[2], (int64_t(8) * 32 * keys - kKeys) * 128);
 }
 
 TEST_F(TileClasses, AMaskMayHaveMoreThanFourBillionPairs) {

@@ -106,13 +106,21 @@ def played(text):
             f'(window.flashbookData ??= {{}}).ring_phases = {{"tiles": {json.dumps(tiles)}, "code": {json.dumps(code)}, "reports": {json.dumps(reports)}, "runs": [\n{rows}\n]}};\n')
 
 
+def of_warp(places):
+    """Those of the first warp of four: the others have the same, 16 rows lower each."""
+    first = places[:len(places) // 4]
+    assert places == [number + (16 * warp if i % 2 == 0 else 0) for warp in range(4) for i, number in enumerate(first)]
+    return first
+
+
 def layouts_of(said):
-    """Places of a thread's elements, row and column one after the other, thread by thread; and what each product reads of a tile."""
+    """Places of a lane's elements, row and column one after the other, lane by lane; and what each product reads of a tile."""
     # Two results of mma.sync, 8 columns each, are the left operand of one that is 16 deep.
     results, operand = place_of("c"), place_of("a")
     c = [number for lane in range(32) for i in range(8) for number in (results(lane, i % 4)[0], results(lane, i % 4)[1] + i // 4 * 8)]
     a = [number for lane in range(32) for i in range(8) for number in operand(lane, i)]
-    data = {"fragments": {"mma": {"scores": c, "operand": a}, "wgmma": {"scores": said["d"], "operand": said["a"]}},
+    data = {"fragments": {"mma": {"scores": c, "operand": a}, "wgmma": {"scores": of_warp(said["d"]), "operand": of_warp(said["a"])},
+                          "fp8": {"scores": of_warp(said["d"]), "operand": of_warp(said["a8"]), "keys": said["keys"]}},
             "wgmma_tiles": {key: [[offset // 16 for offset in reads] for reads in said[key]] for key in ("k", "v")}}
     return {name: ("// Layouts as the code has them: tests/docs/hopper_figures.py writes this.\n"
                    f"(window.flashbookData ??= {{}}).{name} = {json.dumps(value, separators=(',', ':'))};\n") for name, value in data.items()}

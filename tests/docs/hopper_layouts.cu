@@ -1,8 +1,9 @@
 /// \file
-/// What chapter 5's drawings and its table of phases show, as the code has it: JSON on stdout, which
-/// hopper_figures.py keeps in docs/figures. Layouts are those of common/ptx; what WGMMA reads and how the
-/// pipeline's barriers go from phase to phase is what the simulator sees while the chapter's own functions
-/// run. With the argument `rings` the pipelines that a reader can play: many of them, event by event.
+/// What chapter 5's drawings and its table of phases show, and chapter 6's order of keys, as the code has it:
+/// JSON on stdout, which hopper_figures.py keeps in docs/figures. Layouts are those of common/ptx; what WGMMA
+/// reads and how the pipeline's barriers go from phase to phase is what the simulator sees while the
+/// chapter's own functions run. With the argument `rings` the pipelines that a reader can play: many of them,
+/// event by event.
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "chapters/05_flash_attention_3/pipeline.cuh"
+#include "chapters/06_fp8/transpose.cuh"
 #include "common/device/device.h"
 #include "common/device/launch.h"
 #include "common/device/tensor_map.h"
@@ -296,6 +298,12 @@ void print_layouts() {
   std::printf("{\n");
   print_places("d", [](int thread, int i) { return WgmmaM64<kKeys>::d(thread, i); });
   print_places("a", [](int thread, int i) { return WgmmaM64<kKeys>::a16(thread, i); });
+  print_places("a8", [](int thread, int i) { return WgmmaM64<kKeys>::a8(thread, i); });  // of 16 columns
+  std::vector<int> keys;
+  for (int i = 0; i < 16; ++i) keys.push_back(fp8::key_at(i));
+  std::printf("\"keys\": ");
+  print(keys);
+  std::printf(",\n");
   print_reads("k", Recorder::k_reads);
   print_reads("v", Recorder::v_reads);
   std::printf("\"ring\": [");

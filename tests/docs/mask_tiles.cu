@@ -1,6 +1,6 @@
 /// \file
 /// What chapter 9's policies say of the tiles of some masks, as its kernels ask them: JSON on stdout, of
-/// which mask_tiles.py makes docs/figures/interactive/mask_tiles_data.js.
+/// which recorded_data.py makes docs/figures/interactive/mask_tiles_data.js.
 #include <algorithm>
 #include <cstdio>
 #include <span>

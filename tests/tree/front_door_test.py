@@ -100,6 +100,11 @@ class FrontDoor(unittest.TestCase):
         self.assertIn("there is no exercise ch01-*. There are:", self.call("course", "try", "ch01-*").stderr)
         self.refused("course", "try", "score", saying="did you mean ch01-scores?")
 
+    def test_nothing_is_built_for_a_submission_that_is_none(self):
+        (self.tree / "course/grade.py").write_text("raise SystemExit(2)\n")
+        self.assertEqual(self.call("course", "grade", "nobody").returncode, 2)
+        self.assertFalse((self.tree / "build").exists())
+
     def test_arguments_that_a_command_does_not_take(self):
         for words, what in ((("plot", "01"), "a chapter, 01"), (("docs", "--no-cuda"), "--no-cuda"), (("docs", "--", "--x"), "options, --x"),
                             (("test", "03"), "a chapter, 03"), (("bench", "--solved"), "--solved")):

@@ -35,13 +35,14 @@ class Barriers final : public Awaited {
     const char* what = "";                      ///< the first thread's call
     Location where;                             ///< of the first thread
     std::array<uint32_t, kMaxWarps> waiting{};  ///< lanes of each warp
+    uint32_t told = 0;                          ///< warps of which an observer knows that they have arrived
   };
 
   static Barrier& arrive_in(Barrier& barrier, const char* what, Location where, bool counts, bool predicate);
   void wait(Barrier& barrier, const char* what, Location where);
   Barrier& count_arrival(const char* what, int barrier, int threads, Location where);
   bool complete_if_full(Barrier& barrier, uint32_t own = 0);
-  void tell_of_acquiring(int warp, uint32_t lanes, const void* object) const;
+  void tell_of_arriving(Barrier& barrier, int warp) const;
 
   Scheduler& scheduler_;
   std::array<Barrier, kBarriers> barriers_;

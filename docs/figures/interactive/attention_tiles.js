@@ -1,15 +1,18 @@
 // The tiles of attention: what is in SRAM, what was moved. Use: flashbookFigures.attention_tiles(host, img), host an empty <div>, img the
-// picture it replaces. The walks and their counters are in `model`, which knows no page; the rest draws them.
+// picture it replaces. The walks and their counters are in `model`, which knows no page; the rest draws them. `.attention_tiles_ch03` begins with
+// chapter 3's first kernel.
 (function () {
   'use strict';
 
   // ---- The model: one head of attention, walked tile by tile ----
   //
   // A problem is { n, rowsQ, rowsK, d, causal }: n queries and n keys, tiles of rowsQ queries and of rowsK keys, head dimension d. Q, K, V, P
-  // and O are bf16 in device memory, S, m and l float32. There is no cache between SRAM and device memory: what is not in SRAM is read.
+  // and O are bf16 in device memory, S, m and l float32. The counters know no cache between SRAM and device memory: what is not in SRAM is read. Beside
+  // them an L2 cache is kept, of which the tile that was used longest ago leaves first.
 
   const tensors = ['Q', 'K', 'V', 'S', 'P', 'O', 'ml'];
   const bf16 = 2, f32 = 4;
+  const l2Bytes = 60 * 2 ** 20;  // an H200's, as its driver says
 
   const tilesQ = (p) => p.n / p.rowsQ;
   const tilesK = (p) => p.n / p.rowsK;
@@ -19,8 +22,43 @@
   const masked = (p, i, j) => p.causal && visible(p, i, j) && (j + 1) * p.rowsK - 1 > i * p.rowsQ;
   const range = (count) => [...Array(count).keys()];
 
+  /** Many tiles: then the reader's step is not a tile but a run of the inner loop. */
+  const isCoarse = (p) => tilesQ(p) * tilesK(p) > 128;
+
+  /** An L2 cache of tiles; what it has from device memory and gives to it is in `moved`. */
+  function cache() {
+    const tiles = new Map();  // in order of use: 'K2' -> { bytes, dirty }
+    const moved = { read: 0, written: 0 };
+    let held = 0;
+
+    function use(tile, bytes, dirty) {
+      const before = tiles.get(tile);
+      tiles.delete(tile);
+      tiles.set(tile, { bytes, dirty: dirty || Boolean(before && before.dirty) });
+      held += before ? 0 : bytes;
+      for (const [oldest, entry] of tiles) {
+        if (held <= l2Bytes) break;
+        leave(oldest, entry);
+      }
+      return Boolean(before);
+    }
+    function leave(tile, { bytes, dirty }) {
+      if (dirty) moved.written += bytes;
+      held -= bytes;
+      tiles.delete(tile);
+    }
+    return {
+      moved,
+      load(tile, bytes) { if (!use(tile, bytes, false)) moved.read += bytes; },
+      store(tile, bytes) { use(tile, bytes, true); },
+      /** At the end all that was written goes to device memory. */
+      end() { for (const [tile, entry] of tiles) leave(tile, entry); },
+    };
+  }
+
   /** SRAM, and a counter at its door. Every walk below uses nothing else to move a tile. */
-  function machine() {
+  function machine(coarse) {
+    const l2 = cache();
     const sram = new Map();  // 'K2' -> bytes
     const counters = Object.fromEntries(tensors.map((t) => [t, { read: 0, written: 0 }]));
     const steps = [];
@@ -33,6 +71,7 @@
       load(tile, bytes, held = bytes) {
         if (sram.has(tile)) return;
         counters[tensorOf(tile)].read += bytes;
+        l2.load(tile, bytes);
         read.set(tile, bytes);
         sram.set(tile, held);
         measure();
@@ -46,23 +85,26 @@
       /** Writes a tile to device memory. */
       store(tile, bytes) {
         counters[tensorOf(tile)].written += bytes;
+        l2.store(tile, bytes);
         written.set(tile, bytes);
       },
       drop(...tiles) { tiles.forEach((tile) => sram.delete(tile)); },
-      /** The reader's next step: all that happened since the last one. */
-      step(what) {
+      /** The reader's next step: all that happened since the last one. `ends`: it is the last of a run of the inner loop. */
+      step(what, ends = true) {
+        if (coarse && !ends) return;
+        if (what.kind === 'end') l2.end();
         const before = steps.length ? steps[steps.length - 1].counters : null;
         const now = structuredClone(counters);
         const sum = tensors.reduce((a, t) => a + now[t].read + now[t].written, 0);
         steps.push({
-          ...what, read, written, made, sram: new Map(sram), counters: now, before, moved: sum,
+          ...what, read, written, made, sram: new Map(sram), counters: now, before, moved: sum, beyond: { ...l2.moved },
           sramBytes: [...sram.values()].reduce((a, b) => a + b, 0),
         });
         read = new Map();
         written = new Map();
         made = new Set();
       },
-      result: () => ({ steps, counters, peak, moved: steps[steps.length - 1].moved }),
+      result: () => ({ steps, counters, peak, moved: steps[steps.length - 1].moved, beyond: l2.moved }),
     };
   }
 
@@ -77,12 +119,13 @@
     naive(p, sram) {
       const b = sizes(p);
       for (const i of range(tilesQ(p))) {
-        for (const j of range(tilesK(p)).filter((x) => visible(p, i, x))) {
+        const seen = range(tilesK(p)).filter((x) => visible(p, i, x));
+        for (const j of seen) {
           sram.load(`Q${i}`, b.Q);
           sram.load(`K${j}`, b.K);
           sram.make(`S${i},${j}`, b.S);
           sram.store(`S${i},${j}`, b.S);
-          sram.step({ kernel: 1, kind: 'scores', i, j });
+          sram.step({ kernel: 1, kind: 'scores', i, j }, j === seen.length - 1);
           sram.drop(`K${j}`, `S${i},${j}`);
         }
         sram.drop(`Q${i}`);
@@ -100,7 +143,7 @@
         for (const j of range(tilesK(p)).filter((x) => visible(p, i, x))) {
           sram.load(`P${i},${j}`, b.P);
           sram.load(`V${j}`, b.V);
-          sram.step({ kernel: 3, kind: 'values', i, j });
+          sram.step({ kernel: 3, kind: 'values', i, j }, false);
           sram.drop(`P${i},${j}`, `V${j}`);
         }
         sram.store(`O${i}`, b.O);
@@ -127,7 +170,7 @@
           sram.make(`S${i},${j}`, b.S);
           sram.store(`O${i}`, b.O);
           sram.store(`ml${i}`, b.ml);
-          sram.step({ kind: 'update', i, j });
+          sram.step({ kind: 'update', i, j }, i === tilesQ(p) - 1);
           sram.drop(`Q${i}`, `O${i}`, `ml${i}`, `S${i},${j}`);
         }
         sram.drop(`K${j}`, `V${j}`);
@@ -145,7 +188,7 @@
           sram.load(`K${j}`, b.K);
           sram.load(`V${j}`, b.V);
           sram.make(`S${i},${j}`, b.S);
-          sram.step({ kind: 'gather', i, j });
+          sram.step({ kind: 'gather', i, j }, false);
           sram.drop(`K${j}`, `V${j}`, `S${i},${j}`);
         }
         sram.drop(`Q${i}`);
@@ -158,7 +201,7 @@
 
   /** { steps, counters, peak, moved }: step 0 is the empty start, the last one the sum. */
   function walk(schedule, p) {
-    const sram = machine();
+    const sram = machine(isCoarse(p));
     sram.step({ kind: 'start' });
     walks[schedule](p, sram);
     sram.step({ kind: 'end' });
@@ -235,6 +278,7 @@
             'S is used up where it is made.',
         }[schedule];
       case 'scores':
+        if (isCoarse(p)) return `Kernel 1, scores: ${name('Q', i)} meets ${j + 1} tiles of keys, and a row of tiles of S goes to device memory: ${bytes(cost)} moved.`;
         return `Kernel 1, scores: the tile ${name('S', i, j)} = ${name('Q', i)} ${name('K', j)}ᵀ is made, and at once written to device memory: ` +
           `${bytes(s.written.get(`S${i},${j}`))} out.${diagonal}`;
       case 'softmax':
@@ -244,12 +288,15 @@
         return `Kernel 3, values: the weights ${name('P', i, j)} come back, with ${name('V', j)}. ${name('O', i)} += ${name('P', i, j)} ${name('V', j)} in SRAM: ` +
           `${bytes(cost)} in.`;
       case 'store':
+        if (isCoarse(p) && schedule === 'naive') return `Kernel 3, values: a row of P comes back, and V with it. ${name('O', i)} is written: ${bytes(cost)} moved.`;
+        if (isCoarse(p)) return `${name('Q', i)} came in, and K and V went past it, tile by tile. ${name('O', i)} is divided by ℓ and written, once: ${bytes(cost)} moved.`;
         return schedule === 'naive'
           ? `Kernel 3: query tile ${i + 1} has met all its keys. ${name('O', i)} is written.`
           : `Query tile ${i + 1} has met all its keys: ${name('O', i)} is divided by ℓ and written, once.`;
       case 'init':
         return 'O, the running maximum m and the running sum ℓ of every query start in device memory: O = 0, m = −∞, ℓ = 0.';
       case 'update':
+        if (isCoarse(p)) return `${name('K', j)} and ${name('V', j)} are read, once. Every tile of queries that sees them comes in with its unfinished O, m and ℓ, and O, m and ℓ go out again: ${bytes(cost)} moved.`;
         return `${s.read.has(`K${j}`) ? `Read ${name('K', j)} and ${name('V', j)}.` : `${name('K', j)} and ${name('V', j)} stay.`} ` +
           `${name('Q', i)} comes in with its unfinished ${name('O', i)}, m and ℓ; they are corrected, take in this tile, and go out again: ${bytes(cost)} moved.${diagonal}`;
       case 'gather':
@@ -258,6 +305,8 @@
       default: {
         const c = result.counters;
         const scores = c.S.read + c.S.written + c.P.read + c.P.written;
+        const beyond = result.beyond.read + result.beyond.written;
+        const l2 = ` With an L2 of ${bytes(l2Bytes)} in between, ${bytes(beyond)} of it reach device memory.`;
         return {
           naive: `Done: ${bytes(result.moved)} moved, ${bytes(scores)} of it S and P: ${Math.round((100 * scores) / result.moved)}\u00a0%. ` +
             `They fill ${bytes(c.S.written + c.P.written)} of device memory, and grow with the square of N.`,
@@ -265,7 +314,7 @@
             'came again with every key tile, and O, m and ℓ went out again, too.',
           queriesOutside: `Done: ${bytes(result.moved)} moved: the naive walk without S and P. ` +
             'K and V came once for every query tile; Q came and O went once.',
-        }[schedule];
+        }[schedule] + l2;
       }
     }
   }
@@ -299,7 +348,7 @@
 .fb-attention_tiles table.ledger .reads{color:var(--accent);font-weight:600}
 .fb-attention_tiles table.ledger .writes{color:var(--amber-ink);font-weight:600}
 .fb-attention_tiles table.ledger .total td{font-weight:600;border-bottom:0}
-.fb-attention_tiles table.check th:last-child{width:5.6rem}
+.fb-attention_tiles table.check th:last-child{width:7.4rem}
 .fb-attention_tiles .race{margin-top:14px}
 .fb-attention_tiles .lane{margin-top:6px;font-size:13px;color:var(--soft)}
 .fb-attention_tiles .lane.now{color:var(--ink)}
@@ -311,16 +360,16 @@
 .fb-attention_tiles .rest{background:var(--accent)}
 `;
 
-  function figure(host, img) {
+  function figure(host, img, title, first) {
     const kit = window.flashbookKit, { el, svg } = kit;
     let p, schedule, result;
 
     const settings = kit.settings([
-      { key: 'schedule', words: 'order of the loops', grow: true, value: 'naive', options: Object.entries(schedules) },
+      { key: 'schedule', words: 'order of the loops', grow: true, value: first, options: Object.entries(schedules) },
       { key: 'causal', words: 'mask', value: 'no', options: [['no', 'none'], ['yes', 'causal']] },
       { key: 'tiles', words: 'tile Bq × Bk', value: '128x128', options: ['128x128', '128x64', '64x128', '64x64'].map((v) => [v, v.replace('x', ' × ')]) },
-      { key: 'count', words: 'queries, keys: N', value: 4, options: [2, 4, 6, 8].map((v) => [v, '']) },
-      { key: 'd', words: 'head dim d', value: 128, options: [[64, '64'], [128, '128']] },
+      { key: 'count', words: 'queries, keys: N', value: 4, options: [2, 4, 6, 8, 16, 32, 64].map((v) => [v, '']) },
+      { key: 'd', words: 'head dim d', value: 128, options: [64, 128, 256].map((v) => [v, `${v}`]) },
     ], load);
     const picture = svg('svg', { role: 'img' });
     const player = kit.player(show, (last) => (last < 30 ? 1100 : last < 60 ? 600 : 250));
@@ -343,7 +392,7 @@
         el('div.sram', {}, 'In SRAM now: ', sramSize, chips), counters)),
       race, check,
       el('p.quiet', { style: 'margin-top:10px' }, 'One head, bf16; scores, m and ℓ in float32. SRAM is shared memory and registers of one ' +
-        'multiprocessor: 228 and 256 KB on an H100 or H200. Counted as if no L2 cache stood in between. Tiles that the diagonal crosses count whole, the unfinished O as bf16. ' +
+        'multiprocessor: 228 and 256 KB on an H100 or H200. Counted as if no L2 cache stood in between; the line “behind an L2” lets one of 60 MB keep tiles of this head alone. Tiles that the diagonal crosses count whole, the unfinished O as bf16. ' +
         'Left out: the log-sum-exp, 4 bytes a query. 1 KB = 1024 bytes.'));
 
     // -- The picture: Q beside S, K above it, V below, O to the right; lengths to scale --
@@ -371,10 +420,12 @@
         svg('rect', { width: 1.3, height: 6, style: 'fill:var(--soft);fill-opacity:.55' })))];
       const tile = (key, atX, atY, w, h) => {
         const rect = svg('rect.tile', { x: atX, y: atY, width: w, height: h });
-        const caption = svg('text', { x: atX + w / 2, y: atY + h / 2 });
+        nodes[key] = { rect, kind: '' };
+        parts.push(rect);
+        if (Math.min(w, h) < 19 || (w < 34 && key[0] === 'S')) return;
+        const caption = nodes[key].words = svg('text', { x: atX + w / 2, y: atY + h / 2 });
         caption.style.fontSize = Math.min(w, h) < 30 ? '11px' : '13px';
-        nodes[key] = { rect, words: caption, small: Math.min(w, h) < 19 || (w < 34 && key[0] === 'S') };
-        parts.push(rect, caption);
+        parts.push(caption);
       };
       for (const i of range(tilesQ(p))) {
         tile(`Q${i}`, x.Q, y.S + i * tq, d, tq);
@@ -395,7 +446,7 @@
       head('Q: queries down', x.Q - 11, y.S + n / 2, true);
       head('O', x.O + d / 2, y.S - 11);
       head('V', x.S + n / 2, y.V + d + 11);
-      if (state) head('m, ℓ', x.ml + 6, y.S - 11);
+      if (state) head('m, ℓ', x.ml + 6, y.S + n + 11);
       picture.replaceChildren(...parts);
     }
 
@@ -411,14 +462,16 @@
       const scores = new Set(past.flatMap((x) => [...x.made].filter((t) => t[0] === 'S')));
       for (const [key, node] of Object.entries(nodes)) {
         const asP = key.replace('S', 'P'), isScore = key[0] === 'S';
-        const read = s.read.has(key) || s.read.has(asP), written = s.written.has(key) || s.written.has(asP), held = s.sram.has(key);
+        const read = s.read.has(key) || s.read.has(asP), written = s.written.has(key) || s.written.has(asP), held = s.sram.has(key) || (isCoarse(p) && s.made.has(key));
         const stored = schedule === 'naive' && isScore && (scores.has(key) || weights.has(asP));
         const kind = read && written ? 'both' : read ? 'read' : written ? 'written' : held ? 'held' : stored ? 'left'
           : isScore && scores.has(key) ? 'used' : '';
-        node.rect.setAttribute('class', `tile ${kind}`);
+        if (node.kind !== kind) node.rect.setAttribute('class', `tile ${kind}`);
+        node.kind = kind;
+        if (!node.words) continue;
         const asWeights = isScore && (weights.has(asP) || s.written.has(asP));
         const visibleName = kind && kind !== 'used';
-        node.words.textContent = !node.small && visibleName && !key.startsWith('ml') ? label(asWeights ? asP : key) : '';
+        node.words.textContent = visibleName && !key.startsWith('ml') ? label(asWeights ? asP : key) : '';
         node.words.setAttribute('class', { read: 'on', both: 'on', written: 'onamber' }[kind] || 'in');
         if (kind === 'both' || kind === 'read' || kind === 'written') node.rect.parentNode.insertBefore(node.rect, node.words);
       }
@@ -447,7 +500,8 @@
         el('tr', {}, el('th', {}, 'device memory'), el('th', {}, 'read'), el('th', {}, 'written')),
         ...tensors.map((t) => el('tr', { 'data-tensor': t }, el('td', {}, t === 'ml' ? 'm, ℓ' : t),
           cell(t, 'read', 'reads'), cell(t, 'written', 'writes'))),
-        el('tr.total', {}, el('td', {}, 'together'), el('td', {}, amount(sum('read'))), el('td', {}, amount(sum('written')))));
+        el('tr.total', {}, el('td', {}, 'together'), el('td', {}, amount(sum('read'))), el('td', {}, amount(sum('written')))),
+        el('tr', {}, el('td', {}, 'behind an L2'), el('td', {}, amount(s.beyond.read)), el('td', {}, amount(s.beyond.written))));
     }
 
     function drawRace(s) {
@@ -494,7 +548,7 @@
       reserve();
       player.reset(result.steps.length, 0);
     }
-    kit.link(host, 'attention_tiles', settings, player, load);
+    kit.link(host, title, settings, player, load);
     kit.onWidth(left, () => {
       build();
       reserve();
@@ -503,6 +557,7 @@
   }
 
   window.flashbookFigures = window.flashbookFigures || {};
-  window.flashbookFigures.attention_tiles = figure;
-  figure.model = { tensors, schedules, walk, formula, visible, visibleTiles, sentence };
+  window.flashbookFigures.attention_tiles = (host, img) => figure(host, img, 'attention_tiles', 'naive');
+  window.flashbookFigures.attention_tiles_ch03 = (host, img) => figure(host, img, 'attention_tiles_ch03', 'keysOutside');
+  window.flashbookFigures.attention_tiles.model = { tensors, schedules, walk, formula, visible, visibleTiles, sentence };
 })();

@@ -172,7 +172,7 @@ html.dark-mode .fb{${dark}}
     let height = 0;
     for (const text of new Set(texts)) {
       node.textContent = text;
-      height = Math.max(height, node.offsetHeight);
+      height = Math.max(height, Math.ceil(node.getBoundingClientRect().height));
     }
     node.textContent = now;
     node.style.minHeight = `${height}px`;

@@ -27,8 +27,12 @@
       scores: 6 * batch * m.heads * tokens * tokens,      // S in float32 and P in 16 bits, of the one layer that runs
       logSumExp: 4 * batch * m.heads * tokens,            // what a fused kernel keeps beside O
       flops: 2 * m.d * tokens * tokens * m.heads * batch * m.layers,  // causal prefill: 4 d for each of N²/2 pairs
+      more: 4 * m.d * tokens * m.heads * batch * m.layers,            // one more token of each sequence
     };
   }
+
+  /** Of the head dims that were measured, the one that is nearest to d. */
+  const nearest = (rates, d) => Object.keys(rates).map(Number).reduce((a, b) => (Math.abs(b - d) < Math.abs(a - d) ? b : a));
 
   function bytes(x) {
     let unit = 0;
@@ -50,8 +54,7 @@
 .fb-kv_cache .both{display:grid;grid-template-columns:1fr 1fr;gap:14px}
 .fb-kv_cache .count{font-size:22px;font-weight:600}
 .fb-kv_cache .weights{margin-top:16px;padding-top:10px;border-top:1px solid var(--line)}
-.fb-kv_cache table.ledger th:first-child{width:64%}
-.fb-kv_cache table.ledger td:first-child{white-space:normal}
+.fb-kv_cache table.ledger td:first-child{width:64%;white-space:normal}
 `;
 
   function figure(host, img) {
@@ -60,11 +63,11 @@
     const settings = kit.settings([
       { key: 'tokens', words: 'tokens to write', value: 5, options: [5, 10, 100].map((n) => [n, `${n}`]) },
       { key: 'model', words: 'model', value: 'llama-3-8b', grow: true, options: Object.keys(models).map((name) => [name, name]) },
-      { key: 'keyHeads', words: 'key heads', value: 'own', options: [['own', 'as published'], ['heads', 'as many as heads'], ['one', 'one']] },
-      { key: 'batch', words: 'sequences', value: 16, options: [1, 4, 16, 64, 256].map((n) => [n, `${n}`]) },
-      { key: 'length', words: 'tokens of each', value: 8192, options: [1024, 8192, 32768, 131072].map((n) => [n, n.toLocaleString('en-US')]) },
+      ...[['layers', 'layers'], ['heads', 'heads'], ['keyHeads', 'key heads'], ['d', 'head dim d']].map(([key, words]) => ({ key, words, value: '', text: true })),
+      { key: 'batch', words: 'sequences', value: 16, text: true },
+      { key: 'length', words: 'tokens of each', value: 8192, text: true },
       { key: 'size', words: 'type', value: 2, options: [[2, 'bf16'], [1, 'e4m3']] },
-    ], (key) => (key === 'tokens' ? load() : drawWeights()));
+    ], (key) => (key === 'tokens' ? load() : key === 'model' ? loadModel() : drawWeights()));
     const fields = [...settings.root.children];
     const player = kit.player(show, (last) => (last <= 10 ? 900 : 120));
     const pictures = [svg('svg.picture', { role: 'img' }), svg('svg.picture', { role: 'img' })], counts = [el('div.count'), el('div.count')];
@@ -76,7 +79,7 @@
       el('div.halves', {}, el('div.both', {}, el('div', {}, 'without a cache', pictures[0], counts[0]), el('div', {}, 'with the cache', pictures[1], counts[1])),
         el('div', {}, el('div.settings', {}, fields[0]), words, player.root, el('div.legend', {}, legend('computed', 'a key computed anew'), legend('once', 'computed, and kept'), legend('kept', 'read from the cache')))),
       el('div.weights', {}, settings.root, el('div.halves', {}, table, money)),
-      el('p.try', {}, 'Try: write 100 tokens. Then let Llama-2-70B have as many key heads as heads: what does its cache weigh, and how long does a token take at the least? ' +
+      el('p.try', {}, 'Try: write 100 tokens. Then take Llama-2-70B, and let it have as many key heads as heads: what does its cache weigh, and how long does a token take at the least? ' +
         'Which of the numbers grow with the square of the length?'));
 
     function show(n, announce) {
@@ -104,17 +107,29 @@
     }
 
     function drawWeights() {
-      const found = models[settings.get('model')], size = Number(settings.get('size')), batch = Number(settings.get('batch')), length = Number(settings.get('length'));
-      const m = { ...found, keyHeads: { own: found.keyHeads, heads: found.heads, one: 1 }[settings.get('keyHeads')] }, w = weigh(m, batch, length, size);
-      const rate = rates.prefill[m.d].tflops * 1e12;
-      const row = (text, value) => el('tr', {}, el('td', {}, text), el('td', {}, value));
-      table.replaceChildren(el('tr', {}, el('th', {}, `${m.layers} layers, ${m.heads} heads, ${m.keyHeads} key heads, d = ${m.d}`), el('th', {}, '')),
-        row('a token: 2 · layers · key heads · d · size', bytes(w.token)), row(`a sequence of ${length.toLocaleString('en-US')}`, bytes(w.sequence)), row(`the cache of ${batch}`, bytes(w.cache)),
-        row('S and P of standard attention, one layer', bytes(w.scores)), row('beside O in a fused kernel, one layer', bytes(w.logSumExp)), row('FLOP to read the prompts, all layers', w.flops.toExponential(2).replace('e+', ' · 10^')));
+      const numbers = Object.fromEntries(['layers', 'heads', 'keyHeads', 'd', 'batch', 'length'].map((key) => [key, Number(settings.get(key).replace(/[, ]/g, ''))]));
+      const valid = (key) => Number.isInteger(numbers[key]) && numbers[key] > 0 && numbers[key] <= 1e9 && (key !== 'keyHeads' || numbers.heads % numbers.keyHeads === 0);
+      for (const key of Object.keys(numbers)) settings.nodes[key].setAttribute('aria-invalid', !valid(key));
+      if (!Object.keys(numbers).every(valid)) {
+        money.textContent = 'Whole numbers above 0, please; and as many heads share a key head as any other.';
+        return;
+      }
+      const { batch, length, ...m } = numbers, size = Number(settings.get('size')), w = weigh(m, batch, length, size);
+      const dtype = size === 1 ? 'e4m3' : 'bf16', d = nearest(rates.prefill[dtype], m.d), { tflops, kernel } = rates.prefill[dtype][d];
+      const row = (text, value) => el('tr', {}, el('td', {}, text), el('td', {}, value)), flop = (x) => x.toExponential(2).replace('e+', ' · 10^');
+      table.replaceChildren(row('a token: 2 · layers · key heads · d · size', bytes(w.token)), row(`a sequence of ${length.toLocaleString('en-US')}`, bytes(w.sequence)), row(`the cache of ${batch}`, bytes(w.cache)),
+        row('S and P of standard attention, one layer', bytes(w.scores)), row('beside O in a fused kernel, one layer', bytes(w.logSumExp)), row('FLOP to read the prompts, all layers', flop(w.flops)),
+        row('FLOP to write one more token of each', flop(w.more)));
       money.textContent = `To write one more token of each sequence a card reads the whole cache: at ${rates.decode.tbps} TB/s, which chapter 8's step 6 reaches on an H200, that takes at least ` +
-        `${duration(w.cache / (rates.decode.tbps * 1e12))}. Attention over the prompts takes ${duration(w.flops / rate)} at the ${rates.prefill[m.d].tflops} TFLOP/s of chapter 5's step 5 (bf16, causal, 16k). ` +
+        `${duration(w.cache / (rates.decode.tbps * 1e12))}. Attention over the prompts takes ${duration(w.flops / (tflops * 1e12))} at the ${tflops} TFLOP/s of ${kernel} (${dtype}, causal, d = ${d}, 16k). ` +
         (w.cache > 141e9 ? 'The cache alone is more than the 141 GB of an H200.' : `An H200 has 141 GB: ${Math.round(100 * w.cache / 141e9)} % of it.`);
       host.dataset.cache = w.cache;
+    }
+
+    /** The numbers of the model, over those that were there. */
+    function loadModel() {
+      for (const [key, value] of Object.entries(models[settings.get('model')])) settings.set(key, value);
+      drawWeights();
     }
 
     function load() {
@@ -123,11 +138,12 @@
       player.reset(tokens + 1, 0);
       drawWeights();
     }
+    loadModel();
     kit.link(host, 'kv_cache', settings, player, load);
     kit.onWidth(host, () => kit.reserve(words, kit.range(tokens + 1).map(sentence)));
   }
 
   window.flashbookFigures = window.flashbookFigures || {};
   window.flashbookFigures.kv_cache = figure;
-  figure.model = { keysWithout, keysWith, models, weigh, bytes };
+  figure.model = { keysWithout, keysWith, models, weigh, nearest, bytes };
 })();

@@ -5,17 +5,39 @@
   "tbps": 3.86
  },
  "prefill": {
-  "64": {
-   "name": "forward/ch05/step5/bf16/d64/causal/n16384",
-   "tflops": 582
+  "bf16": {
+   "64": {
+    "name": "forward/ch05/step5/bf16/d64/causal/n16384",
+    "tflops": 623,
+    "kernel": "chapter 5's step 5"
+   },
+   "128": {
+    "name": "forward/ch05/step5/bf16/d128/causal/n16384",
+    "tflops": 780,
+    "kernel": "chapter 5's step 5"
+   },
+   "256": {
+    "name": "forward/ch05/step5/bf16/d256/causal/n16384",
+    "tflops": 818,
+    "kernel": "chapter 5's step 5"
+   }
   },
-  "128": {
-   "name": "forward/ch05/step5/bf16/d128/causal/n16384",
-   "tflops": 765
-  },
-  "256": {
-   "name": "forward/ch05/step5/bf16/d256/causal/n16384",
-   "tflops": 836
+  "e4m3": {
+   "64": {
+    "name": "forward/ch06/step7/e4m3/d64/causal/n16384",
+    "tflops": 683,
+    "kernel": "chapter 6's step 7"
+   },
+   "128": {
+    "name": "forward/ch06/step7/e4m3/d128/causal/n16384",
+    "tflops": 1083,
+    "kernel": "chapter 6's step 7"
+   },
+   "256": {
+    "name": "forward/ch06/step7/e4m3/d256/causal/n16384",
+    "tflops": 1335,
+    "kernel": "chapter 6's step 7"
+   }
   }
  }
 };

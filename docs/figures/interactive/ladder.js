@@ -1,25 +1,25 @@
 // The ladder, to climb: the steps of a chapter at any shape that was measured, each rung with what it changed. Use:
-// flashbookFigures.ladder_ch04(host, img), and of the other chapters. Rates are those of bench/results, in ladder_data.js.
+// flashbookFigures.ladder_ch04(host, img), of the other chapters, and .ladder_book. Rates are those of bench/results, in ladder_data.js.
 (function () {
   'use strict';
 
   // ---- The model ----
 
   /**
-   * The rungs at a shape, bottom to top: { chapter, step, words, rate, lit, before }: every step of `lit`, of other chapters the fastest; before
-   * chapter 5's last step what it is without one of its ideas.
+   * The rungs of the forward pass at a shape, bottom to top: { chapter, step, words, rate, lit, before }: every step of `lit`, of other chapters of
+   * `from` the fastest; before chapter 5's last step what it is without one of its ideas.
    */
-  function rungsOf(data, lit, shape) {
+  function rungsOf(data, lit, shape, from = lit === 6 ? [1, 3, 4, 5, 6] : [1, 3, 4, 5]) {
     const rates = Object.entries(data.rates[shape]).map(([key, rate]) => {
       const [chapter, step] = key.split('.').map(Number);
       return { chapter, step, rate };
     });
     const fastest = (chapter) => rates.filter((r) => r.chapter === chapter).reduce((a, b) => (b.rate > a.rate ? b : a));
-    const chapters = [...new Set(rates.map((r) => r.chapter))].sort((a, b) => a - b);
+    const chapters = from.filter((chapter) => rates.some((r) => r.chapter === chapter));
     const rungs = chapters.flatMap((chapter) => (chapter === lit ? rates.filter((r) => r.chapter === lit).sort((a, b) => a.step - b.step)
       : [{ ...fastest(chapter), step: 0 }]));
     const named = rungs.map((r) => ({
-      ...r, lit: r.chapter === lit,
+      ...r, lit: r.chapter === lit || lit === 0,
       words: r.step ? `${r.chapter}.${r.step} ${data.steps[`${r.chapter}.${r.step}`]}` : `${r.chapter} ${data.chapters[r.chapter]}`,
     }));
     const found = named.map((r, i) => ({ ...r, before: named[i - 1] })), last = found.findIndex((r) => r.chapter === 5 && r.step === 5);
@@ -28,10 +28,19 @@
     return found;
   }
 
+  const peerNames = { eager: 'PyTorch, P in memory', flash: 'FlashAttention-2, by PyTorch', cudnn: 'cuDNN', flex: 'FlexAttention' };
+
+  /** The rungs of a chapter that measures something of its own at a shape: its steps, and { peers: [[words, rate], ...] }. */
+  function ownRungs(data, chapter, shape) {
+    const rates = data.own[chapter][shape], steps = Object.keys(rates).filter((key) => key in peerNames === false && key > 0);
+    const rungs = steps.map((step) => ({ chapter, step: Number(step), rate: rates[step], lit: true, words: `${chapter}.${step} ${data.steps[`${chapter}.${step}`]}` }));
+    return { rungs: rungs.map((r, i) => ({ ...r, before: rungs[i - 1] })), peers: Object.keys(peerNames).filter((key) => key in rates).map((key) => [peerNames[key], rates[key]]) };
+  }
+
   /** The place of a rate between 0 and 1, of rates up to `most`; logarithmic from 0.1 on. */
   const place = (rate, most, scale) => (scale === 'log' ? Math.max(0, Math.log(rate / 0.1) / Math.log(most / 0.1)) : rate / most);
 
-  const text = (rate) => (rate < 99.5 ? rate.toFixed(1) : rate.toFixed(0));
+  const text = (rate, unit) => (unit === 'TB/s' ? rate.toFixed(2) : rate < 99.5 ? rate.toFixed(1) : rate.toFixed(0));
 
   // ---- The page ----
 
@@ -49,20 +58,55 @@
 @media (prefers-reduced-motion:no-preference){.fb-ladder .rung i{transition:width .2s}}
 `;
 
+  const field = (key, words, value, options) => ({ key, words, value, options: options.map((o) => (Array.isArray(o) ? o : [o, Number.isInteger(o) ? o.toLocaleString('en-US') : o])) });
+  const d = field('d', 'head dim d', 128, [64, 128, 256]), mask = field('mask', 'mask', 'full', [['full', 'none'], ['causal', 'causal']]);
+  const sizes = (...counts) => field('n', 'N', 4096, counts), forward = [d, mask, sizes(512, 1024, 2048, 4096, 8192, 16384)];
+
+  /** A cache, as its result is named: d128/b16h32k8/n8192. */
+  function cacheWords(shape) {
+    const [, dim, b, h, k, uneven, n] = shape.match(/d(\d+)\/b(\d+)h(\d+)k(\d+)(\w*)\/n(\d+)/);
+    return `${b} × ${Number(n).toLocaleString('en-US')}${uneven ? ' and less' : ''} keys, ${h} heads, ${k} key ${k > 1 ? 'heads' : 'head'}, d ${dim}`;
+  }
+
+  /** Of each ladder what it asks for, its unit, and what it says below. */
+  function specOf(data, lit) {
+    if (lit === 2) return { fields: [sizes(512, 1024, 2048, 4096)], unit: 'GFLOP/s', note: '16 cores, one head, d = 64, no mask, float32. Steps 1 to 3 use one core.' };
+    if (lit === 7) return { fields: [d, mask, sizes(512, 1024, 4096, 16384)], unit: 'TFLOP/s', note: 'Backward, BF16, on an H200. Batch times N is 16k tokens, heads times d is 2048. Beside the steps what PyTorch calls.' };
+    if (lit === 8) return {
+      fields: [{ ...field('cache', 'cache', 'd128/b16h32k8/n8192', Object.keys(data.own[8]).map((shape) => [shape, cacheWords(shape)])), grow: true }], unit: 'TB/s',
+      note: 'Keys and values read a second, one query a sequence, BF16, on an H200. Step 5 with pages of 64 keys.',
+    };
+    return {
+      fields: lit ? forward : [field('type', 'type', 'bf16', [['bf16', 'BF16'], ['e4m3', 'FP8']]), ...forward], unit: 'TFLOP/s',
+      note: `Forward, ${lit === 6 ? 'chapter 6 in FP8, others in BF16' : 'BF16'}, on an H200. Batch times N is 16k tokens, heads times d is 2048. Of ${lit ? 'other chapters' : 'each chapter'} the fastest step.${lit === 0 ? ' FP8 is chapter 6’s.' : ''}`,
+    };
+  }
+
+  /** What a ladder shows at what was chosen: { rungs, peers: [[who, rate], ...], beside: the words above the peers }. */
+  function shownAt(data, lit, get) {
+    if (lit === 2) return { ...ownRungs(data, 2, get('n')), beside: '' };
+    if (lit === 7) return { ...ownRungs(data, 7, `${get('d')}/${get('mask')}/n${get('n')}`), beside: 'Beside them' };
+    if (lit === 8) return { ...ownRungs(data, 8, get('cache')), beside: 'Beside them' };
+    const shape = [get('d'), get('mask'), get('n')].join('/'), fp8 = lit === 6 || (lit === 0 && get('type') === 'e4m3');
+    const [ours, ...others] = data.beside[fp8 ? 'e4m3' : 'bf16'][shape], us = fp8 ? 'chapter 6, step 7' : 'chapter 5, step 5';
+    return { rungs: rungsOf(data, lit, shape, lit === 0 && fp8 ? [5, 6] : undefined), peers: [[us, ours], ['FlashAttention-3', others[0]], ['cuDNN', others[1]]],
+      beside: `In one process: ${us.replace(', ', '’s ')} and the peers${fp8 ? ', FP8' : ''}` };
+  }
+
   function figure(host, img, lit) {
-    const kit = window.flashbookKit, { el } = kit, data = window.flashbookData.ladder, name = `ladder_ch${String(lit).padStart(2, '0')}`;
-    const settings = kit.settings([
-      { key: 'd', words: 'head dim d', value: 128, options: [64, 128, 256].map((d) => [d, `${d}`]) },
-      { key: 'mask', words: 'mask', value: 'full', options: [['full', 'none'], ['causal', 'causal']] },
-      { key: 'n', words: 'N', value: 4096, options: [512, 1024, 2048, 4096, 8192, 16384].map((n) => [n, n.toLocaleString('en-US')]) },
-      { key: 'scale', words: 'scale', value: 'linear', options: [['linear', 'linear'], ['log', 'logarithmic']] },
-      { key: 'rung', words: 'rung', value: `${lit}.1`, options: Object.keys(data.steps).filter((key) => key.startsWith(`${lit}.`)).map((key) => [key, `step ${key}`]) },
+    const kit = window.flashbookKit, { el } = kit, data = window.flashbookData.ladder, name = lit ? `ladder_ch${String(lit).padStart(2, '0')}` : 'ladder_book';
+    const { fields, unit, note } = specOf(data, lit);
+    const settings = kit.settings([...fields, field('scale', 'scale', 'linear', [['linear', 'linear'], ['log', 'logarithmic']]),
+      ...(lit ? [field('rung', 'rung', `${lit}.1`, Object.keys(data.steps).filter((key) => key.startsWith(`${lit}.`) && key !== '8.7').map((key) => [key, `step ${key}`]))]
+        : [field('rung', 'chapter', '5.0', [1, 3, 4, 5, 6].map((chapter) => [`${chapter}.0`, `chapter ${chapter}`]))]),
     ], show);
     const rungs = el('div.rungs'), words = el('p.sentence', { 'aria-live': 'polite' }), what = el('div.what', { tabindex: 0, 'aria-label': 'What the step changes' });
-    kit.frame(host, img, 'ladder', css, `The ladder, chapter ${lit} lit`);
-    host.replaceChildren(settings.root, el('div.halves', {}, el('div', {}, rungs, el('p.quiet', { style: 'margin-top:8px' }, 'TFLOP/s, forward, BF16, on an H200. Batch times N is 16k tokens, ' +
-      'heads times d is 2048. Of other chapters the fastest step. * predicted after it was measured.')), el('div', {}, words, what)),
-    el('p.try', {}, 'Try: press a rung to see the lines that it changed. Which step brought most at d = 64, and does it at d = 256? Is a step worth as much at N = 512?'));
+    kit.frame(host, img, 'ladder', css, lit ? `The ladder, chapter ${lit} lit` : 'The ladder');
+    host.replaceChildren(settings.root, el('div.halves', {}, el('div', {}, rungs, el('p.quiet', { style: 'margin-top:8px' }, `${unit}. ${note}${lit ? ' * predicted after it was measured.' : ''}`)), el('div', {}, words, what)),
+      el('p.try', {}, lit === 0 ? 'Try: press a rung to go on to its chapter. Which chapter brings most, and is it the same one at N = 512? In FP8, where is d = 64 left behind?' :
+        lit === 8 ? 'Try: press a rung to see the lines that it changed. With which caches does step 1 read a tenth of what step 6 does, and why? Where is equal work worth most?' :
+          lit === 2 ? 'Try: press a rung to see the lines that it changed. Why does a longer sequence help steps 4 and 5, and not step 1?' :
+            'Try: press a rung to see the lines that it changed. Which step brought most at d = 64, and does it at d = 256? Is a step worth as much at N = 512?'));
 
     /** What the page says of a step: its idea, and the lines that change, or else the first that it shows. */
     function sectionOf(step) {
@@ -74,13 +118,19 @@
       return copies;
     }
 
+    /** The way to a chapter, if the page has one. */
+    function linkTo(chapter) {
+      const found = document.querySelector(`a[href*="0${chapter}_"]`);
+      return found ? [el('p', {}, el('a', { href: found.getAttribute('href') }, `Chapter ${chapter}: ${data.chapters[chapter]}`))] : [];
+    }
+
     function show() {
-      const shape = ['d', 'mask', 'n'].map(settings.get).join('/'), found = rungsOf(data, lit, shape), [ours, ...peers] = data.beside[shape];
-      const most = Math.max(...found.map((r) => r.rate), ours, ...peers), scale = settings.get('scale');
+      const { rungs: found, peers, beside } = shownAt(data, lit, settings.get), scale = settings.get('scale');
+      const most = Math.max(...found.map((r) => r.rate), ...peers.map(([, rate]) => rate));
       const bar = (rate) => el('i', { style: `width:${(100 * place(rate, most, scale)).toFixed(1)}%` });
       rungs.replaceChildren(...found.map((r) => {
-        const key = `${r.chapter}.${r.step}`, chosen = key === settings.get('rung');
-        const node = el(r.lit ? 'button.rung.lit' : 'button.rung', { type: 'button', 'aria-pressed': chosen }, el('span', {}, r.words), el('span', {}, text(r.rate)), bar(r.rate));
+        const key = lit ? `${r.chapter}.${r.step}` : `${r.chapter}.0`, chosen = key === settings.get('rung');
+        const node = el(r.lit ? 'button.rung.lit' : 'button.rung', { type: 'button', 'aria-pressed': chosen }, el('span', {}, r.words), el('span', {}, text(r.rate, unit)), bar(r.rate));
         node.disabled = !r.lit;
         node.onclick = () => {
           settings.set('rung', key);
@@ -88,21 +138,26 @@
           rungs.querySelector('[aria-pressed=true]').focus();
         };
         return node;
-      }), el('p.quiet', {}, 'In one process: chapter 5’s step 5 and the peers'), ...[['chapter 5, step 5', ours], ['FlashAttention-3', peers[0]], ['cuDNN', peers[1]]].map(([who, rate]) =>
-        el('button.rung.peer', { type: 'button', disabled: '' }, el('span', {}, who), el('span', {}, text(rate)), bar(rate))));
-      const r = found.find(({ chapter, step }) => `${chapter}.${step}` === settings.get('rung'));
-      words.textContent = r ? `${r.words}: ${text(r.rate)} TFLOP/s` + (r.before ? `, ${(r.rate / r.before.rate).toFixed(2)} times the rung below it (${r.before.words}).` : '.')
-        : 'This step was not measured at this shape.';
-      what.replaceChildren(...sectionOf(settings.get('rung').split('.')[1]));
+      }), ...(peers.length ? [el('p.quiet', {}, beside)] : []), ...peers.map(([who, rate]) =>
+        el('button.rung.peer', { type: 'button', disabled: '' }, el('span', {}, who), el('span', {}, text(rate, unit)), bar(rate))));
+      const [chapter, step] = settings.get('rung').split('.').map(Number), r = found.find((x) => x.chapter === chapter && (lit === 0 || x.step === step));
+      words.textContent = r ? `${r.words}: ${text(r.rate, unit)} ${unit}` + (r.before ? `, ${(r.rate / r.before.rate).toFixed(2)} times the rung below it (${r.before.words}).` : '.')
+        : lit ? 'This step was not measured at this shape.' : 'This chapter has no kernel of this type.';
+      what.replaceChildren(...(lit ? sectionOf(step) : linkTo(chapter)));
       host.dataset.rate = r ? r.rate : '';
     }
     kit.link(host, name, settings, null, show);
   }
 
   window.flashbookFigures = window.flashbookFigures || {};
+  window.flashbookFigures.ladder_book = (host, img) => figure(host, img, 0);
   window.flashbookFigures.ladder_ch01 = (host, img) => figure(host, img, 1);
+  window.flashbookFigures.ladder_ch02 = (host, img) => figure(host, img, 2);
   window.flashbookFigures.ladder_ch03 = (host, img) => figure(host, img, 3);
   window.flashbookFigures.ladder_ch04 = (host, img) => figure(host, img, 4);
   window.flashbookFigures.ladder_ch05 = (host, img) => figure(host, img, 5);
-  window.flashbookFigures.ladder_ch01.model = { rungsOf, place };
+  window.flashbookFigures.ladder_ch06 = (host, img) => figure(host, img, 6);
+  window.flashbookFigures.ladder_ch07 = (host, img) => figure(host, img, 7);
+  window.flashbookFigures.ladder_ch08 = (host, img) => figure(host, img, 8);
+  window.flashbookFigures.ladder_ch01.model = { rungsOf, ownRungs, place };
 })();

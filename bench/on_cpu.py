@@ -1,0 +1,176 @@
+"""Times chapter 2's last step in turn with PyTorch's attention on the CPU, both in float32.
+
+    peers.py --cpu [--cores 1,2,16] [--heads 1] [--head-dim 64] [--seqlen 4096] [--rounds 5] [--out FILE]
+                   [--program build/gpu/bin/02_online_softmax]
+
+Without --heads, --head-dim and --seqlen: one head and eight of N 4096, d 64, and 16 heads of N 2048, d 128. In every round each contestant
+is timed once, in random order, after a nap: the chapter's program in a process of its own, PyTorch and a large matrix product in this one,
+all on the same cores. A time is the median of some runs, a result the median of the rounds. Ours is checked against the oracle first.
+`vs_torch` is how many times as fast as PyTorch ours is, `of_product` which part of the product's FLOPS it reaches. Exit code 1 if ours
+is wrong, 77 without PyTorch.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+from bench import peers, results
+from bench.names import Name
+from bench.peers import SEED, Contestant, whole_numbers
+
+CHAPTER, STEP = 2, 5
+PRODUCT = 2048  # rows, columns and terms
+SHAPES = ((1, 64, 4096), (8, 64, 4096), (16, 128, 2048))  # heads, head_dim, N
+SECONDS, MOST_RUNS = 0.15, 9  # of a contestant in a round
+torch: Any = None
+
+
+class Problem:
+    """One cell: the shape, and on how many cores."""
+
+    encoded = ()  # nothing is quantised
+
+    def __init__(self, heads, head_dim, seqlen, cores):
+        self.heads, self.head_dim, self.seqlen, self.cores = heads, head_dim, seqlen, cores
+
+    def name(self, contestant):
+        return str(Name("cpu", contestant.who, "f32", self.head_dim, f"c{self.cores}h{self.heads}", self.seqlen))
+
+
+def ours(program, problem):
+    """The program's last step, checked. A run answers its own time."""
+    command = [program, "--step", str(STEP), "--dtype", "f32",
+               "--heads", str(problem.heads), "--seqlen", str(problem.seqlen), "--head-dim", str(problem.head_dim)]
+
+    def asked(*options):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "run.json"
+            done = subprocess.run([*command, *options, "--json", file], capture_output=True, text=True)
+            if done.returncode:
+                raise peers.Wrong(f"{' '.join(map(str, command))}: {done.stderr.strip() or done.stdout.strip()}")
+            return json.loads(file.read_text())["steps"][-1]
+
+    first = asked("--check", "sample", "--reps", "3")
+    found = Contestant(f"ch{CHAPTER:02}/step{STEP}", first["name"], None)
+    found.launches = runs_in(first["seconds"])
+    found.run = lambda: asked("--check", "off", "--reps", str(found.launches))["seconds"]
+    return found
+
+
+def runs_in(seconds):
+    return max(1, min(MOST_RUNS, int(SECONDS / seconds)))
+
+
+def in_process(who, label, work, flops=0.0):
+    """PyTorch's own, timed here."""
+
+    def once():
+        start = time.perf_counter()
+        work()
+        return time.perf_counter() - start
+
+    once()  # makes the threads
+    found = Contestant(who, label, None, flops=flops)
+    found.launches = runs_in(once())
+
+    def run():
+        once()  # the caches are another's
+        return statistics.median(once() for _ in range(found.launches))
+
+    found.run = run
+    return found
+
+
+def contestants_of(program, problem):
+    q, k, v = (torch.randn(1, problem.heads, problem.seqlen, problem.head_dim) for _ in range(3))
+    a, b = (torch.randn(PRODUCT, PRODUCT) for _ in range(2))
+    return [ours(program, problem),
+            in_process("torch", "PyTorch's attention", lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v)),
+            in_process("product", f"matrix product, {PRODUCT} in each direction", lambda: a @ b.mT, 2.0 * PRODUCT**3)]
+
+
+def pin(cores):
+    """This process, with all its threads, and what it starts, to so many cores."""
+    torch.set_num_threads(cores)
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(thread), range(cores))
+
+
+def processor():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def context():
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+    return {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "machine": "gpu" if gpu else "cpu", "gpu": gpu,
+            "cpu": processor(), "num_cpus": os.cpu_count(), "pytorch": torch.__version__, "commit": results.commit(),
+            "torch_vectors": torch.backends.cpu.get_cpu_capability()}
+
+
+def run(options):
+    """Measures every cell; the file is whole after each."""
+    whole = {"context": context(), "benchmarks": []}
+    shuffle = random.Random(SEED).shuffle
+    for cores in options.cores:
+        pin(cores)
+        for heads, head_dim, seqlen in options.shapes:
+            problem = Problem(heads, head_dim, seqlen, cores)
+            contestants = contestants_of(options.program, problem)
+            order = list(contestants)
+            for _ in range(options.rounds):
+                shuffle(order)
+                for contestant in order:
+                    time.sleep(peers.NAP)
+                    contestant.milliseconds.append(1e3 * contestant.run())
+            for contestant in contestants:
+                found = peers.entry(problem, contestant, contestants, 4.0 * heads * seqlen**2 * head_dim)
+                whole["benchmarks"].append(found)
+                print(f"{found['name']:44} {found['real_time']:9.3f} ms {found['FLOPS'] / 1e9:8.1f} GFLOP/s{peers.ratios_of(found)}", flush=True)
+            options.out.write_text(json.dumps(whole, indent=1) + "\n")
+
+
+def parse(words):
+    parser = argparse.ArgumentParser("peers.py --cpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cores", type=whole_numbers, help="default: 1, 2, and all of the first sixteen")
+    parser.add_argument("--heads", type=int)
+    parser.add_argument("--head-dim", type=int, default=64)
+    parser.add_argument("--seqlen", type=int, default=4096)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--program", type=pathlib.Path, default=results.ROOT / "build" / "gpu" / "bin" / "02_online_softmax")
+    parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/")
+    options = parser.parse_args(words)
+    there = os.cpu_count() or 1
+    options.cores = options.cores or [cores for cores in dict.fromkeys((1, 2, min(there, 16))) if cores <= there]
+    if not all(1 <= cores <= there for cores in options.cores):
+        parser.error(f"--cores takes numbers from 1 to {there}")
+    if options.rounds < 1:
+        parser.error("--rounds is the number of rounds: at least 1, and 5 for a result")
+    options.shapes = [(options.heads, options.head_dim, options.seqlen)] if options.heads else SHAPES
+    return options
+
+
+def main(words):
+    global torch  # noqa: PLW0603
+    options = parse(words)
+    try:
+        import torch
+    except ImportError:
+        print("peers.py --cpu needs PyTorch (pip install torch); without it, bench/forward times our kernels alone", file=sys.stderr)
+        return 77
+    if not options.program.exists():
+        print(f"{options.program} is missing: cmake --build --preset gpu --target 02_online_softmax, or name another by --program", file=sys.stderr)
+        return 2
+    return peers.filed("peers.py", options, lambda: run(options))
