@@ -10,6 +10,7 @@ and no gradient wanted, while the device sleeps, so that nothing waits for it; `
 """
 
 import argparse
+import json
 import os
 import pathlib
 import random
@@ -80,7 +81,7 @@ def run(options, library):
                 found["name"] = found["run_name"] = str(Name("python", ours.who, "bf16", head_dim, mask, seqlen))
                 whole["benchmarks"].append(found)
                 print(f"{found['name']:48} {found['real_time']:8.3f} ms {found['FLOPS'] / 1e12:7.1f} TFLOP/s  C x{found['vs_c']:.3f}", flush=True)
-                options.out.write_text(peers.json.dumps(whole, indent=1) + "\n")
+                options.out.write_text(json.dumps(whole, indent=1) + "\n")
                 del problem, direct, ours
 
 

@@ -32,7 +32,8 @@ TURN = 20  # steps
 
 def corpus() -> torch.Tensor:
     """The book's text and sources, one after another."""
-    files = sorted(path for path in ROOT.rglob("*") if path.suffix in SUFFIXES and not {"build", ".git", "results"} & set(path.relative_to(ROOT).parts))
+    left_out = {"build", ".git", "results"}
+    files = sorted(path for path in ROOT.rglob("*") if path.suffix in SUFFIXES and not left_out & set(path.relative_to(ROOT).parts))
     return torch.frombuffer(bytearray(b"\n\n".join(path.read_bytes() for path in files)), dtype=torch.uint8)
 
 
@@ -55,7 +56,8 @@ class Attention(nn.Module):
         else:
             for old, new in zip(cache, (k, v)):
                 old[:, place:place + length] = new
-            o = self.by_pytorch(q, *(old[:, :place + length] for old in cache), length > 1)
+            keys, values = (old[:, :place + length] for old in cache)
+            o = self.by_pytorch(q, keys, values, length > 1)
         return self.out(o.reshape(batch, length, width))
 
     @staticmethod
@@ -121,15 +123,22 @@ class Gpt(nn.Module):
         return bytes(written)
 
 
-def train(options: argparse.Namespace, device: torch.device, text: torch.Tensor) -> tuple[dict[str, Gpt], dict[str, list[float]], dict[str, list[float]]]:
-    """The models, their losses and the seconds of their turns."""
+def parameters(model: Gpt) -> int:
+    return sum(weight.numel() for weight in model.parameters())
+
+
+Numbers = dict[str, list[float]]
+
+
+def train(options: argparse.Namespace, device: torch.device, text: torch.Tensor) -> tuple[dict[str, Gpt], Numbers, Numbers]:
+    """The models, their losses and the seconds of a step by turns."""
     width, heads, layers = (512, 8, 8) if device.type == "cuda" else (128, 2, 1)
     models, optimizers = {}, {}
     for kernel in ("flashbook", "sdpa"):
         torch.manual_seed(1)
         models[kernel] = Gpt(width, heads, layers, kernel).to(device)
         optimizers[kernel] = torch.optim.AdamW(models[kernel].parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    print(f"{sum(weight.numel() for weight in models['sdpa'].parameters()) / 1e6:.1f} M parameters, {len(text) / 1e6:.1f} MB of text", file=sys.stderr)
+    print(f"{parameters(models['sdpa']) / 1e6:.1f} M parameters, {len(text) / 1e6:.1f} MB of text", file=sys.stderr)
     generator = torch.Generator().manual_seed(2)
     losses: dict[str, list[torch.Tensor]] = {kernel: [] for kernel in models}
     seconds: dict[str, list[float]] = {kernel: [] for kernel in models}
@@ -179,18 +188,20 @@ def main() -> None:
     for kernel in models:
         median = statistics.median(seconds[kernel][1:] or seconds[kernel])  # the first turn loads kernels
         apart = [abs(a - b) for a, b in zip(losses["flashbook"], losses["sdpa"])]
-        row = {"tokens_per_second": options.batch * options.length / median, "steps": options.steps, "last_loss": statistics.fmean(losses[kernel][-tail:]),
-               "most_apart": max(apart), "mean_apart": statistics.fmean(apart), "parted_at": parted, "written": options.write,
-               "parameters": sum(weight.numel() for weight in models[kernel].parameters()), "text_bytes": len(text)}
+        row = {"tokens_per_second": options.batch * options.length / median, "steps": options.steps,
+               "last_loss": statistics.fmean(losses[kernel][-tail:]), "most_apart": max(apart), "mean_apart": statistics.fmean(apart),
+               "parted_at": parted, "written": options.write, "parameters": parameters(models[kernel]), "text_bytes": len(text)}
         row |= {f"loss_{i:05}": losses[kernel][i] for i in range(0, options.steps, max(1, options.steps // 100))}
         name = f"training/{kernel}/bf16/d{models[kernel].head_dim}/causal/n{options.length}"
         rows.append({"name": name, "run_name": name, "run_type": "iteration", "iterations": options.steps, "real_time": median * 1e3, "cpu_time": 0.0,
                      "time_unit": "ms", "label": kernel} | row)
         print(f"{name}: {row['tokens_per_second']:.0f} tokens/s, loss {row['last_loss']:.4f}")
-    print(f"losses differ by at most {rows[0]['most_apart']:.4f}, on average {rows[0]['mean_apart']:.4f}; the texts part at byte {parted} of {options.write}")
+    print(f"losses differ by at most {rows[0]['most_apart']:.4f}, on average {rows[0]['mean_apart']:.4f}; "
+          f"the texts part at byte {parted} of {options.write}")
     print(texts["flashbook"].decode(errors="replace"))
     if options.out:
-        context = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "machine": "gpu" if device.type == "cuda" else "cpu",
+        context = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+                   "machine": "gpu" if device.type == "cuda" else "cpu",
                    "gpu": torch.cuda.get_device_name() if device.type == "cuda" else "", "pytorch": torch.__version__, "commit": commit(),
                    "written": texts["flashbook"].decode(errors="replace")}
         options.out.write_text(json.dumps({"context": context, "benchmarks": rows}, indent=1) + "\n")

@@ -1,13 +1,14 @@
 """FlashAttention's functions, and `attention`, which runs any step of any chapter."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from flashbook import ops
 
-Output = Tensor | tuple[Tensor, ...]
+Output = Any  # a tensor, or with the log-sum-exp a tuple of two or three
 _warm: dict[object, ops.Warm] = {}  # of flash_attn_func
 
 
@@ -15,7 +16,7 @@ def _is_direct(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether nobody but the kernel has to see the call: no compiler, no gradient, no mode, no subclass. It then goes past PyTorch's dispatcher,
     which takes longer than the rest of the call."""
     return not (torch.compiler.is_compiling() or type(q) is not Tensor or type(k) is not Tensor or type(v) is not Tensor
-                or torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad) or torch._C._len_torch_dispatch_stack())
+                or (torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)) or torch._C._len_torch_dispatch_stack())
 
 
 def _cast(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -98,18 +99,18 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
                causal, window_size, softcap)
         known = _warm.get(key)
         if known is not None and (found := known(q, k, v)) is not None:
-            return (*found, None) if return_attn_probs else found[0]  # type: ignore[return-value]
+            return (*found, None) if return_attn_probs else found[0]
     _refuse_dropout(dropout_p)
     left, right = _window(causal, window_size)
     views = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    options = (_scale(softmax_scale, q.shape[-1]), left, right, softcap, alibi_slopes, None, None)
-    o, lse = _attend(*views, *options, deterministic)
-    if direct and (known := ops.warm(*views, True, *options, False, 0, 0)) is not None:
+    scale = _scale(softmax_scale, q.shape[-1])
+    o, lse = _attend(*views, scale, left, right, softcap, alibi_slopes, None, None, deterministic)
+    if direct and (known := ops.warm(*views, True, scale, left, right, softcap, None, None, None, False, 0, 0)) is not None:
         if len(_warm) >= ops.MOST_PLANS:
             _warm.clear()
         _warm[key] = known
     o = o.transpose(1, 2)
-    return (o, lse, None) if return_attn_probs else o  # type: ignore[return-value]
+    return (o, lse, None) if return_attn_probs else o
 
 
 def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
@@ -155,7 +156,7 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
     o, lse = _attend(*(tensor.transpose(0, 1).unsqueeze(0) for tensor in (q, k, v)), _scale(softmax_scale, q.shape[-1]), left, right, softcap,
                      alibi_slopes, cu_seqlens_q, cu_seqlens_k, deterministic)
     o = o.squeeze(0).transpose(0, 1)
-    return (o, lse.squeeze(0), None) if return_attn_probs else o  # type: ignore[return-value]
+    return (o, lse.squeeze(0), None) if return_attn_probs else o
 
 
 def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = None, v: Tensor | None = None,
@@ -202,8 +203,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
     views = q.transpose(1, 2), k_cache.transpose(1, 2), v_cache.transpose(1, 2)
     if left >= 0 or right > 0 or softcap:
         if lengths is not None or block_table is not None:
-            raise NotImplementedError("window_size and softcap are for caches that are full and of one piece here: use flash_attn_varlen_func on packed "
-                                      "sequences, or FlashAttention's own function")
+            raise NotImplementedError("window_size and softcap are for caches that are full and of one piece here: use flash_attn_varlen_func on "
+                                      "packed sequences, or FlashAttention's own function")
         o, lse = _attend(*views, scale, left, right, softcap, None, None, None, False)
     else:
         call = ops.decode if _is_direct(q, k_cache, v_cache) else torch.ops.flashbook.decode

@@ -121,14 +121,14 @@ def result(like: Tensor, dtype: torch.dtype) -> Tensor:
 def is_readable(tensor: Tensor, compact: bool) -> bool:
     """Whether kernels can read it where it lies, if it begins at a multiple of 16 bytes."""
     if compact or tensor.numel() == 0:
-        return tensor.is_contiguous()
+        return bool(tensor.is_contiguous())
     multiple, reached = 16 // tensor.element_size(), tensor.shape[3]
     for stride, count in sorted(zip(tensor.stride()[:3], tensor.shape[:3])):
         if count > 1:
             if stride % multiple or stride < reached:
                 return False
             reached += (count - 1) * stride
-    return tensor.stride(3) == 1
+    return bool(tensor.stride(3) == 1)
 
 
 def readable(tensor: Tensor, compact: bool) -> Tensor:
@@ -297,8 +297,8 @@ def check_arrays(q: Tensor, slopes: Tensor | None, first_query: Tensor | None, f
 
 def forward_key(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
                 first_query: Tensor | None, _first_key: Tensor | None, _deterministic: bool, chapter: int, step: int) -> object:
-    return (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, scale, left, right,
-            softcap, slopes is None, None if first_query is None else first_query.shape, chapter, step)
+    return (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, scale, left,
+            right, softcap, slopes is None, None if first_query is None else first_query.shape, chapter, step)
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
@@ -311,9 +311,8 @@ def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int
         def make() -> Plan:
             check_tensors(q, k, v)
             options = (left, right, softcap, slopes is not None, documents)
-            made = Plan(**dict(zip(("chapter", "step"), chosen(q, *options, chapter, step))))
-            made.strides = (result_strides(q),)
-            made.dtype = torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype
+            made = Plan(strides=(result_strides(q),), dtype=torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype)
+            made.chapter, made.step = chosen(q, *options, chapter, step)
             return planned(made, (q, k, v), q, k, scale, *options)
 
         plan = plan_of(key, make)
@@ -399,8 +398,8 @@ def plan_backward(inputs: tuple[Tensor, ...], scale: float, left: int, right: in
         raise TypeError(f"q is {q.dtype} and wants a gradient: give float16 or bfloat16, or use torch.nn.functional.scaled_dot_product_attention")
     masked = is_masked(left, right, softcap, slopes, documents)
     if masked and deterministic:
-        raise NotImplementedError("deterministic gradients are for full and causal attention (chapter 7, step 6): leave deterministic out, or the window, "
-                                  "softcap, slopes and packing")
+        raise NotImplementedError("deterministic gradients are for full and causal attention (chapter 7, step 6): leave deterministic out, or the "
+                                  "window, softcap, slopes and packing")
     plan = Plan(chapter=MASKS, step=GRADIENT) if masked else Plan(chapter=BACKWARD, step=DETERMINISTIC if deterministic else FAST)
     plan.strides, plan.dtype = tuple(result_strides(tensor) for tensor in (q, k, v)), q.dtype
     plan = planned(plan, inputs, q, k, scale, left, right, softcap, slopes, documents)
@@ -448,8 +447,8 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
     else:
         if pages.dim() != 2 or pages.shape[0] != q.shape[0]:
             raise ValueError(f"block_table is {tuple(pages.shape)}: give ({q.shape[0]}, most pages of a sequence)")
-        one = lambda tensor: tensor[:1].expand(q.shape[0], *tensor.shape[1:]) if tensor.dim() == 4 and len(tensor) else tensor
-        check_tensors(q, one(k), one(v))
+        one_page = [tensor[:1].expand(q.shape[0], *tensor.shape[1:]) if tensor.dim() == 4 and len(tensor) else tensor for tensor in (k, v)]
+        check_tensors(q, *one_page)
     plan = planned(Plan(chapter=DECODING, step=EQUAL_WORK, strides=(result_strides(q),), dtype=q.dtype), (q, k, v), q, k, scale, -1,
                    0 if causal else -1, 0.0, False, -1)
     if plan.shape is not None and pages is not None:

@@ -5,9 +5,9 @@ import importlib.util
 import os
 import pathlib
 import re
-import sys
 import tempfile
 import unittest
+from typing import Any
 from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -24,7 +24,7 @@ def fields(struct):
     """[(name, type)] of a struct of the header, strides spelled out."""
     body = re.search(rf"typedef struct {struct} \{{(.*?)\}} {struct};", HEADER, re.DOTALL)
     assert body is not None, struct
-    found = []
+    found: list[tuple[str, type]] = []
     for line in re.sub(r"/\*.*?\*/", "", body[1], flags=re.DOTALL).split(";"):
         match = re.match(r"\s*(?:const )?(\w+)(\s*\*)?\s+\*?\s*([\w, ]+)$", line.replace("*", " * ").replace("  ", " "))
         if match is None:
@@ -78,5 +78,34 @@ class Loading(unittest.TestCase):
                     library.check(status)
 
 
+class Pages(unittest.TestCase):
+    """What docs/pages/in_pytorch.md shows is right."""
+
+    def attention(self, library_name):
+        page = (ROOT / "docs" / "pages" / "in_pytorch.md").read_text(encoding="utf-8")
+        [code] = [code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "def attention" in code and f"import {library_name}" in code]
+        self.assertLessEqual(len(code.partition("def attention")[2].splitlines()), 20)
+        scope: dict[str, Any] = {}
+        exec(code, scope)
+        return scope["attention"]
+
+    def test_numpy(self):
+        try:
+            import numpy as np
+        except ImportError:
+            self.skipTest("NumPy is not here")
+        q, k, v = np.random.default_rng(1).standard_normal((3, 150, 64))
+        weights = np.exp(q @ k.T / 8)
+        np.testing.assert_allclose(self.attention("numpy")(q, k, v), weights @ v / weights.sum(1, keepdims=True), atol=1e-12)
+
+    def test_pytorch(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("PyTorch is not here")
+        q, k, v = torch.randn(3, 2, 2, 150, 64)
+        torch.testing.assert_close(self.attention("torch")(q, k, v), torch.nn.functional.scaled_dot_product_attention(q, k, v), atol=1e-5, rtol=1e-5)
+
+
 if __name__ == "__main__":
-    sys.exit(unittest.main())
+    unittest.main()

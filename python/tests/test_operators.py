@@ -1,5 +1,9 @@
 """What PyTorch expects of an operator: schema, fake tensors, compile without breaks, autocast, streams, devices, CUDA graphs."""
 
+import pathlib
+import subprocess
+import sys
+
 import pytest
 import torch
 from conftest import DEVICE, GPU
@@ -82,6 +86,11 @@ def test_no_second_derivative():
     (gradient,) = torch.autograd.grad(flashbook.flash_attn_func(q, k, v).float().square().sum(), q, create_graph=True)
     with pytest.raises(RuntimeError):
         torch.autograd.grad(gradient.sum(), q)
+
+
+def test_the_readme_runs():
+    readme = (pathlib.Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    subprocess.run([sys.executable, "-c", readme.partition("```python\n")[2].partition("```")[0]], check=True, timeout=120)
 
 
 @pytest.mark.gpu
