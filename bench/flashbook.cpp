@@ -7,12 +7,14 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/chapters.h"
 #include "common/app/machine_context.h"
 #include "common/attention/cost.h"
 #include "common/attention/error.h"
+#include "common/device/backend.h"
 
 namespace flashbook {
 namespace {
@@ -174,7 +176,9 @@ Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from
                             .dq = strides(gradients.dq_strides),
                             .dk = strides(gradients.dk_strides),
                             .dv = strides(gradients.dv_strides)}};
-  validate(shape);  // before anything is as large as it says
+  const Layout layout = std::exchange(shape.layout, {});  // of pages it says other strides
+  validate(shape);                                        // before anything is as large as it says
+  shape.layout = layout;
   shape.paging = paging_of(given, cache);
   if (mask != nullptr) {
     if (given.causal != 0) throw InputError("causal is set beside a mask: give window_right 0 in its place");
@@ -201,9 +205,6 @@ void require_aligned(const void* pointer, const char* name, std::size_t alignmen
 void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const FlashbookCache& cache,
             const FlashbookTensors* tensors, const FlashbookGradients& gradients, void* stream,
             const FlashbookMask* mask = nullptr) {
-  if (chapter.runs_on == device::Place::host)
-    throw InputError("chapter " + std::to_string(chapter.number) + " is CPU code: run its program, " +
-                     chapter.name);
   const Shape problem = checked_shape(chapter, step, shape, cache, gradients, mask);
   const FlashbookTensors given = completed(tensors, "tensors", offsetof(FlashbookTensors, q_scale));
   const int64_t workspace = chapter.workspace_bytes(problem, step);
@@ -376,6 +377,16 @@ int flashbook_cost(int chapter, int step, const FlashbookShape* shape, double* f
     required(flops, "flops") = ::flashbook::flops(problem, found.operation);
     required(memory_bytes, "memory_bytes") = found.memory_bytes(problem, step);
   });
+}
+
+void* flashbook_allocate(size_t bytes) {
+  void* memory = nullptr;
+  guarded([&] { memory = device::backend::allocate(bytes); });
+  return memory;
+}
+
+void flashbook_free(void* memory) {
+  if (memory != nullptr) device::backend::free(memory);
 }
 
 const char* flashbook_last_error(void) { return last_error.c_str(); }

@@ -158,7 +158,8 @@ typedef struct FlashbookGradients {
 typedef struct FlashbookChapter {
   int32_t number;
   int32_t steps;     /**< steps are numbered 1 ... steps */
-  int32_t on_device; /**< 0: the chapter is CPU code, which flashbook_attention refuses */
+  int32_t on_device; /**< 0: the chapter is CPU code. Its pointers are the host's memory, it has no stream,
+                        and a call returns when O is there */
   const char* name;  /**< "01_naive_attention" */
   const char* title; /**< "Naive attention" */
 } FlashbookChapter;
@@ -207,6 +208,13 @@ int64_t flashbook_workspace_bytes(int chapter, int step, const FlashbookShape* s
 /** The cost model: floating-point operations of the problem, and bytes that the step moves to and from device
    memory. Returns a FlashbookStatus. */
 int flashbook_cost(int chapter, int step, const FlashbookShape* shape, double* flops, double* memory_bytes);
+
+/** Device memory, 256-byte aligned, for a program that has no other way to it: in a build for the simulator
+ * this is where its kernels' pointers must lead, and the host reads and writes it. Null if there is none. */
+void* flashbook_allocate(size_t bytes);
+
+/** Gives what flashbook_allocate returned back; null is fine. */
+void flashbook_free(void* memory);
 
 /** Why this thread's last call failed, in one line that names the cure; empty if it did not fail. */
 const char* flashbook_last_error(void);

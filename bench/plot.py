@@ -3,7 +3,7 @@
 
     plot.py [--results FOLDER] [--out FOLDER] [PLOT...]
 
-PLOT: seqlen, peers, memory, roofline, host, blocks, accuracy (default: all that have data)
+PLOT: seqlen, peers, memory, roofline, host, blocks, accuracy, training (default: all that have data)
 
 They paint their own ground, as the figures do, in light and in dark. The same results give the same bytes. Needs matplotlib (Debian:
 python3-matplotlib, seen by /usr/bin/python3).
@@ -433,7 +433,26 @@ def accuracy(measured, paper):
     return True
 
 
-PLOTS = {draw.__name__: draw for draw in (seqlen, peers, memory, roofline, host, blocks, accuracy)}
+def training(measured, paper):
+    """Lines: the losses of a model that was trained with our attention and with PyTorch's, by step."""
+    entries = [entry for entry in measured.newest.values() if entry.cell.kind == "training" and not entry.skipped]
+    if not entries:
+        return False
+    figure, ((axes,),) = paper.panels(1, 1, 6, 3.4)
+    names = {"flashbook": "chapters 5 and 7", "sdpa": "PyTorch's"}
+    for entry, colour, style in zip(sorted(entries, key=lambda entry: entry.cell.who), (CHAPTERS[5], ALARM), ("-", "--")):
+        losses = {int(key[5:]): value for key, value in entry.values.items() if key.startswith("loss_")}
+        axes.plot(list(losses), list(losses.values()), style, lw=1.6, color=colour, label=names[entry.cell.who])
+    axes.set(xlabel="step", ylabel="loss, nats a byte", title="A GPT on the bytes of this book")
+    axes.grid()
+    paper.legend(figure, axes, 2)
+    one = entries[0]
+    paper.foot(figure, f"{one.values['parameters'] / 1e6:.0f} M parameters, {one.cell.seqlen} bytes a sequence, BF16\n{origin(measured)}")
+    paper.save(figure, "training")
+    return True
+
+
+PLOTS = {draw.__name__: draw for draw in (seqlen, peers, memory, roofline, host, blocks, accuracy, training)}
 
 
 def main():

@@ -175,8 +175,10 @@ def ladder_table(measured: Results) -> str:
     if not entries:
         raise Refused("no step was measured at the ladder's shape: ./flashbook bench does it")
     text = row("Chapter", "Step", "Time", "TFLOP/s", "of a product", "Memory beyond inputs and outputs") + row("---", "---", *["--:"] * 4)
+    shown = []
     for (chapter, _), newest in entries.items():
         entry = newest if newest.skipped else measured.raced(newest.cell, "of_product") or newest
+        shown.append(entry)
         beyond = entry.values.get("workspace_bytes", 0) / 1e9
         text += table_row(f"{chapter} {entry.context.get(f'ch{chapter:02}', '')}", label_of(entry), entry,
                           f"{three_digits(beyond)} GB" if beyond else "none")
@@ -184,11 +186,12 @@ def ladder_table(measured: Results) -> str:
         name = Name("forward", peer, "bf16", **results.LADDER)
         raced_peer = measured.raced(name, "of_product") or measured.newest.get(str(name))
         if raced_peer and not raced_peer.skipped:
+            shown.append(raced_peer)
             text += table_row(f"*{title}*", "in turn with ours, BF16", raced_peer, "-")
     where = ", ".join(measured.context()[key] for key in ("gpu", "clocks") if key in measured.context())
     return text + (f"\nForward pass, batch 4, heads 16, N 4096, head_dim 128, no mask; BF16 where the chapter takes it. "
                    "Of a product: the part of what a matrix product of the same type, 8192 in each direction, reaches in the same process. "
-                   f"{where}. Medians; {measured.origin()}.\n")
+                   f"{where}. Medians; {measured.origin(shown)}.\n")
 
 
 def host_table(measured: Results) -> str:
@@ -203,7 +206,7 @@ def host_table(measured: Results) -> str:
                     three_digits(entry.values["FLOPS"] / 1e9))
     context = next(iter(entries.values())).context
     return text + (f"\nForward pass, one head, N 4096, head_dim 64, no mask, F32. {context['cpu']}, {context['num_cpus']} cores. "
-                   f"Medians; {measured.origin()}.\n")
+                   f"Medians; {measured.origin(entries.values())}.\n")
 
 
 def cpu_table(measured: Results) -> str:
@@ -252,7 +255,7 @@ def kernels_table(measured: Results, chapter: str) -> str:
             text += row(str(step), str(head_dim), str(kernel), f"{of['threads']:.0f}", f"{of['registers']:.0f}", f"{of['shared_bytes'] / 1024:.1f}",
                         f"{of['blocks']:.0f}", f"{of['occupancy']:.0%}", f"{of['local_bytes']:.0f} B")
             kernel += 1
-    return text + f"\nShared memory of a block, blocks on a multiprocessor; as launched without a mask. {measured.origin()}.\n"
+    return text + f"\nShared memory of a block, blocks on a multiprocessor; as launched without a mask. {measured.origin(found.values())}.\n"
 
 
 HEAD_DIMS, MASKS, SEQLENS = (64, 128, 256), ("full", "causal"), (512, 1024, 2048, 4096, 8192, 16384)  # the papers'
@@ -276,12 +279,14 @@ def steps_table(measured: Results, chapter: str, seqlen: str) -> str:
     if not steps:
         raise Unmeasured(f"no step of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
     together = results.in_turn()
+    shown = []
 
     def tflops(who: str, head_dim: int, mask: str) -> str:
         name = Name("forward", "cudnn" if who == "fa3" else who, "bf16", head_dim, mask, int(seqlen))
         entry = raced(measured, name) if who in steps else measured.newest.get(str(name))
         if entry is None or entry.skipped:
             return "-"
+        shown.append(entry)
         cell = together[replace(name, who="ch05/step5")]
         return f"{entry.values['FLOPS'] / 1e12 * (cell.fa3 / cell.cudnn if who == 'fa3' else 1):.0f}"
 
@@ -289,7 +294,7 @@ def steps_table(measured: Results, chapter: str, seqlen: str) -> str:
     peers = ("flash", "*FlashAttention-2*"), ("cudnn", "*cuDNN*"), ("fa3", "*FlashAttention-3, by its ratio to cuDNN*")
     for who, title in (*sorted(steps.items()), *peers):
         text += row(title, *(tflops(who, *shape) for shape in SHAPES))
-    return text + f"\nTFLOP/s in turn with cuDNN, forward pass, N = {short(int(seqlen))}, BF16. Medians; {measured.origin()}.\n"
+    return text + f"\nTFLOP/s in turn with cuDNN, forward pass, N = {short(int(seqlen))}, BF16. Medians; {measured.origin(shown)}.\n"
 
 
 def against_table(measured: Results, chapter: str, step: str) -> str:
@@ -367,7 +372,7 @@ def decode_table(measured: Results, beside: str) -> str:
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
     summary = f"Step 6 over cuDNN: geometric mean {mean:.2f}, least {min(ratios, default=math.nan):.2f}. " if with_ratio else "Step 6. "
     return text + (f"\nTB/s of the keys and values that must be read, BF16, one query a sequence, in turn in one process. {summary}"
-                   f"Medians; {measured.origin()}.\n")
+                   f"Medians; {measured.origin(entry for by_who in found.values() for who, entry in by_who.items() if who in decoders)}.\n")
 
 
 def latent_table(measured: Results) -> str:
@@ -388,17 +393,18 @@ def latent_table(measured: Results) -> str:
         text += row(str(heads), str(batch), short(keys), f"{by_who['ours'].values['FLOPS'] / 1e12:.0f}", f"{ours / 1e12:.2f}",
                     f"{ours / copied:.0%}".replace("%", " %"), f"{by_who['paged'].values['FLOPS'] / 1e12:.0f}")
     return text + ("\nBF16, one query a sequence, in turn in one process. FLOPs as FlashMLA counts them, TB/s of the latents, each read once. "
-                   f"Pages of 64: TFLOP/s. Medians; {measured.origin()}.\n")
+                   f"Pages of 64: TFLOP/s. Medians; {measured.origin(entry for by_who in found.values() for entry in by_who.values())}.\n")
 
 
 def ablation_table(measured: Results, chapter: str) -> str:
     """How many times as fast the chapter's last step is with one switch turned, in turn with the step as it is."""
     names: dict[str, str] = {}  # switch -> what it does, in the order of the results
-    lengths = set()
+    lengths, shown = set(), []
     for entry in measured.newest.values():
         if entry.cell.kind == "ablation" and entry.cell.chapter == int(chapter) and "vs_as_it_is" in entry.values:
             names.setdefault(entry.cell.who, entry.cell.variant.replace("_", " "))
             lengths.add(entry.cell.seqlen)
+            shown.append(entry)
     if not names:
         raise Unmeasured(f"there is no ablation of chapter {chapter}: bench/peers.py --ablation does it on a GPU")
     text = row("Turned", "$N$", *(titled(*shape) for shape in SHAPES)) + row("---", "--:", *["--:"] * len(SHAPES))
@@ -406,7 +412,7 @@ def ablation_table(measured: Results, chapter: str) -> str:
         for seqlen in sorted(lengths):
             entries = [measured.newest.get(str(Name("ablation", who, "bf16", head_dim, mask, seqlen))) for head_dim, mask in SHAPES]
             text += row(title, short(seqlen), *(f"{entry.values['vs_as_it_is']:.3f}" if entry and not entry.skipped else "-" for entry in entries))
-    return text + f"\nTimes as fast as step 5 as it is, in turn in one process; below 1 the switch pays as it stands. {measured.origin()}.\n"
+    return text + f"\nTimes as fast as step 5 as it is, in turn in one process; below 1 the switch pays as it stands. {measured.origin(shown)}.\n"
 
 
 def accuracy_table(measured: Results, machine: str) -> str:

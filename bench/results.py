@@ -30,7 +30,7 @@ from bench.names import DTYPES, Name
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 STUDIES = ("accuracy/", "long/")  # what the simulator may say
-TIMED = ("forward", "backward", "decode", "masked", "cpu", "blocks", "ablation", "timeline")  # others count, or tell errors
+TIMED = ("forward", "backward", "decode", "masked", "cpu", "blocks", "ablation", "timeline", "python", "training")  # others count, or tell errors
 BOOK_GPU = "h200"  # the machine that the book's numbers come from
 
 LADDER: dict[str, Any] = {"head_dim": 128, "mask": "full", "seqlen": 4096}  # the shape of the README's table and picture: batch 4, heads 16
@@ -162,10 +162,11 @@ class Results:
         """The newest file's context, or {} without results. Timelines, and what is no attention, do not count."""
         return next((entry.context for entry in reversed(self.history) if entry.cell.kind not in ("timeline", "machine")), {})
 
-    def origin(self) -> str:
-        """The newest file's day and commit, and whether older ones still count."""
-        context = self.context()
-        commits = {entry.context["commit"] for entry in self.newest.values() if entry.cell.kind not in ("timeline", "machine")}
+    def origin(self, entries: Iterable[Entry] | None = None) -> str:
+        """The newest day and commit of these entries, by default of all but timelines and what is no attention, and whether there are older ones."""
+        chosen = list(entries) if entries else [entry for entry in self.newest.values() if entry.cell.kind not in ("timeline", "machine")]
+        context = max(chosen, key=lambda entry: entry.when).context
+        commits = {entry.context["commit"] for entry in chosen}
         return f"{context['date'][:10]}, commit {context['commit']}" + (" and earlier" if len(commits) > 1 else "")
 
     def measured(self, name: str | Name) -> Entry:
@@ -281,24 +282,32 @@ def in_fp8_turn() -> dict[Name, InTurn]:
     return found
 
 
+def bf16_run(measured: Results) -> dict[Name, Entry]:
+    """Chapter 5's step 5 in the newest run in which it took turns with cuDNN in every cell of in_turn(); {} without one."""
+    names = [name for name in in_turn() if name.dtype == "bf16"]
+    runs: dict[datetime.datetime, dict[Name, Entry]] = {}
+    for entry in measured.history:
+        if entry.cell in names and "vs_cudnn" in entry.values:
+            runs.setdefault(entry.when, {})[entry.cell] = entry
+    return next((run for _, run in sorted(runs.items(), reverse=True) if len(run) == len(names)), {})
+
+
 def in_bf16_turn(measured: Results) -> dict[Name, InTurn]:
-    """Chapter 5's step 5 beside cuDNN in one process, the newest of each cell, and FlashAttention-3 by its ratio to cuDNN."""
+    """That run, and FlashAttention-3 by its ratio to cuDNN."""
     found = {}
-    for name, cell in in_turn().items():
-        entry = measured.raced(name, "vs_cudnn") if name.dtype == "bf16" else None
-        if entry:
-            ours = entry.values["FLOPS"] / 1e12
-            cudnn = ours / entry.values["vs_cudnn"]  # by the median of the rounds' ratios
-            fa3 = cudnn * cell.fa3 / cell.cudnn
-            found[name] = InTurn(ours, fa3, cudnn, ours / max(fa3, cudnn))
+    for name, entry in bf16_run(measured).items():
+        together = in_turn()[name]
+        ours = entry.values["FLOPS"] / 1e12
+        cudnn = ours / entry.values["vs_cudnn"]  # by the median of the rounds' ratios
+        fa3 = cudnn * together.fa3 / together.cudnn
+        found[name] = InTurn(ours, fa3, cudnn, ours / max(fa3, cudnn))
     return found
 
 
 def bf16_said(measured: Results) -> str:
-    """When chapter 5's step 5 took turns with cuDNN, and at which commit; of several runs the newest."""
-    contexts = [entry.context for name in in_bf16_turn(measured) if (entry := measured.raced(name, "vs_cudnn"))]
-    newest = max(contexts, key=lambda context: str(context["date"]))
-    return f"{newest['date'][:10]}, step 5 as of commit {newest['commit']}" + (" and earlier" if any(c is not newest for c in contexts) else "")
+    """When that was, and at which commit."""
+    context = next(iter(bf16_run(measured).values())).context
+    return f"{context['date'][:10]}, step 5 as of commit {context['commit']}"
 
 
 def beside_peers(measured: Results, fp8: tuple[str, ...] = ("ch06/step7",)) -> dict[Name, InTurn]:
@@ -306,6 +315,7 @@ def beside_peers(measured: Results, fp8: tuple[str, ...] = ("ch06/step7",)) -> d
     return in_bf16_turn(measured) | {name: cell for name, cell in in_fp8_turn().items() if name.who in fp8}
 
 
+@functools.cache
 def in_turn() -> dict[Name, InTurn]:
     """What ran in one process with the peers' own kernels, by the name of our step: chapter 5's in BF16, chapter 6's in FP8."""
     steps = {"bf16": "ch05/step5", "e4m3": "ch06/step5"}

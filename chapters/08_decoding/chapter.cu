@@ -22,8 +22,7 @@ constexpr Step kSteps[] = {
     {"keys split over blocks",
      "Every block takes a part of the keys, and a second kernel merges the partial results."},
     {"a deep ring",
-     "Shared memory is one ring of narrow tiles that a warp keeps filled, and the last block to arrive "
-     "merges."},
+     "Shared memory is one ring of narrow tiles that a warp keeps filled, and the last to arrive merges."},
     {"pages",
      "A table says which page has a sequence's next keys, and TMA puts a tile together page by page."},
     {"equal work", "All tiles of keys are numbered through and dealt out evenly, wherever a sequence ends."},

@@ -275,7 +275,7 @@ __device__ __forceinline__ void attend_second(LatentShared<T>& shared, LatentPha
 //|
 //| Each warpgroup has summed the probabilities of its own tiles, in step with the same maxima. Together they are the rows'
 //| sums. Then each stores its half: to O, or as a part to the workspace. A second kernel merges the parts, as in step 3.
-//| Steps 4 to 6 let the last block to arrive do it; here that block would have 64 rows of 512 columns from each of the
+//| Steps 4 to 6 let the last to arrive do it; here one block would have 64 rows of 512 columns from each of the
 //| others, megabytes, while all other multiprocessors have gone.
 
 /// Parts of items, in the workspace. `shares` is null if no item has more than one.

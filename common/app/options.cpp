@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <sstream>
 
 #include "common/app/report.h"
 #include "common/attention/error.h"
@@ -40,6 +41,7 @@ struct Words {
   std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling, means,
       layout = "bhsd";
   std::string step = "all", device = "auto", check = "auto", reps, seed = "1", json;
+  std::string inspect, inspect_to;
   std::string lengths, window, documents, prefix, mask;  // what is visible
   std::string softcap, bias, dropout;                    // functions on scores
   std::string page_rows, shared_prefix;                  // where a cache lies
@@ -122,6 +124,23 @@ const Chapter& chapter_of_step(int argc, const char* const* argv, const Chapter&
       if (number == std::to_string(step)) return *chapter.further;
   }
   return chapter;
+}
+
+/// "3,17" is query 17 of head 3, "1,3,17" that of batch entry 1.
+RowOf row_of(const std::string& text, const Shape& shape) {
+  std::vector<int64_t> numbers;
+  std::stringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) numbers.push_back(whole_number("--inspect", part));
+  if (numbers.size() == 2) numbers.insert(numbers.begin(), 0);
+  if (numbers.size() != 3 || text.ends_with(','))
+    throw InputError("--inspect is '" + text + "': give HEAD,QUERY or BATCH,HEAD,QUERY, such as 3,17");
+  const int64_t counts[] = {shape.batch, shape.heads, shape.seqlen_q};
+  const char* const names[] = {"batch entry", "head", "query"};
+  for (int i = 0; i < 3; ++i)
+    if (numbers[i] < 0 || numbers[i] >= counts[i])
+      throw InputError("--inspect asks for " + std::string(names[i]) + " " + std::to_string(numbers[i]) +
+                       ": there are 0 to " + std::to_string(counts[i] - 1));
+  return {int(numbers[0]), int(numbers[1]), int(numbers[2])};
 }
 
 CheckMode check_mode(const std::string& text) {
@@ -578,6 +597,12 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
   app.add_option("--seed", words.seed,
                  "Seed of the random inputs, and of what --dropout leaves out (default: 1)")
       ->type_name("N");
+  app.add_option(
+         "--inspect", words.inspect,
+         "Instead of a run: HEAD,QUERY (or BATCH,HEAD,QUERY), scores, P, maximum, sum, correction and O of "
+         "a row, tile by tile, beside the oracle's")
+      ->type_name("ROW");
+  app.add_option("--inspect-to", words.inspect_to, "Folder for them as .npy files")->type_name("DIR");
   app.add_flag("--list", words.list, "Describe the steps and stop");
   try {
     app.parse(argc, argv);
@@ -619,6 +644,10 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
   set_pages(words, chapter, options.seed, shape);
   validate(shape);
   shape.layout = layout_of(words.layout, shape);
+  if (!words.inspect.empty()) options.inspected = row_of(words.inspect, shape);
+  if (!words.inspect_to.empty() && !options.inspected)
+    throw InputError("--inspect-to is for what --inspect shows: say which row, such as --inspect 3,17");
+  options.inspect_to = words.inspect_to;
   return {std::move(options), "", &chapter};
 }
 

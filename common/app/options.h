@@ -19,6 +19,11 @@ enum class CheckMode {
   off,
 };
 
+/// A row of O.
+struct RowOf {
+  int batch, head, query;
+};
+
 /// What the user asked for, complete and valid: defaults are filled in, files are read, the shape is that of
 /// the files.
 struct Options {
@@ -31,6 +36,8 @@ struct Options {
   std::map<TensorId, std::string> outputs;  ///< files to write, by tensor
   std::string json;                         ///< file to write, or empty
   uint64_t seed = 1;
+  std::optional<RowOf> inspected;  ///< the row to look into, instead of a run
+  std::string inspect_to;          ///< folder for what is seen of it, or empty
   bool list = false;
 };
 

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "common/app/exit_code.h"
+#include "common/app/inspect.h"
 #include "common/app/runner.h"
 #include "common/attention/npy.h"
 
@@ -35,6 +36,7 @@ int run_program(int argc, char** argv, const Chapter& whole, const Chapter* befo
     list_steps(chapter);
     return kRight;
   }
+  if (options.inspected) return inspect_steps(std::cout, options, chapter) ? kRight : kWrongResult;
   const RunResult result = run(options, chapter, before);
   write_outputs(options, result.outputs);
   if (!options.json.empty()) write_json(options.json, result.report);

@@ -8,13 +8,13 @@ from docs.tools import kernel_source
 ROOT = Path(__file__).resolve().parents[2]
 
 # docs/pages in the order in which they read best; a page that is not named here follows them.
-PAGE_ORDER = ("glossary", "which_one_when", "claims", "measuring", "memory_hierarchy", "roofline", "simulator", "mutations", "simulator_limits",
-              "golden", "instructor", "hardening")
+PAGE_ORDER = ("glossary", "which_one_when", "in_pytorch", "claims", "measuring", "memory_hierarchy", "roofline", "simulator", "mutations",
+              "simulator_limits", "golden", "instructor", "hardening")
 
 
 # Pages about the house: file and its name on the site.
 HOUSE = {"CONTRIBUTING.md": "contributing", "docs/README.md": "writing", "bench/README.md": "bench", "bench/results/peers/README.md": "peers",
-         "course/README.md": "course"}
+         "course/README.md": "course", "python/README.md": "python"}
 
 
 @dataclass

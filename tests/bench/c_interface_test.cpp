@@ -135,7 +135,6 @@ TEST(CInterface, RefusesBadArgumentsAndSaysWhy) {
   expect_refused(1, 99, &shape, &tensors, "no step 99");
   expect_refused(1, 1, nullptr, &tensors, "shape is null");
   expect_refused(1, 1, &shape, nullptr, "tensors is null");
-  expect_refused(2, 1, &shape, &tensors, "CPU code");
 
   FlashbookShape wrong = shape;
   wrong.dtype = 7;
@@ -585,6 +584,37 @@ TEST_F(CInterfaceOnMachine, ComputesWhatTheChapterDoes) {
   }
 }
 
+// Chapter 2's pointers are the host's memory, without a GPU too.
+TEST(CInterface, ComputesOnTheHostWhatChapter2Does) {
+  const FlashbookShape given = small_shape();
+  const Shape shape = small_shape_of_the_house();
+  const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
+  const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::host);
+  for (int step = 1; step <= int(all_chapters()[1]->steps.size()); ++step) {
+    const Call call(Operation::forward, shape, uploaded, flashbook_workspace_bytes(2, step, &given),
+                    [&](const Tensors& t) {
+                      const FlashbookTensors tensors = tensors_of(t);
+                      ASSERT_EQ(flashbook_attention(2, step, &given, &tensors, nullptr), FLASHBOOK_OK)
+                          << flashbook_last_error();
+                    });
+    call.run();
+    const Outputs got = call.download(), want = run_once(*all_chapters()[1], shape, inputs, step);
+    EXPECT_EQ(got.o, want.o) << "step " << step;
+    EXPECT_EQ(got.lse, want.lse) << "step " << step;
+  }
+}
+
+TEST_F(CInterfaceOnMachine, LendsDeviceMemory) {
+  void* const memory = flashbook_allocate(1000);
+  ASSERT_NE(memory, nullptr);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory) % 256, 0u);
+  flashbook_free(memory);
+  flashbook_free(nullptr);
+  EXPECT_EQ(flashbook_allocate(std::size_t(1) << 60), nullptr);
+  EXPECT_TRUE(last_error_has("1152921504606846976 bytes") || last_error_has("memory"))
+      << flashbook_last_error();
+}
+
 // Lengths and pages are in device memory alone: the shape says nothing of them. With a shared prefix and
 // without.
 TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
@@ -624,7 +654,9 @@ TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
       tensors.workspace = workspace.data();
       EXPECT_EQ(flashbook_decode(8, 4, &given, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
       EXPECT_TRUE(last_error_has("pages")) << flashbook_last_error();
-      ASSERT_EQ(flashbook_decode(8, kStep, &given, &cache, &tensors, nullptr), FLASHBOOK_OK)
+      FlashbookShape strided = given;  // by strides of pages, which those of sequences would not be
+      strided.k = strided.v = {.batch = 2 * kRows * 64, .head = kRows * 64, .row = 64};
+      ASSERT_EQ(flashbook_decode(8, kStep, &strided, &cache, &tensors, nullptr), FLASHBOOK_OK)
           << flashbook_last_error();
     });
     call.run();

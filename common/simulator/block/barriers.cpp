@@ -79,13 +79,14 @@ void Barriers::wait(Barrier& barrier, const char* what, Location where) {
     const Thread& other = scheduler_.threads()[std::size_t(self.warp * kWarpLanes + __builtin_ctz(waiting))];
     if (!same_place(other.where, where)) divergent(what, where, self, waiting, other);
   }
-  if (complete_if_full(barrier, own)) {
+  waiting |= own;
+  if (scheduler_.observer() && waiting == scheduler_.alive_lanes(self.warp))
+    tell_of_arriving(barrier, self.warp);
+  if (is_full(barrier)) {
+    complete(barrier, own);
     scheduler_.synchronise();
     return;
   }
-  waiting |= own;
-  if (Observer* observer = scheduler_.observer(); observer && waiting == scheduler_.alive_lanes(self.warp))
-    observer->converges(self.warp, waiting);
   scheduler_.suspend(*this, what, where);
 }
 
@@ -103,7 +104,8 @@ void Barriers::arrive(const char* what, int number, int threads, Location where)
   if (barrier.arrived == threads &&
       std::all_of(barrier.waiting.begin(), barrier.waiting.end(), [](uint32_t lanes) { return lanes == 0; }))
     nobody_waits(what, where, number, threads);
-  complete_if_full(barrier);
+  if (Observer* observer = scheduler_.observer()) observer->releases(scheduler_.current().number, &barrier);
+  if (is_full(barrier)) complete(barrier, 0);
 }
 
 /// Counts the current thread's arrival, if it keeps the rules.
@@ -123,37 +125,41 @@ Barriers::Barrier& Barriers::count_arrival(const char* what, int number, int thr
   if (barrier.arrived == 0) {
     barrier.expected = threads;
     barrier.where = where;
-  } else if (counted(barrier.expected) != counted(threads)) {
+  } else if (barrier.expected != threads && counted(barrier.expected) != counted(threads)) {
     disagree(what, where, number, counted(threads), barrier.where, counted(barrier.expected));
   }
   ++barrier.arrived;
-  if (Observer* observer = scheduler_.observer()) observer->releases(scheduler_.current().number, &barrier);
   return barrier;
 }
 
-/// Ends the barrier's round if everybody is there. Whoever waited can run again. `own` is the current
-/// thread's lane, if it waits too. (Apart, as reports are.)
-[[gnu::noinline]] bool Barriers::complete_if_full(Barrier& barrier, uint32_t own) {
-  const int needed = barrier.expected == kWholeBlock ? scheduler_.alive() : barrier.expected;
-  if (barrier.arrived == 0 || barrier.arrived < needed) return false;
-  Observer* observer = scheduler_.observer();
-  if (observer) observer->completes(&barrier);
+/// Ends the barrier's round. Whoever waited can run again. `own` is the current thread's lane, if it waits
+/// too. (Apart, as reports are.)
+[[gnu::noinline]] void Barriers::complete(Barrier& barrier, uint32_t own) {
+  if (Observer* observer = scheduler_.observer()) {
+    for (int warp = 0; warp < scheduler_.warps(); ++warp)
+      if (!(barrier.told >> warp & 1)) tell_of_arriving(barrier, warp);
+    observer->completes(&barrier);
+    for (int warp = 0; warp < scheduler_.warps(); ++warp)
+      for (uint32_t left = barrier.waiting[std::size_t(warp)]; left; left &= left - 1)
+        observer->acquires(warp * kWarpLanes + __builtin_ctz(left), &barrier);
+  }
   for (int warp = 0; warp < scheduler_.warps(); ++warp) {
-    const uint32_t waiting = barrier.waiting[std::size_t(warp)];
-    if (observer) tell_of_acquiring(warp, waiting | (warp == scheduler_.current().warp ? own : 0), &barrier);
-    scheduler_.make_ready(warp, waiting);
-    scheduler_.synchronise(warp, waiting);
+    uint32_t others = barrier.waiting[std::size_t(warp)];
+    if (warp == scheduler_.current().warp) others &= ~own;
+    scheduler_.make_ready(warp, others);
+    scheduler_.synchronise(warp, others);
   }
   if (barrier.counts) counted_ = barrier.yes;
   barrier = {};
-  return true;
 }
 
-/// These lanes have waited for the object's round and are at one place now.
-void Barriers::tell_of_acquiring(int warp, uint32_t lanes, const void* object) const {
-  for (uint32_t left = lanes; left; left &= left - 1)
-    scheduler_.observer()->acquires(warp * kWarpLanes + __builtin_ctz(left), object);
+/// The lanes of a warp that wait are all that will come: they are at one place now.
+void Barriers::tell_of_arriving(Barrier& barrier, int warp) const {
+  const uint32_t lanes = barrier.waiting[std::size_t(warp)];
+  barrier.told |= 1u << warp;
   if (lanes) scheduler_.observer()->converges(warp, lanes);
+  for (uint32_t left = lanes; left; left &= left - 1)
+    scheduler_.observer()->releases(warp * kWarpLanes + __builtin_ctz(left), &barrier);
 }
 
 std::string Barriers::describe_wait(const Thread& thread) const {

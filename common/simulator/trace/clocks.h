@@ -36,6 +36,13 @@ class Clocks {
     const Row& row = rows_[std::size_t(thread)];
     return !row.changed.empty() ? row.changed.data() : row.shared ? row.shared->data() : nothing_.data();
   }
+  /// The same of all these lanes, if they share it; else null.
+  const uint32_t* known_to_all(int first_thread, uint32_t lanes) const {
+    const uint32_t* known = known_of_others(first_thread + __builtin_ctz(lanes));
+    for (uint32_t left = lanes; left; left &= left - 1)
+      if (known_of_others(first_thread + __builtin_ctz(left)) != known) return nullptr;
+    return known;
+  }
   /// `thread` knows what each lane of a warp did up to this count, and maybe more.
   uint32_t least_known(int thread, int warp) const {
     return known_of_others(thread)[std::size_t(threads_ + kAgents + warp)];

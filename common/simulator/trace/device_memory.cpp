@@ -40,8 +40,25 @@ void DeviceMemory::touch(uint64_t sector, Access access) {
 
 void DeviceMemory::summarise(std::size_t granule, Access access) {
   uint32_t& summary = summaries_[granule / kGranulesOfSector];
-  const uint32_t bit = writes(access) ? kWritten : 1u << granule % kGranulesOfSector;
+  const uint32_t bit = 1u << granule % kGranulesOfSector << (writes(access) ? kGranulesOfSector : 0);
   if (!(load(summary) & bit)) __atomic_fetch_or(&summary, bit, __ATOMIC_RELAXED);
+}
+
+/// Notes a plain access of granules in which nobody was before, if that is what it is.
+bool DeviceMemory::notes_first(const Who& who, std::size_t begin, std::size_t bytes, Access access,
+                               Site site) {
+  if (bytes < kGranule || access == Access::atomic || !is_piece_of_sector(begin, bytes)) return false;
+  uint32_t& summary = summaries_[begin / kSectorBytes];
+  const uint32_t bits = bits_of(begin, bytes);
+  if (load(summary) & (bits | bits << kGranulesOfSector)) return false;
+  __atomic_fetch_or(&summary, writes(access) ? bits << kGranulesOfSector : bits, __ATOMIC_RELAXED);
+  const uint64_t stamp = Stamp{uint32_t(who.block), who.agent, who.clock, 3, meets(access)}.packed();
+  Cell* const end = &cells_[(begin + bytes) / kGranule];
+  for (Cell* cell = &cells_[begin / kGranule]; cell < end; ++cell) {
+    store(writes(access) ? cell->writer : cell->reader, stamp);
+    store(writes(access) ? cell->written_at : cell->read_at, site);
+  }
+  return true;
 }
 
 bool DeviceMemory::is_written(std::uintptr_t address, std::size_t bytes) const {
@@ -95,6 +112,7 @@ std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t
   const std::size_t begin = address - begin_, last = begin + bytes;
   const std::size_t first = begin / kGranule, end = (last + kGranule - 1) / kGranule;
   if (!writes(access) && is_known_read(address, bytes)) return std::nullopt;
+  if (notes_first(who, begin, bytes, access, site)) return std::nullopt;
   const Stamp now{uint32_t(who.block), who.agent, who.clock, 0, meets(access)};
   const uint64_t of_no_byte = now.packed();
   std::optional<BlockConflict> conflict;

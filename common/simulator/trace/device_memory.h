@@ -40,13 +40,13 @@ class DeviceMemory {
   /// A request touches a sector, by its number.
   void touch(uint64_t sector, Access access);
 
-  /// Whether these bytes, as many as a power of two and aligned, are such that nobody has written their
-  /// sector and somebody's read of each is on record: a further read changes nothing.
+  /// Whether these bytes, as many as a power of two and aligned, are such that nobody has written them and
+  /// somebody's read of each is on record: a further read changes nothing.
   bool is_known_read(std::uintptr_t address, std::size_t bytes) const {
     const std::size_t begin = address - begin_;
-    if (begin >= end_ - begin_ || bytes > kSectorBytes || ((bytes | begin) & (bytes - 1)) != 0) return false;
-    const uint32_t mask = ((2u << (bytes - 1) / kGranule) - 1) << begin / kGranule % kGranulesOfSector;
-    return (__atomic_load_n(&summaries_[begin / kSectorBytes], __ATOMIC_RELAXED) & (mask | kWritten)) == mask;
+    if (begin >= end_ - begin_ || !is_piece_of_sector(begin, bytes)) return false;
+    const uint32_t read = bits_of(begin, bytes), written = read << kGranulesOfSector;
+    return (__atomic_load_n(&summaries_[begin / kSectorBytes], __ATOMIC_RELAXED) & (read | written)) == read;
   }
 
   /// Somebody who accesses memory.
@@ -80,8 +80,16 @@ class DeviceMemory {
 
   static constexpr std::size_t kGranulesOfSector = kSectorBytes / kGranule;
 
-  /// Of a sector: spares most reads the look at their cells. A bit for each granule that has been read, and:
-  static constexpr uint32_t kWritten = 1u << kGranulesOfSector;
+  /// Of a sector there is a summary, which spares most accesses the look at their cells: a bit for each
+  /// granule that has been read, and then for each that has been written.
+  static constexpr uint32_t kWritten = ~0u << kGranulesOfSector;
+  static bool is_piece_of_sector(std::size_t begin, std::size_t bytes) {
+    return bytes <= kSectorBytes && ((bytes | begin) & (bytes - 1)) == 0;
+  }
+  /// The bits of a piece's granules, as for reads.
+  static uint32_t bits_of(std::size_t begin, std::size_t bytes) {
+    return ((2u << (bytes - 1) / kGranule) - 1) << begin / kGranule % kGranulesOfSector;
+  }
 
   /// The last writer of a granule and one of its readers, packed; 0 if there was none.
   struct Cell {
@@ -111,6 +119,7 @@ class DeviceMemory {
   std::uintptr_t begin_, end_;
   Reserved<uint8_t> sectors_;  // bit 0: read, bit 1: written
   void summarise(std::size_t granule, Access access);
+  bool notes_first(const Who& who, std::size_t begin, std::size_t bytes, Access access, Site site);
 
   Reserved<uint32_t> summaries_;  // of sectors
   Reserved<Cell> cells_;

@@ -16,20 +16,30 @@ using flashbook::sim::Access;
 using flashbook::sim::current_tracer;
 using flashbook::sim::current_worker;
 
-inline void access(const volatile void* address, std::size_t bytes, Access what, bool aligned,
-                   const void* return_address) {
+void access(const volatile void* address, std::size_t bytes, Access what, bool aligned,
+            const void* return_address) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   flashbook::sim::Tracer* tracer = current_tracer;
   if (!tracer) return;
-  const int thread = current_worker->current_number();
+  const int thread = tracer->thread();
   if (tracer->is_local(at)) return tracer->accesses_local(thread, what, at, return_address);
-  if (what == Access::load && aligned && tracer->notes_known_load(thread, at, bytes, return_address)) return;
   if (!flashbook::sim::meets(what) && tracer->is_in_recent_array(at))
     tracer->accesses_recent_array(thread, what, at, bytes, aligned, return_address);
   else if (tracer->concerns(at))
     tracer->accesses(thread, what, at, bytes, aligned, return_address);
   else
     tracer->accesses_local(thread, what, at, return_address);
+}
+
+/// A plain, aligned load, which most accesses are. (Put into its callers, each of which knows `bytes`.)
+[[gnu::always_inline]] inline void load(const void* address, std::size_t bytes, const void* return_address) {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  flashbook::sim::Tracer* tracer = current_tracer;
+  if (!tracer) return;
+  if (tracer->is_local(at))
+    tracer->accesses_local(tracer->thread(), Access::load, at, return_address);
+  else if (!tracer->notes_load(at, bytes, return_address))
+    access(address, bytes, Access::load, true, return_address);
 }
 
 /// The calling thread has seen what an atomic operation, or a volatile store, left there.
@@ -67,18 +77,16 @@ void __tsan_vptr_read(void**) {}
 
 // The macros spell out a family of functions whose names end in the number of bytes, or of bits.
 
-#define FLASHBOOK_ACCESS(bytes)                                                \
-  void __tsan_read##bytes(void* address) {                                     \
-    access(address, bytes, Access::load, true, __builtin_return_address(0));   \
-  }                                                                            \
-  void __tsan_write##bytes(void* address) {                                    \
-    access(address, bytes, Access::store, true, __builtin_return_address(0));  \
-  }                                                                            \
-  void __tsan_unaligned_read##bytes(void* address) {                           \
-    access(address, bytes, Access::load, false, __builtin_return_address(0));  \
-  }                                                                            \
-  void __tsan_unaligned_write##bytes(void* address) {                          \
-    access(address, bytes, Access::store, false, __builtin_return_address(0)); \
+#define FLASHBOOK_ACCESS(bytes)                                                                 \
+  void __tsan_read##bytes(void* address) { load(address, bytes, __builtin_return_address(0)); } \
+  void __tsan_write##bytes(void* address) {                                                     \
+    access(address, bytes, Access::store, true, __builtin_return_address(0));                   \
+  }                                                                                             \
+  void __tsan_unaligned_read##bytes(void* address) {                                            \
+    access(address, bytes, Access::load, false, __builtin_return_address(0));                   \
+  }                                                                                             \
+  void __tsan_unaligned_write##bytes(void* address) {                                           \
+    access(address, bytes, Access::store, false, __builtin_return_address(0));                  \
   }
 FLASHBOOK_ACCESS(1)
 FLASHBOOK_ACCESS(2)

@@ -3,15 +3,38 @@
 #include <algorithm>
 
 namespace flashbook::sim {
+namespace {
 
-void Requests::grow(Log& log) {
+/// Which lanes of a request name the same address. Returns how many such parts there are.
+uint32_t divide(uint32_t lanes, const uint64_t* addresses, std::array<SameAddress, 32>& parts) {
+  constexpr std::size_t kPlaces = 64;
+  const uint64_t first = addresses[__builtin_ctz(lanes)];
+  uint8_t part_at[kPlaces] = {};  // by a hash of the address; 0 if there is none
+  uint32_t count = 0;
+  for (uint32_t left = lanes; left; left &= left - 1) {
+    const int lane = __builtin_ctz(left);
+    const uint64_t offset = addresses[lane] - first;
+    std::size_t place = (offset ^ offset >> 4 ^ offset >> 8) / 2 % kPlaces;
+    while (part_at[place] && parts[part_at[place] - 1u].offset != offset) place = (place + 1) % kPlaces;
+    if (!part_at[place]) {
+      part_at[place] = uint8_t(count + 1);
+      parts[count++] = {offset, 0};
+    }
+    parts[part_at[place] - 1u].lanes |= 1u << lane;
+  }
+  return count;
+}
+
+}  // namespace
+
+[[gnu::cold]] void Requests::grow(Log& log) {
   if (log.capacity == 0 && !idle_.empty()) {
     log = std::move(idle_.back());
     idle_.pop_back();
     return;
   }
   const uint32_t more = 2 * log.capacity + 64;
-  auto larger = std::make_unique<uint64_t[]>(2 * std::size_t(more));
+  auto larger = std::make_unique_for_overwrite<uint64_t[]>(2 * std::size_t(more));
   std::copy_n(log.kinds(), log.size, larger.get());
   std::copy_n(log.addresses(), log.size, larger.get() + more);
   log.entries = std::move(larger);
@@ -19,7 +42,7 @@ void Requests::grow(Log& log) {
 }
 
 void Requests::empty(Log& log) {
-  log.size = 0;
+  log.size = log.checked = 0;
   idle_.push_back(std::move(log));
   log.capacity = 0;
 }
@@ -32,6 +55,28 @@ void Requests::begin(int threads) {
 
 void Requests::finish() {
   for (int warp = 0; warp * 32 < threads_; ++warp) converge(warp, ~0u);
+}
+
+void Requests::set_checked(int warp, uint32_t lanes) {
+  uint32_t& unchecked = unchecked_lanes_[std::size_t(warp)];
+  unchecked &= ~lanes;
+  if (!unchecked) unchecked_warps_ &= ~(1u << warp);
+}
+
+void Requests::check_log(int thread) {
+  Log& log = logs_[std::size_t(thread)];
+  set_checked(thread / 32, 1u << thread % 32);
+  for (std::size_t i = std::exchange(log.checked, log.size); i < log.size; ++i)
+    if (log.kinds()[i] & Kind::kUnchecked)
+      sink_.checks(thread, Kind::unpacked(log.kinds()[i]), log.addresses()[i]);
+}
+
+void Requests::check_logs() {
+  for (uint32_t warps = unchecked_warps_; warps; warps &= warps - 1) {
+    const int warp = __builtin_ctz(warps);
+    for (uint32_t lanes = unchecked_lanes_[std::size_t(warp)]; lanes; lanes &= lanes - 1)
+      check_log(warp * 32 + __builtin_ctz(lanes));
+  }
 }
 
 void Requests::converge(int warp, uint32_t lanes) {
@@ -50,17 +95,24 @@ void Requests::converge(int warp, uint32_t lanes) {
   bool together = true;
   for (uint32_t left = active & (active - 1); left && together; left &= left - 1)
     together = is_like_leader(logs[__builtin_ctz(left)]);
-  if (together)
-    count_together(logs, active, leader);
-  else
+  if (together) {
+    count_together(warp, logs, active, leader);
+    set_checked(warp, active);
+  } else {
+    for (uint32_t left = active; left; left &= left - 1) check(first + __builtin_ctz(left));
     count_apart(logs, active);
+  }
   for (uint32_t left = active; left; left &= left - 1) empty(logs[__builtin_ctz(left)]);
 }
 
-void Requests::count_together(const Log* logs, uint32_t lanes, int leader) {
+void Requests::count_together(int warp, const Log* logs, uint32_t lanes, int leader) {
   const uint64_t* of_lane[32];
-  for (uint32_t left = lanes; left; left &= left - 1)
-    of_lane[__builtin_ctz(left)] = logs[__builtin_ctz(left)].addresses();
+  uint32_t checked = 0;  // entries of some lane that are
+  for (uint32_t left = lanes; left; left &= left - 1) {
+    const int lane = __builtin_ctz(left);
+    of_lane[lane] = logs[lane].addresses();
+    checked = std::max(checked, logs[lane].checked);
+  }
   uint64_t addresses[32] = {};
   for (std::size_t i = 0; i < logs[leader].size; ++i) {
     if (lanes == ~0u)
@@ -68,7 +120,18 @@ void Requests::count_together(const Log* logs, uint32_t lanes, int leader) {
     else
       for (uint32_t left = lanes; left; left &= left - 1)
         addresses[__builtin_ctz(left)] = of_lane[__builtin_ctz(left)][i];
-    count(logs[leader].kinds()[i], lanes, addresses);
+    const uint64_t kind = logs[leader].kinds()[i];
+    Recent& request = count(kind & ~Kind::kUnchecked, lanes, addresses);
+    if (!(kind & Kind::kUnchecked)) continue;
+    if (i >= checked) {
+      if (request.parts_count == 0) request.parts_count = divide(lanes, addresses, request.parts);
+      sink_.checks(warp, Kind::unpacked(kind), addresses[leader],
+                   {request.parts.data(), request.parts_count});
+    } else {
+      for (uint32_t left = lanes; left; left &= left - 1)
+        if (const int lane = __builtin_ctz(left); i >= logs[lane].checked)
+          sink_.checks(warp * 32 + lane, Kind::unpacked(kind), addresses[lane]);
+    }
   }
 }
 
@@ -90,12 +153,12 @@ void Requests::count_apart(const Log* logs, uint32_t lanes) {
         addresses[lane] = of_lane[lane][i];
       }
       if (!active) break;
-      count(kind, active, addresses);
+      count(kind & ~Kind::kUnchecked, active, addresses);
     }
   }
 }
 
-bool Requests::is_shifted(const Recent& recent, const Kind& kind, uint32_t lanes, const uint64_t* addresses) {
+bool Requests::is_shifted(Recent& recent, const Kind& kind, uint32_t lanes, const uint64_t* addresses) {
   if (recent.lanes != lanes) return false;
   const int leader = __builtin_ctz(lanes);
   const uint64_t shift = addresses[leader] - recent.addresses[leader];
@@ -104,31 +167,40 @@ bool Requests::is_shifted(const Recent& recent, const Kind& kind, uint32_t lanes
     other |= (addresses[lane] - recent.addresses[lane]) ^ (lanes >> lane & 1 ? shift : 0);
   if (other) return false;
   if (kind.shared) return shift % kBankBytes == 0;
-  if (int64_t(shift) >= -int64_t(recent.room_before) && int64_t(shift) <= int64_t(recent.room_behind))
-    return true;
-  if (shift % kSectorBytes != 0) return false;
-  Sectors sectors = recent.sectors;
-  for (uint32_t i = 0; i < sectors.count; ++i)
-    sectors.number[i] += uint64_t(int64_t(shift) / int64_t(kSectorBytes));
-  on_sectors_(sectors, kind.access);
+  // By so many sectors, and a rest that leaves every address in its sector.
+  const int64_t rest = int64_t(shift % kSectorBytes);
+  int64_t ahead = (int64_t(shift) - rest) / int64_t(kSectorBytes);
+  if (rest > int64_t(recent.room_behind)) {
+    if (int64_t(kSectorBytes) - rest > int64_t(recent.room_before)) return false;
+    ++ahead;
+  }
+  if (ahead == recent.sectors_ahead) return true;
+  recent.sectors_ahead = ahead;
+  Sectors sectors;
+  sectors.count = recent.sectors.count;
+  for (uint32_t i = 0; i < sectors.count; ++i) sectors.number[i] = recent.sectors.number[i] + uint64_t(ahead);
+  sink_.touches_sectors(sectors, kind.access);
   return true;
 }
 
-void Requests::count(uint64_t packed, uint32_t lanes, const uint64_t* addresses) {
-  Recent& recent = recent_[(packed ^ packed >> 29 ^ packed >> 37) % recent_.size()];
+Requests::Recent& Requests::count(uint64_t packed, uint32_t lanes, const uint64_t* addresses) {
+  Recent& recent = recent_[(packed * 0x9e3779b97f4a7c15) >> 58];  // [64]
   const Kind kind = Kind::unpacked(packed);
   if (recent.kind != packed || !is_shifted(recent, kind, lanes, addresses)) {
     if (recent.kind != packed) recent.counts = &counts_[packed];
     recent.kind = packed;
     recent.lanes = lanes;
+    recent.active = uint32_t(__builtin_popcount(lanes));
     std::copy_n(addresses, 32, recent.addresses);
+    recent.parts_count = 0;
+    recent.sectors_ahead = 0;
     const Request request{lanes, kind.bytes, addresses};
     if (kind.shared) {
       recent.cost = shared_cost(request);
     } else {
       recent.sectors = sectors_of(request);
       recent.cost = global_cost(request, recent.sectors);
-      on_sectors_(recent.sectors, kind.access);
+      sink_.touches_sectors(recent.sectors, kind.access);
       recent.room_before = recent.room_behind = kSectorBytes;
       for (uint32_t left = lanes; left; left &= left - 1) {
         const auto begin = uint32_t(addresses[__builtin_ctz(left)] % kSectorBytes), end = begin + kind.bytes;
@@ -138,7 +210,8 @@ void Requests::count(uint64_t packed, uint32_t lanes, const uint64_t* addresses)
       }
     }
   }
-  recent.counts->add({1, uint64_t(__builtin_popcount(lanes)), recent.cost.units, recent.cost.ideal});
+  recent.counts->add({1, recent.active, recent.cost.units, recent.cost.ideal});
+  return recent;
 }
 
 }  // namespace flashbook::sim

@@ -3,8 +3,8 @@
 #pragma once
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -22,13 +22,17 @@ struct Kind {
   uint16_t bytes;  ///< a lane
   Access access;
   bool shared;
+  bool unchecked = false;  ///< whether it has still to be held against what others do
 
   uint64_t packed() const {
-    return uint64_t(site) << 32 | uint64_t(bytes) << 16 | uint64_t(access) << 8 | uint64_t(shared);
+    return uint64_t(site) << 32 | uint64_t(bytes) << 16 | uint64_t(access) << 8 | uint64_t(unchecked) << 1 |
+           uint64_t(shared);
   }
   static Kind unpacked(uint64_t kind) {
-    return {Site(kind >> 32), uint16_t(kind >> 16), Access(kind >> 8 & 0xff), (kind & 1) != 0};
+    return {Site(kind >> 32), uint16_t(kind >> 16), Access(kind >> 8 & 0xff), (kind & 1) != 0,
+            (kind & kUnchecked) != 0};
   }
+  static constexpr uint64_t kUnchecked = 2;
 };
 
 /// What all requests of one kind came to.
@@ -46,7 +50,30 @@ struct Counts {
   }
 };
 
+/// Lanes of a request that name the same address.
+struct SameAddress {
+  uint64_t offset;  ///< from the address of the request's first lane, modulo 2^64
+  uint32_t lanes;
+};
+
+/// Learns what requests are made of.
+class RequestSink {
+ public:
+  /// A request of global memory touches these sectors.
+  virtual void touches_sectors(const Sectors& sectors, Access access) = 0;
+  /// A thread has made an access of a kind that is unchecked.
+  virtual void checks(int thread, const Kind& kind, uint64_t address) = 0;
+  /// All lanes of a request of a warp have. `first` is the address of the first of them.
+  virtual void checks(int warp, const Kind& kind, uint64_t first, std::span<const SameAddress> parts) = 0;
+
+ protected:
+  ~RequestSink() = default;
+};
+
 /// Keeps what the threads of a block access until their lanes meet again.
+///
+/// What is unchecked may wait so long as well, since a check a request costs less than one a lane; whoever
+/// changes what such an access is held against asks for the checks first.
 ///
 /// Lanes run one after another here and together on a GPU. Where they meet, in a barrier or a shuffle, the
 /// accesses since the last meeting are lined up: if all lanes did the same, the first of each makes the first
@@ -54,18 +81,35 @@ struct Counts {
 /// of the other lanes that have one.
 class Requests {
  public:
-  /// Told of the sectors of each request of global memory.
-  using OnSectors = std::function<void(const Sectors&, Access)>;
-
-  explicit Requests(OnSectors on_sectors) : on_sectors_(std::move(on_sectors)) {}
+  explicit Requests(RequestSink& sink) : sink_(sink) {}
 
   void begin(int threads);
   void add(int thread, uint64_t kind, uint64_t address) {
+    if (add_if_room(thread, kind, address)) return;
+    grow(logs_[std::size_t(thread)]);
+    add_if_room(thread, kind, address);
+  }
+  /// The same, unless that takes more memory.
+  bool add_if_room(int thread, uint64_t kind, uint64_t address) {
     Log& log = logs_[std::size_t(thread)];
-    if (log.size == log.capacity) grow(log);
+    if (log.size == log.capacity) return false;
     log.entries[log.size] = kind;
     log.entries[log.capacity + log.size] = address;
     ++log.size;
+    return true;
+  }
+  /// What the thread has added is of a kind that is unchecked.
+  void set_unchecked(int thread) {
+    unchecked_lanes_[std::size_t(thread / 32)] |= 1u << thread % 32;
+    unchecked_warps_ |= 1u << thread / 32;
+  }
+  /// Has the accesses of this thread checked that still have to be.
+  void check(int thread) {
+    if (unchecked_lanes_[std::size_t(thread / 32)] >> thread % 32 & 1) check_log(thread);
+  }
+  /// Those of all threads.
+  void check_all() {
+    if (unchecked_warps_) check_logs();
   }
   /// Counts what is no request of a warp.
   void add_counts(uint64_t kind, const Counts& counts) { counts_[kind].add(counts); }
@@ -85,6 +129,7 @@ class Requests {
   struct Log {
     std::unique_ptr<uint64_t[]> entries;
     uint32_t size = 0, capacity = 0;
+    uint32_t checked = 0;  ///< so many entries need no check any more
 
     const uint64_t* kinds() const { return entries.get(); }
     const uint64_t* addresses() const { return entries.get() + capacity; }
@@ -94,25 +139,33 @@ class Requests {
   struct Recent {
     uint64_t kind = 0;
     Counts* counts = nullptr;
-    uint32_t lanes = 0;
+    uint32_t lanes = 0, active;  ///< and how many these are
     uint64_t addresses[32];
     Cost cost;
     uint32_t room_before, room_behind;  ///< bytes by which the addresses may shift within their sectors
+    int64_t sectors_ahead;              ///< by how many the request before was shifted
     Sectors sectors;                    ///< of global memory
+    uint32_t parts_count;               ///< 0: nobody has asked
+    std::array<SameAddress, 32> parts;
   };
 
   void grow(Log& log);
   void empty(Log& log);
-  void count_together(const Log* logs, uint32_t lanes, int leader);
+  void set_checked(int warp, uint32_t lanes);
+  void check_log(int thread);
+  void check_logs();
+  void count_together(int warp, const Log* logs, uint32_t lanes, int leader);
   void count_apart(const Log* logs, uint32_t lanes);
-  void count(uint64_t kind, uint32_t lanes, const uint64_t* addresses);
+  Recent& count(uint64_t kind, uint32_t lanes, const uint64_t* addresses);
   /// Whether a request costs what the recent one did; touches its sectors.
-  bool is_shifted(const Recent& recent, const Kind& kind, uint32_t lanes, const uint64_t* addresses);
+  bool is_shifted(Recent& recent, const Kind& kind, uint32_t lanes, const uint64_t* addresses);
 
-  OnSectors on_sectors_;
+  RequestSink& sink_;
   std::vector<Log> logs_;  // of each thread
   std::vector<Log> idle_;  // what empty ones had: of few threads at a time the logs are filled, and cached
-  std::array<Recent, 64> recent_{};
+  std::array<uint32_t, 32> unchecked_lanes_{};  // of each warp: who has accesses that are unchecked
+  uint32_t unchecked_warps_ = 0;
+  std::array<Recent, 64> recent_{};  // by a hash of the kind
   int threads_ = 0;
   std::unordered_map<uint64_t, Counts> counts_;
 };

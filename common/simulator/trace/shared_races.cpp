@@ -61,7 +61,20 @@ void SharedRaces::for_each_cell(std::size_t at, std::size_t bytes, bool writes, 
   }
 }
 
-/// Whether a write by `thread` comes after all reads of a cell.
+/// Whether a write by `thread` surely comes after all reads of a cell.
+bool SharedRaces::follows_readers(const Clocks& clocks, const Cell& cell, const Reads& reads, int thread) {
+  for (uint64_t left = cell.readers; left; left &= left - 1) {
+    const int column = __builtin_ctzll(left);
+    const Read& read = reads.of(column);
+    const bool follows = column >= kWarps ? clocks.known(thread, int(read.lanes)) >= read.clock
+                                          : clocks.least_known(thread, column) >= read.clock ||
+                                                (column == thread / 32 && read.lanes == 1u << thread % 32);
+    if (!follows) return false;
+  }
+  return true;
+}
+
+/// The race of a write by `thread` with a read of a cell, if there is one.
 std::optional<Race> SharedRaces::against_readers(const Clocks& clocks, const Cell& cell, const Reads& reads,
                                                  std::size_t at, int thread, uint8_t mask,
                                                  const Race::Side& second) {
@@ -85,19 +98,44 @@ std::optional<Race> SharedRaces::against_readers(const Clocks& clocks, const Cel
   return std::nullopt;
 }
 
-void SharedRaces::note_read(Cell& cell, const Reads& reads, int thread, uint32_t now, uint8_t mask,
-                            Site site) {
-  const int column = thread / 32;
-  Read& read = reads.of(column);
-  const uint64_t bit = uint64_t(1) << column;
-  const uint32_t lane = 1u << thread % 32;
+void SharedRaces::note_read(Cell& cell, const Reads& reads, int warp, uint32_t lanes, uint32_t now,
+                            uint8_t mask, Site site) {
+  Read& read = reads.of(warp);
+  const uint64_t bit = uint64_t(1) << warp;
   if ((cell.readers & bit) && read.clock == now) {
-    read.lanes |= lane;
+    read.lanes |= lanes;
     read.mask |= mask;
   } else {
-    read = {now, lane, site, mask};
+    read = {now, lanes, site, mask};
     cell.readers |= bit;
   }
+}
+
+bool SharedRaces::notes_loads(const uint32_t* known, uint32_t now, int warp, uint32_t lanes, std::size_t at,
+                              std::size_t bytes, Site site, bool& is_written) {
+  // Only one who is alone may have written it and not know that from somebody else.
+  const int alone = lanes & (lanes - 1) ? -1 : warp * 32 + __builtin_ctz(lanes);
+  bool noted = true, written = true;
+  const auto note = [&](Cell& cell, const Reads& reads, uint8_t mask) {
+    written &= (cell.written & mask) == mask;
+    const bool follows = known[cell.writer] >= cell.clock || cell.writer == alone || !(cell.mask & mask);
+    if (!follows || cell.in_flight)
+      noted = false;
+    else
+      note_read(cell, reads, warp, lanes, now, mask, site);
+  };
+  // Most loads are of a piece as a whole.
+  if (const Line& line = lines_[at / kLine];
+      line.block == block_ && bytes == std::size_t(1) << line.shift && (at & (bytes - 1)) == 0) {
+    const std::size_t number = at / kLine * kCells + (at % kLine >> line.shift);
+    note(cells_[number], reads_of(number), 3);
+  } else {
+    for_each_cell(at, bytes, false, [&](Cell& cell, const Reads& reads, std::size_t, uint8_t mask) {
+      note(cell, reads, mask);
+    });
+  }
+  is_written = written;
+  return noted;
 }
 
 /// By a thread, or an agent. (Field by field: a processor does not wait for a copy of them.)
@@ -116,15 +154,21 @@ std::optional<Race> SharedRaces::access(const Clocks& clocks, int thread, std::s
   const uint32_t now = clocks.now(thread);
   const uint32_t* known = clocks.known_of_others(thread);
 
-  // Most accesses are loads of a piece as a whole, after its last write.
-  if (const Line& line = lines_[at / kLine]; access == Access::load && line.block == block_ &&
+  // Most accesses are of a piece as a whole, after all that they must follow.
+  if (const Line& line = lines_[at / kLine]; !meets(access) && line.block == block_ &&
                                              bytes == std::size_t(1) << line.shift &&
                                              (at & (bytes - 1)) == 0) {
     const std::size_t number = at / kLine * kCells + (at % kLine >> line.shift);
     Cell& cell = cells_[number];
-    if (!cell.in_flight && (cell.writer == thread || known[cell.writer] >= cell.clock)) {
-      note_read(cell, reads_of(number), thread, now, 3, site);
-      is_written = cell.written == 3;
+    const bool follows_writer =
+        !cell.in_flight && (cell.writer == thread || known[cell.writer] >= cell.clock);
+    is_written = cell.written == 3;
+    if (follows_writer && access == Access::load) {
+      note_read(cell, reads_of(number), thread / 32, 1u << thread % 32, now, 3, site);
+      return std::nullopt;
+    }
+    if (follows_writer && follows_readers(clocks, cell, reads_of(number), thread)) {
+      note_write(cell, thread, now, 3, site);
       return std::nullopt;
     }
   }
@@ -144,7 +188,8 @@ std::optional<Race> SharedRaces::access(const Clocks& clocks, int thread, std::s
                       self,
                       byte};
         if (access == Access::volatile_load) return;
-        if (access == Access::load) return note_read(cell, reads, thread, now, mask, site);
+        if (access == Access::load)
+          return note_read(cell, reads, thread / 32, 1u << thread % 32, now, mask, site);
         if (cell.readers && !race)
           if (const auto found = against_readers(clocks, cell, reads, byte, thread, mask, self)) race = found;
         cell = {

@@ -60,6 +60,11 @@ class SharedRaces {
   std::optional<Race> access(const Clocks& clocks, int thread, std::size_t at, std::size_t bytes,
                              Access access, Site site, bool& is_written);
 
+  /// Notes that lanes of a warp load these bytes, who all know `known` of others and whose clocks are at
+  /// `now`, unless that may be a race. `is_written` as above.
+  bool notes_loads(const uint32_t* known, uint32_t now, int warp, uint32_t lanes, std::size_t at,
+                   std::size_t bytes, Site site, bool& is_written);
+
   /// A cp.async brings these bytes from now on, or has brought them: until then nobody may touch them.
   void set_in_flight(std::size_t at, std::size_t bytes, bool in_flight);
 
@@ -113,11 +118,13 @@ class SharedRaces {
   Reads reads_of(std::size_t cell) const { return {&reads_[cell], cells_.size()}; }
   void divide(std::size_t line, uint32_t shift);
   static void note_write(Cell& cell, int who, uint32_t now, uint8_t mask, Site site);
-  static void note_read(Cell& cell, const Reads& reads, int thread, uint32_t now, uint8_t mask, Site site);
+  static void note_read(Cell& cell, const Reads& reads, int warp, uint32_t lanes, uint32_t now, uint8_t mask,
+                        Site site);
   /// Calls `touch(cell, reads, at, mask)` for what these bytes are remembered in. `writes`: whether that
   /// leaves the same behind in all of them.
   template <typename Touch>
   void for_each_cell(std::size_t at, std::size_t bytes, bool writes, const Touch& touch);
+  static bool follows_readers(const Clocks& clocks, const Cell& cell, const Reads& reads, int thread);
   static std::optional<Race> against_readers(const Clocks& clocks, const Cell& cell, const Reads& reads,
                                              std::size_t at, int thread, uint8_t mask,
                                              const Race::Side& second);

@@ -42,6 +42,8 @@ class Suspicions {
     loads_.try_emplace({thread, address}, std::move(report));
   }
 
+  /// Whether nobody is suspected of having stored what another thread had not.
+  bool none() const { return waiting_ == 0; }
   /// The next thing that `thread` does: its store has happened.
   void goes_on(int thread) {
     if (waiting_ > 0) decide(thread);

@@ -51,6 +51,8 @@ GridTrace::GridTrace(const Launch& launch, DeviceMemory* before)
 
 void Tracer::block_begins(const Block& block) {
   grid_ = &current_grid();
+  known_reads_ = grid_->before ? nullptr : &grid_->memory;
+  scheduler_ = &current_worker->scheduler;
   block_ = block;
   barriers_ = 0;
   has_faults_ = false;
@@ -64,7 +66,7 @@ void Tracer::block_begins(const Block& block) {
   stacks_begin_ = std::uintptr_t(stacks.data());
   stacks_bytes_ = stacks.size();
   dynamic_begin_ = std::uintptr_t(block.dynamic_shared);
-  recent_ = {dynamic_begin_, block.dynamic_shared_bytes, 0};
+  recent_ = other_ = {dynamic_begin_, block.dynamic_shared_bytes, 0};
   static_begin_ = static_end_ = 0;
   if (!static_shared_.empty()) {
     static_begin_ = std::uintptr_t(static_shared_.front().data());
@@ -86,6 +88,7 @@ void Tracer::block_begins(const Block& block) {
 
 void Tracer::block_ends() {
   current_tracer = nullptr;
+  requests_.check_all();
   suspicions_.finish();
   report_unwritten();
   if (has_faults_) report_suspects();
@@ -101,6 +104,7 @@ Tracer::Place Tracer::place_of(std::uintptr_t address, std::size_t bytes) {
     return {is_allocated(reinterpret_cast<const void*>(address), bytes) ? Space::global : Space::outside};
   if (!is_in_recent_array(address)) {
     if (address - dynamic_begin_ < kMaxSharedBytes) {
+      other_ = recent_;
       recent_ = {dynamic_begin_, block_.dynamic_shared_bytes, 0};
     } else if (address - static_begin_ < static_end_ - static_begin_) {
       // Between the arrays lie other thread-local variables, which are none of ours.
@@ -110,6 +114,7 @@ Tracer::Place Tracer::place_of(std::uintptr_t address, std::size_t bytes) {
       --array;
       const auto begin = std::uintptr_t(array->data());
       if (address - begin >= array->size()) return {Space::elsewhere};
+      other_ = recent_;
       recent_ = {begin, array->size(), kMaxSharedBytes + (begin - static_begin_)};
     } else if (address - variables_begin_ < variables_bytes_) {
       return {Space::variable};
@@ -124,17 +129,63 @@ Tracer::Place Tracer::place_of(std::uintptr_t address, std::size_t bytes) {
 
 void Tracer::accesses_recent_array(int thread, Access access, std::uintptr_t address, std::size_t bytes,
                                    bool aligned, const void* return_address) {
-  const std::size_t at = address - recent_.begin, offset = recent_.offset + at;
+  const std::size_t at = address - recent_.begin;
   if (bytes > kWidest || bytes > recent_.bytes - at || (aligned && (address & (bytes - 1))))
     return accesses(thread, access, address, bytes, aligned, return_address);
   const Site site = site_of_code(return_address);
-  requests_.add(thread, Kind{site, uint16_t(bytes), access, true}.packed(), address);
+  const bool is_checked_later = aligned && access == Access::load;
   suspicions_.goes_on(thread);
+  requests_.add(thread, Kind{site, uint16_t(bytes), access, true, is_checked_later}.packed(), address);
+  if (is_checked_later)
+    requests_.set_unchecked(thread);
+  else
+    check_shared(thread, access, address, recent_.offset + at, bytes, site);
+}
+
+void Tracer::touches_sectors(const Sectors& sectors, Access access) {
+  for (uint32_t i = 0; i < sectors.count; ++i) grid_->memory.touch(sectors.number[i], access);
+}
+
+void Tracer::checks(int thread, const Kind& kind, uint64_t address) {
+  const std::size_t offset = offset_of_shared(address);
   bool is_written;
-  const auto race = races_->access(clocks_, thread, offset, bytes, access, site, is_written);
-  if (!is_written && aligned && access == Access::load)
-    unwritten_.try_emplace({site, offset}, Unwritten{thread, bytes});
-  if (race) judge(*race, thread, address, bytes);
+  const auto race = races_->access(clocks_, thread, offset, kind.bytes, kind.access, kind.site, is_written);
+  if (!is_written) unwritten_.try_emplace({kind.site, offset}, Unwritten{thread, kind.bytes});
+  if (race) judge(*race, thread, address, kind.bytes);
+}
+
+void Tracer::checks(int warp, const Kind& kind, uint64_t first, std::span<const SameAddress> parts) {
+  if (together_.groups_count == 0) {
+    uint32_t lanes = 0;
+    for (const SameAddress& part : parts) lanes |= part.lanes;
+    look_up_together(warp, lanes);
+  }
+  const std::size_t offset = offset_of_shared(first);
+  for (const SameAddress& part : parts) {
+    bool noted = together_.known != nullptr, is_written = true;
+    for (int i = 0; noted && i < together_.groups_count; ++i)
+      if (const uint32_t lanes = part.lanes & together_.groups[i].lanes)
+        noted = races_->notes_loads(together_.known, together_.groups[i].clock, warp, lanes,
+                                    offset + part.offset, kind.bytes, kind.site, is_written);
+    if (!noted)
+      for (uint32_t left = part.lanes; left; left &= left - 1)
+        checks(warp * 32 + __builtin_ctz(left), kind, first + part.offset);
+    else if (!is_written)
+      unwritten_.try_emplace({kind.site, offset + part.offset},
+                             Unwritten{warp * 32 + __builtin_ctz(part.lanes), kind.bytes});
+  }
+}
+
+void Tracer::look_up_together(int warp, uint32_t lanes) {
+  together_.known = clocks_.known_to_all(warp * 32, lanes);
+  while (lanes) {
+    auto& group = together_.groups[together_.groups_count++];
+    group = {clocks_.now(warp * 32 + __builtin_ctz(lanes)), 0};
+    for (uint32_t left = lanes; left; left &= left - 1)
+      if (const int lane = __builtin_ctz(left); clocks_.now(warp * 32 + lane) == group.clock)
+        group.lanes |= 1u << lane;
+    lanes &= ~group.lanes;
+  }
 }
 
 void Tracer::accesses(int thread, Access access, std::uintptr_t address, std::size_t bytes, bool aligned,
@@ -199,7 +250,10 @@ void Tracer::note(int thread, Access access, std::uintptr_t address, std::size_t
     requests_.add(thread, Kind{site, uint16_t(bytes - done), counted, shared}.packed(), address + done);
   suspicions_.goes_on(thread);
   if (access == Access::atomic) suspicions_.updates(thread, address);
-  if (meets(access)) acquires_word(thread, address);
+  if (meets(access)) {
+    requests_.check_all();
+    acquires_word(thread, address);
+  }
   if (shared)
     check_shared(thread, access, address, place.offset, bytes, site);
   else
@@ -221,6 +275,7 @@ void Tracer::acquires_word(int thread, std::uintptr_t address) {
 
 void Tracer::check_shared(int thread, Access access, std::uintptr_t address, std::size_t offset,
                           std::size_t bytes, Site site) {
+  if (writes(access)) requests_.check_all();
   if (const auto race = races_->access(clocks_, thread, offset, bytes, access, site))
     judge(*race, thread, address, bytes);
 }
@@ -294,6 +349,7 @@ void Tracer::report_unwritten() {
 }
 
 void Tracer::flies(int thread, const Touched& touched) {
+  requests_.check_all();
   touches(thread, touched);
   const Place place = place_of(std::uintptr_t(touched.address), touched.bytes);
   if (place.space == Space::shared) races_->set_in_flight(place.offset, touched.bytes, true);
@@ -302,6 +358,7 @@ void Tracer::flies(int thread, const Touched& touched) {
 void Tracer::lands(int thread, const Touched& touched) {
   const Place place = place_of(std::uintptr_t(touched.address), touched.bytes);
   if (place.space != Space::shared) return;
+  requests_.check_all();
   races_->set_in_flight(place.offset, touched.bytes, false);
   check_shared(thread, Access::store, std::uintptr_t(touched.address), place.offset, touched.bytes,
                site_of_instruction(touched.instruction, touched.where));
@@ -360,6 +417,7 @@ void Tracer::check_accumulators(int thread, Access access, std::uintptr_t addres
 void Tracer::touches_async(int thread, const void* object, uint32_t ticket, const Touched& touched) {
   const Place place = place_of(std::uintptr_t(touched.address), touched.bytes);
   if (place.space != Space::shared) return;
+  requests_.check_all();
   if (const auto race =
           races_->async_access(clocks_, thread, clocks_.agent(object), ticket, place.offset, touched.bytes,
                                touched.access, site_of_instruction(touched.instruction, touched.where)))

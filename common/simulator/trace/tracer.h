@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/simulator/block/scheduler.h"
 #include "common/simulator/launch.h"
 #include "common/simulator/memory.h"
 #include "common/simulator/observer.h"
@@ -42,7 +43,7 @@ struct GridTrace {
 constexpr std::uintptr_t kLowestAddress = 0x10000;
 
 /// Traces the blocks of one OS thread.
-class Tracer final : public Observer {
+class Tracer final : public Observer, RequestSink {
  public:
   void block_begins(const Block& block) override;
   void block_ends() override;
@@ -60,17 +61,30 @@ class Tracer final : public Observer {
   void accesses_local(int thread, Access access, std::uintptr_t address, const void* return_address) const {
     if (accumulators_ > 0) check_accumulators(thread, access, address, return_address);
   }
-  /// Notes a plain load of the kernel's own text, if it is one of global memory that can be no fault: most
-  /// are.
-  bool notes_known_load(int thread, std::uintptr_t address, std::size_t bytes, const void* return_address) {
-    if (!grid_->memory.is_known_read(address, bytes) || grid_->before) return false;
-    suspicions_.goes_on(thread);
-    requests_.add(thread, Kind{site_of_code(return_address), uint16_t(bytes), Access::load, false}.packed(),
-                  address);
+  /// The thread that runs.
+  int thread() const { return scheduler_->current().number; }
+  /// Notes a plain, aligned load of the kernel's own text, if it can be no fault, or is checked later: most
+  /// are. (It calls nothing, so that few registers are saved for it.)
+  bool notes_load(std::uintptr_t address, std::size_t bytes, const void* return_address) {
+    const SharedArray& array = address - recent_.begin < recent_.bytes ? recent_ : other_;
+    const std::size_t at = address - array.begin;
+    const bool shared = at < array.bytes;
+    if (shared ? bytes > array.bytes - at || (address & (bytes - 1)) != 0
+               : !known_reads_ || !known_reads_->is_known_read(address, bytes))
+      return false;
+    const int thread = this->thread();
+    const Kind kind{site_of_code(return_address), uint16_t(bytes), Access::load, shared, shared};
+    if (!suspicions_.none() || !requests_.add_if_room(thread, kind.packed(), address)) return false;
+    if (shared) requests_.set_unchecked(thread);
     return true;
   }
-  /// Whether an address lies in the shared array that was accessed last: most do.
-  bool is_in_recent_array(std::uintptr_t address) const { return address - recent_.begin < recent_.bytes; }
+  /// Whether an address lies in one of the two shared arrays that were accessed last: most do.
+  bool is_in_recent_array(std::uintptr_t address) {
+    if (address - recent_.begin < recent_.bytes) return true;
+    if (address - other_.begin >= other_.bytes) return false;
+    std::swap(recent_, other_);
+    return true;
+  }
   /// A plain load or store of the kernel's own text there.
   void accesses_recent_array(int thread, Access access, std::uintptr_t address, std::size_t bytes,
                              bool aligned, const void* return_address);
@@ -89,13 +103,17 @@ class Tracer final : public Observer {
   void flies(int thread, const Touched& touched) override;
   void lands(int thread, const Touched& touched) override;
   void converges(int warp, uint32_t lanes) override {
-    for (uint32_t left = lanes; left; left &= left - 1) suspicions_.goes_on(warp * 32 + __builtin_ctz(left));
+    if (!suspicions_.none())
+      for (uint32_t left = lanes; left; left &= left - 1)
+        suspicions_.goes_on(warp * 32 + __builtin_ctz(left));
+    together_.groups_count = 0;
     requests_.converge(warp, lanes);
   }
 
   void joins(int warp, uint32_t lanes) override { clocks_.join(warp * 32, lanes); }
   void releases(int thread, const void* object) override {
     suspicions_.goes_on(thread);
+    requests_.check(thread);
     clocks_.release(thread, object);
   }
   void completes(const void* object) override {
@@ -103,19 +121,27 @@ class Tracer final : public Observer {
     if (!concerns(std::uintptr_t(object))) ++barriers_;
     clocks_.complete(object);
   }
-  void acquires(int thread, const void* object) override { clocks_.acquire(thread, object); }
+  void acquires(int thread, const void* object) override {
+    requests_.check(thread);
+    clocks_.acquire(thread, object);
+  }
 
   void waits_for_launch_before(int thread) override {
     launch_waits_.emplace_back(thread, clocks_.now(thread));
   }
   void fences(int thread) override {
     suspicions_.goes_on(thread);
+    requests_.check(thread);
     order_.fence(thread);
   }
-  void fences_proxy(int thread, Proxied memory) override { clocks_.fence_proxy(thread, memory); }
+  void fences_proxy(int thread, Proxied memory) override {
+    requests_.check(thread);
+    clocks_.fence_proxy(thread, memory);
+  }
   uint32_t begins_async(const void* object) override { return clocks_.next_ticket(clocks_.agent(object)); }
   void touches_async(int thread, const void* object, uint32_t ticket, const Touched& touched) override;
   void knows_async_done(int thread, const void* object, uint32_t ticket) override {
+    requests_.check(thread);
     clocks_.learn(thread, clocks_.agent(object), ticket);
   }
   void arrives_async(const void* object, uint32_t ticket) override {
@@ -145,10 +171,17 @@ class Tracer final : public Observer {
 
   Place place_of(std::uintptr_t address, std::size_t bytes);
   void note(int thread, Access access, std::uintptr_t address, std::size_t bytes, Site site, Place place);
+  void touches_sectors(const Sectors& sectors, Access access) override;
+  void checks(int thread, const Kind& kind, uint64_t address) override;
+  void checks(int warp, const Kind& kind, uint64_t first, std::span<const SameAddress> parts) override;
   void check_shared(int thread, Access access, std::uintptr_t address, std::size_t offset, std::size_t bytes,
                     Site site);
   void check_global(DeviceMemory& memory, int thread, Access access, std::uintptr_t address,
                     std::size_t bytes, Site site);
+  std::size_t offset_of_shared(std::uintptr_t address) const {
+    return address - dynamic_begin_ < kMaxSharedBytes ? address - dynamic_begin_
+                                                      : kMaxSharedBytes + (address - static_begin_);
+  }
   void check_launch_before(const DeviceMemory::Who& who, Access access, std::uintptr_t address,
                            std::size_t bytes, Site site);
   void report(const Race& race);
@@ -163,9 +196,7 @@ class Tracer final : public Observer {
   std::unique_ptr<SharedRaces> races_;
   Clocks clocks_;
   BlockOrder order_{clocks_};
-  Requests requests_{[this](const Sectors& sectors, Access access) {
-    for (uint32_t i = 0; i < sectors.count; ++i) grid_->memory.touch(sectors.number[i], access);
-  }};
+  Requests requests_{*this};
   Suspicions suspicions_;
   std::vector<std::vector<Accumulator>> in_flight_;     ///< of each thread
   int accumulators_ = 0;                                ///< in all of them
@@ -177,6 +208,8 @@ class Tracer final : public Observer {
   };
   std::map<std::pair<Site, std::size_t>, Unwritten> unwritten_;  ///< by its place in the source and in memory
   GridTrace* grid_ = nullptr;
+  const DeviceMemory* known_reads_ = nullptr;  ///< the grid's, unless the launch before may still write there
+  const Scheduler* scheduler_ = nullptr;
   Block block_{};
   std::vector<std::span<unsigned char>> static_shared_;  ///< the block's, ascending
   /// Dynamic shared memory, or one of those arrays.
@@ -185,7 +218,17 @@ class Tracer final : public Observer {
     std::size_t bytes;
     std::size_t offset;  ///< in what the races are kept of
   };
-  SharedArray recent_{};     ///< the one that place_of found last
+  SharedArray recent_{}, other_{};  ///< the two that were accessed last
+  /// Lanes that converge, as far as their loads wait for checks.
+  struct Together {
+    const uint32_t* known = nullptr;  ///< what all of them know of others; null if they do not know the same
+    int groups_count = 0;             ///< 0: nobody has asked yet
+    struct {
+      uint32_t clock, lanes;
+    } groups[32];
+  };
+  Together together_;
+  void look_up_together(int warp, uint32_t lanes);
   uint64_t barriers_ = 0;    ///< that the block has passed
   bool has_faults_ = false;  ///< whether the block has
   std::uintptr_t variables_begin_ = 0, variables_bytes_ = 0;

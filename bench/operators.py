@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Times the Python package in turn with the C function that it calls, and how long the host takes for a call.
+
+    operators.py [--seqlen 2k,4k,8k,16k] [--head-dim 64,128] [--rounds 5] [--out FILE] [--library FILE]
+
+As bench/peers.py: in every round each contestant is timed once, in random order, after a nap. `vs_c` is how many times as fast as the C function
+the package is on the device; both launch the same kernel. `host_us` is what the host spends on a call, outputs and log-sum-exp allocated
+and no gradient wanted, while the device sleeps, so that nothing waits for it; `host_us_gradient` with q, k and v that want gradients, and
+`c_us` the C function alone, prepared. It is the median of several hundred calls of a small shape. The package is python/flashbook of this checkout.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import statistics
+import sys
+import time
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "python")]  # the packages, for python3 bench/operators.py
+
+from bench import peers
+from bench.names import Name
+from bench.peers import Contestant, whole_numbers
+
+CALLS = 400
+torch: Any = None
+
+
+def host_microseconds(call):
+    """The median of the times that the host spends on a call while the device sleeps."""
+    for _ in range(20):
+        call()
+    torch.cuda.synchronize()
+    torch.cuda._sleep(100_000_000)
+    times = []
+    for _ in range(CALLS):
+        start = time.perf_counter_ns()
+        call()
+        times.append(time.perf_counter_ns() - start)
+    torch.cuda.synchronize()
+    return statistics.median(times) / 1e3
+
+
+def package(problem):
+    """flash_attn_func on views of the same tensors."""
+    from flashbook import flash_attn_func
+
+    q, k, v = (tensor.transpose(1, 2) for tensor in (problem.q, problem.k, problem.v))
+    causal = bool(problem.shape.causal)
+    return Contestant("flash_attn_func", "the package", lambda: flash_attn_func(q, k, v, causal=causal).transpose(1, 2), kind="python")
+
+
+def run(options, library):
+    from flashbook import flash_attn_func
+
+    whole = {"context": peers.context(library), "benchmarks": []}
+    cache_filler = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
+    shuffle = random.Random(peers.SEED).shuffle
+    small = peers.make_problem("bf16", 64, False, 16384)
+    q, k, v = (tensor[:, :4, :128].transpose(1, 2).contiguous() for tensor in (small.q, small.k, small.v))
+    leaves = [tensor.clone().requires_grad_() for tensor in (q, k, v)]
+    shape = peers.Shape(1, 4, 4, 128, 128, 64, 0, peers.DTYPES["bf16"], 0.125)
+    prepared = peers.ours(library, 5, 5, peers.Problem(shape, "bf16", *(tensor.transpose(1, 2).contiguous() for tensor in (q, k, v))), False)
+    host = {"host_us": host_microseconds(lambda: flash_attn_func(q, k, v)), "host_us_gradient": host_microseconds(lambda: flash_attn_func(*leaves)),
+            "host_us_sdpa": host_microseconds(lambda: torch.nn.functional.scaled_dot_product_attention(*(t.transpose(1, 2) for t in (q, k, v)))),
+            "c_us": host_microseconds(prepared.run)}
+    print("  ".join(f"{name} {value:.2f}" for name, value in host.items()), flush=True)
+    for head_dim in options.head_dim:
+        for mask in ("full", "causal"):
+            for seqlen in options.seqlen:
+                problem = peers.make_problem("bf16", head_dim, mask == "causal", seqlen)
+                direct, ours = peers.ours(library, 5, 5, problem, False), package(problem)
+                peers.check(problem, [direct, ours])
+                peers.race([direct, ours], options.rounds, shuffle, cache_filler)
+                ours.values |= host | {"vs_c": statistics.median(c / o for c, o in zip(direct.milliseconds, ours.milliseconds))}
+                found = peers.entry(problem, ours, [], library.cost(5, 5, problem.shape)[0])
+                found["name"] = found["run_name"] = str(Name("python", ours.who, "bf16", head_dim, mask, seqlen))
+                whole["benchmarks"].append(found)
+                print(f"{found['name']:48} {found['real_time']:8.3f} ms {found['FLOPS'] / 1e12:7.1f} TFLOP/s  C x{found['vs_c']:.3f}", flush=True)
+                options.out.write_text(json.dumps(whole, indent=1) + "\n")
+                del problem, direct, ours
+
+
+def main():
+    global torch  # noqa: PLW0603
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seqlen", type=whole_numbers, default=[2048, 4096, 8192, 16384])
+    parser.add_argument("--head-dim", type=whole_numbers, default=[64, 128])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--library", type=pathlib.Path, default=ROOT / "build" / "gpu" / "lib" / "libflashbook.so")
+    parser.add_argument("--out", type=pathlib.Path)
+    options = parser.parse_args()
+    os.environ["FLASHBOOK_LIBRARY"] = str(options.library)
+    torch = peers.pytorch("operators.py")
+    return 77 if torch is None else peers.measure("operators.py", options, run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

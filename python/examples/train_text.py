@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""Trains a small GPT on the bytes of this book, with Flashbook's attention and with PyTorch's in turn, and lets it write.
+
+    train_text.py [--steps 600] [--batch 16] [--length 2048] [--out FILE]
+
+Two copies of one model see the same batches; one attends by flashbook.flash_attn_func, the other by scaled_dot_product_attention. They take turns,
+20 steps each, so that neither has a cooler card. Then the first one writes with a KV cache twice, by flash_attn_with_kvcache and by
+PyTorch, from the same seed. --out gets a result file: tokens a second, loss curves, and at which byte the two texts part. Without a GPU it
+runs a few steps of a tiny model on the CPU, where kernels run in the simulator (if the library is built for that).
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from flashbook import flash_attn_func, flash_attn_with_kvcache
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SUFFIXES = {".md", ".cuh", ".cu", ".h", ".cpp", ".py", ".txt"}
+TURN = 20  # steps
+
+
+def corpus() -> torch.Tensor:
+    """The book's text and sources, one after another."""
+    left_out = {"build", ".git", "results"}
+    files = sorted(path for path in ROOT.rglob("*") if path.suffix in SUFFIXES and not left_out & set(path.relative_to(ROOT).parts))
+    return torch.frombuffer(bytearray(b"\n\n".join(path.read_bytes() for path in files)), dtype=torch.uint8)
+
+
+class Attention(nn.Module):
+    """Causal attention with rotated positions; `kernel` is "flashbook" or "sdpa"."""
+
+    def __init__(self, width: int, heads: int, kernel: str) -> None:
+        super().__init__()
+        self.heads, self.kernel = heads, kernel
+        self.project, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+
+    def forward(self, x: torch.Tensor, angles: torch.Tensor, cache: tuple[torch.Tensor, torch.Tensor] | None, place: int) -> torch.Tensor:
+        batch, length, width = x.shape
+        q, k, v = self.project(x).view(batch, length, 3, self.heads, -1).unbind(2)  # [batch, length, heads, head_dim]
+        q, k = rotated(q, angles), rotated(k, angles)
+        if cache is None:
+            o = flash_attn_func(q, k, v, causal=True) if self.kernel == "flashbook" else self.by_pytorch(q, k, v, True)
+        elif self.kernel == "flashbook":
+            o = flash_attn_with_kvcache(q, *cache, k, v, cache_seqlens=place, causal=True)
+        else:
+            for old, new in zip(cache, (k, v)):
+                old[:, place:place + length] = new
+            keys, values = (old[:, :place + length] for old in cache)
+            o = self.by_pytorch(q, keys, values, length > 1)
+        return self.out(o.reshape(batch, length, width))
+
+    @staticmethod
+    def by_pytorch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
+        return F.scaled_dot_product_attention(*(tensor.transpose(1, 2) for tensor in (q, k, v)), is_causal=causal).transpose(1, 2)
+
+
+def rotated(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    """Rotary positions; angles is [length, head_dim / 2]."""
+    a, b = x.float().chunk(2, -1)
+    cos, sin = angles.cos()[:, None], angles.sin()[:, None]
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], -1).to(x.dtype)
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, heads: int, kernel: str) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.RMSNorm(width) for _ in range(2))
+        self.attention = Attention(width, heads, kernel)
+        self.feed = nn.Sequential(nn.Linear(width, 4 * width, bias=False), nn.GELU(), nn.Linear(4 * width, width, bias=False))
+
+    def forward(self, x: torch.Tensor, angles: torch.Tensor, cache: tuple[torch.Tensor, torch.Tensor] | None, place: int) -> torch.Tensor:
+        x = x + self.attention(self.norms[0](x), angles, cache, place)
+        return x + self.feed(self.norms[1](x))
+
+
+class Gpt(nn.Module):
+    """A decoder over bytes."""
+
+    def __init__(self, width: int, heads: int, layers: int, kernel: str) -> None:
+        super().__init__()
+        self.heads, self.head_dim = heads, width // heads
+        self.tokens, self.head, self.norm = nn.Embedding(256, width), nn.Linear(width, 256, bias=False), nn.RMSNorm(width)
+        self.blocks = nn.ModuleList(Block(width, heads, kernel) for _ in range(layers))
+        for name, weight in self.named_parameters():
+            if weight.dim() == 2:
+                nn.init.normal_(weight, std=0.02 / (2 * layers) ** 0.5 if name.endswith(("out.weight", "feed.2.weight")) else 0.02)
+
+    def forward(self, tokens: torch.Tensor, caches: list[tuple[torch.Tensor, torch.Tensor]] | None = None, place: int = 0) -> torch.Tensor:
+        places = torch.arange(place, place + tokens.shape[1], device=tokens.device)
+        angles = places[:, None] * 10000 ** (-torch.arange(0, self.head_dim, 2, device=tokens.device) / self.head_dim)
+        x = self.tokens(tokens)
+        for i, block in enumerate(self.blocks):
+            x = block(x, angles, caches[i] if caches else None, place)
+        return self.head(self.norm(x))
+
+    @torch.no_grad()
+    def write(self, start: bytes, count: int, kernel: str, seed: int) -> bytes:
+        """`count` bytes after `start`, drawn at temperature 0.8, with a cache."""
+        device = self.head.weight.device
+        for block in self.blocks:
+            block.attention.kernel = kernel
+        generator = torch.Generator(device).manual_seed(seed)
+        room = lambda: torch.zeros(1, self.heads, len(start) + count, self.head_dim, device=device, dtype=torch.bfloat16).transpose(1, 2)
+        caches = [(room(), room()) for _ in self.blocks]  # a head's rows lie side by side
+        written, tokens, place = bytearray(), torch.tensor([list(start)], device=device), 0
+        for _ in range(count):
+            with torch.autocast(device.type, dtype=torch.bfloat16):
+                logits = self(tokens, caches, place)[0, -1].float()
+            place += tokens.shape[1]
+            tokens = torch.multinomial((logits / 0.8).softmax(-1), 1, generator=generator)[None]
+            written.append(int(tokens))
+        return bytes(written)
+
+
+def parameters(model: Gpt) -> int:
+    return sum(weight.numel() for weight in model.parameters())
+
+
+Numbers = dict[str, list[float]]
+
+
+def train(options: argparse.Namespace, device: torch.device, text: torch.Tensor) -> tuple[dict[str, Gpt], Numbers, Numbers]:
+    """The models, their losses and the seconds of a step by turns."""
+    width, heads, layers = (512, 8, 8) if device.type == "cuda" else (128, 2, 1)
+    models, optimizers = {}, {}
+    for kernel in ("flashbook", "sdpa"):
+        torch.manual_seed(1)
+        models[kernel] = Gpt(width, heads, layers, kernel).to(device)
+        optimizers[kernel] = torch.optim.AdamW(models[kernel].parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    print(f"{parameters(models['sdpa']) / 1e6:.1f} M parameters, {len(text) / 1e6:.1f} MB of text", file=sys.stderr)
+    generator = torch.Generator().manual_seed(2)
+    losses: dict[str, list[torch.Tensor]] = {kernel: [] for kernel in models}
+    seconds: dict[str, list[float]] = {kernel: [] for kernel in models}
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    for turn in range(0, options.steps, TURN):
+        count = min(TURN, options.steps - turn)
+        first = torch.randint(len(text) - options.length - 1, (count, options.batch), generator=generator).to(device)
+        for kernel in sorted(models, reverse=bool(turn // TURN % 2)):
+            wait()
+            start = time.perf_counter()
+            for i in range(count):
+                rate = 6e-4 * min(1, (turn + i + 1) / 50) * (1 - 0.9 * (turn + i) / options.steps)
+                for group in optimizers[kernel].param_groups:
+                    group["lr"] = rate
+                batch = text[first[i][:, None] + torch.arange(options.length + 1, device=device)].long()
+                with torch.autocast(device.type, dtype=torch.bfloat16):
+                    loss = F.cross_entropy(models[kernel](batch[:, :-1]).flatten(0, 1).float(), batch[:, 1:].flatten())
+                optimizers[kernel].zero_grad()
+                loss.backward()
+                nn.utils.clip_grad_norm_(models[kernel].parameters(), 1.0)
+                optimizers[kernel].step()
+                losses[kernel].append(loss.detach())
+            wait()
+            seconds[kernel].append((time.perf_counter() - start) / count)
+        print(f"step {turn + count}", *(f"{kernel} {losses[kernel][-1].item():.4f}" for kernel in models), file=sys.stderr, flush=True)
+    return models, {kernel: [loss.item() for loss in of] for kernel, of in losses.items()}, seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--length", type=int, help="bytes of a sequence")
+    parser.add_argument("--write", type=int, help="bytes")
+    parser.add_argument("--out", type=pathlib.Path)
+    options = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    for name, of_gpu, of_cpu in (("steps", 600, 2), ("batch", 16, 1), ("length", 2048, 64), ("write", 400, 8)):
+        if getattr(options, name) is None:
+            setattr(options, name, of_gpu if device.type == "cuda" else of_cpu)
+    text = corpus().to(device)
+    models, losses, seconds = train(options, device, text)
+    texts = {kernel: models["flashbook"].write(b"The running maximum ", options.write, kernel, 3) for kernel in models}
+    parted = next((i for i, (a, b) in enumerate(zip(*texts.values())) if a != b), options.write)
+    tail = max(1, options.steps // 20)
+    rows = []
+    for kernel in models:
+        median = statistics.median(seconds[kernel][1:] or seconds[kernel])  # the first turn loads kernels
+        apart = [abs(a - b) for a, b in zip(losses["flashbook"], losses["sdpa"])]
+        row = {"tokens_per_second": options.batch * options.length / median, "steps": options.steps,
+               "last_loss": statistics.fmean(losses[kernel][-tail:]), "most_apart": max(apart), "mean_apart": statistics.fmean(apart),
+               "parted_at": parted, "written": options.write, "parameters": parameters(models[kernel]), "text_bytes": len(text)}
+        row |= {f"loss_{i:05}": losses[kernel][i] for i in range(0, options.steps, max(1, options.steps // 100))}
+        name = f"training/{kernel}/bf16/d{models[kernel].head_dim}/causal/n{options.length}"
+        rows.append({"name": name, "run_name": name, "run_type": "iteration", "iterations": options.steps, "real_time": median * 1e3, "cpu_time": 0.0,
+                     "time_unit": "ms", "label": kernel} | row)
+        print(f"{name}: {row['tokens_per_second']:.0f} tokens/s, loss {row['last_loss']:.4f}")
+    print(f"losses differ by at most {rows[0]['most_apart']:.4f}, on average {rows[0]['mean_apart']:.4f}; "
+          f"the texts part at byte {parted} of {options.write}")
+    print(texts["flashbook"].decode(errors="replace"))
+    if options.out:
+        context = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+                   "machine": "gpu" if device.type == "cuda" else "cpu",
+                   "gpu": torch.cuda.get_device_name() if device.type == "cuda" else "", "pytorch": torch.__version__, "commit": commit(),
+                   "written": texts["flashbook"].decode(errors="replace")}
+        options.out.write_text(json.dumps({"context": context, "benchmarks": rows}, indent=1) + "\n")
+
+
+def commit() -> str:
+    described = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
+    return os.environ.get("FLASHBOOK_COMMIT") or described.stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""libflashbook.so by ctypes: its structs, its functions, and exceptions for its failures. Knows no PyTorch."""
+
+import ctypes
+import functools
+import os
+import pathlib
+
+OK, DEVICE_ERROR, BAD_ARGUMENT, HARDWARE_MISSING = 0, 1, 2, 77  # FlashbookStatus
+F32, F16, BF16, E4M3 = range(4)  # FlashbookType
+MOST = 2**31 - 1  # of a size: the structs have 32 bits for it
+
+
+def _strides(*tensors: str) -> list[tuple[str, type]]:
+    return [(f"{tensor}_{axis}_stride", ctypes.c_int64) for tensor in tensors for axis in ("batch", "head", "row")]
+
+
+class _Struct(ctypes.Structure):
+    """A struct that begins with its size."""
+
+    def __init__(self, *fields: object, **named: object) -> None:
+        super().__init__(ctypes.sizeof(type(self)), *fields, **named)
+
+
+class Shape(_Struct):
+    """FlashbookShape."""
+
+    _fields_ = [("size", ctypes.c_size_t),
+                *((name, ctypes.c_int32) for name in ("batch", "heads", "kv_heads", "seqlen_q", "seqlen_k", "head_dim", "causal", "dtype")),
+                ("scale", ctypes.c_float), *_strides("q", "k", "v", "o"), ("scaling", ctypes.c_int32), ("reserved", ctypes.c_int32)]
+
+
+class Tensors(_Struct):
+    """FlashbookTensors."""
+
+    _fields_ = [("size", ctypes.c_size_t),
+                *((name, ctypes.c_void_p) for name in ("q", "k", "v", "o", "lse", "workspace", "q_scale", "k_scale", "v_scale", "k_mean", "v_mean"))]
+
+
+class Cache(_Struct):
+    """FlashbookCache."""
+
+    _fields_ = [("size", ctypes.c_size_t), ("lengths", ctypes.c_void_p), ("page_table", ctypes.c_void_p), ("page_rows", ctypes.c_int32),
+                ("pages", ctypes.c_int32)]
+
+
+class Mask(_Struct):
+    """FlashbookMask."""
+
+    _fields_ = [("size", ctypes.c_size_t),
+                *((name, ctypes.c_int32) for name in ("window_left", "window_right", "sinks", "prefix", "documents", "reserved")),
+                *((name, ctypes.c_void_p) for name in ("first_query", "first_key", "columns")),
+                *((name, ctypes.c_int32) for name in ("column_heads", "bounds", "block_queries", "block_keys")),
+                *((name, ctypes.c_void_p) for name in ("first_block", "key_blocks", "slopes")),
+                ("softcap", ctypes.c_float), ("bias_reach", ctypes.c_int32), ("bias", ctypes.c_void_p), ("seed", ctypes.c_uint64),
+                ("dropout", ctypes.c_float), ("reserved_at_end", ctypes.c_int32)]
+
+
+class Gradients(_Struct):
+    """FlashbookGradients."""
+
+    _fields_ = [("size", ctypes.c_size_t), *((name, ctypes.c_void_p) for name in ("d_o", "dq", "dk", "dv")), *_strides("d_o", "dq", "dk", "dv")]
+
+
+class Chapter(ctypes.Structure):
+    """FlashbookChapter."""
+
+    _fields_ = [("number", ctypes.c_int32), ("steps", ctypes.c_int32), ("on_device", ctypes.c_int32), ("name", ctypes.c_char_p),
+                ("title", ctypes.c_char_p)]
+
+
+def check(status: int) -> None:
+    """Raises what a status says: ValueError for arguments, RuntimeError for the rest."""
+    if status != OK:
+        raise (ValueError if status == BAD_ARGUMENT else RuntimeError)(library().flashbook_last_error().decode())
+
+
+def path() -> pathlib.Path:
+    """Where the library is: FLASHBOOK_LIBRARY, or beside this file."""
+    return pathlib.Path(os.environ.get("FLASHBOOK_LIBRARY") or pathlib.Path(__file__).with_name("libflashbook.so"))
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The library. Pointers to structs are addresses, as integers, which cost the least per call."""
+    if not path().exists():
+        raise RuntimeError(f"{path()} is missing: `pip install ./python` in a checkout of Flashbook builds it, or FLASHBOOK_LIBRARY says where it is")
+    c = ctypes.CDLL(str(path().resolve()))
+    number, pointer = ctypes.c_int, ctypes.c_void_p
+    for name, pointers in (("attention", 3), ("decode", 4), ("backward", 4), ("masked", 4), ("masked_backward", 5), ("workspace_bytes", 1),
+                           ("masked_workspace_bytes", 2)):
+        getattr(c, f"flashbook_{name}").argtypes = [number, number] + [pointer] * pointers
+    c.flashbook_allocate.argtypes, c.flashbook_allocate.restype = [ctypes.c_size_t], pointer
+    c.flashbook_free.argtypes, c.flashbook_free.restype = [pointer], None
+    c.flashbook_workspace_bytes.restype = c.flashbook_masked_workspace_bytes.restype = ctypes.c_int64
+    for name in ("last_error", "toolkit", "step_name"):
+        getattr(c, f"flashbook_{name}").restype = ctypes.c_char_p
+    return c
+
+
+@functools.cache
+def is_simulated() -> bool:
+    """Whether the library's kernels run in the simulator, on the CPU's memory."""
+    return bool(library().flashbook_toolkit().startswith(b"none"))
+
+
+@functools.cache
+def chapters() -> dict[int, tuple[int, bool]]:
+    """{number: (steps, whether its kernels are the device's)}."""
+    found = {}
+    for place in range(library().flashbook_chapter_count()):
+        chapter = Chapter()
+        check(library().flashbook_chapter(place, ctypes.byref(chapter)))
+        found[chapter.number] = (chapter.steps, bool(chapter.on_device))
+    return found

@@ -1,0 +1,40 @@
+"""Where the tests run, and what they hold results against.
+
+On a GPU, if there is one and the library is built for it; else on CPU tensors: in the simulator, if the library is built for that, with
+smaller shapes; else only what chapter 2 computes.
+"""
+
+import os
+
+import pytest
+import torch
+
+from flashbook import _library, interface, ops
+
+GPU = torch.cuda.is_available() and not _library.is_simulated()
+if os.environ.get("FLASHBOOK_REQUIRE_GPU") and not GPU:
+    raise RuntimeError("FLASHBOOK_REQUIRE_GPU is set, and there is no GPU, or libflashbook.so is the simulator's")
+DEVICE = "cuda" if GPU else "cpu"
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "gpu: wants a GPU")
+    config.addinivalue_line("markers", "kernels: wants a GPU or the simulator")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if not GPU and item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="no GPU"))
+        if not GPU and not _library.is_simulated() and item.get_closest_marker("kernels"):
+            item.add_marker(pytest.mark.skip(reason="no GPU, and the library is not the simulator's"))
+
+
+@pytest.fixture(autouse=True)
+def seed(request, monkeypatch):
+    """The same numbers for each test. In the simulator CPU tensors take the kernels of a GPU, not chapter 2's."""
+    torch.manual_seed(0)
+    if not GPU and request.node.get_closest_marker("kernels"):
+        monkeypatch.setattr(ops, "ON_CPU", ops.HOPPER)
+        monkeypatch.setattr(ops, "_plans", {})
+        monkeypatch.setattr(interface, "_warm", {})

@@ -1,0 +1,41 @@
+"""Attention written out, by PyTorch, in whatever type it is given. Tensors are [batch, seqlen, heads, head_dim], as FlashAttention's."""
+
+import math
+
+import torch
+
+
+def visible(seqlen_q, seqlen_k, causal=False, window=(-1, -1), device="cpu"):
+    """[seqlen_q, seqlen_k]: which key a query sees, aligned to the bottom right."""
+    distance = torch.arange(seqlen_k, device=device) - torch.arange(seqlen_q, device=device)[:, None] - (seqlen_k - seqlen_q)
+    left, right = window[0], 0 if causal else window[1]
+    found = torch.ones(seqlen_q, seqlen_k, dtype=torch.bool, device=device)
+    if left >= 0:
+        found &= distance >= -left
+    if right >= 0:
+        found &= distance <= right
+    return found
+
+
+def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, slopes=None):
+    """O and the log-sum-exp, [batch, heads, seqlen_q]; a row that sees nothing is 0 and -inf."""
+    group = q.shape[2] // k.shape[2]
+    q, k, v = (tensor.transpose(1, 2) for tensor in (q, k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)))
+    scores = q * (scale or 1 / math.sqrt(q.shape[-1])) @ k.mT
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
+    if slopes is not None:
+        distance = torch.arange(k.shape[2], device=q.device) - torch.arange(q.shape[2], device=q.device)[:, None] - (k.shape[2] - q.shape[2])
+        scores = scores - slopes.to(scores.dtype)[:, None, None] * distance.abs()
+    seen = visible(q.shape[2], k.shape[2], causal, window, q.device)
+    empty = ~seen.any(-1)[:, None]
+    lse = scores.masked_fill(~seen, -math.inf).logsumexp(-1)
+    p = scores.masked_fill(~seen & ~empty, -math.inf).softmax(-1).masked_fill(empty, 0)
+    return (p @ v).transpose(1, 2), lse
+
+
+def assert_as_good_as_plain(got, exact, plain, factor=2, floor=1e-5):
+    """FlashAttention's rule: the largest error is at most `factor` times plain attention's in the same type."""
+    assert got.shape == exact.shape and not got.isnan().any()
+    error, allowed = ((of.double() - exact).abs().max().item() if exact.numel() else 0.0 for of in (got, plain))
+    assert error <= factor * allowed + floor, f"error {error:.2e}, plain attention's {allowed:.2e}"

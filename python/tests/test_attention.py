@@ -1,0 +1,362 @@
+"""O, the log-sum-exp and gradients against float64, by FlashAttention's rule, over the lengths, heads, masks and strides of its own tests."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from conftest import DEVICE, GPU
+from reference import assert_as_good_as_plain, attention
+
+import flashbook
+from flashbook import _library, interface
+
+HALVES = (torch.float16, torch.bfloat16)
+LENGTHS = [(113, 203), (128, 217), (113, 211), (108, 256), (256, 512), (512, 256), (1024, 1024), (1023, 1024), (1024, 1023), (2048, 2048)]
+LENGTHS = [*LENGTHS, (1, 1), (3, 1000), (1, 239), (64, 128), (63, 129)] if GPU else [(113, 203), (65, 64), (1, 70)]
+HEADS = [(6, 6), (6, 1), (6, 2)] if GPU else [(2, 2), (4, 2)]
+BATCH = 4 if GPU else 2
+MASKS = {"full": {}, "causal": {"causal": True}, "local": {"window_size": (31, 17)}, "local_causal": {"causal": True, "window_size": (57, -1)},
+         "right": {"window_size": (-1, 5)}, "softcap": {"causal": True, "softcap": 15.0}}
+
+
+def inputs(seqlen_q, seqlen_k, heads, kv_heads, head_dim, dtype, batch=BATCH, grad=False):
+    make = lambda rows, count: torch.randn(batch, rows, count, head_dim, device=DEVICE, dtype=dtype)
+    return [tensor.requires_grad_(grad) for tensor in (make(seqlen_q, heads), make(seqlen_k, kv_heads), make(seqlen_k, kv_heads))]
+
+
+def held(got, q, k, v, floor=1e-5, **options):
+    """Holds O, and the log-sum-exp if it is given, against float64."""
+    o, lse = got if isinstance(got, tuple) else (got, None)
+    options = {"window" if name == "window_size" else name: value for name, value in options.items()}
+    exact, exact_lse = attention(*(tensor.detach().double() for tensor in (q, k, v)), **options)
+    plain, _ = attention(*(tensor.detach() for tensor in (q, k, v)), **options)
+    assert o.dtype == q.dtype
+    assert_as_good_as_plain(o, exact, plain, floor=floor)
+    if lse is not None:
+        torch.testing.assert_close(lse.double(), exact_lse, atol=2e-3, rtol=1e-5)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_forward_and_backward(dtype, head_dim, mask):
+    shift = list(MASKS).index(mask) + head_dim // 64  # so that over all masks every length meets all heads
+    cases = [(lengths, HEADS[(i + shift) % len(HEADS)]) for i, lengths in enumerate(LENGTHS)]
+    for (seqlen_q, seqlen_k), heads in cases:
+        q, k, v = inputs(seqlen_q, seqlen_k, *heads, head_dim, dtype, grad=True)
+        o, lse, _ = flashbook.flash_attn_func(q, k, v, return_attn_probs=True, **MASKS[mask])
+        held((o, lse), q, k, v, **MASKS[mask])
+        d_o = torch.randn_like(o)
+        got = torch.autograd.grad(o, (q, k, v), d_o)
+        options = {"window" if name == "window_size" else name: value for name, value in MASKS[mask].items()}
+        written_out = lambda kind, leaves: torch.autograd.grad(attention(*leaves, **options)[0], leaves, d_o.to(kind))  # noqa: B023
+        exact, plain = (written_out(kind, [tensor.detach().to(kind).requires_grad_() for tensor in (q, k, v)]) for kind in (torch.float64, dtype))
+        for gradient, right, by_torch in zip(got, exact, plain):
+            assert_as_good_as_plain(gradient, right, by_torch, factor=3, floor=2e-4)
+
+
+@pytest.mark.kernels
+def test_gradients_are_directional_derivatives():
+    """gradcheck's question, in random directions: along d the float64 loss changes by <gradient, d>."""
+    q, k, v = inputs(70, 90, 4, 2, 64, torch.float16, batch=1, grad=True)
+    weights = torch.randn(1, 70, 4, 64, device=DEVICE, dtype=torch.float64)
+    o = flashbook.flash_attn_func(q, k, v, causal=True)
+    gradients = torch.autograd.grad(o, (q, k, v), weights.half())
+    loss = lambda *tensors: (attention(*tensors, causal=True)[0] * weights.half().double()).sum()
+    at = [tensor.detach().double() for tensor in (q, k, v)]
+    for place, gradient in enumerate(gradients):
+        for _ in range(8):
+            direction = torch.randn_like(at[place])
+            moved = lambda step: loss(*(tensor + step * direction if i == place else tensor for i, tensor in enumerate(at)))  # noqa: B023
+            change = (moved(1e-4) - moved(-1e-4)) / 2e-4
+            size = gradient.double().norm() * direction.norm()
+            assert abs((gradient.double() * direction).sum() - change) <= 1e-3 * size
+
+
+@pytest.mark.kernels
+def test_slopes():
+    q, k, v = inputs(100, 130, 4, 2, 64, torch.bfloat16, grad=True)
+    slopes = torch.tensor([0.5, 0.25, 0.125, 0.0625], device=DEVICE)
+    o = flashbook.flash_attn_func(q, k, v, causal=True, alibi_slopes=slopes)
+    held(o, q, k, v, causal=True, slopes=slopes)
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(o.sum(), (q, k, v)))
+
+
+@pytest.mark.kernels
+def test_scale():
+    q, k, v = inputs(65, 65, 2, 2, 64, torch.float16)
+    held(flashbook.flash_attn_func(q, k, v, softmax_scale=0.3), q, k, v, scale=0.3)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [(-1, -1), (20, 0)])
+@pytest.mark.parametrize("head_dim", [64, 128] if GPU else [64])
+def test_packed_sequences(head_dim, causal, window):
+    queries, keys = [70, 1, 133, 0, 64], [70, 40, 133, 9, 70]
+    q = torch.randn(sum(queries), 4, head_dim, device=DEVICE, dtype=torch.bfloat16, requires_grad=True)
+    k, v = (torch.randn(sum(keys), 2, head_dim, device=DEVICE, dtype=torch.bfloat16, requires_grad=True) for _ in range(2))
+    first = [torch.tensor([0, *itertools.accumulate(of)], device=DEVICE, dtype=torch.int32) for of in (queries, keys)]
+    o, lse, _ = flashbook.flash_attn_varlen_func(q, k, v, *first, max(queries), max(keys), causal=causal, window_size=window, return_attn_probs=True)
+    assert o.shape == q.shape and lse.shape == (4, sum(queries))
+    d_o = torch.randn_like(o)
+    got = torch.autograd.grad(o, (q, k, v), d_o)
+    for i, (rows, columns) in enumerate(zip(queries, keys)):
+        if rows == 0:
+            continue
+        at, of = slice(first[0][i], first[0][i] + rows), slice(first[1][i], first[1][i] + columns)
+        part = [tensor.detach()[None, place] for tensor, place in ((q, at), (k, of), (v, of))]
+        held((o[None, at], lse[None, :, at]), *part, causal=causal, window=window)
+        exact, plain = ([tensor.to(kind).requires_grad_() for tensor in part] for kind in (torch.float64, torch.bfloat16))
+        pairs = [torch.autograd.grad(attention(*leaves, causal=causal, window=window)[0], leaves, d_o[None, at].to(leaves[0].dtype))
+                 for leaves in (exact, plain)]
+        for gradient, place, right, by_torch in zip(got, (at, of, of), *pairs):
+            assert_as_good_as_plain(gradient[None, place], right, by_torch, factor=3, floor=2e-4)
+
+
+@pytest.mark.kernels
+def test_packed_projections_are_read_where_they_lie():
+    qkv = torch.randn(2, 80, 3, 4, 64, device=DEVICE, dtype=torch.float16, requires_grad=True)
+    o = flashbook.flash_attn_qkvpacked_func(qkv, causal=True)
+    held(o, *qkv.unbind(2), causal=True)
+    (gradient,) = torch.autograd.grad(o.float().square().sum(), qkv)
+    q, k, v = (tensor.detach().clone().requires_grad_() for tensor in qkv.unbind(2))
+    apart = torch.autograd.grad(flashbook.flash_attn_func(q, k, v, causal=True).float().square().sum(), (q, k, v))
+    torch.testing.assert_close(gradient, torch.stack(apart, 2), atol=2e-2, rtol=1e-2)
+    kv = qkv.detach()[:, :, 1:]
+    assert torch.equal(flashbook.flash_attn_kvpacked_func(qkv.detach()[:, :, 0], kv, causal=True), o)
+    if GPU:  # nothing is allocated but O and the log-sum-exp (and a counter, which is there by now)
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_stats()["allocation.all.allocated"]
+        with torch.no_grad():
+            flashbook.flash_attn_qkvpacked_func(qkv, causal=True)
+        assert torch.cuda.memory_stats()["allocation.all.allocated"] - before == 2
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("how", ["transposed", "sliced", "expanded", "odd_rows", "misaligned", "backwards", "one_place"])
+def test_strides(how):
+    q, k, v = inputs(70, 70, 2, 2, 64, torch.bfloat16)
+    if how == "transposed":
+        q, k, v = (tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (q, k, v))
+    if how == "sliced":
+        k = torch.cat([k, k], 3)[..., 64:]
+        q = torch.cat([q, q], 1)[:, ::2]
+    if how == "expanded":
+        k, v = (tensor[:, :, :1].expand_as(tensor) for tensor in (k, v))
+    if how == "odd_rows":
+        k = torch.cat([k, k[..., :1]], 3)[..., :64]
+    if how == "misaligned":
+        q = torch.empty(q.numel() + 1, device=DEVICE, dtype=q.dtype)[1:].view(q.shape).copy_(q)
+    if how == "backwards":
+        v = v.transpose(1, 3).contiguous().transpose(1, 3)
+    if how == "one_place":
+        q, k, v = (tensor[:1].as_strided((1, 70, 2, 64), (3, 128, 64, 1)) for tensor in (q, k, v))
+    q, k, v = (tensor.detach().requires_grad_() for tensor in (q, k, v))
+    o = flashbook.flash_attn_func(q, k, v, causal=True)
+    held(o, q, k, v, causal=True)
+    d_o = torch.ones(1, device=DEVICE, dtype=o.dtype).expand_as(o)  # rows that overlap
+    for gradient, tensor in zip(torch.autograd.grad(o, (q, k, v), d_o), (q, k, v)):
+        assert gradient.shape == tensor.shape and gradient.isfinite().all()
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("wanted", list(itertools.product([False, True], repeat=3))[1:])
+def test_mixes_of_requires_grad(wanted):
+    q, k, v = inputs(40, 40, 2, 2, 64, torch.bfloat16)
+    every = [tensor.clone().requires_grad_() for tensor in (q, k, v)]
+    flashbook.flash_attn_func(*every).sum().backward()
+    some = [tensor.clone().requires_grad_(want) for tensor, want in zip((q, k, v), wanted)]
+    flashbook.flash_attn_func(*some).sum().backward()
+    for tensor, whole, want in zip(some, every, wanted):
+        assert (tensor.grad is not None) == want
+        if want:
+            torch.testing.assert_close(tensor.grad, whole.grad, atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.kernels
+def test_zero_sizes():
+    for batch, rows, columns in ((0, 5, 5), (2, 0, 5), (2, 5, 0)):
+        q, k, v = inputs(rows, columns, 2, 2, 64, torch.bfloat16, batch=batch, grad=True)
+        o, lse, _ = flashbook.flash_attn_func(q, k, v, return_attn_probs=True)
+        assert o.shape == q.shape and not o.any() and lse.isneginf().all()
+        for gradient, tensor in zip(torch.autograd.grad(o.sum(), (q, k, v)), (q, k, v)):
+            assert gradient.shape == tensor.shape and not gradient.any()
+
+
+@pytest.mark.kernels
+def test_deterministic_gradients_have_the_same_bits():
+    q, k, v = inputs(300 if GPU else 80, 300 if GPU else 80, 2, 1, 64, torch.bfloat16, grad=True)
+    runs = [torch.autograd.grad(flashbook.flash_attn_func(q, k, v, causal=True, deterministic=True).sum(), (q, k, v)) for _ in range(2)]
+    assert all(torch.equal(*pair) for pair in zip(*runs))
+
+
+@pytest.mark.kernels
+def test_many_threads_at_once():
+    from concurrent.futures import ThreadPoolExecutor
+
+    problems = [inputs(40 + i, 50, 2, 2, 64, torch.bfloat16, grad=True) for i in range(4)]
+
+    def run(problem):
+        with torch.cuda.stream(torch.cuda.Stream()) if GPU else torch.enable_grad():
+            o = flashbook.flash_attn_func(*problem, causal=True)
+            (gradient,) = torch.autograd.grad(o.float().sum(), problem[1])
+            if GPU:
+                torch.cuda.current_stream().synchronize()
+            return o, gradient
+
+    alone = [run(problem) for problem in problems]
+    with ThreadPoolExecutor(8) as pool:
+        for (o, gradient), (right, right_gradient) in zip(pool.map(run, problems * (20 if GPU else 2)), alone * (20 if GPU else 2)):
+            assert torch.equal(o, right)
+            torch.testing.assert_close(gradient, right_gradient, atol=1e-2, rtol=1e-2)
+
+
+# ---- any step of any chapter -------------------------------------------------------------------------------------------------------
+
+
+def test_chapter_2_on_the_cpu():
+    q, k, v = (torch.randn(2, 4, 50, 64) for _ in range(3))
+    for step in range(1, 6):
+        o, lse = flashbook.attention(q, k[:, :2], v[:, :2], chapter=2, step=step, causal=True, return_lse=True)
+        exact, exact_lse = attention(*(tensor.double().transpose(1, 2) for tensor in (q, k[:, :2], v[:, :2])), causal=True)
+        torch.testing.assert_close(o.double(), exact.transpose(1, 2), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(lse.double(), exact_lse, atol=1e-5, rtol=1e-5)
+    assert torch.equal(flashbook.attention(q, k, v), flashbook.attention(q, k, v, chapter=2, step=5))
+    o = flashbook.flash_attn_func(*(tensor.transpose(1, 2).bfloat16() for tensor in (q, k, v)))
+    assert o.shape == (2, 50, 4, 64) and o.dtype == torch.bfloat16
+
+
+def test_the_second_call_is_as_the_first():
+    """It goes another way, past all checks of sizes: on the CPU by chapter 2."""
+    make = lambda rows=50: [torch.randn(2, 4, rows, 64).bfloat16().transpose(1, 2) for _ in range(3)]
+    q, k, v = make()
+    first, second, third = (flashbook.flash_attn_func(q, k, v, causal=True, return_attn_probs=True) for _ in range(3))
+    assert interface._warm
+    for again in (second, third):
+        assert torch.equal(first[0], again[0]) and torch.equal(first[1], again[1]) and first[0].stride() == again[0].stride() == q.stride()
+    held(flashbook.flash_attn_func(q, k, v), q, k, v)  # other options, other inputs
+    q, k, v = make()
+    held(flashbook.flash_attn_func(q, k, v, causal=True), q, k, v, causal=True)
+    for change in (lambda t: t.double(), lambda t: t[:, :49], lambda t: t[:1], lambda t: t.to("meta")):
+        with pytest.raises(ValueError):
+            flashbook.flash_attn_func(q, change(k), v, causal=True)
+    shifted = torch.empty(q.numel() + 1, dtype=q.dtype)[1:].view(2, 4, 50, 64).transpose(1, 2).copy_(q)  # misaligned: copied
+    assert torch.equal(flashbook.flash_attn_func(shifted, k, v, causal=True), flashbook.flash_attn_func(q, k, v, causal=True))
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("chapter", [1, 3, 4, 5, 6, 8, 9])
+def test_every_step(chapter):
+    steps = {8: 6, 9: 5}.get(chapter) or _library.chapters()[chapter][0]  # 8's last is for latent keys, 9's a gradient
+    dtype = torch.float8_e4m3fn if chapter == 6 else torch.float16
+    q, k, v = (torch.randn(1, heads, 70, 64, device=DEVICE).to(dtype) for heads in (4, 2, 2))
+    exact = attention(*(tensor.double().transpose(1, 2) for tensor in (q, k, v)), causal=True)[0].transpose(1, 2)
+    for step in range(1, steps + 1):
+        o = flashbook.attention(q, k, v, chapter=chapter, step=step, causal=True)
+        assert o.dtype == (torch.bfloat16 if chapter == 6 else dtype)
+        bound = 0.2 if chapter == 6 else 5e-3
+        assert (o.double() - exact).abs().max() <= bound, f"step {step}"
+
+
+# ---- a cache -----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("pages", [0, 16, 64])
+@pytest.mark.parametrize("new", [0, 1, 3])
+@pytest.mark.parametrize("queries, causal", [(1, False), (3, True)])
+def test_cache(pages, new, queries, causal):
+    batch, heads, kv_heads, d, most = 3, 4, 2, 64, 128 + 64
+    lengths = torch.tensor([5, 130, 64], device=DEVICE, dtype=torch.int32)
+    make = lambda *size: torch.randn(*size, d, device=DEVICE, dtype=torch.bfloat16)
+    q, k, v = make(batch, queries, heads), make(batch, most, kv_heads), make(batch, most, kv_heads)
+    k_new, v_new = (make(batch, new, kv_heads), make(batch, new, kv_heads)) if new else (None, None)
+    table = None
+    k_cache, v_cache = k.clone(), v.clone()
+    if pages:
+        table = torch.randperm(batch * most // pages, device=DEVICE).view(batch, -1).to(torch.int32)
+        k_cache, v_cache = (torch.empty_like(tensor).view(-1, pages, kv_heads, d) for tensor in (k, v))
+        for cache, whole in ((k_cache, k), (v_cache, v)):
+            cache[table.flatten().long()] = whole.view(-1, pages, kv_heads, d)
+    o, lse = flashbook.flash_attn_with_kvcache(q, k_cache, v_cache, k_new, v_new, cache_seqlens=lengths, block_table=table, causal=causal,
+                                               return_softmax_lse=True)
+    for i, length in enumerate(lengths.tolist()):
+        whole = [torch.cat([old[i:i + 1, :length], fresh[i:i + 1]], 1) if new else old[i:i + 1, :length] for old, fresh in ((k, k_new), (v, v_new))]
+        held((o[i:i + 1], lse[i:i + 1]), q[i:i + 1], *whole, causal=causal)
+    if new and not pages:
+        assert all(torch.equal(k_cache[i, length:length + new], k_new[i]) for i, length in enumerate(lengths.tolist()))
+
+
+@pytest.mark.kernels
+def test_cache_in_its_other_forms():
+    q, k, v = inputs(1, 100, 4, 2, 64, torch.float16)
+    held(flashbook.flash_attn_with_kvcache(q, k, v), q, k, v)
+    held(flashbook.flash_attn_with_kvcache(q, k, v, cache_seqlens=60), q, k[:, :60], v[:, :60])
+    held(flashbook.flash_attn_with_kvcache(q, k, v, causal=True, window_size=(20, 0)), q, k, v, causal=True, window=(20, 0))
+    rows = [tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (k, v)]  # a head's rows side by side
+    held(flashbook.flash_attn_with_kvcache(q, *rows), q, k, v)
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change, kind, because", [
+    (lambda q, k, v: (q.double(), k.double(), v.double()), TypeError, "float64"),
+    (lambda q, k, v: (q.int(), k.int(), v.int()), TypeError, "int32"),
+    (lambda q, k, v: (q, k.bfloat16(), v), ValueError, "one type"),
+    (lambda q, k, v: (q, k.to("meta"), v), ValueError, "one device"),
+    (lambda q, k, v: (q[..., :40], k[..., :40], v[..., :40]), ValueError, "64, 128 and 256"),
+    (lambda q, k, v: (q, k[:, :9], v), ValueError, "one shape"),
+    (lambda q, k, v: (q[:, :, :3], k[:, :, :2], v[:, :, :2]), ValueError, "divides"),
+    (lambda q, k, v: (q[:1], k, v), ValueError, "same batch"),
+    (lambda q, k, v: (q[0], k[0], v[0]), (ValueError, IndexError), "dimensions"),
+    (lambda q, k, v: (q[:1, :, :1].expand(2**31, 10, 1, 64), *(t[:1, :, :1].expand(2**31, 10, 1, 64) for t in (k, v))), ValueError, "2\\^31"),
+])
+def test_tensors_that_do_not_fit(change, kind, because):
+    q, k, v = (torch.randn(2, 10, 4, 64, device=DEVICE, dtype=torch.float16) for _ in range(3))
+    with pytest.raises(kind, match=because):
+        flashbook.flash_attn_func(*change(q, k, v))
+
+
+def test_options_that_nobody_has():
+    q, k, v = (torch.randn(2, 10, 4, 64, device=DEVICE, dtype=torch.float16) for _ in range(3))
+    for options, kind, because in (({"dropout_p": 0.1}, NotImplementedError, "scaled_dot_product_attention"), ({"softmax_scale": 0.0}, ValueError, "softmax_scale"),
+                                   ({"softmax_scale": -1.0}, ValueError, "above 0"), ({"softmax_scale": math.nan}, ValueError, "finite")):
+        with pytest.raises(kind, match=because):
+            flashbook.flash_attn_func(q, k, v, **options)
+    for name in ("rotary_cos", "rotary_sin", "cache_batch_idx", "cache_leftpad", "alibi_slopes"):
+        with pytest.raises(NotImplementedError, match=name):
+            flashbook.flash_attn_with_kvcache(q, k, v, **{name: torch.zeros(2)})
+    with pytest.raises(NotImplementedError, match="num_splits"):
+        flashbook.flash_attn_with_kvcache(q, k, v, num_splits=2)
+    with pytest.raises(ValueError, match="there is no chapter 77"):
+        flashbook.attention(q, k, v, chapter=77)
+    with pytest.raises((ValueError, RuntimeError), match=r"no step 9|CPU code"):
+        flashbook.attention(q, k, v, chapter=2, step=9)
+    with pytest.raises(ValueError, match="qkv is"):
+        flashbook.flash_attn_qkvpacked_func(q)
+
+
+@pytest.mark.kernels
+def test_masks_that_nobody_has():
+    q, k, v = (torch.randn(2, 10, 4, 64, device=DEVICE, dtype=torch.float16, requires_grad=True) for _ in range(3))
+    for options, kind, because in (({"alibi_slopes": torch.zeros(2, 4, device=DEVICE)}, ValueError, "one a head"),
+                                   ({"alibi_slopes": torch.zeros(4, device=DEVICE).double()}, ValueError, "float32"),
+                                   ({"softcap": 1e20}, ValueError, "1024"), ({"softcap": 3.0, "alibi_slopes": torch.zeros(4, device=DEVICE)}, ValueError, "one function")):
+        with pytest.raises(kind, match=because):
+            flashbook.flash_attn_func(q, k, v, **options)
+    with pytest.raises(NotImplementedError, match="deterministic"):
+        flashbook.flash_attn_func(q, k, v, window_size=(3, 3), deterministic=True).sum().backward()
+    with pytest.raises(ValueError, match="int32"):
+        flashbook.flash_attn_varlen_func(q[0], k[0], v[0], torch.tensor([0, 10], device=DEVICE), torch.tensor([0, 10], device=DEVICE), 10, 10)
+    with pytest.raises(ValueError, match="cu_seqlens"):
+        first = torch.tensor([0, 10], device=DEVICE, dtype=torch.int32)
+        flashbook.flash_attn_varlen_func(q[0], k[0], v[0], first, first[:1], 10, 10)
+    with pytest.raises(ValueError, match="cache_seqlens"):
+        flashbook.flash_attn_with_kvcache(q.detach(), k.detach(), v.detach(), cache_seqlens=torch.zeros(3, device=DEVICE, dtype=torch.int32))
+    with pytest.raises(TypeError, match="wants a gradient"):
+        p = torch.randn(1, 1, 8, 64, requires_grad=True, device="cpu")
+        flashbook.attention(p, p, p, chapter=2).sum().backward()

@@ -1,0 +1,176 @@
+// --inspect finds where a kernel goes wrong, though it knows nothing of the kernel.
+#include "common/app/inspect.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <sstream>
+#include <vector>
+
+#include "common/attention/error.h"
+#include "common/attention/inputs.h"
+#include "common/attention/npy.h"
+
+namespace flashbook::testing {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+/// What is wrong with a step.
+enum Fault { none, loses_a_tile, sees_the_future, no_number_from_key_130, no_number_in_one_value };
+
+/// A row after another, in float, on the host: as the steps of a chapter, one for each fault.
+void by_the_book(const Shape& shape, const Tensors& t, device::Stream, int step) {
+  const auto *q = static_cast<const float*>(t.q), *k = static_cast<const float*>(t.k),
+             *v = static_cast<const float*>(t.v);
+  const int d = shape.head_dim;
+  for (int row = 0; row < shape.q_rows(); ++row) {
+    const int query = row % shape.seqlen_q;
+    const int64_t first_key = int64_t(row / shape.seqlen_q) * shape.seqlen_k;
+    std::vector<float> scores(shape.seqlen_k, -INFINITY);
+    const int visible = step - 1 == sees_the_future ? shape.seqlen_k : shape.visible_keys(query);
+    for (int key = 0; key < visible; ++key) {
+      if (step - 1 == loses_a_tile && key / 64 == 1) continue;
+      scores[key] = 0;
+      for (int c = 0; c < d; ++c) scores[key] += shape.scale * q[row * d + c] * k[(first_key + key) * d + c];
+      if (step - 1 == no_number_from_key_130 && key >= 130)
+        scores[key] *= k[(first_key + key) * d] == 0 ? 1 : kNan;
+    }
+    float maximum = -INFINITY, sum = 0;
+    for (const float score : scores) maximum = std::isnan(score) ? score : std::max(maximum, score);
+    for (const float score : scores) sum += std::exp(score - maximum);
+    t.lse[row] = maximum + std::log(sum);
+    auto* o = static_cast<float*>(t.o) + int64_t(row) * d;
+    for (int c = 0; c < d; ++c) o[c] = 0;
+    for (int key = 0; key < shape.seqlen_k; ++key)
+      for (int c = 0; c < d; ++c) o[c] += std::exp(scores[key] - t.lse[row]) * v[(first_key + key) * d + c];
+    if (step - 1 == no_number_in_one_value) o[70 % d] += v[(first_key + 70) * d + 70 % 64] > 0.5f ? kNan : 0;
+  }
+}
+
+constexpr Step kSteps[] = {{"right", ""}, {"lost", ""}, {"future", ""}, {"nan", ""}, {"value", ""}};
+constexpr DType kType = DType::f32;
+
+Chapter book() {
+  return {.number = 90,
+          .name = "90_rows",
+          .title = "Rows",
+          .runs_on = device::Place::host,
+          .steps = kSteps,
+          .dtypes = std::span(&kType, 1),
+          .gpu_shape = {},
+          .cpu_shape = {},
+          .why_not = [](const Shape&, int) { return std::string(); },
+          .workspace_bytes = [](const Shape&, int) { return int64_t(0); },
+          .memory_bytes = [](const Shape&, int) { return 0.0; },
+          .attention = by_the_book,
+          .preface = nullptr};
+}
+
+constexpr RowOf kRow = {0, 1, 10};  // which sees keys 0 to kLastKey
+constexpr int kLastKey = 190;
+
+const Shape& shape_of_row() {
+  static const Shape shape{.batch = 1,
+                           .heads = 2,
+                           .kv_heads = 2,
+                           .seqlen_q = 20,
+                           .seqlen_k = 200,
+                           .head_dim = 64,
+                           .visibility = Visibility::causal(),
+                           .dtype = DType::f32,
+                           .scale = default_scale(64)};
+  return shape;
+}
+
+const Inputs& inputs_of_row() {
+  static const Inputs inputs = make_inputs(shape_of_row(), InputKind::drifting, 1);
+  return inputs;
+}
+
+Inspection inspected(Fault fault) {
+  return inspect(book(), shape_of_row(), inputs_of_row(), kRow, fault + 1);
+}
+
+TEST(Inspect, ShowsARow) {
+  const Inspection found = inspected(none);
+  EXPECT_TRUE(found.ok());
+  const InspectedRow& row = found.step;
+  ASSERT_EQ(row.p.size(), 200u);
+  ASSERT_EQ(row.maximum.size(), 4u);
+  double sum = 0;
+  for (int key = 0; key < 200; ++key) {
+    sum += row.p[key];
+    if (key > kLastKey) {
+      EXPECT_EQ(row.p[key], 0);
+    } else {
+      EXPECT_NEAR(row.scores[key], found.oracle.scores[key], 1e-3);
+    }
+  }
+  EXPECT_NEAR(sum, 1, 1e-5);
+  // After the last tile stand what softmax of the row has: its maximum and sum, and O.
+  EXPECT_EQ(row.maximum[3], *std::ranges::max_element(row.scores));
+  EXPECT_NEAR(row.maximum[3] + std::log(row.sum[3]), row.lse, 1e-5);
+  for (int c = 0; c < 64; ++c) EXPECT_NEAR(row.o[3 * 64 + c], row.answer[c], 1e-5);
+  EXPECT_NEAR(row.correction[1], std::exp(row.maximum[0] - row.maximum[1]), 1e-6);
+}
+
+TEST(Inspect, NamesTheFirstTileThatIsWrong) {
+  const Inspection lost = inspected(loses_a_tile);
+  EXPECT_EQ(lost.first_wrong, 1);  // and not 0, though of a sum too small every P is too large
+  EXPECT_EQ(lost.step.p[64], 0);
+  const Inspection future = inspected(sees_the_future);
+  EXPECT_FALSE(future.ok());
+  EXPECT_GT(future.step.p[195], 0);
+  EXPECT_EQ(future.oracle.p[195], 0);
+}
+
+TEST(Inspect, NamesTheKeysThatBringNaN) {
+  EXPECT_EQ(inspected(no_number_from_key_130).first_nan, 2);
+  EXPECT_EQ(inspected(no_number_in_one_value).first_nan, 1);
+  std::ostringstream out;
+  print_inspection(out, shape_of_row(), kRow, inspected(no_number_from_key_130));
+  EXPECT_NE(out.str().find("NaN: it comes with keys 128 to 191"), std::string::npos) << out.str();
+}
+
+TEST(Inspect, SavesWhatItShows) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "inspected";
+  const Inspection found = inspected(none);
+  save_inspection(folder, shape_of_row(), found);
+  const NpyArray p = read_npy(folder / "p.npy"), o = read_npy(folder / "o.npy");
+  EXPECT_EQ(p.shape, (std::vector<int64_t>{2, 200}));
+  EXPECT_EQ(o.shape, (std::vector<int64_t>{2, 4, 64}));
+  EXPECT_EQ(p.values[kLastKey], found.step.p[kLastKey]);
+  EXPECT_EQ(p.values[200 + kLastKey], found.oracle.p[kLastKey]);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Inspect, RefusesWhatHasNoRow) {
+  Chapter gradient = book();
+  gradient.operation = Operation::backward;
+  EXPECT_THROW(inspect(gradient, shape_of_row(), inputs_of_row(), kRow, 1), InputError);
+}
+
+TEST(Inspect, CommandLine) {
+  const Chapter chapter = [] {
+    Chapter found = book();
+    found.gpu_shape = found.cpu_shape = shape_of_row();
+    return found;
+  }();
+  const auto parse = [&](std::vector<const char*> words) {
+    words.insert(words.begin(), "program");
+    return parse_command_line(int(words.size()), words.data(), chapter);
+  };
+  const RowOf row = *parse({"--inspect", "1,17"}).options->inspected;
+  EXPECT_EQ((std::vector{row.batch, row.head, row.query}), (std::vector{0, 1, 17}));
+  EXPECT_FALSE(parse({}).options->inspected);
+  for (const char* wrong : {"1", "1,", "2,17", "1,20", "1,0,17", "-1,17", "a,b", "0,1,17,3"})
+    EXPECT_THROW(parse({"--inspect", wrong}), InputError) << wrong;
+  EXPECT_THROW(parse({"--inspect-to", "folder"}), InputError);
+}
+
+}  // namespace
+}  // namespace flashbook::testing
