@@ -171,6 +171,8 @@ struct ByColumns : InBatch {
             work.first_query,
             last_query};
   }
+  //| A partial tile is asked twice: its rows for their ranges, and its keys for their intervals (`hide_by_key` in
+  //| `attention.cuh`).
   __device__ KeyRanges row(const Work& work, int query) const { return ranges.row(work.sequence, query); }
 
   /// The intervals of the keys from `first_key` on.

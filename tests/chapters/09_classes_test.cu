@@ -58,8 +58,12 @@ __global__ void look(Policy policy, Problem problem, int tiles,
       row[seen.span.tile(i)] = seen.classify(seen.span.tile(i) * kKeys);
     for (int query = work.first_query; query <= last_query; ++query) {
       const auto keys = policy.row(work, query);
-      for (int key = threadIdx.x; key < problem.seqlen_k; key += 32)
-        pairs[(head * problem.seqlen_q + query) * problem.seqlen_k + key] = keys.sees(key);
+      for (int key = threadIdx.x; key < problem.seqlen_k; key += 32) {
+        bool sees = keys.sees(key);
+        if constexpr (requires { policy.hidden(work, key); })
+          sees = sees && !(policy.hidden(work, key)->hidden_rows(query) & 1);
+        pairs[(head * problem.seqlen_q + query) * problem.seqlen_k + key] = sees;
+      }
     }
   }
 }
