@@ -65,15 +65,19 @@ __device__ __forceinline__ WarpRow<Config::kHeadDim> row_of_warps(RingShared<Con
   for (int w = 1; w < kKeyWarps; ++w) max = fmaxf(max, shared.max[from + w][row]);
   const float base = max == -INFINITY ? 0.0f : max;
   //| A warp without keys has the maximum -inf and the weight 0, and its output is 0.
-  Row total = {};
+  Row total = {}, own;
 #pragma unroll
   for (int w = 0; w < kKeyWarps; ++w) {
     const float weight = exp2_approx(shared.max[from + w][row] - base);
     weights += weight * shared.sum[from + w][row];
 #pragma unroll
-    for (int c = 0; c < Row::kColumns; ++c)
-      total.value[c] += weight * sums_at(shared, first, from + w, row, Row::column(c));
+    for (int c = 0; c < Row::kColumns; c += Row::kRun)
+      *reinterpret_cast<typename Row::Run*>(own.value + c) =
+          *reinterpret_cast<const typename Row::Run*>(&sums_at(shared, first, from + w, row, Row::column(c)));
+#pragma unroll
+    for (int c = 0; c < Row::kColumns; ++c) total.value[c] += weight * own.value[c];
   }
+  //| The row is normalised here, and its maximum and sum become one number, the log-sum-exp.
   const float inverse = weights > 0 ? 1 / weights : 0;
 #pragma unroll
   for (int c = 0; c < Row::kColumns; ++c) total.value[c] *= inverse;
@@ -81,6 +85,8 @@ __device__ __forceinline__ WarpRow<Config::kHeadDim> row_of_warps(RingShared<Con
   return total;
 }
 
+//| Where a finished row goes, the launch says. If it has only a part of all keys, as with [a shared prefix](launch.cuh), another kernel
+//| merges what it found, and wants float32.
 /// Stores a finished row, row `row` of the pack: in O, or in float32 if the launch has a part of all keys.
 /// One warp.
 template <typename T, int kHeadDim>
@@ -192,6 +198,7 @@ __device__ __forceinline__ void finish_parts(const Problem& problem, const Segme
     if (is_last) atomicExch(arrived, 0u);  // as the next launch wants it
   }
   if (!__any_sync(kWholeWarp, is_last)) return;
+  //| Of all warps that had these rows, this one is the last. It merges them one after another.
   __syncwarp();  // what lane 0 has taken over, all lanes may read
 #pragma unroll 1
   for (int row = warp; row < rows; row += Config::kWarps) {

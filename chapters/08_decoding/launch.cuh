@@ -220,7 +220,7 @@ void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, const
                       workspace, t, stream, launch);
 }
 
-/// Calls body.operator()<Config>() with as many rows as the shape needs.
+/// Calls `body` with the configuration, its template argument, that has as many rows as the shape needs.
 template <int kHeadDim, typename Body>
 void with_rows(const Shape& shape, Body body) {
   const int row_tiles = ring_row_tiles(shape);

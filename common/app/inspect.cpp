@@ -35,7 +35,13 @@ struct Answer {
 };
 using Ask = std::function<Answer(const Inputs&)>;
 
-/// Inputs with K or V changed: `change` gets the rows of the inspected row's key head, [seqlen_k, head_dim].
+/// The key head that a query head reads, over all batch entries.
+int64_t head_of_keys(const Shape& shape, int batch, int head) {
+  return int64_t(batch) * shape.kv_heads + head / (shape.heads / shape.kv_heads);
+}
+
+/// Inputs with K or V changed: `change` gets the rows of the inspected row's key head, [seqlen_k, head_dim],
+/// of each batch entry.
 Inputs changed(const Shape& shape, const Inputs& inputs, TensorId id, const RowOf& row, bool alone,
                const std::function<void(float*)>& change) {
   const bool paged = shape.paging.rows > 0;
@@ -43,8 +49,8 @@ Inputs changed(const Shape& shape, const Inputs& inputs, TensorId id, const RowO
   std::vector<float>& values = found[id];
   if (alone) std::ranges::fill(values, 0.0f);
   if (id == TensorId::v) std::ranges::fill(found.v_mean, 0.0f);
-  const int64_t kv_head = int64_t(row.batch) * shape.kv_heads + row.head / (shape.heads / shape.kv_heads);
-  change(values.data() + kv_head * shape.seqlen_k * shape.head_dim);
+  for (int batch = 0; batch < shape.batch; ++batch)  // others may share its pages
+    change(values.data() + head_of_keys(shape, batch, row.head) * shape.seqlen_k * shape.head_dim);
   return paged ? scatter_pages(shape, found) : found;
 }
 
@@ -70,8 +76,7 @@ InspectedRow trace(const Shape& shape, const Inputs& inputs, const RowOf& row, c
   }
   // Of each tile what online softmax has after it.
   const Inputs plain = shape.paging.rows > 0 ? gather_pages(shape, inputs) : inputs;
-  const int64_t kv_head = int64_t(row.batch) * shape.kv_heads + row.head / (shape.heads / shape.kv_heads);
-  const float* v = plain.v.data() + kv_head * shape.seqlen_k * d;
+  const float* v = plain.v.data() + head_of_keys(shape, row.batch, row.head) * shape.seqlen_k * d;
   std::vector<double> o(d);
   double weight = 0;
   float maximum = -kInfinity;

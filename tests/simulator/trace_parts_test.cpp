@@ -120,6 +120,27 @@ TEST_F(Races, EveryReaderOfAWarpCounts) {
   EXPECT_EQ(race->first.who, 31);
 }
 
+/// The same word, loaded by these lanes of warp 1.
+TEST_F(Races, LanesThatLoadTheSameAreNotedTogether) {
+  const auto note = [&](uint32_t lanes, std::size_t bytes) {
+    bool is_written;
+    const bool noted = races_.notes_loads(clocks_.known_to_all(32, lanes), clocks_.now(32), 1, lanes, 0,
+                                          bytes, kThere, is_written);
+    return std::pair(noted, is_written);
+  };
+  EXPECT_EQ(note(0xf0, 4), std::pair(true, false)) << "nobody has written it";
+  EXPECT_EQ(store(0)->first.who, 32 + 4);
+  EXPECT_FALSE(note(0xf0, 4).first) << "thread 0 has, and no barrier came between";
+  EXPECT_FALSE(note(0xf0, 2).first) << "nor a part of it";
+  barrier();
+  EXPECT_EQ(note(0xf0, 4), std::pair(true, true));
+  EXPECT_EQ(note(0xf, 2), std::pair(true, true));
+  barrier();
+  EXPECT_FALSE(store(32 + 7)) << "a barrier came after the loads";
+  EXPECT_TRUE(note(1u << 7, 4).first) << "its own";
+  EXPECT_FALSE(note(3u << 7, 4).first) << "a neighbour's";
+}
+
 TEST_F(Races, ABarrierOrdersAndABlockForgets) {
   store(5);
   barrier();

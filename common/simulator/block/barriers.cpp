@@ -82,7 +82,8 @@ void Barriers::wait(Barrier& barrier, const char* what, Location where) {
   waiting |= own;
   if (scheduler_.observer() && waiting == scheduler_.alive_lanes(self.warp))
     tell_of_arriving(barrier, self.warp);
-  if (complete_if_full(barrier, own)) {
+  if (is_full(barrier)) {
+    complete(barrier, own);
     scheduler_.synchronise();
     return;
   }
@@ -104,7 +105,7 @@ void Barriers::arrive(const char* what, int number, int threads, Location where)
       std::all_of(barrier.waiting.begin(), barrier.waiting.end(), [](uint32_t lanes) { return lanes == 0; }))
     nobody_waits(what, where, number, threads);
   if (Observer* observer = scheduler_.observer()) observer->releases(scheduler_.current().number, &barrier);
-  complete_if_full(barrier);
+  if (is_full(barrier)) complete(barrier, 0);
 }
 
 /// Counts the current thread's arrival, if it keeps the rules.
@@ -124,18 +125,16 @@ Barriers::Barrier& Barriers::count_arrival(const char* what, int number, int thr
   if (barrier.arrived == 0) {
     barrier.expected = threads;
     barrier.where = where;
-  } else if (counted(barrier.expected) != counted(threads)) {
+  } else if (barrier.expected != threads && counted(barrier.expected) != counted(threads)) {
     disagree(what, where, number, counted(threads), barrier.where, counted(barrier.expected));
   }
   ++barrier.arrived;
   return barrier;
 }
 
-/// Ends the barrier's round if everybody is there. Whoever waited can run again. `own` is the current
-/// thread's lane, if it waits too. (Apart, as reports are.)
-[[gnu::noinline]] bool Barriers::complete_if_full(Barrier& barrier, uint32_t own) {
-  const int needed = barrier.expected == kWholeBlock ? scheduler_.alive() : barrier.expected;
-  if (barrier.arrived == 0 || barrier.arrived < needed) return false;
+/// Ends the barrier's round. Whoever waited can run again. `own` is the current thread's lane, if it waits
+/// too. (Apart, as reports are.)
+[[gnu::noinline]] void Barriers::complete(Barrier& barrier, uint32_t own) {
   if (Observer* observer = scheduler_.observer()) {
     for (int warp = 0; warp < scheduler_.warps(); ++warp)
       if (!(barrier.told >> warp & 1)) tell_of_arriving(barrier, warp);
@@ -152,7 +151,6 @@ Barriers::Barrier& Barriers::count_arrival(const char* what, int number, int thr
   }
   if (barrier.counts) counted_ = barrier.yes;
   barrier = {};
-  return true;
 }
 
 /// The lanes of a warp that wait are all that will come: they are at one place now.

@@ -19,7 +19,9 @@ class Barriers final : public Awaited {
   int count(const char* what, bool predicate, Location where);
   void arrive(const char* what, int barrier, int threads, Location where);
   /// The current thread has exited.
-  void leave() { complete_if_full(barriers_[0]); }
+  void leave() {
+    if (barriers_[0].arrived > 0 && is_full(barriers_[0])) complete(barriers_[0], 0);
+  }
   /// What stands for __syncthreads where an observer is told of it.
   const void* whole_block() const { return &barriers_[0]; }
 
@@ -41,7 +43,10 @@ class Barriers final : public Awaited {
   static Barrier& arrive_in(Barrier& barrier, const char* what, Location where, bool counts, bool predicate);
   void wait(Barrier& barrier, const char* what, Location where);
   Barrier& count_arrival(const char* what, int barrier, int threads, Location where);
-  bool complete_if_full(Barrier& barrier, uint32_t own = 0);
+  bool is_full(const Barrier& barrier) const {
+    return barrier.arrived >= (barrier.expected == kWholeBlock ? scheduler_.alive() : barrier.expected);
+  }
+  void complete(Barrier& barrier, uint32_t own);
   void tell_of_arriving(Barrier& barrier, int warp) const;
 
   Scheduler& scheduler_;

@@ -13,10 +13,6 @@ std::string to_string(Location where) {
   return std::string(file.substr(file.rfind('/') + 1)) + ":" + std::to_string(where.line);
 }
 
-bool same_place(Location a, Location b) {
-  return a.line == b.line && a.column == b.column && (a.file == b.file || std::string_view(a.file) == b.file);
-}
-
 std::string triple(uint3 index) {
   return "(" + std::to_string(index.x) + "," + std::to_string(index.y) + "," + std::to_string(index.z) + ")";
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "common/simulator/location.h"
 #include "common/simulator/vector_types.h"
@@ -34,6 +35,8 @@ std::string describe_call(const Collective& collective, Location where, uint32_t
 std::string describe_current(const Thread& thread);
 
 /// Whether two calls are one. (Those that one macro spells out are.)
-bool same_place(Location a, Location b);
+inline bool same_place(Location a, Location b) {
+  return a.line == b.line && a.column == b.column && (a.file == b.file || std::string_view(a.file) == b.file);
+}
 
 }  // namespace flashbook::sim

@@ -97,19 +97,10 @@ void Scheduler::begin_block(Random random, bool random_order) {
   crashed_.reset();
   used_fibers_ = 0;
   idle_fibers_.clear();
+  in_any_order_ = options().async == Async::random;
   random_order_ = random_order;
   random_ = random;
   if (random_order_) shuffle_warps();
-}
-
-void Scheduler::run() {
-  current_ = next_ready();
-  current_->fiber = idle_fiber();
-  threadIdx = current_->index;
-  ++turns_;
-  is_running_ = true;
-  Fiber::switch_to(os_thread_, *current_->fiber);
-  is_running_ = false;
 }
 
 /// How the warps of this block take turns at random. A warp that is always chosen anew never gets far ahead
@@ -121,25 +112,27 @@ void Scheduler::shuffle_warps() {
   for (int& priority : priority_) priority = random_.below(1 << 30);
 }
 
+/// One of the warps that are ready.
+int Scheduler::random_warp() {
+  if (random_.below(turns_a_priority_) == 0)
+    priority_[std::size_t(random_.below(int(warps_.size())))] = random_.below(1 << 30);
+  int first = std::countr_zero(ready_warps_);
+  for (uint32_t rest = ready_warps_ & (ready_warps_ - 1); rest; rest &= rest - 1)
+    if (const int warp = std::countr_zero(rest); priority_[std::size_t(warp)] > priority_[std::size_t(first)])
+      first = warp;
+  return first;
+}
+
 /// The next thread to run, taken from those that are ready; null if there is none.
-Thread* Scheduler::next_ready() {
+inline Thread* Scheduler::next_ready() {
   if (!ready_warps_) return nullptr;
-  uint32_t candidates = ready_warps_;
+  int warp;
   if (random_order_) {
-    if (random_.below(turns_a_priority_) == 0)
-      priority_[std::size_t(random_.below(int(warps_.size())))] = random_.below(1 << 30);
-    int first = std::countr_zero(candidates);
-    for (uint32_t rest = candidates & (candidates - 1); rest; rest &= rest - 1)
-      if (const int warp = std::countr_zero(rest);
-          priority_[std::size_t(warp)] > priority_[std::size_t(first)])
-        first = warp;
-    candidates = 1u << first;
-  } else if (current_) {
-    // Stay with the warp, else take the next one.
-    const uint32_t not_before = ready_warps_ & ~0u << current_->warp;
-    if (not_before) candidates = not_before;
+    warp = random_warp();
+  } else {  // stay with the warp, else take the next one
+    const uint32_t not_before = current_ ? ready_warps_ & ~0u << current_->warp : 0;
+    warp = std::countr_zero(not_before ? not_before : ready_warps_);
   }
-  const int warp = std::countr_zero(candidates);
   uint32_t& ready = warps_[std::size_t(warp)].ready;
   const int lane = std::countr_zero(ready);
   ready &= ready - 1;
@@ -149,17 +142,26 @@ Thread* Scheduler::next_ready() {
 
 /// The next thread to run. When none is ready, copies land, since they can be no later, and then those who
 /// poll try again. Null if the block is over or stuck, or an error has ended it.
-Thread* Scheduler::next_thread() {
+inline Thread* Scheduler::next_thread() {
   // A load that should have been waited for shows if it is still on its way when a later one has landed. So
   // at random any of them lands first, and few land before somebody needs them.
-  const bool in_any_order = options().async == Async::random;
-  if (in_any_order && block_.has_copies() && random_.below(1024) == 0) block_.land_copy(true);
+  if (in_any_order_ && block_.has_copies() && random_.below(1024) == 0) block_.land_copy(true);
   for (;;) {
     if (!error_.empty()) return nullptr;
     if (Thread* next = next_ready()) return next;
     if (alive_ == 0) return nullptr;
-    if (!block_.land_copy(in_any_order) && !wake_pollers()) return nullptr;
+    if (!block_.land_copy(in_any_order_) && !wake_pollers()) return nullptr;
   }
+}
+
+void Scheduler::run() {
+  current_ = next_ready();
+  current_->fiber = idle_fiber();
+  threadIdx = current_->index;
+  ++turns_;
+  is_running_ = true;
+  Fiber::switch_to(os_thread_, *current_->fiber);
+  is_running_ = false;
 }
 
 void Scheduler::make_ready(int warp, uint32_t lanes) {

@@ -169,6 +169,7 @@ class Scheduler {
   void run_current();
   Thread* next_thread();
   Thread* next_ready();
+  int random_warp();
   bool wake_pollers();
   void works_again() {
     if (!waits_for_blocks_) return;
@@ -188,6 +189,7 @@ class Scheduler {
   std::string error_;
 
   Random random_{0};
+  bool in_any_order_ = false;  // copies land so
   bool random_order_ = false;
   std::array<int, kMaxWarps> priority_{};  // in random order, the ready warp with the highest runs
   int turns_a_priority_ = 1;               // on average, until another warp gets a new one

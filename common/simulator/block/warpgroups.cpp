@@ -52,6 +52,7 @@ void Warpgroups::report_divergence(const char* what, Location where, const Threa
 
 void Warpgroups::begin_block(SharedBytes shared) {
   groups_.resize(scheduler_.threads().size() / kWarpgroupThreads);
+  gathering_ = 0;
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     Warpgroup& group = groups_[i];
     group.collective = nullptr;
@@ -72,6 +73,7 @@ void Warpgroups::gather(const WarpgroupCollective& collective, void* operand, Lo
         thread_missing(collective.name, where, i, ~alive);
     group.collective = &collective;
     group.where = where;
+    ++gathering_;
   } else if (group.collective != &collective || !same_place(group.where, where)) {
     report_divergence(collective.name, where, self, group);
   }
@@ -87,6 +89,7 @@ void Warpgroups::gather(const WarpgroupCollective& collective, void* operand, Lo
     return;
   }
   const Location first = group.where;
+  --gathering_;
   group.collective = nullptr;
   group.arrived = 0;
   group.lanes = {};
@@ -98,7 +101,7 @@ void Warpgroups::gather(const WarpgroupCollective& collective, void* operand, Lo
     scheduler_.make_ready(i, i == self.warp ? ~own : kAllLanes);
 }
 
-void Warpgroups::require_together(const char* what, Location where) const {
+void Warpgroups::require_apart(const char* what, Location where) const {
   const Thread& self = scheduler_.current();
   const Warpgroup* group = find(self);
   if (group && group->lanes[std::size_t(self.warp % kWarpgroupWarps)])

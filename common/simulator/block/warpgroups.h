@@ -31,7 +31,9 @@ class Warpgroups final : public Awaited {
   /// Waits until all threads of the current one's warpgroup take part, from the same place.
   void gather(const WarpgroupCollective& collective, void* operand, Location where);
   /// Throws Error if lanes of the current thread's warp wait in a collective of the warpgroup.
-  void require_together(const char* what, Location where) const;
+  void require_together(const char* what, Location where) const {
+    if (gathering_ > 0) require_apart(what, where);
+  }
   /// Throws Error if the current thread may not exit because of its warpgroup.
   void leave() const;
 
@@ -47,6 +49,7 @@ class Warpgroups final : public Awaited {
     WgmmaQueue products;
   };
 
+  void require_apart(const char* what, Location where) const;
   const Warpgroup* find(const Thread& thread) const;
   static std::string describe_arrived(const Warpgroup& group, int first_warp);
   [[noreturn]] static void report_divergence(const char* what, Location where, const Thread& thread,
@@ -55,6 +58,7 @@ class Warpgroups final : public Awaited {
   Scheduler& scheduler_;
   const Warps& warps_;
   std::vector<Warpgroup> groups_;  ///< the whole ones
+  int gathering_ = 0;              ///< of these, how many have come to a collective in part
 };
 
 }  // namespace flashbook::sim

@@ -61,15 +61,20 @@ void Warps::gather(const Collective& collective, uint32_t mask, void* operand, L
   }
   if (mine == warp.gatherings.size()) warp.gatherings.push_back({&collective, mask, 0, where});
   warp.gatherings[mine].arrived |= own;
-  if (!complete_if_full(warp, mine)) scheduler_.suspend(*this, collective.name, where);
+  if (is_full(warp.gatherings[mine], self.warp))
+    complete(warp, mine);
+  else
+    scheduler_.suspend(*this, collective.name, where);
 }
 
-/// Computes a collective of the current thread's warp if every lane it was called for is there or has exited.
-/// The lanes that waited can run again.
-bool Warps::complete_if_full(Warp& warp, std::size_t gathering) {
+/// Whether every lane that a collective was called for is there or has exited.
+bool Warps::is_full(const Gathering& gathering, int warp) const {
+  return (gathering.mask & scheduler_.alive_lanes(warp)) == gathering.arrived;
+}
+
+/// Computes a collective of the current thread's warp. The lanes that waited can run again.
+[[gnu::noinline]] void Warps::complete(Warp& warp, std::size_t gathering) {
   const Thread& self = scheduler_.current();
-  const uint32_t called = warp.gatherings[gathering].mask & scheduler_.alive_lanes(self.warp);
-  if (called != warp.gatherings[gathering].arrived) return false;
   const Gathering full = warp.gatherings[gathering];
   if (full.collective->aligned && full.arrived != kAllLanes) lanes_missing(full);
   warp.gatherings[gathering] = warp.gatherings.back();
@@ -80,12 +85,13 @@ bool Warps::complete_if_full(Warp& warp, std::size_t gathering) {
   }
   full.collective->combine(warp.operands.data(), full.arrived, full.where);
   scheduler_.make_ready(self.warp, full.arrived & ~(1u << self.lane));
-  return true;
 }
 
 void Warps::leave() {
-  Warp& warp = warps_[std::size_t(scheduler_.current().warp)];
-  for (std::size_t i = warp.gatherings.size(); i-- > 0;) complete_if_full(warp, i);
+  const int number = scheduler_.current().warp;
+  Warp& warp = warps_[std::size_t(number)];
+  for (std::size_t i = warp.gatherings.size(); i-- > 0;)
+    if (is_full(warp.gatherings[i], number)) complete(warp, i);
 }
 
 /// Lanes that come to the same place while others of the block can still run are taken to be together.

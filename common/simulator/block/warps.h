@@ -50,7 +50,8 @@ class Warps final : public Awaited {
     std::array<uint32_t, kWarpLanes> active{};  ///< what __activemask has told each lane; 0: nothing yet
   };
 
-  bool complete_if_full(Warp& warp, std::size_t gathering);
+  bool is_full(const Gathering& gathering, int warp) const;
+  void complete(Warp& warp, std::size_t gathering);
 
   Scheduler& scheduler_;
   const Warpgroups& warpgroups_;

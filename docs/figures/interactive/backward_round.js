@@ -135,8 +135,8 @@
         const y = 238 + 40 * c;
         parts.push(svg('text', { x: 2, y: y + 13 }, `consumer ${c}`), svg('text.soft', { x: 2, y: y + 28 }, round < 0 ? 'not begun' : `round ${round + 1}`));
         products.forEach((p, i) => {
-          parts.push(svg(`rect${of[p] === 'done' ? '.done' : of[p] ? '.under' : ''}`, { x: 84 + 63 * i, y, width: 58, height: 30, rx: 4 }),
-            svg('text.middle', { x: 113 + 63 * i, y: y + 20 }, p + (i < 2 ? 'ᵀ' : '')));
+          parts.push(svg(`rect${of[p] === 'done' ? '.done' : of[p] ? '.under' : ''}`, { x: 92 + 61.5 * i, y, width: 57, height: 30, rx: 4 }),
+            svg('text.middle', { x: 120.5 + 61.5 * i, y: y + 20 }, p + (i < 2 ? 'ᵀ' : '')));
         });
       });
       picture.replaceChildren(...parts);
