@@ -18,6 +18,7 @@ WHAT = {"backward_round": "A block of chapter 7's step 4, as the simulator ran i
         "mask_tiles": "Tiles of masks as chapter 9's policies class them, and rates on an H200"}
 
 # Where one stands in chapter 7's kernel: what is done, the file, and how its line begins; after another line where there are several.
+# The threads that add are an exercise.
 ROUND, BLOCK = "hopper_gradients.cuh", "hopper_blocks.cuh"
 CODE = {
     "consumer passes keys full": (BLOCK, "mbarrier_wait(&shared.keys_full"), "consumer passes q full": (ROUND, "wait_full(shared.q"),
@@ -33,8 +34,6 @@ CODE = {
     "producer passes do empty": (BLOCK, "wait_empty("), "producer arrives do full": (BLOCK, "mbarrier_arrive_expect_tx(full"), "producer loads dO": (BLOCK, "load(pipeline.tile"),
     "producer passes keys empty": (BLOCK, "mbarrier_wait(&shared.keys_empty"), "producer arrives keys full": (BLOCK, "mbarrier_arrive_expect_tx(&shared.keys_full"),
     "producer loads K": (BLOCK, "load(shared.k"), "producer loads V": (BLOCK, "if constexpr (Shared::kHasDp) load(shared.v"),
-    "adder passes dq full": (BLOCK, "mbarrier_wait(&shared.dq_full[number], parity);  // the part"), "adder adds dQ": (BLOCK, "bulk_reduce_add("),
-    "adder has read dQ": (BLOCK, "tma_store_wait_read<0>"), "adder arrives dq empty": (BLOCK, "mbarrier_arrive(&shared.dq_empty[number]);", "tma_store_wait_read<0>"),
 }
 
 # What bench/masks.py calls masks like those of mask_tiles, of 8192 tokens, and who is shown.
@@ -52,7 +51,10 @@ def line_of(file, beginning, after=""):
     """A line of chapter 7, without its number, which changes too often."""
     lines = [line.strip() for line in (ROOT / "chapters" / "07_backward" / file).read_text(encoding="utf-8").splitlines()]
     first = next(number for number, line in enumerate(lines) if line.startswith(after))
-    return next([file, line] for number, line in enumerate(lines) if number >= first and line.startswith(beginning))
+    found = next(number for number, line in enumerate(lines) if number >= first and line.startswith(beginning))
+    before = "".join(lines[:found])
+    assert before.count("// BEGIN SOLUTION") == before.count("// END SOLUTION"), f"{beginning}: figures are handed out, solutions are not"
+    return [file, lines[found]]
 
 
 def main():
