@@ -10,12 +10,9 @@ runs a few steps of a tiny model on the CPU, where kernels run in the simulator 
 """
 
 import argparse
-import datetime
 import json
-import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import time
 
@@ -23,9 +20,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from flashbook import flash_attn_func, flash_attn_with_kvcache
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))  # the book's packages
+
+from bench import peers
+from flashbook import _library, flash_attn_func, flash_attn_with_kvcache
+
 SUFFIXES = {".md", ".cuh", ".cu", ".h", ".cpp", ".py", ".txt"}
 TURN = 20  # steps
 
@@ -175,6 +175,8 @@ def main() -> None:
     parser.add_argument("--write", type=int, help="bytes")
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
+    if options.out and not torch.cuda.is_available():
+        parser.error("--out is for a GPU: there is none here")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     for name, of_gpu, of_cpu in (("steps", 600, 2), ("batch", 16, 1), ("length", 2048, 64), ("write", 400, 8)):
         if getattr(options, name) is None:
@@ -200,16 +202,9 @@ def main() -> None:
           f"the texts part at byte {parted} of {options.write}")
     print(texts["flashbook"].decode(errors="replace"))
     if options.out:
-        context = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-                   "machine": "gpu" if device.type == "cuda" else "cpu",
-                   "gpu": torch.cuda.get_device_name() if device.type == "cuda" else "", "pytorch": torch.__version__, "commit": commit(),
-                   "written": texts["flashbook"].decode(errors="replace")}
+        peers.torch = torch
+        context = peers.context(peers.Library(_library.path())) | {"written": texts["flashbook"].decode(errors="replace")}
         options.out.write_text(json.dumps({"context": context, "benchmarks": rows}, indent=1) + "\n")
-
-
-def commit() -> str:
-    described = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
-    return os.environ.get("FLASHBOOK_COMMIT") or described.stdout.strip() or "unknown"
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ class Cache(_Struct):
     """FlashbookCache."""
 
     _fields_ = [("size", ctypes.c_size_t), ("lengths", ctypes.c_void_p), ("page_table", ctypes.c_void_p), ("page_rows", ctypes.c_int32),
-                ("pages", ctypes.c_int32)]
+                ("pages", ctypes.c_int32), ("shared_keys", ctypes.c_int32), ("reserved", ctypes.c_int32)]
 
 
 class Mask(_Struct):
@@ -52,7 +52,7 @@ class Mask(_Struct):
                 *((name, ctypes.c_int32) for name in ("column_heads", "bounds", "block_queries", "block_keys")),
                 *((name, ctypes.c_void_p) for name in ("first_block", "key_blocks", "slopes")),
                 ("softcap", ctypes.c_float), ("bias_reach", ctypes.c_int32), ("bias", ctypes.c_void_p), ("seed", ctypes.c_uint64),
-                ("dropout", ctypes.c_float), ("reserved_at_end", ctypes.c_int32)]
+                ("dropout", ctypes.c_float), ("pair_heads", ctypes.c_int32), ("pairs", ctypes.c_void_p)]
 
 
 class Gradients(_Struct):

@@ -188,7 +188,7 @@ def planned(plan: Plan, tensors: tuple[Tensor, ...], q: Tensor, k: Tensor, scale
         raise ValueError(f"softmax_scale is {scale}: give a finite number above 0")
     plan.compact = plan.chapter <= LAST_COMPACT
     plan.copies = not all(is_readable(tensor, plan.compact) for tensor in tensors)
-    plan.empty = q.numel() == 0 or k.numel() == 0
+    plan.empty = q.numel() == 0 or k.numel() == 0 or documents == 0
     plan.index = -1 if q.device.type == "cpu" else q.device.index
     plan.simulated = plan.index < 0 and _library.chapters()[plan.chapter][1]
     if plan.copies or plan.empty:

@@ -184,6 +184,9 @@ def test_zero_sizes():
         assert o.shape == q.shape and not o.any() and lse.isneginf().all()
         for gradient, tensor in zip(torch.autograd.grad(o.sum(), (q, k, v)), (q, k, v)):
             assert gradient.shape == tensor.shape and not gradient.any()
+    none = torch.zeros(1, device=DEVICE, dtype=torch.int32)  # no sequence at all
+    q, k, v = (tensor[0] for tensor in inputs(0, 0, 2, 2, 64, torch.bfloat16))
+    assert flashbook.flash_attn_varlen_func(q, k, v, none, none, 0, 0).shape == q.shape
 
 
 @pytest.mark.kernels
