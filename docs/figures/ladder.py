@@ -165,7 +165,7 @@ def rates_by(measured, pattern, value):
 
 def write_rates(measured):
     """What the ladders that one can climb show."""
-    chapters = (1, 2, 3, 4, 5, 6, 7, 8)
+    chapters = (1, 2, 3, 4, 5, 6, 7, 8, 9)
     data = {"chapters": {chapter: title(chapter) for chapter in chapters},
             "steps": {f"{chapter}.{step}": words + (" *" if step in afterwards(chapter) else "") for chapter in chapters
                       for step, words in results.step_titles(chapter).items()},
@@ -173,7 +173,9 @@ def write_rates(measured):
             "own": {2: rates_by(measured, r"forward/(?P<who>ch02)/step(?P<step>\d)/f32/d64/full/n(?P<shape>\d+)", lambda entry: round(entry.values["FLOPS"] / 1e9, 1)),
                     7: rates_by(measured, r"backward/(?P<who>\w+)(?:/step(?P<step>\d))?/bf16/d(?P<shape>\d+/\w+/n\d+)", lambda entry: round(entry.values["FLOPS"] / 1e12, 1)),
                     8: rates_by(measured, r"decode/(?P<who>\w+)(?:/step(?P<step>5(?=_p64)|[12346](?!_))(?:_p64)?)?/bf16/(?P<shape>d(128|256)/\w+/n\d+)",
-                                lambda entry: round(entry.values["bytes_per_second"] / 1e12, 2))}}
+                                lambda entry: round(entry.values["bytes_per_second"] / 1e12, 2)),
+                    9: rates_by(measured, r"masked/(?P<who>ch09(?=/step)|flex|varlen|flash2|dense)(?:/step(?P<step>[1-5]))?/bf16/d128/(?P<shape>\w+)/n\d+",
+                                lambda entry: round(entry.values["FLOPS"] / 1e12, 1))}}
     Path(__file__).with_name("interactive").joinpath("ladder_data.js").write_text(
         "// Rates from bench/results: docs/figures/ladder.py writes this.\n"
         f"(window.flashbookData ??= {{}}).ladder = {json.dumps(data, separators=(',', ':'))};\n", encoding="utf-8")

@@ -545,6 +545,7 @@ class Pages(unittest.TestCase):
         "ladder_ch06": [{}, {"rung": "6.7"}],
         "ladder_ch07": [{}, {"d": 64, "mask": "causal", "n": 512, "rung": "7.5"}],
         "ladder_ch08": [{}, {"cache": "d256/b1h16k1/n65536", "rung": "8.6"}],
+        "ladder_ch09": [{}, {"mask": "softcap", "rung": "9.5"}],
         "ladder_book": [{}, {"type": "e4m3", "rung": "6.0"}],
         "ladder_ch04": [{}, {"d": 64, "scale": "log", "rung": "4.3"}, {"n": 512}],
         "mma_fragments": [{}, {"row": 3, "column": 9}],
@@ -647,6 +648,7 @@ class Pages(unittest.TestCase):
         measured = results.load()
         for figure, name, key, unit in (("ladder_ch07", "backward/ch07/step5/bf16/d64/causal/n512", "FLOPS", "{:.1f}"),
                                         ("ladder_ch08", "decode/ch08/step6/bf16/d256/b1h16k1/n65536", "bytes_per_second", "{:.2f}"),
+                                        ("ladder_ch09", "masked/ch09/step5/bf16/d128/softcap/n8192", "FLOPS", "{:.1f}"),
                                         ("ladder_ch06", "forward/ch06/step7/e4m3/d128/full/n4096", "FLOPS", "{:.1f}")):
             self.assertEqual(float(self.seen[figure][1]["last"]["rate"]), float(unit.format(measured.measured(name).values[key] / 1e12)))
         self.assertEqual(float(self.seen["ladder_book"][1]["last"]["rate"]), max(rate for step, rate in self.ladder("rates")["128/full/4096"].items() if step > "6"))

@@ -28,7 +28,7 @@
     return found;
   }
 
-  const peerNames = { eager: 'PyTorch, P in memory', flash: 'FlashAttention-2, by PyTorch', cudnn: 'cuDNN', flex: 'FlexAttention' };
+  const peerNames = { eager: 'PyTorch, P in memory', flash: 'FlashAttention-2, by PyTorch', cudnn: 'cuDNN', flex: 'FlexAttention', flash2: 'FlashAttention-2, its window', varlen: 'varlen_attn, by PyTorch', dense: 'PyTorch, a mask of pairs' };
 
   /** The rungs of a chapter that measures something of its own at a shape: its steps, and { peers: [[words, rate], ...] }. */
   function ownRungs(data, chapter, shape) {
@@ -62,6 +62,11 @@
   const d = field('d', 'head dim d', 128, [64, 128, 256]), mask = field('mask', 'mask', 'full', [['full', 'none'], ['causal', 'causal']]);
   const sizes = (...counts) => field('n', 'N', 4096, counts), forward = [d, mask, sizes(512, 1024, 2048, 4096, 8192, 16384)];
 
+  const maskWords = {
+    causal: 'causal', window: 'window of 1024, causal', documents: 'eight documents, causal', prefix: 'prefix of 2048, causal', lengths: 'packed sequences, causal',
+    full: 'none', softcap: 'softcap', alibi: 'ALiBi, causal', bias: 'bias by distance, causal', dropout: 'dropout, causal',
+  };
+
   /** A cache, as its result is named: d128/b16h32k8/n8192. */
   function cacheWords(shape) {
     const [, dim, b, h, k, uneven, n] = shape.match(/d(\d+)\/b(\d+)h(\d+)k(\d+)(\w*)\/n(\d+)/);
@@ -76,6 +81,10 @@
       fields: [{ ...field('cache', 'cache', 'd128/b16h32k8/n8192', Object.keys(data.own[8]).map((shape) => [shape, cacheWords(shape)])), grow: true }], unit: 'TB/s',
       note: 'Keys and values read a second, one query a sequence, BF16, on an H200. Step 5 with pages of 64 keys.',
     };
+    if (lit === 9) return {
+      fields: [{ ...field('mask', 'mask', 'window', Object.entries(maskWords).filter(([word]) => word in data.own[9])), grow: true }], unit: 'TFLOP/s',
+      note: 'Visible pairs, forward, BF16, on an H200. d 128, batch 2, 16 heads, 8192 tokens; packed sequences: 16,384 tokens in one batch entry. The peers took turns with an earlier form of these steps.',
+    };
     return {
       fields: lit ? forward : [field('type', 'type', 'bf16', [['bf16', 'BF16'], ['e4m3', 'FP8']]), ...forward], unit: 'TFLOP/s',
       note: `Forward, ${lit === 6 ? 'chapter 6 in FP8, others in BF16' : 'BF16'}, on an H200. Batch times N is 16k tokens, heads times d is 2048. Of ${lit ? 'other chapters' : 'each chapter'} the fastest step.${lit === 0 ? ' FP8 is chapter 6’s.' : ''}`,
@@ -87,6 +96,7 @@
     if (lit === 2) return { ...ownRungs(data, 2, get('n')), beside: '' };
     if (lit === 7) return { ...ownRungs(data, 7, `${get('d')}/${get('mask')}/n${get('n')}`), beside: 'Beside them' };
     if (lit === 8) return { ...ownRungs(data, 8, get('cache')), beside: 'Beside them' };
+    if (lit === 9) return { ...ownRungs(data, 9, get('mask')), beside: 'Beside them' };
     const shape = [get('d'), get('mask'), get('n')].join('/'), fp8 = lit === 6 || (lit === 0 && get('type') === 'e4m3');
     const [ours, ...others] = data.beside[fp8 ? 'e4m3' : 'bf16'][shape], us = fp8 ? 'chapter 6, step 7' : 'chapter 5, step 5';
     return { rungs: rungsOf(data, lit, shape, lit === 0 && fp8 ? [5, 6] : undefined), peers: [[us, ours], ['FlashAttention-3', others[0]], ['cuDNN', others[1]]],
@@ -106,7 +116,8 @@
       el('p.try', {}, lit === 0 ? 'Try: press a rung to go on to its chapter. Which chapter brings most, and is it the same one at N = 512? In FP8, where is d = 64 left behind?' :
         lit === 8 ? 'Try: press a rung to see the lines that it changed. With which caches does step 1 read a tenth of what step 6 does, and why? Where is equal work worth most?' :
           lit === 2 ? 'Try: press a rung to see the lines that it changed. Why does a longer sequence help steps 4 and 5, and not step 1?' :
-            'Try: press a rung to see the lines that it changed. Which step brought most at d = 64, and does it at d = 256? Is a step worth as much at N = 512?'));
+            lit === 9 ? 'Try: press a rung to see what the step is. Which masks does only one step take? What does a window cost as intervals, and as a mask of pairs?' :
+              'Try: press a rung to see the lines that it changed. Which step brought most at d = 64, and does it at d = 256? Is a step worth as much at N = 512?'));
 
     /** What the page says of a step: its idea, and the lines that change, or else the first that it shows. */
     function sectionOf(step) {
@@ -159,5 +170,6 @@
   window.flashbookFigures.ladder_ch06 = (host, img) => figure(host, img, 6);
   window.flashbookFigures.ladder_ch07 = (host, img) => figure(host, img, 7);
   window.flashbookFigures.ladder_ch08 = (host, img) => figure(host, img, 8);
+  window.flashbookFigures.ladder_ch09 = (host, img) => figure(host, img, 9);
   window.flashbookFigures.ladder_ch01.model = { rungsOf, ownRungs, place };
 })();
