@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from docs.tools import book, formulas, kernel_source, ladder_data
+from docs.tools import book, formulas, kernel_source
 from docs.tools.book import Page
 from docs.tools.github_markdown import Document
 from docs.tools.interactive import scripts_of
@@ -23,7 +23,7 @@ PICTURES = (".svg", ".png", ".jpg", ".webp", ".gif")
 
 ROW_END = "<!-- row -->"  # follows the prose of a row; its code goes there
 REFERENCE = {"namespaces.html": "Namespaces", "annotated.html": "Types", "files.html": "Files"}
-OWN_FILES = ("site.css", "site.js", "ladder.js", "favicon.svg", "card.png")  # of docs/site, as they are
+OWN_FILES = ("site.css", "site.js", "favicon.svg", "card.png")  # of docs/site, as they are
 # Doxygen's indices of members, for which the site has its search.
 UNUSED = re.compile(r"((functions|globals|namespacemembers)(_.+)?|classes|index|hierarchy|doxygen_crawl|.*-members)\.html")
 
@@ -195,8 +195,6 @@ class Site:
 
     def write(self, url: str, kind: str, title: str, above: str, body: str, steps: str) -> None:
         scripts = "".join(f'<script defer src="interactive/{name}"></script>\n' for name in scripts_for(body))
-        if kind == "main":
-            scripts += '<script defer src="ladder_data.js"></script>\n<script defer src="ladder.js"></script>\n'
         values = {"kind": kind, "container": "contents" if kind == "reference" else "text", "title": html.escape(title),
                   "description": html.escape(description(body) or title), "above": above, "body": with_permalinks(body), "steps": steps,
                   "menu": self.menu(url, body), "scripts": scripts}
@@ -246,7 +244,6 @@ class Site:
                 articles[page.url] = f"<h1>{html.escape(title)}</h1>{above}{body}"
         self.write("figures.html", "page", "Index of figures", "", figures_list([page for page in self.pages if page.url in articles], articles), "")
         self.write_book(articles)
-        (self.out / "ladder_data.js").write_text(f"window.flashbookLadder = {json.dumps(ladder_data.shapes())};\n", encoding="utf-8")
         (self.out / "search_index.js").write_text(f"window.flashbookIndex = {json.dumps(index)};\n", encoding="utf-8")
         self.copy_files()
 

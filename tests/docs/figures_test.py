@@ -653,6 +653,9 @@ class Pages(unittest.TestCase):
             self.assertEqual(float(self.seen[figure][1]["last"]["rate"]), float(unit.format(measured.measured(name).values[key] / 1e12)))
         self.assertEqual(float(self.seen["ladder_book"][1]["last"]["rate"]), max(rate for step, rate in self.ladder("rates")["128/full/4096"].items() if step > "6"))
         self.assertIn("FlashAttention-3{:.0f}cuDNN{:.0f}".format(*self.ladder("beside")["e4m3"]["128/full/4096"][1:]), self.seen["ladder_ch06"][0]["last"]["text"])
+        choices = {f"{d}/{mask}/{2 ** n}" for d in (64, 128, 256) for mask in ("full", "causal") for n in range(9, 15)}
+        for rates in (self.ladder("rates"), *self.ladder("beside").values()):  # every choice of the front page has numbers
+            self.assertEqual(set(rates), choices)
         for seen, name in zip(self.seen["ladder_ch04"], ("forward/ch04/step1/bf16/d128/full/n4096", "forward/ch04/step3/bf16/d64/full/n4096")):
             self.assertEqual(float(seen["last"]["rate"]), float(f"{measured.measured(name).values['FLOPS'] / 1e12:.1f}"))
 

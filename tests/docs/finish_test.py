@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "docs" / "figures"))
 
 import svg
 
-from docs.tools import finish, formulas, ladder_data
+from docs.tools import finish, formulas
 from docs.tools.github_markdown import Document
 from docs.tools.raw_page import RawPage
 from docs.tools.sources import Sources
@@ -143,15 +143,6 @@ class Descriptions(unittest.TestCase):
 
     def test_a_page_of_tables_has_none(self):
         self.assertEqual(finish.description("<table></table>"), "")
-
-
-class Ladder(unittest.TestCase):
-    def test_every_choice_has_numbers(self):
-        shapes = ladder_data.shapes()
-        self.assertEqual({(s["head_dim"], s["mask"], s["seqlen"]) for s in shapes},
-                         {(d, mask, 2 ** n) for d in (64, 128, 256) for mask in ("full", "causal") for n in range(9, 15)})
-        for shape in shapes:
-            self.assertTrue(all(rate > 0 for rate in (*shape["bf16"], *shape["e4m3"], *(rate for _, rate in shape["chapters"]))))
 
 
 def luminance(colour):
