@@ -107,7 +107,7 @@
     const kit = window.flashbookKit, { el } = kit, data = window.flashbookData.ladder, name = lit ? `ladder_ch${String(lit).padStart(2, '0')}` : 'ladder_book';
     const { fields, unit, note } = specOf(data, lit);
     const settings = kit.settings([...fields, field('scale', 'scale', 'linear', [['linear', 'linear'], ['log', 'logarithmic']]),
-      ...(lit ? [field('rung', 'rung', `${lit}.1`, Object.keys(data.steps).filter((key) => key.startsWith(`${lit}.`) && key !== '8.7').map((key) => [key, `step ${key}`]))]
+      ...(lit ? [field('rung', 'rung', lit === 9 ? '9.3' : `${lit}.1`, Object.keys(data.steps).filter((key) => key.startsWith(`${lit}.`) && key !== '8.7').map((key) => [key, `step ${key}`]))]
         : [field('rung', 'chapter', '5.0', [1, 3, 4, 5, 6].map((chapter) => [`${chapter}.0`, `chapter ${chapter}`]))]),
     ], show);
     const rungs = el('div.rungs'), words = el('p.sentence', { 'aria-live': 'polite' }), what = el('div.what', { tabindex: 0, 'aria-label': 'What the step changes' });
