@@ -140,7 +140,7 @@ class Document:
             files = (found[1],)
         elif found := DIFFERENCE.fullmatch(text):
             files = tuple(dict.fromkeys(found.groups()[:2]))
-        links = " → ".join(f'<a href="{repo_address(name, self.source)}">{name}</a>' for name in files)
+        links = " → ".join(f'<a href="{repo_address(name, self.source)}">{name.replace("../", "")}</a>' for name in files)
         return f'<p class="from">{links}</p>\n' if links else self.tags(text)
 
     def tags(self, text: str) -> str:
