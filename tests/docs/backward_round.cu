@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "chapters/07_backward/hopper_launch.cuh"
-#include "common/simulator/observer.h"
+#include "tests/docs/recorder.h"
 
 namespace flashbook {
 namespace {
@@ -27,7 +27,7 @@ constexpr int kRounds = 3;
 
 /// Writes down who passes and who arrives at a barrier, loads, products and additions. What all warps of a
 /// consumer do is told once, when the last of them has done it.
-class Recorder : public sim::Observer {
+class Recorder : public testing::QuietObserver {
  public:
   static inline int told = 0;
 
@@ -88,19 +88,6 @@ class Recorder : public sim::Observer {
     }
     if (!names.empty()) tell(thread, "has", names);
   }
-
-  void block_ends() override {}
-  void touches(int, const sim::Touched&) override {}
-  void lands(int, const sim::Touched&) override {}
-  void converges(int, uint32_t) override {}
-  void joins(int, uint32_t) override {}
-  void fences(int) override {}
-  void fences_proxy(int, sim::Proxied) override {}
-  void waits_for_launch_before(int) override {}
-  void arrives_async(const void*, uint32_t) override {}
-  void streams(int, const void*, uint32_t, const sim::Touched&) override {}
-  void takes_registers(int, const void*, std::size_t, const char*, sim::Location) override {}
-  void gives_back_registers(int, const void*) override {}
 
  private:
   struct Place {
@@ -180,11 +167,7 @@ class Recorder : public sim::Observer {
   uint32_t tickets_ = 0;
 };
 
-struct Watcher : sim::Watcher {
-  std::unique_ptr<sim::Observer> make_observer() override { return std::make_unique<Recorder>(); }
-  void grid_begins(const sim::Launch&) override {}
-  std::string grid_ends() override { return ""; }
-};
+using Watcher = testing::RecordingWatcher<Recorder>;
 
 /// Runs a block of a kernel, and writes down what happens.
 template <typename... Params, typename... Args>

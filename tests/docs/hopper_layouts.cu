@@ -18,7 +18,7 @@
 #include "common/device/device.h"
 #include "common/device/launch.h"
 #include "common/device/tensor_map.h"
-#include "common/simulator/observer.h"
+#include "tests/docs/recorder.h"
 
 namespace flashbook {
 namespace {
@@ -79,7 +79,7 @@ void walk(const CUtensorMap& k_map, const CUtensorMap& v_map, Fault fault) {
 
 /// Writes down the pieces of 16 bytes that each wgmma reads of K and of V, and tells on stdout what happens
 /// at the pipeline's barriers and how they stand after it.
-class Recorder : public sim::Observer {
+class Recorder : public testing::QuietObserver {
  public:
   using Reads = std::map<uint32_t, std::vector<int>>;  // by the product's ticket: offsets in the tile
   static inline Reads k_reads, v_reads;
@@ -153,18 +153,6 @@ class Recorder : public sim::Observer {
   }
   void arrives_async(const void* object, uint32_t) override { find(object)->bytes -= SmallTile::kBytes; }
 
-  void block_ends() override {}
-  void touches(int, const sim::Touched&) override {}
-  void lands(int, const sim::Touched&) override {}
-  void converges(int, uint32_t) override {}
-  void joins(int, uint32_t) override {}
-  void fences(int) override {}
-  void fences_proxy(int, sim::Proxied) override {}
-  void waits_for_launch_before(int) override {}
-  void knows_async_done(int, const void*, uint32_t) override {}
-  void takes_registers(int, const void*, std::size_t, const char*, sim::Location) override {}
-  void gives_back_registers(int, const void*) override {}
-
  private:
   struct Barrier {
     std::string name;
@@ -200,11 +188,7 @@ class Recorder : public sim::Observer {
   int told_ = 0;
 };
 
-struct Watcher : sim::Watcher {
-  std::unique_ptr<sim::Observer> make_observer() override { return std::make_unique<Recorder>(); }
-  void grid_begins(const sim::Launch&) override {}
-  std::string grid_ends() override { return ""; }
-};
+using Watcher = testing::RecordingWatcher<Recorder>;
 
 CUtensorMap map_of(const device::Buffer& tensor) {
   return device::tensor_map(
