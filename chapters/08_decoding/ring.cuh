@@ -31,7 +31,8 @@ namespace flashbook::decoding {
 //| are made. Without pages a tile is one copy, which ends where the sequence does.
 //|
 //| **Pages.** With pages a copy brings a page, or as much of one as a tile takes. Lanes ask for a copy each, whose address comes
-//| from the table. They look up a page each, one tile ahead: the table's answer takes as long as a key's.
+//| from the table. The table's answer takes as long as a key's, and longer while everybody reads. So the 32 lanes look up the
+//| pages of 32 copies at a time, of several tiles, and the next 32 while these are being asked for.
 //|
 //| Keys whose rows do not lie side by side (`[batch, seqlen, heads, head_dim]`) come row by row.
 
@@ -40,6 +41,7 @@ __device__ __forceinline__ void produce(RingShared<Config>& shared, const Cache&
                                         const Problem& problem, const Plan& plan,
                                         Segments<Config::kKeys>& segments) {
   const int lane = threadIdx.x % 32, own_rows = lane * cache.copy_rows;  // before a lane's first copy
+  const int tiles_at_once = 32 / cache.copies;                           // whose pages are looked up
   PipelineState<Config::kStages> state;
   Segment segment;
   while (segments.next(segment)) {
@@ -50,12 +52,21 @@ __device__ __forceinline__ void produce(RingShared<Config>& shared, const Cache&
       return key < segment.length ? cache.table[of.batch * cache.pages_of_sequence + (key >> cache.page_bits)]
                                   : 0;
     };
-    //| A lane asks the table for its own copy's page, and remembers the answer for the tile after.
-    int page = page_of(plan.first_key + segment.begin * Config::kKeys + own_rows);
-    for (int tile = segment.begin; tile < segment.end; ++tile) {
+    //| A lane's page is that of one copy: with four copies a tile, lanes 4 to 7 have those of the second tile.
+    const auto look_up = [&](int tile) {
+      return page_of(plan.first_key + (tile + lane / cache.copies) * Config::kKeys +
+                     lane % cache.copies * cache.copy_rows);
+    };
+    int pages = look_up(segment.begin), next_pages = look_up(segment.begin + tiles_at_once), looked_up = 0;
+    for (int tile = segment.begin; tile < segment.end; ++tile, ++looked_up) {
+      if (looked_up == tiles_at_once) {
+        pages = next_pages;
+        next_pages = look_up(tile + tiles_at_once);
+        looked_up = 0;
+      }
+      const int page = __shfl_sync(kWholeWarp, pages, looked_up * cache.copies + lane % cache.copies);
       const int first_key = plan.first_key + tile * Config::kKeys;
       const int bytes = min(Config::kKeys, segment.length - first_key) * Config::kRowBytes;
-      const int next_page = page_of(first_key + Config::kKeys + own_rows);
 #pragma unroll 1  // a block's first instructions come from device memory too: the fewer, the sooner it reads
       for (int tensor = 0; tensor < 2; ++tensor) {  // K, then V
         hopper::wait_empty(shared.ring, state);
@@ -81,7 +92,6 @@ __device__ __forceinline__ void produce(RingShared<Config>& shared, const Cache&
         __syncwarp();
         state.advance();
       }
-      page = next_page;
     }
     //| At the end of a segment the warps need room to merge. The ring has it: the producer hands out stages without filling
     //| them, in their turn like any other.

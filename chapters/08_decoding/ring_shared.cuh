@@ -36,7 +36,7 @@ struct RingConfig {
   static constexpr int kChunksAtOnce = kHeadDim < 256 && kRowTiles == 1 && kChunks > 1 ? 2 : 1;
   static constexpr int kConsumers = kWarps * 32;    ///< threads
   static constexpr int kThreads = kConsumers + 32;  ///< and the producer warp
-  static constexpr int kStages = 7;
+  static constexpr int kStages = 3;
   /// A warp's sums, in float32, when warps merge: they fill whole stages of the ring.
   static constexpr int kWarpSumBytes = kRowsOfMma * kHeadDim * 4;
   static constexpr int kMergeStages = kWarps * kWarpSumBytes / kStageBytes;
@@ -73,8 +73,9 @@ struct Cache {
   const int* table;              ///< [batch, pages_of_sequence], or null
   int page_bits;
   int pages_of_sequence;
-  int copy_rows;  ///< keys that one copy brings: at most a page, at most a tile
-  KeepInL2 keep;  ///< what is read
+  int copy_rows;           ///< keys that one copy brings: at most a page, at most a tile
+  device::Divisor copies;  ///< that bring a tile, but at most 32
+  KeepInL2 keep;           ///< what is read
 };
 
 /// What a launch works with beside queries and cache.
