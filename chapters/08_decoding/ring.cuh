@@ -190,10 +190,9 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     hopper::initialise(shared.ring, 1, Config::kWarps, "full", "empty");
     fence_mbarrier_init();  // TMA sees the barriers,
   }
-  __syncthreads();  // and so do all threads
-
   Segments<Config::kKeys> segments(plan, problem, gridDim.x);
-  segments.begin(blockIdx.x);
+  segments.begin(blockIdx.x);  // all the other warps, meanwhile
+  __syncthreads();             // and so do all threads
   const int warp = threadIdx.x / 32;
   if (warp == Config::kWarps) return produce<Config>(shared, cache, problem, plan, segments);
 
