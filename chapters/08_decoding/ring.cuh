@@ -2,11 +2,11 @@
 //|
 //| **What step 3 leaves.** A block waits for a tile, works on it, and only then asks for the next. While it works nothing
 //| travels, and the second block of the multiprocessor covers only a part of that. To read at full rate, memory must have
-//| requests at all times: about a microsecond's worth, 36 KB a multiprocessor, and in practice several times that.
+//| requests at all times: about a microsecond's worth, 33 KB a multiprocessor, and in practice two or three times that.
 //|
-//| **What this step does.** The whole shared memory is a ring of stages of 32 KB, seven of them, and a producer warp that
-//| does nothing but ask for the next tile as soon as a stage is free. So up to 224 KB are on their way. The rest follows
-//| from leaving them all that space and all that time:
+//| **What this step does.** Shared memory has a ring of three stages of 32 KB, and a producer warp does nothing but ask for
+//| the next tile as soon as a stage is free. So up to 96 KB are on their way. (Seven stages were tried first. They read no
+//| faster, and a block of 227 KB starts later.) The rest follows from giving the reading all the time:
 //|
 //| * **Narrow tiles.** A group of 4 or 8 heads fills a few of `wgmma`'s 64 rows. `mma.sync` multiplies 16 rows, whose
 //|   operands go through registers; chapter 5 turned away from it because it cannot keep up with the tensor cores. Here
@@ -16,9 +16,9 @@
 //| * **No second kernel** for up to 48 parts. Whoever arrives last, by an atomic counter, merges them: see `finish_parts`
 //|   ([`last_arriver.cuh`](last_arriver.cuh)).
 //|
-//| **Budget** (d = 128): a ring of 7 x 32 KB, and 2 KB of barriers and sums. Registers of a consumer: Q 32, O 64, scores 8.
+//| **Budget** (d = 128): a ring of 3 x 32 KB, and 2 KB of barriers and sums. Registers of a consumer: Q 32, O 64, scores 8.
 //|
-//| ![A producer warp keeps seven stages of 32 KB filled; eight consumer warps each take 16 keys of a tile and merge at the end](../../docs/figures/decode_ring.svg)
+//| ![A producer warp keeps three stages of 32 KB filled; eight consumer warps each take 16 keys of a tile and merge at the end](../../docs/figures/decode_ring.svg)
 #pragma once
 #include "chapters/08_decoding/last_arriver.cuh"
 #include "common/ptx/bulk_copy.h"

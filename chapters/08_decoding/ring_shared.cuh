@@ -1,9 +1,9 @@
 //| # The ring's shared memory, and what a launch is given
 //|
-//| The whole shared memory of a multiprocessor is one ring of stages. What lies in a stage, how many rows a block has, which of
+//| Shared memory is one ring of stages. What lies in a stage, how many rows a block has, which of
 //| its warps have which keys: all of it follows from the number of columns and of rows.
 //|
-//| ![A producer warp keeps seven stages of 32 KB filled; eight consumer warps each take 16 keys of a tile and merge at the end](../../docs/figures/decode_ring.svg)
+//| ![A producer warp keeps three stages of 32 KB filled; eight consumer warps each take 16 keys of a tile and merge at the end](../../docs/figures/decode_ring.svg)
 #pragma once
 #include "chapters/08_decoding/merge.cuh"
 #include "chapters/08_decoding/plan.cuh"
