@@ -109,6 +109,8 @@ __device__ __forceinline__ void load_queries(LatentTile<T>& tile, const T* q, co
       loaded[r][i] = exists && piece < kPieces ? *reinterpret_cast<const uint4*>(from + piece * 8) : uint4{};
     }
   }
+  //| A row's 72 pieces are two for each lane, and a third for eight of them. Each goes to its panel, exchanged with others as the
+  //| swizzle says.
 #pragma unroll
   for (int r = 0; r < kRowsOfWarp; ++r)
 #pragma unroll
