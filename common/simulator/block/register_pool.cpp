@@ -41,6 +41,7 @@ void RegisterPool::begin_block() {
 }
 
 void RegisterPool::give(int registers, Location where) {
+  log("setmaxnreg_dec", registers, where);
   warps_.gather(kDecrease, kAllLanes, nullptr, where);
   const Thread& self = scheduler_.current();
   if (self.lane != 0) return;
@@ -50,7 +51,6 @@ void RegisterPool::give(int registers, Location where) {
                 " registers, but the warp has " + std::to_string(warp.registers) +
                 ": use setmaxnreg_inc for more");
   ++warp.changes;
-  log("setmaxnreg_dec", registers, where);
   free_ += warp.registers - registers;
   warp.registers = registers;
   scheduler_.progress();
@@ -60,6 +60,7 @@ void RegisterPool::give(int registers, Location where) {
 
 // Lane 0 takes them; the others wait for it.
 void RegisterPool::take(int registers, Location where) {
+  log("setmaxnreg_inc", registers, where);
   warps_.gather(kIncrease, kAllLanes, nullptr, where);
   const Thread& self = scheduler_.current();
   if (self.lane == 0) {
@@ -76,17 +77,15 @@ void RegisterPool::take(int registers, Location where) {
     }
     free_ -= registers - warp.registers;
     warp.registers = registers;
-    log("setmaxnreg_inc", registers, where);
   }
   warps_.gather(kIncreased, kAllLanes, nullptr, where);
 }
 
-/// Writes down what the current warp has from now on.
+/// Writes down what the current thread asks for.
 void RegisterPool::log(const char* what, int registers, Location where) const {
   if (EventLog* log = scheduler_.log())
-    log->add_warps(
-        scheduler_.current().warp, 1,
-        {EventKind::does, what, where, "", "to " + std::to_string(registers) + " registers a thread"});
+    log->add(scheduler_.current().number,
+             {EventKind::does, what, where, "", "to " + std::to_string(registers) + " registers a thread"});
 }
 
 std::string RegisterPool::describe_wait(const Thread& thread) const {
