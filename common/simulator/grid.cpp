@@ -243,7 +243,8 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
   if (!watcher) note_all_written();  // what this launch writes, nobody sees
   if (watcher) watcher->grid_begins({grid, block, dynamic_shared_bytes, kernel, dependent});
   if (EventFile* events = EventFile::asked())
-    events->grid_begins({grid, block, dynamic_shared_bytes, kernel, dependent});
+    events->grid_begins({grid, block, dynamic_shared_bytes, kernel, dependent},
+                        thread_body.target_type().name());
   const CrashGuard guard;
   Blocks blocks(uint64_t(grid.x) * grid.y * grid.z, options().seed, [&](Worker& worker, OtherBlocks& others) {
     worker.enter_grid(grid, block, dynamic_shared_bytes, thread_body, kernel, watcher, others);

@@ -114,7 +114,9 @@ void EventLog::add(int thread, const Told& told) {
     return event.kind == told.kind && event.what == what && event.object == object;
   };
   // A loop that asks again and again waits.
-  if (told.kind == EventKind::waits && last_[self] >= 0 && is_told(events_[std::size_t(last_[self])])) return;
+  if (told.what == "mbarrier_try_wait" && told.kind == EventKind::waits && last_[self] >= 0 &&
+      is_told(events_[std::size_t(last_[self])]))
+    return;
   std::vector<Open>& open = open_[warp];
   for (uint32_t i = cursor_[self]; i < open.size(); ++i) {
     Event& event = events_[open[i].event];
@@ -177,15 +179,17 @@ void EventLog::note_accesses(int thread) {
   noted = count;
 }
 
-void EventLog::access(int thread, uint32_t number, const ToldAccess& access) {
-  std::vector<Span>& spans = spans_[std::size_t(thread / 32)];
+void EventLog::access(int warp, const std::array<uint32_t, 32>& numbers, const ToldAccess& access) {
+  std::vector<Span>& spans = spans_[std::size_t(warp)];
   const auto holds = [&](const Span& span) {
-    return span.thread == thread && span.begin <= number && number < span.end;
+    const int lane = span.thread % 32;
+    const uint32_t number = numbers[std::size_t(lane)];
+    return (access.lanes >> lane & 1) != 0 && span.begin <= number && number < span.end;
   };
   auto span = std::find_if(spans.begin(), spans.end(), holds);
   if (span == spans.end()) {
     if (!has_room()) return;
-    note_accesses(thread);
+    note_accesses(warp * 32 + __builtin_ctz(access.lanes));
     span = std::find_if(spans.begin(), spans.end(), holds);
     if (span == spans.end()) return;
   }
@@ -277,10 +281,10 @@ class File final : public EventFile {
                          std::to_string(kMostBlocks) + ", as in 0-1");
   }
 
-  void grid_begins(const Launch& launch) override {
+  void grid_begins(const Launch& launch, const char* body) override {
     logs_.clear();
-    now_ = {launch.kernel ? offset_in_program(launch.kernel) : 0, launch.grid, launch.block,
-            launch.dynamic_shared_bytes};
+    now_ = {launch.kernel ? offset_in_program(launch.kernel) : 0, launch.kernel ? "" : body, launch.grid,
+            launch.block, launch.dynamic_shared_bytes};
   }
 
   EventLog* log_of(uint64_t block, int threads) override {
@@ -290,7 +294,7 @@ class File final : public EventFile {
   }
 
   void grid_ends(const std::string& error) override {
-    auto& known = kernels_[now_.kernel];
+    auto& known = kernels_[{now_.kernel, now_.body}];
     ++known.launches;
     if (known.launches > 1 && (error.empty() || known.is_wrong)) return;
     known.is_wrong = !error.empty();
@@ -315,6 +319,7 @@ class File final : public EventFile {
   static constexpr uint64_t kMostBlocks = 64;
   struct Now {
     std::uintptr_t kernel = 0;
+    std::string body;
     dim3 grid, block;
     std::size_t shared = 0;
   };
@@ -330,7 +335,7 @@ class File final : public EventFile {
     std::string json = "{\"version\":1,\"program\":";
     append_text(json, {program, std::size_t(std::max<ssize_t>(0, length))});
     json += ",\"launches\":[";
-    for (const auto& [offset, kernel] : kernels_) {
+    for (const auto& [key, kernel] : kernels_) {
       if (json.back() != '[') json += ",\n";
       json += kernel.json;
     }
@@ -342,7 +347,7 @@ class File final : public EventFile {
   std::mutex mutex_;  ///< of the logs
   std::map<uint64_t, EventLog> logs_;
   Now now_;
-  std::map<std::uintptr_t, Kernel> kernels_;
+  std::map<std::pair<std::uintptr_t, std::string>, Kernel> kernels_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 /// the source would call a step: which warp executes which instruction, in which line, and how the barrier or
 /// the tile stands then.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -75,8 +76,8 @@ class EventLog {
   /// How many accesses a thread has made since its warp last met: the traced mode says so, and later, by
   /// their numbers, what they were.
   std::function<uint32_t(int thread)> count_accesses;
-  /// Access `number` of a thread, the first of the request's.
-  void access(int thread, uint32_t number, const ToldAccess& access);
+  /// A request of a warp: of each lane that takes part, which of its accesses it is.
+  void access(int warp, const std::array<uint32_t, 32>& numbers, const ToldAccess& access);
   /// All accesses of these lanes have been told.
   void forget_accesses(int warp, uint32_t lanes);
 
@@ -141,7 +142,8 @@ class EventFile {
   static EventFile* asked();
 
   virtual ~EventFile() = default;
-  virtual void grid_begins(const Launch& launch) = 0;
+  /// `body` tells launches of no kernel apart.
+  virtual void grid_begins(const Launch& launch, const char* body) = 0;
   /// The log of a block; null if it is not to be watched.
   virtual EventLog* log_of(uint64_t block, int threads) = 0;
   /// `error` is what the launch throws, or empty.

@@ -162,13 +162,13 @@ void Requests::count_apart(const Log* logs, uint32_t lanes) {
   }
 }
 
-/// Tells the log of requests, in the order in which the first lane that takes part comes to them. The n-th
+/// Tells the log of requests, in the order in which their first lane comes to them. The n-th
 /// access of a kind makes a request with the n-th of the other lanes.
 [[gnu::cold]] void Requests::write_down(int warp, const Log* logs, uint32_t lanes) const {
   struct One {
     uint64_t kind;
-    int lane;
-    uint32_t number, lanes = 0;
+    uint32_t lanes = 0;
+    std::array<uint32_t, 32> numbers{};  // of each lane: which of its accesses
     std::array<uint64_t, 32> addresses{};
   };
   std::vector<One> requests;
@@ -179,9 +179,10 @@ void Requests::count_apart(const Log* logs, uint32_t lanes) {
     for (uint32_t i = 0; i < logs[lane].size; ++i) {
       const uint64_t kind = logs[lane].kinds()[i] & ~Kind::kUnchecked;
       const auto [place, is_new] = known.try_emplace({kind, times[kind]++}, requests.size());
-      if (is_new) requests.push_back({kind, lane, i});
+      if (is_new) requests.push_back({.kind = kind});
       One& request = requests[place->second];
       request.lanes |= 1u << lane;
+      request.numbers[std::size_t(lane)] = i;
       request.addresses[std::size_t(lane)] = logs[lane].addresses()[i];
     }
   }
@@ -201,7 +202,7 @@ void Requests::count_apart(const Log* logs, uint32_t lanes) {
       access.what = instruction->name, access.where = instruction->where;
     else
       access.code = kind.site;
-    log_->access(warp * 32 + one.lane, one.number, access);
+    log_->access(warp, one.numbers, access);
   }
   log_->forget_accesses(warp, lanes);
 }
