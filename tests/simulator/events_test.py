@@ -108,7 +108,8 @@ class Events(unittest.TestCase):
         trace = recorded(self.folder, "trace", "--gtest_filter=TraceHopper.TmaMovesSectors:TraceHopper.NobodyWhoIsRightIsAccused")
         told = json.loads(json.dumps(page.perfetto(trace)))["traceEvents"]
         self.assertEqual({event["ph"] for event in told} - set("MXibeC"), set())
-        busy, begun = {}, set()
+        busy: dict[tuple[int, int], int] = {}
+        begun: set[str] = set()
         for event in told:
             self.assertTrue(all(isinstance(event[key], int) for key in ("pid", "tid", "ts")), event)
             if event["ph"] == "X":
@@ -137,7 +138,9 @@ class Page(unittest.TestCase):
           pre.textContent = JSON.stringify({{ value, errors }});
           document.body.replaceChildren(pre);
         }});</script></body>""", 1)
-        result = json.loads(html.unescape(re.search(r'<pre id="result">(.*?)</pre>', browse(text), re.DOTALL)[1]))
+        found = re.search(r'<pre id="result">(.*?)</pre>', browse(text), re.DOTALL)
+        assert found, "the page never came to its end"
+        result = json.loads(html.unescape(found[1]))
         self.assertEqual(result["errors"], [])
         return result["value"]
 

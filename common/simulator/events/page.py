@@ -58,7 +58,8 @@ def short_name(function: str) -> str:
         depth += (character in "<({") - (character in ">)}")
         if depth == 0 and character not in ">)}":
             name += character
-    return re.split(r"::|\s", name.removesuffix(" const").split("[")[0].strip())[-1]
+    short = re.split(r"::|\s", name.removesuffix(" const").split("[")[0].strip())[-1]
+    return {"operator": "lambda", "_M_invoke": ""}.get(short, short)
 
 
 def frames_of(program: str, code: Iterable[int]) -> dict[int, list[Frame]]:
@@ -202,7 +203,7 @@ def page_data(trace: dict[str, Any]) -> dict[str, Any]:
         for block in launch["blocks"]:
             rows = [[KINDS.index(e.kind), GROUPS.index(e.group), e.warp, e.warps, e.lanes, number("texts", e.what), number("stacks", e.stack),
                      number("texts", e.object), number("texts", e.detail), e.times] for e in block["events"]]
-            blocks.append({"block": block["block"], "warps": block["warps"], "full": block["full"], "rows": sum(rows, [])})
+            blocks.append({"block": block["block"], "warps": block["warps"], "full": block["full"], "rows": [one for row in rows for one in row]})
         launches.append({**{key: launch[key] for key in ("kernel", "launch", "grid", "block", "shared", "error")}, "blocks": blocks})
     return {
         "program": Path(trace["program"]).name, "kinds": KINDS, "groups": GROUPS, "texts": tables["texts"],
@@ -269,6 +270,13 @@ def say(trace: dict[str, Any]) -> None:
             print(f"{launch['kernel']} went wrong outside of the blocks that were traced ({seen}){other}", file=sys.stderr)
 
 
+def write(file: str, text: str) -> None:
+    try:
+        Path(file).write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise Problem(f"{file} cannot be written: {problem.strerror}") from None
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("events", help="what FLASHBOOK_SIM_EVENTS wrote")
@@ -282,12 +290,10 @@ def main(arguments: Sequence[str]) -> int:
         if not trace["launches"]:
             raise Problem(f"{options.events} has no events: no kernel was launched")
         say(trace)
-        for file, text in ((options.html, lambda: html(trace)), (options.perfetto, lambda: json.dumps(perfetto(trace)))):
-            if file:
-                try:
-                    Path(file).write_text(text(), encoding="utf-8")
-                except OSError as problem:
-                    raise Problem(f"{file} cannot be written: {problem.strerror}") from None
+        if options.html:
+            write(options.html, html(trace))
+        if options.perfetto:
+            write(options.perfetto, json.dumps(perfetto(trace)))
     except Problem as problem:
         print(f"trace: {problem}", file=sys.stderr)
         return 2
