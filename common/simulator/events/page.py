@@ -150,7 +150,7 @@ def read(file: str) -> dict[str, Any]:
         raw = json.loads(Path(file).read_text(encoding="utf-8", errors="replace"))
         program = raw["program"]
     except OSError as problem:
-        raise Problem(f"{file}: {problem.strerror}. FLASHBOOK_SIM_EVENTS={file} before a program that runs kernels in the simulator writes it") from None
+        raise Problem(f"{file}: {problem.strerror}. A program that runs kernels in the simulator writes it: FLASHBOOK_SIM_EVENTS={file}") from None
     except (ValueError, KeyError, TypeError):
         raise Problem(f"{file} is not what FLASHBOOK_SIM_EVENTS writes: has a program launched a kernel in the simulator?") from None
     blocks = [block for launch in raw["launches"] for block in launch["blocks"]]
@@ -167,7 +167,8 @@ def read(file: str) -> dict[str, Any]:
                 stacks.append(stack or sources.kernel_frames([Frame(name, line, "")] if line else []))
             resolved.append({**block, "events": events_of(block, stacks)})
         kernel = frames.get(launch["kernel"]) if launch["kernel"] else None
-        launches.append({**launch, "kernel": kernel[-1].function if kernel else "kernel", "blocks": resolved})
+        named = [frame.function for block in resolved for event in block["events"] for frame in event.stack if frame.function not in ("", "lambda")]
+        launches.append({**launch, "kernel": kernel[-1].function if kernel else (named or ["kernel"])[0], "blocks": resolved})
     return {"program": program, "launches": launches}
 
 
