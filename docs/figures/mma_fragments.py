@@ -56,11 +56,11 @@ def main():
     for lane, register, row, column in fragments("b", 4):
         figure.box(x + column * 25, y + row * HEIGHT, 25, 2 * HEIGHT, look_of(lane))
         figure.text(x + (column + 0.5) * 25, y + (row + 1) * HEIGHT + 5, f"b{register}" if lane == LANE else str(lane), "small", "middle")
-    words = ("A box is a pair of neighbours,", "its number the lane that holds it.", "",
+    lines = ("A box is a pair of neighbours,", "its number the lane that holds it.", "",
              "Green: lane 6. Its results c0 c1 and", "c2 c3 of product 0, rounded to 16 bits,",
              "are its registers a0 and a1; those of", "product 1 are a2 and a3. So nothing", "moves between lanes.", "",
              "Blue: lanes 0 to 3. They share a row", "of c, so its maximum takes two", "shuffles. Of b they share a column.")
-    for i, line in enumerate(words):
+    for i, line in enumerate(lines):
         figure.text(x + 224, y + 12 + 21 * i, line, "small soft" if i < 2 else "small")
     figure.write(__file__)
 

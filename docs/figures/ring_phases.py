@@ -77,8 +77,8 @@ def main():
     for stage in range(2):
         top = 38 + stage * 136
         figure.text(16, top + 17, f"stage {stage}", "small bold")
-        for part in stretches(events, stage):
-            stretch(*part[:2], top, *part[2:])
+        for begin, end, words, look in stretches(events, stage):
+            stretch(begin, end, top, words, look)
         for row, barrier in enumerate((f"full[{stage}]", f"empty[{stage}]")):
             y = top + 30 + row * 42
             figure.text(16, y + 17, barrier, "small")
