@@ -263,7 +263,9 @@ def memory(measured, paper):
                 lines.setdefault(chapter, {})[n] = entry
     if not lines:
         return False
-    lengths = sorted(set().union(*lines.values(), *lacking.values()))
+    # Lengths that all were asked for: those beyond have one sequence, and more tokens.
+    lengths = sorted(set.intersection(*({*lines.get(chapter, {}), *lacking.get(chapter, ())} for chapter in {*lines, *lacking})))
+    lines = {chapter: {n: by_n[n] for n in lengths if n in by_n} for chapter, by_n in sorted(lines.items())}
     groups: dict[Any, list[int]] = {}  # chapters that need the same
     for chapter, by_n in lines.items():
         nothing_else = all(e.values["workspace_bytes"] < 0.02 * e.values["tensor_bytes"] for e in by_n.values())
