@@ -15,6 +15,7 @@
 
 #include "common/simulator/block/fiber.h"
 #include "common/simulator/block/watchdog.h"
+#include "common/simulator/events/event_log.h"
 #include "common/simulator/location.h"
 #include "common/simulator/observer.h"
 #include "common/simulator/vector_types.h"
@@ -125,6 +126,9 @@ class Scheduler {
       threads_[std::size_t(warp * kWarpLanes + __builtin_ctz(lanes))].synchronised = turns_ + 1;
   }
   Observer* observer() const { return observer_; }
+  /// Where the block's events are written down; null if nobody asks for them.
+  EventLog* log() const { return log_; }
+  void set_log(EventLog* log) { log_ = log; }
 
   /// Lets others run until the current thread is made ready again. It waits in `awaited`.
   void suspend(const Awaited& awaited, const char* what, Location where);
@@ -181,6 +185,7 @@ class Scheduler {
 
   Scheduled& block_;
   Observer* observer_ = nullptr;
+  EventLog* log_ = nullptr;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
   uint32_t ready_warps_ = 0;
