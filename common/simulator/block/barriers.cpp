@@ -52,7 +52,29 @@ namespace {
 
 }  // namespace
 
+/// A lane that follows another one of its warp, and that others will follow. False if it is not.
+inline bool Barriers::follows(int number, int threads, const char* what, Location where) {
+  if (number < 0 || number >= kBarriers) return false;
+  Barrier& barrier = barriers_[std::size_t(number)];
+  const Thread& self = scheduler_.current();
+  uint32_t& waiting = barrier.waiting[std::size_t(self.warp)];
+  const uint32_t own = 1u << self.lane;
+  if (!waiting || barrier.expected != threads || barrier.counts ||
+      (waiting | own) == scheduler_.alive_lanes(self.warp) || is_full(barrier, barrier.arrived + 1))
+    return false;
+  const Thread& other = scheduler_.threads()[std::size_t(self.warp * kWarpLanes + __builtin_ctz(waiting))];
+  if (!same_place(other.where, where)) return false;
+  ++barrier.arrived;
+  waiting |= own;
+  scheduler_.suspend(*this, what, where);
+  return true;
+}
+
 void Barriers::sync(const char* what, int number, int threads, Location where) {
+  if (!follows(number, threads, what, where)) sync_alone(what, number, threads, where);
+}
+
+[[gnu::noinline]] void Barriers::sync_alone(const char* what, int number, int threads, Location where) {
   wait(arrive_in(count_arrival(what, number, threads, where), what, where, false, false), what, where);
 }
 
@@ -84,7 +106,7 @@ void Barriers::wait(Barrier& barrier, const char* what, Location where) {
     log(EventKind::waits, what, barrier, where);
   if (scheduler_.observer() && waiting == scheduler_.alive_lanes(self.warp))
     tell_of_arriving(barrier, self.warp);
-  if (is_full(barrier)) {
+  if (is_full(barrier, barrier.arrived)) {
     complete(barrier, own);
     scheduler_.synchronise();
     return;
@@ -109,7 +131,7 @@ void Barriers::arrive(const char* what, int number, int threads, Location where)
   if (Observer* observer = scheduler_.observer()) observer->releases(scheduler_.current().number, &barrier);
   if (scheduler_.log()) [[unlikely]]
     log(EventKind::arrives, what, barrier, where);
-  if (is_full(barrier)) complete(barrier, 0);
+  if (is_full(barrier, barrier.arrived)) complete(barrier, 0);
 }
 
 /// Counts the current thread's arrival, if it keeps the rules.

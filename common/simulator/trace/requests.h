@@ -102,6 +102,8 @@ class Requests {
     ++log.size;
     return true;
   }
+  /// Adds what all lanes of a warp do at once, lane i at addresses[i].
+  void add_together(uint64_t kind, const uint64_t (&addresses)[32]) { count(kind, ~0u, addresses); }
   /// What the thread has added is of a kind that is unchecked.
   void set_unchecked(int thread) {
     unchecked_lanes_[std::size_t(thread / 32)] |= 1u << thread % 32;

@@ -242,6 +242,22 @@ void Tracer::touches(int thread, const Touched& touched) {
        site_of_instruction(touched.instruction, touched.where), place);
 }
 
+void Tracer::touches_together(int warp, const Touched& touched,
+                              std::span<const unsigned char* const, 32> of_lane) {
+  uint64_t addresses[32];
+  std::transform(of_lane.begin(), of_lane.end(), addresses,
+                 [](const unsigned char* address) { return std::uintptr_t(address); });
+  const auto [lowest, highest] = std::minmax_element(std::begin(addresses), std::end(addresses));
+  const Place place = place_of(*lowest, *highest - *lowest + touched.bytes);
+  if (place.space != Space::shared || touched.bytes > kWidest || !suspicions_.none())
+    return Observer::touches_together(warp, touched, of_lane);
+  const Site site = site_of_instruction(touched.instruction, touched.where);
+  for (int lane = 0; lane < 32; ++lane)
+    check_shared(warp * 32 + lane, touched.access, addresses[lane],
+                 place.offset + (addresses[lane] - *lowest), touched.bytes, site);
+  requests_.add_together(Kind{site, uint16_t(touched.bytes), touched.access, true}.packed(), addresses);
+}
+
 void Tracer::note(int thread, Access access, std::uintptr_t address, std::size_t bytes, Site site,
                   Place place) {
   const bool shared = place.space == Space::shared;

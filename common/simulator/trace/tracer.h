@@ -101,6 +101,8 @@ class Tracer final : public Observer, RequestSink {
   void acquires_word(int thread, std::uintptr_t address);
 
   void touches(int thread, const Touched& touched) override;
+  void touches_together(int warp, const Touched& touched,
+                        std::span<const unsigned char* const, 32> of_lane) override;
   void flies(int thread, const Touched& touched) override;
   void lands(int thread, const Touched& touched) override;
   void converges(int warp, uint32_t lanes) override {
