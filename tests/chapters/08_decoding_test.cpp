@@ -238,7 +238,8 @@ TEST_F(ChapterTest, LatentAttentionHasRoomForPartsWhateverTheLengthsAre) {
 TEST_F(ChapterTest, PagesOfManyTilesAreLookedUpAgainAndAgain) {
   for (int head_dim : {64, 128, 256, kLatentKeyDim}) {
     const bool latent = head_dim == kLatentKeyDim;
-    const Shape shape = in_pages(latent ? latent_of({6500}, 8) : cache_of({2600}, head_dim), 64, 1);
+    const Shape shape =
+        latent ? in_pages(latent_of({13000}, 8), 64, 1) : in_pages(cache_of({2600}, head_dim), 16, 1);
     const int step = latent ? int(kDecoding.steps.size()) : kEqualWork;
     const Inputs inputs = scatter_pages(shape, make_inputs(without_pages(shape), InputKind::normal, 3));
     EXPECT_TRUE(
