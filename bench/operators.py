@@ -25,6 +25,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "python")]  # the packages, for python3 be
 from bench import peers
 from bench.names import Name
 from bench.peers import Contestant, whole_numbers
+from bench.structs import Shape
 
 CALLS = 400
 torch: Any = None
@@ -63,7 +64,7 @@ def run(options, library):
     small = peers.make_problem("bf16", 64, False, 16384)
     q, k, v = (tensor[:, :4, :128].transpose(1, 2).contiguous() for tensor in (small.q, small.k, small.v))
     leaves = [tensor.clone().requires_grad_() for tensor in (q, k, v)]
-    shape = peers.Shape(1, 4, 4, 128, 128, 64, 0, peers.DTYPES["bf16"], 0.125)
+    shape = Shape(1, 4, 4, 128, 128, 64, 0, peers.DTYPES["bf16"], 0.125)
     prepared = peers.ours(library, 5, 5, peers.Problem(shape, "bf16", *(tensor.transpose(1, 2).contiguous() for tensor in (q, k, v))), False)
     host = {"host_us": host_microseconds(lambda: flash_attn_func(q, k, v)), "host_us_gradient": host_microseconds(lambda: flash_attn_func(*leaves)),
             "host_us_sdpa": host_microseconds(lambda: torch.nn.functional.scaled_dot_product_attention(*(t.transpose(1, 2) for t in (q, k, v)))),
