@@ -13,7 +13,7 @@ from flashbook import _library, interface
 
 HALVES = (torch.float16, torch.bfloat16)
 LENGTHS = [(113, 203), (128, 217), (113, 211), (108, 256), (256, 512), (512, 256), (1024, 1024), (1023, 1024), (1024, 1023), (2048, 2048)]
-LENGTHS = [*LENGTHS, (1, 1), (3, 1000), (1, 239), (64, 128), (63, 129)] if GPU else [(113, 203), (65, 64), (1, 70)]
+LENGTHS = [*LENGTHS, (1, 1), (3, 1000), (1, 239), (64, 128), (63, 129)] if GPU else [(113, 203), (65, 64), (1, 70), (1, 1)]
 HEADS = [(6, 6), (6, 1), (6, 2)] if GPU else [(2, 2), (4, 2)]
 BATCH = 4 if GPU else 2
 MASKS = {"full": {}, "causal": {"causal": True}, "local": {"window_size": (31, 17)}, "local_causal": {"causal": True, "window_size": (57, -1)},
@@ -53,8 +53,10 @@ def test_forward_and_backward(dtype, head_dim, mask):
         options = {"window" if name == "window_size" else name: value for name, value in MASKS[mask].items()}
         written_out = lambda kind, leaves: torch.autograd.grad(attention(*leaves, **options)[0], leaves, d_o.to(kind))  # noqa: B023
         exact, plain = (written_out(kind, [tensor.detach().to(kind).requires_grad_() for tensor in (q, k, v)]) for kind in (torch.float64, dtype))
+        # Of one key dQ and dK are 0, and plain attention's are: dP - D with D from the O that was not rounded. Ours takes the rounded one.
+        rounding = torch.finfo(dtype).eps / 2 * (d_o * o).abs().sum(-1).max().item() * max(q.abs().max().item(), k.abs().max().item())
         for gradient, right, by_torch in zip(got, exact, plain):
-            assert_as_good_as_plain(gradient, right, by_torch, factor=3, floor=2e-4)
+            assert_as_good_as_plain(gradient, right, by_torch, factor=3, floor=2e-4 if seqlen_k > 1 else rounding / math.sqrt(head_dim))
 
 
 @pytest.mark.kernels
