@@ -68,12 +68,12 @@ def on_the_host(library):
              "host_us_sdpa_backward": lambda: gradient(o_sdpa, turned, d_o.transpose(1, 2))}
     shape = Shape(1, 4, 4, 128, 128, 64, 0, peers.DTYPES["bf16"], 0.125)
     kept = [tensor.transpose(1, 2).contiguous() for tensor in (q, k, v, d_o)]
-    o, dq, dk, dv = (torch.empty_like(tensor) for tensor in kept)
+    o_c, dq, dk, dv = (torch.empty_like(tensor) for tensor in kept)
     lse = torch.empty(1, 4, 128, device="cuda")
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
     for word, name, chapter, pointers in (("c_us", "attention", 5, ()), ("c_us_backward", "backward", 7, (kept[3], dq, dk, dv))):
         workspace = torch.zeros(library.workspace_bytes(chapter, 5, shape), device="cuda", dtype=torch.uint8)
-        tensors = Tensors(*(tensor.data_ptr() for tensor in (*kept[:3], o, lse, workspace)))
+        tensors = Tensors(*(tensor.data_ptr() for tensor in (*kept[:3], o_c, lse, workspace)))
         more = [ctypes.byref(Gradients(*(tensor.data_ptr() for tensor in pointers)))] if pointers else []
         arguments = (chapter, 5, ctypes.byref(shape), ctypes.byref(tensors), *more, stream)
         calls[word] = functools.partial(getattr(library.c, f"flashbook_{name}"), *arguments)
