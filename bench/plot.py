@@ -206,13 +206,13 @@ def seqlen(measured, paper):
                 axes.plot([lengths.index(n) + (i - (len(bars) - 1) / 2) * width for n in without if n in lengths],
                           [best / 50] * len([n for n in without if n in lengths]), "x", color=ALARM, ms=5, mew=1.5)
         axes.set_title(f"head_dim {head_dim}, {'causal' if mask == 'causal' else 'no mask'}")
-        axes.set_xticks(range(len(lengths)), [short(n) for n in lengths])
+        axes.set_xticks(range(len(lengths)), [short(n) for n in lengths], rotation=60 if paper.phone else 0)
         axes.grid(axis="y")
     for axes in grid[-1]:
         axes.set_xlabel("sequence length N")
     for axes in grid[:, 0]:
         axes.set_ylabel("TFLOP/s")
-    axes.margins(y=0.12)
+    axes.set_ylim(top=1.2 * max(rate for series in panels.values() for key in keys for rate in series.get(key, {}).values()))  # room for numbers
     paper.legend(figure, grid[0, 0], 4)
     too_large = "× marks what does not fit into the card's memory. " if lacking else ""
     paper.foot(figure, f"{too_large}Batch × N = 16k tokens, heads × head_dim = 2048; BF16 where a chapter takes it. "
