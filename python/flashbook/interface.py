@@ -197,7 +197,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         if given is not None:
             raise NotImplementedError(f"{name} is not supported here: {instead}, or use FlashAttention's own function")
     if num_splits:
-        raise NotImplementedError(f"num_splits is {num_splits}: give 0, chapter 8 deals the keys out evenly by itself")
+        raise NotImplementedError(f"num_splits is {num_splits}: give 0, chapter 8 deals the keys out evenly by itself, or use "
+                                  "FlashAttention's own function")
     if (k is None) != (v is None):
         raise ValueError("one of k and v is None: give both or neither")
     if q.dim() != 4 or k_cache.dim() != 4:
