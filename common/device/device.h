@@ -41,7 +41,7 @@ struct Info {
   Machine machine;
   std::string name;        ///< "NVIDIA H200", or "simulator"
   int compute_capability;  ///< 90 for an H200; the simulator says 90
-  int multiprocessors;     ///< SMs; the simulator says 3
+  int multiprocessors;     ///< SMs; the simulator says 4
   int64_t memory_free;     ///< bytes that can be allocated now
   int64_t l2_bytes;        ///< size of the L2 cache; 0 in the simulator
   std::string driver;      ///< "13.0", the highest CUDA the driver knows; empty in the simulator
@@ -61,7 +61,7 @@ enum class Place { host, device };
 /// on an A100. Of a GPU build without a GPU it is an H200's; a launch says what is missing.
 int64_t shared_bytes_of_block();
 
-/// How many multiprocessors the calling thread's device has; 3 in the simulator. Throws HardwareMissing if
+/// How many multiprocessors the calling thread's device has; 4 in the simulator. Throws HardwareMissing if
 /// this is a GPU build and no GPU can be used.
 int multiprocessors();
 

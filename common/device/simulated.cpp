@@ -57,7 +57,9 @@ Info info() {
           .runtime = ""};
 }
 
-int multiprocessors() { return 3; }  // so that blocks compete for the tiles of persistent kernels
+/// Several, so that blocks compete for the tiles of persistent kernels, and a multiple of the two OS threads
+/// that small machines have, so that neither idles while the other runs the last block.
+int multiprocessors() { return 4; }
 
 int64_t shared_bytes_of_block() { return int64_t(sim::kMaxSharedBytes); }
 

@@ -6,6 +6,10 @@
 #include <source_location>
 #endif
 
+/// Of functions of the simulator that kernels take in: the traced mode plants no calls in them, since what
+/// they do to memory is no access of the kernel's.
+#define FLASHBOOK_UNTRACED __attribute__((no_sanitize("thread")))
+
 namespace flashbook::sim {
 
 /// File, line and column of a call. A function that wants its caller's takes

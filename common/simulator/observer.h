@@ -69,6 +69,13 @@ class Observer {
 
   /// An instruction of `thread` touches memory now. (cp.async says so when it is issued.)
   virtual void touches(int thread, const Touched& touched) = 0;
+  /// The lanes of a warp touch memory at once, lane i what begins at of_lane[i]; the rest is the same.
+  virtual void touches_together(int warp, const Touched& touched,
+                                std::span<const unsigned char* const, 32> of_lane) {
+    for (std::size_t lane = 0; lane < of_lane.size(); ++lane)
+      touches(warp * 32 + int(lane),
+              {touched.access, of_lane[lane], touched.bytes, touched.instruction, touched.where});
+  }
   /// What a cp.async of `thread` writes is on its way from now on.
   virtual void flies(int thread, const Touched& touched) { touches(thread, touched); }
   /// What a cp.async of `thread` wrote has landed, in a wait of that thread.

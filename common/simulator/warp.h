@@ -39,9 +39,9 @@ int lane();
 /// One lane's part in a shuffle.
 template <typename T>
 struct ShuffleOperand {
-  T value;     ///< in: what this lane offers
-  int source;  ///< in: whose value it takes
-  T result;    ///< out
+  T value;              ///< in: what this lane offers
+  int argument, width;  ///< in: say whose value it takes
+  T result;             ///< out
 };
 
 /// Which shuffle it is; each reads its lane argument in its own way.
@@ -58,21 +58,10 @@ inline constexpr Collective kShuffleOf{kShuffle == Shuffle::idx    ? "__shfl_syn
                                                                    : "__shfl_xor_sync",
                                        &shuffle<T, kShuffle>};
 
-template <typename T, Shuffle kShuffle>
-void shuffle(void* const* operands, uint32_t lanes, Location where) {
-  for (int reader = 0; reader < 32; ++reader) {
-    if (!(lanes >> reader & 1)) continue;
-    auto* operand = static_cast<ShuffleOperand<T>*>(operands[reader]);
-    if (!(lanes >> operand->source & 1))
-      shuffle_reads_absent_lane(kShuffleOf<T, kShuffle>, where, reader, operand->source);
-    operand->result = static_cast<ShuffleOperand<T>*>(operands[operand->source])->value;
-  }
-}
-
 /// The lane that a shuffle reads (PTX ISA, shfl.sync): a source outside the caller's part of `width` lanes
 /// becomes the caller itself; only xor may reach into an earlier part.
 template <Shuffle kShuffle>
-int shuffle_source(int lane, int argument, int width) {
+FLASHBOOK_UNTRACED int shuffle_source(int lane, int argument, int width) {
   const int first = lane & ~(width - 1);
   const int last = first + width - 1;
   if constexpr (kShuffle == Shuffle::idx) return first | (argument & (width - 1));
@@ -84,11 +73,22 @@ int shuffle_source(int lane, int argument, int width) {
     return (lane ^ (argument & 31)) > last ? lane : lane ^ (argument & 31);
 }
 
+template <typename T, Shuffle kShuffle>
+FLASHBOOK_UNTRACED void shuffle(void* const* operands, uint32_t lanes, Location where) {
+  for (uint32_t left = lanes; left; left &= left - 1) {
+    const int reader = __builtin_ctz(left);
+    auto* operand = static_cast<ShuffleOperand<T>*>(operands[reader]);
+    const int source = shuffle_source<kShuffle>(reader, operand->argument, operand->width);
+    if (!(lanes >> source & 1)) shuffle_reads_absent_lane(kShuffleOf<T, kShuffle>, where, reader, source);
+    operand->result = static_cast<ShuffleOperand<T>*>(operands[source])->value;
+  }
+}
+
 template <Shuffle kShuffle, typename T>
-T shuffled(uint32_t mask, T value, int argument, int width, Location where) {
+FLASHBOOK_UNTRACED T shuffled(uint32_t mask, T value, int argument, int width, Location where) {
   if (width < 1 || width > 32 || (width & (width - 1)) != 0)
     wrong_shuffle_width(kShuffleOf<T, kShuffle>, width, where);
-  ShuffleOperand<T> operand{value, shuffle_source<kShuffle>(lane(), argument, width), value};
+  ShuffleOperand<T> operand{value, argument, width, value};
   warp_collective(kShuffleOf<T, kShuffle>, mask, &operand, where);
   return operand.result;
 }
@@ -97,7 +97,7 @@ T shuffled(uint32_t mask, T value, int argument, int width, Location where) {
 enum class Reduction { add, min, max, and_, or_, xor_ };
 
 template <typename T, Reduction kReduction>
-void reduce(void* const* operands, uint32_t lanes, Location) {
+FLASHBOOK_UNTRACED void reduce(void* const* operands, uint32_t lanes, Location) {
   const auto combined = [](T a, T b) {
     if constexpr (kReduction == Reduction::add) return T(unsigned(a) + unsigned(b));
     if constexpr (kReduction == Reduction::min) return b < a ? b : a;
@@ -124,7 +124,7 @@ inline constexpr Collective kReductionOf{kReduction == Reduction::add    ? "__re
                                          &reduce<T, kReduction>};
 
 template <Reduction kReduction, typename T>
-T reduced(uint32_t mask, T value, Location where) {
+FLASHBOOK_UNTRACED T reduced(uint32_t mask, T value, Location where) {
   warp_collective(kReductionOf<T, kReduction>, mask, &value, where);
   return value;
 }

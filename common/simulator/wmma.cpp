@@ -1,5 +1,7 @@
 #include "common/simulator/wmma.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 
@@ -23,17 +25,18 @@ class Layout {
   /// number from 0 to 255 appears once.
   explicit Layout(FragmentUse use) {
     Random random(options().seed * 3 + uint64_t(use));
-    multiple_ = 2 * random.below(kElements / 2) + 1;
-    offset_ = random.below(kElements);
+    multiple_ = unsigned(2 * random.below(kElements / 2) + 1);
+    offset_ = unsigned(random.below(kElements));
   }
   /// Row by row.
-  int element(int lane, int place) const {
-    return ((lane * kSlots + place % kSlots) * multiple_ + offset_) % kElements;
+  uint8_t element(unsigned lane, unsigned place) const {
+    return uint8_t((lane * kSlots + place % kSlots) * multiple_ + offset_);
   }
 
  private:
-  int multiple_, offset_;
+  unsigned multiple_, offset_;
 };
+static_assert(kElements == 256, "a byte numbers the elements, and wraps around as they do");
 
 /// Which lane moves what is not for a kernel to know. It is told as if the warp took the matrix 16 bytes a
 /// lane, 16 lines side by side.
@@ -44,27 +47,30 @@ void tell_observer(Access access, const char* what, const unsigned char* matrix,
   if (!observer) return;
   constexpr std::size_t kPiece = 16;
   const std::size_t line_bytes = kSide * std::size_t(of.element_bytes);
-  const int first_lane = worker.scheduler.current().warp * kWarpLanes;
-  int piece = 0;
-  for (std::size_t at = 0; at < line_bytes; at += kPiece)
-    for (int line = 0; line < kSide; ++line, ++piece)
-      observer->touches(first_lane + piece % kWarpLanes,
-                        {access, matrix + std::size_t(line) * of.stride * std::size_t(of.element_bytes) + at,
-                         kPiece, what, where});
+  const std::size_t stride = std::size_t(of.stride) * std::size_t(of.element_bytes);
+  for (std::size_t at = 0; at < line_bytes; at += 2 * kPiece) {
+    std::array<const unsigned char*, kWarpLanes> of_lane;
+    for (std::size_t lane = 0; lane < of_lane.size(); ++lane)
+      of_lane[lane] = matrix + lane % kSide * stride + at + lane / kSide * kPiece;
+    observer->touches_together(worker.scheduler.current().warp, {access, matrix, kPiece, what, where},
+                               of_lane);
+  }
 }
 
 /// Moves the elements between fragments and a matrix of `lines`, each 16 elements side by side in memory.
 template <bool kLoad, typename T>
 void move_elements(void* const* operands, const FragmentInMemory& of, T (&lines)[kSide][kSide]) {
   const Layout layout(of.use);
-  const int places = of.use == FragmentUse::accumulator ? kSlots : 2 * kSlots;
-  for (int lane = 0; lane < kWarpLanes; ++lane) {
+  T* const in_order = lines[0];
+  for (unsigned lane = 0; lane < kWarpLanes; ++lane) {
     auto* fragment = static_cast<T*>(static_cast<const FragmentInMemory*>(operands[lane])->elements);
-    for (int place = 0; place < places; ++place) {
-      const int element = layout.element(lane, place), row = element / kSide, column = element % kSide;
-      T& in_lines = of.rows ? lines[row][column] : lines[column][row];
+    for (unsigned place = 0; place < kSlots; ++place) {
+      const uint8_t element = layout.element(lane, place);
+      T& in_lines = in_order[of.rows ? element : uint8_t(element << 4 | element >> 4)];
       (kLoad ? fragment[place] : in_lines) = kLoad ? in_lines : fragment[place];
     }
+    // Every element of an operand is there twice.
+    if (kLoad && of.use != FragmentUse::accumulator) std::copy_n(fragment, kSlots, fragment + kSlots);
   }
 }
 
@@ -124,9 +130,9 @@ void multiply(void* const* operands, uint32_t, Location) {
   const Layout of_a(FragmentUse::a), of_b(FragmentUse::b), of_c(FragmentUse::accumulator);
   uint16_t a[kElements], b[kElements];
   float c[kElements];
-  for (int lane = 0; lane < kWarpLanes; ++lane) {
+  for (unsigned lane = 0; lane < kWarpLanes; ++lane) {
     const auto& mine = *static_cast<const Product*>(operands[lane]);
-    for (int place = 0; place < kSlots; ++place) {
+    for (unsigned place = 0; place < kSlots; ++place) {
       a[of_a.element(lane, place)] = mine.a[place];
       b[of_b.element(lane, place)] = mine.b[place];
       c[of_c.element(lane, place)] = mine.c[place];
@@ -144,8 +150,8 @@ void multiply(void* const* operands, uint32_t, Location) {
     multiply_accumulate(kType, matrix_of_a, half_of_b, d);
     for (int row = 0; row < kSide; ++row) std::memcpy(&c[row * kSide + half * 8], d[row], sizeof d[row]);
   }
-  for (int lane = 0; lane < kWarpLanes; ++lane)
-    for (int place = 0; place < kSlots; ++place)
+  for (unsigned lane = 0; lane < kWarpLanes; ++lane)
+    for (unsigned place = 0; place < kSlots; ++place)
       static_cast<const Product*>(operands[lane])->d[place] = c[of_c.element(lane, place)];
 }
 

@@ -59,41 +59,42 @@ struct fragment {
 };
 
 template <typename Use, typename T, typename Layout>
-void fill_fragment(fragment<Use, 16, 16, 16, T, Layout>& a, const T& value) {
+FLASHBOOK_UNTRACED void fill_fragment(fragment<Use, 16, 16, 16, T, Layout>& a, const T& value) {
   for (T& element : a.x) element = value;
 }
 
 template <typename Use, typename T, typename Layout>
-void load_matrix_sync(fragment<Use, 16, 16, 16, T, Layout>& a, const T* matrix, unsigned stride,
-                      flashbook::sim::Location where = flashbook::sim::Location::current()) {
+FLASHBOOK_UNTRACED void load_matrix_sync(
+    fragment<Use, 16, 16, 16, T, Layout>& a, const T* matrix, unsigned stride,
+    flashbook::sim::Location where = flashbook::sim::Location::current()) {
   using flashbook::sim::FragmentUse;
   const auto use = std::is_same_v<Use, matrix_a> ? FragmentUse::a : FragmentUse::b;
   flashbook::sim::load_fragment(
       {use, int(sizeof(T)), a.x, const_cast<T*>(matrix), stride, std::is_same_v<Layout, row_major>}, where);
 }
 
-inline void load_matrix_sync(fragment<accumulator, 16, 16, 16, float>& a, const float* matrix,
-                             unsigned stride, layout_t layout,
-                             flashbook::sim::Location where = flashbook::sim::Location::current()) {
+FLASHBOOK_UNTRACED inline void load_matrix_sync(
+    fragment<accumulator, 16, 16, 16, float>& a, const float* matrix, unsigned stride, layout_t layout,
+    flashbook::sim::Location where = flashbook::sim::Location::current()) {
   flashbook::sim::load_fragment({flashbook::sim::FragmentUse::accumulator, int(sizeof(float)), a.x,
                                  const_cast<float*>(matrix), stride, layout == mem_row_major},
                                 where);
 }
 
-inline void store_matrix_sync(float* matrix, const fragment<accumulator, 16, 16, 16, float>& a,
-                              unsigned stride, layout_t layout,
-                              flashbook::sim::Location where = flashbook::sim::Location::current()) {
+FLASHBOOK_UNTRACED inline void store_matrix_sync(
+    float* matrix, const fragment<accumulator, 16, 16, 16, float>& a, unsigned stride, layout_t layout,
+    flashbook::sim::Location where = flashbook::sim::Location::current()) {
   flashbook::sim::store_fragment({flashbook::sim::FragmentUse::accumulator, int(sizeof(float)),
                                   const_cast<float*>(a.x), matrix, stride, layout == mem_row_major},
                                  where);
 }
 
 template <typename T, typename LayoutA, typename LayoutB>
-void mma_sync(fragment<accumulator, 16, 16, 16, float>& d,
-              const fragment<matrix_a, 16, 16, 16, T, LayoutA>& a,
-              const fragment<matrix_b, 16, 16, 16, T, LayoutB>& b,
-              const fragment<accumulator, 16, 16, 16, float>& c,
-              flashbook::sim::Location where = flashbook::sim::Location::current()) {
+FLASHBOOK_UNTRACED void mma_sync(fragment<accumulator, 16, 16, 16, float>& d,
+                                 const fragment<matrix_a, 16, 16, 16, T, LayoutA>& a,
+                                 const fragment<matrix_b, 16, 16, 16, T, LayoutB>& b,
+                                 const fragment<accumulator, 16, 16, 16, float>& c,
+                                 flashbook::sim::Location where = flashbook::sim::Location::current()) {
   const auto type = std::is_same_v<T, __half> ? flashbook::DType::f16 : flashbook::DType::bf16;
   flashbook::sim::multiply_fragments(type, d.x, a.x, b.x, c.x, where);
 }

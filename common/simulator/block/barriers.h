@@ -20,7 +20,7 @@ class Barriers final : public Awaited {
   void arrive(const char* what, int barrier, int threads, Location where);
   /// The current thread has exited.
   void leave() {
-    if (barriers_[0].arrived > 0 && is_full(barriers_[0])) complete(barriers_[0], 0);
+    if (barriers_[0].arrived > 0 && is_full(barriers_[0], barriers_[0].arrived)) complete(barriers_[0], 0);
   }
   /// What stands for __syncthreads where an observer is told of it.
   const void* whole_block() const { return &barriers_[0]; }
@@ -41,12 +41,16 @@ class Barriers final : public Awaited {
   };
 
   static Barrier& arrive_in(Barrier& barrier, const char* what, Location where, bool counts, bool predicate);
+  bool follows(int number, int threads, const char* what, Location where);
+  void sync_alone(const char* what, int number, int threads, Location where);
   void wait(Barrier& barrier, const char* what, Location where);
   Barrier& count_arrival(const char* what, int barrier, int threads, Location where);
-  bool is_full(const Barrier& barrier) const {
-    return barrier.arrived >= (barrier.expected == kWholeBlock ? scheduler_.alive() : barrier.expected);
+  bool is_full(const Barrier& barrier, int arrived) const {
+    return arrived >= (barrier.expected == kWholeBlock ? scheduler_.alive() : barrier.expected);
   }
   void complete(Barrier& barrier, uint32_t own);
+  std::string name_of(const Barrier& barrier) const;
+  void log(EventKind kind, const char* what, const Barrier& barrier, Location where) const;
   void tell_of_arriving(Barrier& barrier, int warp) const;
 
   Scheduler& scheduler_;

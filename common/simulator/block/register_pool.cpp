@@ -41,7 +41,8 @@ void RegisterPool::begin_block() {
 }
 
 void RegisterPool::give(int registers, Location where) {
-  warps_.gather(kDecrease, kAllLanes, nullptr, where);
+  log("setmaxnreg_dec", registers, where);
+  warps_.take_part(kDecrease, kAllLanes, nullptr, where);
   const Thread& self = scheduler_.current();
   if (self.lane != 0) return;
   OfWarp& warp = of_warps_[std::size_t(self.warp)];
@@ -59,7 +60,8 @@ void RegisterPool::give(int registers, Location where) {
 
 // Lane 0 takes them; the others wait for it.
 void RegisterPool::take(int registers, Location where) {
-  warps_.gather(kIncrease, kAllLanes, nullptr, where);
+  log("setmaxnreg_inc", registers, where);
+  warps_.take_part(kIncrease, kAllLanes, nullptr, where);
   const Thread& self = scheduler_.current();
   if (self.lane == 0) {
     OfWarp& warp = of_warps_[std::size_t(self.warp)];
@@ -76,7 +78,14 @@ void RegisterPool::take(int registers, Location where) {
     free_ -= registers - warp.registers;
     warp.registers = registers;
   }
-  warps_.gather(kIncreased, kAllLanes, nullptr, where);
+  warps_.take_part(kIncreased, kAllLanes, nullptr, where);
+}
+
+/// Writes down what the current thread asks for.
+void RegisterPool::log(const char* what, int registers, Location where) const {
+  if (EventLog* log = scheduler_.log())
+    log->add(scheduler_.current().number,
+             {EventKind::does, what, where, "", "to " + std::to_string(registers) + " registers a thread"});
 }
 
 std::string RegisterPool::describe_wait(const Thread& thread) const {

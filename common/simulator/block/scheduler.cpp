@@ -90,6 +90,7 @@ void Scheduler::begin_block(Random random, bool random_order) {
   ready_warps_ = lanes_of_warp(0, warps());
   current_ = nullptr;
   error_.clear();
+  has_failed_ = false;
   pollers_.clear();
   fruitless_polls_ = memory_polls_ = 0;
   waits_for_blocks_ = false;
@@ -232,14 +233,9 @@ void Scheduler::abandon(const std::string& error) {
   Fiber::leave(*current_->fiber, os_thread_);
 }
 
-void Scheduler::suspend(const Awaited& awaited, const char* what, Location where) {
-  Thread& self = *current_;
-  self.awaited = &awaited;
-  self.what = what;
-  self.where = where;
-  memory_polls_ = 0;
-  ++turns_;
-  if (&awaited != &memory_) works_again();
+/// Lets whoever is next run instead of the current thread.
+[[gnu::noinline]] void Scheduler::hand_over(Thread& self) {
+  if (self.awaited != &memory_) works_again();
   Thread* next = next_thread();
   if (!next) Fiber::leave(*self.fiber, os_thread_);  // the block is stuck
   if (next == &self) return;

@@ -6,6 +6,7 @@
 /// nearly in lock-step.
 #pragma once
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -15,6 +16,8 @@
 
 #include "common/simulator/block/fiber.h"
 #include "common/simulator/block/watchdog.h"
+#include "common/simulator/events/event_log.h"
+#include "common/simulator/language.h"
 #include "common/simulator/location.h"
 #include "common/simulator/observer.h"
 #include "common/simulator/vector_types.h"
@@ -125,9 +128,31 @@ class Scheduler {
       threads_[std::size_t(warp * kWarpLanes + __builtin_ctz(lanes))].synchronised = turns_ + 1;
   }
   Observer* observer() const { return observer_; }
+  /// Where the block's events are written down; null if nobody asks for them.
+  EventLog* log() const { return log_; }
+  void set_log(EventLog* log) { log_ = log; }
 
-  /// Lets others run until the current thread is made ready again. It waits in `awaited`.
-  void suspend(const Awaited& awaited, const char* what, Location where);
+  /// Lets others run until the current thread is made ready again. It waits in `awaited`. (Here, so that a
+  /// thread that waits has nothing of its callers' to save when another lane of its warp is next, as mostly.)
+  void suspend(const Awaited& awaited, const char* what, Location where) {
+    Thread& self = *current_;
+    self.awaited = &awaited;
+    self.what = what;
+    self.where = where;
+    memory_polls_ = 0;
+    ++turns_;
+    Warp& warp = warps_[std::size_t(self.warp)];
+    const uint32_t ready = warp.ready;
+    if (ready == 0 || in_any_order_ || random_order_ || has_failed_ || waits_for_blocks_)
+      return hand_over(self);
+    Thread& next = *(&self + (std::countr_zero(ready) - self.lane));
+    if (&next == &self || !next.fiber) return hand_over(self);
+    warp.ready = ready & (ready - 1);
+    if (warp.ready == 0) ready_warps_ &= ~(1u << self.warp);
+    current_ = &next;
+    threadIdx = next.index;
+    Fiber::switch_to(*self.fiber, *next.fiber);
+  }
   /// Lets others run until no other thread can, or until what the current thread polls has made it ready.
   void poll(const Awaited& awaited, const char* what, Location where);
   /// The current thread has read memory by an atomic operation that changed nothing. It may be waiting for
@@ -143,7 +168,10 @@ class Scheduler {
   /// The current thread is no longer among the living.
   void exit_current();
   /// Ends the block with an error that is not the current thread's; it goes on until it waits.
-  void fail(std::string error) { error_ = std::move(error); }
+  void fail(std::string error) {
+    error_ = std::move(error);
+    has_failed_ = true;
+  }
   /// Ends the block with an error, from places that no exception can leave. The running thread's frames are
   /// not unwound.
   [[noreturn]] void abandon(const std::string& error);
@@ -164,6 +192,7 @@ class Scheduler {
     std::string describe_wait(const Thread&) const override { return ", again and again"; }
   };
 
+  void hand_over(Thread& self);
   static void run_fiber(void* scheduler);
   void run_threads();
   void run_current();
@@ -181,12 +210,14 @@ class Scheduler {
 
   Scheduled& block_;
   Observer* observer_ = nullptr;
+  EventLog* log_ = nullptr;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
   uint32_t ready_warps_ = 0;
   int alive_ = 0;
   Thread* current_ = nullptr;
   std::string error_;
+  bool has_failed_ = false;  // fail() has been called
 
   Random random_{0};
   bool in_any_order_ = false;  // copies land so

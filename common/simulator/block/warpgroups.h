@@ -30,6 +30,8 @@ class Warpgroups final : public Awaited {
   void begin_block(SharedBytes shared);
   /// Waits until all threads of the current one's warpgroup take part, from the same place.
   void gather(const WarpgroupCollective& collective, void* operand, Location where);
+  /// Whether lanes wait in a collective of a warpgroup.
+  bool is_gathering() const { return gathering_ > 0; }
   /// Throws Error if lanes of the current thread's warp wait in a collective of the warpgroup.
   void require_together(const char* what, Location where) const {
     if (gathering_ > 0) require_apart(what, where);

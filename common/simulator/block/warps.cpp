@@ -40,7 +40,8 @@ void Warps::begin_block() {
   }
 }
 
-void Warps::gather(const Collective& collective, uint32_t mask, void* operand, Location where) {
+[[gnu::noinline]] void Warps::gather(const Collective& collective, uint32_t mask, void* operand,
+                                     Location where) {
   const Thread& self = scheduler_.current();
   const uint32_t own = 1u << self.lane;
   if (!(mask & own)) not_in_mask(collective, where, mask, self.lane);
@@ -67,6 +68,27 @@ void Warps::gather(const Collective& collective, uint32_t mask, void* operand, L
     scheduler_.suspend(*this, collective.name, where);
 }
 
+/// A lane that follows another one to the same place, and that others will follow. False if it is not.
+inline bool Warps::follows(const Collective& collective, uint32_t mask, void* operand, Location where) {
+  const Thread& self = scheduler_.current();
+  Warp& warp = warps_[std::size_t(self.warp)];
+  if (warp.gatherings.size() != 1) return false;
+  Gathering& gathering = warp.gatherings.front();
+  const uint32_t own = 1u << self.lane, arrived = gathering.arrived | own;
+  if (gathering.collective != &collective || gathering.mask != mask || !(mask & own) ||
+      (mask & scheduler_.alive_lanes(self.warp)) == arrived ||
+      (collective.aligned && !same_place(gathering.where, where)) || warpgroups_.is_gathering())
+    return false;
+  gathering.arrived = arrived;
+  warp.operands[std::size_t(self.lane)] = operand;
+  scheduler_.suspend(*this, collective.name, where);
+  return true;
+}
+
+void Warps::take_part(const Collective& collective, uint32_t mask, void* operand, Location where) {
+  if (!follows(collective, mask, operand, where)) gather(collective, mask, operand, where);
+}
+
 /// Whether every lane that a collective was called for is there or has exited.
 bool Warps::is_full(const Gathering& gathering, int warp) const {
   return (gathering.mask & scheduler_.alive_lanes(warp)) == gathering.arrived;
@@ -83,6 +105,7 @@ bool Warps::is_full(const Gathering& gathering, int warp) const {
     observer->converges(self.warp, full.arrived);
     if (full.collective == &kSyncWarp) observer->joins(self.warp, full.arrived);
   }
+  if (EventLog* log = scheduler_.log()) log->converges(self.warp);
   full.collective->combine(warp.operands.data(), full.arrived, full.where);
   scheduler_.make_ready(self.warp, full.arrived & ~(1u << self.lane));
 }
@@ -130,7 +153,9 @@ std::string Warps::describe_wait(const Thread& thread) const {
 }
 
 void warp_collective(const Collective& collective, uint32_t mask, void* operand, Location where) {
-  running_worker(collective.name, where).warps.gather(collective, mask, operand, where);
+  Worker& worker = current_worker ? *current_worker : running_worker(collective.name, where);
+  worker.tell(collective.name, where);
+  worker.warps.take_part(collective, mask, operand, where);
 }
 
 int lane() { return current_worker ? current_worker->scheduler.current().lane : 0; }

@@ -27,7 +27,8 @@ class Warps final : public Awaited {
       : scheduler_(scheduler), warpgroups_(warpgroups) {}
 
   void begin_block();
-  void gather(const Collective& collective, uint32_t mask, void* operand, Location where);
+  /// Waits until the collective has been computed.
+  void take_part(const Collective& collective, uint32_t mask, void* operand, Location where);
   /// The lanes that execute an __activemask with the current one.
   uint32_t active(Location where);
   /// The current thread has exited.
@@ -50,6 +51,8 @@ class Warps final : public Awaited {
     std::array<uint32_t, kWarpLanes> active{};  ///< what __activemask has told each lane; 0: nothing yet
   };
 
+  bool follows(const Collective& collective, uint32_t mask, void* operand, Location where);
+  void gather(const Collective& collective, uint32_t mask, void* operand, Location where);
   bool is_full(const Gathering& gathering, int warp) const;
   void complete(Warp& warp, std::size_t gathering);
 

@@ -26,6 +26,7 @@ void Clocks::begin(int threads) {
   for (Vector& known : proxy_) known.clear();
   fenced_.assign(std::size_t(threads), {});
   objects_.clear();
+  last_ = nullptr;
   agents_.clear();
   tickets_.assign(kAgents, 0);
 }
@@ -38,6 +39,13 @@ uint32_t* Clocks::change(int thread) {
   return row.changed.data();
 }
 
+/// The thread knows what is in `known` now, and no more.
+void Clocks::share(Row& row, const SharedRow& known) {
+  row.shared = known;
+  row.changed.clear();
+  row.released_to = nullptr;
+}
+
 /// Of a warp, what is known of all its threads.
 void Clocks::note_least(Vector& known, int first_thread) const {
   const auto begin = known.begin() + first_thread, end = begin + std::min(32, threads_ - first_thread);
@@ -45,36 +53,37 @@ void Clocks::note_least(Vector& known, int first_thread) const {
 }
 
 void Clocks::join(int first_thread, uint32_t lanes) {
-  const auto all = std::make_shared<Vector>(width_);
+  Vector all(width_);
   const uint32_t* last = nullptr;
   for (uint32_t left = lanes; left; left &= left - 1) {
     const int thread = first_thread + __builtin_ctz(left);
     if (const uint32_t* known = known_of_others(thread); known != last)
-      raise(all->data(), last = known, width_);
+      raise(all.data(), last = known, width_);
   }
   for (uint32_t left = lanes; left; left &= left - 1) {
     const int thread = first_thread + __builtin_ctz(left);
-    (*all)[std::size_t(thread)] = own_[std::size_t(thread)]++;
+    all[std::size_t(thread)] = own_[std::size_t(thread)]++;
   }
-  note_least(*all, first_thread);
+  note_least(all, first_thread);
+  const SharedRow joined(std::move(all));
   for (uint32_t left = lanes; left; left &= left - 1)
-    rows_[std::size_t(first_thread + __builtin_ctz(left))] = {all, {}, nullptr, 0};
+    share(rows_[std::size_t(first_thread + __builtin_ctz(left))], joined);
   for (Vector& known : proxy_) {
     if (known.empty()) continue;
-    Vector joined;
+    Vector of_all;
     for (uint32_t left = lanes; left; left &= left - 1)
-      raise(joined, row_of(known, first_thread + __builtin_ctz(left), width_), width_);
+      raise(of_all, row_of(known, first_thread + __builtin_ctz(left), width_), width_);
     for (uint32_t left = lanes; left; left &= left - 1)
-      std::copy(joined.begin(), joined.end(), row_of(known, first_thread + __builtin_ctz(left), width_));
+      std::copy(of_all.begin(), of_all.end(), row_of(known, first_thread + __builtin_ctz(left), width_));
   }
 }
 
 void Clocks::release(int thread, const void* object) {
-  Object& to = objects_[object];
+  Object& to = object_at(object);
   Row& row = rows_[std::size_t(thread)];
   if (to.gathering.empty()) to.gathering.resize(width_);
   const bool is_shared = row.changed.empty();
-  if (!is_shared || (row.shared && row.shared != to.gathered)) {
+  if (!is_shared || (row.shared && !(row.shared == to.gathered))) {
     raise(to.gathering.data(), known_of_others(thread), width_);
     if (is_shared) to.gathered = row.shared;
   }
@@ -86,33 +95,30 @@ void Clocks::release(int thread, const void* object) {
 }
 
 void Clocks::complete(const void* object) {
-  Object& round = objects_[object];
+  Object& round = object_at(object);
   ++round.rounds;
   if (!round.gathering.empty())
     for (int first = 0; first < threads_; first += 32) note_least(round.gathering, first);
-  round.complete =
-      round.gathering.empty() ? nullptr : std::make_shared<const Vector>(std::move(round.gathering));
+  round.complete = round.gathering.empty() ? SharedRow() : SharedRow(std::move(round.gathering));
   round.gathering.clear();
-  round.completed = std::exchange(round.gathered, nullptr);
+  round.completed = std::exchange(round.gathered, SharedRow());
   round.complete_proxy.swap(round.gathering_proxy);
   for (Vector& gathering : round.gathering_proxy) gathering.clear();
 }
 
 void Clocks::acquire(int thread, const void* object) {
-  const auto found = objects_.find(object);
-  if (found == objects_.end()) return;
-  const Object& from = found->second;
+  const Object& from = object_at(object);
   Row& row = rows_[std::size_t(thread)];
-  if (from.complete && row.shared != from.complete) {
+  if (from.complete && !(row.shared == from.complete)) {
     // Whether all that the thread knows was released in that round.
     const bool is_part = (row.released_to == object && row.released_round + 1 == from.rounds) ||
                          (row.changed.empty() && (!row.shared || row.shared == from.completed));
     if (is_part)
-      row = {from.complete, {}, nullptr, 0};
+      share(row, from.complete);
     else
-      raise(change(thread), from.complete->data(), width_);
+      raise(change(thread), from.complete.data(), width_);
   } else if (from.complete && !row.changed.empty()) {
-    raise(change(thread), from.complete->data(), width_);
+    raise(change(thread), from.complete.data(), width_);
   }
   for (std::size_t i = 0; i < proxy_.size(); ++i)
     if (const Vector& proxy = from.complete_proxy[i]; !proxy.empty() && !proxy_[i].empty())
@@ -148,10 +154,10 @@ std::vector<uint32_t> Clocks::fenced(int thread) {
 void Clocks::publish(int thread, const void* object) {
   const Vector known = fenced(thread);
   if (known.empty()) return;
-  Shared& complete = objects_[object].complete;
-  const auto more = complete ? std::make_shared<Vector>(*complete) : std::make_shared<Vector>(width_);
-  raise(more->data(), known.data(), width_);
-  complete = more;
+  SharedRow& complete = object_at(object).complete;
+  Vector more = complete ? *complete : Vector(width_);
+  raise(more.data(), known.data(), width_);
+  complete = SharedRow(std::move(more));
 }
 
 void Clocks::learn(int thread, const Vector& known) { raise(change(thread), known.data(), width_); }
@@ -166,7 +172,7 @@ void Clocks::learn(int thread, int agent, uint32_t ticket) {
 }
 
 void Clocks::release_agent(int agent, uint32_t ticket, const void* object) {
-  Vector& to = objects_[object].gathering;
+  Vector& to = object_at(object).gathering;
   if (to.empty()) to.resize(width_);
   to[std::size_t(agent)] = std::max(to[std::size_t(agent)], ticket);
 }

@@ -8,8 +8,8 @@
 #pragma once
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/simulator/observer.h"
@@ -18,6 +18,35 @@ namespace flashbook::sim {
 
 /// Agents of a block; those beyond share the last entry, which makes the checks weaker and never wrong.
 constexpr int kAgents = 128;
+
+/// A row of counts that several hold, all on one OS thread: a std::shared_ptr would count them atomically.
+class SharedRow {
+ public:
+  SharedRow() = default;
+  explicit SharedRow(std::vector<uint32_t> row) : held_(new Held{std::move(row), 1}) {}
+  SharedRow(const SharedRow& other) : held_(other.held_) {
+    if (held_) ++held_->holders;
+  }
+  SharedRow(SharedRow&& other) noexcept : held_(std::exchange(other.held_, nullptr)) {}
+  SharedRow& operator=(SharedRow other) noexcept {
+    std::swap(held_, other.held_);
+    return *this;
+  }
+  ~SharedRow() {
+    if (held_ && --held_->holders == 0) delete held_;
+  }
+  explicit operator bool() const { return held_ != nullptr; }
+  const std::vector<uint32_t>& operator*() const { return held_->row; }
+  const uint32_t* data() const { return held_->row.data(); }
+  friend bool operator==(const SharedRow& a, const SharedRow& b) { return a.held_ == b.held_; }
+
+ private:
+  struct Held {
+    std::vector<uint32_t> row;
+    int holders;
+  };
+  Held* held_ = nullptr;
+};
 
 /// The clocks of a block.
 class Clocks {
@@ -34,7 +63,7 @@ class Clocks {
   /// The same of all others; good until anything happens.
   const uint32_t* known_of_others(int thread) const {
     const Row& row = rows_[std::size_t(thread)];
-    return !row.changed.empty() ? row.changed.data() : row.shared ? row.shared->data() : nothing_.data();
+    return !row.changed.empty() ? row.changed.data() : row.shared ? row.shared.data() : nothing_.data();
   }
   /// The same of all these lanes, if they share it; else null.
   const uint32_t* known_to_all(int first_thread, uint32_t lanes) const {
@@ -88,25 +117,29 @@ class Clocks {
  private:
   using Vector = std::vector<uint32_t>;
   using Proxy = std::array<Vector, 2>;  // of each memory
-  using Shared = std::shared_ptr<const Vector>;
   /// What was released in the round that is under way, and in the last one that was completed; for plain
   /// accesses and for the async proxy.
   struct Object {
     Vector gathering;
-    Shared complete;
-    Shared gathered, completed;  ///< a row that is a part of them
-    uint32_t rounds = 0;         ///< that are complete
+    SharedRow complete;
+    SharedRow gathered, completed;  ///< a row that is a part of them
+    uint32_t rounds = 0;            ///< that are complete
     Proxy gathering_proxy, complete_proxy;
   };
   /// What a thread knows of others. Threads that meet at a barrier know the same: they share it until one
   /// learns something else.
   struct Row {
-    Shared shared;
+    SharedRow shared;
     Vector changed;                     ///< if it is not empty, this counts
     const void* released_to = nullptr;  ///< the object to which all of this was released last, and its round
     uint32_t released_round = 0;
   };
 
+  Object& object_at(const void* object) {
+    if (object != last_) last_object_ = &objects_[last_ = object];
+    return *last_object_;
+  }
+  static void share(Row& row, const SharedRow& known);
   uint32_t* change(int thread);
   void note_least(Vector& known, int first_thread) const;
   static uint32_t* row_of(Vector& known, int thread, std::size_t width) {
@@ -122,6 +155,8 @@ class Clocks {
                  // async proxy
   std::vector<Vector> fenced_;  // of each thread, at its last fence, as fenced() has it
   std::unordered_map<const void*, Object> objects_;
+  const void* last_ = nullptr;  // the one that was asked for last: threads of a block meet at the same
+  Object* last_object_ = nullptr;
   std::unordered_map<const void*, int> agents_;
   Vector tickets_;
 };

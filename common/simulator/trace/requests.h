@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/simulator/events/event_log.h"
 #include "common/simulator/observer.h"
 #include "common/simulator/trace/counts.h"
 #include "common/simulator/trace/sites.h"
@@ -83,7 +84,10 @@ class Requests {
  public:
   explicit Requests(RequestSink& sink) : sink_(sink) {}
 
-  void begin(int threads);
+  /// `log` is told of requests, unless it is null.
+  void begin(int threads, EventLog* log);
+  /// How many accesses of a thread have not been lined up yet.
+  uint32_t waiting(int thread) const { return logs_[std::size_t(thread)].size; }
   void add(int thread, uint64_t kind, uint64_t address) {
     if (add_if_room(thread, kind, address)) return;
     grow(logs_[std::size_t(thread)]);
@@ -98,6 +102,8 @@ class Requests {
     ++log.size;
     return true;
   }
+  /// Adds what all lanes of a warp do at once, lane i at addresses[i].
+  void add_together(uint64_t kind, const uint64_t (&addresses)[32]) { count(kind, ~0u, addresses); }
   /// What the thread has added is of a kind that is unchecked.
   void set_unchecked(int thread) {
     unchecked_lanes_[std::size_t(thread / 32)] |= 1u << thread % 32;
@@ -156,6 +162,7 @@ class Requests {
   void check_logs();
   void count_together(int warp, const Log* logs, uint32_t lanes, int leader);
   void count_apart(const Log* logs, uint32_t lanes);
+  void write_down(int warp, const Log* logs, uint32_t lanes) const;
   Recent& count(uint64_t kind, uint32_t lanes, const uint64_t* addresses);
   /// Whether a request costs what the recent one did; touches its sectors.
   bool is_shifted(Recent& recent, const Kind& kind, uint32_t lanes, const uint64_t* addresses);
@@ -167,6 +174,7 @@ class Requests {
   uint32_t unchecked_warps_ = 0;
   std::array<Recent, 64> recent_{};  // by a hash of the kind
   int threads_ = 0;
+  EventLog* log_ = nullptr;
   std::unordered_map<uint64_t, Counts> counts_;
 };
 

@@ -20,12 +20,11 @@ SharedRaces::SharedRaces(std::size_t bytes)
 
 /// From now on the line is remembered in smaller pieces.
 void SharedRaces::divide(std::size_t line, uint32_t shift) {
-  const std::size_t first = line * kCells;
   const uint32_t parts_shift = lines_[line].shift - shift;
   lines_[line].shift = shift;
   for (std::size_t i = kLine >> shift;
        i-- > 0;) {  // from behind: a part lies at its whole's place or after it
-    const std::size_t part = first + i, whole = first + (i >> parts_shift);
+    const std::size_t part = cell_of(line, i), whole = cell_of(line, i >> parts_shift);
     cells_[part] = cells_[whole];
     for (uint64_t left = cells_[part].readers; left; left &= left - 1) {
       const int column = __builtin_ctzll(left);
@@ -37,24 +36,28 @@ void SharedRaces::divide(std::size_t line, uint32_t shift) {
 template <typename Touch>
 void SharedRaces::for_each_cell(std::size_t at, std::size_t bytes, bool writes, const Touch& touch) {
   for (std::size_t end = at + bytes; at < end;) {
-    const std::size_t number = at / kLine, first = number * kCells;
+    const std::size_t number = at / kLine;
     const std::size_t next = std::min(end, (number + 1) * kLine);
     // The largest pieces that make up this part of the line; two bytes have a mask.
     const auto shift = std::max(uint32_t(__builtin_ctzll(at | next | kLine)), kGranuleShift);
     Line& line = lines_[number];
     if (line.block != block_) {
       line = {block_, shift};
-      std::fill_n(&cells_[first], kLine >> shift, Cell{});
+      for (std::size_t i = 0; i < kLine >> shift; ++i) cells_[cell_of(number, i)] = Cell{};
     } else if (shift < line.shift) {
       divide(number, shift);
     }
     if (line.shift == kGranuleShift) {
-      for (std::size_t i = at / kGranule; i * kGranule < next; ++i)
-        touch(cells_[i], reads_of(i), i * kGranule, mask_of(i, at, next));
+      for (std::size_t i = at / kGranule; i * kGranule < next; ++i) {
+        const std::size_t cell = cell_of(number, i % kCells);
+        touch(cells_[cell], reads_of(cell), i * kGranule, mask_of(i, at, next));
+      }
     } else {
-      std::size_t i = first + (at % kLine >> line.shift);
-      for (std::size_t byte = at; byte < next; byte += std::size_t(1) << line.shift, ++i)
-        touch(cells_[i], reads_of(i), byte, uint8_t(3));
+      std::size_t i = at % kLine >> line.shift;
+      for (std::size_t byte = at; byte < next; byte += std::size_t(1) << line.shift, ++i) {
+        const std::size_t cell = cell_of(number, i);
+        touch(cells_[cell], reads_of(cell), byte, uint8_t(3));
+      }
     }
     if (writes && next - at == kLine) line.shift = kLineShift;
     at = next;
@@ -127,7 +130,7 @@ bool SharedRaces::notes_loads(const uint32_t* known, uint32_t now, int warp, uin
   // Most loads are of a piece as a whole.
   if (const Line& line = lines_[at / kLine];
       line.block == block_ && bytes == std::size_t(1) << line.shift && (at & (bytes - 1)) == 0) {
-    const std::size_t number = at / kLine * kCells + (at % kLine >> line.shift);
+    const std::size_t number = cell_of(at / kLine, at % kLine >> line.shift);
     note(cells_[number], reads_of(number), 3);
   } else {
     for_each_cell(at, bytes, false, [&](Cell& cell, const Reads& reads, std::size_t, uint8_t mask) {
@@ -158,7 +161,7 @@ std::optional<Race> SharedRaces::access(const Clocks& clocks, int thread, std::s
   if (const Line& line = lines_[at / kLine]; !meets(access) && line.block == block_ &&
                                              bytes == std::size_t(1) << line.shift &&
                                              (at & (bytes - 1)) == 0) {
-    const std::size_t number = at / kLine * kCells + (at % kLine >> line.shift);
+    const std::size_t number = cell_of(at / kLine, at % kLine >> line.shift);
     Cell& cell = cells_[number];
     const bool follows_writer =
         !cell.in_flight && (cell.writer == thread || known[cell.writer] >= cell.clock);
@@ -211,7 +214,7 @@ bool SharedRaces::is_written(std::size_t at, std::size_t bytes) const {
     if (line.block != block_) return false;
     const std::size_t next = std::min(end, ((at >> line.shift) + 1) << line.shift);
     const uint8_t mask = line.shift == kGranuleShift ? mask_of(at / kGranule, at, next) : 3;
-    if ((cells_[at / kLine * kCells + (at % kLine >> line.shift)].written & mask) != mask) return false;
+    if ((cells_[cell_of(at / kLine, at % kLine >> line.shift)].written & mask) != mask) return false;
     at = next;
   }
   return true;

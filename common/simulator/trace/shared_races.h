@@ -109,12 +109,14 @@ class SharedRaces {
     Read& of(int column) const { return first[std::size_t(column) * stride]; }
   };
   /// How 16 bytes are remembered: in pieces of 2 to the power of `shift` bytes, which have the first of the
-  /// line's cells.
+  /// line's cells. (The first cells of all lines lie side by side, then the second ones, and so on: most
+  /// lines have few pieces.)
   struct Line {
     uint32_t block;  ///< in which all this happened
     uint32_t shift;
   };
 
+  std::size_t cell_of(std::size_t line, std::size_t piece) const { return piece * lines_.size() + line; }
   Reads reads_of(std::size_t cell) const { return {&reads_[cell], cells_.size()}; }
   void divide(std::size_t line, uint32_t shift);
   static void note_write(Cell& cell, int who, uint32_t now, uint8_t mask, Site site);

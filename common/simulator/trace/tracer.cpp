@@ -77,7 +77,10 @@ void Tracer::block_begins(const Block& block) {
   races_->begin();
   clocks_.begin(block.threads);
   order_.begin(block.number, grid_->published);
-  requests_.begin(block.threads);
+  written_down_.clear();
+  EventLog* const log = scheduler_->log();
+  requests_.begin(block.threads, log);
+  if (log) log->count_accesses = [this](int thread) { return requests_.waiting(thread); };
   suspicions_.begin(block.threads);
   unwritten_.clear();
   launch_waits_.clear();
@@ -239,6 +242,22 @@ void Tracer::touches(int thread, const Touched& touched) {
        site_of_instruction(touched.instruction, touched.where), place);
 }
 
+void Tracer::touches_together(int warp, const Touched& touched,
+                              std::span<const unsigned char* const, 32> of_lane) {
+  uint64_t addresses[32];
+  std::transform(of_lane.begin(), of_lane.end(), addresses,
+                 [](const unsigned char* address) { return std::uintptr_t(address); });
+  const auto [lowest, highest] = std::minmax_element(std::begin(addresses), std::end(addresses));
+  const Place place = place_of(*lowest, *highest - *lowest + touched.bytes);
+  if (place.space != Space::shared || touched.bytes > kWidest || !suspicions_.none())
+    return Observer::touches_together(warp, touched, of_lane);
+  const Site site = site_of_instruction(touched.instruction, touched.where);
+  for (int lane = 0; lane < 32; ++lane)
+    check_shared(warp * 32 + lane, touched.access, addresses[lane],
+                 place.offset + (addresses[lane] - *lowest), touched.bytes, site);
+  requests_.add_together(Kind{site, uint16_t(touched.bytes), touched.access, true}.packed(), addresses);
+}
+
 void Tracer::note(int thread, Access access, std::uintptr_t address, std::size_t bytes, Site site,
                   Place place) {
   const bool shared = place.space == Space::shared;
@@ -310,13 +329,30 @@ void Tracer::check_launch_before(const DeviceMemory::Who& who, Access access, st
     report(*conflict);
 }
 
+void Tracer::write_down(int thread, Site site, Faults fault) {
+  EventLog* const log = scheduler_->log();
+  if (!log || !written_down_.insert(site).second) return;
+  log->fault(thread < block_.threads ? thread : -1, instruction_of(site) ? 0 : site,
+             [fault = std::move(fault)] { return fault.report(); });
+}
+
 void Tracer::report(const BlockConflict& conflict) {
+  if (scheduler_->log()) {
+    Faults fault;
+    fault.add(conflict, block_.threads);
+    write_down(conflict.second.thread, conflict.second.site, std::move(fault));
+  }
   const std::lock_guard lock(grid_->mutex);
   has_faults_ = true;
   grid_->faults.add(conflict, block_.threads);
 }
 
 void Tracer::report(const Race& race) {
+  if (scheduler_->log()) {
+    Faults fault;
+    fault.add(race, block_.number, block_.threads, describe_shared(race.at), "");
+    write_down(race.second.who, race.second.site, std::move(fault));
+  }
   const std::lock_guard lock(grid_->mutex);
   has_faults_ = true;
   grid_->faults.add(

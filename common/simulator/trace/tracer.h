@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -100,6 +101,8 @@ class Tracer final : public Observer, RequestSink {
   void acquires_word(int thread, std::uintptr_t address);
 
   void touches(int thread, const Touched& touched) override;
+  void touches_together(int warp, const Touched& touched,
+                        std::span<const unsigned char* const, 32> of_lane) override;
   void flies(int thread, const Touched& touched) override;
   void lands(int thread, const Touched& touched) override;
   void converges(int warp, uint32_t lanes) override {
@@ -184,6 +187,8 @@ class Tracer final : public Observer, RequestSink {
   }
   void check_launch_before(const DeviceMemory::Who& who, Access access, std::uintptr_t address,
                            std::size_t bytes, Site site);
+  /// Has a fault written down where it arose, for its first time.
+  void write_down(int thread, Site site, Faults fault);
   void report(const Race& race);
   void report(const BlockConflict& conflict);
   void report_unwritten();
@@ -229,8 +234,9 @@ class Tracer final : public Observer, RequestSink {
   };
   Together together_;
   void look_up_together(int warp, uint32_t lanes);
-  uint64_t barriers_ = 0;    ///< that the block has passed
-  bool has_faults_ = false;  ///< whether the block has
+  uint64_t barriers_ = 0;        ///< that the block has passed
+  bool has_faults_ = false;      ///< whether the block has
+  std::set<Site> written_down_;  ///< where it has, in the log of its events
   std::uintptr_t variables_begin_ = 0, variables_bytes_ = 0;
   std::uintptr_t stacks_begin_ = 0, stacks_bytes_ = 0;
   std::uintptr_t global_begin_ = 0, dynamic_begin_ = 0, static_begin_ = 0, static_end_ = 0;
