@@ -11,6 +11,7 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/simulator/block/static_shared.h"
@@ -170,19 +171,44 @@ class Blocks final : public OtherBlocks {
     waits_ = false;
     --waiting_;
   }
+  /// The first blocks meet here, unless they cannot: those who have not come wait for others, or have ended.
+  bool must_wait_at_first_atomic() override {
+    if (!may_meet_) return false;
+    if (!meets_) {
+      meets_ = true;
+      ++met_;
+      ++at_first_atomic_;
+      while (uint64_t(working_) < blocks_that_meet() && begin_another()) {
+      }
+    }
+    if (met_ < blocks_that_meet() && at_first_atomic_ + waiting_ < working_ && !error_.happened()) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      return true;
+    }
+    meets_ = may_meet_ = false;
+    --at_first_atomic_;
+    return false;
+  }
   uint64_t at_once() const override {
     return std::max<uint64_t>(kMostForOthers, uint64_t(options().os_threads));
   }
 
  private:
+  /// As many as run at one time on the simulator's multiprocessors (device.h).
+  uint64_t blocks_that_meet() const { return std::min<uint64_t>(count_, 4); }
+
   static constexpr int kMostForOthers = 64;  ///< blocks that run at one time since one waits for others
 
   void run_blocks(Worker& worker) {
     const Watchdog watchdog(options().timeout);
     enter_(worker, *this);
     waits_ = false;
-    for (uint64_t number; !error_.happened() && (number = next_++) < count_; stop_waiting())
+    meets_ = false;
+    for (uint64_t number; !error_.happened() && (number = next_++) < count_; stop_waiting()) {
+      may_meet_ = number < blocks_that_meet();
       if (auto problem = worker.run_block(number, seed_)) error_.add(number, *problem);
+      if (std::exchange(may_meet_, false) && !std::exchange(meets_, false)) ++met_;
+    }
     --working_;
   }
 
@@ -207,15 +233,21 @@ class Blocks final : public OtherBlocks {
   const std::function<void(Worker&, OtherBlocks&)> enter_;
   std::atomic<uint64_t> next_{0};
   std::atomic<int> working_{1}, waiting_{0};  ///< OS threads, the calling one first
+  std::atomic<uint64_t> met_{0};         ///< of the blocks that meet: how many have come so far, or ended
+  std::atomic<int> at_first_atomic_{0};  ///< OS threads that wait there
   FirstError error_;
   std::mutex mutex_;  ///< of what follows
   std::vector<std::thread> threads_;
   int begun_ = 1;
   static thread_local constinit bool waits_;  ///< whether the calling OS thread is counted in waiting_
+  /// Whether its block is one of those that meet and has not gone on, and whether it has come so far.
+  static thread_local constinit bool may_meet_, meets_;
   static thread_local std::chrono::steady_clock::time_point all_wait_since_;
 };
 
 thread_local constinit bool Blocks::waits_ = false;
+thread_local constinit bool Blocks::may_meet_ = false;
+thread_local constinit bool Blocks::meets_ = false;
 thread_local std::chrono::steady_clock::time_point Blocks::all_wait_since_;
 
 }  // namespace
