@@ -1,5 +1,6 @@
 /// \file
 /// Grids: what the machine would refuse, and blocks for every OS thread.
+#include <array>
 #include <atomic>
 #include <charconv>
 #include <chrono>
@@ -171,22 +172,25 @@ class Blocks final : public OtherBlocks {
     waits_ = false;
     --waiting_;
   }
-  /// The first blocks meet here, unless they cannot: those who have not come wait for others, or have ended.
-  bool must_wait_at_first_atomic() override {
-    if (!may_meet_) return false;
-    if (!meets_) {
-      meets_ = true;
-      ++met_;
-      ++at_first_atomic_;
+  bool must_wait_at_atomic() override {
+    if (round_ == kRounds) return false;
+    Round& round = rounds_[round_];
+    if (!std::exchange(is_in_round_, true)) {
+      ++round.came;
+      ++round.wait;
       while (uint64_t(working_) < blocks_that_meet() && begin_another()) {
       }
     }
-    if (met_ < blocks_that_meet() && at_first_atomic_ + waiting_ < working_ && !error_.happened()) {
+    // Those who have not come may be waiting for others themselves.
+    if (round.came >= blocks_that_meet() || round.wait + waiting_ >= working_ || error_.happened())
+      round.is_open = true;
+    if (!round.is_open) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
       return true;
     }
-    meets_ = may_meet_ = false;
-    --at_first_atomic_;
+    --round.wait;
+    ++round_;
+    is_in_round_ = false;
     return false;
   }
   uint64_t at_once() const override {
@@ -203,11 +207,11 @@ class Blocks final : public OtherBlocks {
     const Watchdog watchdog(options().timeout);
     enter_(worker, *this);
     waits_ = false;
-    meets_ = false;
     for (uint64_t number; !error_.happened() && (number = next_++) < count_; stop_waiting()) {
-      may_meet_ = number < blocks_that_meet();
+      round_ = number < blocks_that_meet() ? 0 : kRounds;
+      is_in_round_ = false;
       if (auto problem = worker.run_block(number, seed_)) error_.add(number, *problem);
-      if (std::exchange(may_meet_, false) && !std::exchange(meets_, false)) ++met_;
+      for (; round_ < kRounds; ++round_) ++rounds_[round_].came;
     }
     --working_;
   }
@@ -233,21 +237,28 @@ class Blocks final : public OtherBlocks {
   const std::function<void(Worker&, OtherBlocks&)> enter_;
   std::atomic<uint64_t> next_{0};
   std::atomic<int> working_{1}, waiting_{0};  ///< OS threads, the calling one first
-  std::atomic<uint64_t> met_{0};         ///< of the blocks that meet: how many have come so far, or ended
-  std::atomic<int> at_first_atomic_{0};  ///< OS threads that wait there
+  /// What the blocks that meet come to: an atomic operation each.
+  struct Round {
+    std::atomic<uint64_t> came{0};  ///< so many of them, or they have ended
+    std::atomic<int> wait{0};       ///< OS threads that do
+    std::atomic<bool> is_open{false};
+  };
+  /// In the second they wait until each has done its first operation, and what follows from it.
+  static constexpr std::size_t kRounds = 2;
+  std::array<Round, kRounds> rounds_;
   FirstError error_;
   std::mutex mutex_;  ///< of what follows
   std::vector<std::thread> threads_;
   int begun_ = 1;
-  static thread_local constinit bool waits_;  ///< whether the calling OS thread is counted in waiting_
-  /// Whether its block is one of those that meet and has not gone on, and whether it has come so far.
-  static thread_local constinit bool may_meet_, meets_;
+  static thread_local constinit bool waits_;         ///< whether the calling OS thread is counted in waiting_
+  static thread_local constinit std::size_t round_;  ///< that its block comes to next; kRounds: to none
+  static thread_local constinit bool is_in_round_;
   static thread_local std::chrono::steady_clock::time_point all_wait_since_;
 };
 
 thread_local constinit bool Blocks::waits_ = false;
-thread_local constinit bool Blocks::may_meet_ = false;
-thread_local constinit bool Blocks::meets_ = false;
+thread_local constinit std::size_t Blocks::round_ = 0;
+thread_local constinit bool Blocks::is_in_round_ = false;
 thread_local std::chrono::steady_clock::time_point Blocks::all_wait_since_;
 
 }  // namespace
