@@ -206,13 +206,13 @@ def seqlen(measured, paper):
                 axes.plot([lengths.index(n) + (i - (len(bars) - 1) / 2) * width for n in without if n in lengths],
                           [best / 50] * len([n for n in without if n in lengths]), "x", color=ALARM, ms=5, mew=1.5)
         axes.set_title(f"head_dim {head_dim}, {'causal' if mask == 'causal' else 'no mask'}")
-        axes.set_xticks(range(len(lengths)), [short(n) for n in lengths])
+        axes.set_xticks(range(len(lengths)), [short(n) for n in lengths], rotation=60 if paper.phone else 0)
         axes.grid(axis="y")
     for axes in grid[-1]:
         axes.set_xlabel("sequence length N")
     for axes in grid[:, 0]:
         axes.set_ylabel("TFLOP/s")
-    axes.margins(y=0.12)
+    axes.set_ylim(top=1.2 * max(rate for series in panels.values() for key in keys for rate in series.get(key, {}).values()))  # room for numbers
     paper.legend(figure, grid[0, 0], 4)
     too_large = "× marks what does not fit into the card's memory. " if lacking else ""
     paper.foot(figure, f"{too_large}Batch × N = 16k tokens, heads × head_dim = 2048; BF16 where a chapter takes it. "
@@ -263,7 +263,9 @@ def memory(measured, paper):
                 lines.setdefault(chapter, {})[n] = entry
     if not lines:
         return False
-    lengths = sorted(set().union(*lines.values(), *lacking.values()))
+    # Lengths that all were asked for: those beyond have one sequence, and more tokens.
+    lengths = sorted(set.intersection(*({*lines.get(chapter, {}), *lacking.get(chapter, ())} for chapter in {*lines, *lacking})))
+    lines = {chapter: {n: by_n[n] for n in lengths if n in by_n} for chapter, by_n in sorted(lines.items())}
     groups: dict[Any, list[int]] = {}  # chapters that need the same
     for chapter, by_n in lines.items():
         nothing_else = all(e.values["workspace_bytes"] < 0.02 * e.values["tensor_bytes"] for e in by_n.values())
@@ -272,9 +274,13 @@ def memory(measured, paper):
     for key, chapters in groups.items():
         by_n = lines[chapters[0]]
         names = "chapter " + str(chapters[0]) if len(chapters) == 1 else "chapters " + ", ".join(map(str, chapters))
-        holds = {"bf16": "inputs and outputs", "e4m3": "the same in FP8"}.get(key, "with S and P" if key == 1 else "")
-        axes.plot(list(by_n), [(e.values["tensor_bytes"] + e.values["workspace_bytes"]) / 1e9 for e in by_n.values()], "o-", ms=4.5, lw=1.8,
-                  color=CHAPTERS.get(chapters[-1], GREY), label=f"{names}: {holds}" if holds else names)
+        holds = "S and P too" if key == 1 else {"bf16": "inputs and outputs", "e4m3": "FP8 inputs"}[next(iter(by_n.values())).cell.dtype]
+        holds += "" if key in (1, "bf16", "e4m3") else ", a workspace"
+        most = [(e.values["tensor_bytes"] + e.values["workspace_bytes"]) / 1e9 for e in by_n.values()]
+        axes.plot(list(by_n), most, "o-", ms=4.5, lw=1.8, color=CHAPTERS.get(chapters[-1], GREY))
+        lowest = most[-1] == min(sum(of[max(of)].values[b] for b in ("tensor_bytes", "workspace_bytes")) / 1e9 for of in lines.values())
+        axes.annotate(f"{names}: {holds}", (max(by_n), most[-1]), (3, -14 if lowest else 7), textcoords="offset points", ha="right", color=GREY,
+                      fontsize=8)
     limit = CARDS.get(measured.context().get("gpu"), {}).get("memory")
     if limit:
         axes.axhline(limit / 1e9, color=ALARM, lw=1, ls="--")
@@ -289,7 +295,6 @@ def memory(measured, paper):
     axes.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     axes.margins(y=0.15)
     axes.grid()
-    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0, 0.9))
     paper.foot(figure, f"Batch × N = 16k tokens, 16 heads, {shape_text(**shape)}, BF16\n{origin(measured)}")
     paper.save(figure, "memory")
     return True

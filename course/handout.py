@@ -28,7 +28,7 @@ HANDED_OUT = (
     "cmake/test_suites.cmake", "chapters/CMakeLists.txt", "chapters/*/CMakeLists.txt",
     "chapters/*/README.md", "chapters/*/appendix.md", "chapters/*.cuh", "chapters/*.cu", "chapters/*.h", "chapters/*.cpp",
     "chapters/*/exercises/exercises.json",
-    "common/CMakeLists.txt", "common/*.h", "common/*.cpp", "common/*.cu",
+    "common/CMakeLists.txt", "common/*.h", "common/*.cpp", "common/*.cu", "common/simulator/events/page.*",
     "docs/pages/*.md", "docs/figures/*.svg", "docs/plots/*.svg",
     "docs/figures/interactive/*.js",
     "tests/CMakeLists.txt", "tests/require_gpu.h", "tests/chapters/*", "tests/support/*", "tests/exercises/*",

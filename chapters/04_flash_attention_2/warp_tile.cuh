@@ -6,7 +6,7 @@
 //| `mma.sync` decides which lane holds what. It multiplies 16 x 16 by 16 x 8 and gives each lane four floats of the 16 x 8
 //| result. Lane $l$ has row $l / 4$ in floats 0 and 1, and row $l / 4 + 8$ in floats 2 and 3, in columns $2 (l \bmod 4)$ and the next.
 //|
-//| ![Which lane holds which elements of the operands and results of mma.sync](../../docs/figures/mma_fragments.svg)
+//| ![Which lane holds which elements for mma.sync: the results of two products, side by side, lie as the left operand of the next one does. Follow lane 6, in green](../../docs/figures/mma_fragments.svg)
 //|
 //| Two consequences carry the whole chapter. A row lies in four neighbouring lanes, so two shuffles find its maximum. And the four floats of a result,
 //| rounded to 16 bits, are what the same lane must hold of the *left operand* of the next product: nothing moves between

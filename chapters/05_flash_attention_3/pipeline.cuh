@@ -16,7 +16,7 @@
 //| the barriers keep them less than one round apart. That is why one bit of parity is enough. (CUTLASS has the same:
 //| `PipelineTmaAsync` and `PipelineState`.)
 //|
-//| ![The phases of the four barriers of two stages from event to event, with arrivals and waits](../../docs/figures/ring_phases.svg)
+//| ![What is in each of two stages, event by event, and the phases of its two barriers, with arrivals and waits](../../docs/figures/ring_phases.svg)
 #pragma once
 #include "chapters/05_flash_attention_3/moments.cuh"
 #include "chapters/05_flash_attention_3/tiles.cuh"

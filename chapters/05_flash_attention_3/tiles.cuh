@@ -3,7 +3,7 @@
 //| Steps 1 to 5 multiply the same way: TMA lays a tile into shared memory, a descriptor says how it lies there, and `wgmma`
 //| reads it, sixteen numbers deep at a time.
 //|
-//| ![A tile of K and one of V: where the pieces of a row lie, and which product reads them](../../docs/figures/wgmma_tiles.svg)
+//| ![A tile of K and one of V: where the 16-byte pieces of a row lie, and which product reads them. A product takes two pieces of every row of K, and all pieces of 16 rows of V](../../docs/figures/wgmma_tiles.svg)
 #pragma once
 #include "chapters/05_flash_attention_3/problem.cuh"
 #include "common/ptx/convert.h"

@@ -3,7 +3,7 @@
 //| What lies in shared memory in [step 7](latent.cuh), and the two products of it. A tile of keys is a tile of values too, and
 //| becomes a tile of probabilities.
 //|
-//| ![A tile of K and one of V: where the pieces of a row lie, and which product reads them](../../docs/figures/wgmma_tiles.svg)
+//| ![A tile of K and one of V: where the 16-byte pieces of a row lie, and which product reads them. A product takes two pieces of every row of K, and all pieces of 16 rows of V](../../docs/figures/wgmma_tiles.svg)
 #pragma once
 #include "chapters/08_decoding/plan.cuh"
 #include "common/attention/shape.h"

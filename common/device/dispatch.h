@@ -9,17 +9,20 @@
 
 namespace flashbook::device {
 
-/// Calls `body.operator()<T>()` with the kernel's type for `dtype`: float, __half or __nv_bfloat16.
+/// Calls `body.operator()<T>()` with the kernel's type for `dtype`: float, __half or __nv_bfloat16. A build
+/// with FLASHBOOK_WITHOUT_F16 has no kernels for f16.
 template <typename Body>
 void with_type(DType dtype, Body body) {
   switch (dtype) {
     case DType::f32:
       return body.template operator()<float>();
-    case DType::f16:
-      return body.template operator()<__half>();
     case DType::bf16:
       return body.template operator()<__nv_bfloat16>();
-    case DType::e4m3:
+#ifndef FLASHBOOK_WITHOUT_F16
+    case DType::f16:
+      return body.template operator()<__half>();
+#endif
+    default:
       break;
   }
   throw std::logic_error("no kernel takes " + std::string(name_of(dtype)) + " here");

@@ -285,14 +285,19 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
 
   if (!watcher) note_all_written();  // what this launch writes, nobody sees
   if (watcher) watcher->grid_begins({grid, block, dynamic_shared_bytes, kernel, dependent});
+  if (EventFile* events = EventFile::asked())
+    events->grid_begins({grid, block, dynamic_shared_bytes, kernel, dependent},
+                        thread_body.target_type().name());
   const CrashGuard guard;
   Blocks blocks(uint64_t(grid.x) * grid.y * grid.z, options().seed, [&](Worker& worker, OtherBlocks& others) {
     worker.enter_grid(grid, block, dynamic_shared_bytes, thread_body, kernel, watcher, others);
   });
   blocks.run();
   const std::string seen = watcher ? watcher->grid_ends() : "";
-  if (blocks.error().happened()) throw Error(blocks.error().text() + (seen.empty() ? "" : "\n") + seen);
-  if (!seen.empty()) throw Error(seen);
+  const std::string error =
+      blocks.error().text() + (blocks.error().happened() && !seen.empty() ? "\n" : "") + seen;
+  if (EventFile* events = EventFile::asked()) events->grid_ends(error);
+  if (!error.empty()) throw Error(error);
 }
 
 void require_device_pointer(const void* kernel, int number, const volatile void* argument) {

@@ -22,12 +22,12 @@ constexpr WarpgroupCollective kIssue{
       run_some(products, random);
     }};
 
-constexpr WarpgroupCollective kFence{
-    "wgmma_fence", [](WgmmaQueue& products, Random&, void* const*, Location) { products.fence(); }};
+constexpr WarpgroupCollective kFence{"wgmma_fence", [](WgmmaQueue& products, Random&, void* const*,
+                                                       Location where) { products.fence(where); }};
 
 constexpr WarpgroupCollective kCommit{"wgmma_commit",
-                                      [](WgmmaQueue& products, Random& random, void* const*, Location) {
-                                        products.commit();
+                                      [](WgmmaQueue& products, Random& random, void* const*, Location where) {
+                                        products.commit(where);
                                         run_some(products, random);
                                       }};
 

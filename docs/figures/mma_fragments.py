@@ -6,7 +6,7 @@ from pathlib import Path
 from svg import Figure
 
 HEADER = Path(__file__).resolve().parents[2] / "common" / "ptx" / "mma.h"
-WIDTH, HEIGHT = 25, 18  # of an element
+WIDTH, HEIGHT = 29, 18  # of an element
 LANE = 6                # whose elements are marked
 ROW_LANES = range(4)    # that share a row of c and a
 
@@ -27,26 +27,41 @@ def fragments(matrix, elements):
             yield lane, element // 2, *place(lane, element)
 
 
-def draw(figure, x, y, matrix, elements, title, wide, high):
-    figure.text(x, y - 10, title, "small soft")
-    for lane, register, row, column in fragments(matrix, elements):
-        look = "green" if lane == LANE else "blue" if lane in ROW_LANES else ""
-        figure.box(x + column * WIDTH, y + row * HEIGHT, wide * WIDTH, high * HEIGHT, look)
-        held = f"c{2 * register}{2 * register + 1}" if matrix == "c" else f"{matrix}{register}"
-        words = f"{lane}·{held}" if lane == LANE and wide == 2 else str(lane)
-        figure.text(x + (column + wide / 2) * WIDTH, y + (row + high / 2) * HEIGHT + 5, words, "small", "middle")
+def look_of(lane):
+    return "green" if lane == LANE else "blue" if lane in ROW_LANES else ""
 
 
 def main():
-    figure = Figure(464, 764, "Each lane of a warp holds pairs of neighbours. A row of the result lies in four neighbouring lanes, and a lane's "
-                              "results of two products are its registers of the left operand of the next.")
-    draw(figure, 32, 44, "b", 4, "right operand b, 16 × 8", 1, 2)
-    draw(figure, 246, 44, "c", 4, "results c, 16 × 8", 2, 1)
-    draw(figure, 32, 400, "a", 8, "left operand a, 16 × 16", 2, 1)
-    figure.text(32, 360, "Boxes are pairs of neighbours, numbers are lanes.", "small soft")
-    figure.text(32, 708, "Lane 6 (green) needs as a0 and a1 what were its c01 and c23", "small soft")
-    figure.text(32, 728, "of one product, as a2 and a3 those of the next product.", "small soft")
-    figure.text(32, 748, "Blue: lanes 0 to 3, which share a row of c and of a.", "small soft")
+    operand = {(row, column): register for lane, register, row, column in fragments("a", 8) if lane == LANE}
+    # What the figure says: two products' results side by side are the left operand.
+    side_by_side = {(lane, row, column + 8 * product) for product in (0, 1) for lane, _, row, column in fragments("c", 4)}
+    assert side_by_side == {(lane, row, column) for lane, _, row, column in fragments("a", 8)}
+
+    figure = Figure(512, 734, "Two results of 16 × 8 side by side have the layout of a left operand of 16 × 16: every lane already holds what the next "
+                              "product wants of it. A row lies in four neighbouring lanes.")
+    x, y = 18, 66
+    figure.text(x, 26, "Two products' results are the next one's left operand", "bold")
+    for product in range(2):
+        figure.text(x + (8 * product + 4) * WIDTH, y - 18, f"c of product {product}: 16 × 8", "small soft", "middle")
+        figure.line([(x + (8 * product + 0.15) * WIDTH, y - 8), (x + (8 * product + 7.85) * WIDTH, y - 8)], "ink")
+    for lane, _, row, column in fragments("a", 8):
+        figure.box(x + column * WIDTH, y + row * HEIGHT, 2 * WIDTH, HEIGHT, look_of(lane))
+        words = str(lane) if lane != LANE else f"{lane} · a{operand[row, column]}"
+        figure.text(x + (column + 1) * WIDTH, y + row * HEIGHT + 14, words, "small", "middle")
+    y += 16 * HEIGHT
+    figure.line([(x + 0.15 * WIDTH, y + 9), (x + 15.85 * WIDTH, y + 9)], "ink")
+    figure.text(x + 8 * WIDTH, y + 26, "a of the next product: 16 × 16", "small soft", "middle")
+    y += 66
+    figure.text(x, y - 12, "b of a product: 16 × 8", "small soft")
+    for lane, register, row, column in fragments("b", 4):
+        figure.box(x + column * 25, y + row * HEIGHT, 25, 2 * HEIGHT, look_of(lane))
+        figure.text(x + (column + 0.5) * 25, y + (row + 1) * HEIGHT + 5, f"b{register}" if lane == LANE else str(lane), "small", "middle")
+    lines = ("A box is a pair of neighbours,", "its number the lane that holds it.", "",
+             "Green: lane 6. Its results c0 c1 and", "c2 c3 of product 0, rounded to 16 bits,",
+             "are its registers a0 and a1; those of", "product 1 are a2 and a3. So nothing", "moves between lanes.", "",
+             "Blue: lanes 0 to 3. They share a row", "of c, so its maximum takes two", "shuffles. Of b they share a column.")
+    for i, line in enumerate(lines):
+        figure.text(x + 224, y + 12 + 21 * i, line, "small soft" if i < 2 else "small")
     figure.write(__file__)
 
 

@@ -9,12 +9,15 @@ from svg import Figure
 
 LAYOUTS = Path(__file__).with_name("hopper_layouts.json")
 PIECE, ROW, ATOM, PANEL = 16, 128, 1024, 16384  # bytes; a panel of 128 keys
-CELL, STRIPE, HIGH = 25, 22, 20
-LOOKS = ("blue", "amber", "green", "")  # of the first four products
+CELL, STRIPE, HIGH, APART = 25, 23, 26, 118
+LOOKS = ("blue", "amber", "", "")  # of the first four products
+SHOWN = (3, 2)                     # the row and the piece whose place is worked out
 
 
 def atom(figure, x, y, products, pieces_of_line):
     """The first 8 rows of 128 bytes: each piece where it lies, coloured by the product that reads it."""
+    for row in range(8):
+        figure.text(x - 8, y + row * CELL + 17, str(row), "small soft", "end")
     for product, offsets in enumerate(products):
         for index, offset in enumerate(offsets):
             if offset < ATOM:
@@ -22,45 +25,64 @@ def atom(figure, x, y, products, pieces_of_line):
                 piece = index % pieces_of_line + (product * pieces_of_line if pieces_of_line == 2 else 0)
                 figure.box(left, top, CELL, CELL, LOOKS[product])
                 figure.text(left + CELL / 2, top + CELL / 2 + 5, str(piece), "small", "middle")
+                if (offset // ROW, piece) == SHOWN:
+                    assert offset % ROW // PIECE == SHOWN[0] ^ SHOWN[1]
+                    ring = [(left + 2, top + 2), (left + CELL - 2, top + 2), (left + CELL - 2, top + CELL - 2), (left + 2, top + CELL - 2)]
+                    figure.line([*ring, ring[0]], "red")
 
 
 def panels(figure, x, y, products, rows, wide):
     """Which product reads what of the first atoms of both panels; `wide` is the bytes of a row that one product reads, as drawn."""
     for panel in range(2):
+        figure.text(x + panel * APART, y - 28, f"columns {64 * panel}–{64 * panel + 63}", "small soft")
         for group in range(rows):
             begin = panel * PANEL + group * ATOM
             readers = [number for number, offsets in enumerate(products) if any(begin <= offset < begin + ATOM for offset in offsets)]
             for place, number in enumerate(readers):
-                figure.box(x + panel * 104 + place * wide, y + group * HIGH, wide, HIGH, LOOKS[number % 4])
-                figure.text(x + panel * 104 + (place + 0.5) * wide, y + group * HIGH + 15, str(number), "small", "middle")
+                figure.box(x + panel * APART + place * wide, y + group * HIGH, wide, HIGH, LOOKS[number] if number < 2 else "")
+                figure.text(x + panel * APART + (place + 0.5) * wide, y + group * HIGH + 18, str(number), "small", "middle")
 
 
 def main():
     layouts = json.loads(LAYOUTS.read_text(encoding="utf-8"))
     k, v = layouts["k"], layouts["v"]
-    figure = Figure(478, 500, "A tile lies in panels of 64 columns, whose rows of 128 bytes have their 16-byte pieces exchanged. A product reads two "
-                              "pieces of every row of K, and all pieces of 16 rows of V.")
-    left, right = 20, 258
-    for x, name, way in ((left, "K, and Q", "contraction-major"), (right, "V", "the sum runs down rows")):
+    figure = Figure(548, 608, "A tile lies in panels of 64 columns, whose rows of 128 bytes have their 16-byte pieces exchanged. A product reads two "
+                              "pieces of every row of K, and all pieces of 16 rows of V. Arrows are the distances of the descriptor.")
+    left, right = 34, 308
+    for x, name, way in ((left, "K, and Q", "a product sums along a row:"), (right, "V", "a product sums down the rows:")):
         figure.text(x, 28, name, "bold")
-        figure.text(x, 48, way, "small soft")
-        figure.text(x, 72, "8 rows; numbers: pieces", "small soft")
-    atom(figure, left, 82, k[:4], 2)
-    atom(figure, right, 82, v[:1], 16)
-    y = 336
+        figure.text(x, 50, way, "small")
+    figure.text(left, 68, "it takes 16 columns, 2 pieces", "small")
+    figure.text(right, 68, "it takes 16 keys, all their pieces", "small")
     for x in (left, right):
-        figure.text(x, y - 26, "numbers, colours: products", "small soft")
-        for panel in range(2):
-            figure.text(x + panel * 104, y - 7, f"columns {64 * panel}–{64 * panel + 63}", "small soft")
+        figure.text(x - 14, 96, "the first 8 rows; numbers: pieces", "small soft")
+    atom(figure, left, 106, k[:4], 2)
+    atom(figure, right, 106, v[:1], 16)
+    row, piece = SHOWN
+    figure.text(left - 14, 328, f"Red: piece {piece} of row {row} lies", "small red")
+    figure.text(left - 14, 346, f"at place {piece} ⊕ {row} = {row ^ piece}", "small red")
+
+    y = 426
+    for x, words in ((left, "8 rows a line; numbers: products"), (right, "8 keys a line; numbers: products")):
+        figure.text(x - 14, y - 50, words, "small soft")
     panels(figure, left, y, k, 4, STRIPE)
     panels(figure, right, y, v, 4, 4 * STRIPE)
+    middle = HIGH / 2
+    stride, next_product, next_panel = k[0][8 * 2] - k[0][0], k[1][0] - k[0][0], k[4][0] - k[0][0]
+    figure.arrow(left - 8, y + middle, left - 8, y + HIGH + middle, "green")
+    figure.arrow(left + STRIPE / 2, y - 7, left + 1.5 * STRIPE, y - 7, "amber")
+    figure.arrow(left + STRIPE / 2, y - 16, left + APART + STRIPE / 2, y - 16, "red")
+    assert stride == v[0][8 * 16] - v[0][0] and next_panel == v[0][8] - v[0][0]
+    figure.arrow(right - 8, y + middle, right - 8, y + HIGH + middle, "green")
+    figure.arrow(right + 12, y + middle, right + 12, y + 2 * HIGH + middle, "amber")
+    figure.arrow(right + 2 * STRIPE, y - 14, right + APART + 2 * STRIPE, y - 14, "red")
     y += 4 * HIGH + 24
-    stride, panel = k[0][8 * 2] - k[0][0], k[4][0] - k[0][0]
-    for i, words in enumerate((f"8 rows on: stride, {stride}", f"next product: + {k[1][0] - k[0][0]}", f"next panel: + {panel}")):
-        figure.text(left, y + 20 * i, words, "small")
-    for i, words in enumerate((f"8 keys on: stride, {v[0][8 * 16] - v[0][0]}", f"next product: + {v[1][0] - v[0][0]}",
-                               f"64 columns on: leading, {v[0][8] - v[0][0]}")):
-        figure.text(right, y + 20 * i, words, "small")
+    for i, (look, words) in enumerate((("green", f"stride {stride}: to the next 8 rows"), ("amber", f"+ {next_product}: to the next product"),
+                                       ("red", f"+ {next_panel}: to product 4"))):
+        figure.text(left - 14, y + 20 * i, words, f"small {look}")
+    for i, (look, words) in enumerate((("green", f"stride {stride}: to the next 8 keys"), ("amber", f"+ {v[1][0] - v[0][0]}: to the next product"),
+                                       ("red", f"leading {next_panel}: 64 columns on"))):
+        figure.text(right - 14, y + 20 * i, words, f"small {look}")
     figure.write(__file__)
 
 

@@ -2,6 +2,7 @@
 import functools
 import html
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -197,7 +198,8 @@ class Site:
         scripts = "".join(f'<script defer src="interactive/{name}"></script>\n' for name in scripts_for(body))
         values = {"kind": kind, "container": "contents" if kind == "reference" else "text", "title": html.escape(title),
                   "description": html.escape(description(body) or title), "above": above, "body": with_permalinks(body), "steps": steps,
-                  "menu": self.menu(url, body), "scripts": scripts}
+                  "menu": self.menu(url, body), "scripts": scripts,
+                  "address": html.escape(os.environ.get("FLASHBOOK_SITE", ""))}  # a social card wants all of its address
         page = (SITE / "page.html").read_text(encoding="utf-8")
         page = re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], page)
         (self.out / url).write_text(page, encoding="utf-8")

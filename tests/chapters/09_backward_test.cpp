@@ -90,7 +90,11 @@ INSTANTIATE_TEST_SUITE_P(Every, Masks, ::testing::Range(0, int(masks().size())))
 
 class TracedMasks : public Masks {};
 
-TEST_P(TracedMasks, BreakNoRuleOfMemory) { expect_right(masks()[GetParam()]); }
+TEST_P(TracedMasks, BreakNoRuleOfMemory) {
+  Shape shape = masks()[GetParam()];
+  shape.dtype = DType::bf16;  // the twin has no other
+  expect_right(shape);
+}
 
 INSTANTIATE_TEST_SUITE_P(Some, TracedMasks, ::testing::Values(3, 7, 8, 12, 13, 15, 16, 20));
 

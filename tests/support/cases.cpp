@@ -1,5 +1,6 @@
 #include "tests/support/cases.h"
 
+#include <algorithm>
 #include <array>
 #include <set>
 #include <tuple>
@@ -106,7 +107,10 @@ std::vector<Shape> quick_shapes(const Chapter& chapter) {
   constexpr double kMostFlops = 3e7;
   constexpr std::size_t kCount = 8;
   std::vector<Shape> shapes = pairwise_shapes(chapter);
-  std::erase_if(shapes, [](const Shape& shape) { return flops(shape) > kMostFlops; });
+  const bool has_bf16 = std::ranges::find(chapter.dtypes, DType::bf16) != chapter.dtypes.end();
+  std::erase_if(shapes, [&](const Shape& shape) {
+    return flops(shape) > kMostFlops || (shape.dtype == DType::f16 && has_bf16);
+  });
   std::vector<Shape> chosen;
   for (std::size_t i = 0; i < kCount; ++i) chosen.push_back(shapes[shapes.size() * i / kCount]);
   return chosen;

@@ -15,7 +15,8 @@ std::vector<Shape> every_shape(const Chapter& chapter);
 /// A small set of those shapes in which every pair of values of two parameters occurs together (about 40).
 std::vector<Shape> pairwise_shapes(const Chapter& chapter);
 
-/// Eight of these that take little time: for runs that are slow.
+/// Eight of these that take little time, for runs that are slow; without f16 where there is bf16, whose
+/// kernels do the same.
 std::vector<Shape> quick_shapes(const Chapter& chapter);
 
 /// A name for GoogleTest: "q127_k190_d64_f16_group4_causal".

@@ -92,6 +92,27 @@ class FrontDoor(unittest.TestCase):
         self.addCleanup(self.tree.chmod, 0o755)
         self.refused("run", "01", "--no-cuda", saying="cannot be written to: copy it")
 
+    def test_a_trace(self):
+        reads = self.tree / "common/simulator/events/page.py"
+        reads.parent.mkdir(parents=True)
+        reads.write_text("import sys\nprint('page of', open(sys.argv[1]).read(), *sys.argv[2:])\n")
+        program = self.tree / "elsewhere/mine"
+        program.write_text('#!/bin/sh\nprintf "%s in $PWD:$*" "$FLASHBOOK_SIM_EVENTS_BLOCKS" >"$FLASHBOOK_SIM_EVENTS"\nexit 3\n')
+        program.chmod(0o755)
+        done = self.call("trace", "./mine", "--blocks", "2-3", "--perfetto", "p.json", "--", "--fast", folder=program.parent)
+        self.assertIn(f"page of 2-3 in {program.parent}:--fast --html trace.html --perfetto p.json", done.stdout)
+        self.assertEqual(done.returncode, 3)  # the program's own
+        program.write_text("#!/bin/sh\n")
+        done = self.call("trace", "elsewhere/mine")
+        self.assertEqual((done.returncode, done.stderr.splitlines()[-1]), (2, "flashbook: elsewhere/mine launched no kernel: there is nothing to trace"))
+        self.refused("trace", "elsewhere/yours", saying="is no program that can be run: build it first")
+        self.refused("trace", "elsewhere/mine", "--blocks", "all", saying="as in 0-1")
+        self.refused("trace", "elsewhere/mine", "--out", saying="--out lacks its value")
+        self.refused("trace", "01", "02", saying="trace takes one chapter, exercise or program")
+        self.refused("trace", "01", saying="chapter 01 has no kernel to trace")
+        self.refused("trace", "77", saying="there is no chapter 77")
+        self.refused("run", "01", "--out", "x", saying="--out is for trace")
+
     def test_unknown_words(self):
         self.refused("runn", saying="did you mean ./flashbook run?")
         self.refused("xyz", saying="there is no command 'xyz': ./flashbook help")

@@ -29,6 +29,9 @@ void AsyncCopies::land(const PendingCopy& copy) const {
 }
 
 void AsyncCopies::copy(const PendingCopy& copy) {
+  if (EventLog* log = scheduler_.log())
+    log->add(scheduler_.current().number,
+             {EventKind::does, copy.what, copy.where, "", std::to_string(copy.bytes) + " bytes a lane"});
   if (Observer* observer = scheduler_.observer()) {
     const int self = scheduler_.current().number;
     observer->touches(self, {Access::load, copy.global, copy.valid, copy.what, copy.where});
@@ -91,10 +94,16 @@ void cp_async(const char* what, void* shared, const void* global, int bytes, int
       .copies.copy({static_cast<unsigned char*>(shared), global, size, read, what, where, 0});
 }
 
-void cp_async_commit(Location where) { running_worker("cp_async_commit", where).copies.commit(); }
+void cp_async_commit(Location where) {
+  Worker& worker = running_worker("cp_async_commit", where);
+  worker.tell("cp_async_commit", where);
+  worker.copies.commit();
+}
 
 void cp_async_wait(int groups_in_flight, Location where) {
-  running_worker("cp_async_wait", where).copies.wait(groups_in_flight, where);
+  Worker& worker = running_worker("cp_async_wait", where);
+  worker.tell("cp_async_wait", where, groups_in_flight);
+  worker.copies.wait(groups_in_flight, where);
 }
 
 bool may_have_copies_in_flight() {
@@ -102,7 +111,9 @@ bool may_have_copies_in_flight() {
 }
 
 void cp_async_wait_all(Location where) {
-  running_worker("cp_async_wait_all", where).copies.wait_for_all(where);
+  Worker& worker = running_worker("cp_async_wait_all", where);
+  worker.tell("cp_async_wait_all", where);
+  worker.copies.wait_for_all(where);
 }
 
 }  // namespace flashbook::sim

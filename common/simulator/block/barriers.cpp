@@ -102,6 +102,8 @@ void Barriers::wait(Barrier& barrier, const char* what, Location where) {
     if (!same_place(other.where, where)) divergent(what, where, self, waiting, other);
   }
   waiting |= own;
+  if (scheduler_.log()) [[unlikely]]
+    log(EventKind::waits, what, barrier, where);
   if (scheduler_.observer() && waiting == scheduler_.alive_lanes(self.warp))
     tell_of_arriving(barrier, self.warp);
   if (is_full(barrier, barrier.arrived)) {
@@ -127,6 +129,8 @@ void Barriers::arrive(const char* what, int number, int threads, Location where)
       std::all_of(barrier.waiting.begin(), barrier.waiting.end(), [](uint32_t lanes) { return lanes == 0; }))
     nobody_waits(what, where, number, threads);
   if (Observer* observer = scheduler_.observer()) observer->releases(scheduler_.current().number, &barrier);
+  if (scheduler_.log()) [[unlikely]]
+    log(EventKind::arrives, what, barrier, where);
   if (is_full(barrier, barrier.arrived)) complete(barrier, 0);
 }
 
@@ -165,6 +169,12 @@ Barriers::Barrier& Barriers::count_arrival(const char* what, int number, int thr
       for (uint32_t left = barrier.waiting[std::size_t(warp)]; left; left &= left - 1)
         observer->acquires(warp * kWarpLanes + __builtin_ctz(left), &barrier);
   }
+  if (EventLog* log = scheduler_.log()) {
+    for (int warp = 0; warp < scheduler_.warps(); ++warp)
+      if (barrier.waiting[std::size_t(warp)]) log->converges(warp);
+    log->add_warps(scheduler_.current().warp, 1,
+                   {EventKind::over, "all have come", barrier.where, name_of(barrier)});
+  }
   for (int warp = 0; warp < scheduler_.warps(); ++warp) {
     uint32_t others = barrier.waiting[std::size_t(warp)];
     if (warp == scheduler_.current().warp) others &= ~own;
@@ -182,6 +192,20 @@ void Barriers::tell_of_arriving(Barrier& barrier, int warp) const {
   if (lanes) scheduler_.observer()->converges(warp, lanes);
   for (uint32_t left = lanes; left; left &= left - 1)
     scheduler_.observer()->releases(warp * kWarpLanes + __builtin_ctz(left), &barrier);
+}
+
+/// "barrier 1".
+std::string Barriers::name_of(const Barrier& barrier) const {
+  return "barrier " + std::to_string(&barrier - barriers_.data());
+}
+
+/// Writes an arrival down. (Apart, as reports are.)
+[[gnu::noinline]] void Barriers::log(EventKind kind, const char* what, const Barrier& barrier,
+                                     Location where) const {
+  const int needed = barrier.expected == kWholeBlock ? scheduler_.alive() : barrier.expected;
+  scheduler_.log()->add(scheduler_.current().number, {kind, what, where, name_of(barrier),
+                                                      std::to_string(barrier.arrived) + " of " +
+                                                          std::to_string(needed) + " threads have come"});
 }
 
 std::string Barriers::describe_wait(const Thread& thread) const {
@@ -207,11 +231,13 @@ void barrier_arrive(const char* what, int barrier, int threads, Location where) 
 }
 
 void wait_for_launch_before(Location where) {
-  const Worker& worker = running_worker("wait_for_launch_before", where);
+  Worker& worker = running_worker("wait_for_launch_before", where);
+  worker.tell("wait_for_launch_before", where);
   if (worker.observer()) worker.observer()->waits_for_launch_before(worker.current_number());
 }
 
 void memory_fence() {
+  if (current_worker) current_worker->tell("__threadfence", {});
   if (current_worker && current_worker->observer())
     current_worker->observer()->fences(current_worker->current_number());
 }

@@ -49,6 +49,8 @@ class Barriers final : public Awaited {
     return arrived >= (barrier.expected == kWholeBlock ? scheduler_.alive() : barrier.expected);
   }
   void complete(Barrier& barrier, uint32_t own);
+  std::string name_of(const Barrier& barrier) const;
+  void log(EventKind kind, const char* what, const Barrier& barrier, Location where) const;
   void tell_of_arriving(Barrier& barrier, int warp) const;
 
   Scheduler& scheduler_;

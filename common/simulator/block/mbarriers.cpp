@@ -166,12 +166,15 @@ void Mbarriers::init(void* address, uint32_t arrivals, Location where) {
                        .arrived = std::vector<uint32_t>(scheduler_.threads().size())};
   const uint64_t word = kMark | number;
   std::memcpy(address, &word, sizeof word);
+  if (scheduler_.log()) log(EventKind::arrives, "mbarrier_init", barriers_[number], where);
 }
 
 void Mbarriers::name(const void* address, const char* name, int index, Location where) {
   Mbarrier& barrier = barriers_[number_at("name_mbarrier", address, where)];
+  const std::string unnamed = scheduler_.log() ? describe(barrier) : "";
   barrier.name = name;
   barrier.index = index;
+  if (scheduler_.log()) scheduler_.log()->rename(unnamed, describe(barrier));
 }
 
 void Mbarriers::fence() {
@@ -194,6 +197,8 @@ void Mbarriers::arrive(const char* what, const void* address, uint32_t bytes, Lo
   barrier.bytes = int32_t(pending_bytes);
   --barrier.pending;
   if (Observer* observer = scheduler_.observer()) observer->releases(self, barrier.address);
+  if (scheduler_.log()) [[unlikely]]
+    log(EventKind::arrives, what, barrier, where);
   complete_if_over(barrier);
 }
 
@@ -206,6 +211,9 @@ void Mbarriers::land_bytes(const char* what, std::size_t number, std::size_t byt
                 " bytes that landed and were not announced, more than it can (1048575): announce them with "
                 "mbarrier_arrive_expect_tx");
   barrier.bytes = int32_t(pending_bytes);
+  if (EventLog* log = scheduler_.log())
+    log->add_warps(
+        -1, 1, {EventKind::arrives, "bytes land", where, describe(barrier), describe_state(barrier)}, false);
   complete_if_over(barrier);
 }
 
@@ -215,6 +223,9 @@ void Mbarriers::complete_if_over(Mbarrier& barrier) {
   ++barrier.phase;
   if (Observer* observer = scheduler_.observer()) observer->completes(barrier.address);
   barrier.pending = barrier.arrivals;
+  if (EventLog* log = scheduler_.log())
+    log->add_warps(
+        -1, 1, {EventKind::over, "the phase is over", {}, describe(barrier), describe_state(barrier)}, false);
   scheduler_.progress();
   for (int warp = 0; warp < scheduler_.warps(); ++warp)
     scheduler_.make_ready(warp, barrier.waiting[std::size_t(warp)]);
@@ -249,6 +260,8 @@ bool Mbarriers::wait(const char* what, const void* address, uint32_t parity, boo
     const int self = scheduler_.current().number;
     if (!stale_wait_ && phase > 0 && barriers_[number].seen[std::size_t(self)] == phase)
       stale_wait_ = {number, self, phase - 1, where};
+    if (scheduler_.log()) [[unlikely]]
+      log(EventKind::passes, what, barriers_[number], where, int(parity));
     pass(barriers_[number]);
     return true;
   }
@@ -258,6 +271,8 @@ bool Mbarriers::wait(const char* what, const void* address, uint32_t parity, boo
   waited_[std::size_t(self.number)] = {number, parity};
   if (may_fail && options().async == Async::random && scheduler_.random().below(4) == 0) return false;
   barriers_[number].waiting[warp] |= own;
+  if (scheduler_.log()) [[unlikely]]
+    log(EventKind::waits, what, barriers_[number], where, int(parity));
   if (may_fail)
     scheduler_.poll(*this, what, where);
   else
@@ -268,8 +283,19 @@ bool Mbarriers::wait(const char* what, const void* address, uint32_t parity, boo
   // does not enforce, could have shown it the first.
   if (barrier.phase > phase + 1) lapped(what, barrier, phase, where);
   if (barrier.phase == phase) return false;
+  if (scheduler_.log()) [[unlikely]]
+    log(EventKind::passes, what, barrier, where, int(parity));
   pass(barrier);
   return true;
+}
+
+/// Writes down what the current thread does at a barrier. (Apart, as reports are.)
+[[gnu::noinline]] void Mbarriers::log(EventKind kind, const char* what, const Mbarrier& barrier,
+                                      Location where, int parity) const {
+  scheduler_.log()->add(
+      scheduler_.current().number,
+      {kind, what, where, describe(barrier),
+       (parity < 0 ? "" : "for parity " + std::to_string(parity) + ": ") + describe_state(barrier)});
 }
 
 std::string Mbarriers::describe_wait(const Thread& thread) const {
@@ -311,7 +337,11 @@ void mbarrier_init(void* barrier, uint32_t arrivals, Location where) {
   running_worker("mbarrier_init", where).mbarriers.init(barrier, arrivals, where);
 }
 
-void fence_mbarrier_init(Location where) { running_worker("fence_mbarrier_init", where).mbarriers.fence(); }
+void fence_mbarrier_init(Location where) {
+  Worker& worker = running_worker("fence_mbarrier_init", where);
+  worker.mbarriers.fence();
+  worker.tell("fence_mbarrier_init", where);
+}
 
 void name_mbarrier(const void* barrier, const char* name, int index, Location where) {
   running_worker("name_mbarrier", where).mbarriers.name(barrier, name, index, where);
@@ -339,11 +369,13 @@ void mbarrier_wait(const void* barrier, uint32_t parity, Location where) {
 void fence_proxy_async(Location where) {
   Worker& worker = running_worker("fence_proxy_async", where);
   worker.mbarriers.fence();
+  worker.tell("fence_proxy_async", where);
   if (worker.observer()) worker.observer()->fences_proxy(worker.current_number(), Proxied::shared);
 }
 
 void fence_proxy_async_global(Location where) {
   Worker& worker = running_worker("fence_proxy_async_global", where);
+  worker.tell("fence_proxy_async_global", where);
   if (worker.observer()) worker.observer()->fences_proxy(worker.current_number(), Proxied::global);
 }
 

@@ -85,6 +85,7 @@ class Mbarriers final : public Awaited {
   void require_order(const char* what, const Mbarrier& barrier, Location where) const;
   void complete_if_over(Mbarrier& barrier);
   void pass(Mbarrier& barrier);
+  void log(EventKind kind, const char* what, const Mbarrier& barrier, Location where, int parity = -1) const;
 
   Scheduler& scheduler_;
   std::vector<Mbarrier> barriers_;

@@ -41,6 +41,7 @@ void RegisterPool::begin_block() {
 }
 
 void RegisterPool::give(int registers, Location where) {
+  log("setmaxnreg_dec", registers, where);
   warps_.take_part(kDecrease, kAllLanes, nullptr, where);
   const Thread& self = scheduler_.current();
   if (self.lane != 0) return;
@@ -59,6 +60,7 @@ void RegisterPool::give(int registers, Location where) {
 
 // Lane 0 takes them; the others wait for it.
 void RegisterPool::take(int registers, Location where) {
+  log("setmaxnreg_inc", registers, where);
   warps_.take_part(kIncrease, kAllLanes, nullptr, where);
   const Thread& self = scheduler_.current();
   if (self.lane == 0) {
@@ -77,6 +79,13 @@ void RegisterPool::take(int registers, Location where) {
     warp.registers = registers;
   }
   warps_.take_part(kIncreased, kAllLanes, nullptr, where);
+}
+
+/// Writes down what the current thread asks for.
+void RegisterPool::log(const char* what, int registers, Location where) const {
+  if (EventLog* log = scheduler_.log())
+    log->add(scheduler_.current().number,
+             {EventKind::does, what, where, "", "to " + std::to_string(registers) + " registers a thread"});
 }
 
 std::string RegisterPool::describe_wait(const Thread& thread) const {

@@ -30,6 +30,7 @@ class RegisterPool final : public Awaited {
   std::string end_error() const;
 
  private:
+  void log(const char* what, int registers, Location where) const;
   struct OfWarp {
     int registers = 0;  ///< of each of its threads
     int wanted = 0;     ///< that lane 0 waits for

@@ -16,6 +16,7 @@
 
 #include "common/simulator/block/fiber.h"
 #include "common/simulator/block/watchdog.h"
+#include "common/simulator/events/event_log.h"
 #include "common/simulator/language.h"
 #include "common/simulator/location.h"
 #include "common/simulator/observer.h"
@@ -129,6 +130,9 @@ class Scheduler {
   /// The current thread waits for other blocks: it is in no endless loop.
   void note_turn() { ++turns_; }
   Observer* observer() const { return observer_; }
+  /// Where the block's events are written down; null if nobody asks for them.
+  EventLog* log() const { return log_; }
+  void set_log(EventLog* log) { log_ = log; }
 
   /// Lets others run until the current thread is made ready again. It waits in `awaited`. (Here, so that a
   /// thread that waits has nothing of its callers' to save when another lane of its warp is next, as mostly.)
@@ -208,6 +212,7 @@ class Scheduler {
 
   Scheduled& block_;
   Observer* observer_ = nullptr;
+  EventLog* log_ = nullptr;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
   uint32_t ready_warps_ = 0;

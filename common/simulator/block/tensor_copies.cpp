@@ -102,6 +102,12 @@ struct Copy {
   Location where;
 };
 
+/// "shared + 1024 (16384 bytes)": a tile, by which events know it.
+std::string name_of_tile(const void* tile, std::size_t bytes) {
+  const auto offset = static_cast<const unsigned char*>(tile) - current_worker->memory.dynamic().data();
+  return "shared + " + std::to_string(offset) + " (" + std::to_string(bytes) + " bytes)";
+}
+
 void tell_of_tile(Observer& observer, const void* object, uint32_t ticket, int thread, Access access,
                   const Copy& copy) {
   observer.touches_async(thread, object, ticket,
@@ -151,6 +157,9 @@ void TensorCopies::load(const char* what, void* tile, const CUtensorMap& map, co
     tell_of_tile(*observer, barrier.address, load.ticket, load.thread, Access::store, copy);
     tell_of_tensor(*observer, barrier.address, load.ticket, load.thread, Access::load, copy);
   }
+  if (EventLog* log = scheduler_.log())
+    log->add(load.thread, {EventKind::copies, what, where, name_of_tile(tile, bytes),
+                           "from " + text_of(at.data(), map.rank) + ", arrives at " + describe(barrier)});
   const Async when = options().async;
   if (when == Async::eager || (when == Async::random && scheduler_.random().below(4) == 0)) {
     land(load);
@@ -172,6 +181,11 @@ void TensorCopies::land(const Load& load) {
   scheduler_.progress();
   load_box(load.map, load.at, load.tile);
   if (Observer* observer = scheduler_.observer()) observer->arrives_async(barrier.address, load.ticket);
+  if (EventLog* log = scheduler_.log())
+    log->add_warps(load.thread / kWarpLanes, 1,
+                   {EventKind::lands, load.what, load.where, name_of_tile(load.tile, box_bytes(load.map)),
+                    "at " + describe(barrier)},
+                   false);
   mbarriers_.land_bytes(load.what, load.barrier, box_bytes(load.map), load.where);
 }
 
@@ -209,6 +223,10 @@ void TensorCopies::store(const char* what, const void* tile, const CUtensorMap& 
                    adds ? Access::atomic : Access::store, copy);
   }
   const Async when = options().async;
+  if (EventLog* log = scheduler_.log())
+    log->add(scheduler_.current().number,
+             {EventKind::copies, what, where, name_of_tile(tile, box_bytes(map)),
+              (adds ? "is added at " : "goes to ") + text_of(at.data(), map.rank)});
   if (when == Async::eager || (when == Async::random && scheduler_.random().below(2) == 0)) land(store);
   mine().stores.push_back(std::move(store));
 }
@@ -332,15 +350,21 @@ void bulk_reduce_add(float* global, const float* shared, uint32_t bytes, Locatio
 }
 
 void tma_store_commit(Location where) {
-  running_worker("tma_store_commit", where).tensor_copies.commit_stores();
+  Worker& worker = running_worker("tma_store_commit", where);
+  worker.tell("tma_store_commit", where);
+  worker.tensor_copies.commit_stores();
 }
 
 void tma_store_wait(int groups_in_flight, Location where) {
-  running_worker("tma_store_wait", where).tensor_copies.wait_for_stores(groups_in_flight);
+  Worker& worker = running_worker("tma_store_wait", where);
+  worker.tell("tma_store_wait", where, groups_in_flight);
+  worker.tensor_copies.wait_for_stores(groups_in_flight);
 }
 
 void tma_store_wait_read(int groups_in_flight, Location where) {
-  running_worker("tma_store_wait_read", where).tensor_copies.wait_for_reads_of_stores(groups_in_flight);
+  Worker& worker = running_worker("tma_store_wait_read", where);
+  worker.tell("tma_store_wait_read", where, groups_in_flight);
+  worker.tensor_copies.wait_for_reads_of_stores(groups_in_flight);
 }
 
 void tma_prefetch(const CUtensorMap& map, Location where) { require_map("tma_prefetch", map, where); }

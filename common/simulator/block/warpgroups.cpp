@@ -95,6 +95,8 @@ void Warpgroups::gather(const WarpgroupCollective& collective, void* operand, Lo
   group.lanes = {};
   if (Observer* observer = scheduler_.observer())
     for (int i = first_warp; i < first_warp + kWarpgroupWarps; ++i) observer->converges(i, kAllLanes);
+  if (EventLog* log = scheduler_.log())
+    for (int i = first_warp; i < first_warp + kWarpgroupWarps; ++i) log->converges(i);
   collective.combine(group.products, scheduler_.random(), group.operands.data(), first);
   scheduler_.progress();
   for (int i = first_warp; i < first_warp + kWarpgroupWarps; ++i)

@@ -105,6 +105,7 @@ bool Warps::is_full(const Gathering& gathering, int warp) const {
     observer->converges(self.warp, full.arrived);
     if (full.collective == &kSyncWarp) observer->joins(self.warp, full.arrived);
   }
+  if (EventLog* log = scheduler_.log()) log->converges(self.warp);
   full.collective->combine(warp.operands.data(), full.arrived, full.where);
   scheduler_.make_ready(self.warp, full.arrived & ~(1u << self.lane));
 }
@@ -152,8 +153,9 @@ std::string Warps::describe_wait(const Thread& thread) const {
 }
 
 void warp_collective(const Collective& collective, uint32_t mask, void* operand, Location where) {
-  (current_worker ? *current_worker : running_worker(collective.name, where))
-      .warps.take_part(collective, mask, operand, where);
+  Worker& worker = current_worker ? *current_worker : running_worker(collective.name, where);
+  worker.tell(collective.name, where);
+  worker.warps.take_part(collective, mask, operand, where);
 }
 
 int lane() { return current_worker ? current_worker->scheduler.current().lane : 0; }

@@ -73,6 +73,32 @@ void WgmmaQueue::issue(void* const* calls, Location where) {
   tell_of_reads(first, where);
   last_group_ = commits_;
   last_product_ = where;
+  if (scheduler_log()) {
+    const auto start = [&](uint64_t matrix, bool is_mn_major, int lines) {
+      return "shared + " + std::to_string(SharedMatrix(matrix, is_mn_major, lines).address(0, 0));
+    };
+    log("wgmma", where,
+        "m64n" + std::to_string(first.kind.n) + "k" + std::to_string(inner_of(first.kind.type)) + " of " +
+            std::string(name_of(first.kind.type)) + ", A in " +
+            (first.kind.a_in_registers ? "registers" : start(first.a, first.kind.a_is_mn_major, kRows)) +
+            ", B in " + start(first.b, first.kind.b_is_mn_major, first.kind.n) +
+            (first.accumulate ? ", is added" : ", begins a sum"));
+  }
+}
+
+EventLog* WgmmaQueue::scheduler_log() { return current_worker->scheduler.log(); }
+
+/// Writes down an instruction of the warpgroup, and how its products stand.
+void WgmmaQueue::log(const char* what, Location where, const std::string& detail) const {
+  const auto open = std::count_if(pending_.begin(), pending_.end(),
+                                  [this](const Product& product) { return product.group == commits_; });
+  std::string state = std::to_string(pending_.size() - std::size_t(open)) +
+                      " committed and not waited for, " + std::to_string(open) + " in the open group";
+  scheduler_log()->add_warps(first_thread_ / kWarpLanes, kThreads / kWarpLanes,
+                             {EventKind::arrives, what, where,
+                              "products of warps " + std::to_string(first_thread_ / kWarpLanes) + "-" +
+                                  std::to_string((first_thread_ + kThreads) / kWarpLanes - 1),
+                              detail.empty() ? state : detail + ": " + state});
 }
 
 /// The accumulator that the threads name, its registers from now on in flight.
@@ -169,8 +195,9 @@ void WgmmaQueue::copy_registers(Fragment& fragment) {
                 kFragmentRegisters * sizeof(uint32_t));
 }
 
-void WgmmaQueue::fence() {
+void WgmmaQueue::fence(Location where) {
   ++fences_;
+  if (scheduler_log()) log("wgmma_fence", where, "");
   // What the registers hold now is what products may find.
   for (Accumulator& accumulator : accumulators_)
     if (accumulator.n > 0 && accumulator.in_flight == 0)
@@ -207,7 +234,10 @@ void WgmmaQueue::tell_of_wait() {
   tickets_.erase(tickets_.begin(), end);
 }
 
-void WgmmaQueue::commit() { ++commits_; }
+void WgmmaQueue::commit(Location where) {
+  ++commits_;
+  if (scheduler_log()) log("wgmma_commit", where, "closes group " + std::to_string(commits_ - 1));
+}
 
 void WgmmaQueue::wait(int groups_in_flight, Location where) {
   if (last_group_ == commits_)
@@ -218,6 +248,9 @@ void WgmmaQueue::wait(int groups_in_flight, Location where) {
   int done = 0;
   while (done < pending() && pending_[std::size_t(done)].group < waited_for_) ++done;
   compute(done);
+  if (scheduler_log())
+    log("wgmma_wait", where,
+        waited_for_ > 0 ? "groups up to " + std::to_string(waited_for_ - 1) + " are done" : "");
   for (Accumulator& accumulator : accumulators_)
     if (accumulator.fences_at_wait < 0 && accumulator.last_group < waited_for_) {
       accumulator.fences_at_wait = fences_;

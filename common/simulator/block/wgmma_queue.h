@@ -5,9 +5,11 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "common/simulator/block/shared_matrix.h"
+#include "common/simulator/events/event_log.h"
 #include "common/simulator/location.h"
 #include "common/simulator/wgmma.h"
 
@@ -36,8 +38,8 @@ class WgmmaQueue {
   /// Takes what 128 threads hand in. Throws Error if they disagree, a descriptor steps out of shared memory,
   /// or registers were touched without a fence.
   void issue(void* const* calls, Location where);
-  void fence();
-  void commit();
+  void fence(Location where);
+  void commit(Location where);
   /// Computes all groups but the latest `groups_in_flight`: from here on threads may touch their registers,
   /// and overwrite their tiles.
   void wait(int groups_in_flight, Location where);
@@ -51,6 +53,8 @@ class WgmmaQueue {
   void require_all_waited_for() const;
 
  private:
+  static EventLog* scheduler_log();
+  void log(const char* what, Location where, const std::string& detail) const;
   static constexpr int kThreads = 128;
 
   /// 64xN floats in the registers of 128 threads.

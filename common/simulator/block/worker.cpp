@@ -48,6 +48,8 @@ void Worker::enter_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
 
 std::optional<std::string> Worker::run_block(uint64_t number, uint64_t seed) {
   begin_block(number, seed);
+  EventFile* const events = EventFile::asked();
+  scheduler.set_log(events ? events->log_of(number, scheduler.alive()) : nullptr);
   current_worker = this;
   if (observer())
     observer()->block_begins({number, scheduler.alive(), memory.dynamic().data(), memory.dynamic().size(),
@@ -63,6 +65,10 @@ std::optional<std::string> Worker::run_block(uint64_t number, uint64_t seed) {
     error = scheduler.alive() > 0 ? deadlock_report() : end_report();
   if (!error.empty()) error += mbarriers.suspects();
   if (observer()) observer()->block_ends();
+  if (EventLog* log = scheduler.log(); log && !error.empty())
+    log->fault(
+        scheduler.error().empty() && !scheduler.crashed() && !scheduler.given_up() ? -1 : current_number(), 0,
+        [error] { return error; });
   current_worker = nullptr;
   return error.empty() ? std::nullopt : std::optional(std::move(error));
 }
@@ -81,11 +87,14 @@ void Worker::begin_block(uint64_t number, uint64_t seed) {
   registers.begin_block();
 }
 
+/// What is told of a thread's life has no place in the source.
 void Worker::run_thread() {
+  if (EventLog* log = scheduler.log()) log->add(current_number(), {EventKind::starts, "starts", {}});
   (*body_)();
   tensor_copies.require_stores_read();
   warpgroups.leave();
   scheduler.exit_current();
+  if (EventLog* log = scheduler.log()) log->add(current_number(), {EventKind::exits, "exits", {}});
   if (observer()) {
     observer()->releases(current_number(), barriers.whole_block());
     // Where nobody is left, all have come.
@@ -97,6 +106,13 @@ void Worker::run_thread() {
   // nothing.
   barriers.leave();
   warps.leave();
+}
+
+void Worker::write_down(const char* what, Location where, int groups) {
+  std::string detail;
+  if (groups == 0) detail = "for all groups";
+  if (groups > 0) detail = "for all groups but the latest " + std::to_string(groups);
+  scheduler.log()->add(current_number(), {EventKind::does, what, where, "", detail});
 }
 
 std::string Worker::deadlock_report() const {

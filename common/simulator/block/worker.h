@@ -62,6 +62,11 @@ class Worker final : Scheduled {
     while (others_->must_wait_at_atomic()) scheduler.note_turn();
   }
   int current_number() const { return scheduler.current().number; }
+  /// The current thread executes an instruction of which no part tells. `groups` stay in flight, if it waits.
+  void tell(const char* what, Location where, int groups = -1) {
+    if (scheduler.log()) [[unlikely]]
+      write_down(what, where, groups);
+  }
 
   Scheduler scheduler{*this};
   SharedMemory memory;
@@ -75,6 +80,7 @@ class Worker final : Scheduled {
 
  private:
   void begin_block(uint64_t number, uint64_t seed);
+  void write_down(const char* what, Location where, int groups);
   void run_thread() override;
   bool has_copies() const override { return tensor_copies.any_load(); }
   bool land_copy(bool any) override { return tensor_copies.land_one(any); }

@@ -1,6 +1,7 @@
 #include "common/simulator/trace/requests.h"
 
 #include <algorithm>
+#include <map>
 
 namespace flashbook::sim {
 namespace {
@@ -47,8 +48,9 @@ void Requests::empty(Log& log) {
   log.capacity = 0;
 }
 
-void Requests::begin(int threads) {
+void Requests::begin(int threads, EventLog* log) {
   threads_ = threads;
+  log_ = log;
   if (logs_.size() < std::size_t(threads)) logs_.resize(std::size_t(threads));
   for (Recent& recent : recent_) recent.kind = 0;  // another grid may have begun, which has touched no sector
 }
@@ -86,6 +88,8 @@ void Requests::converge(int warp, uint32_t lanes) {
   for (int lane = 0; lane < count; ++lane) active |= uint32_t(logs[lane].size > 0) << lane;
   active &= lanes;
   if (!active) return;
+  if (log_) [[unlikely]]
+    write_down(warp, logs, active);
 
   const int leader = __builtin_ctz(active);
   const auto is_like_leader = [&](const Log& log) {
@@ -162,6 +166,51 @@ void Requests::count_apart(const Log* logs, uint32_t lanes) {
   for (std::size_t i = 0; i < kinds; ++i)
     for (const Apart::OfLanes& request : apart_[i].requests)
       count(apart_[i].kind & ~Kind::kUnchecked, request.lanes, request.addresses);
+}
+
+/// Tells the log of requests, in the order in which their first lane comes to them. The n-th
+/// access of a kind makes a request with the n-th of the other lanes.
+[[gnu::cold]] void Requests::write_down(int warp, const Log* logs, uint32_t lanes) const {
+  struct One {
+    uint64_t kind;
+    uint32_t lanes = 0;
+    std::array<uint32_t, 32> numbers{};  // of each lane: which of its accesses
+    std::array<uint64_t, 32> addresses{};
+  };
+  std::vector<One> requests;
+  std::map<std::pair<uint64_t, uint32_t>, std::size_t> known;  // by kind, and the how manieth of it
+  for (uint32_t left = lanes; left; left &= left - 1) {
+    const int lane = __builtin_ctz(left);
+    std::unordered_map<uint64_t, uint32_t> times;
+    for (uint32_t i = 0; i < logs[lane].size; ++i) {
+      const uint64_t kind = logs[lane].kinds()[i] & ~Kind::kUnchecked;
+      const auto [place, is_new] = known.try_emplace({kind, times[kind]++}, requests.size());
+      if (is_new) requests.push_back({.kind = kind});
+      One& request = requests[place->second];
+      request.lanes |= 1u << lane;
+      request.numbers[std::size_t(lane)] = i;
+      request.addresses[std::size_t(lane)] = logs[lane].addresses()[i];
+    }
+  }
+  for (const One& one : requests) {
+    const Kind kind = Kind::unpacked(one.kind);
+    const Request request{one.lanes, kind.bytes, one.addresses.data()};
+    const Cost cost = kind.shared ? shared_cost(request) : global_cost(request, sectors_of(request));
+    ToldAccess access{.what = kind.access == Access::atomic  ? "atomic"
+                              : kind.access == Access::store ? "store"
+                                                             : "load",
+                      .shared = kind.shared,
+                      .bytes = kind.bytes,
+                      .lanes = one.lanes,
+                      .units = cost.units,
+                      .ideal = cost.ideal};
+    if (const Instruction* instruction = instruction_of(kind.site))
+      access.what = instruction->name, access.where = instruction->where;
+    else
+      access.code = kind.site;
+    log_->access(warp, one.numbers, access);
+  }
+  log_->forget_accesses(warp, lanes);
 }
 
 bool Requests::is_shifted(Recent& recent, const Kind& kind, uint32_t lanes, const uint64_t* addresses) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/simulator/events/event_log.h"
 #include "common/simulator/observer.h"
 #include "common/simulator/trace/counts.h"
 #include "common/simulator/trace/sites.h"
@@ -83,7 +84,10 @@ class Requests {
  public:
   explicit Requests(RequestSink& sink) : sink_(sink) {}
 
-  void begin(int threads);
+  /// `log` is told of requests, unless it is null.
+  void begin(int threads, EventLog* log);
+  /// How many accesses of a thread have not been lined up yet.
+  uint32_t waiting(int thread) const { return logs_[std::size_t(thread)].size; }
   void add(int thread, uint64_t kind, uint64_t address) {
     if (add_if_room(thread, kind, address)) return;
     grow(logs_[std::size_t(thread)]);
@@ -169,6 +173,7 @@ class Requests {
   void check_logs();
   void count_together(int warp, const Log* logs, uint32_t lanes, int leader);
   void count_apart(const Log* logs, uint32_t lanes);
+  void write_down(int warp, const Log* logs, uint32_t lanes) const;
   Recent& count(uint64_t kind, uint32_t lanes, const uint64_t* addresses);
   /// Whether a request costs what the recent one did; touches its sectors.
   bool is_shifted(Recent& recent, const Kind& kind, uint32_t lanes, const uint64_t* addresses);
@@ -181,6 +186,7 @@ class Requests {
   std::array<Recent, 64> recent_{};  // by a hash of the kind
   std::vector<Apart> apart_;         // kept for their memory
   int threads_ = 0;
+  EventLog* log_ = nullptr;
   std::unordered_map<uint64_t, Counts> counts_;
 };
 

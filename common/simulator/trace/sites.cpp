@@ -22,10 +22,10 @@ class Instructions {
     const std::lock_guard lock(mutex_);
     const auto [entry, is_new] =
         numbers_.try_emplace({instruction, where.file, where.line}, Site(known_.size()));
-    if (is_new) known_.push_back({.place = to_string(where), .instruction = instruction});
+    if (is_new) known_.push_back({instruction, where});
     return kInstruction | entry->second;
   }
-  SourceLine line(Site site) {
+  const Instruction& of(Site site) {
     const std::lock_guard lock(mutex_);
     return known_[site & ~kInstruction];
   }
@@ -33,7 +33,7 @@ class Instructions {
  private:
   std::mutex mutex_;
   std::map<std::tuple<const void*, const void*, int>, Site> numbers_;
-  std::deque<SourceLine> known_;
+  std::deque<Instruction> known_;
 };
 
 Instructions& instructions() {
@@ -68,12 +68,16 @@ Site site_of_instruction(const char* instruction, Location where) {
   return known.site;
 }
 
+const Instruction* instruction_of(Site site) {
+  return site & kInstruction ? &instructions().of(site) : nullptr;
+}
+
 std::map<Site, SourceLine> source_lines(std::span<const Site> sites) {
   std::map<Site, SourceLine> lines;
   std::vector<std::uintptr_t> code;
   for (const Site site : sites)
-    if (site & kInstruction)
-      lines[site] = instructions().line(site);
+    if (const Instruction* known = instruction_of(site))
+      lines[site] = {.place = to_string(known->where), .instruction = known->name};
     else if (lines.try_emplace(site, SourceLine{.place = describe_code(site)}).second)
       code.push_back(site);
   const auto file_of = [](const std::string& place) { return place.substr(0, place.find(':')); };

@@ -28,6 +28,15 @@ inline Site site_of_code(const void* return_address) {
 /// The site of an instruction: its name and its call. Both must outlive the program, as literals do.
 Site site_of_instruction(const char* instruction, Location where);
 
+/// An instruction of the simulator, and its call.
+struct Instruction {
+  const char* name;
+  Location where;
+};
+
+/// The instruction of a site; null if it is code.
+const Instruction* instruction_of(Site site);
+
 /// What a reader wants to know of a site.
 struct SourceLine {
   std::string

@@ -93,7 +93,10 @@ void Tracer::block_begins(const Block& block) {
   races_->begin();
   clocks_.begin(block.threads);
   order_.begin(block.number, grid_->published);
-  requests_.begin(block.threads);
+  written_down_.clear();
+  EventLog* const log = scheduler_->log();
+  requests_.begin(block.threads, log);
+  if (log) log->count_accesses = [this](int thread) { return requests_.waiting(thread); };
   suspicions_.begin(block.threads);
   unwritten_.clear();
   launch_waits_.clear();
@@ -356,13 +359,30 @@ void Tracer::check_launch_before(const DeviceMemory::Who& who, Access access, st
     report(*conflict);
 }
 
+void Tracer::write_down(int thread, Site site, Faults fault) {
+  EventLog* const log = scheduler_->log();
+  if (!log || !written_down_.insert(site).second) return;
+  log->fault(thread < block_.threads ? thread : -1, instruction_of(site) ? 0 : site,
+             [fault = std::move(fault)] { return fault.report(); });
+}
+
 void Tracer::report(const BlockConflict& conflict) {
+  if (scheduler_->log()) {
+    Faults fault;
+    fault.add(conflict, block_.threads);
+    write_down(conflict.second.thread, conflict.second.site, std::move(fault));
+  }
   const std::lock_guard lock(grid_->mutex);
   has_faults_ = true;
   grid_->faults.add(conflict, block_.threads);
 }
 
 void Tracer::report(const Race& race) {
+  if (scheduler_->log()) {
+    Faults fault;
+    fault.add(race, block_.number, block_.threads, describe_shared(race.at), "");
+    write_down(race.second.who, race.second.site, std::move(fault));
+  }
   const std::lock_guard lock(grid_->mutex);
   has_faults_ = true;
   grid_->faults.add(

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -195,6 +196,8 @@ class Tracer final : public Observer, RequestSink {
   }
   void check_launch_before(const DeviceMemory::Who& who, Access access, std::uintptr_t address,
                            std::size_t bytes, Site site);
+  /// Has a fault written down where it arose, for its first time.
+  void write_down(int thread, Site site, Faults fault);
   void report(const Race& race);
   void report(const BlockConflict& conflict);
   void report_unwritten();
@@ -240,8 +243,9 @@ class Tracer final : public Observer, RequestSink {
   };
   Together together_;
   void look_up_together(int warp, uint32_t lanes);
-  uint64_t barriers_ = 0;    ///< that the block has passed
-  bool has_faults_ = false;  ///< whether the block has
+  uint64_t barriers_ = 0;        ///< that the block has passed
+  bool has_faults_ = false;      ///< whether the block has
+  std::set<Site> written_down_;  ///< where it has, in the log of its events
   std::uintptr_t variables_begin_ = 0, variables_bytes_ = 0;
   std::uintptr_t own_begin_ = 0, own_bytes_ = 0;        ///< the OS thread's variables
   std::uintptr_t kernel_begin_ = 0, kernel_bytes_ = 0;  ///< the kernel's code

@@ -1,0 +1,305 @@
+#!/usr/bin/env python3
+"""Makes of what the simulator wrote down (FLASHBOOK_SIM_EVENTS) a page that one steps through, and Perfetto's JSON:
+
+    python3 common/simulator/events/page.py EVENTS.json --html trace.html --perfetto trace.json
+
+The page is one file that needs no network. `./flashbook trace` runs a program and then this. Exit code 2: the input cannot be read."""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+TEMPLATE = Path(__file__).with_name("page.html")
+KINDS = ("starts", "exits", "does", "waits", "passes", "arrives", "over", "copies", "lands", "memory", "fault")
+GROUPS = ("starts and ends", "barriers", "copies", "products", "loads and stores", "within a warp", "fences", "registers", "faults")
+# Files that a kernel is written in and not what it is written with.
+LANGUAGE = ("common/simulator/", "common/ptx/", "common/numeric/", "common/device/", "/include/c++/", "/lib/gcc/")
+AT_ONCE = 1000  # addresses that addr2line is given: a command has a longest length
+
+
+class Problem(Exception):
+    """What the user can mend, in one line."""
+
+
+class Frame(NamedTuple):
+    file: str
+    line: int
+    function: str
+
+
+class Event(NamedTuple):
+    kind: str
+    group: str
+    warp: int  # -1: none
+    warps: int
+    lanes: int
+    what: str
+    stack: tuple[Frame, ...]  # the innermost call first
+    object: str
+    detail: str
+    times: int = 1
+
+    @property
+    def who(self) -> str:
+        if self.warp < 0:
+            return "block"
+        return f"warp {self.warp}" if self.warps == 1 else f"warps {self.warp}-{self.warp + self.warps - 1}"
+
+
+def short_name(function: str) -> str:
+    """Without parameters, return type, template arguments and namespaces."""
+    name, depth = "", 0
+    for character in function.replace("(anonymous namespace)", ""):
+        depth += (character in "<({") - (character in ">)}")
+        if depth == 0 and character not in ">)}":
+            name += character
+    short = re.split(r"::|\s", name.removesuffix(" const").split("[")[0].strip())[-1]
+    return {"operator": "lambda", "_M_invoke": ""}.get(short, short)
+
+
+def frames_of(program: str, code: Iterable[int]) -> dict[int, list[Frame]]:
+    """The lines that code comes from, the innermost first. Empty without addr2line (of binutils), or without debug information."""
+    found: dict[int, list[Frame]] = {}
+    offsets = sorted(set(code))
+    for first in range(0, len(offsets), AT_ONCE):
+        command = ["addr2line", "-a", "-i", "-f", "-C", "-e", program, *map(hex, offsets[first:first + AT_ONCE])]
+        try:
+            lines = subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()
+        except (OSError, subprocess.CalledProcessError):
+            return {}
+        at, function = 0, ""
+        for line in lines:
+            if re.fullmatch(r"0x[0-9a-f]+", line):
+                at, function = int(line, 16), ""
+                found[at] = []
+            elif not function:
+                function = line
+            else:
+                place = re.fullmatch(r"(.*):(\d+)(?: \(discriminator \d+\))?", line)
+                if place and int(place[2]):
+                    found[at].append(Frame(place[1], int(place[2]), short_name(function)))
+                function = ""
+    return found
+
+
+class Sources:
+    """The files of a program's kernels."""
+
+    def __init__(self, program: str) -> None:
+        self.folders = [Path.cwd(), *Path(program).parents]  # of names that are relative, to where it was built
+        self.known: dict[str, Path | None] = {}
+
+    def path(self, name: str) -> Path | None:
+        if name not in self.known:
+            candidates = [folder / name for folder in self.folders] if name else []
+            self.known[name] = next((Path(os.path.normpath(file)) for file in candidates if file.is_file()), None)
+        return self.known[name]
+
+    def kernel_frames(self, frames: Iterable[Frame]) -> tuple[Frame, ...]:
+        own = []
+        for frame in frames:
+            path = self.path(frame.file)
+            if path and not any(part in str(path) for part in LANGUAGE):
+                own.append(Frame(str(path), frame.line, frame.function))
+        return tuple(own)
+
+
+def group_of(kind: str, what: str) -> str:
+    if kind == "fault":
+        return "faults"
+    if kind in ("starts", "exits"):
+        return "starts and ends"
+    if re.match(r"wgmma|mma|wmma", what):
+        return "products"
+    if kind in ("copies", "lands") or re.match(r"cp_async|tma_|bulk_", what):
+        return "copies"
+    if kind == "memory" or re.match(r"ldmatrix|stmatrix", what):
+        return "loads and stores"
+    if kind in ("waits", "passes", "arrives", "over"):
+        return "barriers"
+    if "fence" in what or what == "wait_for_launch_before":
+        return "fences"
+    return "registers" if what.startswith("setmaxnreg") else "within a warp"
+
+
+def events_of(block: dict[str, Any], stacks: Sequence[tuple[Frame, ...]]) -> list[Event]:
+    """The events, those in a row that are alike as one. A fault without a place gets that which its text names last."""
+    events: list[Event] = []
+    last: dict[int, int] = {}  # by warp
+    for kind, warp, warps, lanes, what, place, thing, detail in block["events"]:
+        name, text = KINDS[kind], block["texts"][what]
+        event = Event(name, group_of(name, text), warp, warps, lanes, text, stacks[place], block["texts"][thing], block["texts"][detail])
+        before = last.get(warp)
+        if before is not None and name in ("does", "copies", "memory") and events[before]._replace(times=1) == event:
+            events[before] = events[before]._replace(times=events[before].times + 1)
+            continue
+        for one in range(warp, warp + warps):
+            last[one] = len(events)
+        events.append(event)
+    return events
+
+
+def read(file: str) -> dict[str, Any]:
+    """What the simulator wrote, places resolved: {program, launches: [{..., blocks: [{block, warps, full, events}]}]}."""
+    try:
+        raw = json.loads(Path(file).read_text(encoding="utf-8", errors="replace"))
+        program = raw["program"]
+    except OSError as problem:
+        raise Problem(f"{file}: {problem.strerror}. A program that runs kernels in the simulator writes it: FLASHBOOK_SIM_EVENTS={file}") from None
+    except (ValueError, KeyError, TypeError):
+        raise Problem(f"{file} is not what FLASHBOOK_SIM_EVENTS writes: has a program launched a kernel in the simulator?") from None
+    blocks = [block for launch in raw["launches"] for block in launch["blocks"]]
+    code = [offset for block in blocks for place in block["places"] for offset in place[2]]
+    frames = frames_of(program, code + [launch["kernel"] for launch in raw["launches"]])
+    sources = Sources(program)
+    launches = []
+    for launch in raw["launches"]:
+        resolved = []
+        for block in launch["blocks"]:
+            stacks = []
+            for name, line, offsets in block["places"]:
+                stack = sources.kernel_frames(frame for offset in offsets for frame in frames.get(offset, ()))
+                stacks.append(stack or sources.kernel_frames([Frame(name, line, "")] if line else []))
+            resolved.append({**block, "events": events_of(block, stacks)})
+        kernel = frames.get(launch["kernel"]) if launch["kernel"] else None
+        named = [frame.function for block in resolved for event in block["events"] for frame in event.stack if frame.function not in ("", "lambda")]
+        launches.append({**launch, "kernel": kernel[-1].function if kernel else (named or ["kernel"])[0], "blocks": resolved})
+    return {"program": program, "launches": launches}
+
+
+def place_faults(trace: dict[str, Any], files: dict[str, str]) -> None:
+    """Gives each fault that has no place the line that its report names first, if it is one of `files`."""
+    names = {Path(path).name: path for path in files}
+    for launch in trace["launches"]:
+        for block in launch["blocks"]:
+            for number, event in enumerate(block["events"]):
+                named = re.search(r"at ([\w.-]+):(\d+)", event.detail) if event.kind == "fault" and not event.stack else None
+                if named and named[1] in names:
+                    block["events"][number] = event._replace(stack=(Frame(names[named[1]], int(named[2]), ""),))
+
+
+def page_data(trace: dict[str, Any]) -> dict[str, Any]:
+    """What the page has: texts, places and files in tables, and each event as a row of numbers into them."""
+    paths = {frame.file for launch in trace["launches"] for block in launch["blocks"] for event in block["events"] for frame in event.stack}
+    files = {path: Path(path).read_text(encoding="utf-8", errors="replace") for path in sorted(paths)}
+    place_faults(trace, files)
+    numbers: dict[Any, int] = {}
+    tables: dict[str, list[Any]] = {"texts": [], "stacks": []}
+
+    def number(table: str, value: Any) -> int:
+        if (table, value) not in numbers:
+            numbers[table, value] = len(tables[table])
+            tables[table].append(value)
+        return numbers[table, value]
+
+    order = {path: i for i, path in enumerate(files)}
+    launches = []
+    for launch in trace["launches"]:
+        blocks = []
+        for block in launch["blocks"]:
+            rows = [[KINDS.index(e.kind), GROUPS.index(e.group), e.warp, e.warps, e.lanes, number("texts", e.what), number("stacks", e.stack),
+                     number("texts", e.object), number("texts", e.detail), e.times] for e in block["events"]]
+            blocks.append({"block": block["block"], "warps": block["warps"], "full": block["full"], "rows": [one for row in rows for one in row]})
+        launches.append({**{key: launch[key] for key in ("kernel", "launch", "grid", "block", "shared", "error")}, "blocks": blocks})
+    return {
+        "program": Path(trace["program"]).name, "kinds": KINDS, "groups": GROUPS, "texts": tables["texts"],
+        "stacks": [[[order[frame.file], frame.line, number("texts", frame.function)] for frame in stack] for stack in tables["stacks"]],
+        "files": [{"name": Path(path).name, "text": text} for path, text in files.items()], "launches": launches,
+    }
+
+
+def html(trace: dict[str, Any]) -> str:
+    data = json.dumps(page_data(trace), separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+    return TEMPLATE.read_text(encoding="utf-8").replace("/*DATA*/null", data, 1)
+
+
+def perfetto(trace: dict[str, Any]) -> dict[str, Any]:
+    """Chrome's trace event format, which Perfetto reads: a process a block, a thread a warp. An event is a microsecond: the simulator knows an
+    order and no time."""
+    events: list[dict[str, Any]] = []
+    processes = [(launch, block) for launch in trace["launches"] for block in launch["blocks"]]
+    for pid, (launch, block) in enumerate(processes, 1):
+        def say(phase: str, name: str, ts: int, tid: int, pid: int = pid, **more: Any) -> None:
+            events.append({"ph": phase, "name": name, "pid": pid, "tid": tid, "ts": ts, **more})
+
+        of_block = block["warps"]  # the thread that has what no warp does
+        say("M", "process_name", 0, 0, args={"name": f"{launch['kernel']}, launch {launch['launch']}, block {block['block']}"})
+        for warp in range(of_block):
+            say("M", "thread_name", 0, warp, args={"name": f"warp {warp}"})
+        say("M", "thread_name", 0, of_block, args={"name": "the block"})
+        ends: dict[int, int] = {}  # of each event that lasts: when its warp does something else
+        after: dict[int, int] = {}
+        for ts in reversed(range(len(block["events"]))):
+            event = block["events"][ts]
+            of = range(event.warp, event.warp + event.warps) if event.warp >= 0 else ()
+            ends[ts] = min((after.get(warp, len(block["events"])) for warp in of), default=ts + 1)
+            if event.kind != "lands":
+                after.update(dict.fromkeys(of, ts))
+        for ts, event in enumerate(block["events"]):
+            args = {"lanes": f"0x{event.lanes:08x}", "detail": event.detail, "times": event.times,
+                    "source": [f"{Path(frame.file).name}:{frame.line}" for frame in event.stack]}
+            name = f"{event.what} {event.object}".strip()
+            if event.kind == "lands" or event.kind == "fault" or event.warp < 0:
+                say("i", name, ts, event.warp if event.warp >= 0 else of_block, s="p" if event.kind == "fault" else "t", cat=event.group, args=args)
+            else:
+                for warp in range(event.warp, event.warp + event.warps):
+                    say("X", name, ts, warp, dur=ends[ts] - ts if event.kind == "waits" else 1, cat=event.group, args=args)
+            if event.kind in ("copies", "lands") and event.object and not event.what.endswith("store"):
+                say("b" if event.kind == "copies" else "e", event.object, ts, of_block, cat="copies", id=f"{pid}: {event.object}")
+            phase = re.search(r"phase (\d+)", event.detail) if event.kind == "over" else None
+            if phase:
+                say("C", f"phase of {event.object}", ts, of_block, args={"phase": int(phase[1])})
+    return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+
+def say(trace: dict[str, Any]) -> None:
+    """What a user should know before opening the page."""
+    for launch in trace["launches"]:
+        for block in launch["blocks"]:
+            if block["full"]:
+                print(f"block {block['block']} of {launch['kernel']} has more than {block['full']} events, and the rest is left out: trace a smaller "
+                      "shape or fewer rounds", file=sys.stderr)
+        seen = ", ".join(str(block["block"]) for block in launch["blocks"])
+        where = re.search(r"in block \(?(\d+)", launch["error"])
+        if launch["error"] and not any(event.kind == "fault" for block in launch["blocks"] for event in block["events"]):
+            other = f", and it is in block {where[1]}: --blocks {where[1]} shows it" if where else ""
+            print(f"{launch['kernel']} went wrong outside of the blocks that were traced ({seen}){other}", file=sys.stderr)
+
+
+def write(file: str, text: str) -> None:
+    try:
+        Path(file).write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise Problem(f"{file} cannot be written: {problem.strerror}") from None
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("events", help="what FLASHBOOK_SIM_EVENTS wrote")
+    parser.add_argument("--html", help="the page to write")
+    parser.add_argument("--perfetto", help="the JSON to write, for ui.perfetto.dev or chrome://tracing")
+    options = parser.parse_args(arguments)
+    try:
+        if not options.html and not options.perfetto:
+            raise Problem("nothing to write: name --html FILE or --perfetto FILE")
+        trace = read(options.events)
+        if not trace["launches"]:
+            raise Problem(f"{options.events} has no events: no kernel was launched")
+        say(trace)
+        if options.html:
+            write(options.html, html(trace))
+        if options.perfetto:
+            write(options.perfetto, json.dumps(perfetto(trace)))
+    except Problem as problem:
+        print(f"trace: {problem}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
