@@ -30,7 +30,8 @@ def main():
         figure.line([(x(parts), y(measured[keys, parts])) for parts in PARTS], look)
         for parts in PARTS:
             figure.dot(x(parts), y(measured[keys, parts]), look)
-        figure.text(x(2) + 8, y(measured[keys, 16]) + (-12 if keys > 8192 else 46), words, f"small {look}")
+        long = keys > 8192
+        figure.text(x(2 if long else 4) + 8, y(measured[keys, 16]) + (-12 if long else 46), words, f"small {look}")
     figure.text(x(16), TOP - 12, "16 parts: 128 blocks, one wave of 132", "small", "middle")
     figure.text(16, HEIGHT - 12, "H200, 32 query heads, d 128, bf16.", "small soft")
     figure.write(__file__)
