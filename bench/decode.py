@@ -25,7 +25,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the pack
 
 from bench import peers, results
 from bench.names import Name
-from bench.peers import SEED, Contestant, Shape, Tensors, whole_numbers
+from bench.peers import SEED, Contestant, whole_numbers
+from bench.structs import Cache, Shape, Tensors
 
 CHAPTER = 8
 EQUAL_WORK = 6  # the step that reads a shared prefix once
@@ -43,16 +44,6 @@ LATENT += [(128, 128, 1, LATENT_KEY, 4096), (16, 128, 1, LATENT_KEY, 32768), (1,
 UNEVEN = (16, 32, 8, 128, 65536)  # one sequence of that length, the others of a 16th of it
 SHARED = (64, 32, 8, 128, 9216)  # all begin with the same keys, but for the last 1024
 OWN_KEYS = 1024
-
-
-class Cache(ctypes.Structure):
-    """FlashbookCache of bench/flashbook.h."""
-
-    _fields_ = [("size", ctypes.c_size_t), ("lengths", ctypes.c_void_p), ("page_table", ctypes.c_void_p), ("page_rows", ctypes.c_int32),
-                ("pages", ctypes.c_int32), ("shared_keys", ctypes.c_int32), ("reserved", ctypes.c_int32)]
-
-    def __init__(self, *fields):
-        super().__init__(ctypes.sizeof(Cache), *fields)
 
 
 @dataclasses.dataclass

@@ -1,5 +1,6 @@
 /// \file
 /// Grids: what the machine would refuse, and blocks for every OS thread.
+#include <array>
 #include <atomic>
 #include <charconv>
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/simulator/block/static_shared.h"
@@ -170,19 +172,47 @@ class Blocks final : public OtherBlocks {
     waits_ = false;
     --waiting_;
   }
+  bool must_wait_at_atomic() override {
+    if (round_ == kRounds) return false;
+    Round& round = rounds_[round_];
+    if (!std::exchange(is_in_round_, true)) {
+      ++round.came;
+      ++round.wait;
+      while (uint64_t(working_) < blocks_that_meet() && begin_another()) {
+      }
+    }
+    // Those who have not come may be waiting for others themselves.
+    if (round.came >= blocks_that_meet() || round.wait + waiting_ >= working_ || error_.happened())
+      round.is_open = true;
+    if (!round.is_open) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      return true;
+    }
+    --round.wait;
+    ++round_;
+    is_in_round_ = false;
+    return false;
+  }
   uint64_t at_once() const override {
     return std::max<uint64_t>(kMostForOthers, uint64_t(options().os_threads));
   }
 
  private:
+  /// As many as run at one time on the simulator's multiprocessors (device.h).
+  uint64_t blocks_that_meet() const { return std::min<uint64_t>(count_, 4); }
+
   static constexpr int kMostForOthers = 64;  ///< blocks that run at one time since one waits for others
 
   void run_blocks(Worker& worker) {
     const Watchdog watchdog(options().timeout);
     enter_(worker, *this);
     waits_ = false;
-    for (uint64_t number; !error_.happened() && (number = next_++) < count_; stop_waiting())
+    for (uint64_t number; !error_.happened() && (number = next_++) < count_; stop_waiting()) {
+      round_ = number < blocks_that_meet() ? 0 : kRounds;
+      is_in_round_ = false;
       if (auto problem = worker.run_block(number, seed_)) error_.add(number, *problem);
+      for (; round_ < kRounds; ++round_) ++rounds_[round_].came;
+    }
     --working_;
   }
 
@@ -207,15 +237,28 @@ class Blocks final : public OtherBlocks {
   const std::function<void(Worker&, OtherBlocks&)> enter_;
   std::atomic<uint64_t> next_{0};
   std::atomic<int> working_{1}, waiting_{0};  ///< OS threads, the calling one first
+  /// What the blocks that meet come to: an atomic operation each.
+  struct Round {
+    std::atomic<uint64_t> came{0};  ///< so many of them, or they have ended
+    std::atomic<int> wait{0};       ///< OS threads that do
+    std::atomic<bool> is_open{false};
+  };
+  /// In the second they wait until each has done its first operation, and what follows from it.
+  static constexpr std::size_t kRounds = 2;
+  std::array<Round, kRounds> rounds_;
   FirstError error_;
   std::mutex mutex_;  ///< of what follows
   std::vector<std::thread> threads_;
   int begun_ = 1;
-  static thread_local constinit bool waits_;  ///< whether the calling OS thread is counted in waiting_
+  static thread_local constinit bool waits_;         ///< whether the calling OS thread is counted in waiting_
+  static thread_local constinit std::size_t round_;  ///< that its block comes to next; kRounds: to none
+  static thread_local constinit bool is_in_round_;
   static thread_local std::chrono::steady_clock::time_point all_wait_since_;
 };
 
 thread_local constinit bool Blocks::waits_ = false;
+thread_local constinit std::size_t Blocks::round_ = 0;
+thread_local constinit bool Blocks::is_in_round_ = false;
 thread_local std::chrono::steady_clock::time_point Blocks::all_wait_since_;
 
 }  // namespace

@@ -86,7 +86,7 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
 /// Throws Error if argument `number` of a kernel, counted from 1, leads to host memory.
 void require_device_pointer(const void* kernel, int number, const volatile void* argument);
 
-/// The same for every pointer among a kernel's arguments. Those within a struct are not looked at.
+/// The same for every pointer among a kernel's arguments. Those within a struct the traced mode follows.
 template <typename... Params>
 void require_device_pointers(const void* kernel, const std::tuple<Params...>& parameters) {
   int number = 0;

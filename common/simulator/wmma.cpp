@@ -162,14 +162,12 @@ constexpr Collective kMmaBf16{"mma_sync", &multiply<DType::bf16>, true};
 
 }  // namespace
 
-void load_fragment(const FragmentInMemory& fragment, Location where) {
-  FragmentInMemory mine = fragment;
-  warp_collective(kLoadMatrix, kAllLanes, &mine, where);
+void load_fragment(FragmentInMemory&& fragment, Location where) {
+  warp_collective(kLoadMatrix, kAllLanes, &fragment, where);
 }
 
-void store_fragment(const FragmentInMemory& fragment, Location where) {
-  FragmentInMemory mine = fragment;
-  warp_collective(kStoreMatrix, kAllLanes, &mine, where);
+void store_fragment(FragmentInMemory&& fragment, Location where) {
+  warp_collective(kStoreMatrix, kAllLanes, &fragment, where);
 }
 
 void multiply_fragments(DType type, float* d, const void* a, const void* b, const float* c, Location where) {

@@ -25,8 +25,8 @@ struct FragmentInMemory {
   bool rows;        ///< whether rows are contiguous
 };
 
-void load_fragment(const FragmentInMemory& fragment, Location where);
-void store_fragment(const FragmentInMemory& fragment, Location where);
+void load_fragment(FragmentInMemory&& fragment, Location where);
+void store_fragment(FragmentInMemory&& fragment, Location where);
 
 /// d = a * b + c, of each the lane's elements.
 void multiply_fragments(DType type, float* d, const void* a, const void* b, const float* c, Location where);

@@ -633,6 +633,15 @@ TEST_F(BothMachines, EveryThreadKnowsItsPlace) {
               ASSERT_EQ(got[i++], tx + 10 * ty + 100 * tz + 1000 * bx + 10000 * by + 100000 * bz);
 }
 
+__global__ void has_32_kb(float* out) {
+  __shared__ float numbers[8192];
+  numbers[threadIdx.x] = 1;
+  out[threadIdx.x] = numbers[threadIdx.x];
+}
+#ifndef __clang__  // which cannot tell the simulator of bounds
+__global__ void __launch_bounds__(128) has_bounds(float* out) { out[threadIdx.x] = 1; }
+#endif
+
 TEST_F(BothMachines, LaunchesBeyondTheLimitsAreRefused) {
   const auto refused = [](dim3 grid, dim3 block, std::size_t bytes) {
     EXPECT_THROW(device::launch(nothing, grid, block, bytes, nullptr), device::DeviceError);
@@ -646,6 +655,11 @@ TEST_F(BothMachines, LaunchesBeyondTheLimitsAreRefused) {
   refused(0, 32, 0);
   refused(1, 0, 0);
   refused(1, 32, 228 * 1024);
+  const Values<float> out(256);
+  EXPECT_THROW(device::launch(has_32_kb, 1, 32, 220 * 1024, nullptr, out.data()), device::DeviceError);
+#ifndef __clang__
+  EXPECT_THROW(device::launch(has_bounds, 1, 256, 0, nullptr, out.data()), device::DeviceError);
+#endif
 }
 
 }  // namespace

@@ -89,6 +89,8 @@ class Events(unittest.TestCase):
         done = subprocess.run([sys.executable, page.__file__, Path(self.folder) / "events.json", "--html", Path(self.folder) / "x.html"],
                               capture_output=True, text=True, check=False)
         self.assertIn("--blocks 0", done.stderr)
+        for error, number in (("data race in block 7 on", 7), ("deadlock in block (1,2,1): every", 19), ("out of memory", None)):
+            self.assertEqual(page.block_of(error, [3, 4, 2]), number)
 
     def test_bad_input_names_the_cure(self):
         bad = Path(self.folder) / "bad.json"

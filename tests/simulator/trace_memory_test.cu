@@ -119,6 +119,30 @@ __global__ void turn_around(float* out, bool wait) {
 }
 __global__ void leave_table(int index) { table[1][index] = 0; }
 
+// ---- memory that is none of the device's
+
+struct Places {
+  const float* in;
+  float* out;
+};
+__global__ void follow(Places places) { places.out[threadIdx.x] = places.in[threadIdx.x]; }
+__global__ void follow_table(const float* const* in, float* out) { out[threadIdx.x] = in[0][threadIdx.x]; }
+
+// ---- blocks that take tiles from a counter
+
+__global__ void take_tiles(float* out,  // [tiles][32]
+                           unsigned* counter, unsigned tiles, unsigned numbers) {
+  __shared__ unsigned next;
+  for (;;) {
+    if (threadIdx.x == 0) next = atomicAdd(counter, 1u);
+    __syncthreads();
+    const unsigned tile = next;
+    __syncthreads();
+    if (tile >= tiles) return;
+    if (threadIdx.x < numbers) out[tile * 32 + threadIdx.x] = float(tile);
+  }
+}
+
 // Tests.
 
 using TraceMemory = sim::SimulatorTest;
@@ -263,6 +287,30 @@ TEST_F(TraceMemory, VariablesOfTheDevice) {
   EXPECT_EQ(error_of(1, 32, turn_around, out.data(), true), "");
   EXPECT_NE(error_of(1, 32, turn_around, out.data(), false).find("data race in block 0 on global memory"),
             std::string::npos);
+}
+
+TEST_F(TraceMemory, HostMemoryIsReportedWhereAKernelFollowsAPointer) {
+  const std::vector<float> host(32, 1.0f);
+  const Values<float> in(host), out(32);
+  EXPECT_EQ(error_of(1, 32, follow, Places{in.data(), out.data()}), "");
+  const Values<const float*> table(std::vector<const float*>{in.data(), host.data()});
+  EXPECT_EQ(error_of(1, 32, follow_table, table.data(), out.data()), "");
+  for (const std::string& error : {error_of(1, 32, follow, Places{host.data(), out.data()}),
+                                   error_of(1, 32, follow_table, table.data() + 1, out.data())}) {
+    EXPECT_NE(error.find("load of 4 bytes at trace_memory_test.cu:"), error.npos) << error;
+    EXPECT_NE(error.find(": host memory, an illegal address on a GPU"), error.npos) << error;
+  }
+}
+
+TEST_F(TraceMemory, NoBlockTakesAllTilesOfAPersistentKernel) {
+  sim::options().os_threads = 1;
+  const auto error = [](unsigned numbers) {
+    const Values<float> out(9 * 32);
+    const Values<unsigned> counter(std::vector<unsigned>{0});
+    return error_of(4, 64, take_tiles, out.data(), counter.data(), 8, numbers);
+  };
+  EXPECT_EQ(error(32), "");
+  EXPECT_NE(error(33).find("data race between blocks on global memory"), std::string::npos);
 }
 
 constexpr int kLineOfCall = __LINE__ + 1;

@@ -127,6 +127,8 @@ class Scheduler {
     for (; lanes; lanes &= lanes - 1)
       threads_[std::size_t(warp * kWarpLanes + __builtin_ctz(lanes))].synchronised = turns_ + 1;
   }
+  /// The current thread waits for other blocks: it is in no endless loop.
+  void note_turn() { ++turns_; }
   Observer* observer() const { return observer_; }
   /// Where the block's events are written down; null if nobody asks for them.
   EventLog* log() const { return log_; }

@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "common/simulator/language.h"
@@ -29,6 +30,7 @@ struct Range {
 struct Symbols {
   std::vector<Range> shared;
   std::map<std::uintptr_t, std::size_t> of_kernels;  ///< bytes of the arrays in a function, by where it lies
+  std::unordered_map<std::uintptr_t, std::size_t> functions;  ///< bytes of each function, by where it lies
   std::size_t thread_idx = 0;  ///< where threadIdx lies: to check that the table is understood
 };
 
@@ -80,6 +82,7 @@ Symbols read_symbols() {
     std::vector<Array> arrays;
     for (const auto& symbol : table) {
       // The type is in the low four bits, in ELF32 and ELF64.
+      if ((symbol.st_info & 0xf) == STT_FUNC) symbols.functions[symbol.st_value] = symbol.st_size;
       if ((symbol.st_info & 0xf) != STT_TLS || symbol.st_name >= names.size()) continue;
       const std::string_view name = names.data() + symbol.st_name;
       if (name == "threadIdx") symbols.thread_idx = symbol.st_value;
@@ -98,24 +101,26 @@ const Symbols& symbols() {
   return symbols;
 }
 
-/// The thread-local memory that the calling OS thread has for the program itself, without its libraries.
-unsigned char* own_thread_local_memory() {
-  unsigned char* memory = nullptr;
+}  // namespace
+
+std::span<unsigned char> own_thread_local_memory() {
+  std::span<unsigned char> memory;
   dl_iterate_phdr(
       [](dl_phdr_info* info, std::size_t, void* result) {
-        *static_cast<unsigned char**>(result) = static_cast<unsigned char*>(info->dlpi_tls_data);
+        for (int i = 0; i < info->dlpi_phnum; ++i)
+          if (info->dlpi_phdr[i].p_type == PT_TLS && info->dlpi_tls_data)
+            *static_cast<std::span<unsigned char>*>(result) = {
+                static_cast<unsigned char*>(info->dlpi_tls_data), info->dlpi_phdr[i].p_memsz};
         return 1;  // the program comes first
       },
       &memory);
   return memory;
 }
 
-}  // namespace
-
 std::vector<std::span<unsigned char>> static_shared_arrays() {
   std::vector<std::span<unsigned char>> arrays;
   if (!static_shared_arrays_are_known()) return arrays;
-  unsigned char* memory = own_thread_local_memory();
+  unsigned char* memory = own_thread_local_memory().data();
   for (const Range& range : symbols().shared) arrays.emplace_back(memory + range.offset, range.bytes);
   return arrays;
 }
@@ -125,8 +130,13 @@ std::size_t static_shared_bytes_of(const void* kernel) {
   return found == symbols().of_kernels.end() ? 0 : found->second;
 }
 
+std::size_t function_bytes(const void* function) {
+  const auto found = symbols().functions.find(offset_in_program(function));
+  return found == symbols().functions.end() ? 0 : found->second;
+}
+
 bool static_shared_arrays_are_known() {
-  unsigned char* memory = own_thread_local_memory();
+  unsigned char* memory = own_thread_local_memory().data();
   return memory && memory + symbols().thread_idx == reinterpret_cast<unsigned char*>(&threadIdx);
 }
 
@@ -134,7 +144,9 @@ bool static_shared_arrays_are_known() {
 
 std::vector<std::span<unsigned char>> static_shared_arrays() { return {}; }
 std::size_t static_shared_bytes_of(const void*) { return 0; }
+std::size_t function_bytes(const void*) { return 0; }
 bool static_shared_arrays_are_known() { return false; }
+std::span<unsigned char> own_thread_local_memory() { return {}; }
 
 #endif
 

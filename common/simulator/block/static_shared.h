@@ -21,4 +21,11 @@ std::size_t static_shared_bytes_of(const void* kernel);
 /// Whether they can be found at all: an address that is in none of them is then in no `__shared__` array.
 bool static_shared_arrays_are_known();
 
+/// How long the code of a function of the program is; 0 where that is not known.
+std::size_t function_bytes(const void* function);
+
+/// The thread-local memory that the calling OS thread has for the program itself, without its libraries;
+/// empty where that is not known.
+std::span<unsigned char> own_thread_local_memory();
+
 }  // namespace flashbook::sim

@@ -152,9 +152,21 @@ std::string Warps::describe_wait(const Thread& thread) const {
   return "";
 }
 
+namespace {
+
+/// (Apart: else warp_collective would keep its arguments on every lane's stack.)
+[[gnu::noinline]] void write_down(const Collective& collective, uint32_t mask, void* operand,
+                                  Location where) {
+  current_worker->tell(collective.name, where);
+  current_worker->warps.take_part(collective, mask, operand, where);
+}
+
+}  // namespace
+
 void warp_collective(const Collective& collective, uint32_t mask, void* operand, Location where) {
   Worker& worker = current_worker ? *current_worker : running_worker(collective.name, where);
-  worker.tell(collective.name, where);
+  if (worker.scheduler.log()) [[unlikely]]
+    return write_down(collective, mask, operand, where);
   worker.warps.take_part(collective, mask, operand, where);
 }
 

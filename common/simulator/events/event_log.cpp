@@ -343,7 +343,7 @@ class File final : public EventFile {
   }
 
   std::string path_;
-  uint64_t first_ = 0, last_ = 1;
+  uint64_t first_ = 0, last_ = 0;
   std::mutex mutex_;  ///< of the logs
   std::map<uint64_t, EventLog> logs_;
   Now now_;

@@ -135,7 +135,7 @@ class EventLog {
 struct Launch;
 
 /// What FLASHBOOK_SIM_EVENTS asks for: a file with the events of every kernel's first launch, or of its first
-/// that goes wrong; of blocks FLASHBOOK_SIM_EVENTS_BLOCKS ("0-1"; default: "0-1").
+/// that goes wrong; of blocks FLASHBOOK_SIM_EVENTS_BLOCKS ("2", "0-3"; default: "0").
 class EventFile {
  public:
   /// Null if nobody asks. Throws SettingError if a variable holds nothing that makes sense.

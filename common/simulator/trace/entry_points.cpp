@@ -28,7 +28,7 @@ void access(const volatile void* address, std::size_t bytes, Access what, bool a
   else if (tracer->concerns(at))
     tracer->accesses(thread, what, at, bytes, aligned, return_address);
   else
-    tracer->accesses_local(thread, what, at, return_address);
+    tracer->accesses_elsewhere(what, at, bytes, return_address);
 }
 
 /// A plain, aligned load, which most accesses are. (Put into its callers, each of which knows `bytes`.)

@@ -140,26 +140,32 @@ void Requests::count_together(int warp, const Log* logs, uint32_t lanes, int lea
 }
 
 void Requests::count_apart(const Log* logs, uint32_t lanes) {
-  // Of each kind, the addresses of each lane in order.
-  std::unordered_map<uint64_t, std::array<std::vector<uint64_t>, 32>> of_kind;
+  std::size_t kinds = 0;
   for (uint32_t left = lanes; left; left &= left - 1) {
     const int lane = __builtin_ctz(left);
-    for (std::size_t i = 0; i < logs[lane].size; ++i)
-      of_kind[logs[lane].kinds()[i]][std::size_t(lane)].push_back(logs[lane].addresses()[i]);
-  }
-  for (const auto& [kind, of_lane] : of_kind) {
-    uint64_t addresses[32] = {};
-    for (std::size_t i = 0;; ++i) {
-      uint32_t active = 0;
-      for (std::size_t lane = 0; lane < 32; ++lane) {
-        if (i >= of_lane[lane].size()) continue;
-        active |= 1u << lane;
-        addresses[lane] = of_lane[lane][i];
+    for (std::size_t i = 0; i < kinds; ++i) apart_[i].next = 0;
+    std::size_t at = 0;  // lanes have their kinds in much the same order
+    for (std::size_t i = 0; i < logs[lane].size; ++i) {
+      const uint64_t kind = logs[lane].kinds()[i];
+      std::size_t tries = 0;
+      for (; tries < kinds && apart_[at].kind != kind; ++tries) at = at + 1 < kinds ? at + 1 : 0;
+      if (tries == kinds) {
+        at = kinds++;
+        if (at == apart_.size()) apart_.emplace_back();
+        apart_[at].kind = kind;
+        apart_[at].requests.clear();
+        apart_[at].next = 0;
       }
-      if (!active) break;
-      count(kind & ~Kind::kUnchecked, active, addresses);
+      Apart& of_kind = apart_[at];
+      if (of_kind.next == of_kind.requests.size()) of_kind.requests.emplace_back();
+      Apart::OfLanes& request = of_kind.requests[of_kind.next++];
+      request.lanes |= 1u << lane;
+      request.addresses[lane] = logs[lane].addresses()[i];
     }
   }
+  for (std::size_t i = 0; i < kinds; ++i)
+    for (const Apart::OfLanes& request : apart_[i].requests)
+      count(apart_[i].kind & ~Kind::kUnchecked, request.lanes, request.addresses);
 }
 
 /// Tells the log of requests, in the order in which their first lane comes to them. The n-th

@@ -155,6 +155,17 @@ class Requests {
     std::array<SameAddress, 32> parts;
   };
 
+  /// Requests of one kind, of lanes that went different ways.
+  struct Apart {
+    struct OfLanes {
+      uint32_t lanes = 0;
+      uint64_t addresses[32] = {};
+    };
+    uint64_t kind;
+    std::vector<OfLanes> requests;
+    std::size_t next;  ///< of the lane whose log is read
+  };
+
   void grow(Log& log);
   void empty(Log& log);
   void set_checked(int warp, uint32_t lanes);
@@ -173,6 +184,7 @@ class Requests {
   std::array<uint32_t, 32> unchecked_lanes_{};  // of each warp: who has accesses that are unchecked
   uint32_t unchecked_warps_ = 0;
   std::array<Recent, 64> recent_{};  // by a hash of the kind
+  std::vector<Apart> apart_;         // kept for their memory
   int threads_ = 0;
   EventLog* log_ = nullptr;
   std::unordered_map<uint64_t, Counts> counts_;

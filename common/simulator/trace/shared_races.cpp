@@ -152,54 +152,73 @@ void SharedRaces::note_write(Cell& cell, int who, uint32_t now, uint8_t mask, Si
   cell.written |= mask;
 }
 
+/// Notes a plain access of a piece as a whole, after all that it must follow, if that is what it is: most
+/// are.
+inline bool SharedRaces::notes_piece(const Clocks& clocks, const uint32_t* known, uint32_t now, int thread,
+                                     std::size_t at, std::size_t bytes, Access access, Site site,
+                                     bool& is_written) {
+  const Line& line = lines_[at / kLine];
+  if (meets(access) || line.block != block_ || bytes != std::size_t(1) << line.shift ||
+      (at & (bytes - 1)) != 0)
+    return false;
+  const std::size_t number = cell_of(at / kLine, at % kLine >> line.shift);
+  Cell& cell = cells_[number];
+  is_written = cell.written == 3;
+  if (cell.in_flight || (cell.writer != thread && known[cell.writer] < cell.clock)) return false;
+  if (access == Access::load)
+    note_read(cell, reads_of(number), thread / 32, 1u << thread % 32, now, 3, site);
+  else if (follows_readers(clocks, cell, reads_of(number), thread))
+    note_write(cell, thread, now, 3, site);
+  else
+    return false;
+  return true;
+}
+
+uint32_t SharedRaces::notes_together(const Clocks& clocks, int warp, std::size_t first,
+                                     const uint64_t (&offsets)[32], std::size_t bytes, Access access,
+                                     Site site) {
+  uint32_t others = 0;
+  bool is_written;
+  const uint32_t* known = clocks.known_to_all(warp * 32, ~0u);
+  for (int lane = 0; lane < 32; ++lane)
+    if (!known || !notes_piece(clocks, known, clocks.now(warp * 32 + lane), warp * 32 + lane,
+                               first + offsets[lane], bytes, access, site, is_written))
+      others |= 1u << lane;
+  return others;
+}
+
 std::optional<Race> SharedRaces::access(const Clocks& clocks, int thread, std::size_t at, std::size_t bytes,
                                         Access access, Site site, bool& is_written) {
   const uint32_t now = clocks.now(thread);
   const uint32_t* known = clocks.known_of_others(thread);
 
-  // Most accesses are of a piece as a whole, after all that they must follow.
-  if (const Line& line = lines_[at / kLine]; !meets(access) && line.block == block_ &&
-                                             bytes == std::size_t(1) << line.shift &&
-                                             (at & (bytes - 1)) == 0) {
-    const std::size_t number = cell_of(at / kLine, at % kLine >> line.shift);
-    Cell& cell = cells_[number];
-    const bool follows_writer =
-        !cell.in_flight && (cell.writer == thread || known[cell.writer] >= cell.clock);
-    is_written = cell.written == 3;
-    if (follows_writer && access == Access::load) {
-      note_read(cell, reads_of(number), thread / 32, 1u << thread % 32, now, 3, site);
-      return std::nullopt;
-    }
-    if (follows_writer && follows_readers(clocks, cell, reads_of(number), thread)) {
-      note_write(cell, thread, now, 3, site);
-      return std::nullopt;
-    }
-  }
+  if (notes_piece(clocks, known, now, thread, at, bytes, access, site, is_written)) return std::nullopt;
 
   std::optional<Race> race;
   const Race::Side self{thread, site, access};
   bool written = true;
-  for_each_cell(
-      at, bytes, writes(access), [&](Cell& cell, const Reads& reads, std::size_t byte, uint8_t mask) {
-        written &= (cell.written & mask) == mask;
-        if (cell.in_flight && !race)
-          race = Race{Race::Rule::in_flight, {cell.writer, cell.site, Access::store}, self, byte};
-        if (cell.clock != 0 && cell.writer != thread && (cell.mask & mask) && !race &&
-            !(cell.atomic && meets(access)) && known[cell.writer] < cell.clock)
-          race = Race{cell.writer < clocks.threads() ? Race::Rule::order : Race::Rule::async_write,
-                      {cell.writer, cell.site, cell.atomic ? Access::atomic : Access::store},
-                      self,
-                      byte};
-        if (access == Access::volatile_load) return;
-        if (access == Access::load)
-          return note_read(cell, reads, thread / 32, 1u << thread % 32, now, mask, site);
-        if (cell.readers && !race)
-          if (const auto found = against_readers(clocks, cell, reads, byte, thread, mask, self)) race = found;
-        cell = {
-            0,    now, site, uint16_t(thread), mask, access == Access::atomic, uint8_t(cell.written | mask),
-            false};
-      });
+  for_each_cell(at, bytes, writes(access),
+                [&](Cell& cell, const Reads& reads, std::size_t byte, uint8_t mask) {
+                  written &= (cell.written & mask) == mask;
+                  if (cell.in_flight && !race)
+                    race = Race{Race::Rule::in_flight, {cell.writer, cell.site, Access::store}, self, byte};
+                  if (cell.clock != 0 && cell.writer != thread && (cell.mask & mask) && !race &&
+                      !(cell.atomic && meets(access)) && known[cell.writer] < cell.clock)
+                    race = Race{cell.writer < clocks.threads() ? Race::Rule::order : Race::Rule::async_write,
+                                {cell.writer, cell.site, cell.atomic ? Access::atomic : Access::store},
+                                self,
+                                byte};
+                  if (access == Access::volatile_load) return;
+                  if (access == Access::load)
+                    return note_read(cell, reads, thread / 32, 1u << thread % 32, now, mask, site);
+                  if (cell.readers && !race)
+                    if (const auto found = against_readers(clocks, cell, reads, byte, thread, mask, self))
+                      race = found;
+                  note_write(cell, thread, now, mask, site);
+                  cell.atomic = access == Access::atomic;
+                });
   is_written = written;
+  if (!race) return std::nullopt;  // a copy of nothing would be waited for
   return race;
 }
 

@@ -65,6 +65,11 @@ class SharedRaces {
   bool notes_loads(const uint32_t* known, uint32_t now, int warp, uint32_t lanes, std::size_t at,
                    std::size_t bytes, Site site, bool& is_written);
 
+  /// Notes that each lane of a warp makes a plain access of so many bytes from first + offsets[lane] on, as
+  /// far as that is surely no race. Returns the lanes for which it is not noted.
+  uint32_t notes_together(const Clocks& clocks, int warp, std::size_t first, const uint64_t (&offsets)[32],
+                          std::size_t bytes, Access access, Site site);
+
   /// A cp.async brings these bytes from now on, or has brought them: until then nobody may touch them.
   void set_in_flight(std::size_t at, std::size_t bytes, bool in_flight);
 
@@ -122,6 +127,8 @@ class SharedRaces {
   static void note_write(Cell& cell, int who, uint32_t now, uint8_t mask, Site site);
   static void note_read(Cell& cell, const Reads& reads, int warp, uint32_t lanes, uint32_t now, uint8_t mask,
                         Site site);
+  bool notes_piece(const Clocks& clocks, const uint32_t* known, uint32_t now, int thread, std::size_t at,
+                   std::size_t bytes, Access access, Site site, bool& is_written);
   /// Calls `touch(cell, reads, at, mask)` for what these bytes are remembered in. `writes`: whether that
   /// leaves the same behind in all of them.
   template <typename Touch>

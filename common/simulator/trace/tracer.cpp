@@ -1,12 +1,16 @@
 #include "common/simulator/trace/tracer.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 
+#include "common/simulator/block/static_shared.h"
 #include "common/simulator/block/worker.h"
 
 // Between these the linker puts the program's variables.
 extern "C" {
-extern char __data_start[], _end[];
+extern char __executable_start[], __data_start[], _end[];
 }
 
 namespace flashbook::sim {
@@ -30,6 +34,13 @@ const char* noun(Access access) {
        "out of bounds, " + current_worker->memory.describe(address) +
            (is_global(address) ? " is not in an allocation of device memory" : " is not the block's") +
            "; check the index against the last row, column or stage");
+}
+
+/// Whether something is there at all.
+bool is_mapped(std::uintptr_t address) {
+  unsigned char resident;
+  const auto page = std::uintptr_t(sysconf(_SC_PAGESIZE));
+  return mincore(reinterpret_cast<void*>(address / page * page), 1, &resident) == 0;
 }
 
 [[noreturn]] void misaligned(Access access, const void* address, std::size_t bytes, Site site) {
@@ -62,6 +73,11 @@ void Tracer::block_begins(const Block& block) {
   global_begin_ = std::uintptr_t(global_memory_in_use().data());
   variables_begin_ = std::uintptr_t(__data_start);
   variables_bytes_ = std::uintptr_t(_end) - variables_begin_;
+  const std::span<const unsigned char> own = own_thread_local_memory();
+  own_begin_ = std::uintptr_t(own.data());
+  own_bytes_ = own.size();
+  kernel_begin_ = std::uintptr_t(grid_->launch.kernel);
+  kernel_bytes_ = own.empty() ? 0 : function_bytes(grid_->launch.kernel);
   const auto stacks = current_worker->scheduler.stacks();
   stacks_begin_ = std::uintptr_t(stacks.data());
   stacks_bytes_ = stacks.size();
@@ -236,6 +252,13 @@ void Tracer::check_written(int thread, std::uintptr_t address, std::size_t bytes
 
 void Tracer::touches(int thread, const Touched& touched) {
   const auto address = std::uintptr_t(touched.address);
+  if (touched.access == Access::load && touched.bytes > 0 && touched.bytes <= kWidest && suspicions_.none() &&
+      known_reads_ && known_reads_->is_known_read(address, touched.bytes))
+    return requests_.add(thread,
+                         Kind{site_of_instruction(touched.instruction, touched.where),
+                              uint16_t(touched.bytes), Access::load, false}
+                             .packed(),
+                         address);
   const Place place = place_of(address, touched.bytes);
   if (touched.bytes == 0 || place.space == Space::elsewhere) return;
   note(thread, touched.access, address, touched.bytes,
@@ -244,17 +267,23 @@ void Tracer::touches(int thread, const Touched& touched) {
 
 void Tracer::touches_together(int warp, const Touched& touched,
                               std::span<const unsigned char* const, 32> of_lane) {
-  uint64_t addresses[32];
+  uint64_t addresses[32], offsets[32];
   std::transform(of_lane.begin(), of_lane.end(), addresses,
                  [](const unsigned char* address) { return std::uintptr_t(address); });
   const auto [lowest, highest] = std::minmax_element(std::begin(addresses), std::end(addresses));
   const Place place = place_of(*lowest, *highest - *lowest + touched.bytes);
   if (place.space != Space::shared || touched.bytes > kWidest || !suspicions_.none())
     return Observer::touches_together(warp, touched, of_lane);
+  for (std::size_t lane = 0; lane < 32; ++lane) offsets[lane] = addresses[lane] - *lowest;
   const Site site = site_of_instruction(touched.instruction, touched.where);
-  for (int lane = 0; lane < 32; ++lane)
-    check_shared(warp * 32 + lane, touched.access, addresses[lane],
-                 place.offset + (addresses[lane] - *lowest), touched.bytes, site);
+  if (writes(touched.access)) requests_.check_all();
+  for (uint32_t left =
+           races_->notes_together(clocks_, warp, place.offset, offsets, touched.bytes, touched.access, site);
+       left; left &= left - 1) {
+    const int lane = __builtin_ctz(left);
+    check_shared(warp * 32 + lane, touched.access, addresses[lane], place.offset + offsets[lane],
+                 touched.bytes, site);
+  }
   requests_.add_together(Kind{site, uint16_t(touched.bytes), touched.access, true}.packed(), addresses);
 }
 
@@ -270,6 +299,7 @@ void Tracer::note(int thread, Access access, std::uintptr_t address, std::size_t
   suspicions_.goes_on(thread);
   if (access == Access::atomic) suspicions_.updates(thread, address);
   if (meets(access)) {
+    if (access == Access::atomic && !shared) current_worker->meets_other_blocks();
     requests_.check_all();
     acquires_word(thread, address);
   }
@@ -434,6 +464,17 @@ void Tracer::gives_back_registers(int thread, const void* registers) {
   accumulators_ -= int(std::erase_if(in_flight_[std::size_t(thread)], [&](const auto& one) {
     return one.begin == std::uintptr_t(registers);
   }));
+}
+
+/// A kernel may read the program's constants too. What leads nowhere the processor refuses.
+void Tracer::check_host(Access access, std::uintptr_t address, std::size_t bytes,
+                        const void* return_address) const {
+  const auto image = std::uintptr_t(__executable_start);
+  if (address - image < std::uintptr_t(_end) - image || !is_mapped(address)) return;
+  stop(access, bytes, site_of_code(return_address),
+       "host memory, an illegal address on a GPU: a pointer within a struct, or one that the kernel has "
+       "loaded, "
+       "leads there. Copy the data to a device::Buffer (Place::device)");
 }
 
 void Tracer::check_accumulators(int thread, Access access, std::uintptr_t address,

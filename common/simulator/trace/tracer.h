@@ -58,9 +58,17 @@ class Tracer final : public Observer, RequestSink {
            address - static_begin_ < static_end_ - static_begin_ ||
            address - variables_begin_ < variables_bytes_ || address < kLowestAddress;
   }
-  /// Any other address: it may be an accumulator.
+  /// A local variable: it may be an accumulator.
   void accesses_local(int thread, Access access, std::uintptr_t address, const void* return_address) const {
     if (accumulators_ > 0) check_accumulators(thread, access, address, return_address);
+  }
+  /// Any other address: a variable of the OS thread's, such as threadIdx, or memory that is none of a GPU's.
+  /// Only the kernel's own code counts: the simulator's may call functions of which the linker took a traced
+  /// copy.
+  void accesses_elsewhere(Access access, std::uintptr_t address, std::size_t bytes,
+                          const void* return_address) const {
+    if (address - own_begin_ >= own_bytes_ && std::uintptr_t(return_address) - kernel_begin_ < kernel_bytes_)
+      check_host(access, address, bytes, return_address);
   }
   /// The thread that runs.
   int thread() const { return scheduler_->current().number; }
@@ -162,6 +170,7 @@ class Tracer final : public Observer, RequestSink {
     std::size_t bytes;
     Site site;
   };
+  void check_host(Access access, std::uintptr_t address, std::size_t bytes, const void* return_address) const;
   void check_accumulators(int thread, Access access, std::uintptr_t address,
                           const void* return_address) const;
 
@@ -238,6 +247,8 @@ class Tracer final : public Observer, RequestSink {
   bool has_faults_ = false;      ///< whether the block has
   std::set<Site> written_down_;  ///< where it has, in the log of its events
   std::uintptr_t variables_begin_ = 0, variables_bytes_ = 0;
+  std::uintptr_t own_begin_ = 0, own_bytes_ = 0;        ///< the OS thread's variables
+  std::uintptr_t kernel_begin_ = 0, kernel_bytes_ = 0;  ///< the kernel's code
   std::uintptr_t stacks_begin_ = 0, stacks_bytes_ = 0;
   std::uintptr_t global_begin_ = 0, dynamic_begin_ = 0, static_begin_ = 0, static_end_ = 0;
 };
