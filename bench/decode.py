@@ -6,7 +6,8 @@
 As bench/peers.py: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
 is the median of the rounds. cuDNN's paged attention and FlashInfer take part where their packages are
 installed. `bytes_per_second` counts the keys and values that must be read, once, whoever reads them and how often.
---latent: latent attention, the step for it, beside a copy of as many bytes: PyTorch has no kernel for keys that are values too.
+Latent attention, the last step, runs beside a copy of as many bytes: PyTorch has no kernel for keys that are values too.
+--latent: its shapes alone.
 `vs_cudnn` is how many times as fast as cuDNN ours is. Ours is checked against float64 attention first.
 """
 
@@ -256,16 +257,17 @@ def check(problem, contestants):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", type=pathlib.Path, default=results.ROOT / "build" / "gpu" / "lib" / "libflashbook.so")
-    parser.add_argument("--latent", action="store_true", help="latent attention's shapes, and its step")
+    parser.add_argument("--latent", action="store_true", help="latent attention's shapes alone")
     parser.add_argument("--step", type=whole_numbers, help="default: all")
     parser.add_argument("--peers", default=",".join((*PEERS, *PAGED)), help=f"some of {','.join((*PEERS, *PAGED))}, or none")
     parser.add_argument("--pages", type=whole_numbers, default=[16, 64, 128], help="of step 5 and 6, or 0 for none")
-    parser.add_argument("--shape", type=whole_numbers, help="which, counted from 0 (default: all); 8 is uneven, 9 has a shared prefix")
+    parser.add_argument("--shape", type=whole_numbers,
+                        help="which, counted from 0 (default: all); 8 is uneven, 9 has a shared prefix, those from 10 on are latent")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/")
     options = parser.parse_args()
-    options.shapes = LATENT if options.latent else [*SHAPES, UNEVEN, SHARED]
-    options.shape = options.shape or range(len(options.shapes))
+    options.shapes = [*SHAPES, UNEVEN, SHARED, *LATENT]
+    options.shape = options.shape or range(len(options.shapes) - len(LATENT) if options.latent else 0, len(options.shapes))
     options.peers = [] if options.peers == "none" else options.peers.split(",")
     if not set(options.peers) <= {*PEERS, *PAGED}:
         parser.error(f"--peers takes {','.join((*PEERS, *PAGED))}, with commas between, or none")
