@@ -64,7 +64,7 @@ class EventLog {
   /// A thread, which runs, does something. The calls that led there are kept.
   void add(int thread, const Told& told);
   /// Whole warps do, or something does that works for them beside the threads: no calls are kept then.
-  void add_warps(int first_warp, int warps, const Told& told, bool with_calls = true);
+  void add_warps(int first_warp, int warps, const Told& told, bool with_calls = true, uint32_t lanes = ~0u);
   /// Lanes of a warp have met.
   void converges(int warp);
   /// An object gets a name.
