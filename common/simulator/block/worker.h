@@ -55,8 +55,8 @@ class Worker final : Scheduled {
 
   /// Who watches, or null.
   Observer* observer() const { return scheduler.observer(); }
-  /// The current thread is about to operate atomically on device memory. The first blocks of a grid wait for
-  /// each other before their first two operations, so that none takes all tiles from a counter before the
+  /// The current thread is about to add to a whole number in device memory. The first blocks of a grid wait
+  /// for each other before their first two operations, so that none takes all tiles from a counter before the
   /// others have had one.
   void meets_other_blocks() {
     while (others_->must_wait_at_atomic()) scheduler.note_turn();
