@@ -1,6 +1,5 @@
 /// \file
 /// Grids: what the machine would refuse, and blocks for every OS thread.
-#include <array>
 #include <atomic>
 #include <charconv>
 #include <chrono>
@@ -172,25 +171,28 @@ class Blocks final : public OtherBlocks {
     waits_ = false;
     --waiting_;
   }
-  bool must_wait_at_atomic() override {
-    if (round_ == kRounds) return false;
-    Round& round = rounds_[round_];
-    if (!std::exchange(is_in_round_, true)) {
-      ++round.came;
-      ++round.wait;
+  /// The first blocks meet at the second addition of each, unless those who have not come wait for others
+  /// themselves: by then all have done what follows from their first.
+  bool must_wait_at_addition() override {
+    if (added_ == Added::enough) return false;
+    if (added_ == Added::nothing) {
+      added_ = Added::once;
+      return false;
+    }
+    if (std::exchange(added_, Added::waits) == Added::once) {
+      ++came_;
+      ++wait_there_;
       while (uint64_t(working_) < blocks_that_meet() && begin_another()) {
       }
     }
-    // Those who have not come may be waiting for others themselves.
-    if (round.came >= blocks_that_meet() || round.wait + waiting_ >= working_ || error_.happened())
-      round.is_open = true;
-    if (!round.is_open) {
+    if (came_ >= blocks_that_meet() || wait_there_ + waiting_ >= working_ || error_.happened())
+      has_met_ = true;
+    if (!has_met_) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
       return true;
     }
-    --round.wait;
-    ++round_;
-    is_in_round_ = false;
+    --wait_there_;
+    added_ = Added::enough;
     return false;
   }
   uint64_t at_once() const override {
@@ -208,10 +210,9 @@ class Blocks final : public OtherBlocks {
     enter_(worker, *this);
     waits_ = false;
     for (uint64_t number; !error_.happened() && (number = next_++) < count_; stop_waiting()) {
-      round_ = number < blocks_that_meet() ? 0 : kRounds;
-      is_in_round_ = false;
+      added_ = number < blocks_that_meet() ? Added::nothing : Added::enough;
       if (auto problem = worker.run_block(number, seed_)) error_.add(number, *problem);
-      for (; round_ < kRounds; ++round_) ++rounds_[round_].came;
+      if (added_ != Added::enough) ++came_;
     }
     --working_;
   }
@@ -237,28 +238,22 @@ class Blocks final : public OtherBlocks {
   const std::function<void(Worker&, OtherBlocks&)> enter_;
   std::atomic<uint64_t> next_{0};
   std::atomic<int> working_{1}, waiting_{0};  ///< OS threads, the calling one first
-  /// What the blocks that meet come to: an atomic operation each.
-  struct Round {
-    std::atomic<uint64_t> came{0};  ///< so many of them, or they have ended
-    std::atomic<int> wait{0};       ///< OS threads that do
-    std::atomic<bool> is_open{false};
-  };
-  /// In the second they wait until each has done its first operation, and what follows from it.
-  static constexpr std::size_t kRounds = 2;
-  std::array<Round, kRounds> rounds_;
+  std::atomic<uint64_t> came_{0};             ///< of the blocks that meet, how many have come, or ended
+  std::atomic<int> wait_there_{0};            ///< OS threads whose blocks wait for the others to come
+  std::atomic<bool> has_met_{false};
   FirstError error_;
   std::mutex mutex_;  ///< of what follows
   std::vector<std::thread> threads_;
   int begun_ = 1;
-  static thread_local constinit bool waits_;         ///< whether the calling OS thread is counted in waiting_
-  static thread_local constinit std::size_t round_;  ///< that its block comes to next; kRounds: to none
-  static thread_local constinit bool is_in_round_;
+  static thread_local constinit bool waits_;  ///< whether the calling OS thread is counted in waiting_
+  /// What its block has added to whole numbers in device memory; enough, if it need not meet others.
+  enum class Added { nothing, once, waits, enough };
+  static thread_local constinit Added added_;
   static thread_local std::chrono::steady_clock::time_point all_wait_since_;
 };
 
 thread_local constinit bool Blocks::waits_ = false;
-thread_local constinit std::size_t Blocks::round_ = 0;
-thread_local constinit bool Blocks::is_in_round_ = false;
+thread_local constinit Blocks::Added Blocks::added_ = Blocks::Added::enough;
 thread_local std::chrono::steady_clock::time_point Blocks::all_wait_since_;
 
 }  // namespace

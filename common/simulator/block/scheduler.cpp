@@ -90,7 +90,6 @@ void Scheduler::begin_block(Random random, bool random_order) {
   ready_warps_ = lanes_of_warp(0, warps());
   current_ = nullptr;
   error_.clear();
-  has_failed_ = false;
   pollers_.clear();
   fruitless_polls_ = memory_polls_ = 0;
   waits_for_blocks_ = false;
@@ -100,6 +99,7 @@ void Scheduler::begin_block(Random random, bool random_order) {
   idle_fibers_.clear();
   in_any_order_ = options().async == Async::random;
   random_order_ = random_order;
+  in_order_ = !in_any_order_ && !random_order_;
   random_ = random;
   if (random_order_) shuffle_warps();
 }

@@ -145,8 +145,7 @@ class Scheduler {
     ++turns_;
     Warp& warp = warps_[std::size_t(self.warp)];
     const uint32_t ready = warp.ready;
-    if (ready == 0 || in_any_order_ || random_order_ || has_failed_ || waits_for_blocks_)
-      return hand_over(self);
+    if (ready == 0 || !in_order_ || waits_for_blocks_) return hand_over(self);
     Thread& next = *(&self + (std::countr_zero(ready) - self.lane));
     if (&next == &self || !next.fiber) return hand_over(self);
     warp.ready = ready & (ready - 1);
@@ -172,7 +171,7 @@ class Scheduler {
   /// Ends the block with an error that is not the current thread's; it goes on until it waits.
   void fail(std::string error) {
     error_ = std::move(error);
-    has_failed_ = true;
+    in_order_ = false;
   }
   /// Ends the block with an error, from places that no exception can leave. The running thread's frames are
   /// not unwound.
@@ -219,9 +218,9 @@ class Scheduler {
   int alive_ = 0;
   Thread* current_ = nullptr;
   std::string error_;
-  bool has_failed_ = false;  // fail() has been called
 
   Random random_{0};
+  bool in_order_ = true;       // as long as nothing is left to chance, and no error ends the block
   bool in_any_order_ = false;  // copies land so
   bool random_order_ = false;
   std::array<int, kMaxWarps> priority_{};  // in random order, the ready warp with the highest runs

@@ -30,9 +30,9 @@ class OtherBlocks {
   virtual bool go_on(int rounds) = 0;
   /// The calling block does something else again.
   virtual void stop_waiting() = 0;
-  /// The calling block is about to operate atomically. True as long as it should wait for the other blocks
-  /// that run at one time to come so far.
-  virtual bool must_wait_at_atomic() = 0;
+  /// The calling block is about to add to a whole number in device memory. True as long as it should wait for
+  /// the other blocks that run at one time to come so far.
+  virtual bool must_wait_at_addition() = 0;
   /// How many blocks run at one time, if there are so many.
   virtual uint64_t at_once() const = 0;
 
@@ -55,11 +55,11 @@ class Worker final : Scheduled {
 
   /// Who watches, or null.
   Observer* observer() const { return scheduler.observer(); }
-  /// The current thread is about to operate atomically on device memory. The first blocks of a grid wait for
-  /// each other before their first two operations, so that none takes all tiles from a counter before the
+  /// The current thread is about to add to a whole number in device memory. The first blocks of a grid wait
+  /// for each other before their second addition, so that none takes all tiles from a counter before the
   /// others have had one.
   void meets_other_blocks() {
-    while (others_->must_wait_at_atomic()) scheduler.note_turn();
+    while (others_->must_wait_at_addition()) scheduler.note_turn();
   }
   int current_number() const { return scheduler.current().number; }
   /// The current thread executes an instruction of which no part tells. `groups` stay in flight, if it waits.

@@ -65,6 +65,13 @@ auto update(volatile T* address, const void* return_address, Operation operation
   return result;
 }
 
+/// Who adds a whole number in device memory may take a tile from a counter: others have their turn too.
+inline void meet_other_blocks(const volatile void* address) {
+  flashbook::sim::Tracer* tracer = current_tracer;
+  if (tracer && tracer->is_of_device(reinterpret_cast<std::uintptr_t>(address)))
+    current_worker->meets_other_blocks();
+}
+
 }  // namespace
 
 extern "C" {
@@ -158,7 +165,12 @@ FLASHBOOK_VOLATILE(16)
     __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                    \
   }                                                                                                        \
   FLASHBOOK_UPDATE(bits, exchange, __atomic_exchange_n, false)                                             \
-  FLASHBOOK_UPDATE(bits, fetch_add, __atomic_fetch_add, true)                                              \
+  uint##bits##_t __tsan_atomic##bits##_fetch_add(volatile uint##bits##_t* address, uint##bits##_t value,   \
+                                                 int) {                                                    \
+    meet_other_blocks(address);                                                                            \
+    return update(address, __builtin_return_address(0),                                                    \
+                  [&] { return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST); });                   \
+  }                                                                                                        \
   FLASHBOOK_UPDATE(bits, fetch_sub, __atomic_fetch_sub, true)                                              \
   FLASHBOOK_UPDATE(bits, fetch_and, __atomic_fetch_and, true)                                              \
   FLASHBOOK_UPDATE(bits, fetch_or, __atomic_fetch_or, true)                                                \

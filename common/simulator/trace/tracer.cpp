@@ -299,7 +299,6 @@ void Tracer::note(int thread, Access access, std::uintptr_t address, std::size_t
   suspicions_.goes_on(thread);
   if (access == Access::atomic) suspicions_.updates(thread, address);
   if (meets(access)) {
-    if (access == Access::atomic && !shared) current_worker->meets_other_blocks();
     requests_.check_all();
     acquires_word(thread, address);
   }

@@ -58,6 +58,10 @@ class Tracer final : public Observer, RequestSink {
            address - static_begin_ < static_end_ - static_begin_ ||
            address - variables_begin_ < variables_bytes_ || address < kLowestAddress;
   }
+  /// Whether an address is in device memory, a variable's or allocated.
+  bool is_of_device(std::uintptr_t address) const {
+    return address - global_begin_ < kGlobalBytes || address - variables_begin_ < variables_bytes_;
+  }
   /// A local variable: it may be an accumulator.
   void accesses_local(int thread, Access access, std::uintptr_t address, const void* return_address) const {
     if (accumulators_ > 0) check_accumulators(thread, access, address, return_address);
