@@ -26,22 +26,13 @@ from typing import Any
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/backward.py
 
 from bench import peers, results
-from bench.peers import DTYPES, SEED, Contestant, Tensors, Wrong, whole_numbers
+from bench.peers import DTYPES, SEED, Contestant, Wrong, whole_numbers
+from bench.structs import Gradients, Tensors
 
 CHAPTER = 7
 PEERS = ("cudnn", "flash", "eager", *peers.PACKAGES)
 KINDS = ("normal", "outliers", "one_hot", "large_scores")  # of inputs, for --accuracy
 torch: Any = None
-
-
-class Gradients(ctypes.Structure):
-    """FlashbookGradients of bench/flashbook.h."""
-
-    _fields_ = [("size", ctypes.c_size_t)] + [(name, ctypes.c_void_p) for name in ("d_o", "dq", "dk", "dv")]
-    _fields_ += [(f"{tensor}_{stride}_stride", ctypes.c_int64) for tensor in ("d_o", "dq", "dk", "dv") for stride in ("batch", "head", "row")]
-
-    def __init__(self, *pointers):
-        super().__init__(ctypes.sizeof(Gradients), *pointers)
 
 
 @dataclasses.dataclass

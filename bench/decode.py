@@ -6,7 +6,8 @@
 As bench/peers.py: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
 is the median of the rounds. cuDNN's paged attention and FlashInfer take part where their packages are
 installed. `bytes_per_second` counts the keys and values that must be read, once, whoever reads them and how often.
---latent: latent attention, the step for it, beside a copy of as many bytes: PyTorch has no kernel for keys that are values too.
+Latent attention, the last step, runs beside a copy of as many bytes: PyTorch has no kernel for keys that are values too.
+--latent: its shapes alone.
 `vs_cudnn` is how many times as fast as cuDNN ours is. Ours is checked against float64 attention first.
 """
 
@@ -25,7 +26,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the pack
 
 from bench import peers, results
 from bench.names import Name
-from bench.peers import SEED, Contestant, Shape, Tensors, whole_numbers
+from bench.peers import SEED, Contestant, whole_numbers
+from bench.structs import Cache, Shape, Tensors
 
 CHAPTER = 8
 EQUAL_WORK = 6  # the step that reads a shared prefix once
@@ -43,16 +45,6 @@ LATENT += [(128, 128, 1, LATENT_KEY, 4096), (16, 128, 1, LATENT_KEY, 32768), (1,
 UNEVEN = (16, 32, 8, 128, 65536)  # one sequence of that length, the others of a 16th of it
 SHARED = (64, 32, 8, 128, 9216)  # all begin with the same keys, but for the last 1024
 OWN_KEYS = 1024
-
-
-class Cache(ctypes.Structure):
-    """FlashbookCache of bench/flashbook.h."""
-
-    _fields_ = [("size", ctypes.c_size_t), ("lengths", ctypes.c_void_p), ("page_table", ctypes.c_void_p), ("page_rows", ctypes.c_int32),
-                ("pages", ctypes.c_int32), ("shared_keys", ctypes.c_int32), ("reserved", ctypes.c_int32)]
-
-    def __init__(self, *fields):
-        super().__init__(ctypes.sizeof(Cache), *fields)
 
 
 @dataclasses.dataclass
@@ -265,16 +257,17 @@ def check(problem, contestants):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", type=pathlib.Path, default=results.ROOT / "build" / "gpu" / "lib" / "libflashbook.so")
-    parser.add_argument("--latent", action="store_true", help="latent attention's shapes, and its step")
+    parser.add_argument("--latent", action="store_true", help="latent attention's shapes alone")
     parser.add_argument("--step", type=whole_numbers, help="default: all")
     parser.add_argument("--peers", default=",".join((*PEERS, *PAGED)), help=f"some of {','.join((*PEERS, *PAGED))}, or none")
     parser.add_argument("--pages", type=whole_numbers, default=[16, 64, 128], help="of step 5 and 6, or 0 for none")
-    parser.add_argument("--shape", type=whole_numbers, help="which, counted from 0 (default: all); 8 is uneven, 9 has a shared prefix")
+    parser.add_argument("--shape", type=whole_numbers,
+                        help="which, counted from 0 (default: all); 8 is uneven, 9 has a shared prefix, those from 10 on are latent")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/")
     options = parser.parse_args()
-    options.shapes = LATENT if options.latent else [*SHAPES, UNEVEN, SHARED]
-    options.shape = options.shape or range(len(options.shapes))
+    options.shapes = [*SHAPES, UNEVEN, SHARED, *LATENT]
+    options.shape = options.shape or range(len(options.shapes) - len(LATENT) if options.latent else 0, len(options.shapes))
     options.peers = [] if options.peers == "none" else options.peers.split(",")
     if not set(options.peers) <= {*PEERS, *PAGED}:
         parser.error(f"--peers takes {','.join((*PEERS, *PAGED))}, with commas between, or none")

@@ -30,9 +30,9 @@ from typing import Any
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/masks.py
 
 from bench import peers, results
-from bench.backward import Gradients
 from bench.names import Name
-from bench.peers import SEED, Contestant, Shape, Tensors, whole_numbers
+from bench.peers import SEED, Contestant, whole_numbers
+from bench.structs import Gradients, Mask, Shape, Tensors
 
 CHAPTER, HEAD_DIM, HEADS, LENGTH = 9, 128, 16, 8192
 PAIRS, PACKED, RANGES, COLUMNS, GRADIENT = 1, 2, 3, 4, 6  # steps
@@ -43,21 +43,6 @@ WIDTHS = {f"window{keys}": keys for keys in (128, 256, 512, 2048, 4096)}  # besi
 AS_PAIRS = ("causal", "window", "documents", "prefix")  # also timed as masks in memory, pair by pair
 MASKS = ("full", "causal", "window", "documents", "prefix", "softcap", "alibi", "bias", "dropout", "lengths", *WIDTHS)
 torch: Any = None
-
-
-class Mask(ctypes.Structure):
-    """FlashbookMask of bench/flashbook.h."""
-
-    _fields_ = [("size", ctypes.c_size_t)]
-    _fields_ += [(name, ctypes.c_int32) for name in ("window_left", "window_right", "sinks", "prefix", "documents", "reserved")]
-    _fields_ += [(name, ctypes.c_void_p) for name in ("first_query", "first_key", "columns")]
-    _fields_ += [(name, ctypes.c_int32) for name in ("column_heads", "bounds", "block_queries", "block_keys")]
-    _fields_ += [(name, ctypes.c_void_p) for name in ("first_block", "key_blocks", "slopes")]
-    _fields_ += [("softcap", ctypes.c_float), ("bias_reach", ctypes.c_int32), ("bias", ctypes.c_void_p), ("seed", ctypes.c_uint64),
-                 ("dropout", ctypes.c_float), ("pair_heads", ctypes.c_int32), ("pairs", ctypes.c_void_p)]
-
-    def __init__(self, **fields):
-        super().__init__(size=ctypes.sizeof(Mask), **{"window_left": -1, "window_right": -1, **fields})
 
 
 @dataclasses.dataclass

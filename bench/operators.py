@@ -6,10 +6,14 @@
 As bench/peers.py: in every round each contestant is timed once, in random order, after a nap. `vs_c` is how many times as fast as the C function
 the package is on the device; both launch the same kernel. `host_us` is what the host spends on a call, outputs and log-sum-exp allocated
 and no gradient wanted, while the device sleeps, so that nothing waits for it; `host_us_gradient` with q, k and v that want gradients, and
-`c_us` the C function alone, prepared. It is the median of several hundred calls of a small shape. The package is python/flashbook of this checkout.
+`host_us_backward` in torch.autograd.grad after that; `c_us` and `c_us_backward` are the C functions alone, called by ctypes with arguments made
+before, and the same words with `sdpa` PyTorch's own attention. Each is the median of 200 calls of a small shape. The package is python/flashbook of
+this checkout.
 """
 
 import argparse
+import ctypes
+import functools
 import json
 import os
 import pathlib
@@ -25,8 +29,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "python")]  # the packages, for python3 be
 from bench import peers
 from bench.names import Name
 from bench.peers import Contestant, whole_numbers
+from bench.structs import Gradients, Shape, Tensors
 
-CALLS = 400
+CALLS = 200  # with their kernels fewer than the launches that a stream takes before the host has to wait
 torch: Any = None
 
 
@@ -45,6 +50,39 @@ def host_microseconds(call):
     return statistics.median(times) / 1e3
 
 
+def on_the_host(library):
+    """{word: microseconds of the host}."""
+    from torch.nn.functional import scaled_dot_product_attention
+
+    from flashbook import flash_attn_func
+
+    q, k, v, d_o = (torch.randn(1, 128, 4, 64, device="cuda", dtype=torch.bfloat16) for _ in range(4))
+    leaves = [tensor.clone().requires_grad_() for tensor in (q, k, v)]
+    turned = [tensor.transpose(1, 2) for tensor in leaves]
+    o, o_sdpa = flash_attn_func(*leaves), scaled_dot_product_attention(*turned)
+    gradient = lambda of, by, d: torch.autograd.grad(of, by, d, retain_graph=True)
+    calls = {"host_us": lambda: flash_attn_func(q, k, v), "host_us_gradient": lambda: flash_attn_func(*leaves),
+             "host_us_backward": lambda: gradient(o, leaves, d_o),
+             "host_us_sdpa": lambda: scaled_dot_product_attention(*(tensor.transpose(1, 2) for tensor in (q, k, v))),
+             "host_us_sdpa_gradient": lambda: scaled_dot_product_attention(*(tensor.transpose(1, 2) for tensor in leaves)),
+             "host_us_sdpa_backward": lambda: gradient(o_sdpa, turned, d_o.transpose(1, 2))}
+    shape = Shape(1, 4, 4, 128, 128, 64, 0, peers.DTYPES["bf16"], 0.125)
+    kept = [tensor.transpose(1, 2).contiguous() for tensor in (q, k, v, d_o)]
+    o_c, dq, dk, dv = (torch.empty_like(tensor) for tensor in kept)
+    lse = torch.empty(1, 4, 128, device="cuda")
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    for word, name, chapter, pointers in (("c_us", "attention", 5, ()), ("c_us_backward", "backward", 7, (kept[3], dq, dk, dv))):
+        workspace = torch.zeros(library.workspace_bytes(chapter, 5, shape), device="cuda", dtype=torch.uint8)
+        tensors = Tensors(*(tensor.data_ptr() for tensor in (*kept[:3], o_c, lse, workspace)))
+        more = [ctypes.byref(Gradients(*(tensor.data_ptr() for tensor in pointers)))] if pointers else []
+        arguments = (chapter, 5, ctypes.byref(shape), ctypes.byref(tensors), *more, stream)
+        calls[word] = functools.partial(getattr(library.c, f"flashbook_{name}"), *arguments)
+        kept.append(workspace)
+        if calls[word]():
+            raise peers.Wrong(library.error())
+    return {word: host_microseconds(call) for word, call in calls.items()}
+
+
 def package(problem):
     """flash_attn_func on views of the same tensors."""
     from flashbook import flash_attn_func
@@ -55,19 +93,10 @@ def package(problem):
 
 
 def run(options, library):
-    from flashbook import flash_attn_func
-
     whole = {"context": peers.context(library), "benchmarks": []}
     cache_filler = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
     shuffle = random.Random(peers.SEED).shuffle
-    small = peers.make_problem("bf16", 64, False, 16384)
-    q, k, v = (tensor[:, :4, :128].transpose(1, 2).contiguous() for tensor in (small.q, small.k, small.v))
-    leaves = [tensor.clone().requires_grad_() for tensor in (q, k, v)]
-    shape = peers.Shape(1, 4, 4, 128, 128, 64, 0, peers.DTYPES["bf16"], 0.125)
-    prepared = peers.ours(library, 5, 5, peers.Problem(shape, "bf16", *(tensor.transpose(1, 2).contiguous() for tensor in (q, k, v))), False)
-    host = {"host_us": host_microseconds(lambda: flash_attn_func(q, k, v)), "host_us_gradient": host_microseconds(lambda: flash_attn_func(*leaves)),
-            "host_us_sdpa": host_microseconds(lambda: torch.nn.functional.scaled_dot_product_attention(*(t.transpose(1, 2) for t in (q, k, v)))),
-            "c_us": host_microseconds(prepared.run)}
+    host = on_the_host(library)
     print("  ".join(f"{name} {value:.2f}" for name, value in host.items()), flush=True)
     for head_dim in options.head_dim:
         for mask in ("full", "causal"):

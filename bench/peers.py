@@ -37,6 +37,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the pack
 
 from bench import results
 from bench.names import Name
+from bench.structs import Chapter, Shape, Tensors
 
 NAP = 0.06  # seconds
 SEED = 1
@@ -45,35 +46,6 @@ PACKAGES = {"fa2": ("FlashAttention-2", "flash_attn"), "fa3": ("FlashAttention-3
 PEERS = ("cudnn", "flash", "eager", *PACKAGES, "product")
 PRODUCT = 8192  # rows, columns and terms
 torch: Any = None  # imported once the options are right
-
-
-class Shape(ctypes.Structure):
-    """FlashbookShape of bench/flashbook.h."""
-
-    _fields_ = [("size", ctypes.c_size_t)]
-    _fields_ += [(name, ctypes.c_int32) for name in ("batch", "heads", "kv_heads", "seqlen_q", "seqlen_k", "head_dim", "causal", "dtype")]
-    _fields_ += [("scale", ctypes.c_float)]
-    _fields_ += [(f"{tensor}_{stride}_stride", ctypes.c_int64) for tensor in "qkvo" for stride in ("batch", "head", "row")]
-
-    def __init__(self, *fields):
-        super().__init__(ctypes.sizeof(Shape), *fields)
-
-
-class Tensors(ctypes.Structure):
-    """FlashbookTensors of bench/flashbook.h."""
-
-    _fields_ = [("size", ctypes.c_size_t)]
-    _fields_ += [(name, ctypes.c_void_p) for name in ("q", "k", "v", "o", "lse", "workspace")]
-
-    def __init__(self, *pointers):
-        super().__init__(ctypes.sizeof(Tensors), *pointers)
-
-
-class Chapter(ctypes.Structure):
-    """FlashbookChapter of bench/flashbook.h."""
-
-    _fields_ = [("number", ctypes.c_int32), ("steps", ctypes.c_int32), ("on_device", ctypes.c_int32), ("name", ctypes.c_char_p),
-                ("title", ctypes.c_char_p)]
 
 
 class Library:

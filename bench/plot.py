@@ -440,11 +440,11 @@ def accuracy(measured, paper):
 
 def training(measured, paper):
     """Lines: the losses of a model that was trained with our attention and with PyTorch's, by step."""
-    entries = [entry for entry in measured.newest.values() if entry.cell.kind == "training" and not entry.skipped]
+    names = {"flashbook": "chapters 5 and 7", "sdpa": "PyTorch's"}  # copies of them would lie under these
+    entries = [entry for entry in measured.newest.values() if entry.cell.kind == "training" and entry.cell.who in names and not entry.skipped]
     if not entries:
         return False
     figure, ((axes,),) = paper.panels(1, 1, 6, 3.4)
-    names = {"flashbook": "chapters 5 and 7", "sdpa": "PyTorch's"}
     for entry, colour, style in zip(sorted(entries, key=lambda entry: entry.cell.who), (CHAPTERS[5], ALARM), ("-", "--")):
         losses = {int(key[5:]): value for key, value in entry.values.items() if key.startswith("loss_")}
         axes.plot(list(losses), list(losses.values()), style, lw=1.6, color=colour, label=names[entry.cell.who])

@@ -214,10 +214,6 @@ __device__ __forceinline__ void finish_parts(const Problem& problem, const Segme
 //| them while 131 multiprocessors have nothing to do. So items of more than 48 parts are merged by a second kernel, a block
 //| for each row. It is launched while the first one still runs, and begins when that has ended; the order of launches is the fence.
 //|
-//| A block's eight warps take an eighth of the parts each. What they come to are eight parts, and the first warp merges these.
-
-constexpr int kManyWarps = 8;
-
 /// Merges the parts of items that have more than kMostPartsOfLast. Grid: (kRows, items).
 template <typename T, typename Config>
 __global__ void __launch_bounds__(kManyWarps * 32, 1)
@@ -226,26 +222,16 @@ __global__ void __launch_bounds__(kManyWarps * 32, 1)
                float* lse,  // [batch, heads, seqlen_q]
                int blocks,  // of the first kernel
                Problem problem, Plan plan) {
-  constexpr int kHeadDim = Config::kHeadDim;
-  __shared__ float4 warp_o[kManyWarps][kHeadDim / 4];
-  __shared__ float warp_lse[kManyWarps];
   const Segment item = Segments<Config::kKeys>(plan, problem, blocks).whole_item(blockIdx.y);
-  const int row = blockIdx.x, pack_row = item.row_tile * Config::kRows + row, warp = threadIdx.x / 32;
+  const int row = blockIdx.x, pack_row = item.row_tile * Config::kRows + row;
   //| A block that has nothing to merge waits too: whoever comes after this launch may rely on its end.
   wait_for_launch_before();  // all parts are there
   if (item.parts <= kMostPartsOfLast || pack_row >= problem.rows()) return;
-
-  const Shares shares = {item.parts / kManyWarps, item.parts % kManyWarps};
-  const int first = shares.begin(warp);
-  const auto place = [&](int part) { return place_of<Config>(item.first_block, first + part, row); };
-  const WarpRow<kHeadDim> own =
-      merge_row<kHeadDim>(workspace.partials, shares.begin(warp + 1) - first, place);
-  const Partials of_warps = {&warp_o[0][0].x, warp_lse};
-  store_row<kHeadDim>(own, of_warps, warp);
-  __syncthreads();  // all warps' rows are there
-  if (warp == 0)
-    store_finished<T>(merge_row<kHeadDim>(of_warps, kManyWarps, [](int part) { return part; }),
-                      workspace.whole, problem, problem.pack_of(item.pack), pack_row, o, lse);
+  merge_by_block<Config::kHeadDim>(
+      workspace.partials, item.parts, [&](int part) { return place_of<Config>(item.first_block, part, row); },
+      [&](const WarpRow<Config::kHeadDim>& merged) {
+        store_finished<T>(merged, workspace.whole, problem, problem.pack_of(item.pack), pack_row, o, lse);
+      });
 }
 
 }  // namespace flashbook::decoding

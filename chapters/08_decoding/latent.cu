@@ -16,7 +16,7 @@ struct LatentLaunch {
 // Tiles of rows do not share out the keys: each has the same blocks for the same keys, one beside the other.
 // So the plan knows nothing of them, and deals out tiles of keys among `blocks` blocks, as many as leave each
 // a multiprocessor. As in step 6 there are no more of them than parts where equal parts keep nine of ten
-// busy.
+// busy; and where whole items do, dealt out evenly, no item is cut at all.
 LatentLaunch latent_launch(const Shape& shape) {
   const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
   const int row_tiles = int((rows + LatentConfig::kRows - 1) / LatentConfig::kRows);
@@ -24,8 +24,11 @@ LatentLaunch latent_launch(const Shape& shape) {
   const int64_t key_tiles = (int64_t(shape.seqlen_k) + LatentConfig::kKeys - 1) / LatentConfig::kKeys;
   const int64_t places = std::max(device::multiprocessors() / row_tiles, 1);
   const int64_t parts = std::clamp<int64_t>(places / items, 1, key_tiles);
-  const bool parts_fill = items <= places && 10 * items * parts >= 9 * places;
-  return {.blocks = int(std::min(parts_fill ? items * parts : places, items * key_tiles)),
+  const int64_t items_of_block = (items + places - 1) / places;  // if no item is cut
+  int64_t blocks = places;
+  if (10 * items * parts >= 9 * places * items_of_block)
+    blocks = (items * parts + items_of_block - 1) / items_of_block;
+  return {.blocks = int(std::min(blocks, items * key_tiles)),
           .row_tiles = row_tiles,
           .plan = {.parts = 1,
                    .equal_work = true,
@@ -34,19 +37,25 @@ LatentLaunch latent_launch(const Shape& shape) {
                    .first_key = 0}};
 }
 
-/// Places of parts, see LatentParts; none where each item has a block of its own.
-int64_t places_of(const Shape& shape, const LatentLaunch& launch) {
-  const bool whole = launch.blocks == 1 ||
-                     (launch.blocks == shape.batch * shape.kv_heads && shape.visibility.lengths.empty());
-  return whole ? 0 : 2 * int64_t(launch.blocks) * launch.row_tiles * LatentConfig::kRows;
+/// Places of parts, see LatentParts.
+int64_t places_of(const LatentLaunch& launch) {
+  return launch.blocks == 1 ? 0 : 2 * int64_t(launch.blocks) * launch.row_tiles * LatentConfig::kRows;
+}
+
+/// Whether each block has whole items, none a part of one. The lengths may be in device memory alone, where
+/// the shape does not show them.
+bool has_whole_items(const Shape& shape, const Tensors& t, const LatentLaunch& launch) {
+  return launch.blocks == 1 || (t.tables[int(TableId::lengths)] == nullptr &&
+                                int64_t(shape.batch) * shape.kv_heads % launch.blocks == 0);
 }
 
 template <typename T>
 void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   const LatentLaunch launch = latent_launch(shape);
-  const int64_t places = places_of(shape, launch);
+  const bool is_whole = has_whole_items(shape, t, launch);
   LatentParts parts = {.partials = {}, .shares = nullptr, .blocks = launch.blocks};
-  if (places > 0) {
+  if (!is_whole) {
+    const int64_t places = places_of(launch);
     parts.partials.o = static_cast<float*>(t.workspace);
     parts.partials.lse = parts.partials.o + places * shape.value_dim();
     parts.shares = reinterpret_cast<int2*>(parts.partials.lse + places);
@@ -60,17 +69,22 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
                  sizeof(LatentShared<T>), stream, static_cast<const T*>(t.q),
                  cache_map(shape, TensorId::k, t.k, LatentConfig::kKeys, 1), static_cast<T*>(t.o), t.lse,
                  cache, parts, problem, launch.plan);
-  if (places == 0) return;
-  device::launch_dependent(
-      merge_latent<T>,
-      dim3((problem.rows() + kLatentMergeWarps - 1) / kLatentMergeWarps, shape.batch * shape.kv_heads),
-      dim3(kLatentMergeWarps * 32), 0, stream, parts, static_cast<T*>(t.o), t.lse, problem);
+  if (is_whole) return;
+  const auto merge = [&](auto kernel, int rows_of_block) {
+    device::launch_dependent(
+        kernel, dim3((problem.rows() + rows_of_block - 1) / rows_of_block, shape.batch * shape.kv_heads),
+        dim3(kManyWarps * 32), 0, stream, parts, static_cast<T*>(t.o), t.lse, problem);
+  };
+  if (launch.blocks <= kFewParts * shape.batch * shape.kv_heads)
+    merge(merge_latent<T, 1>, kManyWarps);
+  else
+    merge(merge_latent<T, kManyWarps>, 1);
 }
 
 }  // namespace
 
 int64_t latent_workspace_bytes(const Shape& shape) {
-  const int64_t places = places_of(shape, latent_launch(shape));
+  const int64_t places = places_of(latent_launch(shape));
   if (places == 0) return 0;
   return places * (shape.value_dim() + 1) * int64_t(sizeof(float)) +
          int64_t(shape.batch) * shape.kv_heads * int64_t(sizeof(int2));

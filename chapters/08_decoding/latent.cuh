@@ -40,7 +40,8 @@ struct LatentCache {
 //| panel is there. And a panel is asked for as soon as *its* last reader is done: the first four have been read when the first
 //| warpgroup has multiplied by its half of the values, and need not wait for the second one.
 //|
-//| A tile never crosses a page, since a page has 64 keys or a multiple. The table is read one tile ahead.
+//| A tile never crosses a page, since a page has 64 keys or a multiple. The warp looks up the pages of 32 tiles at a time, a lane
+//| each, and the next 32 while these are being asked for.
 
 template <typename T>
 __device__ __forceinline__ void produce(LatentShared<T>& shared, const CUtensorMap& map,
@@ -57,11 +58,17 @@ __device__ __forceinline__ void produce(LatentShared<T>& shared, const CUtensorM
     };
     //| Even tiles of a segment go to the first stage, odd ones to the second. A segment may end with an even tile, so each
     //| stage has a phase of its own.
-    int page = page_of(segment.begin);
+    const int lane = threadIdx.x % 32;
+    int pages = 0, next_pages = page_of(segment.begin + lane);
     for (int tile = segment.begin; tile < segment.end; ++tile) {
-      const int next_page = page_of(tile + 1), stage = (tile - segment.begin) % 2;
+      const int looked_up = (tile - segment.begin) % 32, stage = looked_up % 2;
+      if (looked_up == 0) {
+        pages = next_pages;
+        next_pages = page_of(tile + 32 + lane);
+      }
+      const int page = __shfl_sync(kWholeWarp, pages, looked_up);
       const int key = tile * LatentConfig::kKeys, row = cache.table == nullptr ? key : key % cache.page_rows;
-      if (threadIdx.x % 32 == 0) {
+      if (lane == 0) {
         for (int panel = 0; panel < LatentConfig::kPanels; ++panel) {
           uint64_t* full = &shared.full[stage][panel];
           mbarrier_wait(&shared.empty[stage][panel], phases.of(stage) ^ 1);  // all have read the tile before
@@ -70,7 +77,6 @@ __device__ __forceinline__ void produce(LatentShared<T>& shared, const CUtensorM
         }
       }
       phases.advance(stage);
-      page = next_page;
     }
   }
 }
@@ -79,24 +85,41 @@ __device__ __forceinline__ void produce(LatentShared<T>& shared, const CUtensorM
 //|
 //| A tile's rows are heads of one query, then heads of the next, so in general they are no box of a tensor. Threads bring
 //| them, 16 bytes at a time, to where the swizzle wants them. It happens once a segment, while the first keys travel.
+//|
+//| **All loads come before the first store.** Written as one loop, every store waits for its load and every load for the store
+//| before, since for all that the compiler knows they may meet: eight rows of a warp were eight trips to memory, 11 µs at the start
+//| of each segment. Now they are one.
 
 /// Brings rows `first_row` ... of a pack. Rows beyond the pack's last are zeros. All consumers.
 template <typename T>
 __device__ __forceinline__ void load_queries(LatentTile<T>& tile, const T* q, const Problem& problem,
                                              const Pack& of, int first_row) {
   constexpr int kPieces = kLatentKeyDim / 8;  // of a row, 16 bytes each
+  constexpr int kRowsOfWarp = LatentConfig::kRows / LatentConfig::kWarps, kOfLane = (kPieces + 31) / 32;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-#pragma unroll 2
-  for (int row = warp; row < LatentConfig::kRows; row += LatentConfig::kWarps) {
-    const bool exists = first_row + row < problem.rows();
-    const T* from = q + (exists ? problem.offset(problem.q_strides, of, first_row + row) : 0);
+  uint4 loaded[kRowsOfWarp][kOfLane];
 #pragma unroll
-    for (int piece = lane; piece < kPieces; piece += 32) {
-      auto* panel = reinterpret_cast<unsigned char*>(tile.element[piece / 8]);
-      *reinterpret_cast<uint4*>(panel + swizzled(Swizzle::b128, row * 128 + piece % 8 * 16)) =
-          exists ? *reinterpret_cast<const uint4*>(from + piece * 8) : uint4{};
+  for (int r = 0; r < kRowsOfWarp; ++r) {
+    const int row = first_row + warp * kRowsOfWarp + r;
+    const bool exists = row < problem.rows();
+    const T* from = q + (exists ? problem.offset(problem.q_strides, of, row) : 0);
+#pragma unroll
+    for (int i = 0; i < kOfLane; ++i) {
+      const int piece = lane + 32 * i;
+      loaded[r][i] = exists && piece < kPieces ? *reinterpret_cast<const uint4*>(from + piece * 8) : uint4{};
     }
   }
+  //| A row's 72 pieces are two for each lane, and a third for eight of them. Each goes to its panel, exchanged with others as the
+  //| swizzle says.
+#pragma unroll
+  for (int r = 0; r < kRowsOfWarp; ++r)
+#pragma unroll
+    for (int i = 0; i < kOfLane; ++i) {
+      const int piece = lane + 32 * i, row = warp * kRowsOfWarp + r;
+      if (piece >= kPieces) continue;
+      auto* panel = reinterpret_cast<unsigned char*>(tile.element[piece / 8]);
+      *reinterpret_cast<uint4*>(panel + swizzled(Swizzle::b128, row * 128 + piece % 8 * 16)) = loaded[r][i];
+    }
   fence_proxy_async();  // this thread's writes become visible to wgmma,
   named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // and all of them are there
 }
@@ -409,25 +432,34 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
 
 //| ## The merge
 //|
-//| A warp for each row, and all rows of all items at once. An item that one block had alone is done already. It is a
-//| *dependent launch*: the machine starts its blocks while the last blocks of the first kernel still run.
+//| All rows of all items at once, and an item that one block had alone is done already. It is a *dependent launch*: the machine
+//| starts its blocks while the last blocks of the first kernel still run.
+//|
+//| A warp for each row is enough for a few parts. One long sequence has a part in each of 66 blocks, and 128 rows: there eight warps
+//| have a row, an eighth of the parts each, as in step 4.
 
-constexpr int kLatentMergeWarps = 4;  ///< rows that a block has
+constexpr int kFewParts = 8;  ///< of a row, that one warp merges
 
-/// Grid: {rows of an item / kLatentMergeWarps, items}.
-template <typename T>
-__global__ void __launch_bounds__(kLatentMergeWarps * 32)
+/// Grid: {rows of an item / (kManyWarps / kWarpsOfRow), items}.
+template <typename T, int kWarpsOfRow>
+__global__ void __launch_bounds__(kManyWarps * 32, 1)
     merge_latent(LatentParts parts,
                  T* o,        // [batch, heads, seqlen_q, 512], strided
                  float* lse,  // [batch, heads, seqlen_q]
                  Problem problem) {
-  const int row = int(blockIdx.x) * kLatentMergeWarps + int(threadIdx.x) / 32;
+  constexpr int kRowsOfBlock = kManyWarps / kWarpsOfRow;
+  const int warp = threadIdx.x / 32, row = int(blockIdx.x) * kRowsOfBlock + warp / kWarpsOfRow;
   wait_for_launch_before();                     // for the last of its blocks; this one came when others ended
   const int2 share = parts.shares[blockIdx.y];  // {first block, parts}
   if (row >= problem.rows() || share.y == 1) return;
   const auto place = [&](int part) { return parts.place(share.x, part, row); };
-  store_row<T>(merge_row<kLatentValueDim>(parts.partials, share.y, place), problem,
-               problem.pack_of(blockIdx.y), row, o, lse);
+  const Pack of = problem.pack_of(blockIdx.y);
+  if constexpr (kWarpsOfRow == 1)
+    store_row<T>(merge_row<kLatentValueDim>(parts.partials, share.y, place), problem, of, row, o, lse);
+  else
+    merge_by_block<kLatentValueDim>(parts.partials, share.y, place, [&](const auto& merged) {
+      store_row<T>(merged, problem, of, row, o, lse);
+    });
 }
 
 }  // namespace flashbook::decoding

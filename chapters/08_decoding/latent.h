@@ -12,8 +12,7 @@ namespace flashbook::decoding {
 /// Why the step cannot use the shape's pages, naming the cure; empty if it can, or if there are none.
 std::string why_not_latent_pages(const Shape& shape);
 
-/// Bytes of the workspace: two parts a block, and who shares an item. None where each item has a block of its
-/// own.
+/// Bytes of the workspace: two parts a block, and who shares an item.
 int64_t latent_workspace_bytes(const Shape& shape);
 
 /// Launches it. `shape` is latent, of 16-bit elements.

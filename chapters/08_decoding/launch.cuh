@@ -178,6 +178,7 @@ inline Cache cache_of(const Shape& shape, const Tensors& t, int tile_keys) {
   };
   const bool dense =
       shape.strides(TensorId::k).row == shape.head_dim && shape.strides(TensorId::v).row == shape.head_dim;
+  const int copy_rows = !dense ? 1 : shape.paging.rows > 0 ? std::min(page_rows, tile_keys) : tile_keys;
   return {.k = static_cast<const unsigned char*>(t.k),
           .v = static_cast<const unsigned char*>(t.v),
           .k_strides = in_bytes(TensorId::k),
@@ -185,9 +186,8 @@ inline Cache cache_of(const Shape& shape, const Tensors& t, int tile_keys) {
           .table = static_cast<const int*>(t.tables[int(TableId::page_table)]),
           .page_bits = std::countr_zero(unsigned(page_rows)),
           .pages_of_sequence = (shape.seqlen_k + page_rows - 1) / page_rows,
-          .copy_rows = !dense                  ? 1
-                       : shape.paging.rows > 0 ? std::min(page_rows, tile_keys)
-                                               : tile_keys,
+          .copy_rows = copy_rows,
+          .copies = std::min(tile_keys / copy_rows, 32),
           .keep = 2.0 * double(shape.k_elements()) * double(bytes) <= kBriefBytes ? KeepInL2::briefly
                                                                                   : KeepInL2::normal};
 }

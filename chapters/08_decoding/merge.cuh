@@ -67,7 +67,7 @@ __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials,
 
   //| 16 parts of O are asked for before anything is known of their weights: the log-sum-exps take as long to come.
   //| Empty parts are asked for too, and what came of them is left aside.
-  constexpr int kAtOnce = kHeadDim > 256 ? 4 : 16;  // as registers allow
+  constexpr int kAtOnce = kHeadDim > 256 ? 8 : 16;  // as registers allow
   Row row = {}, part[kAtOnce];
   float max = -INFINITY, weights = 0;
   for (int first = 0; first < parts; first += kAtOnce) {
@@ -138,6 +138,28 @@ __device__ __forceinline__ void store_row(const WarpRow<kHeadDim>& result, const
     *reinterpret_cast<typename Row::Run*>(to + Row::column(c)) =
         *reinterpret_cast<const typename Row::Run*>(result.value + c);
   if (threadIdx.x % 32 == 0) partials.lse[place] = result.lse;
+}
+
+//| ## Many parts of a row
+//|
+//| One warp would read a hundred parts in several rounds, each as long as the way to memory. A block's eight warps take an eighth
+//| of the parts each. What they come to are eight parts, and the first warp merges these.
+
+constexpr int kManyWarps = 8;
+
+/// Merges a row as merge_row does, and hands it to `store` in the first warp. A block of kManyWarps warps.
+template <int kHeadDim, typename Place, typename Store>
+__device__ __forceinline__ void merge_by_block(const Partials& partials, int parts, Place place,
+                                               Store store) {
+  __shared__ float4 warp_o[kManyWarps][kHeadDim / 4];
+  __shared__ float warp_lse[kManyWarps];
+  const int warp = threadIdx.x / 32, first = parts * warp / kManyWarps;
+  const Partials of_warps = {&warp_o[0][0].x, warp_lse};
+  store_row<kHeadDim>(merge_row<kHeadDim>(partials, parts * (warp + 1) / kManyWarps - first,
+                                          [&](int part) { return place(first + part); }),
+                      of_warps, warp);
+  __syncthreads();  // all warps' rows are there
+  if (warp == 0) store(merge_row<kHeadDim>(of_warps, kManyWarps, [](int part) { return part; }));
 }
 
 }  // namespace flashbook::decoding

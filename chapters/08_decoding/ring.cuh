@@ -2,11 +2,11 @@
 //|
 //| **What step 3 leaves.** A block waits for a tile, works on it, and only then asks for the next. While it works nothing
 //| travels, and the second block of the multiprocessor covers only a part of that. To read at full rate, memory must have
-//| requests at all times: about a microsecond's worth, 36 KB a multiprocessor, and in practice several times that.
+//| requests at all times: about a microsecond's worth, 33 KB a multiprocessor, and in practice two or three times that.
 //|
-//| **What this step does.** The whole shared memory is a ring of stages of 32 KB, seven of them, and a producer warp that
-//| does nothing but ask for the next tile as soon as a stage is free. So up to 224 KB are on their way. The rest follows
-//| from leaving them all that space and all that time:
+//| **What this step does.** Shared memory has a ring of three stages of 32 KB, and a producer warp does nothing but ask for
+//| the next tile as soon as a stage is free. So up to 96 KB are on their way. (Seven stages were tried first. They read no
+//| faster, and a block of 227 KB starts later.) The rest follows from giving the reading all the time:
 //|
 //| * **Narrow tiles.** A group of 4 or 8 heads fills a few of `wgmma`'s 64 rows. `mma.sync` multiplies 16 rows, whose
 //|   operands go through registers; chapter 5 turned away from it because it cannot keep up with the tensor cores. Here
@@ -16,9 +16,9 @@
 //| * **No second kernel** for up to 48 parts. Whoever arrives last, by an atomic counter, merges them: see `finish_parts`
 //|   ([`last_arriver.cuh`](last_arriver.cuh)).
 //|
-//| **Budget** (d = 128): a ring of 7 x 32 KB, and 2 KB of barriers and sums. Registers of a consumer: Q 32, O 64, scores 8.
+//| **Budget** (d = 128): a ring of 3 x 32 KB, and 2 KB of barriers and sums. Registers of a consumer: Q 32, O 64, scores 8.
 //|
-//| ![A producer warp keeps seven stages of 32 KB filled; eight consumer warps each take 16 keys of a tile and merge at the end](../../docs/figures/decode_ring.svg)
+//| ![A producer warp keeps three stages of 32 KB filled; eight consumer warps each take 16 keys of a tile and merge at the end](../../docs/figures/decode_ring.svg)
 #pragma once
 #include "chapters/08_decoding/last_arriver.cuh"
 #include "common/ptx/bulk_copy.h"
@@ -31,7 +31,8 @@ namespace flashbook::decoding {
 //| are made. Without pages a tile is one copy, which ends where the sequence does.
 //|
 //| **Pages.** With pages a copy brings a page, or as much of one as a tile takes. Lanes ask for a copy each, whose address comes
-//| from the table. They look up a page each, one tile ahead: the table's answer takes as long as a key's.
+//| from the table. The table's answer takes as long as a key's, and longer while everybody reads. So the 32 lanes look up the
+//| pages of 32 copies at a time, of several tiles, and the next 32 while these are being asked for.
 //|
 //| Keys whose rows do not lie side by side (`[batch, seqlen, heads, head_dim]`) come row by row.
 
@@ -40,6 +41,7 @@ __device__ __forceinline__ void produce(RingShared<Config>& shared, const Cache&
                                         const Problem& problem, const Plan& plan,
                                         Segments<Config::kKeys>& segments) {
   const int lane = threadIdx.x % 32, own_rows = lane * cache.copy_rows;  // before a lane's first copy
+  const int tiles_at_once = 32 / cache.copies;                           // whose pages are looked up
   PipelineState<Config::kStages> state;
   Segment segment;
   while (segments.next(segment)) {
@@ -50,12 +52,21 @@ __device__ __forceinline__ void produce(RingShared<Config>& shared, const Cache&
       return key < segment.length ? cache.table[of.batch * cache.pages_of_sequence + (key >> cache.page_bits)]
                                   : 0;
     };
-    //| A lane asks the table for its own copy's page, and remembers the answer for the tile after.
-    int page = page_of(plan.first_key + segment.begin * Config::kKeys + own_rows);
-    for (int tile = segment.begin; tile < segment.end; ++tile) {
+    //| A lane's page is that of one copy: with four copies a tile, lanes 4 to 7 have those of the second tile.
+    const auto look_up = [&](int tile) {
+      return page_of(plan.first_key + (tile + lane / cache.copies) * Config::kKeys +
+                     lane % cache.copies * cache.copy_rows);
+    };
+    int pages = look_up(segment.begin), next_pages = look_up(segment.begin + tiles_at_once), looked_up = 0;
+    for (int tile = segment.begin; tile < segment.end; ++tile, ++looked_up) {
+      if (looked_up == tiles_at_once) {
+        pages = next_pages;
+        next_pages = look_up(tile + tiles_at_once);
+        looked_up = 0;
+      }
+      const int page = __shfl_sync(kWholeWarp, pages, looked_up * cache.copies + lane % cache.copies);
       const int first_key = plan.first_key + tile * Config::kKeys;
       const int bytes = min(Config::kKeys, segment.length - first_key) * Config::kRowBytes;
-      const int next_page = page_of(first_key + Config::kKeys + own_rows);
 #pragma unroll 1  // a block's first instructions come from device memory too: the fewer, the sooner it reads
       for (int tensor = 0; tensor < 2; ++tensor) {  // K, then V
         hopper::wait_empty(shared.ring, state);
@@ -81,7 +92,6 @@ __device__ __forceinline__ void produce(RingShared<Config>& shared, const Cache&
         __syncwarp();
         state.advance();
       }
-      page = next_page;
     }
     //| At the end of a segment the warps need room to merge. The ring has it: the producer hands out stages without filling
     //| them, in their turn like any other.
@@ -180,10 +190,9 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     hopper::initialise(shared.ring, 1, Config::kWarps, "full", "empty");
     fence_mbarrier_init();  // TMA sees the barriers,
   }
-  __syncthreads();  // and so do all threads
-
   Segments<Config::kKeys> segments(plan, problem, gridDim.x);
-  segments.begin(blockIdx.x);
+  segments.begin(blockIdx.x);  // all the other warps, meanwhile
+  __syncthreads();             // and so do all threads
   const int warp = threadIdx.x / 32;
   if (warp == Config::kWarps) return produce<Config>(shared, cache, problem, plan, segments);
 

@@ -1,9 +1,9 @@
 //| # The ring's shared memory, and what a launch is given
 //|
-//| The whole shared memory of a multiprocessor is one ring of stages. What lies in a stage, how many rows a block has, which of
+//| Shared memory is one ring of stages. What lies in a stage, how many rows a block has, which of
 //| its warps have which keys: all of it follows from the number of columns and of rows.
 //|
-//| ![A producer warp keeps seven stages of 32 KB filled; eight consumer warps each take 16 keys of a tile and merge at the end](../../docs/figures/decode_ring.svg)
+//| ![A producer warp keeps three stages of 32 KB filled; eight consumer warps each take 16 keys of a tile and merge at the end](../../docs/figures/decode_ring.svg)
 #pragma once
 #include "chapters/08_decoding/merge.cuh"
 #include "chapters/08_decoding/plan.cuh"
@@ -36,7 +36,7 @@ struct RingConfig {
   static constexpr int kChunksAtOnce = kHeadDim < 256 && kRowTiles == 1 && kChunks > 1 ? 2 : 1;
   static constexpr int kConsumers = kWarps * 32;    ///< threads
   static constexpr int kThreads = kConsumers + 32;  ///< and the producer warp
-  static constexpr int kStages = 7;
+  static constexpr int kStages = 3;
   /// A warp's sums, in float32, when warps merge: they fill whole stages of the ring.
   static constexpr int kWarpSumBytes = kRowsOfMma * kHeadDim * 4;
   static constexpr int kMergeStages = kWarps * kWarpSumBytes / kStageBytes;
@@ -73,8 +73,9 @@ struct Cache {
   const int* table;              ///< [batch, pages_of_sequence], or null
   int page_bits;
   int pages_of_sequence;
-  int copy_rows;  ///< keys that one copy brings: at most a page, at most a tile
-  KeepInL2 keep;  ///< what is read
+  int copy_rows;           ///< keys that one copy brings: at most a page, at most a tile
+  device::Divisor copies;  ///< that bring a tile, but at most 32
+  KeepInL2 keep;           ///< what is read
 };
 
 /// What a launch works with beside queries and cache.

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes decode_ring.svg: the block of chapter 8's step 4, a ring of seven stages, one producer warp, eight warps with keys of their own."""
+"""Writes decode_ring.svg: the block of chapter 8's step 4, a ring of three stages, one producer warp, eight warps with keys of their own."""
 from svg import Figure
 
 
 def main():
     figure = Figure(560, 388,
-                    "A producer warp keeps seven stages of 32 KB filled from device memory; eight consumer "
+                    "A producer warp keeps three stages of 32 KB filled from device memory; eight consumer "
                     "warps each take 16 keys of a tile and merge at the end.")
     figure.text(16, 28, "Device memory", "bold")
     figure.box(16, 40, 528, 28, "amber")
@@ -14,15 +14,15 @@ def main():
     figure.text(75, 116, "producer warp", "small", "middle")
     figure.text(16, 88, "asks for every free stage", "small soft")
     figure.text(16, 160, "Shared memory", "bold")
-    for stage, name in enumerate(("K 3", "V 3", "K 4", "V 4", "K 5", "V 5", "K 6")):
-        x = 16 + stage * 76
-        look = "blue" if stage < 2 else "amber"
-        figure.box(x, 172, 70, 38, look)
-        figure.text(x + 35, 196, name, "small", "middle")
-        if stage >= 2:
-            figure.arrow(x + 35, 68, x + 35, 170, "amber")
+    for stage, name in enumerate(("K 3", "V 3", "K 4")):
+        x = 16 + stage * 180
+        look = "blue" if stage < 1 else "amber"
+        figure.box(x, 172, 168, 38, look)
+        figure.text(x + 84, 196, name, "small", "middle")
+        if stage >= 1:
+            figure.arrow(x + 84, 68, x + 84, 170, "amber")
     figure.text(16, 230, "in use", "small blue")
-    figure.text(168, 230, "on their way: five of seven stages, 160 KB", "small amber")
+    figure.text(196, 230, "on their way: two of three stages, 64 KB", "small amber")
     figure.text(16, 268, "Eight consumer warps, each 16 keys of a tile of 128", "bold")
     for warp in range(8):
         x = 16 + warp * 66

@@ -26,7 +26,7 @@ def main():
     alternating(figure, 140 + ROW, 2.5, 2)
     figure.text(LEFT, 210, "Each fills a part of the other's gaps.", "small soft")
 
-    figure.text(LEFT, 248, "Step 4: one block, seven stages", "bold")
+    figure.text(LEFT, 248, "Step 4: one block, three stages", "bold")
     for i in range(15):
         figure.box(LEFT + i * UNIT, 262, UNIT - 2, ROW - 6, "amber")
         if i >= TRAVEL:

@@ -4,13 +4,19 @@
     train_text.py [--steps 600] [--batch 16] [--length 2048] [--out FILE]
 
 Two copies of one model see the same batches; one attends by flashbook.flash_attn_func, the other by scaled_dot_product_attention. They take turns,
-20 steps each, so that neither has a cooler card. Then the first one writes with a KV cache twice, by flash_attn_with_kvcache and by
-PyTorch, from the same seed. --out gets a result file: tokens a second, loss curves, and at which byte the two texts part. Without a GPU it
-runs a few steps of a tiny model on the CPU, where kernels run in the simulator (if the library is built for that).
+20 steps each, so that neither has a cooler card. Kernels round in different orders, and training carries a difference of one bit on. So
+there are two copies more, which say how far two runs come apart anyhow: the first model again, and one whose scaled_dot_product_attention is
+cuDNN's. They train on a second GPU meanwhile, if there is one, else afterwards. Then the first model writes with a KV cache twice, by
+flash_attn_with_kvcache and by PyTorch, from the same seed. --out gets a result file: tokens a second, loss curves, how far they are apart, and
+at which byte the two texts part. Without a GPU two tiny copies take a few steps on the CPU, where kernels run in the simulator (if the
+library is built for that).
 """
 
 import argparse
+import concurrent.futures
+import contextlib
 import json
+import multiprocessing
 import pathlib
 import statistics
 import sys
@@ -19,6 +25,7 @@ import time
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # the book's packages
@@ -28,6 +35,7 @@ from flashbook import _library, flash_attn_func, flash_attn_with_kvcache
 
 SUFFIXES = {".md", ".cuh", ".cu", ".h", ".cpp", ".py", ".txt"}
 TURN = 20  # steps
+MODELS, COPIES = ("flashbook", "sdpa"), ("flashbook_again", "cudnn")
 
 
 def corpus() -> torch.Tensor:
@@ -38,7 +46,7 @@ def corpus() -> torch.Tensor:
 
 
 class Attention(nn.Module):
-    """Causal attention with rotated positions; `kernel` is "flashbook" or "sdpa"."""
+    """Causal attention with rotated positions; `kernel` is "flashbook", "sdpa" or "cudnn"."""
 
     def __init__(self, width: int, heads: int, kernel: str) -> None:
         super().__init__()
@@ -60,9 +68,9 @@ class Attention(nn.Module):
             o = self.by_pytorch(q, keys, values, length > 1)
         return self.out(o.reshape(batch, length, width))
 
-    @staticmethod
-    def by_pytorch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
-        return F.scaled_dot_product_attention(*(tensor.transpose(1, 2) for tensor in (q, k, v)), is_causal=causal).transpose(1, 2)
+    def by_pytorch(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION) if self.kernel == "cudnn" else contextlib.nullcontext():
+            return F.scaled_dot_product_attention(*(tensor.transpose(1, 2) for tensor in (q, k, v)), is_causal=causal).transpose(1, 2)
 
 
 def rotated(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
@@ -130,15 +138,18 @@ def parameters(model: Gpt) -> int:
 Numbers = dict[str, list[float]]
 
 
-def train(options: argparse.Namespace, device: torch.device, text: torch.Tensor) -> tuple[dict[str, Gpt], Numbers, Numbers]:
+def train(options: argparse.Namespace, device: torch.device, names: tuple[str, ...]) -> tuple[dict[str, Gpt], Numbers, Numbers]:
     """The models, their losses and the seconds of a step by turns."""
     width, heads, layers = (512, 8, 8) if device.type == "cuda" else (128, 2, 1)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    text = corpus().to(device)
     models, optimizers = {}, {}
-    for kernel in ("flashbook", "sdpa"):
+    for kernel in names:
         torch.manual_seed(1)
-        models[kernel] = Gpt(width, heads, layers, kernel).to(device)
+        models[kernel] = Gpt(width, heads, layers, kernel.removesuffix("_again")).to(device)
         optimizers[kernel] = torch.optim.AdamW(models[kernel].parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    print(f"{parameters(models['sdpa']) / 1e6:.1f} M parameters, {len(text) / 1e6:.1f} MB of text", file=sys.stderr)
+    print(f"{parameters(models[names[0]]) / 1e6:.1f} M parameters, {len(text) / 1e6:.1f} MB of text", file=sys.stderr)
     generator = torch.Generator().manual_seed(2)
     losses: dict[str, list[torch.Tensor]] = {kernel: [] for kernel in models}
     seconds: dict[str, list[float]] = {kernel: [] for kernel in models}
@@ -167,6 +178,31 @@ def train(options: argparse.Namespace, device: torch.device, text: torch.Tensor)
     return models, {kernel: [loss.item() for loss in of] for kernel, of in losses.items()}, seconds
 
 
+def train_copies(options: argparse.Namespace, device: torch.device) -> tuple[Numbers, Numbers]:
+    return train(options, device, COPIES)[1:]
+
+
+def train_all(options: argparse.Namespace, device: torch.device) -> tuple[dict[str, Gpt], Numbers, Numbers]:
+    """As train: models of MODELS, losses and seconds of the copies, too."""
+    if device.type == "cpu":
+        return train(options, device, MODELS)
+    if torch.cuda.device_count() == 1:
+        models, losses, seconds = train(options, device, MODELS)
+        copies = train_copies(options, device)
+    else:  # in a process of its own, so that the two do not wait for one interpreter
+        with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            others = pool.submit(train_copies, options, torch.device("cuda", 1))
+            models, losses, seconds = train(options, device, MODELS)
+            copies = others.result()
+    return models, losses | copies[0], seconds | copies[1]
+
+
+def apart(losses: Numbers, one: str, other: str) -> dict[str, float]:
+    """How far two curves are apart: at most, and on average."""
+    found = [abs(a - b) for a, b in zip(losses[one], losses[other])]
+    return {f"most_apart_{other}": max(found), f"mean_apart_{other}": statistics.fmean(found)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int)
@@ -177,29 +213,33 @@ def main() -> None:
     options = parser.parse_args()
     if options.out and not torch.cuda.is_available():
         parser.error("--out is for a GPU: there is none here")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     for name, of_gpu, of_cpu in (("steps", 600, 2), ("batch", 16, 1), ("length", 2048, 64), ("write", 400, 8)):
         if getattr(options, name) is None:
             setattr(options, name, of_gpu if device.type == "cuda" else of_cpu)
-    text = corpus().to(device)
-    models, losses, seconds = train(options, device, text)
+    models, losses, seconds = train_all(options, device)
     texts = {kernel: models["flashbook"].write(b"The running maximum ", options.write, kernel, 3) for kernel in models}
     parted = next((i for i, (a, b) in enumerate(zip(*texts.values())) if a != b), options.write)
     tail = max(1, options.steps // 20)
     rows = []
-    for kernel in models:
+    for kernel in losses:
         median = statistics.median(seconds[kernel][1:] or seconds[kernel])  # the first turn loads kernels
-        apart = [abs(a - b) for a, b in zip(losses["flashbook"], losses["sdpa"])]
-        row = {"tokens_per_second": options.batch * options.length / median, "steps": options.steps,
-               "last_loss": statistics.fmean(losses[kernel][-tail:]), "most_apart": max(apart), "mean_apart": statistics.fmean(apart),
-               "parted_at": parted, "written": options.write, "parameters": parameters(models[kernel]), "text_bytes": len(text)}
+        row = {"tokens_per_second": options.batch * options.length / median, "steps": options.steps, "batch": options.batch,
+               "train_seconds": TURN * sum(seconds[kernel]), "last_loss": statistics.fmean(losses[kernel][-tail:]),
+               "parted_at": parted, "written": options.write, "parameters": parameters(models["sdpa"]), "text_bytes": len(corpus())}
+        for other in losses:
+            if other != kernel:
+                row |= apart(losses, kernel, other)
         row |= {f"loss_{i:05}": losses[kernel][i] for i in range(0, options.steps, max(1, options.steps // 100))}
-        name = f"training/{kernel}/bf16/d{models[kernel].head_dim}/causal/n{options.length}"
+        name = f"training/{kernel}/bf16/d{models['sdpa'].head_dim}/causal/n{options.length}"
         rows.append({"name": name, "run_name": name, "run_type": "iteration", "iterations": options.steps, "real_time": median * 1e3, "cpu_time": 0.0,
                      "time_unit": "ms", "label": kernel} | row)
         print(f"{name}: {row['tokens_per_second']:.0f} tokens/s, loss {row['last_loss']:.4f}")
-    print(f"losses differ by at most {rows[0]['most_apart']:.4f}, on average {rows[0]['mean_apart']:.4f}; "
-          f"the texts part at byte {parted} of {options.write}")
+    for place, one in enumerate(losses):
+        for other in list(losses)[place + 1:]:
+            print(f"losses of {one} and {other} differ by at most {rows[place][f'most_apart_{other}']:.4f}, on average "
+                  f"{rows[place][f'mean_apart_{other}']:.4f}")
+    print(f"the texts part at byte {parted} of {options.write}")
     print(texts["flashbook"].decode(errors="replace"))
     if options.out:
         peers.torch = torch

@@ -54,6 +54,9 @@ class Mask(_Struct):
                 ("softcap", ctypes.c_float), ("bias_reach", ctypes.c_int32), ("bias", ctypes.c_void_p), ("seed", ctypes.c_uint64),
                 ("dropout", ctypes.c_float), ("pair_heads", ctypes.c_int32), ("pairs", ctypes.c_void_p)]
 
+    def __init__(self, **named: object) -> None:
+        super().__init__(**{"window_left": -1, "window_right": -1, **named})  # what is not named hides nothing
+
 
 class Gradients(_Struct):
     """FlashbookGradients."""

@@ -5,18 +5,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from flashbook import ops
 
 Output = Any  # a tensor, or with the log-sum-exp a tuple of two or three
-_warm: dict[object, ops.Warm] = {}  # of flash_attn_func
-
-
-def _is_direct(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether nobody but the kernel has to see the call: no compiler, no gradient, no mode, no subclass. It then goes past PyTorch's dispatcher,
-    which takes longer than the rest of the call."""
-    return not (torch.compiler.is_compiling() or type(q) is not Tensor or type(k) is not Tensor or type(v) is not Tensor
-                or (torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)) or torch._C._len_torch_dispatch_stack())
+_again: dict[object, ops.Again] = {}  # calls of flash_attn_func
 
 
 def _cast(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -46,10 +40,20 @@ def _refuse_dropout(dropout_p: float) -> None:
 def _attend(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
             first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, chapter: int = 0, step: int = 0) -> tuple[Tensor, Tensor]:
     q, k, v = _cast(q, k, v)
-    call = ops.forward if _is_direct(q, k, v) else torch.ops.flashbook.forward
-    found: tuple[Tensor, Tensor] = call(q, k, v, scale, left, right, softcap, slopes, first_query, first_key,
-                                        deterministic or torch.are_deterministic_algorithms_enabled(), chapter, step)
-    return found
+    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in (q, k, v)):
+        raise NotImplementedError("there are no forward-mode derivatives here: use torch.nn.functional.scaled_dot_product_attention with "
+                                  "SDPBackend.MATH")
+    deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
+    options = scale, left, right, softcap, slopes, first_query, first_key
+    unwatched, wants_gradient = ops.is_unwatched(q, k, v), ops.wants_gradient(q, k, v)
+    if unwatched and wants_gradient:
+        forward = lambda q, k, v: ops.forward(q, k, v, *options, deterministic, chapter, step)
+        backward = lambda d_o, q, k, v, o, lse, deterministic: ops.backward(d_o, q, k, v, o, lse, *options, deterministic)
+        o, lse = ops.Unwatched.apply(q, k, v, forward, backward, deterministic)
+    else:
+        call = ops.forward if unwatched else torch.ops.flashbook.forward
+        o, lse = call(q, k, v, *options, deterministic, chapter, step)
+    return o, lse
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, chapter: int | None = None, step: int | None = None, *, causal: bool = False,
@@ -93,22 +97,29 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
         return_attn_probs: return (o, lse, None), lse [batch, heads, seqlen_q]; there are no probabilities without dropout
     Returns: o, as q.
     """
-    direct = _is_direct(q, k, v) and alibi_slopes is None and not dropout_p and not torch.is_autocast_enabled(q.device.type)
-    if direct:
+    left, right = window_size
+    repeats = alibi_slopes is None and not dropout_p and ops.is_unwatched(q, k, v)
+    if repeats:
+        if torch._C._is_any_autocast_enabled():
+            q, k, v = _cast(q, k, v)
         key = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, softmax_scale,
-               causal, window_size, softcap)
-        known = _warm.get(key)
-        if known is not None and (found := known(q, k, v)) is not None:
-            return (*found, None) if return_attn_probs else found[0]
+               causal, left, right, softcap)
+        known = _again.get(key)
+        if known is not None:
+            if ops.wants_gradient(q, k, v):
+                o, lse = ops.Unwatched.apply(q, k, v, known.forward, known.backward, deterministic or torch.are_deterministic_algorithms_enabled())
+            else:
+                o, lse = known.forward(q, k, v)
+            return (o, lse, None) if return_attn_probs else o
     _refuse_dropout(dropout_p)
     left, right = _window(causal, window_size)
     views = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    scale = _scale(softmax_scale, q.shape[-1])
-    o, lse = _attend(*views, scale, left, right, softcap, alibi_slopes, None, None, deterministic)
-    if direct and (known := ops.warm(*views, True, scale, left, right, softcap, None, None, None, False, 0, 0)) is not None:
-        if len(_warm) >= ops.MOST_PLANS:
-            _warm.clear()
-        _warm[key] = known
+    options: tuple[Any, ...] = _scale(softmax_scale, q.shape[-1]), left, right, softcap, alibi_slopes, None, None
+    o, lse = _attend(*views, *options, deterministic)
+    if repeats and not isinstance(softmax_scale, Tensor) and (plan := ops.plan_to_repeat(*views, *options[:4])) is not None:
+        if len(_again) >= ops.MOST_PLANS:
+            _again.clear()
+        _again[key] = ops.Again(plan, options)
     o = o.transpose(1, 2)
     return (o, lse, None) if return_attn_probs else o
 
@@ -186,7 +197,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         if given is not None:
             raise NotImplementedError(f"{name} is not supported here: {instead}, or use FlashAttention's own function")
     if num_splits:
-        raise NotImplementedError(f"num_splits is {num_splits}: give 0, chapter 8 deals the keys out evenly by itself")
+        raise NotImplementedError(f"num_splits is {num_splits}: give 0, chapter 8 deals the keys out evenly by itself, or use "
+                                  "FlashAttention's own function")
     if (k is None) != (v is None):
         raise ValueError("one of k and v is None: give both or neither")
     if q.dim() != 4 or k_cache.dim() != 4:
@@ -207,7 +219,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
                                       "packed sequences, or FlashAttention's own function")
         o, lse = _attend(*views, scale, left, right, softcap, None, None, None, False)
     else:
-        call = ops.decode if _is_direct(q, k_cache, v_cache) else torch.ops.flashbook.decode
+        direct = ops.is_unwatched(q, k_cache, v_cache) and not ops.wants_gradient(q, k_cache, v_cache)
+        call = ops.decode if direct else torch.ops.flashbook.decode
         o, lse = call(*views, lengths, block_table, scale, right == 0)
     o = o.transpose(1, 2)
     return (o, lse) if return_softmax_lse else o

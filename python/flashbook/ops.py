@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from flashbook import _library
 from flashbook._library import Cache, Gradients, Mask, Shape, Tensors
@@ -30,6 +31,9 @@ EQUAL_WORK = 6  # of chapter 8
 MOST_PLANS = 4096
 
 Strides = tuple[int, int, int, int]
+# ctypes takes ten times as long to fill a struct.
+pack_tensors, TENSORS = struct.Struct("=12Q").pack, ctypes.sizeof(Tensors)
+pack_gradients, GRADIENTS = struct.Struct("=5Q").pack, ctypes.sizeof(Gradients)
 
 
 @dataclasses.dataclass
@@ -42,11 +46,13 @@ class Plan:
     chapter: int = 0
     step: int = 0
     shape: Shape | None = None
-    address: int = 0  # of shape
     mask: Mask | None = None  # but for its pointers
+    call: Any = None  # the C function
+    first: tuple[int, ...] = ()  # its first arguments: chapter, step, and where shape lies, and mask
+    gradients: bytes = b""  # FlashbookGradients behind its pointers
     workspace: int = 0  # bytes
-    strides: tuple[Strides, ...] = ()  # of the results
-    dtype: torch.dtype = torch.float32  # of the results
+    memory: Tensor | None = None  # the workspace, hollow
+    results: tuple[Tensor, ...] = ()  # hollow
     index: int = -1  # of the device, -1: the CPU
     simulated: bool = False
 
@@ -118,6 +124,23 @@ def result(like: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.empty_strided(like.shape, result_strides(like), dtype=dtype, device=like.device)
 
 
+def hollow(tensor: Tensor) -> Tensor:
+    """The tensor without its memory: torch.empty_like of it takes half as long as sizes and strides spelled out."""
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+def turned(like: Tensor) -> Tensor:
+    """The hollow tensor with heads and rows the other way round: a view would look for memory."""
+    (batch, heads, rows, columns), strides = like.shape, like.stride()
+    sizes = batch, rows, heads, columns
+    return hollow(torch.empty_strided(sizes, (strides[0], strides[2], strides[1], strides[3]), dtype=like.dtype, device=like.device))
+
+
+def hollow_lse(q: Tensor) -> Tensor:
+    return hollow(torch.empty(q.shape[:3], dtype=torch.float32, device=q.device))
+
+
 def is_readable(tensor: Tensor, compact: bool) -> bool:
     """Whether kernels can read it where it lies, if it begins at a multiple of 16 bytes."""
     if compact or tensor.numel() == 0:
@@ -180,9 +203,9 @@ def chosen(q: Tensor, left: int, right: int, softcap: float, slopes: bool, docum
     return (DECODING, EQUAL_WORK) if q.shape[2] == 1 else (HOPPER, 5)
 
 
-def planned(plan: Plan, tensors: tuple[Tensor, ...], q: Tensor, k: Tensor, scale: float, left: int, right: int, softcap: float, slopes: bool,
-            documents: int) -> Plan:
-    """What forward and backward passes have in common. `plan` has the chapter and the step."""
+def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Tensor, scale: float, left: int, right: int, softcap: float,
+            slopes: bool, documents: int) -> Plan:
+    """What all calls have in common. `plan` has the chapter and the step; `what` is the C function: attention, backward or decode."""
     check_machine(q.device, plan.chapter)
     if not scale > 0 or scale == float("inf"):
         raise ValueError(f"softmax_scale is {scale}: give a finite number above 0")
@@ -195,7 +218,7 @@ def planned(plan: Plan, tensors: tuple[Tensor, ...], q: Tensor, k: Tensor, scale
         return plan
     masked = is_masked(left, right, softcap, slopes, documents)
     plan.shape = Shape(q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3], int(right == 0 and not masked), TYPES[q.dtype], scale)
-    plan.address = ctypes.addressof(plan.shape)
+    plan.first = (plan.chapter, plan.step, ctypes.addressof(plan.shape))
     if not plan.compact:
         q_, k_, v_, *_ = tensors
         set_strides(plan.shape, q=(q_.stride(), q_.shape), k=(k_.stride(), k_.shape), v=(v_.stride(), v_.shape),
@@ -203,15 +226,20 @@ def planned(plan: Plan, tensors: tuple[Tensor, ...], q: Tensor, k: Tensor, scale
     c = _library.library()
     if masked:
         plan.mask = Mask(window_left=left, window_right=right, softcap=softcap, documents=max(0, documents))
+        sized = Mask.from_buffer_copy(plan.mask)
         if documents > 0:
-            plan.mask.first_query = plan.mask.first_key = 16  # it asks only whether they are there
+            sized.first_query = sized.first_key = 16  # it asks only whether they are there
         if slopes:
-            plan.mask.slopes = 16
-        plan.workspace = c.flashbook_masked_workspace_bytes(plan.chapter, plan.step, plan.address, ctypes.addressof(plan.mask))
+            sized.slopes = 16
+        plan.workspace = c.flashbook_masked_workspace_bytes(*plan.first, ctypes.addressof(sized))
+        plan.call = c.flashbook_masked_backward if what == "backward" else c.flashbook_masked
+        plan.first += (ctypes.addressof(plan.mask),)
     else:
-        plan.workspace = c.flashbook_workspace_bytes(plan.chapter, plan.step, plan.address)
+        plan.workspace = c.flashbook_workspace_bytes(*plan.first)
+        plan.call = getattr(c, f"flashbook_{what}")
     if plan.workspace < 0:
         _library.check(_library.BAD_ARGUMENT)
+    plan.memory = hollow(torch.empty(plan.workspace, dtype=torch.uint8, device=q.device))
     return plan
 
 
@@ -243,41 +271,46 @@ class Simulated:
             _library.library().flashbook_free(address)
 
 
-def workspace_of(plan: Plan, device: torch.device, stream: int, address: Callable[[Tensor], int]) -> tuple[int, Tensor | None]:
+def workspace_of(plan: Plan, stream: int, address: Callable[[Tensor], int]) -> tuple[int, Tensor | None]:
     """Its address, and what keeps it alive until the launch. A workspace that counts is kept for the calls on the same stream, one after
     another; a CUDA graph has its own."""
-    if plan.workspace == 0:
+    if plan.workspace == 0 or plan.memory is None:
         return 0, None
     if plan.chapter not in COUNTING:
-        memory = torch.empty(plan.workspace, dtype=torch.uint8, device=device)
-    elif plan.index < 0 or torch.cuda.is_current_stream_capturing():
-        memory = torch.zeros(plan.workspace, dtype=torch.uint8, device=device)
+        memory = torch.empty_like(plan.memory)
+    elif plan.index < 0 or torch._C._cuda_isCurrentStreamCapturing():
+        memory = torch.zeros_like(plan.memory)
     else:
         place = (plan.index, stream, plan.chapter)
         kept = _kept.get(place)
         if kept is None or kept.numel() < plan.workspace:
-            kept = _kept[place] = torch.zeros(plan.workspace, dtype=torch.uint8, device=device)
+            kept = _kept[place] = torch.zeros_like(plan.memory)
         memory = kept
     return address(memory), memory
 
 
+def is_elsewhere(plan: Plan) -> bool:
+    """Whether the current device is not the plan's."""
+    return plan.index >= 0 and torch._C._cuda_getDevice() != plan.index
+
+
 def on(plan: Plan) -> Any:
     """Makes the plan's device the current one, if it is not."""
-    if plan.index < 0 or torch.cuda.current_device() == plan.index:
-        return None
-    return torch.cuda.device(plan.index)
+    return torch.cuda.device(plan.index) if is_elsewhere(plan) else contextlib.nullcontext()
 
 
 def stream_of(plan: Plan) -> int:
     return torch._C._cuda_getCurrentRawStream(plan.index) if plan.index >= 0 else 0
 
 
-def mask_of(plan: Plan, address: Callable[[Tensor], int], slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None) -> Mask:
-    assert plan.mask is not None
+def arguments(plan: Plan, address: Callable[[Tensor], int], slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None) -> Any:
+    """The C function's first ones, with arrays in its mask if there are some."""
+    if plan.mask is None or (slopes is None and first_query is None):
+        return plan.first
     mask = Mask.from_buffer_copy(plan.mask)
     for name, array in (("slopes", slopes), ("first_query", first_query), ("first_key", first_key)):
         setattr(mask, name, None if array is None else address(array))
-    return mask
+    return (*plan.first[:3], bytes(mask))
 
 
 def check_arrays(q: Tensor, slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None) -> None:
@@ -295,55 +328,50 @@ def check_arrays(q: Tensor, slopes: Tensor | None, first_query: Tensor | None, f
 # ---- the calls ---------------------------------------------------------------------------------------------------------------------
 
 
-def forward_key(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
-                first_query: Tensor | None, _first_key: Tensor | None, _deterministic: bool, chapter: int, step: int) -> object:
-    return (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, scale, left,
-            right, softcap, slopes is None, None if first_query is None else first_query.shape, chapter, step)
-
-
 def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
             first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, chapter: int, step: int) -> tuple[Tensor, Tensor]:
     """O and the log-sum-exp, [batch, heads, seqlen_q]."""
     documents = -1 if first_query is None else first_query.shape[0] - 1
-    key = forward_key(q, k, v, scale, left, right, softcap, slopes, first_query, first_key, deterministic, chapter, step)
+    key = forward_key(q, k, v, scale, left, right, softcap, slopes, documents, chapter, step)
     plan = _plans.get(key)
     if plan is None:
-        def make() -> Plan:
-            check_tensors(q, k, v)
-            options = (left, right, softcap, slopes is not None, documents)
-            made = Plan(strides=(result_strides(q),), dtype=torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype)
-            made.chapter, made.step = chosen(q, *options, chapter, step)
-            return planned(made, (q, k, v), q, k, scale, *options)
-
-        plan = plan_of(key, make)
+        plan = plan_of(key, lambda: plan_forward((q, k, v), scale, left, right, softcap, slopes is not None, documents, chapter, step))
     if plan.mask is not None:
         check_arrays(q, slopes, first_query, first_key)
-    pointers = q.data_ptr(), k.data_ptr(), v.data_ptr()
-    if plan.copies or (pointers[0] | pointers[1] | pointers[2]) & 15:
+    if plan.copies or (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
         return forward(*(readable(tensor, plan.compact) for tensor in (q, k, v)), scale, left, right, softcap, slopes, first_query, first_key,
                        deterministic, chapter, step)
-    if (guard := on(plan)) is not None:
-        with guard:
-            return forward(q, k, v, scale, left, right, softcap, slopes, first_query, first_key, deterministic, chapter, step)
-    device = q.device
-    o = torch.empty_strided(q.shape, plan.strides[0], dtype=plan.dtype, device=device)
-    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=device)
+    with on(plan):
+        return launch_forward(plan, plan.results, q, k, v, slopes, first_query, first_key)
+
+
+def forward_key(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None, documents: int = -1,
+                chapter: int = 0, step: int = 0) -> object:
+    return (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, scale, left,
+            right, softcap, slopes is None, documents, chapter, step)
+
+
+def plan_forward(inputs: tuple[Tensor, ...], scale: float, left: int, right: int, softcap: float, slopes: bool, documents: int, chapter: int,
+                 step: int) -> Plan:
+    q, k, v = inputs
+    check_tensors(q, k, v)
+    plan = Plan()
+    plan.chapter, plan.step = chosen(q, left, right, softcap, slopes, documents, chapter, step)
+    plan = planned(plan, "attention", inputs, q, k, scale, left, right, softcap, slopes, documents)
+    plan.results = hollow(result(q, torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype)), hollow_lse(q)
+    return plan
+
+
+def launch_forward(plan: Plan, results: tuple[Tensor, ...], q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None = None,
+                   first_query: Tensor | None = None, first_key: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    o, lse = torch.empty_like(results[0]), torch.empty_like(results[1])
     if plan.empty:
         return o.zero_(), lse.fill_(float("-inf"))
     stream = stream_of(plan)
-    address: Any = Tensor.data_ptr
-    if plan.simulated:
-        address = Simulated()
-        pointers = address(q), address(k), address(v)
-    workspace, _memory = workspace_of(plan, device, stream, address)
-    tensors = Tensors(*pointers, address(o), address(lse), workspace)
-    c = _library.library()
-    if plan.mask is None:
-        status = c.flashbook_attention(plan.chapter, plan.step, plan.address, ctypes.addressof(tensors), stream)
-    else:
-        mask = mask_of(plan, address, slopes, first_query, first_key)
-        status = c.flashbook_masked(plan.chapter, plan.step, plan.address, ctypes.addressof(mask), ctypes.addressof(tensors), stream)
-    if status:
+    address: Any = Simulated() if plan.simulated else Tensor.data_ptr
+    workspace, _memory = workspace_of(plan, stream, address)
+    tensors = pack_tensors(TENSORS, address(q), address(k), address(v), address(o), address(lse), workspace, 0, 0, 0, 0, 0)
+    if status := plan.call(*arguments(plan, address, slopes, first_query, first_key), tensors, stream):
         _library.check(status)
     if plan.simulated:
         address.bring_back(o, lse)
@@ -355,44 +383,24 @@ def backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tenso
     """The gradients of q, k and v."""
     documents = -1 if first_query is None else first_query.shape[0] - 1
     inputs = (q, k, v, o, d_o)
-    key = ("backward", *((tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in inputs), scale, left, right, softcap,
-           slopes is None, documents, deterministic)
+    key = backward_key(inputs, scale, left, right, softcap, slopes is not None, documents, deterministic)
     plan = _plans.get(key)
     if plan is None:
         plan = plan_of(key, lambda: plan_backward(inputs, scale, left, right, softcap, slopes is not None, documents, deterministic))
     if plan.copies or any(tensor.data_ptr() & 15 for tensor in inputs):
         return backward(*(readable(tensor, False) for tensor in (d_o, q, k, v, o)), lse, scale, left, right, softcap, slopes, first_query,
                         first_key, deterministic)
-    with on(plan) or contextlib.nullcontext():
-        gradients = [torch.empty_strided(tensor.shape, strides, dtype=plan.dtype, device=q.device)
-                     for tensor, strides in zip((q, k, v), plan.strides)]
-        if plan.empty:
-            for gradient in gradients:
-                gradient.zero_()
-            return gradients[0], gradients[1], gradients[2]
-        stream = stream_of(plan)
-        address: Any = Simulated() if plan.simulated else Tensor.data_ptr
-        workspace, _memory = workspace_of(plan, q.device, stream, address)
-        tensors = Tensors(*(address(tensor) for tensor in (q, k, v, o, lse)), workspace)
-        pointers = Gradients(*(address(tensor) for tensor in (d_o, *gradients)))
-        set_strides(pointers, d_o=(d_o.stride(), d_o.shape), dq=(plan.strides[0], q.shape), dk=(plan.strides[1], k.shape),
-                    dv=(plan.strides[2], v.shape))
-        addresses = ctypes.addressof(tensors), ctypes.addressof(pointers)
-        c = _library.library()
-        if plan.mask is None:
-            status = c.flashbook_backward(plan.chapter, plan.step, plan.address, *addresses, stream)
-        else:
-            mask = mask_of(plan, address, slopes, first_query, first_key)
-            status = c.flashbook_masked_backward(plan.chapter, plan.step, plan.address, ctypes.addressof(mask), *addresses, stream)
-        _library.check(status)
-        if plan.simulated:
-            address.bring_back(*gradients)
-    return gradients[0], gradients[1], gradients[2]
+    with on(plan):
+        return launch_backward(plan, plan.results, d_o, q, k, v, o, lse, slopes, first_query, first_key)
+
+
+def backward_key(inputs: tuple[Tensor, ...], *options: object) -> object:
+    return ("backward", *((tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in inputs), *options)
 
 
 def plan_backward(inputs: tuple[Tensor, ...], scale: float, left: int, right: int, softcap: float, slopes: bool, documents: int,
                   deterministic: bool) -> Plan:
-    q, k, v, o, _ = inputs
+    q, k, v, o, d_o = inputs
     check_tensors(q, k, v)
     if q.dtype not in (torch.float16, torch.bfloat16):
         raise TypeError(f"q is {q.dtype} and wants a gradient: give float16 or bfloat16, or use torch.nn.functional.scaled_dot_product_attention")
@@ -401,18 +409,40 @@ def plan_backward(inputs: tuple[Tensor, ...], scale: float, left: int, right: in
         raise NotImplementedError("deterministic gradients are for full and causal attention (chapter 7, step 6): leave deterministic out, or the "
                                   "window, softcap, slopes and packing")
     plan = Plan(chapter=MASKS, step=GRADIENT) if masked else Plan(chapter=BACKWARD, step=DETERMINISTIC if deterministic else FAST)
-    plan.strides, plan.dtype = tuple(result_strides(tensor) for tensor in (q, k, v)), q.dtype
-    plan = planned(plan, inputs, q, k, scale, left, right, softcap, slopes, documents)
+    plan = planned(plan, "backward", inputs, q, k, scale, left, right, softcap, slopes, documents)
+    plan.results = tuple(hollow(result(tensor, q.dtype)) for tensor in (q, k, v))
     if plan.shape is not None:  # of a forward pass by another chapter O may lie otherwise
         set_strides(plan.shape, o=(o.stride(), o.shape))
+        said = Gradients()
+        set_strides(said, **{name: (tensor.stride(), tensor.shape) for name, tensor in zip(("d_o", "dq", "dk", "dv"), (d_o, *plan.results))})
+        plan.gradients = bytes(said)[Gradients.d_o_batch_stride.offset:]
     return plan
+
+
+def launch_backward(plan: Plan, results: tuple[Tensor, ...], d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
+                    slopes: Tensor | None = None, first_query: Tensor | None = None,
+                    first_key: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    dq, dk, dv = torch.empty_like(results[0]), torch.empty_like(results[1]), torch.empty_like(results[2])
+    if plan.empty:
+        return dq.zero_(), dk.zero_(), dv.zero_()
+    stream = stream_of(plan)
+    address: Any = Simulated() if plan.simulated else Tensor.data_ptr
+    workspace, _memory = workspace_of(plan, stream, address)
+    lse = lse.contiguous()  # a hook may have brought it back otherwise
+    tensors = pack_tensors(TENSORS, address(q), address(k), address(v), address(o), address(lse), workspace, 0, 0, 0, 0, 0)
+    gradients = pack_gradients(GRADIENTS, address(d_o), address(dq), address(dk), address(dv)) + plan.gradients
+    if status := plan.call(*arguments(plan, address, slopes, first_query, first_key), tensors, gradients, stream):
+        _library.check(status)
+    if plan.simulated:
+        address.bring_back(dq, dk, dv)
+    return dq, dk, dv
 
 
 def decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
     """Attention against a cache. k and v are [batch, heads, seqlen, head_dim], or [pages, heads, rows, head_dim]; lengths is [batch], pages
     is [batch, most pages of a sequence]."""
     key = ("decode", q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, scale,
-           causal, lengths is None, None if pages is None else pages.shape)
+           causal, None if pages is None else pages.shape)
     plan = _plans.get(key)
     if plan is None:
         plan = plan_of(key, lambda: plan_decode(q, k, v, pages, scale, causal))
@@ -423,22 +453,8 @@ def decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tenso
                 raise ValueError(f"{name} is {tuple(array.shape)}: give {tuple(size)}")
     if plan.copies or (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
         return decode(*(readable(tensor, False) for tensor in (q, k, v)), lengths, pages, scale, causal)
-    with on(plan) or contextlib.nullcontext():
-        o = torch.empty_strided(q.shape, plan.strides[0], dtype=q.dtype, device=q.device)
-        lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
-        if plan.empty:
-            return o.zero_(), lse.fill_(float("-inf"))
-        stream = stream_of(plan)
-        address: Any = Simulated() if plan.simulated else Tensor.data_ptr
-        workspace, _memory = workspace_of(plan, q.device, stream, address)
-        cache = Cache(None if lengths is None else address(lengths), None if pages is None else address(pages),
-                      0 if pages is None else k.shape[2], 0 if pages is None else k.shape[0])
-        tensors = Tensors(*(address(tensor) for tensor in (q, k, v, o, lse)), workspace)
-        _library.check(_library.library().flashbook_decode(plan.chapter, plan.step, plan.address, ctypes.addressof(cache),
-                                                           ctypes.addressof(tensors), stream))
-        if plan.simulated:
-            address.bring_back(o, lse)
-    return o, lse
+    with on(plan):
+        return launch_decode(plan, q, k, v, lengths, pages)
 
 
 def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: float, causal: bool) -> Plan:
@@ -449,8 +465,8 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
             raise ValueError(f"block_table is {tuple(pages.shape)}: give ({q.shape[0]}, most pages of a sequence)")
         one_page = [tensor[:1].expand(q.shape[0], *tensor.shape[1:]) if tensor.dim() == 4 and len(tensor) else tensor for tensor in (k, v)]
         check_tensors(q, *one_page)
-    plan = planned(Plan(chapter=DECODING, step=EQUAL_WORK, strides=(result_strides(q),), dtype=q.dtype), (q, k, v), q, k, scale, -1,
-                   0 if causal else -1, 0.0, False, -1)
+    plan = planned(Plan(chapter=DECODING, step=EQUAL_WORK), "decode", (q, k, v), q, k, scale, -1, 0 if causal else -1, 0.0, False, -1)
+    plan.results = hollow(result(q, q.dtype)), hollow_lse(q)
     if plan.shape is not None and pages is not None:
         plan.shape.seqlen_k = pages.shape[1] * k.shape[2]
         whole = Shape.from_buffer_copy(plan.shape)  # how much room it takes is asked without pages, so without their strides
@@ -459,50 +475,99 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
         plan.workspace = _library.library().flashbook_workspace_bytes(plan.chapter, plan.step, ctypes.addressof(whole))
         if plan.workspace < 0:
             _library.check(_library.BAD_ARGUMENT)
+        plan.memory = hollow(torch.empty(plan.workspace, dtype=torch.uint8, device=q.device))
     return plan
 
 
-class Warm:
-    """A forward pass that has been before, with tensors of these sizes and strides: what is left to do for each call, and nothing else.
+def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None) -> tuple[Tensor, Tensor]:
+    o, lse = torch.empty_like(plan.results[0]), torch.empty_like(plan.results[1])
+    if plan.empty:
+        return o.zero_(), lse.fill_(float("-inf"))
+    stream = stream_of(plan)
+    address: Any = Simulated() if plan.simulated else Tensor.data_ptr
+    workspace, _memory = workspace_of(plan, stream, address)
+    cache = Cache(None if lengths is None else address(lengths))
+    if pages is not None:
+        cache.page_table, cache.page_rows, cache.pages = address(pages), k.shape[2], k.shape[0]
+    tensors = pack_tensors(TENSORS, address(q), address(k), address(v), address(o), address(lse), workspace, 0, 0, 0, 0, 0)
+    if status := plan.call(*plan.first, ctypes.addressof(cache), tensors, stream):
+        _library.check(status)
+    if plan.simulated:
+        address.bring_back(o, lse)
+    return o, lse
 
-    `transposed`: the caller's tensors are [batch, seqlen, heads, head_dim]. Only for calls without a mask; see `warm`.
-    """
 
-    pack = struct.Struct("=12Q").pack  # FlashbookTensors
+# ---- without PyTorch's dispatcher --------------------------------------------------------------------------------------------------
 
-    def __init__(self, plan: Plan, q: Tensor, transposed: bool) -> None:
-        self.plan, self.device = plan, q.device
-        batch, heads, rows, columns = q.shape
-        strides = plan.strides[0]
-        self.size = (batch, rows, heads, columns) if transposed else (batch, heads, rows, columns)
-        self.strides = (strides[0], strides[2], strides[1], 1) if transposed else strides
-        self.lse_size = (batch, heads, rows)
-        self.call = _library.library().flashbook_attention
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor] | None:
-        """O, in the caller's order, and the log-sum-exp; None if the call has to go the long way."""
-        plan = self.plan
-        at_q, at_k, at_v = q.data_ptr(), k.data_ptr(), v.data_ptr()
-        if (at_q | at_k | at_v) & 15:
-            return None
-        stream = 0
-        if plan.index >= 0:
-            if torch._C._cuda_getDevice() != plan.index:
-                return None
-            stream = torch._C._cuda_getCurrentRawStream(plan.index)
-        o = torch.empty_strided(self.size, self.strides, dtype=plan.dtype, device=self.device)
-        lse = torch.empty(self.lse_size, dtype=torch.float32, device=self.device)
-        workspace, _memory = workspace_of(plan, self.device, stream, Tensor.data_ptr) if plan.workspace else (0, None)
-        tensors = self.pack(96, at_q, at_k, at_v, o.data_ptr(), lse.data_ptr(), workspace, 0, 0, 0, 0, 0)
-        if status := self.call(plan.chapter, plan.step, plan.address, tensors, stream):
-            _library.check(status)
+def is_unwatched(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether nobody but autograd has to see the call: no compiler, tracer, mode, transform or subclass. It then goes past PyTorch's dispatcher,
+    which takes longer than the rest of the call."""
+    return not (torch.compiler.is_compiling() or type(q) is not Tensor or type(k) is not Tensor or type(v) is not Tensor
+                or torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active() or torch._C._get_tracing_state() is not None
+                or forward_ad._current_level >= 0)
+
+
+def wants_gradient(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    return bool(torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad))
+
+
+class Unwatched(torch.autograd.Function):
+    """What autograd has to see of such a call. `forward_pass` and `backward_pass` are called as Again's."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, forward_pass: Callable[..., Any], backward_pass: Callable[..., Any],
+                deterministic: bool) -> tuple[Tensor, Tensor]:
+        o, lse = forward_pass(q, k, v)
+        ctx.save_for_backward(q, k, v, o, lse)
+        ctx.backward_pass, ctx.deterministic = backward_pass, deterministic
+        ctx.mark_non_differentiable(lse)
+        ctx.set_materialize_grads(False)
         return o, lse
 
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, d_o: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+        if d_o is None:
+            return (None,) * 6
+        return (*ctx.backward_pass(d_o, *ctx.saved_tensors, ctx.deterministic), None, None, None)
 
-def warm(q: Tensor, k: Tensor, v: Tensor, transposed: bool, *options: Any) -> Warm | None:
-    """What the call that was just made, `forward(q, k, v, *options)`, leaves to the next one like it; None if it is no plain launch."""
-    plan = _plans.get(forward_key(q, k, v, *options))
-    return None if plan is None or plan.copies or plan.empty or plan.simulated or plan.mask is not None else Warm(plan, q, transposed)
+
+def plan_to_repeat(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float) -> Plan | None:
+    """How a forward pass without arrays went, if tensors like these need no copy."""
+    plan = _plans.get(forward_key(q, k, v, scale, left, right, softcap, None))
+    return None if plan is None or plan.copies else plan
+
+
+class Again:
+    """A call of flash_attn_func that has been before, with tensors of these sizes and strides: what is left to do for each one like it.
+
+    Tensors are [batch, seqlen, heads, head_dim], the callers', so that no views are made.
+    """
+
+    def __init__(self, plan: Plan, options: tuple[Any, ...]) -> None:
+        self.plan, self.options = plan, options  # those that forward and backward pass have in common
+        self.results = turned(plan.results[0]), plan.results[1]
+        self.gradients: dict[object, tuple[Plan, tuple[Tensor, ...]]] = {}
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        if (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15 or is_elsewhere(self.plan):
+            o, lse = forward(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), *self.options, False, 0, 0)
+            return o.transpose(1, 2), lse
+        return launch_forward(self.plan, self.results, q, k, v)
+
+    def backward(self, d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, deterministic: bool) -> tuple[Tensor, ...]:
+        inputs = q, k, v, o, d_o
+        key = (d_o.stride(), q.stride(), k.stride(), v.stride(), o.stride(), deterministic)
+        known = self.gradients.get(key)
+        if known is not None and not (d_o.data_ptr() | q.data_ptr() | k.data_ptr() | v.data_ptr() | o.data_ptr()) & 15 and not is_elsewhere(known[0]):
+            return launch_backward(*known, d_o, q, k, v, o, lse)
+        views = tuple(tensor.transpose(1, 2) for tensor in inputs)
+        found = backward(views[4], *views[:4], lse, *self.options, deterministic)
+        plan = _plans.get(backward_key(views, *self.options[:4], False, -1, deterministic))
+        if plan is not None and not plan.copies and len(self.gradients) < MOST_PLANS:
+            self.gradients[key] = plan, tuple(map(turned, plan.results))
+        return tuple(gradient.transpose(1, 2) for gradient in found)
 
 
 # ---- what PyTorch knows of them ----------------------------------------------------------------------------------------------------
@@ -550,4 +615,9 @@ def _gradient(ctx: Any, d_o: Tensor | None, _d_lse: Tensor | None) -> tuple[Tens
     return (*found, *(None,) * 10)
 
 
+def _no_second(ctx: Any, *_: Any) -> None:
+    raise NotImplementedError("there are no second derivatives here: use torch.nn.functional.scaled_dot_product_attention with SDPBackend.MATH")
+
+
 torch.library.register_autograd("flashbook::forward", _gradient, setup_context=_keep, lib=_definitions)
+torch.library.register_autograd("flashbook::backward", _no_second, lib=_definitions)

@@ -48,6 +48,7 @@ class Structs(unittest.TestCase):
     def test_each_says_its_size(self):
         self.assertEqual(library.Mask().size, 136)  # c_interface_test.cpp has the same number
         self.assertEqual(library.Tensors(1, 2).k, 2)
+        self.assertEqual((library.Mask(window_right=0).window_left, library.Mask(window_right=0).window_right), (-1, 0))
 
     def test_constants(self):
         for name in ("F32", "F16", "BF16", "E4M3", "OK", "DEVICE_ERROR", "BAD_ARGUMENT", "HARDWARE_MISSING"):

@@ -1,5 +1,6 @@
 """O, the log-sum-exp and gradients against float64, by FlashAttention's rule, over the lengths, heads, masks and strides of its own tests."""
 
+import inspect
 import itertools
 import math
 
@@ -13,7 +14,7 @@ from flashbook import _library, interface
 
 HALVES = (torch.float16, torch.bfloat16)
 LENGTHS = [(113, 203), (128, 217), (113, 211), (108, 256), (256, 512), (512, 256), (1024, 1024), (1023, 1024), (1024, 1023), (2048, 2048)]
-LENGTHS = [*LENGTHS, (1, 1), (3, 1000), (1, 239), (64, 128), (63, 129)] if GPU else [(113, 203), (65, 64), (1, 70)]
+LENGTHS = [*LENGTHS, (1, 1), (3, 1000), (1, 239), (64, 128), (63, 129)] if GPU else [(113, 203), (65, 64), (1, 70), (1, 1)]
 HEADS = [(6, 6), (6, 1), (6, 2)] if GPU else [(2, 2), (4, 2)]
 BATCH = 4 if GPU else 2
 MASKS = {"full": {}, "causal": {"causal": True}, "local": {"window_size": (31, 17)}, "local_causal": {"causal": True, "window_size": (57, -1)},
@@ -53,8 +54,10 @@ def test_forward_and_backward(dtype, head_dim, mask):
         options = {"window" if name == "window_size" else name: value for name, value in MASKS[mask].items()}
         written_out = lambda kind, leaves: torch.autograd.grad(attention(*leaves, **options)[0], leaves, d_o.to(kind))  # noqa: B023
         exact, plain = (written_out(kind, [tensor.detach().to(kind).requires_grad_() for tensor in (q, k, v)]) for kind in (torch.float64, dtype))
+        # Of one key dQ and dK are 0, and plain attention's are: dP - D with D from the O that was not rounded. Ours takes the rounded one.
+        rounding = torch.finfo(dtype).eps / 2 * (d_o * o).abs().sum(-1).max().item() * max(q.abs().max().item(), k.abs().max().item())
         for gradient, right, by_torch in zip(got, exact, plain):
-            assert_as_good_as_plain(gradient, right, by_torch, factor=3, floor=2e-4)
+            assert_as_good_as_plain(gradient, right, by_torch, factor=3, floor=2e-4 if seqlen_k > 1 else rounding / math.sqrt(head_dim))
 
 
 @pytest.mark.kernels
@@ -189,6 +192,24 @@ def test_zero_sizes():
     assert flashbook.flash_attn_varlen_func(q, k, v, none, none, 0, 0).shape == q.shape
 
 
+@pytest.mark.gpu
+def test_offsets_beyond_an_int():
+    """Batch entries 2^31 + 64 elements apart, which takes 4.3 GB."""
+    if torch.cuda.mem_get_info()[0] < 8e9:
+        pytest.skip("too little memory")
+    apart = 2**31 + 64
+    memory = torch.empty(apart + 100 * 6 * 64, device=DEVICE, dtype=torch.bfloat16)
+    whole = memory.as_strided((2, 100, 6, 64), (apart, 6 * 64, 64, 1))
+    whole.copy_(torch.randn(2, 100, 6, 64))
+    close = whole.clone(memory_format=torch.contiguous_format)
+    runs = []
+    for tensor in (whole, close):
+        q, k, v = (part.detach().requires_grad_() for part in tensor.split(2, 2))
+        o = flashbook.flash_attn_func(q, k, v, causal=True, deterministic=True)
+        runs.append((o.detach(), *torch.autograd.grad(o.float().square().sum(), (q, k, v))))
+    assert all(torch.equal(*pair) for pair in zip(*runs))
+
+
 @pytest.mark.kernels
 def test_deterministic_gradients_have_the_same_bits():
     q, k, v = inputs(300 if GPU else 80, 300 if GPU else 80, 2, 1, 64, torch.bfloat16, grad=True)
@@ -237,7 +258,7 @@ def test_the_second_call_is_as_the_first():
     make = lambda rows=50: [torch.randn(2, 4, rows, 64).bfloat16().transpose(1, 2) for _ in range(3)]
     q, k, v = make()
     first, second, third = (flashbook.flash_attn_func(q, k, v, causal=True, return_attn_probs=True) for _ in range(3))
-    assert interface._warm
+    assert interface._again
     for again in (second, third):
         assert torch.equal(first[0], again[0]) and torch.equal(first[1], again[1]) and first[0].stride() == again[0].stride() == q.stride()
     held(flashbook.flash_attn_func(q, k, v), q, k, v)  # other options, other inputs
@@ -303,7 +324,7 @@ def test_cache_in_its_other_forms():
     held(flashbook.flash_attn_with_kvcache(q, *rows), q, k, v)
 
 
-# ---- what is refused ---------------------------------------------------------------------------------------------------------------
+# ---- what is refused, and what is FlashAttention's ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("change, kind, because", [
@@ -324,6 +345,22 @@ def test_tensors_that_do_not_fit(change, kind, because):
         flashbook.flash_attn_func(*change(q, k, v))
 
 
+OPTIONS = ("dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, "
+           "return_attn_probs=False")
+SIGNATURES = {  # of FlashAttention 2.7 and 2.8
+    "flash_attn_func": f"q, k, v, {OPTIONS}", "flash_attn_qkvpacked_func": f"qkv, {OPTIONS}", "flash_attn_kvpacked_func": f"q, kv, {OPTIONS}",
+    "flash_attn_varlen_func": f"q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, {OPTIONS}, block_table=None",
+    "flash_attn_with_kvcache": "q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, cache_batch_idx=None, "
+                               "cache_leftpad=None, block_table=None, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, "
+                               "rotary_interleaved=True, alibi_slopes=None, num_splits=0, return_softmax_lse=False"}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signatures(name):
+    parameters = inspect.signature(getattr(flashbook, name)).parameters.values()
+    assert ", ".join(p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in parameters) == SIGNATURES[name]
+
+
 def test_options_that_nobody_has():
     q, k, v = (torch.randn(2, 10, 4, 64, device=DEVICE, dtype=torch.float16) for _ in range(3))
     for options, kind, because in (({"dropout_p": 0.1}, NotImplementedError, "scaled_dot_product_attention"), ({"softmax_scale": 0.0}, ValueError, "softmax_scale"),
@@ -333,8 +370,19 @@ def test_options_that_nobody_has():
     for name in ("rotary_cos", "rotary_sin", "cache_batch_idx", "cache_leftpad", "alibi_slopes"):
         with pytest.raises(NotImplementedError, match=name):
             flashbook.flash_attn_with_kvcache(q, k, v, **{name: torch.zeros(2)})
-    with pytest.raises(NotImplementedError, match="num_splits"):
+    with pytest.raises(NotImplementedError, match=r"num_splits.*FlashAttention's own"):
         flashbook.flash_attn_with_kvcache(q, k, v, num_splits=2)
+    for options in ({"window_size": (3, 0)}, {"softcap": 2.0}):
+        with pytest.raises(NotImplementedError, match="FlashAttention's own"):
+            flashbook.flash_attn_with_kvcache(q, k, v, cache_seqlens=5, **options)
+    with pytest.raises(ValueError, match="give both or neither"):
+        flashbook.flash_attn_with_kvcache(q, k, v, k)
+    with pytest.raises(ValueError, match="cache_seqlens is None"):
+        flashbook.flash_attn_with_kvcache(q, k, v, k, v)
+    first = torch.tensor([0, 10], device=DEVICE, dtype=torch.int32)
+    for options, because in (({"block_table": first[None]}, "flash_attn_with_kvcache"), ({"dropout_p": 0.5}, "scaled_dot_product_attention")):
+        with pytest.raises(NotImplementedError, match=because):
+            flashbook.flash_attn_varlen_func(q[0], k[0], v[0], first, first, 10, 10, **options)
     with pytest.raises(ValueError, match="there is no chapter 77"):
         flashbook.attention(q, k, v, chapter=77)
     with pytest.raises((ValueError, RuntimeError), match=r"no step 9|CPU code"):

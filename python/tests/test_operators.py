@@ -8,8 +8,10 @@ import pytest
 import torch
 from conftest import DEVICE, GPU
 from reference import attention
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import flashbook
+from flashbook import interface
 
 
 def inputs(rows=70, heads=(4, 2), grad=False, dtype=torch.bfloat16):
@@ -70,6 +72,74 @@ def test_past_the_dispatcher_it_is_the_same():
 
 
 @pytest.mark.kernels
+@pytest.mark.parametrize("options", [{"causal": True, "deterministic": True}, {"window_size": (20, 5)}, {"softcap": 20.0}])
+def test_the_second_gradient_is_as_the_first(options):
+    """The first call goes the long way; those after it know where all of its arguments lie."""
+    leaves = inputs(grad=True)
+    for d_o in (torch.randn_like(leaves[0]), torch.ones(1, device=DEVICE, dtype=torch.bfloat16).expand_as(leaves[0])):
+        runs = []
+        for _ in range(3):
+            o = flashbook.flash_attn_func(*leaves, **options)
+            runs.append((o.detach(), *torch.autograd.grad(o, leaves, d_o)))
+        through = torch.ops.flashbook.forward(*(leaf.transpose(1, 2) for leaf in leaves), 0.125, *options.get("window_size", (-1, 0 if "causal" in options else -1)),
+                                              options.get("softcap", 0.0), None, None, None, True, 0, 0)[0].transpose(1, 2)
+        assert torch.equal(runs[0][0], through)
+        if "deterministic" in options:
+            runs.append((through.detach(), *torch.autograd.grad(through, leaves, d_o)))
+        for run in runs[1:]:
+            assert torch.equal(runs[0][0], run[0])
+            for one, other in zip(runs[0], run):
+                torch.testing.assert_close(one, other, atol=0 if "deterministic" in options else 2e-2, rtol=0 if "deterministic" in options else 1e-2)
+                assert one.stride() == other.stride()
+    assert interface._again
+
+
+@pytest.mark.kernels
+def test_hooks_checkpoints_and_inference_mode():
+    leaves = inputs(grad=True)
+    with torch.inference_mode():
+        flashbook.flash_attn_func(*leaves, causal=True)
+    call = lambda *tensors: flashbook.flash_attn_func(*tensors, causal=True, deterministic=True)
+    right = torch.autograd.grad(call(*leaves).float().square().sum(), leaves)
+    rearranged = lambda tensor: tensor.transpose(0, 1).contiguous().transpose(0, 1)  # what was kept comes back with other strides
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor.clone(), rearranged):
+        o = call(*leaves)
+    by_hooks = torch.autograd.grad(o.float().square().sum(), leaves)
+    by_checkpoint = torch.autograd.grad(torch.utils.checkpoint.checkpoint(call, *leaves, use_reentrant=False).float().square().sum(), leaves)
+    for one, hooked, again in zip(right, by_hooks, by_checkpoint):
+        assert torch.equal(one, hooked) and torch.equal(one, again)
+    o = call(*leaves)
+    with torch.no_grad():
+        leaves[1].add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(o.float().sum(), leaves)
+
+
+@pytest.mark.kernels
+def test_others_look_on():
+    """A mode, a tracer and vmap see the operator; a derivative that nobody has is an error, and not 0."""
+    q, k, v = inputs()
+    call = lambda q, k, v: flashbook.flash_attn_func(q, k, v, causal=True)
+    right = call(q, k, v)
+
+    names = []
+
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), named=None):
+            names.append(str(function))
+            return function(*arguments, **(named or {}))
+
+    with Seen():
+        call(q, k, v)
+    assert "flashbook.forward.default" in names
+    assert torch.equal(torch.func.vmap(call, (0, None, None))(torch.stack([q, q]), k, v)[1], right)
+    for derivative in (lambda: torch.func.grad(lambda q: call(q, k, v).float().sum())(q), lambda: torch.func.jvp(lambda q: call(q, k, v), (q,), (q,)),
+                       lambda: torch.func.jvp(lambda q: call(k, k, q), (v,), (v,))):
+        with pytest.raises((RuntimeError, NotImplementedError)):
+            derivative()
+
+
+@pytest.mark.kernels
 def test_autocast():
     leaves = inputs(dtype=torch.float32, grad=True)
     with torch.autocast(DEVICE, dtype=torch.bfloat16):
@@ -85,6 +155,10 @@ def test_no_second_derivative():
     q, k, v = inputs(grad=True)
     (gradient,) = torch.autograd.grad(flashbook.flash_attn_func(q, k, v).float().square().sum(), q, create_graph=True)
     with pytest.raises(RuntimeError):
+        torch.autograd.grad(gradient.sum(), q)
+    o = torch.ops.flashbook.forward(*(tensor.transpose(1, 2) for tensor in (q, k, v)), 0.125, -1, 0, 0.0, None, None, None, False, 0, 0)[0]
+    (gradient,) = torch.autograd.grad(o.float().square().sum(), q, create_graph=True)
+    with pytest.raises(NotImplementedError, match="no second derivatives"):
         torch.autograd.grad(gradient.sum(), q)
 
 
@@ -155,12 +229,72 @@ def test_cuda_graph_of_a_decoder():
 
 
 @pytest.mark.gpu
-def test_two_devices():
+@pytest.mark.parametrize("current", [0, 1])
+def test_two_devices(current):
+    """Kernels run where the tensors lie, behind what is on that device's stream, whichever device is the current one."""
     if torch.cuda.device_count() < 2:
         pytest.skip("one device")
-    right = flashbook.flash_attn_func(*(tensors := inputs()), causal=True)
-    assert torch.equal(flashbook.flash_attn_func(*(tensor.to("cuda:1") for tensor in tensors), causal=True).to("cuda:0"), right)
-    assert torch.cuda.current_device() == 0
+    lengths, first = (torch.tensor(of, dtype=torch.int32) for of in ([30, 300], [0, 100, 300]))
+    calls = {
+        "full": lambda q, k, v: flashbook.flash_attn_func(q, k, v, deterministic=True),
+        "causal": lambda q, k, v: flashbook.flash_attn_func(q, k, v, causal=True, deterministic=True),
+        "window": lambda q, k, v: flashbook.flash_attn_func(q, k, v, window_size=(40, 0)),
+        "packed": lambda q, k, v: flashbook.flash_attn_varlen_func(q[0], k[0], v[0], first.to(q.device), first.to(q.device), 200, 200),
+        "cache": lambda q, k, v: flashbook.flash_attn_with_kvcache(q[:, :1], k.detach(), v.detach(), cache_seqlens=lengths.to(q.device)),
+        "step": lambda q, k, v: flashbook.attention(*(tensor.transpose(1, 2) for tensor in (q, k, v)), chapter=4, step=1),
+    }
+    found = {}
+    with torch.cuda.device(current):
+        torch.manual_seed(1)
+        leaves = [tensor.cpu() for tensor in inputs(300)]
+        for device in ("cuda:0", "cuda:1"):
+            stream = torch.cuda.Stream(device)
+            there = [leaf.to(device).requires_grad_() for leaf in leaves]
+            late = [torch.zeros_like(leaf).requires_grad_() for leaf in there]
+            torch.cuda.synchronize(device)
+            for name, call in calls.items():
+                for _ in range(2):  # the second goes another way
+                    with torch.no_grad():
+                        for leaf in late:
+                            leaf.zero_()
+                    torch.cuda.synchronize(device)
+                    with torch.cuda.stream(stream):
+                        torch.cuda._sleep(20_000_000)
+                        with torch.no_grad():
+                            for leaf, value in zip(late, there):
+                                leaf.copy_(value)
+                        with torch.cuda.device(current):  # the stream stays current on its own device
+                            o = call(*late)
+                            gradients = torch.autograd.grad(o.float().square().sum(), late) if name not in ("cache", "step") else ()
+                            assert torch.cuda.current_device() == current and o.device == torch.device(device)
+                    stream.synchronize()
+                    found.setdefault(name, []).append([tensor.detach().cpu() for tensor in (o, *gradients)])
+    for name, runs in found.items():
+        for run in runs[1:]:
+            for one, other in zip(runs[0], run):
+                exact = name in ("full", "causal")  # others add gradients up in any order
+                torch.testing.assert_close(one, other, atol=0 if exact else 2e-2, rtol=0 if exact else 1e-2, msg=name)
+
+
+@pytest.mark.gpu
+def test_a_thread_for_each_device():
+    from concurrent.futures import ThreadPoolExecutor
+
+    devices = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    tensors = inputs(300)
+
+    def run(device):
+        found = []
+        with torch.cuda.device(device):
+            leaves = [tensor.to(device).requires_grad_() for tensor in tensors]
+            for _ in range(50):
+                o = flashbook.flash_attn_func(*leaves, causal=True, deterministic=True)
+                found.append([tensor.cpu() for tensor in (o.detach(), *torch.autograd.grad(o.float().square().sum(), leaves))])
+        return found
+
+    with ThreadPoolExecutor(2 * len(devices)) as pool:
+        runs = [run for runs in pool.map(run, devices * 2) for run in runs]
+    assert all(torch.equal(*pair) for run in runs for pair in zip(run, runs[0]))
 
 
 @pytest.mark.kernels

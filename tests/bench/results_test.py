@@ -19,6 +19,7 @@ sys.path.insert(0, str(BENCH.parent))
 from bench import ncu_bytes, on_cpu, peers, quote, results
 from bench.names import Name
 from bench.results import Refused
+from bench.structs import Shape
 
 STEP1, STEP2 = (f"forward/ch01/step{step}/bf16/d128/full/n4096" for step in (1, 2))
 ACCURACY = "accuracy/outliers/ch06/step3_block/e4m3/d128/full/n4096"
@@ -374,7 +375,7 @@ class Quoting(Case):
 
 class Racing(Case):
     def test_a_round_is_compared_with_itself(self):
-        shape = peers.Shape(4, 16, 16, 4096, 4096, 128, 0, peers.DTYPES["bf16"], 0.1)
+        shape = Shape(4, 16, 16, 4096, 4096, 128, 0, peers.DTYPES["bf16"], 0.1)
         problem = peers.Problem(shape, "bf16", None, None, None)
         ours = peers.Contestant("ch01/step2", "tiles and warps", None, values={"bytes": 2e9, "workspace_bytes": 6e9, "error": 1e-3})
         cudnn = peers.Contestant("cudnn", "CUDNN_ATTENTION", None)

@@ -218,6 +218,36 @@ TEST_F(ChapterTest, LatentKeysAreValuesToo) {
   }
 }
 
+// The lengths may be in device memory alone: as many sequences as blocks may be cut after all.
+TEST_F(ChapterTest, LatentAttentionHasRoomForPartsWhateverTheLengthsAre) {
+  std::vector<int> lengths(device::multiprocessors(), 64);
+  lengths[0] = 64 * int(lengths.size());
+  const Shape shape = latent_of(lengths, 16);
+  Shape known = shape;
+  known.visibility.lengths.clear();
+  const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+  const UploadedInputs uploaded(Operation::decode, shape, inputs, device::Place::device);
+  const int step = int(kDecoding.steps.size());
+  const Call call(Operation::decode, shape, uploaded, kDecoding.workspace_bytes(known, step),
+                  [&](const Tensors& tensors) { kDecoding.attention(known, tensors, nullptr, step); });
+  call.run();
+  EXPECT_TRUE(check(shape, make_reference(shape, inputs, all_rows(shape)), call.download()).ok());
+}
+
+// More tiles than pages that are looked up at a time.
+TEST_F(ChapterTest, PagesOfManyTilesAreLookedUpAgainAndAgain) {
+  for (int head_dim : {64, 128, 256, kLatentKeyDim}) {
+    const bool latent = head_dim == kLatentKeyDim;
+    const Shape shape =
+        latent ? in_pages(latent_of({13000}, 8), 64, 1) : in_pages(cache_of({2600}, head_dim), 16, 1);
+    const int step = latent ? int(kDecoding.steps.size()) : kEqualWork;
+    const Inputs inputs = scatter_pages(shape, make_inputs(without_pages(shape), InputKind::normal, 3));
+    EXPECT_TRUE(
+        check(shape, make_reference(shape, inputs, all_rows(shape)), run_once(kDecoding, shape, inputs, step))
+            .ok());
+  }
+}
+
 TEST_F(ChapterTest, EveryLaunchOfLatentAttentionGivesTheSameBits) {
   expect_same_bits_of(latent_of({700, 1, 0}, 80), int(kDecoding.steps.size()), 1000);
 }

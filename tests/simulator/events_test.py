@@ -72,6 +72,16 @@ class Events(unittest.TestCase):
         self.assertEqual((before[-1].kind, before[-1].who, before[-1].object), ("waits", "warp 0", "mbarrier empty[0]"))
         self.assertIn("for parity 0: it is in phase 0 (parity 0), 1 of 2 arrivals pending", before[-1].detail)
 
+    def test_lanes_that_are_stuck_in_a_collective_are_shown(self):
+        for test, expected in (("Barriers.ADeadlockNamesWarpsLinesAndBarriers", r"stuck with mask 0xffffffff: lanes 0-15 missing"),
+                               ("WgmmaRules.AMissingWarpShowsInTheDeadlock", "stuck: 96 of 128 threads of warpgroup 0 have come")):
+            (launch,) = test_of(self.folder, "simulator", test)
+            stuck = [event for block in launch["blocks"] for event in block["events"] if event.detail.startswith("stuck")]
+            self.assertIn(expected, [event.detail for event in stuck])
+            for event in stuck:
+                self.assertEqual((event.kind, len(event.stack)), ("waits", 1))
+                self.assertIn(f"{event.what} at {Path(event.stack[0].file).name}:{event.stack[0].line}", launch["error"])
+
     def test_a_race_is_marked_at_the_access_that_makes_it(self):
         (launch,) = test_of(self.folder, "trace", "TraceRaces.AMissingBarrierBeforeTheLoad")
         events = launch["blocks"][0]["events"]
@@ -89,6 +99,8 @@ class Events(unittest.TestCase):
         done = subprocess.run([sys.executable, page.__file__, Path(self.folder) / "events.json", "--html", Path(self.folder) / "x.html"],
                               capture_output=True, text=True, check=False)
         self.assertIn("--blocks 0", done.stderr)
+        for error, number in (("data race in block 7 on", 7), ("deadlock in block (1,2,1): every", 19), ("out of memory", None)):
+            self.assertEqual(page.block_of(error, [3, 4, 2]), number)
 
     def test_bad_input_names_the_cure(self):
         bad = Path(self.folder) / "bad.json"

@@ -59,7 +59,7 @@ inline bool Barriers::follows(int number, int threads, const char* what, Locatio
   const Thread& self = scheduler_.current();
   uint32_t& waiting = barrier.waiting[std::size_t(self.warp)];
   const uint32_t own = 1u << self.lane;
-  if (!waiting || barrier.expected != threads || barrier.counts ||
+  if (!waiting || barrier.expected != threads || barrier.counts || scheduler_.log() ||
       (waiting | own) == scheduler_.alive_lanes(self.warp) || is_full(barrier, barrier.arrived + 1))
     return false;
   const Thread& other = scheduler_.threads()[std::size_t(self.warp * kWarpLanes + __builtin_ctz(waiting))];

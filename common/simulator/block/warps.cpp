@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 
 #include "common/simulator/block/describe.h"
 #include "common/simulator/block/worker.h"
@@ -105,7 +106,12 @@ bool Warps::is_full(const Gathering& gathering, int warp) const {
     observer->converges(self.warp, full.arrived);
     if (full.collective == &kSyncWarp) observer->joins(self.warp, full.arrived);
   }
-  if (EventLog* log = scheduler_.log()) log->converges(self.warp);
+  if (EventLog* log = scheduler_.log()) {
+    // Of setmaxnreg, for which lanes meet twice, the pool tells.
+    if (const std::string_view name = full.collective->name; !name.starts_with("setmaxnreg"))
+      log->add_warps(self.warp, 1, {EventKind::does, name, full.where}, true, full.arrived);
+    log->converges(self.warp);
+  }
   full.collective->combine(warp.operands.data(), full.arrived, full.where);
   scheduler_.make_ready(self.warp, full.arrived & ~(1u << self.lane));
 }
@@ -154,7 +160,6 @@ std::string Warps::describe_wait(const Thread& thread) const {
 
 void warp_collective(const Collective& collective, uint32_t mask, void* operand, Location where) {
   Worker& worker = current_worker ? *current_worker : running_worker(collective.name, where);
-  worker.tell(collective.name, where);
   worker.warps.take_part(collective, mask, operand, where);
 }
 

@@ -65,10 +65,11 @@ std::optional<std::string> Worker::run_block(uint64_t number, uint64_t seed) {
     error = scheduler.alive() > 0 ? deadlock_report() : end_report();
   if (!error.empty()) error += mbarriers.suspects();
   if (observer()) observer()->block_ends();
-  if (EventLog* log = scheduler.log(); log && !error.empty())
-    log->fault(
-        scheduler.error().empty() && !scheduler.crashed() && !scheduler.given_up() ? -1 : current_number(), 0,
-        [error] { return error; });
+  if (EventLog* log = scheduler.log(); log && !error.empty()) {
+    const bool of_block = scheduler.error().empty() && !scheduler.crashed() && !scheduler.given_up();
+    if (of_block) write_down_stuck();
+    log->fault(of_block ? -1 : current_number(), 0, [error] { return error; });
+  }
   current_worker = nullptr;
   return error.empty() ? std::nullopt : std::optional(std::move(error));
 }
@@ -113,6 +114,26 @@ void Worker::write_down(const char* what, Location where, int groups) {
   if (groups == 0) detail = "for all groups";
   if (groups > 0) detail = "for all groups but the latest " + std::to_string(groups);
   scheduler.log()->add(current_number(), {EventKind::does, what, where, "", detail});
+}
+
+/// Who is stuck in a collective, of which the log is told when all lanes have come.
+void Worker::write_down_stuck() {
+  const auto is_stuck = [&](const Thread& thread) {
+    return !thread.exited && (thread.awaited == &warps || thread.awaited == &warpgroups);
+  };
+  for (const Thread& first : scheduler.threads()) {
+    uint32_t lanes = 0, before = 0;
+    for (const Thread& other : scheduler.threads())
+      if (other.warp == first.warp && is_stuck(other) && same_place(other.where, first.where)) {
+        lanes |= 1u << other.lane;
+        before |= uint32_t(other.lane < first.lane) << other.lane;
+      }
+    if (is_stuck(first) && !before)
+      scheduler.log()->add_warps(
+          first.warp, 1,
+          {EventKind::waits, first.what, first.where, "", "stuck" + first.awaited->describe_wait(first)},
+          false, lanes);
+  }
 }
 
 std::string Worker::deadlock_report() const {

@@ -81,6 +81,7 @@ class Worker final : Scheduled {
  private:
   void begin_block(uint64_t number, uint64_t seed);
   void write_down(const char* what, Location where, int groups);
+  void write_down_stuck();
   void run_thread() override;
   bool has_copies() const override { return tensor_copies.any_load(); }
   bool land_copy(bool any) override { return tensor_copies.land_one(any); }

@@ -22,7 +22,6 @@ namespace {
 /// Of one block. A page with more takes long to open.
 constexpr std::size_t kMostEvents = 200'000;
 constexpr std::size_t kMostCalls = 24;
-constexpr uint32_t kAllOfThem = ~0u;
 
 /// The calls that led here, the innermost first, as offsets in the program's file.
 std::vector<std::uintptr_t> calls() {
@@ -135,11 +134,11 @@ void EventLog::add(int thread, const Told& told) {
                      number_of(told.detail)});
 }
 
-void EventLog::add_warps(int first_warp, int warps, const Told& told, bool with_calls) {
+void EventLog::add_warps(int first_warp, int warps, const Told& told, bool with_calls, uint32_t lanes) {
   if (!has_room()) return;
   if (with_calls)
     for (int warp = first_warp; warp < first_warp + warps; ++warp) note_accesses(warp * 32);
-  events_.push_back({told.kind, uint8_t(warps), int16_t(first_warp), kAllOfThem, number_of(told.what),
+  events_.push_back({told.kind, uint8_t(warps), int16_t(first_warp), lanes, number_of(told.what),
                      place_of(told.where, with_calls ? calls() : std::vector<std::uintptr_t>()),
                      number_of(told.object), number_of(told.detail)});
 }
@@ -343,7 +342,7 @@ class File final : public EventFile {
   }
 
   std::string path_;
-  uint64_t first_ = 0, last_ = 1;
+  uint64_t first_ = 0, last_ = 0;
   std::mutex mutex_;  ///< of the logs
   std::map<uint64_t, EventLog> logs_;
   Now now_;

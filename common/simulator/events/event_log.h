@@ -64,7 +64,7 @@ class EventLog {
   /// A thread, which runs, does something. The calls that led there are kept.
   void add(int thread, const Told& told);
   /// Whole warps do, or something does that works for them beside the threads: no calls are kept then.
-  void add_warps(int first_warp, int warps, const Told& told, bool with_calls = true);
+  void add_warps(int first_warp, int warps, const Told& told, bool with_calls = true, uint32_t lanes = ~0u);
   /// Lanes of a warp have met.
   void converges(int warp);
   /// An object gets a name.
@@ -135,7 +135,7 @@ class EventLog {
 struct Launch;
 
 /// What FLASHBOOK_SIM_EVENTS asks for: a file with the events of every kernel's first launch, or of its first
-/// that goes wrong; of blocks FLASHBOOK_SIM_EVENTS_BLOCKS ("0-1"; default: "0-1").
+/// that goes wrong; of blocks FLASHBOOK_SIM_EVENTS_BLOCKS ("2", "0-3"; default: "0").
 class EventFile {
  public:
   /// Null if nobody asks. Throws SettingError if a variable holds nothing that makes sense.

@@ -135,6 +135,9 @@ def events_of(block: dict[str, Any], stacks: Sequence[tuple[Frame, ...]]) -> lis
         name, text = KINDS[kind], block["texts"][what]
         event = Event(name, group_of(name, text), warp, warps, lanes, text, stacks[place], block["texts"][thing], block["texts"][detail])
         before = last.get(warp)
+        if before is not None and name == "memory" and events[before].kind == "does" and events[before].what == text and not events[before].detail:
+            events[before] = events[before]._replace(detail=event.detail)  # what an instruction asks of memory
+            continue
         if before is not None and name in ("does", "copies", "memory") and events[before]._replace(times=1) == event:
             events[before] = events[before]._replace(times=events[before].times + 1)
             continue
@@ -202,8 +205,8 @@ def page_data(trace: dict[str, Any]) -> dict[str, Any]:
     for launch in trace["launches"]:
         blocks = []
         for block in launch["blocks"]:
-            rows = [[KINDS.index(e.kind), GROUPS.index(e.group), e.warp, e.warps, e.lanes, number("texts", e.what), number("stacks", e.stack),
-                     number("texts", e.object), number("texts", e.detail), e.times] for e in block["events"]]
+            rows = [[KINDS.index(e.kind), GROUPS.index(e.group), e.warp, e.warps, e.lanes - (e.lanes >> 31 << 32), number("texts", e.what),
+                     number("stacks", e.stack), number("texts", e.object), number("texts", e.detail), e.times] for e in block["events"]]
             blocks.append({"block": block["block"], "warps": block["warps"], "full": block["full"], "rows": [one for row in rows for one in row]})
         launches.append({**{key: launch[key] for key in ("kernel", "launch", "grid", "block", "shared", "error")}, "blocks": blocks})
     return {
@@ -241,8 +244,10 @@ def perfetto(trace: dict[str, Any]) -> dict[str, Any]:
             if event.kind != "lands":
                 after.update(dict.fromkeys(of, ts))
         for ts, event in enumerate(block["events"]):
-            args = {"lanes": f"0x{event.lanes:08x}", "detail": event.detail, "times": event.times,
-                    "source": [f"{Path(frame.file).name}:{frame.line}" for frame in event.stack]}
+            args = {"lanes": f"0x{event.lanes:08x}" if event.lanes != 0xffffffff else "", "detail": event.detail,
+                    "times": event.times if event.times > 1 else "",
+                    "source": " from ".join(f"{Path(frame.file).name}:{frame.line}" for frame in event.stack)}
+            args = {key: value for key, value in args.items() if value}
             name = f"{event.what} {event.object}".strip()
             if event.kind == "lands" or event.kind == "fault" or event.warp < 0:
                 say("i", name, ts, event.warp if event.warp >= 0 else of_block, s="p" if event.kind == "fault" else "t", cat=event.group, args=args)
@@ -257,6 +262,17 @@ def perfetto(trace: dict[str, Any]) -> dict[str, Any]:
     return {"traceEvents": events, "displayTimeUnit": "ns"}
 
 
+def block_of(error: str, grid: Sequence[int]) -> int | None:
+    """The number of the block that a report names, by its number or its place: "in block 7", "in block (1,2,0)"."""
+    named = re.search(r"block (?:(\d+)|\((\d+),(\d+),(\d+)\))", error)
+    if not named:
+        return None
+    if named[1]:
+        return int(named[1])
+    x, y, z = map(int, named.group(2, 3, 4))
+    return x + grid[0] * (y + grid[1] * z)
+
+
 def say(trace: dict[str, Any]) -> None:
     """What a user should know before opening the page."""
     for launch in trace["launches"]:
@@ -265,9 +281,9 @@ def say(trace: dict[str, Any]) -> None:
                 print(f"block {block['block']} of {launch['kernel']} has more than {block['full']} events, and the rest is left out: trace a smaller "
                       "shape or fewer rounds", file=sys.stderr)
         seen = ", ".join(str(block["block"]) for block in launch["blocks"])
-        where = re.search(r"in block \(?(\d+)", launch["error"])
+        number = block_of(launch["error"], launch["grid"])
         if launch["error"] and not any(event.kind == "fault" for block in launch["blocks"] for event in block["events"]):
-            other = f", and it is in block {where[1]}: --blocks {where[1]} shows it" if where else ""
+            other = f", and it is in block {number}: --blocks {number} shows it" if number is not None else ""
             print(f"{launch['kernel']} went wrong outside of the blocks that were traced ({seen}){other}", file=sys.stderr)
 
 

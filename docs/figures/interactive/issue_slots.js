@@ -75,7 +75,7 @@
         (full > 64 ? `To fill them would take ${full} warps: more than the 64 that may be resident.` : `${full} warps would fill them.`);
       const measured = data.warps[settings.get('what')];
       table.style.visibility = measured ? '' : 'hidden';
-      table.replaceChildren(el('tr', {}, ...['warps, one under way', 'clocks each', 'H200'].map((t) => el('th', {}, t))),
+      table.replaceChildren(el('tr', {}, ...['warps, 1 each', 'clocks each', 'H200'].map((t) => el('th', {}, t))),
         ...Object.entries(measured || data.warps.l2).map(([w, clocks]) => el('tr', {}, el('td', {}, w), el('td', {}, (1 / rate(Number(w), latency, 1)).toFixed(2)), el('td', {}, clocks.toFixed(2)))));
       host.dataset.rate = now;
     }

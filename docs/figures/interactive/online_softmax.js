@@ -150,11 +150,11 @@
 .fb-online_softmax .strip .added{background:var(--accent)}
 .fb-online_softmax .strip .before{left:0;border:1.5px dashed var(--amber);color:var(--amber-ink);font-size:13px;line-height:20px;text-align:right;padding-right:6px;overflow:hidden;white-space:nowrap}
 .fb-online_softmax .rules{margin-top:8px;border-top:1px solid var(--line)}
-.fb-online_softmax .rule{padding:5px 0 5px 10px;border-left:3px solid transparent;opacity:.8;overflow-x:auto;white-space:nowrap;scrollbar-width:none}
+.fb-online_softmax .rule{padding:5px 0 5px 10px;border-left:3px solid transparent;opacity:.8}
 .fb-online_softmax .rule.now{opacity:1;border-color:var(--accent)}
 .fb-online_softmax .rule.amber.now{border-color:var(--amber)}
 .fb-online_softmax .rule b{font-weight:600}
-.fb-online_softmax .rule .values{padding-left:1.1em;color:var(--ink)}
+.fb-online_softmax .rule .values{padding-left:1.1em;color:var(--ink);overflow-x:auto;white-space:nowrap;scrollbar-width:none}
 .fb-online_softmax sub{font-size:.75em;line-height:0}
 .fb-online_softmax tr.now td{font-weight:600}
 .fb-online_softmax .later{color:var(--soft)}

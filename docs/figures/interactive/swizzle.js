@@ -154,7 +154,7 @@
       for (let row = 0; row < rows; ++row) for (let piece = 0; piece < pieces; ++piece) where.push([row, piece, place(row, piece, rowBytes)]);
       const lines = Math.floor(Math.max(...where.map(([, , at]) => at)) / 128) + 1;
       const cell = (width - 2) / 8, high = Math.max(5, Math.min(20, 430 / lines)), top = 18, parts = [];
-      for (let group = 0; group < 8; ++group) parts.push(svg('text.soft.middle', { x: cell * (group + 0.5), y: 12 }, `${4 * group}–${4 * group + 3}`));
+      for (let group = 0; group < 8; ++group) parts.push(svg('text.soft.middle', { x: cell * (group + 0.5), y: 12 }, cell < 46 ? `${4 * group}` : `${4 * group}–${4 * group + 3}`));
       for (const [row, piece, at] of where) {
         const x = 1 + (at % 128) / 16 * cell, y = top + Math.floor(at / 128) * high;
         parts.push(svg(isAsked(at) ? 'rect.cell.asked' : 'rect.cell', { x, y, width: cell, height: high }));
