@@ -4,6 +4,7 @@ machine_test.py PROGRAM [traced]: holds the counts of its kernels against what i
 Exit code 77 where a GPU build has no GPU.
 """
 
+import itertools
 import json
 import os
 import pathlib
@@ -74,7 +75,7 @@ class Machine(unittest.TestCase):
         if self.simulated:
             return
         hops = [self.entries[f"machine/latency/{level}"]["clocks"] for level in ("shared", "l1", "l2", "device")]
-        for near, far in zip(hops, hops[1:]):  # beside other programs the L2 keeps nothing, and is as far as the memory
+        for near, far in itertools.pairwise(hops):  # beside other programs the L2 keeps nothing, and is as far as the memory
             self.assertLess(near, 1.02 * far)
         self.assertGreater(self.entries["machine/rate/multiply_add"]["per_clock"], 100)
 
