@@ -44,8 +44,8 @@ struct Options {
   int timeout = 3;
 };
 
-/// The options of this process. They start as FLASHBOOK_SIM_THREADS (default: one OS thread a core),
-/// FLASHBOOK_SIM_SEED (default: 0), FLASHBOOK_SIM_ASYNC (eager, lazy or random; default: lazy),
+/// The options of this process. They start as FLASHBOOK_SIM_THREADS (default: one OS thread a core, at least
+/// 2), FLASHBOOK_SIM_SEED (default: 0), FLASHBOOK_SIM_ASYNC (eager, lazy or random; default: lazy),
 /// FLASHBOOK_SIM_EXACT (0 or 1; default: 0) and FLASHBOOK_SIM_TIMEOUT (seconds; default: 3; 0: never) say.
 /// Not to be changed while a grid runs. Throws Error if a variable holds nothing that makes sense.
 Options& options();

@@ -303,7 +303,7 @@ TEST_F(TraceMemory, HostMemoryIsReportedWhereAKernelFollowsAPointer) {
 }
 
 TEST_F(TraceMemory, NoBlockTakesAllTilesOfAPersistentKernel) {
-  sim::options().os_threads = 1;
+  sim::options().os_threads = 2;
   const auto error = [](unsigned numbers) {
     const Values<float> out(9 * 32);
     const Values<unsigned> counter(std::vector<unsigned>{0});
