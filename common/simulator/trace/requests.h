@@ -102,7 +102,9 @@ class Requests {
     ++log.size;
     return true;
   }
-  /// Adds what all lanes of a warp do at once, lane i at addresses[i].
+  /// Whether somebody is told of requests.
+  bool is_written_down() const { return log_ != nullptr; }
+  /// Adds what all lanes of a warp do at once, lane i at addresses[i]. Nobody may be told of requests.
   void add_together(uint64_t kind, const uint64_t (&addresses)[32]) { count(kind, ~0u, addresses); }
   /// What the thread has added is of a kind that is unchecked.
   void set_unchecked(int thread) {

@@ -272,7 +272,8 @@ void Tracer::touches_together(int warp, const Touched& touched,
                  [](const unsigned char* address) { return std::uintptr_t(address); });
   const auto [lowest, highest] = std::minmax_element(std::begin(addresses), std::end(addresses));
   const Place place = place_of(*lowest, *highest - *lowest + touched.bytes);
-  if (place.space != Space::shared || touched.bytes > kWidest || !suspicions_.none())
+  if (place.space != Space::shared || touched.bytes > kWidest || !suspicions_.none() ||
+      requests_.is_written_down())
     return Observer::touches_together(warp, touched, of_lane);
   for (std::size_t lane = 0; lane < 32; ++lane) offsets[lane] = addresses[lane] - *lowest;
   const Site site = site_of_instruction(touched.instruction, touched.where);

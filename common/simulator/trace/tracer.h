@@ -77,8 +77,10 @@ class Tracer final : public Observer, RequestSink {
   /// The thread that runs.
   int thread() const { return scheduler_->current().number; }
   /// Notes a plain, aligned load of the kernel's own text, if it can be no fault, or is checked later: most
-  /// are. (It calls nothing, so that few registers are saved for it.)
-  bool notes_load(std::uintptr_t address, std::size_t bytes, const void* return_address) {
+  /// are. (It calls nothing, so that few registers are saved for it, and is put into its callers, which know
+  /// `bytes`.)
+  [[gnu::always_inline]] bool notes_load(std::uintptr_t address, std::size_t bytes,
+                                         const void* return_address) {
     const SharedArray& array = address - recent_.begin < recent_.bytes ? recent_ : other_;
     const std::size_t at = address - array.begin;
     const bool shared = at < array.bytes;
