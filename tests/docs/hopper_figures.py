@@ -26,10 +26,17 @@ DRAWN = ("wgmma_tiles", "wgmma_fragments", "ring_phases")
 sys.path[:0] = [str(ROOT), str(FIGURES)]
 
 from mma_fragments import place_of
-from ring_phases import BARRIERS, spelt, told
+from ring_phases import told
 
 from docs.tools import pages
 from docs.tools.pages import row
+
+
+BARRIERS = ("full[0]", "empty[0]", "full[1]", "empty[1]")
+
+
+def spelt(barrier):
+    return barrier.replace("[", " ").replace("]", "")
 
 
 def state(event, barrier):
