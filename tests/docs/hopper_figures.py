@@ -31,7 +31,6 @@ from ring_phases import told
 from docs.tools import pages
 from docs.tools.pages import row
 
-
 BARRIERS = ("full[0]", "empty[0]", "full[1]", "empty[1]")
 
 
