@@ -15,7 +15,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _are_functorch_transforms_active, _get_tracing_state, _len_torch_dispatch_stack  # by name: each dot is a look-up a call
 from torch.autograd import forward_ad
+from torch.compiler import is_dynamo_compiling
 
 from flashbook import _library
 from flashbook._library import Cache, Gradients, Mask, Shape, Tensors
@@ -505,13 +507,12 @@ def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor |
 def is_unwatched(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether nobody but autograd has to see the call: no compiler, tracer, mode, transform or subclass. It then goes past PyTorch's dispatcher,
     which takes longer than the rest of the call."""
-    return not (torch.compiler.is_compiling() or type(q) is not Tensor or type(k) is not Tensor or type(v) is not Tensor
-                or torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active() or torch._C._get_tracing_state() is not None
-                or forward_ad._current_level >= 0)
+    return not (is_dynamo_compiling() or type(q) is not Tensor or type(k) is not Tensor or type(v) is not Tensor or _len_torch_dispatch_stack()
+                or _are_functorch_transforms_active() or _get_tracing_state() is not None or forward_ad._current_level >= 0)
 
 
 def wants_gradient(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    return bool(torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad))
+    return bool((q.requires_grad or k.requires_grad or v.requires_grad) and torch.is_grad_enabled())
 
 
 class Unwatched(torch.autograd.Function):
@@ -563,9 +564,9 @@ class Again:
     def output(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """O alone, if `is_short`. The log-sum-exp goes where the next call on the stream writes its own."""
         plan, q_place, k_place, v_place = self.plan, q.data_ptr(), k.data_ptr(), v.data_ptr()
-        stream = torch._C._cuda_getCurrentRawStream(plan.index)
+        cuda, stream = torch._C, torch._C._cuda_getCurrentRawStream(plan.index)
         # The legacy stream, 0, cannot be captured.
-        if (q_place | k_place | v_place) & 15 or is_elsewhere(plan) or (stream and torch._C._cuda_isCurrentStreamCapturing()):
+        if (q_place | k_place | v_place) & 15 or cuda._cuda_getDevice() != plan.index or (stream and cuda._cuda_isCurrentStreamCapturing()):
             return self.forward(q, k, v)[0]
         kept = self.kept.get(stream)
         if kept is None:
