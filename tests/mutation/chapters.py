@@ -86,7 +86,7 @@ FAULTS = {
     "no_rescaling_08": Fault("08_decoding/softmax.cuh", "correction[r] = exp2_approx((rows.max[r] - base) * scale_log2);",
                              "exp2_approx((rows.max[r] - base) * scale_log2)", "1", (1, 2, 3, 4, 5, 6)),
     "no_guard_08": Fault("08_decoding/merge.cuh", "own_weight = lse == -INFINITY ? 0 : exp2_approx((lse - max) / kLn2);", "lse == -INFINITY", "false",
-                         (3,), ["--batch", "1", "--heads", "1", "--kv-heads", "1", "--head-dim", "128", "--seqlen", "140", "--seqlen-k", "130", "--causal"]),
+                         (3,), ["--batch", "1", "--heads", "1", "--kv-heads", "1", "--seqlen", "140", "--seqlen-k", "130", "--causal"]),
     "one_too_early_08": Fault("08_decoding/last_arriver.cuh", "atomic_add_acq_rel(arrived, 1u) == unsigned(segment.parts - 1);",
                               "unsigned(segment.parts - 1)", "unsigned(segment.parts - 2)", (4, 5, 6),
                               ["--batch", "1", "--heads", "4", "--kv-heads", "1"]),
