@@ -71,8 +71,8 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   const Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
   device::launch(latent<T>, dim3(launch.blocks, launch.row_tiles), dim3(LatentConfig::kThreads),
                  sizeof(LatentShared<T>), stream, static_cast<const T*>(t.q),
-                 cache_map(shape, TensorId::k, t.k, LatentConfig::kKeys, 1), static_cast<T*>(t.o), t.lse,
-                 cache, parts, problem, launch.plan);
+                 cache_map(shape, TensorId::k, t.k, LatentConfig::kKeys, LatentConfig::kBoxPanels),
+                 static_cast<T*>(t.o), t.lse, cache, parts, problem, launch.plan);
   if (is_whole) return;
   const auto merge = [&](auto kernel, int warps_of_piece) {
     const int pieces = (problem.rows() + 15) / 16 * 2 * LatentParts::kPieces;

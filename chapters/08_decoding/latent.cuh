@@ -67,10 +67,11 @@ __device__ __forceinline__ void produce(LatentShared<T>& shared, const CUtensorM
       const int page = __shfl_sync(kWholeWarp, pages, looked_up);
       const int key = tile * LatentConfig::kKeys, row = cache.table == nullptr ? key : key % cache.page_rows;
       if (lane == 0) {
-        for (int panel = 0; panel < LatentConfig::kPanels; ++panel) {
-          uint64_t* full = &shared.full[stage][panel];
-          mbarrier_wait(&shared.empty[stage][panel], phases.of(stage) ^ 1);  // all have read the tile before
-          mbarrier_arrive_expect_tx(full, kPanelBytes);
+        for (int box = 0; box < LatentConfig::kBoxes; ++box) {
+          uint64_t* full = &shared.full[stage][box];
+          const int panel = box * LatentConfig::kBoxPanels;
+          mbarrier_wait(&shared.empty[stage][box], phases.of(stage) ^ 1);  // all have read the tile before
+          mbarrier_arrive_expect_tx(full, LatentConfig::kBoxPanels * kPanelBytes);
           tma_load(shared.keys[stage].element[panel], map, full, {0, row, panel, of.kv_head, page});
         }
       }
@@ -368,12 +369,12 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
   //| A panel of values is read by one warpgroup, P by both.
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < 2; ++stage)
-      for (int panel = 0; panel < LatentConfig::kPanels; ++panel) {
-        const int i = stage * LatentConfig::kPanels + panel;
-        mbarrier_init(&shared.full[stage][panel], 1);
-        name_mbarrier(&shared.full[stage][panel], "full", i);
-        mbarrier_init(&shared.empty[stage][panel], panel == LatentConfig::kPosition ? 8 : 4);
-        name_mbarrier(&shared.empty[stage][panel], "empty", i);
+      for (int box = 0; box < LatentConfig::kBoxes; ++box) {
+        const int i = stage * LatentConfig::kBoxes + box;
+        mbarrier_init(&shared.full[stage][box], 1);
+        name_mbarrier(&shared.full[stage][box], "full", i);
+        mbarrier_init(&shared.empty[stage][box], box == 0 ? 4 : 8);
+        name_mbarrier(&shared.empty[stage][box], "empty", i);
       }
     fence_mbarrier_init();  // TMA sees the barriers,
   }
