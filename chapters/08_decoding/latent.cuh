@@ -34,9 +34,10 @@ struct LatentCache {
 
 //| ## The producer
 //|
-//| One thread asks for a tile in nine copies, a panel each with a barrier of its own. The first products begin when the first
-//| panel is there. And a panel is asked for as soon as *its* last reader is done: the first four have been read when the first
-//| warpgroup has multiplied by its half of the values, and need not wait for the second one.
+//| One thread asks for a tile in three copies, three panels each, with a barrier of its own. The first products begin when the first
+//| third is there. And a third is asked for as soon as *its* last reader is done: the first one has been read when the first
+//| warpgroup has multiplied by its half of the values, and need not wait for the second one. (Nine copies are as fast. Eighteen,
+//| to give back half of a tile's keys early, are far slower.)
 //|
 //| A tile never crosses a page, since a page has 64 keys or a multiple. The warp looks up the pages of 32 tiles at a time, a lane
 //| each, and the next 32 while these are being asked for.
@@ -366,7 +367,8 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
   static_assert(sizeof(LatentShared<T>) <= hopper::kMostSharedBytes,
                 "more shared memory than a block may have");
   LatentShared<T>& shared = *dynamic_shared<LatentShared<T>>();
-  //| A panel of values is read by one warpgroup, P by both.
+  //| The first three panels are the first warpgroup's. The next three have values of both, and the last three values of the second and
+  //| P, which both read.
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < 2; ++stage)
       for (int box = 0; box < LatentConfig::kBoxes; ++box) {

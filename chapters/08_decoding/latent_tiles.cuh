@@ -18,7 +18,8 @@ struct LatentConfig {
   static constexpr int kKeys = 64;                       ///< of a tile of keys, at most a page
   static constexpr int kPanels = kLatentKeyDim / 64;     ///< of a key: 64 columns each
   static constexpr int kPosition = kPanels - 1;          ///< the panel that is no value
-  static constexpr int kBoxPanels = 3, kBoxes = 3;       ///< that a copy brings, and copies of a tile
+  static constexpr int kBoxPanels = 3;                   ///< that a copy brings
+  static constexpr int kBoxes = kPanels / kBoxPanels;    ///< copies of a tile
   static constexpr int kHalfPanels = kPosition / 2;      ///< of values, that a warpgroup multiplies by
   static constexpr int kHalf = kLatentValueDim / 2;      ///< columns of O that a warpgroup has
   static constexpr int kWarps = 8, kConsumers = 32 * 8;  ///< of two warpgroups
@@ -83,7 +84,7 @@ struct LatentPhases {
 
 //| ## The products
 //|
-//| Scores take 36 products, four a panel, each 16 columns deep. A warpgroup waits for a panel before its first product.
+//| Scores take 36 products, four a panel, each 16 columns deep. A warpgroup waits for three panels before their first product.
 
 /// Issues scores = Q K^T of the tile in `stage`, as one group.
 template <typename T>
@@ -129,7 +130,8 @@ __device__ __forceinline__ void issue_values(float (&output)[128], LatentShared<
   wgmma_commit();
 }
 
-/// Says that this warp has read its half of the values in `stage`, and P.
+/// Says that this warp has read its half of the values in `stage`, and P: all of it but the other one's
+/// panels.
 template <typename T>
 __device__ __forceinline__ void release(LatentShared<T>& shared, int stage, int warpgroup) {
   const int box = threadIdx.x % 32;  // a lane for each

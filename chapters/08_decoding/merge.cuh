@@ -67,7 +67,7 @@ __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials,
 
   //| 16 parts of O are asked for before anything is known of their weights: the log-sum-exps take as long to come.
   //| Empty parts are asked for too, and what came of them is left aside.
-  constexpr int kAtOnce = kHeadDim > 256 ? 8 : 16;  // as registers allow
+  constexpr int kAtOnce = 16;
   Row row = {}, part[kAtOnce];
   float max = -INFINITY, weights = 0;
   for (int first = 0; first < parts; first += kAtOnce) {
