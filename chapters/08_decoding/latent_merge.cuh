@@ -27,6 +27,8 @@ struct PartRow {
   float scale;  ///< a power of two, by which what is stored must be multiplied
 };
 
+//| A place has the values of 64 rows, then come all places' rows. Which places an item has, the first block that works on it says.
+
 /// Parts of items, in the workspace, each at a place. `shares` is null if no item has more than one.
 struct LatentParts {
   static constexpr int kPieces = LatentConfig::kHalf / 16;  ///< of 16 bytes, that a thread has of a part
@@ -74,6 +76,7 @@ __device__ __forceinline__ void store_part(const LatentParts& parts, int64_t pla
     factor[r] = inverse[r] / scale;
     if (threadIdx.x % 4 == 0) parts.row(place, warpgroup, row_in_tile + 8 * r) = {lse[r], scale};
   }
+  //| Eight values are two rows of four: pairs of a row lie two apart.
 #pragma unroll
   for (int piece = 0; piece < LatentParts::kPieces; ++piece) {
     const float* own = output + 8 * piece;
@@ -108,6 +111,7 @@ struct alignas(16) MergedPiece {
     return base;
   }
 
+  //| Warps that have merged different parts of the same piece are merged by the same rule.
   /// Adds what the same lane of another warp has of other parts.
   __device__ __forceinline__ void add(const MergedPiece& other) {
 #pragma unroll
@@ -122,6 +126,9 @@ struct alignas(16) MergedPiece {
     }
   }
 };
+
+//| A lane asks for some parts at once, with what it must know of their two rows, before it needs any of it. Where there are fewer left, the
+//| last one is asked for again, and weighs nothing.
 
 /// Merges `count` parts, from `first_part` on, of a tile's piece that belongs to `thread`. One warp.
 template <int kAtOnce>
@@ -139,10 +146,11 @@ __device__ __forceinline__ MergedPiece merge_pieces(const LatentParts& parts, in
       o[i] = parts.piece(place, piece, thread);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        rows[i][r] = parts.row(place, thread / 128, row_in_tile + 8 * r);
+        rows[i][r] = parts.row(place, thread / kWarpgroupThreads, row_in_tile + 8 * r);
         rows[i][r].lse = first + i < count ? rows[i][r].lse * kLog2E : -INFINITY;
       }
     }
+    //| Then each of its two rows takes them in: the maximum first, then weights, each times the row's power of two.
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float most = rows[0][r].lse;
@@ -181,28 +189,29 @@ __global__ void __launch_bounds__(kPieceWarps * 32, kWarpsOfPiece == 1 ? 5 : 2)
                  float* lse,  // [batch, heads, seqlen_q]
                  Problem problem) {
   constexpr float kLn2 = 0.6931471805599453f;
-  constexpr int kPiecesOfRows = 2 * LatentParts::kPieces;
+  constexpr int kPiecesOfRows = 2 * LatentParts::kPieces, kAtOnce = kWarpsOfPiece == 1 ? 2 : 8;
   __shared__ MergedPiece of_warps[kPieceWarps][32];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, share_of_parts = warp % kWarpsOfPiece;
   const int number = (int(blockIdx.x) * kPieceWarps + warp) / kWarpsOfPiece;
   const int row = number / kPiecesOfRows * 16, row_tile = row / LatentConfig::kRows;
   const int warpgroup = number % kPiecesOfRows / LatentParts::kPieces, piece = number % LatentParts::kPieces;
   const int row_in_tile = row % LatentConfig::kRows + lane / 4;
+  //| A block that has nothing to merge waits too: whoever comes after this launch may rely on its end.
   wait_for_launch_before();                     // for the last of its blocks; this one came when others ended
   const int2 share = parts.shares[blockIdx.y];  // {first block, parts}
   if (row >= problem.rows() || share.y == 1) return;
   const int first = share.y * share_of_parts / kWarpsOfPiece;
   const int count = share.y * (share_of_parts + 1) / kWarpsOfPiece - first;
-  MergedPiece merged = merge_pieces < kWarpsOfPiece == 1
-                           ? 2
-                           : 8 > (parts, row_tile, share, first, count, piece,
-                                  warpgroup * kWarpgroupThreads + row_in_tile / 16 * 32 + lane, row_in_tile);
+  MergedPiece merged =
+      merge_pieces<kAtOnce>(parts, row_tile, share, first, count, piece,
+                            warpgroup * kWarpgroupThreads + row_in_tile / 16 * 32 + lane, row_in_tile);
   if constexpr (kWarpsOfPiece > 1) {
     of_warps[warp][lane] = merged;
     __syncthreads();  // all warps' sums are there
     if (warp > 0) return;
     for (int w = 1; w < kWarpsOfPiece; ++w) merged.add(of_warps[w][lane]);
   }
+  //| Two rows of a lane go to O, two columns at a time; the four lanes of a row fill 32 bytes.
   const Pack of = problem.pack_of(blockIdx.y);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {

@@ -6,7 +6,8 @@
 //|     LSE = log(e^LSE_A + e^LSE_B)        O = e^(LSE_A - LSE) O_A + e^(LSE_B - LSE) O_B
 //|
 //| for any number of parts and in any order (FlashInfer, arXiv 2501.01005, calls it the merge operator). Partial results
-//| stay in float32: rounded to 16 bits, each part would add an error of its own.
+//| stay in float32: rounded to 16 bits, each part would add an error of its own. (Step 7's parts are so large that
+//| [they are rounded](latent_merge.cuh).)
 //|
 //| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges them](../../docs/figures/merge_parts.svg)
 #pragma once
