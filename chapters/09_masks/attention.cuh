@@ -422,9 +422,9 @@ __global__ void __launch_bounds__(Sizes::kThreads, 1) masked(
   if (warpgroup == 0) {
     setmaxnreg_dec<Sizes::kProducerRegisters>();
     if (warp == 0) produce_keys<Sizes>(shared, k_map, v_map, problem, policy, counter);
-    if (threadIdx.x == 32) produce_queries<Sizes>(shared, q_map);
+    if (threadIdx.x == 32) produce_queries<Sizes>(shared, q_map, problem.q_units);
     if constexpr (Sizes::kStoreByTma)
-      if (threadIdx.x == 64) store_outputs<Sizes>(shared, output_map);
+      if (threadIdx.x == 64) store_outputs<Sizes>(shared, output_map, problem.o_units);
     return;
   }
 

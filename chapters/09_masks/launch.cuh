@@ -21,6 +21,10 @@ inline Problem problem_of(const Shape& shape) {
           .seqlen_k = shape.seqlen_k,
           .heads = shape.heads,
           .group = shape.heads / shape.kv_heads,
+          .q_units = {},
+          .k_units = {},
+          .v_units = {},
+          .o_units = {},
           .scale_log2 = float(shape.scale * kLog2E),
           .o_strides = shape.strides(TensorId::o)};
 }
@@ -78,13 +82,17 @@ InBatch in_batch(const Shape& shape) {
 /// Launches the kernel for `tiles` tiles of queries, or more than there are. The counter is 0.
 template <typename T, typename Sizes, typename Policy>
 void run_masked(const Shape& shape, const Tensors& t, device::Stream stream, const Policy& policy,
-                int64_t tiles, int* counter, CUtensorMap (*map)(const Shape&, TensorId, const void*, int)) {
+                int64_t tiles, int* counter, CUtensorMap (*map)(const Shape&, TensorId, const void*, int),
+                MapUnits (*units)(const Shape&, TensorId)) {
   const int blocks = int(std::min<int64_t>(tiles, device::multiprocessors()));
+  Problem problem = problem_of(shape);
+  problem.q_units = units(shape, TensorId::q), problem.o_units = units(shape, TensorId::o);
+  problem.k_units = units(shape, TensorId::k), problem.v_units = units(shape, TensorId::v);
   device::launch_dependent(
       masked<T, Sizes, Policy>, dim3(blocks), dim3(Sizes::kThreads), sizeof(BlockShared<T, Sizes>), stream,
       map(shape, TensorId::q, t.q, kRowsOfWarpgroup), map(shape, TensorId::k, t.k, Sizes::kKeys),
       map(shape, TensorId::v, t.v, Sizes::kKeys), map(shape, TensorId::o, t.o, kRowsOfWarpgroup),
-      static_cast<T*>(t.o), t.lse, problem_of(shape), policy, counter);
+      static_cast<T*>(t.o), t.lse, problem, policy, counter);
 }
 
 /// Sets the counter to 0, where nothing else is launched before the kernel.
@@ -96,6 +104,9 @@ inline void clear_counter(const Tensors& t, device::Stream stream) {
 inline CUtensorMap batch_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
   return hopper::tile_map(shape, tensor, shape.dtype, base, hopper::kPanel, box_rows);
 }
+
+/// Its heads are an index of their own.
+inline MapUnits batch_units(const Shape&, TensorId) { return {}; }
 
 /// Calls `body.operator()<T, Sizes>()` for a shape of 16-bit elements.
 template <bool kLight, typename Body>
@@ -115,7 +126,7 @@ void run_in_batch(const Shape& shape, const Tensors& t, device::Stream stream, c
   with_sizes<kLight>(shape, [&]<typename T, typename Sizes>() {
     const InBatch order = in_batch<Sizes>(shape);
     const auto policy = policy_of.template operator()<Sizes>(order);
-    run_masked<T, Sizes>(shape, t, stream, policy, order.order.tiles, counter, batch_map);
+    run_masked<T, Sizes>(shape, t, stream, policy, order.order.tiles, counter, batch_map, batch_units);
   });
 }
 

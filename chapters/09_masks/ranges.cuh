@@ -194,7 +194,7 @@ struct InBatch {
   template <int kRows>
   __device__ Work work(const Problem& problem, int index) const {
     const hopper::WorkTile tile = hopper::tile_at(order, index);
-    const Rows0 rows{0, tile.head.batch};
+    const Rows0 rows{0, 0, tile.head.batch};
     return {tile.head, {0, problem.seqlen_q, 0, problem.seqlen_k}, rows, rows, tile.query_tile * kRows, 0, 0};
   }
 };
