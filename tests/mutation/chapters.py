@@ -86,7 +86,7 @@ FAULTS = {
     "no_rescaling_08": Fault("08_decoding/softmax.cuh", "correction[r] = exp2_approx((rows.max[r] - base) * scale_log2);",
                              "exp2_approx((rows.max[r] - base) * scale_log2)", "1", (1, 2, 3, 4, 5, 6)),
     "no_guard_08": Fault("08_decoding/merge.cuh", "own_weight = lse == -INFINITY ? 0 : exp2_approx((lse - max) / kLn2);", "lse == -INFINITY", "false",
-                         (3,), ["--batch", "1", "--heads", "1", "--kv-heads", "1", "--head-dim", "128", "--seqlen", "140", "--seqlen-k", "130", "--causal"]),
+                         (3,), ["--batch", "1", "--heads", "1", "--kv-heads", "1", "--seqlen", "140", "--seqlen-k", "130", "--causal"]),
     "one_too_early_08": Fault("08_decoding/last_arriver.cuh", "atomic_add_acq_rel(arrived, 1u) == unsigned(segment.parts - 1);",
                               "unsigned(segment.parts - 1)", "unsigned(segment.parts - 2)", (4, 5, 6),
                               ["--batch", "1", "--heads", "4", "--kv-heads", "1"]),
@@ -103,6 +103,7 @@ FAULTS = {
     "no_correction_08": Fault("08_decoding/latent.cuh", "own.rows.sum[r] *= correction[r] = update.correction;", "update.correction", "1", (7,), LATENT),
     "one_half_08": Fault("08_decoding/latent_tiles.cuh", "panels[warpgroup * LatentConfig::kHalfPanels]", "warpgroup * LatentConfig::kHalfPanels",
                          "0", (7,), LATENT),
+    "no_scale_08": Fault("08_decoding/latent_merge.cuh", "scaled = weight * rows[i][r].scale;", "rows[i][r].scale", "1", (7,), LATENT),
     # Of chapter 9 packed sequences and FlashMask, with the ranges that both use.
     "skips_at_the_end_09": Fault("09_masks/flashmask.cuh", "if (largest.lower_begin <= first_query && last_query < least.lower_end)",
                                  "last_query < least.lower_end", "last_query <= least.lower_end", (4,), INTERVALS),
