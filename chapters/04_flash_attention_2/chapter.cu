@@ -97,8 +97,8 @@ Launch<T> launch_of(int step) {
 /// What a block of a step takes; the element's type makes no difference.
 int shared_bytes(int head_dim, int step) {
   int bytes = 0;
-  device::with_head_dim(head_dim,
-                        [&]<int kHeadDim>() { bytes = launch_of<__half, kHeadDim>(step).shared_bytes; });
+  device::with_head_dim(
+      head_dim, [&]<int kHeadDim>() { bytes = launch_of<__nv_bfloat16, kHeadDim>(step).shared_bytes; });
   return bytes;
 }
 
@@ -119,11 +119,10 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream, int step) 
 }
 
 void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
-  device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
-    if (shape.dtype == DType::f16)
-      run<__half, kHeadDim>(shape, tensors, stream, step);
-    else
-      run<__nv_bfloat16, kHeadDim>(shape, tensors, stream, step);
+  device::with_type(shape.dtype, [&]<typename T>() {
+    if constexpr (sizeof(T) == 2)  // with_type also knows float, which why_not refuses
+      device::with_head_dim(shape.head_dim,
+                            [&]<int kHeadDim>() { run<T, kHeadDim>(shape, tensors, stream, step); });
   });
 }
 

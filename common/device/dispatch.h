@@ -28,16 +28,19 @@ void with_type(DType dtype, Body body) {
   throw std::logic_error("no kernel takes " + std::string(name_of(dtype)) + " here");
 }
 
-/// Calls `body.operator()<kHeadDim>()` with `head_dim` as a constant: 64, 128 or 256.
+/// Calls `body.operator()<kHeadDim>()` with `head_dim` as a constant: 64, 128 or 256. A build with
+/// FLASHBOOK_ONLY_HEAD_DIM_64 has no kernels for the others.
 template <typename Body>
 void with_head_dim(int head_dim, Body body) {
   switch (head_dim) {
     case 64:
       return body.template operator()<64>();
+#ifndef FLASHBOOK_ONLY_HEAD_DIM_64
     case 128:
       return body.template operator()<128>();
     case 256:
       return body.template operator()<256>();
+#endif
   }
   throw std::logic_error("no kernel takes head_dim " + std::to_string(head_dim));
 }

@@ -33,7 +33,7 @@ UNSEEMLY = re.compile(r"terminate called|std::|bad_alloc|Aborted|Assertion|vecto
 
 def odd_options(draw: random.Random) -> list[str]:
     """Some options, most of them sensible, so that those behind an odd one are looked at, too."""
-    words = ["--seqlen", draw.choice(SMALL), "--check", "full", "--reps", "1"] if draw.random() < 0.9 else []
+    words = ["--seqlen", draw.choice(SMALL), "--check", "full", "--reps", "1"] if draw.random() < 0.9 else ["--reps", "1"]
     for _ in range(draw.randint(1, 4)):
         kind = draw.choice(["count", "factor", "word", "flag", "output", "input"])
         if kind == "count":

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
-#include <tuple>
 
 #include "common/attention/cost.h"
 
@@ -57,14 +55,27 @@ std::vector<Choice> every_choice(const Chapter& chapter) {
 /// One key cannot be shortened.
 bool is_repetition(const Choice& choice) { return kLengths[choice[0]] == 1 && choice[1] == kShorter; }
 
-using Pair = std::tuple<int, int, int, int>;  // parameter i has value a, parameter j has value b
+/// Pairs of values of two parameters: parameter i has value a, parameter j > i has value b. Every test
+/// program makes such a table before its first test, and tests are not optimised: a set of tuples took most
+/// of a second.
+struct Pairs {
+  static constexpr int kParameters = std::tuple_size_v<Choice>, kMostValues = std::size(kLengths);
+  bool has[kParameters][kMostValues][kParameters][kMostValues] = {};  // [i][a][j][b]
 
-std::set<Pair> pairs_of(const Choice& choice) {
-  std::set<Pair> pairs;
-  for (int i = 0; i < int(choice.size()); ++i)
-    for (int j = i + 1; j < int(choice.size()); ++j) pairs.insert({i, choice[i], j, choice[j]});
-  return pairs;
-}
+  /// How many of a choice's pairs are among them.
+  int count(const Choice& choice) const {
+    int found = 0;
+    for (int i = 0; i < kParameters; ++i)
+      for (int j = i + 1; j < kParameters; ++j) found += has[i][choice[i]][j][choice[j]];
+    return found;
+  }
+
+  /// Adds a choice's pairs, or takes them out.
+  void set(const Choice& choice, bool present) {
+    for (int i = 0; i < kParameters; ++i)
+      for (int j = i + 1; j < kParameters; ++j) has[i][choice[i]][j][choice[j]] = present;
+  }
+};
 
 }  // namespace
 
@@ -78,29 +89,24 @@ std::vector<Shape> every_shape(const Chapter& chapter) {
 std::vector<Shape> pairwise_shapes(const Chapter& chapter) {
   std::vector<Choice> all = every_choice(chapter);
   std::erase_if(all, is_repetition);
-  std::set<Pair> missing;
-  for (const Choice& choice : all)
-    for (const Pair& pair : pairs_of(choice)) missing.insert(pair);
+  Pairs missing;
+  for (const Choice& choice : all) missing.set(choice, true);
 
   // Greedy: the choice that covers the most of what is missing. Choices with N = 1000 cost minutes in the
   // simulator, so one such shape is enough: their other pairs are not asked for.
   const int longest = int(std::size(kLengths)) - 1;
   std::vector<Shape> shapes;
-  while (!missing.empty()) {
+  for (;;) {
     const Choice* best = nullptr;
     int best_count = 0;
-    for (const Choice& choice : all) {
-      int count = 0;
-      for (const Pair& pair : pairs_of(choice)) count += int(missing.count(pair));
-      if (count > best_count) best_count = count, best = &choice;
-    }
+    for (const Choice& choice : all)
+      if (const int count = missing.count(choice); count > best_count) best_count = count, best = &choice;
+    if (!best) return shapes;
     shapes.push_back(shape_of(*best, chapter));
-    for (const Pair& pair : pairs_of(*best)) missing.erase(pair);
+    missing.set(*best, false);
     if ((*best)[0] == longest)
-      std::erase_if(missing,
-                    [&](const Pair& pair) { return std::get<0>(pair) == 0 && std::get<1>(pair) == longest; });
+      for (auto& values : missing.has[0][longest]) std::ranges::fill(values, false);
   }
-  return shapes;
 }
 
 std::vector<Shape> quick_shapes(const Chapter& chapter) {
