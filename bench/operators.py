@@ -4,7 +4,7 @@
     operators.py [--seqlen 2k,4k,8k,16k] [--head-dim 64,128] [--rounds 5] [--out FILE] [--library FILE]
 
 As bench/peers.py: in every round each contestant is timed once, in random order, after a nap. `vs_c` is how many times as fast as the C function
-the package is on the device; both launch the same kernel. `host_us` is what the host spends on a call, outputs and log-sum-exp allocated
+the package is on the device; both launch the same kernel. `host_us` is what the host spends on a call, the output allocated
 and no gradient wanted, while the device sleeps, so that nothing waits for it; `host_us_gradient` with q, k and v that want gradients, and
 `host_us_backward` in torch.autograd.grad after that; `c_us` and `c_us_backward` are the C functions alone, called by ctypes with arguments made
 before, and the same words with `sdpa` PyTorch's own attention. Each is the median of 200 calls of a small shape. The package is python/flashbook of

@@ -39,8 +39,12 @@ LatentLaunch latent_launch(const Shape& shape) {
 
 /// Places of parts, see LatentParts.
 int64_t places_of(const LatentLaunch& launch) {
-  return launch.blocks == 1 ? 0 : 2 * int64_t(launch.blocks) * launch.row_tiles * LatentConfig::kRows;
+  return launch.blocks == 1 ? 0 : 2 * int64_t(launch.blocks) * launch.row_tiles;
 }
+
+/// Elements of a part, of a place in LatentParts.
+constexpr int64_t kPiecesOfPart = LatentParts::kPieces * LatentConfig::kConsumers;
+constexpr int64_t kRowsOfPart = 2 * LatentConfig::kRows;
 
 /// Whether each block has whole items, none a part of one. The lengths may be in device memory alone, where
 /// the shape does not show them.
@@ -53,12 +57,12 @@ template <typename T>
 void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   const LatentLaunch launch = latent_launch(shape);
   const bool is_whole = has_whole_items(shape, t, launch);
-  LatentParts parts = {.partials = {}, .shares = nullptr, .blocks = launch.blocks};
+  LatentParts parts = {.o = nullptr, .rows = nullptr, .shares = nullptr, .blocks = launch.blocks};
   if (!is_whole) {
     const int64_t places = places_of(launch);
-    parts.partials.o = static_cast<float*>(t.workspace);
-    parts.partials.lse = parts.partials.o + places * shape.value_dim();
-    parts.shares = reinterpret_cast<int2*>(parts.partials.lse + places);
+    parts.o = static_cast<uint4*>(t.workspace);
+    parts.rows = reinterpret_cast<PartRow*>(parts.o + places * kPiecesOfPart);
+    parts.shares = reinterpret_cast<int2*>(parts.rows + places * kRowsOfPart);
   }
   const int page_rows = shape.paging.rows > 0 ? shape.paging.rows : shape.seqlen_k;
   const LatentCache cache = {.table = static_cast<const int*>(t.tables[int(TableId::page_table)]),
@@ -67,18 +71,19 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   const Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
   device::launch(latent<T>, dim3(launch.blocks, launch.row_tiles), dim3(LatentConfig::kThreads),
                  sizeof(LatentShared<T>), stream, static_cast<const T*>(t.q),
-                 cache_map(shape, TensorId::k, t.k, LatentConfig::kKeys, 1), static_cast<T*>(t.o), t.lse,
-                 cache, parts, problem, launch.plan);
+                 cache_map(shape, TensorId::k, t.k, LatentConfig::kKeys, LatentConfig::kBoxPanels),
+                 static_cast<T*>(t.o), t.lse, cache, parts, problem, launch.plan);
   if (is_whole) return;
-  const auto merge = [&](auto kernel, int rows_of_block) {
-    device::launch_dependent(
-        kernel, dim3((problem.rows() + rows_of_block - 1) / rows_of_block, shape.batch * shape.kv_heads),
-        dim3(kManyWarps * 32), 0, stream, parts, static_cast<T*>(t.o), t.lse, problem);
+  const auto merge = [&](auto kernel, int warps_of_piece) {
+    const int pieces = (problem.rows() + 15) / 16 * 2 * LatentParts::kPieces;
+    device::launch_dependent(kernel,
+                             dim3(pieces / (kPieceWarps / warps_of_piece), shape.batch * shape.kv_heads),
+                             dim3(kPieceWarps * 32), 0, stream, parts, static_cast<T*>(t.o), t.lse, problem);
   };
   if (launch.blocks <= kFewParts * shape.batch * shape.kv_heads)
-    merge(merge_latent<T, 1>, kManyWarps);
+    merge(merge_latent<T, 1>, 1);
   else
-    merge(merge_latent<T, kManyWarps>, 1);
+    merge(merge_latent<T, kPieceWarps>, kPieceWarps);
 }
 
 }  // namespace
@@ -86,7 +91,7 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
 int64_t latent_workspace_bytes(const Shape& shape) {
   const int64_t places = places_of(latent_launch(shape));
   if (places == 0) return 0;
-  return places * (shape.value_dim() + 1) * int64_t(sizeof(float)) +
+  return places * (kPiecesOfPart * int64_t(sizeof(uint4)) + kRowsOfPart * int64_t(sizeof(PartRow))) +
          int64_t(shape.batch) * shape.kv_heads * int64_t(sizeof(int2));
 }
 

@@ -15,11 +15,9 @@
 //|
 //| ![O's two halves: each warpgroup makes the scores of every other tile, and multiplies the probabilities of all tiles by its half of the values](../../docs/figures/latent_halves.svg)
 #pragma once
-#include "chapters/08_decoding/latent_tiles.cuh"
-#include "chapters/08_decoding/merge.cuh"
+#include "chapters/08_decoding/latent_merge.cuh"
 #include "chapters/08_decoding/softmax.cuh"
 #include "common/ptx/barrier.h"
-#include "common/ptx/dependent_launch.h"
 #include "common/ptx/fence.h"
 #include "common/ptx/setmaxnreg.h"
 #include "common/ptx/stmatrix.h"
@@ -36,9 +34,10 @@ struct LatentCache {
 
 //| ## The producer
 //|
-//| One thread asks for a tile in nine copies, a panel each with a barrier of its own. The first products begin when the first
-//| panel is there. And a panel is asked for as soon as *its* last reader is done: the first four have been read when the first
-//| warpgroup has multiplied by its half of the values, and need not wait for the second one.
+//| One thread asks for a tile in three copies, three panels each, with a barrier of its own. The first products begin when the first
+//| third is there. And a third is asked for as soon as *its* last reader is done: the first one has been read when the first
+//| warpgroup has multiplied by its half of the values, and need not wait for the second one. (Nine copies are as fast. Eighteen,
+//| to give back half of a tile's keys early, are far slower.)
 //|
 //| A tile never crosses a page, since a page has 64 keys or a multiple. The warp looks up the pages of 32 tiles at a time, a lane
 //| each, and the next 32 while these are being asked for.
@@ -69,10 +68,11 @@ __device__ __forceinline__ void produce(LatentShared<T>& shared, const CUtensorM
       const int page = __shfl_sync(kWholeWarp, pages, looked_up);
       const int key = tile * LatentConfig::kKeys, row = cache.table == nullptr ? key : key % cache.page_rows;
       if (lane == 0) {
-        for (int panel = 0; panel < LatentConfig::kPanels; ++panel) {
-          uint64_t* full = &shared.full[stage][panel];
-          mbarrier_wait(&shared.empty[stage][panel], phases.of(stage) ^ 1);  // all have read the tile before
-          mbarrier_arrive_expect_tx(full, kPanelBytes);
+        for (int box = 0; box < LatentConfig::kBoxes; ++box) {
+          uint64_t* full = &shared.full[stage][box];
+          const int panel = box * LatentConfig::kBoxPanels;
+          mbarrier_wait(&shared.empty[stage][box], phases.of(stage) ^ 1);  // all have read the tile before
+          mbarrier_arrive_expect_tx(full, LatentConfig::kBoxPanels * kPanelBytes);
           tma_load(shared.keys[stage].element[panel], map, full, {0, row, panel, of.kv_head, page});
         }
       }
@@ -301,20 +301,6 @@ __device__ __forceinline__ void attend_second(LatentShared<T>& shared, LatentPha
 //| Steps 4 to 6 let the last to arrive do it; here one block would have 64 rows of 512 columns from each of the
 //| others, megabytes, while all other multiprocessors have gone.
 
-/// Parts of items, in the workspace. `shares` is null if no item has more than one.
-struct LatentParts {
-  Partials partials;  ///< [row tiles, 2 * blocks, kRows] places: see place
-  int2* shares;       ///< [items]: the first block that has a part of it, and how many have
-  int blocks;         ///< that share the keys
-
-  /// Where row `row` of an item's part lies. A block has at most two parts of items that other blocks share:
-  /// the end of one that began before, and the beginning of one that goes on.
-  __device__ int64_t place(int first_block, int part, int row) const {
-    const int64_t of_tile = int64_t(row / LatentConfig::kRows) * blocks + first_block + part;
-    return (2 * of_tile + (part == 0)) * LatentConfig::kRows + row % LatentConfig::kRows;
-  }
-};
-
 //| Sums are exchanged through shared memory, once a segment. After that barrier nobody reads Q any more, so the next segment
 //| may bring its own.
 
@@ -336,27 +322,31 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
   if (threadIdx.x == 0 && parts.shares != nullptr && segment.part == 0 && segment.row_tile == 0)
     parts.shares[segment.pack] = make_int2(segment.first_block, segment.parts);
   named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // both sums are there; nobody reads Q now
+  const int first_row = segment.row_tile * LatentConfig::kRows;
+  if (first_row + own.in_tile / 16 * 16 >= problem.rows()) return;  // the warp has no rows
+  float inverse[2], row_lse[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int in_tile = own.in_tile + 8 * r, row = segment.row_tile * LatentConfig::kRows + in_tile;
-    const float sum = shared.sum[0][in_tile] + shared.sum[1][in_tile], inverse = sum > 0 ? 1 / sum : 0;
-    if (row >= problem.rows()) continue;
-    const float row_lse = sum > 0 ? (own.rows.max[r] * problem.scale_log2 + __log2f(sum)) * kLn2 : -INFINITY;
-    const int column = warpgroup * LatentConfig::kHalf + lane % 4 * 2;
-    const bool is_part = segment.parts > 1, has_lse = warpgroup == 0 && lane % 4 == 0;
-    const int64_t place = parts.place(segment.first_block, segment.part, row);
-    if (has_lse) *(is_part ? &parts.partials.lse[place] : &lse[problem.number(of, row)]) = row_lse;
-    //| A thread has pairs of columns, eight apart. What is stored is normalised in both cases, with its log-sum-exp beside it.
-    float* part = parts.partials.o + place * kLatentValueDim + column;
-    T* to = o + problem.offset(problem.o_strides, of, row) + column;
+    const int in_tile = own.in_tile + 8 * r;
+    const float sum = shared.sum[0][in_tile] + shared.sum[1][in_tile];
+    inverse[r] = sum > 0 ? 1 / sum : 0;
+    row_lse[r] = sum > 0 ? (own.rows.max[r] * problem.scale_log2 + __log2f(sum)) * kLn2 : -INFINITY;
+  }
+  //| What is stored is normalised in both cases, with its log-sum-exp beside it.
+  if (segment.parts > 1)
+    return store_part(parts, parts.place(segment.row_tile, segment.first_block, segment.part), warpgroup,
+                      own.in_tile, output, inverse, row_lse);
 #pragma unroll
-    for (int i = 2 * r; i < 128; i += 4) {
-      const float2 pair = make_float2(output[i] * inverse, output[i + 1] * inverse);
-      if (is_part)
-        *reinterpret_cast<float2*>(part + i / 4 * 8) = pair;
-      else
-        *reinterpret_cast<uint32_t*>(to + i / 4 * 8) = pack<T>(pair.x, pair.y);
-    }
+  for (int r = 0; r < 2; ++r) {
+    const int row = first_row + own.in_tile + 8 * r;
+    if (row >= problem.rows()) continue;
+    if (warpgroup == 0 && lane % 4 == 0) lse[problem.number(of, row)] = row_lse[r];
+    //| A thread has pairs of columns, eight apart.
+    T* to = o + problem.offset(problem.o_strides, of, row) + warpgroup * LatentConfig::kHalf + lane % 4 * 2;
+#pragma unroll
+    for (int i = 2 * r; i < 128; i += 4)
+      *reinterpret_cast<uint32_t*>(to + i / 4 * 8) =
+          pack<T>(output[i] * inverse[r], output[i + 1] * inverse[r]);
   }
 }
 
@@ -377,15 +367,16 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
   static_assert(sizeof(LatentShared<T>) <= hopper::kMostSharedBytes,
                 "more shared memory than a block may have");
   LatentShared<T>& shared = *dynamic_shared<LatentShared<T>>();
-  //| A panel of values is read by one warpgroup, P by both.
+  //| The first three panels are the first warpgroup's. The next three have values of both, and the last three values of the second and
+  //| P, which both read.
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < 2; ++stage)
-      for (int panel = 0; panel < LatentConfig::kPanels; ++panel) {
-        const int i = stage * LatentConfig::kPanels + panel;
-        mbarrier_init(&shared.full[stage][panel], 1);
-        name_mbarrier(&shared.full[stage][panel], "full", i);
-        mbarrier_init(&shared.empty[stage][panel], panel == LatentConfig::kPosition ? 8 : 4);
-        name_mbarrier(&shared.empty[stage][panel], "empty", i);
+      for (int box = 0; box < LatentConfig::kBoxes; ++box) {
+        const int i = stage * LatentConfig::kBoxes + box;
+        mbarrier_init(&shared.full[stage][box], 1);
+        name_mbarrier(&shared.full[stage][box], "full", i);
+        mbarrier_init(&shared.empty[stage][box], box == 0 ? 4 : 8);
+        name_mbarrier(&shared.empty[stage][box], "empty", i);
       }
     fence_mbarrier_init();  // TMA sees the barriers,
   }
@@ -428,38 +419,6 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
     finish_rows(shared, output, own, problem, segment, parts, warpgroup, o, lse);
     segments.at = shared.place[warp];
   }
-}
-
-//| ## The merge
-//|
-//| All rows of all items at once, and an item that one block had alone is done already. It is a *dependent launch*: the machine
-//| starts its blocks while the last blocks of the first kernel still run.
-//|
-//| A warp for each row is enough for a few parts. One long sequence has a part in each of 66 blocks, and 128 rows: there eight warps
-//| have a row, an eighth of the parts each, as in step 4.
-
-constexpr int kFewParts = 8;  ///< of a row, that one warp merges
-
-/// Grid: {rows of an item / (kManyWarps / kWarpsOfRow), items}.
-template <typename T, int kWarpsOfRow>
-__global__ void __launch_bounds__(kManyWarps * 32, 1)
-    merge_latent(LatentParts parts,
-                 T* o,        // [batch, heads, seqlen_q, 512], strided
-                 float* lse,  // [batch, heads, seqlen_q]
-                 Problem problem) {
-  constexpr int kRowsOfBlock = kManyWarps / kWarpsOfRow;
-  const int warp = threadIdx.x / 32, row = int(blockIdx.x) * kRowsOfBlock + warp / kWarpsOfRow;
-  wait_for_launch_before();                     // for the last of its blocks; this one came when others ended
-  const int2 share = parts.shares[blockIdx.y];  // {first block, parts}
-  if (row >= problem.rows() || share.y == 1) return;
-  const auto place = [&](int part) { return parts.place(share.x, part, row); };
-  const Pack of = problem.pack_of(blockIdx.y);
-  if constexpr (kWarpsOfRow == 1)
-    store_row<T>(merge_row<kLatentValueDim>(parts.partials, share.y, place), problem, of, row, o, lse);
-  else
-    merge_by_block<kLatentValueDim>(parts.partials, share.y, place, [&](const auto& merged) {
-      store_row<T>(merged, problem, of, row, o, lse);
-    });
 }
 
 }  // namespace flashbook::decoding

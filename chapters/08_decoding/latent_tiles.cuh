@@ -18,6 +18,8 @@ struct LatentConfig {
   static constexpr int kKeys = 64;                       ///< of a tile of keys, at most a page
   static constexpr int kPanels = kLatentKeyDim / 64;     ///< of a key: 64 columns each
   static constexpr int kPosition = kPanels - 1;          ///< the panel that is no value
+  static constexpr int kBoxPanels = 3;                   ///< that a copy brings
+  static constexpr int kBoxes = kPanels / kBoxPanels;    ///< copies of a tile
   static constexpr int kHalfPanels = kPosition / 2;      ///< of values, that a warpgroup multiplies by
   static constexpr int kHalf = kLatentValueDim / 2;      ///< columns of O that a warpgroup has
   static constexpr int kWarps = 8, kConsumers = 32 * 8;  ///< of two warpgroups
@@ -52,8 +54,8 @@ template <typename T>
 struct LatentShared {
   LatentTile<T> q;
   LatentTile<T> keys[2];                     ///< of even and of odd tiles
-  uint64_t full[2][LatentConfig::kPanels];   ///< a panel is there
-  uint64_t empty[2][LatentConfig::kPanels];  ///< all have read it
+  uint64_t full[2][LatentConfig::kBoxes];    ///< three panels are there
+  uint64_t empty[2][LatentConfig::kBoxes];   ///< all have read them
   RowUpdate update[2][LatentConfig::kRows];  ///< by even and by odd tiles
   int4 changed[2];                    ///< whether a row's maximum did, by even and odd tiles: a number a warp
   float sum[2][LatentConfig::kRows];  ///< of each warpgroup's own tiles
@@ -82,7 +84,7 @@ struct LatentPhases {
 
 //| ## The products
 //|
-//| Scores take 36 products, four a panel, each 16 columns deep. A warpgroup waits for a panel before its first product.
+//| Scores take 36 products, four a panel, each 16 columns deep. A warpgroup waits for three panels before their first product.
 
 /// Issues scores = Q K^T of the tile in `stage`, as one group.
 template <typename T>
@@ -93,7 +95,8 @@ __device__ __forceinline__ void issue_scores(float (&scores)[32], LatentShared<T
   wgmma_pin(scores);
 #pragma unroll
   for (int panel = 0; panel < LatentConfig::kPanels; ++panel) {
-    mbarrier_wait(&shared.full[stage][panel], phase);  // the panel is there
+    if (panel % LatentConfig::kBoxPanels == 0)
+      mbarrier_wait(&shared.full[stage][panel / LatentConfig::kBoxPanels], phase);  // three panels are there
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
@@ -127,12 +130,12 @@ __device__ __forceinline__ void issue_values(float (&output)[128], LatentShared<
   wgmma_commit();
 }
 
-/// Says that this warp has read its half of the values in `stage`, and P.
+/// Says that this warp has read its half of the values in `stage`, and P: all of it but the other one's
+/// panels.
 template <typename T>
 __device__ __forceinline__ void release(LatentShared<T>& shared, int stage, int warpgroup) {
-  const int lane = threadIdx.x % 32, half = LatentConfig::kHalfPanels;
-  if (lane <= half)
-    mbarrier_arrive(&shared.empty[stage][lane < half ? warpgroup * half + lane : LatentConfig::kPosition]);
+  const int box = threadIdx.x % 32;  // a lane for each
+  if (box >= warpgroup && box < LatentConfig::kBoxes) mbarrier_arrive(&shared.empty[stage][box]);
 }
 
 }  // namespace flashbook::decoding

@@ -6,7 +6,8 @@
 //|     LSE = log(e^LSE_A + e^LSE_B)        O = e^(LSE_A - LSE) O_A + e^(LSE_B - LSE) O_B
 //|
 //| for any number of parts and in any order (FlashInfer, arXiv 2501.01005, calls it the merge operator). Partial results
-//| stay in float32: rounded to 16 bits, each part would add an error of its own.
+//| stay in float32: rounded to 16 bits, each part would add an error of its own. (Step 7's parts are so large that
+//| [they are rounded](latent_merge.cuh).)
 //|
 //| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges them](../../docs/figures/merge_parts.svg)
 #pragma once
@@ -67,7 +68,7 @@ __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials,
 
   //| 16 parts of O are asked for before anything is known of their weights: the log-sum-exps take as long to come.
   //| Empty parts are asked for too, and what came of them is left aside.
-  constexpr int kAtOnce = kHeadDim > 256 ? 8 : 16;  // as registers allow
+  constexpr int kAtOnce = 16;
   Row row = {}, part[kAtOnce];
   float max = -INFINITY, weights = 0;
   for (int first = 0; first < parts; first += kAtOnce) {

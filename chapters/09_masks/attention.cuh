@@ -12,6 +12,7 @@
 #include "common/hopper/pingpong.h"
 #include "common/hopper/products.h"
 #include "common/hopper/softmax.h"
+#include "common/ptx/dependent_launch.h"
 #include "common/ptx/setmaxnreg.h"
 
 namespace flashbook::masks {
@@ -19,63 +20,84 @@ namespace flashbook::masks {
 //| ## The mask of a partial tile
 //|
 //| A thread has two rows of a tile, and asks the policy once for each. The answer is a small value that knows which keys the
-//| row sees. Of every 8 columns of a row the thread has two neighbours.
+//| row sees. Of every 8 columns of a row the thread has two neighbours, 32 of a tile of 128, and makes a word with a bit for each.
 //|
-//| A row that compares (step 3) is asked score by score. It counts keys from the thread's first column, so that each
-//| comparison is with a constant. A row that reads memory is asked in a loop of its own first, which makes a word of bits of
-//| the answers. Unrolled beside the scores, 64 loads would wait in 64 registers, and at d = 64 and d = 256 none are left.
+//| It does so while the tensor cores compute the scores. When these are there, only two instructions a score are left: look at
+//| a bit, and select.
+//|
+//| Ranges of keys know their word at once (`ranges.cuh`). Rows that read memory are asked in a loop, column by column. Unrolled,
+//| 64 loads would wait in 64 registers, and at d = 64 and d = 256 none are left.
 
 /// Column `i` of those that a thread has of a tile.
 __host__ __device__ constexpr int column_of(int i) { return i / 2 * 8 + i % 2; }
 
+//| What a policy can do is asked by concepts, which name the types that they ask about. The same question where it is used,
+//| `requires { policy.hidden(work(), key); }`, is a trap: `work()` is a call with an unwritten `this->`, and then nvcc 13.0 says no
+//| without a word. g++ says yes, so the simulator masks and the GPU does not (see the chapter's appendix).
+/// A row that has a word for all of a thread's columns.
+template <typename Row, int kColumns>
+concept HasWord = requires(const Row& row) {
+  row.template columns<kColumns>(0);
+};
+
+/// A policy whose keys say which queries must not see them.
+template <typename Policy>
+concept HidesByKey = requires(const Policy& policy, const Work& work) {
+  policy.hidden(work, 0);
+};
+
 /// Bit i: whether the row sees the thread's column i. `thread_key` is its first.
 template <int kColumns, typename Row>
 __device__ __forceinline__ uint32_t columns_seen(const Row& row, int thread_key) {
-  uint32_t bits = 0;
+  if constexpr (HasWord<Row, kColumns>) {
+    return row.template columns<kColumns>(thread_key);
+  } else {
+    uint32_t bits = 0;
 #pragma unroll 2
-  for (int i = 0; i < kColumns; ++i) bits |= uint32_t(row.sees(thread_key + column_of(i))) << i;
-  return bits;
-}
-
-//| Float i of the scores is column i / 4 * 2 + i % 2 of row i / 2 % 2.
-/// Scores of keys that a row does not see become -inf. `row_of(r)` is the thread's row r, `first_key` the
-/// tile's first.
-template <int kFloats, typename RowOf>
-__device__ __forceinline__ void hide(float (&scores)[kFloats], const RowOf& row_of, int first_key) {
-  using Row = decltype(row_of(0));
-  const int thread_key = first_key + 2 * int(threadIdx.x % 4);
-  if constexpr (Row::kByComparison) {
-    const Row of_thread[2] = {row_of(0).from(thread_key), row_of(1).from(thread_key)};
-#pragma unroll
-    for (int i = 0; i < kFloats; ++i)
-      if (!of_thread[hopper::row_of(i)].sees(column_of(i / 4 * 2 + i % 2))) scores[i] = -INFINITY;
-  } else {  // one row after the other: each is gone when its bits are there
-    const uint32_t seen[2] = {columns_seen<kFloats / 2>(row_of(0), thread_key),
-                              columns_seen<kFloats / 2>(row_of(1), thread_key)};
-#pragma unroll
-    for (int i = 0; i < kFloats; ++i)
-      if ((seen[hopper::row_of(i)] >> (i / 4 * 2 + i % 2) & 1) == 0) scores[i] = -INFINITY;
+    for (int i = 0; i < kColumns; ++i) bits |= uint32_t(row.sees(thread_key + column_of(i))) << i;
+    return bits;
   }
 }
 
 //| FlashMask (step 4) says for each *key* which queries it hides. So the warp turns the question round: a lane takes neighbouring
-//| keys, as if it had their columns, and makes 16 bits of each, one for each row of the warp. Two keys are a word. Whoever has
-//| the scores of these two keys gets the word by a shuffle, and its four bits lie at the same places in all lanes, once the word
-//| is shifted by the lane's row. This takes 4 loads of 16 bytes a lane and tile, where to ask pair by pair took 64.
-/// Scores of keys that hide a row become -inf. `hidden` is the tile's, `first_row` the warp's first query.
-/// All lanes of a warp.
-template <int kFloats, typename Hidden>
-__device__ __forceinline__ void hide_by_key(float (&scores)[kFloats], const Hidden* hidden, int first_row) {
-  const int lane = int(threadIdx.x % 32);
-  uint32_t of_keys[kFloats / 32];  // of keys 64 i + 2 lane, and the next one in the upper half
+//| keys, as if it had their columns, and makes 16 bits of each, one for each row of the warp. Two keys are a word. This takes 4
+//| loads of 16 bytes a lane and tile, where to ask pair by pair took 64.
+/// What a thread asks about a partial tile of kKeys keys before it has the scores.
+template <int kKeys>
+struct Answers {
+  uint32_t seen[2];  ///< of the thread's row r: columns_seen
+  uint32_t
+      hidden[kKeys / 64];  ///< which of the warp's rows keys 64 i + 2 lane hide, and above it the next ones
+};
+
+/// Asks the keys. `hidden` is the tile's, `first_row` the warp's first query.
+template <int kKeys, typename Hidden>
+__device__ __forceinline__ void ask_keys(Answers<kKeys>& answers, const Hidden* hidden, int first_row) {
 #pragma unroll
-  for (int i = 0; i < kFloats / 32; ++i) {
-    const Hidden* const pair = hidden + 64 * i + 2 * lane;
-    of_keys[i] = pair[0].hidden_rows(first_row) | pair[1].hidden_rows(first_row) << kRowsOfWarp;
+  for (int i = 0; i < kKeys / 64; ++i) {
+    const Hidden* const pair = hidden + 64 * i + 2 * int(threadIdx.x % 32);
+    answers.hidden[i] = pair[0].hidden_rows(first_row) | pair[1].hidden_rows(first_row) << kRowsOfWarp;
   }
+}
+
+//| Float i of the scores is column i / 4 * 2 + i % 2 of row i / 2 % 2.
+/// Scores of keys that a row does not see become -inf.
+template <int kFloats>
+__device__ __forceinline__ void hide(float (&scores)[kFloats], const Answers<2 * kFloats>& answers) {
+#pragma unroll
+  for (int i = 0; i < kFloats; ++i)
+    if ((answers.seen[hopper::row_of(i)] >> (i / 4 * 2 + i % 2) & 1) == 0) scores[i] = -INFINITY;
+}
+
+//| Whoever has the scores of two keys gets their word by a shuffle, and its four bits lie at the same places in all lanes, once
+//| the word is shifted by the lane's row.
+/// Scores of keys that hide a row become -inf. All lanes of a warp.
+template <int kFloats>
+__device__ __forceinline__ void hide_by_key(float (&scores)[kFloats], const Answers<2 * kFloats>& answers) {
+  const int lane = int(threadIdx.x % 32);
 #pragma unroll
   for (int j = 0; j < kFloats / 4; ++j) {  // of every 8 columns, the thread has two
-    const uint32_t bits = __shfl_sync(kWholeWarp, of_keys[j / 8], j % 8 * 4 + lane % 4) >> lane / 4;
+    const uint32_t bits = __shfl_sync(kWholeWarp, answers.hidden[j / 8], j % 8 * 4 + lane % 4) >> lane / 4;
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       if (bits >> (i % 2 * kRowsOfWarp + i / 2 * 8) & 1) scores[4 * j + i] = -INFINITY;
@@ -179,19 +201,29 @@ struct Consumer {
     return min(query + 8 * r, work.sequence.queries - 1);
   }
 
+  /// What the policy says of a partial tile.
+  __device__ __forceinline__ Answers<kKeys> ask(int first_key) const {
+    Answers<kKeys> answers;
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      answers.seen[r] =
+          columns_seen<kKeys / 4>(policy.row(work, row_query(r)), first_key + 2 * int(threadIdx.x % 4));
+    if constexpr (HidesByKey<Policy>)
+      ask_keys(answers, policy.hidden(work, first_key), query - int(threadIdx.x % 32 / 4));
+    return answers;
+  }
+
   //| Function first, mask second: so a function never gets the -inf of a hidden score.
   /// What the policy makes of a tile's scores.
   template <bool kMasked>
-  __device__ __forceinline__ void apply(int first_key) {
+  __device__ __forceinline__ void apply(int first_key, const Answers<kKeys>& answers) {
     if constexpr (decltype(policy.score)::kChanges) {
       change(
           scores, [&](int r) { return policy.score.row(work, row_query(r)); }, first_key);
     }
     if constexpr (kMasked) {
-      hide(
-          scores, [&](int r) { return policy.row(work, row_query(r)); }, first_key);
-      if constexpr (requires { policy.hidden(work, first_key); })
-        hide_by_key(scores, policy.hidden(work, first_key), query - int(threadIdx.x % 32 / 4));
+      hide(scores, answers);
+      if constexpr (HidesByKey<Policy>) hide_by_key(scores, answers);
     }
   }
 
@@ -231,15 +263,17 @@ struct Consumer {
     const int key = first_key<true>(state);
     wgmma_fence();
     hopper::issue_scores<T, kHeadDim, kKeys>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
+    Answers<kKeys> answers{};
+    if (work.full == 0) answers = ask(key);
     wgmma_wait<0>();
     wgmma_pin(scores);
     release(shared.pipeline, state);
     if (is_last) release_queries();
     state.advance();
     if (work.full == 0)
-      apply<true>(key);
+      apply<true>(key, answers);
     else
-      apply<false>(key);
+      apply<false>(key, answers);
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
     rows = hopper::LazyRows::none();
@@ -268,6 +302,8 @@ struct Consumer {
     wgmma_fence();
     hopper::issue_values<T, kHeadDim, kKeys>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));
     pass();
+    Answers<kKeys> answers{};
+    if constexpr (kMasked) answers = ask(key);
 
     //| The stage of the keys is free as soon as the scores are there. Queries are given back with the last one of them, so that
     //| the next queries come while the softmax still runs.
@@ -275,7 +311,7 @@ struct Consumer {
     wgmma_pin(scores);
     release(shared.pipeline, k_state);
     if (is_last) release_queries();
-    apply<kMasked>(key);
+    apply<kMasked>(key, answers);
     float correction[2];
     const bool rescale = hopper::softmax_lazily(scores, rows, correction, scale_log2());
     drop(key);
@@ -377,7 +413,8 @@ __global__ void __launch_bounds__(Sizes::kThreads, 1) masked(
                 "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) initialise(shared);
-  __syncthreads();  // the barriers are ready
+  wait_for_launch_before();  // which sets the counter to 0, and may make a plan or classify tiles
+  __syncthreads();           // the barriers are ready
 
   //| The producer gives registers back, and the consumers take them. 32 or 40 a thread (`Sizes`) are enough to classify tiles.
   // The same in all threads of a warp; the shuffle tells the compiler so.
@@ -385,9 +422,9 @@ __global__ void __launch_bounds__(Sizes::kThreads, 1) masked(
   if (warpgroup == 0) {
     setmaxnreg_dec<Sizes::kProducerRegisters>();
     if (warp == 0) produce_keys<Sizes>(shared, k_map, v_map, problem, policy, counter);
-    if (threadIdx.x == 32) produce_queries<Sizes>(shared, q_map);
+    if (threadIdx.x == 32) produce_queries<Sizes>(shared, q_map, problem.q_units);
     if constexpr (Sizes::kStoreByTma)
-      if (threadIdx.x == 64) store_outputs<Sizes>(shared, output_map);
+      if (threadIdx.x == 64) store_outputs<Sizes>(shared, output_map, problem.o_units);
     return;
   }
 

@@ -42,12 +42,13 @@ template <typename Queries, int kStages, int kQueries>
 __device__ __forceinline__ void fill_queries(hopper::Pipeline<Queries, kStages>& pipeline,
                                              hopper::PipelineState<kStages>& state,
                                              float (&of_rows)[kStages][kQueries], const CUtensorMap& map,
-                                             const CUtensorMap& row_map, const KeyWork& work, const Head& q,
-                                             int first_query, int head_row) {
+                                             const MapUnits& units, const CUtensorMap& row_map,
+                                             const KeyWork& work, const Head& q, int first_query,
+                                             int head_row) {
   //| The row of the workspace is counted over all heads, as its map has one dimension.
   uint64_t* const full = &pipeline.full[state.stage];
   mbarrier_arrive_expect_tx(full, Queries::kBytes + sizeof(of_rows[0]));
-  load(pipeline.tile[state.stage], map, full, work.q_rows.row + first_query, {q.head, work.q_rows.last});
+  load(pipeline.tile[state.stage], map, full, work.q_rows.row + first_query, work.q_rows.of(q.head, units));
   tma_load(of_rows[state.stage], row_map, full, {head_row + work.first_row + first_query});
   state.advance();
 }
@@ -75,7 +76,7 @@ __device__ __forceinline__ void produce_q(GradientShared<T, Sizes>& shared, cons
     for_each_query_tile(problem, lists, work, [&](const Head& q, int entry) {
       wait_empty(shared.q, state);
       shared.query_tile[state.stage] = {q.head, entry};  // before `full`, which consumers wait for
-      fill_queries(shared.q, state, shared.lse, q_map, lse_map, work, q,
+      fill_queries(shared.q, state, shared.lse, q_map, problem.q_units, lse_map, work, q,
                    QueryList::tile(entry) * Sizes::kQueries, problem.workspace_row(q));
     });
   }
@@ -108,14 +109,15 @@ __device__ __forceinline__ void produce_keys_and_do(GradientShared<T, Sizes>& sh
     if (work.first_key < 0) return;
     mbarrier_wait(&shared.keys_empty, parity ^ 1);  // the products that read the last tile are done
     mbarrier_arrive_expect_tx(&shared.keys_full, (Shared::kHasDp ? 2 : 1) * Shared::Keys::kBytes);
-    //| Keys are named as the sequence lies: its first row for TMA, and the index in the map's last dimension, which is the batch entry or the end of the document.
-    const Head rows{work.head.head, work.k_rows.last};
+    //| Keys are named as the sequence lies: its first row for TMA, and the map's last two indices.
+    const Head k_rows = work.k_rows.of(work.head.head, problem.k_units);
+    const Head v_rows = work.k_rows.of(work.head.head, problem.v_units);
     const int row = work.k_rows.row + work.first_key;
-    load(shared.k, k_map, &shared.keys_full, row, rows);
-    if constexpr (Shared::kHasDp) load(shared.v, v_map, &shared.keys_full, row, rows);
+    load(shared.k, k_map, &shared.keys_full, row, k_rows);
+    if constexpr (Shared::kHasDp) load(shared.v, v_map, &shared.keys_full, row, v_rows);
     for_each_query_tile(problem, lists, work, [&](const Head& q, int entry) {
       wait_empty(shared.d_o, state);
-      fill_queries(shared.d_o, state, shared.d, do_map, d_map, work, q,
+      fill_queries(shared.d_o, state, shared.d, do_map, problem.d_o_units, d_map, work, q,
                    QueryList::tile(entry) * Sizes::kQueries, problem.workspace_row(q));
     });
   }

@@ -99,7 +99,12 @@ inline GradientProblem gradient_problem_of(const Shape& shape, const Tensors& t,
   problem.scale = shape.scale;
   problem.left_out = left_out;
   problem.padded_q = room.padded_q;
-  if (room.documents > 0) problem.packed = documents_of(shape, t);
+  if (room.documents > 0) {
+    problem.packed = documents_of(shape, t);
+    problem.q_units = packed_units(shape, TensorId::q),
+    problem.d_o_units = packed_units(shape, TensorId::d_o);
+    problem.k_units = packed_units(shape, TensorId::k), problem.v_units = packed_units(shape, TensorId::v);
+  }
   problem.at = {.q = shape.strides(TensorId::q),
                 .k = shape.strides(TensorId::k),
                 .v = shape.strides(TensorId::v),

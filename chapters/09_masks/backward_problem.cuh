@@ -32,7 +32,8 @@ struct GradientProblem : Problem {
   float left_out;         ///< a constant that a function on scores leaves out, which the log-sum-exp has
   int padded_q;           ///< rows of a head in the workspace
   DocumentBounds packed;  ///< none: sequences are batch entries
-  Layout at;              ///< where rows lie, every stride given
+  MapUnits d_o_units;
+  Layout at;  ///< where rows lie, every stride given
 
   /// The first row of a packed sequence, among those of a head in the workspace.
   __device__ int workspace_row_of(int document) const {

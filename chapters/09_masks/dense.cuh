@@ -14,7 +14,6 @@ namespace flashbook::masks {
 //| next row is N bytes away. So one load of a warp touches eight lines of memory for 32 bytes.
 /// The keys of a query by its row of the mask.
 struct PairsOfRow {
-  static constexpr bool kByComparison = false;
   const unsigned char* pair;  // [keys]
   int keys;
 

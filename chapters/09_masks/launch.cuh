@@ -21,6 +21,10 @@ inline Problem problem_of(const Shape& shape) {
           .seqlen_k = shape.seqlen_k,
           .heads = shape.heads,
           .group = shape.heads / shape.kv_heads,
+          .q_units = {},
+          .k_units = {},
+          .v_units = {},
+          .o_units = {},
           .scale_log2 = float(shape.scale * kLog2E),
           .o_strides = shape.strides(TensorId::o)};
 }
@@ -41,25 +45,54 @@ inline Ranges ranges_of(const Shape& shape, const Tensors& t) {
   return {band_of(shape.visibility), documents_of(shape, t)};
 }
 
+//| ## The order of tiles
+//|
+//| The longest rows of tiles go first under every mask that hides what comes later. Under a window the first rows of a head are
+//| short, and fill the gaps at the end. A section of heads (chapter 5) is as large as the keys that are in use at the same time
+//| allow. Under a window or in documents those are fewer than all, so all heads end together, with their short rows.
+
+constexpr int64_t kBytesInUse = int64_t(32) << 20;  ///< of the L2, for keys and values
+constexpr int kRowsInUse = 1024;                    ///< a head's queries that blocks work on at the same time
+
 /// Whether later queries see more: then the longest tiles go first.
 inline bool is_uneven(const Visibility& v) { return v.window.right >= 0 && v.window.left < 0; }
 
+/// How many keys of a head are in use at the same time: a window's, or a document's. The host knows how many
+/// documents there are, and not how long each is.
+inline int64_t keys_in_use(const Shape& shape) {
+  const Visibility& v = shape.visibility;
+  int64_t keys = shape.seqlen_k;
+  if (v.window.left >= 0 && v.window.right >= 0)
+    keys = std::min(keys, int64_t(v.window.left) + v.window.right + v.prefix + kRowsInUse);
+  if (const std::size_t bounds = v.documents.first_key.size(); bounds > 1)
+    keys = std::min(keys, shape.seqlen_k / int64_t(bounds - 1));
+  return std::max<int64_t>(keys, 1);
+}
+
 template <typename Sizes>
 InBatch in_batch(const Shape& shape) {
-  return {hopper::tile_order(shape, Sizes::kRows, is_uneven(shape.visibility))};
+  return {hopper::tile_order(shape, Sizes::kRows, shape.visibility.window.right >= 0,
+                             kBytesInUse * shape.seqlen_k / keys_in_use(shape))};
 }
 
 //| ## The launch
+//|
+//| A small kernel goes before each launch, which sets the counter to 0 at least. The launch is a dependent one: its blocks come while
+//| the small kernel ends, make their barriers, and wait for it.
 /// Launches the kernel for `tiles` tiles of queries, or more than there are. The counter is 0.
 template <typename T, typename Sizes, typename Policy>
 void run_masked(const Shape& shape, const Tensors& t, device::Stream stream, const Policy& policy,
-                int64_t tiles, int* counter, CUtensorMap (*map)(const Shape&, TensorId, const void*, int)) {
+                int64_t tiles, int* counter, CUtensorMap (*map)(const Shape&, TensorId, const void*, int),
+                MapUnits (*units)(const Shape&, TensorId)) {
   const int blocks = int(std::min<int64_t>(tiles, device::multiprocessors()));
-  device::launch(masked<T, Sizes, Policy>, dim3(blocks), dim3(Sizes::kThreads), sizeof(BlockShared<T, Sizes>),
-                 stream, map(shape, TensorId::q, t.q, kRowsOfWarpgroup),
-                 map(shape, TensorId::k, t.k, Sizes::kKeys), map(shape, TensorId::v, t.v, Sizes::kKeys),
-                 map(shape, TensorId::o, t.o, kRowsOfWarpgroup), static_cast<T*>(t.o), t.lse,
-                 problem_of(shape), policy, counter);
+  Problem problem = problem_of(shape);
+  problem.q_units = units(shape, TensorId::q), problem.o_units = units(shape, TensorId::o);
+  problem.k_units = units(shape, TensorId::k), problem.v_units = units(shape, TensorId::v);
+  device::launch_dependent(
+      masked<T, Sizes, Policy>, dim3(blocks), dim3(Sizes::kThreads), sizeof(BlockShared<T, Sizes>), stream,
+      map(shape, TensorId::q, t.q, kRowsOfWarpgroup), map(shape, TensorId::k, t.k, Sizes::kKeys),
+      map(shape, TensorId::v, t.v, Sizes::kKeys), map(shape, TensorId::o, t.o, kRowsOfWarpgroup),
+      static_cast<T*>(t.o), t.lse, problem, policy, counter);
 }
 
 /// Sets the counter to 0, where nothing else is launched before the kernel.
@@ -71,6 +104,9 @@ inline void clear_counter(const Tensors& t, device::Stream stream) {
 inline CUtensorMap batch_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
   return hopper::tile_map(shape, tensor, shape.dtype, base, hopper::kPanel, box_rows);
 }
+
+/// Its heads are an index of their own.
+inline MapUnits batch_units(const Shape&, TensorId) { return {}; }
 
 /// Calls `body.operator()<T, Sizes>()` for a shape of 16-bit elements.
 template <bool kLight, typename Body>
@@ -90,7 +126,7 @@ void run_in_batch(const Shape& shape, const Tensors& t, device::Stream stream, c
   with_sizes<kLight>(shape, [&]<typename T, typename Sizes>() {
     const InBatch order = in_batch<Sizes>(shape);
     const auto policy = policy_of.template operator()<Sizes>(order);
-    run_masked<T, Sizes>(shape, t, stream, policy, order.order.tiles, counter, batch_map);
+    run_masked<T, Sizes>(shape, t, stream, policy, order.order.tiles, counter, batch_map, batch_units);
   });
 }
 

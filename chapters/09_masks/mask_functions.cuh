@@ -20,7 +20,7 @@ namespace flashbook::masks {
 //|
 //| | member | what it says |
 //| | --- | --- |
-//| | `row(batch, head, query)` | a value with `sees(key)`, and with `kByComparison`: whether it is a few comparisons; then `from(key)` counts keys from there |
+//| | `row(batch, head, query)` | a value with `sees(key)`; `columns(key)`, if it has it, answers for all of a thread's columns at once |
 //| | `kByHead` | whether heads and batch entries have masks of their own |
 //| | `classify<kKeys>(first_query, last_query, first_key)` | the class of a tile; a mask that cannot tell leaves this function out |
 /// A mask by window, prefix and documents.
@@ -50,7 +50,6 @@ struct BlockMask {
 
   //| A row holds little: where its blocks begin and end in the list. The list itself belongs to the mask.
   struct Row {
-    static constexpr bool kByComparison = false;
     const BlockMask& mask;
     KeyRanges ranges;
     int begin, end;  ///< of the row's blocks in the list
@@ -101,6 +100,12 @@ __device__ __forceinline__ TileClass ask_every_pair(const Mask& mask, const Prob
 
 //| This kernel runs before each launch of the attention kernel. So it also sets the counter of tiles to 0, which would take a
 //| launch of its own.
+/// A mask that knows the class of a tile.
+template <typename Mask, int kKeys>
+concept KnowsTiles = requires(const Mask& mask) {
+  mask.template classify<kKeys>(0, 0, 0);
+};
+
 /// Writes the class of tiles of kRows queries by kKeys keys, and sets the counter to 0. Grid: (tiles of keys,
 /// four a block; tiles of queries; masks). Each warp has a tile.
 template <int kRows, int kKeys, typename Mask>
@@ -114,7 +119,7 @@ __global__ void __launch_bounds__(kClassifyThreads)
   if (tile >= key_tiles) return;
   const int first_query = blockIdx.y * kRows, last_query = min(first_query + kRows, problem.seqlen_q) - 1;
   TileClass found;
-  if constexpr (requires { mask.template classify<kKeys>(0, 0, 0); })
+  if constexpr (KnowsTiles<Mask, kKeys>)
     found = mask.template classify<kKeys>(first_query, last_query, tile * kKeys);
   else
     found = ask_every_pair<kKeys>(mask, problem, blockIdx.z, first_query, last_query, tile * kKeys);

@@ -113,17 +113,29 @@ __device__ inline int last_at_most(const int* ascending, int count, int place) {
 //| be masked, but its values would still be multiplied by 0, and 0 times NaN is NaN. A tile of outputs that is stored whole
 //| overwrites its neighbour's first rows.
 //|
-//| The tensor map mends both. Packed sequences are one batch entry, so the dimension of the batch is free. It gets the stride
-//| of a *row*, and the map begins N rows before the tensor, N being the tensor's rows:
+//| The tensor map mends both. It says that the tensor has B = 2^30 rows, and a sequence of n rows has the last n of them. So the
+//| row after the sequence's last is row B, which the map says does not exist: TMA fills in zeros there when it loads, and leaves out what
+//| lies there when it stores. Where the rows really lie is said by a second index: the row e of the tensor that follows the sequence.
 //|
-//|     address(row, last) = base - N * row_bytes + row * row_bytes + last * row_bytes,   0 <= row < N
+//|     address(row, e) = base + row * row_bytes + e * row_bytes - B * row_bytes,   0 <= row < B
 //|
-//| A sequence of n rows that ends at row e is asked for with `last` = e and rows from N - n on. Its row r lies at
-//| base + (e - n + r) * row_bytes, as it should; and row N, which the map says does not exist, is the first one of the
-//| neighbour. So TMA fills in zeros there when it loads, and leaves out what lies there when it stores. (Triton's
-//| `ragged_tma.py` has this idea.)
-/// Where TMA finds a sequence's rows in a packed tensor of `rows` rows.
-__device__ inline Rows0 packed_rows(int rows, int first, int count) { return {rows - count, first + count}; }
+//| Row B - n + r lies at base + (e - n + r) * row_bytes, as it should.
+//|
+//| **A subtraction without negative numbers.** A map's strides are positive, and its base must be memory that there is: a map that
+//| began B rows before the tensor worked for weeks, and was an illegal address where nothing lay before the tensor (the chapter's
+//| appendix). Addresses have 64 bits, and sums of them wrap around. So one more dimension, with a stride of 2^34 - row_bytes and the
+//| constant index 2^30, adds 2^64 - B * row_bytes. (Triton's `ragged_tma.py` has these ideas.)
+//|
+//| **Five dimensions** are all that a map has: column, row, panel, e and the wrap. The head has to share one with e. Both are multiples
+//| of a unit, the greatest common divisor of the bytes between heads and between rows (`MapUnits`).
+
+constexpr int kRowsOfPackedMap = 1 << 30;
+constexpr int kWrap = 1 << 30;
+
+/// Where TMA finds a sequence's rows in a packed tensor.
+__device__ inline Rows0 packed_rows(int first, int count) {
+  return {kRowsOfPackedMap - count, first + count, kWrap};
+}
 
 //| ## The policy
 //|
@@ -151,8 +163,8 @@ struct Packed {
     const int last_tile = (s.queries - 1) / kRows;
     return {{first_head + at % heads, 0},
             s,
-            packed_rows(problem.seqlen_q, s.first_query, s.queries),
-            packed_rows(problem.seqlen_k, s.first_key, s.keys),
+            packed_rows(s.first_query, s.queries),
+            packed_rows(s.first_key, s.keys),
             (last_tile - (at / heads - plan.first_tile[sorted])) * kRows,
             0,
             0};

@@ -37,12 +37,23 @@ struct Sequence {
   int first_key, keys;
 };
 
-//| A tensor map has five dimensions: column, row, panel, head, and a last one. For batch entries the last index is the batch;
-//| for packed sequences it is where the sequence ends (`packed.cuh`). A policy names row 0 of the sequence and the last index.
+//| A tensor map has five dimensions: column, row, panel, and two more. For batch entries these are head and batch entry. For packed
+//| sequences the fourth says which head and where the sequence ends, and the fifth is a constant (`packed.cuh`).
+/// How far a tensor's heads and rows lie apart in the fourth dimension of its map.
+struct MapUnits {
+  int head = 1, row = 0;
+};
+
 /// Where TMA finds a sequence's rows.
 struct Rows0 {
-  int row;   ///< of the sequence's first
+  int row;  ///< the map's row of the sequence's first
+  int end;  ///< the tensor's row after the sequence's last; 0 for batch entries, whose maps end where they do
   int last;  ///< the index in the map's last dimension
+
+  /// The last two indices for a head's rows.
+  __device__ Head of(int head, const MapUnits& units) const {
+    return {head * units.head + end * units.row, last};
+  }
 };
 
 /// What a block works on: a tile of queries, of one head and one sequence.
@@ -60,8 +71,9 @@ struct Problem {
   int batch, seqlen_q, seqlen_k;
   device::Divisor heads;  ///< query heads of a batch entry
   device::Divisor group;  ///< query heads that share one key head (1 unless grouped-query)
-  float scale_log2;       ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s)
-  Strides o_strides;      ///< of O, for stores that do not go by a tensor map
+  MapUnits q_units, k_units, v_units, o_units;
+  float scale_log2;   ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s)
+  Strides o_strides;  ///< of O, for stores that do not go by a tensor map
 };
 
 //| ## How large tiles are

@@ -93,20 +93,22 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
 
     //| The order is chapter 5's: keys run one tile ahead of values. So the values of a tile are sent when the next tile is
     //| known, or when there is none.
-    const Head rows{work.head.head / problem.group, work.k_rows.last};
+    const int kv_head = work.head.head / problem.group;
+    const Head k_rows = work.k_rows.of(kv_head, problem.k_units);
+    const Head v_rows = work.k_rows.of(kv_head, problem.v_units);
     int before = -1;  // the first key of the tile whose values are still to be sent
     const auto send = [&](int first_key) {
       if (leads) {
         wait_empty(shared.pipeline, state);
         shared.first_key[state.stage] = first_key;
-        fill(shared.pipeline, state, k_map, work.k_rows.row + first_key, rows);
-        if (before >= 0) fill(shared.pipeline, state, v_map, work.k_rows.row + before, rows);
+        fill(shared.pipeline, state, k_map, work.k_rows.row + first_key, k_rows);
+        if (before >= 0) fill(shared.pipeline, state, v_map, work.k_rows.row + before, v_rows);
       }
       before = first_key;
     };
     for_each_tile<kKeys>(tiles, TileClass::full, send);
     for_each_tile<kKeys>(tiles, TileClass::partial, send);
-    if (leads && before >= 0) fill(shared.pipeline, state, v_map, work.k_rows.row + before, rows);
+    if (leads && before >= 0) fill(shared.pipeline, state, v_map, work.k_rows.row + before, v_rows);
     index = __shfl_sync(kWholeWarp, index, 0);
   }
 }
@@ -116,7 +118,7 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
 //| As in chapter 5, each by one thread. The rows of a tile beyond the end of its sequence come as zeros, and are not stored.
 /// The thread that brings queries.
 template <typename Sizes, typename Shared>
-__device__ void produce_queries(Shared& shared, const CUtensorMap& q_map) {
+__device__ void produce_queries(Shared& shared, const CUtensorMap& q_map, const MapUnits& units) {
   hopper::PipelineState<kWorkStages> next;
   for (uint32_t parity = 0;; parity ^= 1) {  // of the tiles of queries that this block has had
     const Work work = next_work(shared.work, next);
@@ -125,7 +127,7 @@ __device__ void produce_queries(Shared& shared, const CUtensorMap& q_map) {
       mbarrier_wait(&shared.q_empty[i], parity ^ 1);  // the consumer's last scores are computed
       mbarrier_arrive_expect_tx(&shared.q_full[i], sizeof(shared.q[i]));
       load(shared.q[i], q_map, &shared.q_full[i], work.q_rows.row + work.first_query + i * kRowsOfWarpgroup,
-           {work.head.head, work.q_rows.last});
+           work.q_rows.of(work.head.head, units));
     }
   }
 }
@@ -134,16 +136,16 @@ __device__ void produce_queries(Shared& shared, const CUtensorMap& q_map) {
 //| end of the batch entry's rows, or of the packed sequence's.
 /// The thread that has outputs stored.
 template <typename Sizes, typename Shared>
-__device__ void store_outputs(Shared& shared, const CUtensorMap& output_map) {
+__device__ void store_outputs(Shared& shared, const CUtensorMap& output_map, const MapUnits& units) {
   hopper::PipelineState<kWorkStages> next;
   for (uint32_t parity = 0;; parity ^= 1) {
     const Work work = next_work(shared.work, next);
     if (work.first_query < 0) return;
     for (int i = 0; i < Sizes::kConsumers; ++i) {
       mbarrier_wait(&shared.output_full[i], parity);  // all four warps have written their rows
+      const Head rows = work.q_rows.of(work.head.head, units);
       tma_store(output_map, &shared.output[i],
-                {0, work.q_rows.row + work.first_query + i * kRowsOfWarpgroup, 0, work.head.head,
-                 work.q_rows.last});
+                {0, work.q_rows.row + work.first_query + i * kRowsOfWarpgroup, 0, rows.head, rows.batch});
       tma_store_commit();
       tma_store_wait_read<0>();
       mbarrier_arrive(&shared.output_empty[i]);  // the consumer may write its next output

@@ -17,16 +17,31 @@ namespace flashbook::masks {
 //| reaches from `own - left` to `own + right`. The first keys, the *head*, may be seen besides: a prefix by all queries, sinks
 //| by those that are not before them. From query to query no end of a range moves back; the class of a tile rests on that.
 //|
-//| `from` counts keys from another one on. A thread counts them from its own first column, so that the key in each comparison
-//| is a constant. With `&&` and `||` nvcc made a branch for every score; `&` and `|` do not branch.
+//| `from` counts keys from another one on.
+//|
+//| In a partial tile a thread needs to know of 32 columns whether its row sees them: two neighbours of every 8. The columns before
+//| the end of a range are a run of ones in a word, those before its beginning are another, and the range is the difference. So
+//| a row costs a few instructions for each end of a range, and no comparison for each score.
+/// A one for each of a thread's kColumns columns among the `keys` keys from its first column on.
+template <int kColumns>
+__device__ __forceinline__ uint32_t columns_among(int keys) {
+  const int inside = min(max(keys, 0), 4 * kColumns);
+  return uint32_t((uint64_t(1) << (inside / 8 * 2 + min(inside % 8, 2))) - 1);
+}
+
 /// Two ranges of keys, of which a query sees both.
 struct KeyRanges {
-  static constexpr bool kByComparison = true;
   int head_begin, head_end;
   int begin, end;
 
   __device__ bool sees(int key) const {
-    return ((key >= begin) & (key < end)) | ((key >= head_begin) & (key < head_end));
+    return (key >= begin && key < end) || (key >= head_begin && key < head_end);
+  }
+  /// Bit i: whether it has the thread's column i. `first` is the key of its first column.
+  template <int kColumns>
+  __device__ uint32_t columns(int first) const {
+    const auto before = [&](int key) { return columns_among<kColumns>(key - first); };
+    return (before(end) & ~before(begin)) | (before(head_end) & ~before(head_begin));
   }
   /// The same, key `first` being number 0.
   __device__ KeyRanges from(int first) const {
@@ -179,7 +194,7 @@ struct InBatch {
   template <int kRows>
   __device__ Work work(const Problem& problem, int index) const {
     const hopper::WorkTile tile = hopper::tile_at(order, index);
-    const Rows0 rows{0, tile.head.batch};
+    const Rows0 rows{0, 0, tile.head.batch};
     return {tile.head, {0, problem.seqlen_q, 0, problem.seqlen_k}, rows, rows, tile.query_tile * kRows, 0, 0};
   }
 };

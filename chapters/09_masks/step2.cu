@@ -22,7 +22,7 @@ void run_packed(const Shape& shape, const Tensors& tensors, device::Stream strea
     const hopper::TileOrder order = hopper::tile_order(shape, Sizes::kRows, true);
     const int64_t tiles = int64_t(shape.heads) * (shape.seqlen_q / Sizes::kRows + documents.count);
     run_masked<T, Sizes>(shape, tensors, stream, Packed{documents, plan, order.heads_of_section, ranges, {}},
-                         tiles, counter, packed_map);
+                         tiles, counter, packed_map, packed_units);
   });
 }
 

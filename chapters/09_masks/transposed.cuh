@@ -40,7 +40,7 @@ struct KeyTiles {
   template <int kKeys>
   __device__ KeyWork of_head(const GradientProblem& problem, const Head& head, int tile) const {
     if (problem.packed.count == 0) {
-      const Rows0 rows{0, head.batch};
+      const Rows0 rows{0, 0, head.batch};
       return {head, {0, problem.seqlen_q, 0, problem.seqlen_k}, rows, rows, tile * kKeys, tile, 0, 0};
     }
     //| A thread finds a packed tile's document by halving. Forward's producer searches with a whole warp; here one thread takes tiles, and there is one search for each tile of keys.
@@ -56,8 +56,8 @@ struct KeyTiles {
     const Sequence s = problem.packed.at(document);
     return {head,
             s,
-            packed_rows(problem.seqlen_q, s.first_query, s.queries),
-            packed_rows(problem.seqlen_k, s.first_key, s.keys),
+            packed_rows(s.first_query, s.queries),
+            packed_rows(s.first_key, s.keys),
             (tile - plan.first_tile[begin]) * kKeys,
             tile,
             problem.workspace_row_of(document),

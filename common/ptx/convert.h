@@ -63,6 +63,18 @@ __device__ __forceinline__ uint32_t pack(float low, float high) {
 #endif
 }
 
+/// The two elements of f16 in a register, the low half's first; exact. (PTX ISA, cvt.f32.f16)
+__device__ __forceinline__ float2 unpack_f16(uint32_t packed) {
+#ifdef __CUDACC__
+  return __half22float2(__halves2half2(__ushort_as_half(packed & 0xffff), __ushort_as_half(packed >> 16)));
+#else
+  const auto half = [packed](int place) {
+    return to_float(std::bit_cast<f16>(uint16_t(packed >> 16 * place)));
+  };
+  return make_float2(half(0), half(1));
+#endif
+}
+
 /// Four floats, rounded to e4m3, in one register, the first in its lowest byte. To nearest even; what is
 /// beyond 448 becomes 448. Two instructions. (PTX ISA, cvt.rn.satfinite.e4m3x2.f32)
 __device__ __forceinline__ uint32_t pack_e4m3(float a, float b, float c, float d) {

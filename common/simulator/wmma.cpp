@@ -107,9 +107,11 @@ void move(void* const* operands, uint32_t, Location where) {
   }
   auto* matrix = static_cast<unsigned char*>(first.matrix);
   constexpr std::size_t kAlignment = 32;
-  for (int line = 0; line < kSide; ++line)
-    require_shared_or_global(what, matrix + std::size_t(line) * first.stride * size, kSide * size,
-                             line == 0 ? kAlignment : 1, where);
+  const std::size_t stride = std::size_t(first.stride) * size, line_bytes = kSide * size;
+  require_shared_or_global(what, matrix, line_bytes, kAlignment, where);
+  if (!running_worker(what, where).memory.contains(matrix, (kSide - 1) * stride + line_bytes))
+    for (std::size_t line = 1; line < kSide; ++line)
+      require_shared_or_global(what, matrix + line * stride, line_bytes, 1, where);
 
   tell_observer(kLoad ? Access::load : Access::store, what, matrix, first, where);
   if (size == sizeof(float))
@@ -128,7 +130,8 @@ struct Product {
 template <DType kType>
 void multiply(void* const* operands, uint32_t, Location) {
   const Layout of_a(FragmentUse::a), of_b(FragmentUse::b), of_c(FragmentUse::accumulator);
-  uint16_t a[kElements], b[kElements];
+  uint16_t matrix_of_a[kSide][kSide], b[kElements];
+  uint16_t* const a = matrix_of_a[0];
   float c[kElements];
   for (unsigned lane = 0; lane < kWarpLanes; ++lane) {
     const auto& mine = *static_cast<const Product*>(operands[lane]);
@@ -138,8 +141,6 @@ void multiply(void* const* operands, uint32_t, Location) {
       c[of_c.element(lane, place)] = mine.c[place];
     }
   }
-  uint16_t matrix_of_a[kSide][kSide];
-  std::memcpy(matrix_of_a, a, sizeof a);
   for (int half = 0; half < 2; ++half) {  // of 8 columns, as tensor cores take them
     uint16_t half_of_b[kSide][8];
     float d[kSide][8];

@@ -108,6 +108,8 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
         if known is not None:
             if ops.wants_gradient(q, k, v):
                 o, lse = ops.Unwatched.apply(q, k, v, known.forward, known.backward, deterministic or torch.are_deterministic_algorithms_enabled())
+            elif known.is_short and not return_attn_probs:
+                return known.output(q, k, v)
             else:
                 o, lse = known.forward(q, k, v)
             return (o, lse, None) if return_attn_probs else o

@@ -15,7 +15,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _are_functorch_transforms_active, _get_tracing_state, _len_torch_dispatch_stack  # by name: each dot is a look-up a call
 from torch.autograd import forward_ad
+from torch.compiler import is_dynamo_compiling
 
 from flashbook import _library
 from flashbook._library import Cache, Gradients, Mask, Shape, Tensors
@@ -29,6 +31,7 @@ PACKED, RANGES, FUNCTIONS, GRADIENT = 2, 3, 5, 6  # steps of chapter 9
 FAST, DETERMINISTIC = 5, 6  # steps of chapter 7
 EQUAL_WORK = 6  # of chapter 8
 MOST_PLANS = 4096
+MOST_UNREAD = 1 << 18  # log-sum-exps, 1 MiB
 
 Strides = tuple[int, int, int, int]
 # ctypes takes ten times as long to fill a struct.
@@ -59,6 +62,7 @@ class Plan:
 
 _plans: dict[object, Plan] = {}
 _kept: dict[tuple[int, int, int], Tensor] = {}  # workspaces that count, by device, stream and chapter
+_unread: dict[tuple[int, int], Tensor] = {}  # where log-sum-exps go that nobody asks for, by device and stream
 
 
 # ---- what a call is refused for ----------------------------------------------------------------------------------------------------
@@ -503,13 +507,12 @@ def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor |
 def is_unwatched(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether nobody but autograd has to see the call: no compiler, tracer, mode, transform or subclass. It then goes past PyTorch's dispatcher,
     which takes longer than the rest of the call."""
-    return not (torch.compiler.is_compiling() or type(q) is not Tensor or type(k) is not Tensor or type(v) is not Tensor
-                or torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active() or torch._C._get_tracing_state() is not None
-                or forward_ad._current_level >= 0)
+    return not (is_dynamo_compiling() or type(q) is not Tensor or type(k) is not Tensor or type(v) is not Tensor or _len_torch_dispatch_stack()
+                or _are_functorch_transforms_active() or _get_tracing_state() is not None or forward_ad._current_level >= 0)
 
 
 def wants_gradient(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    return bool(torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad))
+    return bool((q.requires_grad or k.requires_grad or v.requires_grad) and torch.is_grad_enabled())
 
 
 class Unwatched(torch.autograd.Function):
@@ -549,12 +552,34 @@ class Again:
         self.plan, self.options = plan, options  # those that forward and backward pass have in common
         self.results = turned(plan.results[0]), plan.results[1]
         self.gradients: dict[object, tuple[Plan, tuple[Tensor, ...]]] = {}
+        self.is_short = plan.index >= 0 and not plan.empty and plan.chapter in COUNTING and plan.results[1].numel() <= MOST_UNREAD
+        self.kept: dict[int, tuple[int, int, tuple[Tensor, ...]]] = {}  # by stream: addresses of log-sum-exp and workspace, and what lies there
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         if (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15 or is_elsewhere(self.plan):
             o, lse = forward(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), *self.options, False, 0, 0)
             return o.transpose(1, 2), lse
         return launch_forward(self.plan, self.results, q, k, v)
+
+    def output(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """O alone, if `is_short`. The log-sum-exp goes where the next call on the stream writes its own."""
+        plan, q_place, k_place, v_place = self.plan, q.data_ptr(), k.data_ptr(), v.data_ptr()
+        cuda, stream = torch._C, torch._C._cuda_getCurrentRawStream(plan.index)
+        # The legacy stream, 0, cannot be captured.
+        if (q_place | k_place | v_place) & 15 or cuda._cuda_getDevice() != plan.index or (stream and cuda._cuda_isCurrentStreamCapturing()):
+            return self.forward(q, k, v)[0]
+        kept = self.kept.get(stream)
+        if kept is None:
+            workspace, memory = workspace_of(plan, stream, Tensor.data_ptr)
+            unread = _unread.get((plan.index, stream))
+            if unread is None:
+                unread = _unread[plan.index, stream] = torch.empty(MOST_UNREAD, dtype=torch.float32, device=q.device)
+            kept = self.kept[stream] = unread.data_ptr(), workspace, (unread,) if memory is None else (unread, memory)
+        o = torch.empty_like(self.results[0])
+        tensors = pack_tensors(TENSORS, q_place, k_place, v_place, o.data_ptr(), kept[0], kept[1], 0, 0, 0, 0, 0)
+        if status := plan.call(*plan.first, tensors, stream):
+            _library.check(status)
+        return o
 
     def backward(self, d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, deterministic: bool) -> tuple[Tensor, ...]:
         inputs = q, k, v, o, d_o

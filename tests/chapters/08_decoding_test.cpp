@@ -218,6 +218,17 @@ TEST_F(ChapterTest, LatentKeysAreValuesToo) {
   }
 }
 
+// Beyond f16's range on both sides, in parts of f16.
+TEST_F(ChapterTest, PartsOfLatentValuesMayBeOfAnySize) {
+  for (float size : {0x1p60f, 0x1p-60f}) {
+    Shape shape = latent_of({600}, 16);
+    shape.scale /= size;
+    Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+    for (float& x : inputs.k) x *= size;
+    expect_right(shape, inputs);
+  }
+}
+
 // The lengths may be in device memory alone: as many sequences as blocks may be cut after all.
 TEST_F(ChapterTest, LatentAttentionHasRoomForPartsWhateverTheLengthsAre) {
   std::vector<int> lengths(device::multiprocessors(), 64);

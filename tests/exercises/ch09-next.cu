@@ -6,14 +6,15 @@ namespace {
 
 using namespace masks;
 
-/// Row `rows` of the map is the end of a sequence (packed.cuh).
+/// Row kRowsOfMap of the map is the end of a sequence (packed.cuh).
 CUtensorMap packed_map(const DeviceArray& tensor, int rows) {
   constexpr uint64_t kRowBytes = kScaledColumns * sizeof(__half);
-  return device::tensor_map({.dtype = DType::f16,
-                             .base = tensor.as<char>() - uint64_t(rows) * kRowBytes,
-                             .size = {kScaledColumns, uint64_t(rows), uint64_t(rows) + 1},
-                             .stride = {kRowBytes, kRowBytes},
-                             .box = {kScaledColumns, kScaledRows, 1}});
+  return device::tensor_map(
+      {.dtype = DType::f16,
+       .base = tensor.as<char>(),
+       .size = {kScaledColumns, uint64_t(kRowsOfMap), uint64_t(rows) + 1, uint64_t(kBack) + 1},
+       .stride = {kRowBytes, kRowBytes, (uint64_t(1) << 34) - kRowBytes},
+       .box = {kScaledColumns, kScaledRows, 1, 1}});
 }
 
 class Next : public HopperTest {};
@@ -32,7 +33,7 @@ void expect_scaled(const std::vector<int>& lengths) {
   first.upload(std::as_bytes(std::span(first_row)));
   const DeviceArray from(DType::f16, numbers), to(DType::f16, numbers.size()), factor(DType::f32, factors);
   run(scale_sequences, dim3(1), dim3(32), sizeof(ScaledShared), packed_map(from, rows), packed_map(to, rows),
-      static_cast<const int*>(first.data()), factor.as<float>(), int(lengths.size()), rows);
+      static_cast<const int*>(first.data()), factor.as<float>(), int(lengths.size()));
   const std::vector<float> got = to.download();
   Comparison comparison;
   for (std::size_t i = 0; i < lengths.size(); ++i)

@@ -282,6 +282,20 @@ TEST_F(Tma, TensorThatIsNotThere) {
                   {"tma_load at", "not in an allocation of device memory"});
 }
 
+TEST_F(Tma, BaseThatIsNotThere) {  // rows are counted from 8 before the tensor
+  device::TensorTiles tiles = this->tiles();
+  const uint64_t row_bytes = tiles.stride[0];
+  tiles.base = static_cast<const char*>(tiles.base) - (uint64_t(1) << 30) * row_bytes;
+  tiles.size[1] += uint64_t(1) << 30;
+  const CUtensorMap map = device::tensor_map(tiles);
+  expect_contains(error_of_block(1,
+                                 [&] {
+                                   begin();
+                                   tma_load(tile(), map, barrier(), {0, 1 << 30});
+                                 }),
+                  {"tma_load at", "the base of the tensor map is not in an allocation"});
+}
+
 TEST_F(Tma, StoreWithANegativeCoordinate) {
   const CUtensorMap map = this->map();
   constexpr int kLine = __LINE__ + 4;

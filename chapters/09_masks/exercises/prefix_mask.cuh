@@ -21,7 +21,6 @@ struct PrefixMask {
   // BEGIN SOLUTION ch09-prefix
   /// A row sees the keys before one of them: both ranges begin at key 0, so the longer one has the other.
   struct Row {
-    static constexpr bool kByComparison = false;
     int end;
 
     __device__ bool sees(int key) const { return key < end; }
@@ -32,7 +31,6 @@ struct PrefixMask {
   }
   //~ /// What the keys are asked that a query may see.
   //~ struct Row {
-  //~   static constexpr bool kByComparison = false;
   //~   int query;
   //~
   //~   __device__ bool sees(int key) const { return key <= query; }  // TODO

@@ -16,20 +16,23 @@ struct ScaledShared {
   uint64_t landed;
 };
 
-// Sequences lie packed in a tensor of `rows` rows. Both maps have a dimension more than that, whose stride is
-// a row, too, and begin `rows` rows before the tensor (packed.cuh):
+// Sequences lie packed in a tensor. Both maps have kRowsOfMap rows, and two dimensions more:
+// one whose stride is a row, too, and one whose index kBack takes kRowsOfMap rows back (packed.cuh):
 //
-//     (column, row, last)  lies at row  row + last - rows  of the tensor, and exists if row < rows
+//     (column, row, end, kBack)  lies at row  row + end - kRowsOfMap  of the tensor, and exists if row <
+//     kRowsOfMap
 //
+constexpr int kRowsOfMap = 1 << 30, kBack = 1 << 30;
+
 // BEGIN SOLUTION ch09-next
 /// Multiplies each sequence by a factor of its own, the last one first. One warp; dynamic shared memory:
 /// ScaledShared.
 __global__ void __launch_bounds__(32)
-    scale_sequences(const __grid_constant__ CUtensorMap from,  // [rows + 1, rows, 64], f16
+    scale_sequences(const __grid_constant__ CUtensorMap from,  // [kBack + 1, rows + 1, kRowsOfMap, 64], f16
                     const __grid_constant__ CUtensorMap to,    // likewise
                     const int* first_row,                      // [sequences + 1]
                     const float* factor,                       // [sequences]
-                    int sequences, int rows) {
+                    int sequences) {
   auto& shared = *dynamic_shared<ScaledShared>();
   if (threadIdx.x == 0) {
     mbarrier_init(&shared.landed, 1);
@@ -41,11 +44,11 @@ __global__ void __launch_bounds__(32)
   for (int sequence = sequences - 1; sequence >= 0; --sequence) {
     const int begin = first_row[sequence], count = first_row[sequence + 1] - begin;
     for (int tile = 0; tile < count; tile += kScaledRows, parity ^= 1) {
-      // Row `rows` does not exist, and with this `last` the sequence ends there.
-      const int row = rows - count + tile, last = begin + count;
+      // Row kRowsOfMap does not exist, and with this `end` the sequence ends there.
+      const int row = kRowsOfMap - count + tile, end = begin + count;
       if (threadIdx.x == 0) {
         mbarrier_arrive_expect_tx(&shared.landed, sizeof(shared.tile));
-        tma_load(shared.tile, from, &shared.landed, {0, row, last});
+        tma_load(shared.tile, from, &shared.landed, {0, row, end, kBack});
       }
       mbarrier_wait(&shared.landed, parity);  // the tile is in
       for (int i = threadIdx.x; i < kScaledRows * kScaledColumns; i += 32) {
@@ -55,7 +58,7 @@ __global__ void __launch_bounds__(32)
       fence_proxy_async();
       __syncwarp();  // all lanes have written, for TMA to see
       if (threadIdx.x == 0) {
-        tma_store(to, shared.tile, {0, row, last});
+        tma_store(to, shared.tile, {0, row, end, kBack});
         tma_store_commit();
         tma_store_wait_read<0>();
       }
@@ -66,11 +69,11 @@ __global__ void __launch_bounds__(32)
 //~ /// Multiplies each sequence by a factor of its own, the last one first. One warp; dynamic shared memory:
 //~ /// ScaledShared.
 //~ __global__ void __launch_bounds__(32)
-//~     scale_sequences(const __grid_constant__ CUtensorMap from,  // [rows + 1, rows, 64], f16
+//~     scale_sequences(const __grid_constant__ CUtensorMap from,  // [kBack + 1, rows + 1, kRowsOfMap, 64], f16
 //~                     const __grid_constant__ CUtensorMap to,    // likewise
 //~                     const int* first_row,                      // [sequences + 1]
 //~                     const float* factor,                       // [sequences]
-//~                     int sequences, int rows) {
+//~                     int sequences) {
 //~   auto& shared = *dynamic_shared<ScaledShared>();
 //~   if (threadIdx.x == 0) {
 //~     mbarrier_init(&shared.landed, 1);
@@ -82,10 +85,10 @@ __global__ void __launch_bounds__(32)
 //~   for (int sequence = sequences - 1; sequence >= 0; --sequence) {
 //~     const int begin = first_row[sequence], count = first_row[sequence + 1] - begin;
 //~     for (int tile = 0; tile < count; tile += kScaledRows, parity ^= 1) {
-//~       const int row = begin + tile, last = rows;
+//~       const int end = first_row[sequences], row = kRowsOfMap - end + begin + tile;
 //~       if (threadIdx.x == 0) {
 //~         mbarrier_arrive_expect_tx(&shared.landed, sizeof(shared.tile));
-//~         tma_load(shared.tile, from, &shared.landed, {0, row, last});
+//~         tma_load(shared.tile, from, &shared.landed, {0, row, end, kBack});
 //~       }
 //~       mbarrier_wait(&shared.landed, parity);  // the tile is in
 //~       for (int i = threadIdx.x; i < kScaledRows * kScaledColumns; i += 32) {
@@ -95,7 +98,7 @@ __global__ void __launch_bounds__(32)
 //~       fence_proxy_async();
 //~       __syncwarp();  // all lanes have written, for TMA to see
 //~       if (threadIdx.x == 0) {
-//~         tma_store(to, shared.tile, {0, row, last});
+//~         tma_store(to, shared.tile, {0, row, end, kBack});
 //~         tma_store_commit();
 //~         tma_store_wait_read<0>();
 //~       }

@@ -28,21 +28,24 @@ Byte* swizzled(Byte* chunk, uint32_t span) {
   return chunk + (std::intptr_t(address ^ (address >> 3 & (span - kChunkBytes))) - std::intptr_t(address));
 }
 
+/// How far an element lies behind the base. As in the machine sums wrap around at 2^64, so a map may reach
+/// back by dimensions whose distances add up to more (chapters/09_masks/packed.cuh).
+std::uintptr_t distance(int64_t coordinate, uint64_t stride) { return std::uintptr_t(coordinate) * stride; }
+
 /// Calls `move(global, row)` for each row of a box, in the order in which they lie in shared memory. `global`
 /// is where the row's element 0 lies, or would lie; null if the whole row is outside the tensor.
 template <typename Move>
 void for_each_row(const CUtensorMap& map, const BoxPlace& at, Move move) {
   int index[5] = {};
   for (std::size_t row = 0;; ++row) {
-    unsigned char* global = map.base + int64_t(at[0]) * map.element_bytes;
-    for (int i = 1; i < map.rank && global; ++i) {
+    auto global = reinterpret_cast<std::uintptr_t>(map.base) + distance(at[0], map.element_bytes);
+    bool is_inside = true;
+    for (int i = 1; i < map.rank; ++i) {
       const int64_t coordinate = int64_t(at[std::size_t(i)]) + index[i];
-      if (coordinate < 0 || coordinate >= int64_t(map.size[i]))
-        global = nullptr;
-      else
-        global += coordinate * int64_t(map.stride[i]);
+      is_inside = is_inside && coordinate >= 0 && coordinate < int64_t(map.size[i]);
+      global += distance(coordinate, map.stride[i]);
     }
-    move(global, row);
+    move(is_inside ? reinterpret_cast<unsigned char*>(global) : nullptr, row);
     int i = 1;
     while (i < map.rank && ++index[i] == map.box[i]) index[i++] = 0;
     if (i >= map.rank) return;
@@ -71,14 +74,15 @@ std::size_t box_bytes(const CUtensorMap& map) {
 }
 
 std::span<unsigned char> touched_memory(const CUtensorMap& map, const BoxPlace& at) {
-  unsigned char *first = map.base, *last = map.base;
+  auto first = reinterpret_cast<std::uintptr_t>(map.base), last = first;
   for (int i = 0; i < map.rank; ++i) {
     const auto [begin, end] = overlap(map, at, i);
     if (begin >= end) return {};
-    first += (at[std::size_t(i)] + begin) * int64_t(map.stride[i]);
-    last += (at[std::size_t(i)] + end - 1) * int64_t(map.stride[i]);
+    first += distance(at[std::size_t(i)] + begin, map.stride[i]);
+    last += distance(at[std::size_t(i)] + end - 1, map.stride[i]);
   }
-  return {first, last + map.element_bytes};
+  return {reinterpret_cast<unsigned char*>(first),
+          reinterpret_cast<unsigned char*>(last + map.element_bytes)};
 }
 
 void for_each_touched_row(const CUtensorMap& map, const BoxPlace& at,

@@ -34,6 +34,11 @@ std::string describe_call(const Collective& collective, Location where, uint32_t
 /// "in block (0,2,0), thread (5,0,0), warp 0, lane 5": a thread of the block that runs.
 std::string describe_current(const Thread& thread);
 
+/// Whether two calls are surely one.
+inline bool is_same_call(Location a, Location b) {
+  return a.line == b.line && a.column == b.column && a.file == b.file;
+}
+
 /// Whether two calls are one. (Those that one macro spells out are.)
 inline bool same_place(Location a, Location b) {
   return a.line == b.line && a.column == b.column && (a.file == b.file || std::string_view(a.file) == b.file);

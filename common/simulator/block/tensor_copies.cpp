@@ -52,6 +52,11 @@ void require_copy(const char* what, const CUtensorMap& map, const void* tile, co
 
 /// The memory must still be the tensor's. Elements outside the tensor are not touched.
 void require_tensor(const char* what, const CUtensorMap& map, const BoxPlace& at, Location where) {
+  if (!is_allocated(map.base, map.element_bytes))
+    throw Error(describe_call(what, where) +
+                ": the base of the tensor map is not in an allocation of device memory. Launches with such "
+                "maps were illegal addresses on an H200, wherever the boxes lay. A map that reaches back "
+                "wraps around at 2^64 (chapters/09_masks/packed.cuh)");
   const auto touched = touched_memory(map, at);
   require_global(what, touched.data(), touched.size(), 1, where);
 }

@@ -69,25 +69,21 @@ void Warps::begin_block() {
     scheduler_.suspend(*this, collective.name, where);
 }
 
-/// A lane that follows another one to the same place, and that others will follow. False if it is not.
-inline bool Warps::follows(const Collective& collective, uint32_t mask, void* operand, Location where) {
+/// Most lanes follow another one to the same place, and others will follow them: they need no frame here that
+/// would be saved while they wait.
+void Warps::take_part(const Collective& collective, uint32_t mask, void* operand, Location where) {
   const Thread& self = scheduler_.current();
   Warp& warp = warps_[std::size_t(self.warp)];
-  if (warp.gatherings.size() != 1) return false;
+  if (warp.gatherings.size() != 1) return gather(collective, mask, operand, where);
   Gathering& gathering = warp.gatherings.front();
   const uint32_t own = 1u << self.lane, arrived = gathering.arrived | own;
   if (gathering.collective != &collective || gathering.mask != mask || !(mask & own) ||
       (mask & scheduler_.alive_lanes(self.warp)) == arrived ||
-      (collective.aligned && !same_place(gathering.where, where)) || warpgroups_.is_gathering())
-    return false;
+      (collective.aligned && !is_same_call(gathering.where, where)) || warpgroups_.is_gathering())
+    return gather(collective, mask, operand, where);
   gathering.arrived = arrived;
   warp.operands[std::size_t(self.lane)] = operand;
   scheduler_.suspend(*this, collective.name, where);
-  return true;
-}
-
-void Warps::take_part(const Collective& collective, uint32_t mask, void* operand, Location where) {
-  if (!follows(collective, mask, operand, where)) gather(collective, mask, operand, where);
 }
 
 /// Whether every lane that a collective was called for is there or has exited.
@@ -159,8 +155,10 @@ std::string Warps::describe_wait(const Thread& thread) const {
 }
 
 void warp_collective(const Collective& collective, uint32_t mask, void* operand, Location where) {
-  Worker& worker = current_worker ? *current_worker : running_worker(collective.name, where);
-  worker.warps.take_part(collective, mask, operand, where);
+  if (current_worker) [[likely]]
+    current_worker->warps.take_part(collective, mask, operand, where);
+  else
+    running_worker(collective.name, where);  // throws
 }
 
 int lane() { return current_worker ? current_worker->scheduler.current().lane : 0; }

@@ -51,7 +51,6 @@ class Warps final : public Awaited {
     std::array<uint32_t, kWarpLanes> active{};  ///< what __activemask has told each lane; 0: nothing yet
   };
 
-  bool follows(const Collective& collective, uint32_t mask, void* operand, Location where);
   void gather(const Collective& collective, uint32_t mask, void* operand, Location where);
   bool is_full(const Gathering& gathering, int warp) const;
   void complete(Warp& warp, std::size_t gathering);

@@ -48,10 +48,12 @@ void BlockOrder::begin(uint64_t block, Published& published) {
   block_ = block;
   published_ = &published;
   acquired_.clear();
+  loads_.clear();
   fenced_.clear();
 }
 
 void BlockOrder::fence(int thread) {
+  settle();
   clocks_.fence(thread);
   Knowledge known;
   for (const Acquired& acquired : acquired_) {
@@ -72,18 +74,45 @@ void BlockOrder::publish(int thread, std::uintptr_t word) {
   published_->add(word, known);
 }
 
-void BlockOrder::acquire(int thread, std::uintptr_t word) {
+void BlockOrder::acquire(int thread, uint32_t clock, std::uintptr_t word) {
   auto what = published_->at(word);
   if (!what) return;
   for (const Acquired& before : acquired_)
     if (before.what == what && before.thread == thread && before.word == word) return;
   if (const auto own = what->find(block_); own != what->end()) clocks_.learn(thread, *own->second);
-  acquired_.push_back({thread, clocks_.now(thread), word, std::move(what)});
+  acquired_.push_back({thread, clock, word, std::move(what)});
+}
+
+void BlockOrder::will_acquire(int thread, std::uintptr_t word) {
+  acquire(thread, word);
+  const auto known = std::find_if(loads_.begin(), loads_.end(), [&](const Load& load) {
+    return load.thread == thread && load.word == word;
+  });
+  const Load load{thread, clocks_.now(thread), word};
+  if (known == loads_.end())
+    loads_.push_back(load);
+  else
+    *known = load;
+}
+
+/// All that was about to be acquired has been.
+void BlockOrder::settle() {
+  for (const Load& load : loads_) acquire(load.thread, load.clock, load.word);
+  loads_.clear();
+}
+
+/// Whether something that was acquired is so.
+template <typename Found>
+bool BlockOrder::any(const Found& found) {
+  if (std::any_of(acquired_.begin(), acquired_.end(), found)) return true;
+  if (loads_.empty()) return false;
+  settle();
+  return std::any_of(acquired_.begin(), acquired_.end(), found);
 }
 
 bool BlockOrder::knows(int thread, uint64_t block, int of, uint32_t clock) {
   if (block == block_) return thread == of || clocks_.known(thread, of) >= clock;
-  return std::any_of(acquired_.begin(), acquired_.end(), [&](const Acquired& acquired) {
+  return any([&](const Acquired& acquired) {
     const auto known = acquired.what->find(block);
     return known != acquired.what->end() && (*known->second)[std::size_t(of)] >= clock &&
            clocks_.known(thread, acquired.thread) >= acquired.clock;
@@ -91,7 +120,7 @@ bool BlockOrder::knows(int thread, uint64_t block, int of, uint32_t clock) {
 }
 
 bool BlockOrder::met_at(int thread, std::uintptr_t word, uint64_t block) {
-  return std::any_of(acquired_.begin(), acquired_.end(), [&](const Acquired& acquired) {
+  return any([&](const Acquired& acquired) {
     return acquired.word == word && acquired.what->contains(block) &&
            (acquired.thread == thread || clocks_.known(thread, acquired.thread) >= acquired.clock);
   });
@@ -100,7 +129,7 @@ bool BlockOrder::met_at(int thread, std::uintptr_t word, uint64_t block) {
 bool BlockOrder::proxy_knows(int thread, uint64_t block, int of, uint32_t clock) {
   if (block == block_) return clocks_.known_to_proxy(thread, of, Proxied::global) >= clock;
   const auto index = std::size_t(of);
-  return std::any_of(acquired_.begin(), acquired_.end(), [&](const Acquired& acquired) {
+  return any([&](const Acquired& acquired) {
     const auto known = acquired.what->find(block);
     if (known == acquired.what->end()) return false;
     // Who handed it over has fenced, or whoever has it since.

@@ -40,7 +40,9 @@ class BlockOrder {
   void begin(uint64_t block, Published& published);
   void fence(int thread);
   void publish(int thread, std::uintptr_t word);
-  void acquire(int thread, std::uintptr_t word);
+  void acquire(int thread, std::uintptr_t word) { acquire(thread, clocks_.now(thread), word); }
+  /// `thread` is about to acquire: whatever is published until it has read the word, it may have read.
+  void will_acquire(int thread, std::uintptr_t word);
   /// Whether this is no thread, but an agent.
   bool is_agent(int of) const { return of >= clocks_.threads(); }
   /// Whether `thread` knows what a thread, or an agent, of any block did when its clock was `clock`.
@@ -61,10 +63,21 @@ class BlockOrder {
     std::shared_ptr<const Knowledge> what;
   };
 
+  void acquire(int thread, uint32_t clock, std::uintptr_t word);
+  void settle();
+  template <typename Found>
+  bool any(const Found& found);
+
   Clocks& clocks_;
   Published* published_ = nullptr;
   uint64_t block_ = 0;
   std::vector<Acquired> acquired_;
+  struct Load {
+    int thread;
+    uint32_t clock;
+    std::uintptr_t word;
+  };
+  std::vector<Load> loads_;  ///< what they have been about to acquire
   std::map<int, Knowledge>
       fenced_;  ///< of each thread that has called __threadfence: what it knew of other blocks
 };

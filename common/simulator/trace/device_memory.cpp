@@ -24,8 +24,11 @@ DeviceMemory::DeviceMemory(std::uintptr_t begin, std::uintptr_t end)
       end_(end),
       sectors_((end - begin) / kSectorBytes + 1),
       summaries_((end - begin) / kSectorBytes + 1),
+      split_(summaries_.size()),
       cells_((end - begin) / kGranule + 1),
-      earlier_((end - begin) / kGranule + 1) {}
+      odd_cells_(cells_.size()),
+      earlier_(cells_.size()),
+      odd_earlier_(cells_.size()) {}
 
 void DeviceMemory::touch(uint64_t sector, Access access) {
   const uint64_t number = sector - begin_ / kSectorBytes;
@@ -50,9 +53,10 @@ bool DeviceMemory::notes_first(const Who& who, std::size_t begin, std::size_t by
   if (bytes < kGranule || access == Access::atomic || !is_piece_of_sector(begin, bytes)) return false;
   uint32_t& summary = summaries_[begin / kSectorBytes];
   const uint32_t bits = bits_of(begin, bytes);
-  if (load(summary) & (bits | bits << kGranulesOfSector)) return false;
+  if (load(summary) & (bits | bits << kGranulesOfSector) || load(split_[begin / kSectorBytes]) & bits)
+    return false;
   __atomic_fetch_or(&summary, writes(access) ? bits << kGranulesOfSector : bits, __ATOMIC_RELAXED);
-  const uint64_t stamp = Stamp{uint32_t(who.block), who.agent, who.clock, 3, meets(access)}.packed();
+  const uint64_t stamp = Stamp{uint32_t(who.block), who.agent, who.clock, meets(access)}.packed();
   Cell* const end = &cells_[(begin + bytes) / kGranule];
   for (Cell* cell = &cells_[begin / kGranule]; cell < end; ++cell) {
     store(writes(access) ? cell->writer : cell->reader, stamp);
@@ -65,8 +69,23 @@ bool DeviceMemory::is_written(std::uintptr_t address, std::size_t bytes) const {
   if (address < begin_ || address + bytes > end_) return true;
   const std::size_t end = (address - begin_ + bytes + kGranule - 1) / kGranule;
   for (std::size_t number = (address - begin_) / kGranule; number < end; ++number)
-    if (load(cells_[number].writer) != 0) return true;
+    if (writer_of(number) != 0) return true;
   return false;
+}
+
+/// From now on the bytes of a granule are remembered one by one.
+void DeviceMemory::split(std::size_t granule) {
+  if (is_split(granule)) return;
+  odd_cells_[granule] = cells_[granule];
+  odd_earlier_[granule] = earlier_[granule];
+  __atomic_fetch_or(&split_[granule / kGranulesOfSector], uint16_t(1u << granule % kGranulesOfSector),
+                    __ATOMIC_RELAXED);
+}
+
+/// Of one of its bytes; 0 if nobody has written there.
+uint64_t DeviceMemory::writer_of(std::size_t granule) const {
+  const uint64_t writer = load(cells_[granule].writer);
+  return writer == 0 && is_split(granule) ? load(odd_cells_[granule].writer) : writer;
 }
 
 void DeviceMemory::note_written() const {
@@ -86,7 +105,7 @@ void DeviceMemory::note_written() const {
       if (granule % kGranulesOfSector == 0 && !(summaries_[sector] & kWritten)) {
         note(granule);
         written = granule += kGranulesOfSector;
-      } else if (cells_[granule].writer == 0) {
+      } else if (writer_of(granule) == 0) {
         note(granule);
         written = ++granule;
       } else {
@@ -113,13 +132,13 @@ std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t
   const std::size_t first = begin / kGranule, end = (last + kGranule - 1) / kGranule;
   if (!writes(access) && is_known_read(address, bytes)) return std::nullopt;
   if (notes_first(who, begin, bytes, access, site)) return std::nullopt;
-  const Stamp now{uint32_t(who.block), who.agent, who.clock, 0, meets(access)};
-  const uint64_t of_no_byte = now.packed();
+  const Stamp now{uint32_t(who.block), who.agent, who.clock, meets(access)};
+  const uint64_t stamp = now.packed();
   std::optional<BlockConflict> conflict;
-  const auto compare = [&](uint64_t packed, Access before, Site at, std::size_t number, uint8_t mask) {
+  const auto compare = [&](uint64_t packed, Access before, Site at, std::size_t byte) {
     if (packed == 0 || conflict) return;
     const Stamp other = Stamp::unpacked(packed);
-    if (!(other.mask & mask) || (other.atomic && now.atomic)) return;
+    if (other.atomic && now.atomic) return;
     // What an agent does on several tickets has no order.
     if (other.block == now.block && other.thread == now.thread &&
         (!who.order.is_agent(now.thread) || other.clock == (now.clock & Stamp::kMaxClock)))
@@ -140,38 +159,42 @@ std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t
         rule,
         {other.block, other.thread, at, other.atomic && writes(before) ? Access::atomic : before},
         {who.block, who.agent, site, access},
-        begin_ + number * kGranule};
+        begin_ + byte};
   };
-  for (std::size_t number = first; number < end; ++number) {
-    Cell& cell = cells_[number];
-    const auto mask = uint8_t(uint8_t(begin <= 2 * number) | uint8_t(last >= 2 * number + 2) << 1);
-    const uint64_t stamp = of_no_byte | Stamp::packed(mask);
-    summarise(number, access);
+  const auto visit = [&](Cell& cell, Earlier& earlier, std::size_t byte) {
     const uint64_t writer = load(cell.writer), reader = load(cell.reader);
     if ((writer | reader) == 0 && access != Access::atomic) {  // nobody was here
       store(writes(access) ? cell.writer : cell.reader, stamp);
       store(writes(access) ? cell.written_at : cell.read_at, site);
-      continue;
+      return;
     }
-    compare(writer, Access::store, load(cell.written_at), number, mask);
+    compare(writer, Access::store, load(cell.written_at), byte);
     const Stamp last_writer = Stamp::unpacked(writer);
-    const bool is_of_block = writer != 0 && last_writer.block == now.block;
     // Who has updated a counter and then stores there puts it back, since it was the last.
-    const bool is_own = is_of_block && last_writer.thread == now.thread;
+    const bool is_own = last_writer.block == now.block && last_writer.thread == now.thread;
     if (writer != 0 && last_writer.atomic && !(writes(access) && is_own))
-      compare(load(earlier_[number].writer), Access::store, load(earlier_[number].written_at), number, mask);
+      compare(load(earlier.writer), Access::store, load(earlier.written_at), byte);
     if (!writes(access)) {
       if (reader == 0 || Stamp::unpacked(reader).block == now.block) {
         store(cell.reader, stamp);
         store(cell.read_at, site);
       }
-      continue;
+      return;
     }
-    compare(reader, Access::load, load(cell.read_at), number, mask);
-    if (now.atomic) remember_earlier(earlier_[number], writer, load(cell.written_at), now);
-    // Neighbouring bytes that one block writes are remembered together.
-    store(cell.writer, stamp | (is_of_block ? Stamp::packed(last_writer.mask) : 0));
+    compare(reader, Access::load, load(cell.read_at), byte);
+    if (now.atomic) remember_earlier(earlier, writer, load(cell.written_at), now);
+    store(cell.writer, stamp);
     store(cell.written_at, site);
+  };
+  for (std::size_t number = first; number < end; ++number) {
+    const bool even = begin <= kGranule * number, odd = last >= kGranule * (number + 1);
+    if (!even || !odd) split(number);
+    const bool apart = is_split(number) && !writes(access);
+    if (!apart) summarise(number, access);
+    if (even) visit(cells_[number], earlier_[number], kGranule * number);
+    if (odd && is_split(number)) visit(odd_cells_[number], odd_earlier_[number], kGranule * number + 1);
+    if (apart && load(cells_[number].reader) != 0 && load(odd_cells_[number].reader) != 0)
+      summarise(number, access);
   }
   return conflict;
 }
@@ -181,7 +204,10 @@ std::optional<BlockConflict> DeviceMemory::conflict_after(const Who& who, std::u
   if (address < begin_ || address + bytes > end_) return std::nullopt;
   for (std::size_t number = (address - begin_) / kGranule; begin_ + number * kGranule < address + bytes;
        ++number) {
-    const Cell& cell = cells_[number];
+    const std::uintptr_t byte = begin_ + number * kGranule;
+    const bool even = address <= byte, odd = address + bytes >= byte + kGranule;
+    const bool is_odd = is_split(number) && odd && (!even || cells_[number].writer == 0);
+    const Cell& cell = (is_odd ? odd_cells_ : cells_)[number];
     const bool written = cell.writer != 0;
     if (!written && !(cell.reader != 0 && writes(access))) continue;
     const Stamp other = Stamp::unpacked(written ? cell.writer : cell.reader);
@@ -191,7 +217,7 @@ std::optional<BlockConflict> DeviceMemory::conflict_after(const Who& who, std::u
                           : other.atomic ? Access::atomic
                                          : Access::store},
                          {who.block, who.agent, site, access},
-                         begin_ + number * kGranule};
+                         byte + is_odd};
   }
   return std::nullopt;
 }

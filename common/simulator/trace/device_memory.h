@@ -76,12 +76,12 @@ class DeviceMemory {
   uint64_t written_bytes() const { return written_; }
 
  private:
-  static constexpr std::size_t kGranule = 2;  // bytes; a mask tells single ones apart
+  static constexpr std::size_t kGranule = 2;  // bytes, until somebody accesses one of them
 
   static constexpr std::size_t kGranulesOfSector = kSectorBytes / kGranule;
 
   /// Of a sector there is a summary, which spares most accesses the look at their cells: a bit for each
-  /// granule that has been read, and then for each that has been written.
+  /// granule of which all bytes have been read, and then for each of which one has been written.
   static constexpr uint32_t kWritten = ~0u << kGranulesOfSector;
   static bool is_piece_of_sector(std::size_t begin, std::size_t bytes) {
     return bytes <= kSectorBytes && ((bytes | begin) & (bytes - 1)) == 0;
@@ -96,24 +96,22 @@ class DeviceMemory {
     uint64_t writer, reader;
     Site written_at, read_at;
   };
-  /// Who did it, when, to which of the two bytes, in one number that is read and written at once.
+  /// Who did it, and when, in one number that is read and written at once.
   struct Stamp {
     uint32_t block;  ///< below 2^24; the grid's later blocks are not watched
     int thread;      ///< or agent
     uint32_t clock;
-    uint8_t mask;
     bool atomic;
 
     uint64_t packed() const {
-      return uint64_t(block + 1) << 40 | uint64_t(thread) << 29 | uint64_t(clock & kMaxClock) << 3 |
-             packed(mask) | uint64_t(atomic);
+      return uint64_t(block + 1) << 40 | uint64_t(thread) << 29 | uint64_t(clock & kMaxClock) << 1 |
+             uint64_t(atomic);
     }
-    static uint64_t packed(uint8_t mask) { return uint64_t(mask) << 1; }
     static Stamp unpacked(uint64_t stamp) {
-      return {uint32_t(stamp >> 40) - 1, int(stamp >> 29 & 0x7ff), uint32_t(stamp >> 3) & kMaxClock,
-              uint8_t(stamp >> 1 & 3), (stamp & 1) != 0};
+      return {uint32_t(stamp >> 40) - 1, int(stamp >> 29 & 0x7ff), uint32_t(stamp >> 1) & kMaxClock,
+              (stamp & 1) != 0};
     }
-    static constexpr uint32_t kMaxClock = (1u << 26) - 1;
+    static constexpr uint32_t kMaxClock = (1u << 28) - 1;
   };
 
   std::uintptr_t begin_, end_;
@@ -122,14 +120,24 @@ class DeviceMemory {
   bool notes_first(const Who& who, std::size_t begin, std::size_t bytes, Access access, Site site);
 
   Reserved<uint32_t> summaries_;  // of sectors
-  Reserved<Cell> cells_;
+  Reserved<uint16_t> split_;      // of sectors: granules whose bytes are remembered one by one
+  Reserved<Cell> cells_;          // of granules, or of their first bytes
+  Reserved<Cell> odd_cells_;      // of the second bytes of those
   /// Whose atomic operation the last writer's, which was one too, has followed: they need no order, but who
   /// reads the result must know of both.
   struct Earlier {
     uint64_t writer;
     Site written_at;
   };
-  Reserved<Earlier> earlier_;  // of cells
+  Reserved<Earlier> earlier_;      // of cells
+  Reserved<Earlier> odd_earlier_;  // and of odd ones
+  bool is_split(std::size_t granule) const {
+    return __atomic_load_n(&split_[granule / kGranulesOfSector], __ATOMIC_RELAXED) >>
+               granule % kGranulesOfSector &
+           1;
+  }
+  void split(std::size_t granule);
+  uint64_t writer_of(std::size_t granule) const;
   static void remember_earlier(Earlier& earlier, uint64_t writer, Site written_at, const Stamp& now);
   std::atomic<uint64_t> read_{0}, written_{0};
 };

@@ -35,10 +35,7 @@ void access(const volatile void* address, std::size_t bytes, Access what, bool a
 [[gnu::always_inline]] inline void load(const void* address, std::size_t bytes, const void* return_address) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   flashbook::sim::Tracer* tracer = current_tracer;
-  if (!tracer) return;
-  if (tracer->is_local(at))
-    tracer->accesses_local(tracer->thread(), Access::load, at, return_address);
-  else if (!tracer->notes_load(at, bytes, return_address))
+  if (tracer && !tracer->notes_load(at, bytes, return_address))
     access(address, bytes, Access::load, true, return_address);
 }
 

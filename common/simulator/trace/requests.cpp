@@ -40,10 +40,11 @@ uint32_t divide(uint32_t lanes, const uint64_t* addresses, std::array<SameAddres
   std::copy_n(log.addresses(), log.size, larger.get() + more);
   log.entries = std::move(larger);
   log.capacity = more;
+  log.open = 0;
 }
 
 void Requests::empty(Log& log) {
-  log.size = log.checked = 0;
+  log.size = log.checked = log.open = 0;
   idle_.push_back(std::move(log));
   log.capacity = 0;
 }
@@ -68,6 +69,7 @@ void Requests::set_checked(int warp, uint32_t lanes) {
 void Requests::check_log(int thread) {
   Log& log = logs_[std::size_t(thread)];
   set_checked(thread / 32, 1u << thread % 32);
+  log.open = 0;
   for (std::size_t i = std::exchange(log.checked, log.size); i < log.size; ++i)
     if (log.kinds()[i] & Kind::kUnchecked)
       sink_.checks(thread, Kind::unpacked(log.kinds()[i]), log.addresses()[i]);

@@ -106,10 +106,22 @@ class Requests {
   bool is_written_down() const { return log_ != nullptr; }
   /// Adds what all lanes of a warp do at once, lane i at addresses[i]. Nobody may be told of requests.
   void add_together(uint64_t kind, const uint64_t (&addresses)[32]) { count(kind, ~0u, addresses); }
-  /// What the thread has added is of a kind that is unchecked.
-  void set_unchecked(int thread) {
+  /// Adds what is of a kind that is unchecked.
+  void add_unchecked(int thread, uint64_t kind, uint64_t address) {
+    add(thread, kind, address);
     unchecked_lanes_[std::size_t(thread / 32)] |= 1u << thread % 32;
     unchecked_warps_ |= 1u << thread / 32;
+    Log& log = logs_[std::size_t(thread)];
+    log.open = log.capacity;
+  }
+  /// The same, unless that takes more memory, or nothing else of this thread is unchecked.
+  bool add_another_unchecked(int thread, uint64_t kind, uint64_t address) {
+    Log& log = logs_[std::size_t(thread)];
+    if (log.size >= log.open) return false;
+    log.entries[log.size] = kind;
+    log.entries[log.capacity + log.size] = address;
+    ++log.size;
+    return true;
   }
   /// Has the accesses of this thread checked that still have to be.
   void check(int thread) {
@@ -138,6 +150,7 @@ class Requests {
     std::unique_ptr<uint64_t[]> entries;
     uint32_t size = 0, capacity = 0;
     uint32_t checked = 0;  ///< so many entries need no check any more
+    uint32_t open = 0;     ///< the capacity, if the thread is among those with unchecked ones; else 0
 
     const uint64_t* kinds() const { return entries.get(); }
     const uint64_t* addresses() const { return entries.get() + capacity; }

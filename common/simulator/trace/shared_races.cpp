@@ -3,19 +3,9 @@
 #include <algorithm>
 
 namespace flashbook::sim {
-namespace {
-
-/// The bytes of a granule of two that an access touches.
-uint8_t mask_of(std::size_t granule, std::size_t begin, std::size_t end) {
-  const bool low = begin <= 2 * granule, high = end >= 2 * granule + 2;
-  return uint8_t(low) | uint8_t(uint8_t(high) << 1);
-}
-
-}  // namespace
-
 SharedRaces::SharedRaces(std::size_t bytes)
-    : cells_((bytes + kLine - 1) / kLine * kCells),
-      lines_(cells_.size() / kCells),
+    : cells_((bytes + kLine - 1) / kLine * kLine),
+      lines_(cells_.size() / kLine),
       reads_(std::size_t(kWarps + kColumnsOfAgents) * cells_.size()) {}
 
 /// From now on the line is remembered in smaller pieces.
@@ -38,8 +28,8 @@ void SharedRaces::for_each_cell(std::size_t at, std::size_t bytes, bool writes, 
   for (std::size_t end = at + bytes; at < end;) {
     const std::size_t number = at / kLine;
     const std::size_t next = std::min(end, (number + 1) * kLine);
-    // The largest pieces that make up this part of the line; two bytes have a mask.
-    const auto shift = std::max(uint32_t(__builtin_ctzll(at | next | kLine)), kGranuleShift);
+    // The largest pieces that make up this part of the line.
+    const auto shift = uint32_t(__builtin_ctzll(at | next | kLine));
     Line& line = lines_[number];
     if (line.block != block_) {
       line = {block_, shift};
@@ -47,17 +37,10 @@ void SharedRaces::for_each_cell(std::size_t at, std::size_t bytes, bool writes, 
     } else if (shift < line.shift) {
       divide(number, shift);
     }
-    if (line.shift == kGranuleShift) {
-      for (std::size_t i = at / kGranule; i * kGranule < next; ++i) {
-        const std::size_t cell = cell_of(number, i % kCells);
-        touch(cells_[cell], reads_of(cell), i * kGranule, mask_of(i, at, next));
-      }
-    } else {
-      std::size_t i = at % kLine >> line.shift;
-      for (std::size_t byte = at; byte < next; byte += std::size_t(1) << line.shift, ++i) {
-        const std::size_t cell = cell_of(number, i);
-        touch(cells_[cell], reads_of(cell), byte, uint8_t(3));
-      }
+    std::size_t i = at % kLine >> line.shift;
+    for (std::size_t byte = at; byte < next; byte += std::size_t(1) << line.shift, ++i) {
+      const std::size_t cell = cell_of(number, i);
+      touch(cells_[cell], reads_of(cell), byte);
     }
     if (writes && next - at == kLine) line.shift = kLineShift;
     at = next;
@@ -79,12 +62,10 @@ bool SharedRaces::follows_readers(const Clocks& clocks, const Cell& cell, const 
 
 /// The race of a write by `thread` with a read of a cell, if there is one.
 std::optional<Race> SharedRaces::against_readers(const Clocks& clocks, const Cell& cell, const Reads& reads,
-                                                 std::size_t at, int thread, uint8_t mask,
-                                                 const Race::Side& second) {
+                                                 std::size_t at, int thread, const Race::Side& second) {
   for (uint64_t left = cell.readers; left; left &= left - 1) {
     const int column = __builtin_ctzll(left);
     const Read& read = reads.of(column);
-    if (!(read.mask & mask)) continue;
     if (column >= kWarps) {
       const auto agent = int(read.lanes);
       if (clocks.known(thread, agent) < read.clock)
@@ -102,14 +83,13 @@ std::optional<Race> SharedRaces::against_readers(const Clocks& clocks, const Cel
 }
 
 void SharedRaces::note_read(Cell& cell, const Reads& reads, int warp, uint32_t lanes, uint32_t now,
-                            uint8_t mask, Site site) {
+                            Site site) {
   Read& read = reads.of(warp);
   const uint64_t bit = uint64_t(1) << warp;
   if ((cell.readers & bit) && read.clock == now) {
     read.lanes |= lanes;
-    read.mask |= mask;
   } else {
-    read = {now, lanes, site, mask};
+    read = {now, lanes, site};
     cell.readers |= bit;
   }
 }
@@ -119,58 +99,60 @@ bool SharedRaces::notes_loads(const uint32_t* known, uint32_t now, int warp, uin
   // Only one who is alone may have written it and not know that from somebody else.
   const int alone = lanes & (lanes - 1) ? -1 : warp * 32 + __builtin_ctz(lanes);
   bool noted = true, written = true;
-  const auto note = [&](Cell& cell, const Reads& reads, uint8_t mask) {
-    written &= (cell.written & mask) == mask;
-    const bool follows = known[cell.writer] >= cell.clock || cell.writer == alone || !(cell.mask & mask);
+  const auto note = [&](Cell& cell, const Reads& reads) {
+    written &= cell.written;
+    const bool follows = known[cell.writer] >= cell.clock || cell.writer == alone;
     if (!follows || cell.in_flight)
       noted = false;
     else
-      note_read(cell, reads, warp, lanes, now, mask, site);
+      note_read(cell, reads, warp, lanes, now, site);
   };
   // Most loads are of a piece as a whole.
   if (const Line& line = lines_[at / kLine];
       line.block == block_ && bytes == std::size_t(1) << line.shift && (at & (bytes - 1)) == 0) {
     const std::size_t number = cell_of(at / kLine, at % kLine >> line.shift);
-    note(cells_[number], reads_of(number), 3);
+    note(cells_[number], reads_of(number));
   } else {
-    for_each_cell(at, bytes, false, [&](Cell& cell, const Reads& reads, std::size_t, uint8_t mask) {
-      note(cell, reads, mask);
-    });
+    for_each_cell(at, bytes, false, [&](Cell& cell, const Reads& reads, std::size_t) { note(cell, reads); });
   }
   is_written = written;
   return noted;
 }
 
 /// By a thread, or an agent. (Field by field: a processor does not wait for a copy of them.)
-void SharedRaces::note_write(Cell& cell, int who, uint32_t now, uint8_t mask, Site site) {
+void SharedRaces::note_write(Cell& cell, int who, uint32_t now, Site site) {
   cell.readers = 0;
   cell.clock = now;
   cell.site = site;
   cell.writer = uint16_t(who);
-  cell.mask = mask;
   cell.atomic = cell.in_flight = false;
-  cell.written |= mask;
+  cell.written = true;
 }
 
-/// Notes a plain access of a piece as a whole, after all that it must follow, if that is what it is: most
-/// are.
-inline bool SharedRaces::notes_piece(const Clocks& clocks, const uint32_t* known, uint32_t now, int thread,
-                                     std::size_t at, std::size_t bytes, Access access, Site site,
-                                     bool& is_written) {
-  const Line& line = lines_[at / kLine];
-  if (meets(access) || line.block != block_ || bytes != std::size_t(1) << line.shift ||
-      (at & (bytes - 1)) != 0)
+/// Notes a plain access of pieces as a whole, after all that it must follow, if that is what it is: most are.
+/// (Of several pieces some may be noted, and not the rest.)
+[[gnu::always_inline]] inline bool SharedRaces::notes_pieces(const Clocks& clocks, const uint32_t* known,
+                                                             uint32_t now, int thread, std::size_t at,
+                                                             std::size_t bytes, Access access, Site site,
+                                                             bool& is_written) {
+  Line& line = lines_[at / kLine];
+  if (meets(access) || line.block != block_ || ((at | bytes) & (bytes - 1)) != 0 || bytes > kLine ||
+      bytes >> line.shift == 0)
     return false;
-  const std::size_t number = cell_of(at / kLine, at % kLine >> line.shift);
-  Cell& cell = cells_[number];
-  is_written = cell.written == 3;
-  if (cell.in_flight || (cell.writer != thread && known[cell.writer] < cell.clock)) return false;
-  if (access == Access::load)
-    note_read(cell, reads_of(number), thread / 32, 1u << thread % 32, now, 3, site);
-  else if (follows_readers(clocks, cell, reads_of(number), thread))
-    note_write(cell, thread, now, 3, site);
-  else
-    return false;
+  is_written = true;
+  std::size_t number = cell_of(at / kLine, at % kLine >> line.shift);
+  for (std::size_t left = bytes >> line.shift; left > 0; --left, number += lines_.size()) {
+    Cell& cell = cells_[number];
+    is_written &= cell.written;
+    if (cell.in_flight || (cell.writer != thread && known[cell.writer] < cell.clock)) return false;
+    if (access == Access::load)
+      note_read(cell, reads_of(number), thread / 32, 1u << thread % 32, now, site);
+    else if (follows_readers(clocks, cell, reads_of(number), thread))
+      note_write(cell, thread, now, site);
+    else
+      return false;
+  }
+  if (access == Access::store && bytes == kLine) line.shift = kLineShift;
   return true;
 }
 
@@ -181,8 +163,8 @@ uint32_t SharedRaces::notes_together(const Clocks& clocks, int warp, std::size_t
   bool is_written;
   const uint32_t* known = clocks.known_to_all(warp * 32, ~0u);
   for (int lane = 0; lane < 32; ++lane)
-    if (!known || !notes_piece(clocks, known, clocks.now(warp * 32 + lane), warp * 32 + lane,
-                               first + offsets[lane], bytes, access, site, is_written))
+    if (!known || !notes_pieces(clocks, known, clocks.now(warp * 32 + lane), warp * 32 + lane,
+                                first + offsets[lane], bytes, access, site, is_written))
       others |= 1u << lane;
   return others;
 }
@@ -192,39 +174,40 @@ std::optional<Race> SharedRaces::access(const Clocks& clocks, int thread, std::s
   const uint32_t now = clocks.now(thread);
   const uint32_t* known = clocks.known_of_others(thread);
 
-  if (notes_piece(clocks, known, now, thread, at, bytes, access, site, is_written)) return std::nullopt;
+  if (notes_pieces(clocks, known, now, thread, at, bytes, access, site, is_written)) return std::nullopt;
 
   std::optional<Race> race;
   const Race::Side self{thread, site, access};
   bool written = true;
-  for_each_cell(at, bytes, writes(access),
-                [&](Cell& cell, const Reads& reads, std::size_t byte, uint8_t mask) {
-                  written &= (cell.written & mask) == mask;
-                  if (cell.in_flight && !race)
-                    race = Race{Race::Rule::in_flight, {cell.writer, cell.site, Access::store}, self, byte};
-                  if (cell.clock != 0 && cell.writer != thread && (cell.mask & mask) && !race &&
-                      !(cell.atomic && meets(access)) && known[cell.writer] < cell.clock)
-                    race = Race{cell.writer < clocks.threads() ? Race::Rule::order : Race::Rule::async_write,
-                                {cell.writer, cell.site, cell.atomic ? Access::atomic : Access::store},
-                                self,
-                                byte};
-                  if (access == Access::volatile_load) return;
-                  if (access == Access::load)
-                    return note_read(cell, reads, thread / 32, 1u << thread % 32, now, mask, site);
-                  if (cell.readers && !race)
-                    if (const auto found = against_readers(clocks, cell, reads, byte, thread, mask, self))
-                      race = found;
-                  note_write(cell, thread, now, mask, site);
-                  cell.atomic = access == Access::atomic;
-                });
+  for_each_cell(at, bytes, writes(access), [&](Cell& cell, const Reads& reads, std::size_t byte) {
+    written &= cell.written;
+    if (cell.in_flight && !race)
+      race = Race{Race::Rule::in_flight, {cell.writer, cell.site, Access::store}, self, byte};
+    if (cell.clock != 0 && cell.writer != thread && !race && !(cell.atomic && meets(access)) &&
+        known[cell.writer] < cell.clock)
+      race = Race{cell.writer < clocks.threads() ? Race::Rule::order : Race::Rule::async_write,
+                  {cell.writer, cell.site, cell.atomic ? Access::atomic : Access::store},
+                  self,
+                  byte};
+    if (access == Access::volatile_load) return;
+    if (access == Access::load) return note_read(cell, reads, thread / 32, 1u << thread % 32, now, site);
+    if (cell.readers && !race)
+      if (const auto found = against_readers(clocks, cell, reads, byte, thread, self)) race = found;
+    note_write(cell, thread, now, site);
+    cell.atomic = access == Access::atomic;
+  });
   is_written = written;
   if (!race) return std::nullopt;  // a copy of nothing would be waited for
   return race;
 }
 
 void SharedRaces::set_in_flight(std::size_t at, std::size_t bytes, bool in_flight) {
-  for_each_cell(at, bytes, false,
-                [in_flight](Cell& cell, const Reads&, std::size_t, uint8_t) { cell.in_flight = in_flight; });
+  if (const Line& line = lines_[at / kLine];
+      bytes == kLine && at % kLine == 0 && line.block == block_ && line.shift == kLineShift)
+    cells_[cell_of(at / kLine, 0)].in_flight = in_flight;
+  else
+    for_each_cell(at, bytes, false,
+                  [in_flight](Cell& cell, const Reads&, std::size_t) { cell.in_flight = in_flight; });
 }
 
 bool SharedRaces::is_written(std::size_t at, std::size_t bytes) const {
@@ -232,8 +215,7 @@ bool SharedRaces::is_written(std::size_t at, std::size_t bytes) const {
     const Line& line = lines_[at / kLine];
     if (line.block != block_) return false;
     const std::size_t next = std::min(end, ((at >> line.shift) + 1) << line.shift);
-    const uint8_t mask = line.shift == kGranuleShift ? mask_of(at / kGranule, at, next) : 3;
-    if ((cells_[cell_of(at / kLine, at % kLine >> line.shift)].written & mask) != mask) return false;
+    if (!cells_[cell_of(at / kLine, at % kLine >> line.shift)].written) return false;
     at = next;
   }
   return true;
@@ -243,28 +225,27 @@ std::optional<Race> SharedRaces::async_access(const Clocks& clocks, int thread, 
                                               std::size_t at, std::size_t bytes, Access access, Site site) {
   std::optional<Race> race;
   const Race::Side self{agent, site, access};
-  for_each_cell(
-      at, bytes, writes(access), [&](Cell& cell, const Reads& reads, std::size_t byte, uint8_t mask) {
-        if (cell.in_flight && !race)
-          race = Race{Race::Rule::in_flight, {cell.writer, cell.site, Access::store}, self, byte};
-        if (cell.clock != 0 && cell.writer != agent && (cell.mask & mask) && !race) {
-          const Race::Side other{cell.writer, cell.site, cell.atomic ? Access::atomic : Access::store};
-          const bool by_agent = cell.writer >= clocks.threads();
-          if (cell.writer != thread && clocks.known(thread, cell.writer) < cell.clock)
-            race = Race{by_agent ? Race::Rule::async_write : Race::Rule::order, other, self, byte};
-          else if (!by_agent && clocks.known_to_proxy(thread, cell.writer, Proxied::shared) < cell.clock)
-            race = Race{Race::Rule::proxy_fence, other, self, byte};
-        }
-        if (access == Access::load) {
-          const int column = kWarps + (agent - clocks.threads()) % kColumnsOfAgents;
-          reads.of(column) = {ticket, uint32_t(agent), site, mask};
-          cell.readers |= uint64_t(1) << column;
-          return;
-        }
-        if (cell.readers && !race)
-          if (const auto found = against_readers(clocks, cell, reads, byte, thread, mask, self)) race = found;
-        note_write(cell, agent, ticket, mask, site);
-      });
+  for_each_cell(at, bytes, writes(access), [&](Cell& cell, const Reads& reads, std::size_t byte) {
+    if (cell.in_flight && !race)
+      race = Race{Race::Rule::in_flight, {cell.writer, cell.site, Access::store}, self, byte};
+    if (cell.clock != 0 && cell.writer != agent && !race) {
+      const Race::Side other{cell.writer, cell.site, cell.atomic ? Access::atomic : Access::store};
+      const bool by_agent = cell.writer >= clocks.threads();
+      if (cell.writer != thread && clocks.known(thread, cell.writer) < cell.clock)
+        race = Race{by_agent ? Race::Rule::async_write : Race::Rule::order, other, self, byte};
+      else if (!by_agent && clocks.known_to_proxy(thread, cell.writer, Proxied::shared) < cell.clock)
+        race = Race{Race::Rule::proxy_fence, other, self, byte};
+    }
+    if (access == Access::load) {
+      const int column = kWarps + (agent - clocks.threads()) % kColumnsOfAgents;
+      reads.of(column) = {ticket, uint32_t(agent), site};
+      cell.readers |= uint64_t(1) << column;
+      return;
+    }
+    if (cell.readers && !race)
+      if (const auto found = against_readers(clocks, cell, reads, byte, thread, self)) race = found;
+    note_write(cell, agent, ticket, site);
+  });
   return race;
 }
 

@@ -31,20 +31,18 @@ struct Race {
   std::size_t at;  ///< byte
 };
 
-/// Remembers of each two bytes who wrote them last and who has read them since, and asks the clocks whether
-/// the next one knows of it.
+/// Remembers of each byte who wrote it last and who has read it since, and asks the clocks whether the next
+/// one knows of it.
 ///
-/// Two bytes are what a bf16 takes; single bytes are told apart by a mask, at the price that a race over one
-/// byte goes unseen if its neighbour was written in between. Of the readers in a warp all are kept that read
-/// at the same count of their clocks. So some races are not seen, but none is invented. As long as a line of
-/// 16 bytes is only touched in aligned pieces of 4, 8 or 16 bytes, as by vectors, copies and matrix
-/// instructions, each piece is remembered as one.
+/// Of the readers in a warp all are kept that read at the same count of their clocks. So some races are not
+/// seen, but none is invented. As long as a line of 16 bytes is only touched in aligned pieces of 2, 4, 8 or
+/// 16 bytes, as by vectors, copies and matrix instructions, each piece is remembered as one.
 class SharedRaces {
  public:
   /// Of so many bytes.
   explicit SharedRaces(std::size_t bytes);
 
-  std::size_t bytes() const { return cells_.size() * kGranule; }
+  std::size_t bytes() const { return cells_.size(); }
 
   /// A new block: everything is forgotten.
   void begin() { ++block_; }
@@ -81,22 +79,19 @@ class SharedRaces {
                                    std::size_t at, std::size_t bytes, Access access, Site site);
 
  private:
-  static constexpr std::size_t kGranule = 2, kLine = 16;
-  static constexpr std::size_t kCells = kLine / kGranule;  ///< of a line
-  static constexpr uint32_t kGranuleShift = 1, kLineShift = 4;
+  static constexpr std::size_t kLine = 16;  ///< bytes
+  static constexpr uint32_t kLineShift = 4;
   static constexpr int kWarps = 32;            ///< of the largest block
   static constexpr int kColumnsOfAgents = 32;  ///< agents that share one forget each other's reads
 
-  /// What is known of a piece: of two bytes, a bit of the masks each; larger pieces are always touched as a
-  /// whole, which is 3.
+  /// What is known of a piece.
   struct Cell {
     uint64_t readers;  ///< columns that have read since the last write
     uint32_t clock;    ///< of the last write; 0 if there was none
     Site site;         ///< of the last write
     uint16_t writer;   ///< a thread or an agent
-    uint8_t mask;      ///< bytes of the last write
     bool atomic;       ///< whether it was one
-    uint8_t written;   ///< bytes that have been written at all
+    bool written;      ///< whether there was any
     bool in_flight;    ///< whether the last write was a cp.async that has not landed
   };
   /// What a warp or an agent has read.
@@ -104,7 +99,6 @@ class SharedRaces {
     uint32_t clock;  ///< of the lanes, or the agent's ticket
     uint32_t lanes;  ///< of an agent's read, the agent
     Site site;
-    uint8_t mask;
   };
 
   /// The reads of a cell, by column.
@@ -124,19 +118,17 @@ class SharedRaces {
   std::size_t cell_of(std::size_t line, std::size_t piece) const { return piece * lines_.size() + line; }
   Reads reads_of(std::size_t cell) const { return {&reads_[cell], cells_.size()}; }
   void divide(std::size_t line, uint32_t shift);
-  static void note_write(Cell& cell, int who, uint32_t now, uint8_t mask, Site site);
-  static void note_read(Cell& cell, const Reads& reads, int warp, uint32_t lanes, uint32_t now, uint8_t mask,
-                        Site site);
-  bool notes_piece(const Clocks& clocks, const uint32_t* known, uint32_t now, int thread, std::size_t at,
-                   std::size_t bytes, Access access, Site site, bool& is_written);
-  /// Calls `touch(cell, reads, at, mask)` for what these bytes are remembered in. `writes`: whether that
+  static void note_write(Cell& cell, int who, uint32_t now, Site site);
+  static void note_read(Cell& cell, const Reads& reads, int warp, uint32_t lanes, uint32_t now, Site site);
+  bool notes_pieces(const Clocks& clocks, const uint32_t* known, uint32_t now, int thread, std::size_t at,
+                    std::size_t bytes, Access access, Site site, bool& is_written);
+  /// Calls `touch(cell, reads, at)` for what these bytes are remembered in. `writes`: whether that
   /// leaves the same behind in all of them.
   template <typename Touch>
   void for_each_cell(std::size_t at, std::size_t bytes, bool writes, const Touch& touch);
   static bool follows_readers(const Clocks& clocks, const Cell& cell, const Reads& reads, int thread);
   static std::optional<Race> against_readers(const Clocks& clocks, const Cell& cell, const Reads& reads,
-                                             std::size_t at, int thread, uint8_t mask,
-                                             const Race::Side& second);
+                                             std::size_t at, int thread, const Race::Side& second);
 
   uint32_t block_ = 0;
   Reserved<Cell> cells_;

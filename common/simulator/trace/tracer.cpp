@@ -154,11 +154,10 @@ void Tracer::accesses_recent_array(int thread, Access access, std::uintptr_t add
   const Site site = site_of_code(return_address);
   const bool is_checked_later = aligned && access == Access::load;
   suspicions_.goes_on(thread);
-  requests_.add(thread, Kind{site, uint16_t(bytes), access, true, is_checked_later}.packed(), address);
-  if (is_checked_later)
-    requests_.set_unchecked(thread);
-  else
-    check_shared(thread, access, address, recent_.offset + at, bytes, site);
+  const uint64_t kind = Kind{site, uint16_t(bytes), access, true, is_checked_later}.packed();
+  if (is_checked_later) return requests_.add_unchecked(thread, kind, address);
+  requests_.add(thread, kind, address);
+  check_shared(thread, access, address, recent_.offset + at, bytes, site);
 }
 
 void Tracer::touches_sectors(const Sectors& sectors, Access access) {
@@ -301,7 +300,11 @@ void Tracer::note(int thread, Access access, std::uintptr_t address, std::size_t
   if (access == Access::atomic) suspicions_.updates(thread, address);
   if (meets(access)) {
     requests_.check_all();
-    acquires_word(thread, address);
+    // A volatile load has yet to happen, and other OS threads do not wait.
+    if (access == Access::volatile_load && !shared)
+      order_.will_acquire(thread, address);
+    else
+      acquires_word(thread, address);
   }
   if (shared)
     check_shared(thread, access, address, place.offset, bytes, site);

@@ -81,17 +81,20 @@ class Tracer final : public Observer, RequestSink {
   /// `bytes`.)
   [[gnu::always_inline]] bool notes_load(std::uintptr_t address, std::size_t bytes,
                                          const void* return_address) {
+    if (!suspicions_.none()) return false;
+    const Site site = site_of_code(return_address);
     const SharedArray& array = address - recent_.begin < recent_.bytes ? recent_ : other_;
-    const std::size_t at = address - array.begin;
-    const bool shared = at < array.bytes;
-    if (shared ? bytes > array.bytes - at || (address & (bytes - 1)) != 0
-               : !known_reads_ || !known_reads_->is_known_read(address, bytes))
-      return false;
-    const int thread = this->thread();
-    const Kind kind{site_of_code(return_address), uint16_t(bytes), Access::load, shared, shared};
-    if (!suspicions_.none() || !requests_.add_if_room(thread, kind.packed(), address)) return false;
-    if (shared) requests_.set_unchecked(thread);
-    return true;
+    if (const std::size_t at = address - array.begin; at < array.bytes)
+      return bytes <= array.bytes - at && (address & (bytes - 1)) == 0 &&
+             requests_.add_another_unchecked(
+                 thread(), Kind{site, uint16_t(bytes), Access::load, true, true}.packed(), address);
+    if (is_local(address)) {
+      accesses_local(thread(), Access::load, address, return_address);
+      return true;
+    }
+    return known_reads_ && known_reads_->is_known_read(address, bytes) &&
+           requests_.add_if_room(thread(), Kind{site, uint16_t(bytes), Access::load, false}.packed(),
+                                 address);
   }
   /// Whether an address lies in one of the two shared arrays that were accessed last: most do.
   bool is_in_recent_array(std::uintptr_t address) {

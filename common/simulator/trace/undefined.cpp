@@ -5,7 +5,8 @@
 /// integer; and before an index leaves its array, for a neighbour in the same memory, or in a register; and
 /// before a pointer is followed that leads out of the variable which the compiler knows it to come from.
 ///
-/// libubsan, which would usually answer them, is not linked. Outside a traced block they do nothing.
+/// libubsan, which would usually answer them, is not linked. Outside a traced block they do nothing, but for
+/// an index, which ends the block in every mode.
 ///
 /// And comparisons, before which -fsanitize-coverage=trace-cmp plants calls, and the C library's maximum and
 /// minimum, which this file takes the place of: they alone swallow what a local variable without a value
@@ -13,6 +14,8 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <type_traits>
 
@@ -23,11 +26,14 @@
 
 namespace {
 
-void report(const char* what, const std::string& problem, const void* return_address) {
-  if (!flashbook::sim::current_tracer) return;
+std::string described(const char* what, const std::string& problem, const void* return_address) {
   const flashbook::sim::Site site = flashbook::sim::site_of_code(return_address);
-  flashbook::sim::current_worker->scheduler.abandon(
-      what + (" at " + flashbook::sim::source_lines({&site, 1}).at(site).described()) + ": " + problem);
+  return what + (" at " + flashbook::sim::source_lines({&site, 1}).at(site).described()) + ": " + problem;
+}
+
+void report(const char* what, const std::string& problem, const void* return_address) {
+  if (flashbook::sim::current_tracer)
+    flashbook::sim::current_worker->scheduler.abandon(described(what, problem, return_address));
 }
 
 /// Every byte of a local that has no value yet, if g++ compiles it with -ftrivial-auto-var-init=pattern.
@@ -63,14 +69,18 @@ extern "C" {
 
 float fmaxf(float a, float b) noexcept {
   require_value("fmaxf", a, b, __builtin_return_address(0));
+  if (a > b) return a;
+  if (a < b) return b;
   if (a == b) return std::signbit(a) ? b : a;
-  return a > b || std::isnan(b) ? a : b;
+  return std::isnan(b) ? a : b;
 }
 
 float fminf(float a, float b) noexcept {
   require_value("fminf", a, b, __builtin_return_address(0));
+  if (a < b) return a;
+  if (a > b) return b;
   if (a == b) return std::signbit(a) ? a : b;
-  return a < b || std::isnan(b) ? a : b;
+  return std::isnan(b) ? a : b;
 }
 
 // Shorter integers have too few values for one of them to mean that there is none.
@@ -110,14 +120,18 @@ void __ubsan_handle_float_cast_overflow(void*, void*) {
          __builtin_return_address(0));
 }
 
-void __ubsan_handle_out_of_bounds(void* data, void* index) {
+// Never returns, in any mode, so that loops over arrays have nothing to save for it.
+[[noreturn]] void __ubsan_handle_out_of_bounds_abort(void* data, void* index) {
   const auto* array = static_cast<const Described*>(data);
-  report(
+  const std::string report = described(
       "index",
       "out of bounds, " + std::to_string(std::intptr_t(index)) + " in an array of type " + array->type->name +
           ". It leads to what lies next to the array, or to nothing; check it against the last row, column "
           "or stage",
       __builtin_return_address(0));
+  if (flashbook::sim::current_worker) flashbook::sim::current_worker->scheduler.abandon(report);
+  std::fprintf(stderr, "%s\n", report.c_str());  // outside any kernel
+  std::abort();
 }
 
 void __ubsan_handle_type_mismatch_v1(void* data, void*) {
