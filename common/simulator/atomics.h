@@ -18,6 +18,8 @@ namespace flashbook::sim {
 /// The calling thread read memory by an operation that changed nothing, as loops do that wait for another
 /// thread. After some of these in a row others get their turn.
 void poll_memory(const char* what, Location where);
+/// It has changed memory, for which another thread may have waited.
+void change_memory();
 
 /// Replaces *address by update(*address) and returns what it was.
 template <typename T, typename Update>
@@ -58,11 +60,14 @@ template <typename T>
 void store_release(T* address, T value) {
   memory_fence();
   __atomic_store_n(address, value, __ATOMIC_SEQ_CST);
+  change_memory();
 }
 template <typename T>
 T add_acq_rel(T* address, T value) {
   memory_fence();
-  return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
+  const T old = __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
+  change_memory();
+  return old;
 }
 
 /// What CUDA's atomic operations on integers take.
@@ -74,7 +79,10 @@ concept AtomicInteger =
 template <typename T, typename Update>
 T atomic_change(const char* what, T* address, Update update, Location where) {
   const T old = atomic_update(address, update);
-  if (update(old) == old) poll_memory(what, where);
+  if (update(old) == old)
+    poll_memory(what, where);
+  else
+    change_memory();
   return old;
 }
 
@@ -82,13 +90,18 @@ T atomic_change(const char* what, T* address, Update update, Location where) {
 template <typename T>
 T atomic_add(T* address, T value, Location where) {
   if (value == 0) poll_memory("atomicAdd", where);
-  return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
+  const T old = __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
+  if (value != 0) change_memory();
+  return old;
 }
 
 template <typename T>
 T atomic_exchange(T* address, T value, Location where) {
   const T old = __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);
-  if (old == value) poll_memory("atomicExch", where);
+  if (old == value)
+    poll_memory("atomicExch", where);
+  else
+    change_memory();
   return old;
 }
 
@@ -97,7 +110,10 @@ T atomic_compare_exchange(T* address, T expected, T desired, Location where) {
   T old = expected;
   const bool changed =
       __atomic_compare_exchange_n(address, &old, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-  if (!changed || old == desired) poll_memory("atomicCAS", where);
+  if (!changed || old == desired)
+    poll_memory("atomicCAS", where);
+  else
+    change_memory();
   return old;
 }
 

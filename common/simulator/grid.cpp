@@ -162,13 +162,17 @@ class Blocks final : public OtherBlocks {
     if (rounds > (working_ == 1 ? 1 : 32) && begin_another()) return true;
     if (working_ == 1) return rounds <= kMaxRoundsAlone;
     std::this_thread::sleep_for(std::chrono::microseconds(std::min(rounds, 500)));
-    // One of them may have seen what it waited for, and calculate.
-    if (waiting_ < working_) all_wait_since_ = now;
+    // One of them may have seen what it waited for, and calculate, or have done so while this one slept.
+    if (const uint64_t ended = waits_ended_; waiting_ < working_ || ended != known_to_have_ended_) {
+      known_to_have_ended_ = ended;
+      all_wait_since_ = now;
+    }
     return now - all_wait_since_ < std::chrono::milliseconds(1000 * std::max(1, options().timeout) / 3);
   }
   void stop_waiting() override {
     if (!waits_) return;
     waits_ = false;
+    ++waits_ended_;
     --waiting_;
   }
   /// The first blocks meet at the second addition of each, unless those who have not come wait for others
@@ -226,13 +230,14 @@ class Blocks final : public OtherBlocks {
     const int number = begun_;
     if (uint64_t(number) >= std::min(count_, at_once())) return false;
     if (workers.size() == std::size_t(number)) workers.push_back(std::make_unique<Worker>());
+    ++working_;  // before it works: it must not take itself for the only one
     try {
       threads_.emplace_back([this, &worker = *workers[std::size_t(number)]] { run_blocks(worker); });
     } catch (const std::system_error&) {
+      --working_;
       return false;
     }
     ++begun_;
-    ++working_;
     return true;
   }
 
@@ -240,6 +245,7 @@ class Blocks final : public OtherBlocks {
   const std::function<void(Worker&, OtherBlocks&)> enter_;
   std::atomic<uint64_t> next_{0};
   std::atomic<int> working_{1}, waiting_{0};  ///< OS threads, the calling one first
+  std::atomic<uint64_t> waits_ended_{0};      ///< how often one of them has gone on
   std::atomic<uint64_t> came_{0};             ///< of the blocks that meet, how many have come, or ended
   std::atomic<int> wait_there_{0};            ///< OS threads whose blocks wait for the others to come
   std::atomic<bool> has_met_{false};
@@ -252,11 +258,13 @@ class Blocks final : public OtherBlocks {
   enum class Added { nothing, once, waits, enough };
   static thread_local constinit Added added_;
   static thread_local std::chrono::steady_clock::time_point all_wait_since_;
+  static thread_local constinit uint64_t known_to_have_ended_;  ///< of waits_ended_
 };
 
 thread_local constinit bool Blocks::waits_ = false;
 thread_local constinit Blocks::Added Blocks::added_ = Blocks::Added::enough;
 thread_local std::chrono::steady_clock::time_point Blocks::all_wait_since_;
+thread_local constinit uint64_t Blocks::known_to_have_ended_ = 0;
 
 }  // namespace
 

@@ -286,6 +286,7 @@ class DeviceConflicts : public testing::Test {
 TEST_F(DeviceConflicts, AreSoughtByteByByte) {
   EXPECT_FALSE(access(0, 0, 0, 1, Access::store));
   EXPECT_FALSE(access(0, 1, 1, 1, Access::store));
+  EXPECT_FALSE(access(0, 0, 0, 1, Access::load)) << "its own";
   EXPECT_FALSE(access(1, 0, 2, 2, Access::store));
   EXPECT_TRUE(access(1, 0, 0, 1, Access::store)) << "though its neighbour was written in between";
   EXPECT_FALSE(access(0, 0, 32, 4, Access::load));
@@ -325,6 +326,16 @@ TEST_F(DeviceConflicts, OneThreadPublishesWhatAllHaveFenced) {
   order_[0].publish(0, flag);
   order_[1].acquire(0, flag);
   EXPECT_FALSE(access(1, 0, 8, 4, Access::load));
+}
+
+TEST_F(DeviceConflicts, WhoIsAboutToReadAFlagMaySeeItRise) {
+  const std::uintptr_t flag = begin() + 64;
+  access(0, 3, 0, 4, Access::store);
+  order_[1].will_acquire(5, flag);
+  order_[0].fence(3);
+  order_[0].publish(3, flag);
+  EXPECT_FALSE(access(1, 5, 0, 4, Access::load));
+  EXPECT_TRUE(access(1, 6, 0, 4, Access::store));
 }
 
 TEST_F(DeviceConflicts, WithoutAFenceNothingIsPublished) {

@@ -323,6 +323,16 @@ __global__ void neighbouring_bytes() {
   bytes[threadIdx.x] = 1;
 }
 
+__global__ void same_bytes_by_two_warps() { dynamic_shared<unsigned char>()[threadIdx.x % 32] = threadIdx.x; }
+/// Each thread's own byte, before and after its neighbours touch theirs.
+__global__ void own_byte_twice(unsigned char* out) {
+  auto* bytes = dynamic_shared<unsigned char>();
+  bytes[threadIdx.x] = out[threadIdx.x] = 1;
+  const int neighbour = __shfl_xor_sync(0xffffffffu, int(threadIdx.x), 1);
+  bytes[threadIdx.x] += neighbour;
+  out[threadIdx.x] += bytes[threadIdx.x];
+}
+
 __global__ void count_in_shared(int* out, bool plain) {
   __shared__ int count;
   if (threadIdx.x == 0) count = 0;
@@ -466,6 +476,13 @@ TEST_F(TraceRaces, SyncwarpOrdersMemoryAndAShuffleDoesNot) {
 
 TEST_F(TraceRaces, NeighboursDoNotRace) {
   EXPECT_EQ(sim::error_of(1, 64, 64, [] { neighbouring_bytes(); }), "");
+}
+
+TEST_F(TraceRaces, OnBytes) {
+  const std::string error = sim::error_of(1, 64, 64, [] { same_bytes_by_two_warps(); });
+  EXPECT_NE(error.find("data race in block 0 on dynamic shared memory + 0"), std::string::npos) << error;
+  auto* bytes = reinterpret_cast<unsigned char*>(out_.data());
+  EXPECT_EQ(sim::error_of(1, 64, 64, [&] { own_byte_twice(bytes); }), "");
 }
 
 TEST_F(TraceRaces, AtomicsDoNotRace) {

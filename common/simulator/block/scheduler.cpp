@@ -279,6 +279,10 @@ void poll_memory(const char* what, Location where) {
   if (current_worker) current_worker->scheduler.poll_memory(what, where);
 }
 
+void change_memory() {
+  if (current_worker) current_worker->scheduler.progress();
+}
+
 void Scheduler::crash(Crash crash, const void* address) {
   if (!is_running_) return;
   crashed_ = crash;

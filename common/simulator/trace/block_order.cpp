@@ -77,10 +77,15 @@ void BlockOrder::publish(int thread, std::uintptr_t word) {
 void BlockOrder::acquire(int thread, uint32_t clock, std::uintptr_t word) {
   auto what = published_->at(word);
   if (!what) return;
-  for (const Acquired& before : acquired_)
-    if (before.what == what && before.thread == thread && before.word == word) return;
+  const auto before = std::find_if(acquired_.begin(), acquired_.end(), [&](const Acquired& one) {
+    return one.thread == thread && one.word == word && (one.what == what || one.clock == clock);
+  });
+  if (before != acquired_.end() && before->what == what) return;
   if (const auto own = what->find(block_); own != what->end()) clocks_.learn(thread, *own->second);
-  acquired_.push_back({thread, clock, word, std::move(what)});
+  if (before != acquired_.end())
+    before->what = std::move(what);  // which holds all that was there before
+  else
+    acquired_.push_back({thread, clock, word, std::move(what)});
 }
 
 void BlockOrder::will_acquire(int thread, std::uintptr_t word) {

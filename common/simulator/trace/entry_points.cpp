@@ -129,6 +129,7 @@ void* __tsan_memset(void* target, int value, std::size_t bytes) {
     access(address, bytes, Access::volatile_load, true, __builtin_return_address(0));  \
   }                                                                                    \
   void __tsan_volatile_write##bytes(void* address) {                                   \
+    flashbook::sim::change_memory();                                                   \
     access(address, bytes, Access::atomic, true, __builtin_return_address(0));         \
   }                                                                                    \
   void __tsan_unaligned_volatile_read##bytes(void* address) {                          \
