@@ -122,8 +122,8 @@ __device__ inline int last_at_most(const int* ascending, int count, int place) {
 //| Row B - n + r lies at base + (e - n + r) * row_bytes, as it should.
 //|
 //| **A subtraction without negative numbers.** A map's strides are positive, and its base must be memory that there is: a map that
-//| began B rows before the tensor worked for weeks, and was an illegal address where nothing lay before the tensor (the chapter's
-//| appendix). Addresses have 64 bits, and sums of them wrap around. So one more dimension, with a stride of 2^34 - row_bytes and the
+//| began as many rows before its tensor as the tensor has was right until nothing lay there, and then an illegal address (the
+//| chapter's appendix). Addresses have 64 bits, and sums of them wrap around. So one more dimension, with a stride of 2^34 - row_bytes and the
 //| constant index 2^30, adds 2^64 - B * row_bytes. (Triton's `ragged_tma.py` has these ideas.)
 //|
 //| **Five dimensions** are all that a map has: column, row, panel, e and the wrap. The head has to share one with e. Both are multiples

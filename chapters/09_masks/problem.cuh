@@ -56,6 +56,8 @@ struct Rows0 {
   }
 };
 
+//| The producer decides on a tile of queries and tells all others. Consumers need no list of tiles: two numbers are enough, since full
+//| tiles come first.
 /// What a block works on: a tile of queries, of one head and one sequence.
 struct Work {
   Head head;

@@ -37,6 +37,7 @@ struct KeyRanges {
   __device__ bool sees(int key) const {
     return (key >= begin && key < end) || (key >= head_begin && key < head_end);
   }
+  //| What lies before a range's end and not before its beginning is in it. Both ranges are asked, whether there is a head or not.
   /// Bit i: whether it has the thread's column i. `first` is the key of its first column.
   template <int kColumns>
   __device__ uint32_t columns(int first) const {

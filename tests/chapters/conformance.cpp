@@ -1,0 +1,267 @@
+// A chapter's own test file says which chapter is under test: these are compiled once for all.
+#include "tests/chapters/conformance.h"
+
+#include <algorithm>
+
+#include "common/app/call.h"
+#include "common/app/expected.h"
+#include "common/app/runner.h"
+#include "tests/support/cases.h"
+
+namespace flashbook::testing {
+
+void expect_right(const Shape& shape, const Inputs& inputs, int first_step) {
+  const Chapter& chapter = chapter_under_test;
+  const Expected expected(chapter.operation, shape, inputs, all_rows(shape));
+  const UploadedInputs uploaded(chapter.operation, shape, inputs, chapter.runs_on);
+  for (int step = std::max(first_step, chapter.first_step); step <= chapter.last_step(); ++step) {
+    if (!chapter.step(step).is_for(shape)) continue;
+    SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(shape));
+    ASSERT_EQ(chapter.why_not(shape, step), "");
+    const Call call(chapter, shape, uploaded, step);
+    call.run();
+    EXPECT_EQ(describe_failure(expected.judge(call.download()), "the oracle"), "");
+  }
+}
+
+Inputs inputs_of(const Shape& shape, InputKind kind, uint64_t seed) {
+  return make_inputs(chapter_under_test.operation, shape, kind, seed);
+}
+
+void expect_same_bits(DType dtype, int step, int launches_on_gpu) {
+  const bool gpu = device::machine() == device::Machine::gpu;
+  const int launches = gpu ? launches_on_gpu : 2;
+  for (int head_dim : {64, 128, 256})
+    for (bool causal : {false, true}) {
+      const int heads = gpu ? 48 : 2;
+      const Shape shape{.batch = 1,
+                        .heads = heads,
+                        .kv_heads = heads,
+                        .seqlen_q = gpu ? 449 : 257,
+                        .seqlen_k = gpu ? 333 : 199,
+                        .head_dim = head_dim,
+                        .visibility = Visibility::causal_if(causal),
+                        .dtype = dtype,
+                        .scale = default_scale(head_dim)};
+      SCOPED_TRACE(describe(shape));
+      const Inputs inputs = inputs_of(shape, InputKind::normal, 5);
+      const UploadedInputs uploaded(chapter_under_test.operation, shape, inputs, chapter_under_test.runs_on);
+      Call call(chapter_under_test, shape, uploaded, step);
+      std::vector<std::byte> first;
+      for (int launch = 0; launch < launches; ++launch) {
+        call.poison();
+        call.run();
+        std::vector<std::byte> now = call.download_bytes();
+        if (launch == 0) first = now;
+        ASSERT_TRUE(now == first) << "launch " << launch + 1;
+      }
+    }
+}
+
+namespace {
+
+/// What a reader runs: every step, on inputs made for it, held against the oracle and the chapter before.
+TEST_F(ChapterTest, TheProgramIsRightAndAgreesWithTheChapterBefore) {
+  const char* words[] = {chapter_under_test.name, "--seqlen", "300", "--causal", "--reps", "1"};
+  const Options options = *parse_command_line(int(std::size(words)), words, chapter_under_test).options;
+  const Report report = run(options, chapter_under_test, chapter_before).report;
+  ASSERT_EQ(report.steps.size(), chapter_under_test.steps.size());
+  for (const StepReport& step : report.steps) {
+    if (chapter_under_test.step(step.step).latent) {
+      EXPECT_NE(step.why_not, "");
+      continue;
+    }
+    EXPECT_EQ(describe_failure(step.oracle, "the oracle"), "") << "step " << step.step;
+    EXPECT_EQ(describe_failure(step.before, "the chapter before"), "") << "step " << step.step;
+    EXPECT_FALSE(step.oracle.empty());
+    EXPECT_EQ(step.before.empty(), chapter_before == nullptr) << report.before;
+    EXPECT_GT(step.seconds, 0);
+  }
+}
+
+// ---- shapes
+// ---------------------------------------------------------------------------------------------------------------------------
+
+class Shapes : public ChapterTest, public ::testing::WithParamInterface<Shape> {};
+
+TEST_P(Shapes, AgreeWithTheOracle) { expect_right(GetParam(), inputs_of(GetParam(), InputKind::normal, 7)); }
+
+INSTANTIATE_TEST_SUITE_P(Pairwise, Shapes, ::testing::ValuesIn(pairwise_shapes(chapter_under_test)),
+                         [](const auto& info) { return name_of(info.param); });
+
+/// The full cross product: `ctest -L full`.
+class EveryShape : public Shapes {};
+
+TEST_P(EveryShape, AgreesWithTheOracle) {
+  expect_right(GetParam(), inputs_of(GetParam(), InputKind::normal, 11));
+}
+
+INSTANTIATE_TEST_SUITE_P(CrossProduct, EveryShape, ::testing::ValuesIn(every_shape(chapter_under_test)),
+                         [](const auto& info) { return name_of(info.param); });
+
+/// Every other quick shape with the simulator's warps in random order: a kernel that is right only by the
+/// order of its warps shows.
+class RandomOrder : public ChapterTest, public ::testing::WithParamInterface<int> {};
+
+TEST_P(RandomOrder, OfWarpsChangesNothing) {
+  const Shape shape = quick_shapes(chapter_under_test)[2 * GetParam()];
+  const RandomWarpOrder order(GetParam() + 1);
+  expect_right(shape, inputs_of(shape, InputKind::normal, 13));
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomOrder, ::testing::Range(0, 4));
+
+/// What the traced twin of this program runs: there a data race or an access out of bounds is an error.
+class Traced : public Shapes {};
+
+TEST_P(Traced, BreaksNoRuleOfMemory) {
+  expect_right(GetParam(), inputs_of(GetParam(), InputKind::normal, 19));
+}
+
+INSTANTIATE_TEST_SUITE_P(QuickShapes, Traced, ::testing::ValuesIn(quick_shapes(chapter_under_test)),
+                         [](const auto& info) { return name_of(info.param); });
+
+// ---- inputs that hurt
+// -----------------------------------------------------------------------------------------------------------------
+
+class Adversarial : public ChapterTest, public ::testing::WithParamInterface<InputKind> {};
+
+TEST_P(Adversarial, InputsStayWithinTheBounds) {
+  for (DType dtype : chapter_under_test.dtypes)
+    for (bool causal : {false, true}) {
+      const Shape shape{.batch = 1,
+                        .heads = 2,
+                        .kv_heads = 1,
+                        .seqlen_q = 100,
+                        .seqlen_k = 131,
+                        .head_dim = 64,
+                        .visibility = Visibility::causal_if(causal),
+                        .dtype = dtype,
+                        .scale = default_scale(64)};
+      expect_right(shape, inputs_of(shape, GetParam(), 3));
+    }
+}
+
+// A score of 10000 that plain attention computes without any rounding. A factor multiplied into Q beforehand
+// makes every product inexact, all to the same side.
+TEST_F(ChapterTest, ExactScoresOfTenThousandStayWithinTheBounds) {
+  for (int head_dim : {64, 128, 256})
+    for (int seqlen : {1, 65}) {
+      const Shape shape{.batch = 1,
+                        .heads = 1,
+                        .kv_heads = 1,
+                        .seqlen_q = seqlen,
+                        .seqlen_k = seqlen,
+                        .head_dim = head_dim,
+                        .dtype = chapter_under_test.dtypes.front(),
+                        .scale = default_scale(head_dim)};
+      Inputs inputs = make_inputs(shape, InputKind::normal, 9);
+      std::fill(inputs.q.begin(), inputs.q.end(), 25.0f);
+      std::fill(inputs.k.begin(), inputs.k.end(), 25.0f);
+      round_inputs(shape, inputs);  // e4m3 has 24, and scores of 9216
+      complete_inputs(chapter_under_test.operation, shape, 9, inputs);
+      expect_right(shape, inputs);
+    }
+}
+
+// The same, far beyond where the scaled maximum is a whole number: whatever is lost when it is rounded must
+// be lost of every key, in every tile.
+TEST_F(ChapterTest, ExactScoresOfAHundredMillionStayWithinTheBounds) {
+  if (chapter_under_test.largest_score < kAnyScore) return;  // refused, as the next test holds
+  for (int head_dim : {64, 128, 256}) {
+    const Shape shape{.batch = 1,
+                      .heads = 1,
+                      .kv_heads = 1,
+                      .seqlen_q = 20,
+                      .seqlen_k = 300,
+                      .head_dim = head_dim,
+                      .dtype = chapter_under_test.dtypes.front(),
+                      .scale = 1.1f * default_scale(head_dim)};
+    Inputs inputs = make_inputs(shape, InputKind::normal, 9);
+    std::fill(inputs.q.begin(), inputs.q.end(), 4096.0f);
+    std::fill(inputs.k.begin(), inputs.k.end(), 4096.0f);
+    expect_right(shape, inputs);
+  }
+}
+
+// Every score that a chapter is said to hold: where a float holds it, but twice its rounding error is no
+// exponent any more, and at the end.
+TEST_F(ChapterTest, LargeScoresAreRightOrRefused) {
+  for (DType dtype : chapter_under_test.dtypes)
+    for (int head_dim : {64, 256})
+      for (float largest : {0x1p15f, 0x1p34f, 0x1p126f}) {
+        Shape shape{.batch = 1,
+                    .heads = 1,
+                    .kv_heads = 1,
+                    .seqlen_q = 40,
+                    .seqlen_k = 150,
+                    .head_dim = head_dim,
+                    .visibility = Visibility::causal_if(head_dim == 64),
+                    .dtype = dtype,
+                    .scale = 1};
+        shape.scale = largest / float(largest_score(shape, make_inputs(shape, InputKind::normal, 21)));
+        if (largest <= chapter_under_test.largest_score) {
+          expect_right(shape, inputs_of(shape, InputKind::normal, 21));
+          continue;
+        }
+        Options options;
+        options.shape = shape;
+        options.seed = 21;
+        options.steps = {1};
+        EXPECT_THROW(run(options, chapter_under_test, nullptr), InputError) << describe(shape);
+      }
+}
+
+INSTANTIATE_TEST_SUITE_P(Inputs, Adversarial,
+                         ::testing::Values(InputKind::outliers, InputKind::large_scores, InputKind::one_hot,
+                                           InputKind::all_equal));
+
+// ---- the descriptor
+// -----------------------------------------------------------------------------------------------------------------------
+
+TEST(Descriptor, SaysWhatTheContractAsksFor) {
+  const Chapter& chapter = chapter_under_test;
+  EXPECT_EQ(std::string(chapter.name).substr(0, 2),
+            (chapter.number < 10 ? "0" : "") + std::to_string(chapter.number));
+  ASSERT_FALSE(chapter.steps.empty());
+  for (const Step& step : chapter.steps) EXPECT_TRUE(std::string(step.idea).ends_with('.')) << step.name;
+  for (const Shape& shape : {chapter.gpu_shape, chapter.cpu_shape}) {
+    EXPECT_NO_THROW(validate(shape));
+    for (int step = chapter.first_step; step <= chapter.last_step(); ++step)
+      EXPECT_EQ(chapter.why_not(shape, step).empty(), chapter.step(step).is_for(shape)) << step;
+  }
+}
+
+/// A mask or a function on scores that a step does not refuse, it computes.
+TEST_F(ChapterTest, RefusesWhatItsKernelsDoNotKnow) {
+  const Chapter& chapter = chapter_under_test;
+  int refused = 0;
+  for (int step = chapter.first_step; step <= chapter.last_step(); ++step) {
+    Shape window = chapter.cpu_shape, latent = window;
+    latent.head_dim = kLatentKeyDim;
+    EXPECT_EQ(chapter.why_not(latent, step).empty(), chapter.step(step).latent) << step;
+    if (chapter.step(step).latent) window = latent;
+    Shape capped = window, dropped = window, paged = window;
+    window.visibility.window.left = 8;
+    capped.score.softcap = 30;
+    dropped.score.dropout = 0.1f;
+    paged.paging = {.rows = paged.seqlen_k, .pages = 1, .table = {0}};
+    for (const Shape& shape : {window, capped, dropped}) {
+      if (!chapter.why_not(shape, step).empty()) {
+        ++refused;
+        continue;
+      }
+      const Inputs inputs = inputs_of(shape, InputKind::normal, 3);
+      const Expected expected(chapter.operation, shape, inputs, all_rows(shape));
+      EXPECT_EQ(describe_failure(expected.judge(run_once(chapter, shape, inputs, step)), "the oracle"), "")
+          << step;
+    }
+    if (chapter.operation != Operation::decode) {
+      EXPECT_NE(chapter.why_not(paged, step), "") << step;
+    }
+  }
+  EXPECT_GT(refused, 0);
+}
+
+}  // namespace
+}  // namespace flashbook::testing
