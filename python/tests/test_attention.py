@@ -130,12 +130,12 @@ def test_packed_projections_are_read_where_they_lie():
     torch.testing.assert_close(gradient, torch.stack(apart, 2), atol=2e-2, rtol=1e-2)
     kv = qkv.detach()[:, :, 1:]
     assert torch.equal(flashbook.flash_attn_kvpacked_func(qkv.detach()[:, :, 0], kv, causal=True), o)
-    if GPU:  # nothing is allocated but O and the log-sum-exp (and a counter, which is there by now)
+    if GPU:  # nothing is allocated but O (and places for a counter and for log-sum-exps that nobody asks for, which are there by now)
         torch.cuda.synchronize()
         before = torch.cuda.memory_stats()["allocation.all.allocated"]
         with torch.no_grad():
             flashbook.flash_attn_qkvpacked_func(qkv, causal=True)
-        assert torch.cuda.memory_stats()["allocation.all.allocated"] - before == 2
+        assert torch.cuda.memory_stats()["allocation.all.allocated"] - before == 1
 
 
 @pytest.mark.kernels
