@@ -7,8 +7,8 @@ As bench/peers.py: in every round each contestant is timed once, in random order
 the package is on the device; both launch the same kernel. `host_us` is what the host spends on a call, the output allocated
 and no gradient wanted, while the device sleeps, so that nothing waits for it; `host_us_gradient` with q, k and v that want gradients, and
 `host_us_backward` in torch.autograd.grad after that; `c_us` and `c_us_backward` are the C functions alone, called by ctypes with arguments made
-before, and the same words with `sdpa` PyTorch's own attention. Each is the median of 200 calls of a small shape. The package is python/flashbook of
-this checkout.
+before, and the same words with `sdpa` PyTorch's own attention. Each is the median of 200 calls of a small shape, in seven rounds in random order:
+what a process times first can be twice as slow. The package is python/flashbook of this checkout.
 """
 
 import argparse
@@ -32,6 +32,7 @@ from bench.peers import Contestant, whole_numbers
 from bench.structs import Gradients, Shape, Tensors
 
 CALLS = 200  # with their kernels fewer than the launches that a stream takes before the host has to wait
+HOST_ROUNDS = 7
 torch: Any = None
 
 
@@ -50,7 +51,7 @@ def host_microseconds(call):
     return statistics.median(times) / 1e3
 
 
-def on_the_host(library):
+def on_the_host(library, shuffle):
     """{word: microseconds of the host}."""
     from torch.nn.functional import scaled_dot_product_attention
 
@@ -80,7 +81,12 @@ def on_the_host(library):
         kept.append(workspace)
         if calls[word]():
             raise peers.Wrong(library.error())
-    return {word: host_microseconds(call) for word, call in calls.items()}
+    times, words = {word: [] for word in calls}, list(calls)
+    for _ in range(HOST_ROUNDS):
+        shuffle(words)
+        for word in words:
+            times[word].append(host_microseconds(calls[word]))
+    return {word: statistics.median(found) for word, found in times.items()}
 
 
 def package(problem):
@@ -96,7 +102,7 @@ def run(options, library):
     whole = {"context": peers.context(library), "benchmarks": []}
     cache_filler = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
     shuffle = random.Random(peers.SEED).shuffle
-    host = on_the_host(library)
+    host = on_the_host(library, shuffle)
     print("  ".join(f"{name} {value:.2f}" for name, value in host.items()), flush=True)
     for head_dim in options.head_dim:
         for mask in ("full", "causal"):

@@ -15,6 +15,7 @@
 #include "common/attention/parallel.h"
 #include "common/attention/random.h"
 #include "common/numeric/float_formats.h"
+#include "common/numeric/widest_vectors.h"
 
 namespace flashbook {
 namespace {
@@ -107,12 +108,14 @@ class RowBlock {
       for (int64_t j = 0; j < std::min<int64_t>(kTileKeys, keys_ - first); ++j)
         for (int64_t c = 0; c < dims_; ++c)
           tile_[c * kTileKeys + j] = inputs_.k[(first_key_ + first + j) * dims_ + c];
-      for (std::size_t r = 0; r < rows_.size(); ++r) {
-        const float* const q = &inputs_.q[rows_[r] * dims_];
-        Sum* const s = &scores_[r * stride_ + first];
-        for (int64_t c = 0; c < dims_; ++c)
-          for (int j = 0; j < kTileKeys; ++j) s[j] += Sum(q[c]) * tile_[c * kTileKeys + j];
-      }
+      with_widest_vectors([&]<typename>() __attribute__((always_inline)) {
+        for (std::size_t r = 0; r < rows_.size(); ++r) {
+          const float* const q = &inputs_.q[rows_[r] * dims_];
+          Sum* const s = &scores_[r * stride_ + first];
+          for (int64_t c = 0; c < dims_; ++c)
+            for (int j = 0; j < kTileKeys; ++j) s[j] += Sum(q[c]) * tile_[c * kTileKeys + j];
+        }
+      });
     }
   }
 
@@ -163,15 +166,17 @@ class RowBlock {
       const int64_t count = std::min<int64_t>(kTileKeys, keys_ - first);
       for (int64_t j = 0; j < count; ++j)
         std::copy_n(value_row(first_key_ + first + j), value_dims_, &tile_[j * value_dims_]);
-      for (std::size_t r = 0; r < rows_.size(); ++r) {
-        const Sum* const p = &scores_[r * stride_ + first];
-        for (int64_t j = 0; j < std::min(count, visible_keys(r) - first); ++j) {
-          if (is_hidden(r, first + j)) continue;  // its values may be NaN
-          for (int64_t c = 0; c < value_dims_; c += kLanes)
-            for (int lane = 0; lane < kLanes; ++lane)
-              o[r * value_dims_ + c + lane] += p[j] * tile_[j * value_dims_ + c + lane];
+      with_widest_vectors([&]<typename>() __attribute__((always_inline)) {
+        for (std::size_t r = 0; r < rows_.size(); ++r) {
+          const Sum* const p = &scores_[r * stride_ + first];
+          for (int64_t j = 0; j < std::min(count, visible_keys(r) - first); ++j) {
+            if (is_hidden(r, first + j)) continue;  // its values may be NaN
+            for (int64_t c = 0; c < value_dims_; c += kLanes)
+              for (int lane = 0; lane < kLanes; ++lane)
+                o[r * value_dims_ + c + lane] += p[j] * tile_[j * value_dims_ + c + lane];
+          }
         }
-      }
+      });
     }
   }
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "common/numeric/widest_vectors.h"
 #include "common/simulator/element_value.h"
 #include "common/simulator/launch.h"
 
@@ -14,37 +15,33 @@ namespace {
 
 // Plain float32.
 
-/// Four floats in a register of the host. (Both compilers turn the loops below into these only sometimes.)
-using Floats = float __attribute__((vector_size(16)));
-constexpr int kLanes = 4;
-
-Floats load(const float* from) {
-  Floats floats;
-  std::memcpy(&floats, from, sizeof floats);
-  return floats;
-}
-
-/// A block of 4 rows and 8 columns stays in registers while k runs.
-void multiply_plain(int rows, int columns, int inner, const float* a, const float* b, float* d) {
-  constexpr int kRows = 4, kVectors = 2;
+/// A block of kLanes rows and 8 columns stays in the host's registers while k runs, in vectors of kLanes
+/// floats. (Both compilers turn such loops into vectors by themselves only sometimes.)
+template <int kLanes>
+[[gnu::always_inline]] inline void multiply_in_blocks(int rows, int columns, int inner, const float* a,
+                                                      const float* b, float* d) {
+  using Floats = typename VectorUnit<kLanes, 16>::Types::Floats;
+  constexpr int kRows = kLanes, kVectors = 8 / kLanes;
   for (int m = 0; m < rows; m += kRows) {
     for (int n = 0; n < columns; n += kVectors * kLanes) {
-      Floats sums[kRows][kVectors];
-      for (int i = 0; i < kRows; ++i)
-        for (int j = 0; j < kVectors; ++j) sums[i][j] = load(d + (m + i) * columns + n + j * kLanes);
+      Floats sums[kRows][kVectors], right[kVectors];
+      for (int i = 0; i < kRows; ++i) std::memcpy(sums[i], d + (m + i) * columns + n, sizeof sums[i]);
       for (int k = 0; k < inner; ++k) {
-        const float* row = b + k * columns + n;
-        const Floats right[kVectors] = {load(row), load(row + kLanes)};
+        std::memcpy(right, b + k * columns + n, sizeof right);
         for (int i = 0; i < kRows; ++i) {
           const float left = a[(m + i) * inner + k];
           for (int j = 0; j < kVectors; ++j) sums[i][j] += left * right[j];
         }
       }
-      for (int i = 0; i < kRows; ++i)
-        for (int j = 0; j < kVectors; ++j)
-          std::memcpy(d + (m + i) * columns + n + j * kLanes, &sums[i][j], sizeof(Floats));
+      for (int i = 0; i < kRows; ++i) std::memcpy(d + (m + i) * columns + n, sums[i], sizeof sums[i]);
     }
   }
+}
+
+void multiply_plain(int rows, int columns, int inner, const float* a, const float* b, float* d) {
+  with_widest_vectors([&]<typename Unit>() __attribute__((always_inline)) {
+    multiply_in_blocks<std::min(Unit::kLanes, 8)>(rows, columns, inner, a, b, d);
+  });
 }
 
 // As an H200 does it.
