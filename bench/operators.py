@@ -81,7 +81,8 @@ def on_the_host(library, shuffle):
         kept.append(workspace)
         if calls[word]():
             raise peers.Wrong(library.error())
-    times, words = {word: [] for word in calls}, list(calls)
+    times: dict[str, list[float]] = {word: [] for word in calls}
+    words = list(calls)
     for _ in range(HOST_ROUNDS):
         shuffle(words)
         for word in words:

@@ -39,6 +39,7 @@ template <int kLanes>
 }
 
 void multiply_plain(int rows, int columns, int inner, const float* a, const float* b, float* d) {
+  if (rows % 8 != 0) return multiply_in_blocks<4>(rows, columns, inner, a, b, d);
   with_widest_vectors([&]<typename Unit>() __attribute__((always_inline)) {
     multiply_in_blocks<std::min(Unit::kLanes, 8)>(rows, columns, inner, a, b, d);
   });
