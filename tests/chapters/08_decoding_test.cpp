@@ -171,17 +171,7 @@ TEST_F(ChapterTest, AManyTimesLongerSequenceBesideOneKey) {
 /// Runs a step again and again: `on_gpu` times on a GPU.
 void expect_same_bits_of(const Shape& shape, int step, int on_gpu) {
   const int launches = device::machine() == device::Machine::gpu ? on_gpu : 2;
-  const UploadedInputs uploaded(Operation::decode, shape, make_inputs(shape, InputKind::normal, 5),
-                                device::Place::device);
-  Call call(kDecoding, shape, uploaded, step);
-  std::vector<std::byte> first;
-  for (int launch = 0; launch < launches; ++launch) {
-    call.poison();
-    call.run();
-    std::vector<std::byte> now = call.download_bytes();
-    if (launch == 0) first = now;
-    ASSERT_TRUE(now == first) << "step " << step << ", launch " << launch + 1;
-  }
+  expect_same_bits(shape, make_inputs(shape, InputKind::normal, 5), step, launches);
 }
 
 // Blocks arrive in another order each time, and whoever comes last merges.

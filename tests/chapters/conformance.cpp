@@ -28,6 +28,20 @@ Inputs inputs_of(const Shape& shape, InputKind kind, uint64_t seed) {
   return make_inputs(chapter_under_test.operation, shape, kind, seed);
 }
 
+void expect_same_bits(const Shape& shape, const Inputs& inputs, int step, int launches) {
+  SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(shape));
+  const UploadedInputs uploaded(chapter_under_test.operation, shape, inputs, chapter_under_test.runs_on);
+  Call call(chapter_under_test, shape, uploaded, step);
+  std::vector<std::byte> first;
+  for (int launch = 0; launch < launches; ++launch) {
+    call.poison();
+    call.run();
+    std::vector<std::byte> now = call.download_bytes();
+    if (launch == 0) first = now;
+    ASSERT_TRUE(now == first) << "launch " << launch + 1;
+  }
+}
+
 void expect_same_bits(DType dtype, int step, int launches_on_gpu) {
   const bool gpu = device::machine() == device::Machine::gpu;
   const int launches = gpu ? launches_on_gpu : 2;
@@ -43,18 +57,7 @@ void expect_same_bits(DType dtype, int step, int launches_on_gpu) {
                         .visibility = Visibility::causal_if(causal),
                         .dtype = dtype,
                         .scale = default_scale(head_dim)};
-      SCOPED_TRACE(describe(shape));
-      const Inputs inputs = inputs_of(shape, InputKind::normal, 5);
-      const UploadedInputs uploaded(chapter_under_test.operation, shape, inputs, chapter_under_test.runs_on);
-      Call call(chapter_under_test, shape, uploaded, step);
-      std::vector<std::byte> first;
-      for (int launch = 0; launch < launches; ++launch) {
-        call.poison();
-        call.run();
-        std::vector<std::byte> now = call.download_bytes();
-        if (launch == 0) first = now;
-        ASSERT_TRUE(now == first) << "launch " << launch + 1;
-      }
+      expect_same_bits(shape, inputs_of(shape, InputKind::normal, 5), step, launches);
     }
 }
 

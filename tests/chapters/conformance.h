@@ -42,6 +42,9 @@ void expect_right(const Shape& shape, const Inputs& inputs, int first_step = 1);
 /// Inputs of the chapter's operation.
 Inputs inputs_of(const Shape& shape, InputKind kind, uint64_t seed);
 
+/// A step gives the same bits in so many launches.
+void expect_same_bits(const Shape& shape, const Inputs& inputs, int step, int launches);
+
 /// A step, by default the last one, gives the same bits in every launch. For kernels whose blocks take tiles
 /// by a counter, whose warpgroups take turns and whose tiles land when they do: none of it may show. On a GPU
 /// 10,000 launches, of a gradient 1000, of more tiles than it has multiprocessors.
