@@ -229,8 +229,7 @@ TEST_F(ChapterTest, LatentAttentionHasRoomForPartsWhateverTheLengthsAre) {
   const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
   const UploadedInputs uploaded(Operation::decode, shape, inputs, device::Place::device);
   const int step = int(kDecoding.steps.size());
-  const Call call(Operation::decode, shape, uploaded, kDecoding.workspace_bytes(known, step),
-                  [&](const Tensors& tensors) { kDecoding.attention(known, tensors, nullptr, step); });
+  const Call call(kDecoding, known, uploaded, step);
   call.run();
   EXPECT_TRUE(check(shape, make_reference(shape, inputs, all_rows(shape)), call.download()).ok());
 }
