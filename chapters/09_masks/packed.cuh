@@ -113,18 +113,18 @@ __device__ inline int last_at_most(const int* ascending, int count, int place) {
 //| be masked, but its values would still be multiplied by 0, and 0 times NaN is NaN. A tile of outputs that is stored whole
 //| overwrites its neighbour's first rows.
 //|
-//| The tensor map mends both. It says that the tensor has B = 2^30 rows, and a sequence of n rows has the last n of them. So the
-//| row after the sequence's last would be row B. By the map it does not exist: TMA fills in zeros for it when it loads, and leaves it out
+//| The tensor map mends both. It says that the tensor has M = 2^30 rows, and a sequence of n rows has the last n of them. So the
+//| row after the sequence's last would be row M. By the map it does not exist: TMA fills in zeros for it when it loads, and leaves it out
 //| when it stores. A second index, e, says where the rows really lie: row e of the tensor is the one that follows the sequence.
 //|
-//|     address(row, e) = base + row * row_bytes + e * row_bytes - B * row_bytes,   0 <= row < B
+//|     address(row, e) = base + row * row_bytes + e * row_bytes - M * row_bytes,   0 <= row < M
 //|
-//| Row B - n + r lies at base + (e - n + r) * row_bytes, as it should.
+//| Row M - n + r lies at base + (e - n + r) * row_bytes, as it should.
 //|
-//| **A subtraction without negative numbers.** How can a map subtract B rows? Its strides are positive, and its base must be allocated
+//| **A subtraction without negative numbers.** How can a map subtract M rows? Its strides are positive, and its base must be allocated
 //| memory. (Maps that began before their tensor worked until nothing lay there; then they gave an illegal address, see
 //| [the appendix](appendix.md#a-map-that-began-before-its-tensor).) But addresses have 64 bits, and sums of them wrap around. So one more
-//| dimension, with a stride of 2^34 - row_bytes and the constant index 2^30, adds 2^64 - B * row_bytes. (Triton's `ragged_tma.py` has
+//| dimension, with a stride of 2^34 - row_bytes and the constant index 2^30, adds 2^64 - M * row_bytes. (Triton's `ragged_tma.py` has
 //| these ideas.)
 //|
 //| **Five dimensions** are all that a map has: column, row, panel, e and the wrap. The head has to share one with e. Both are multiples
