@@ -3,13 +3,13 @@
 //| A block of [step 7](latent.cuh) that has some of an item's keys leaves a *part*: 64 rows of 512 columns. One long sequence leaves
 //| one in every block, 17 MB if they were float32, at a time when nobody computes. So parts are made small, and lie as is quickest.
 //|
-//| **Parts in 16 bits.** Rounded to f16 a part errs by 2^-11 of a value at most, and so does a weighted mean of parts. O in bf16 is
-//| rounded by 2^-8, eight times as much. What f16 lacks is bf16's range; so each row of a part has a power of two beside it, by which
-//| its largest value comes to lie below 2^15.
+//| **Parts in 16 bits.** Rounding to f16 changes a value by 2^-11 of itself at most, and a weighted mean of parts by no more. Rounding O to
+//| bf16 changes it by up to 2^-8, eight times as much. But f16 has a smaller range than bf16. So each row of a part is divided by a power
+//| of two, which is stored beside it and makes the row's largest value lie between 2^14 and 2^15.
 //|
-//| **As tensor cores deal them out.** A thread stores what it has, 16 bytes at a time, side by side with its neighbours'. These are
-//| two rows and four columns, two and two, as in every result of `wgmma`. Nobody else must understand them but the merge, and there
-//| a lane reads for the same rows and columns what such a lane has stored.
+//| **As tensor cores deal them out.** A thread stores its values 16 bytes at a time, side by side with its neighbours'. Such a *piece* has
+//| eight values: of each of the thread's two rows two columns, and two more that lie eight further, as in every result of `wgmma`.
+//| Only the merge reads them. There a lane has the same rows and columns as the lane that stored the piece.
 //|
 //| ![Which lane holds which elements of the results of a product](../../docs/figures/mma_fragments.svg)
 #pragma once
@@ -27,7 +27,8 @@ struct PartRow {
   float scale;  ///< a power of two, by which what is stored must be multiplied
 };
 
-//| A place has the values of 64 rows, then come all places' rows. Which places an item has, the first block that works on it says.
+//| The values of all places come first in the workspace, then what must be known of their rows. An item's places follow from the number
+//| of the first block that works on it.
 
 /// Parts of items, in the workspace, each at a place. `shares` is null if no item has more than one.
 struct LatentParts {
@@ -52,9 +53,10 @@ struct LatentParts {
 
 //| ## A power of two for a row
 //|
-//| The exponent of the largest value is taken from its bits; a row of zeros counts as the smallest that is allowed.
+//| The largest value's exponent is taken from its bits. It counts as 15 if it is less, also in a row of zeros: so the power of two is
+//| a normal number.
 
-/// The power of two by which a row is divided whose largest absolute value is `largest`.
+/// The power of two that divides a row. `largest` is the row's largest absolute value.
 __device__ __forceinline__ float scale_of_part(float largest) {
   constexpr int kBelow = 14;  // the largest value becomes at least 2^14, and less than 2^15
   const int exponent = max(int(__float_as_uint(largest) >> 23), kBelow + 1);
@@ -76,7 +78,7 @@ __device__ __forceinline__ void store_part(const LatentParts& parts, int64_t pla
     factor[r] = inverse[r] / scale;
     if (threadIdx.x % 4 == 0) parts.row(place, warpgroup, row_in_tile + 8 * r) = {lse[r], scale};
   }
-  //| Eight values are two rows of four: pairs of a row lie two apart.
+  //| Of a piece's eight values the first two belong to the first row, the next two to the second, and so on in turn.
 #pragma unroll
   for (int piece = 0; piece < LatentParts::kPieces; ++piece) {
     const float* own = output + 8 * piece;
@@ -89,8 +91,8 @@ __device__ __forceinline__ void store_part(const LatentParts& parts, int64_t pla
 
 //| ## The merge
 //|
-//| A warp takes 16 rows and 16 columns: the piece of one warp of every part. That is chapter 2's rule once more, with running maxima, as its
-//| online softmax has them.
+//| A warp merges 16 rows and 16 columns: of every part the 32 pieces that one warp has stored together. It is chapter 2's rule once more,
+//| with running maxima, as its online softmax has them.
 
 /// A lane's sums over some parts: two rows, each of four columns.
 struct alignas(16) MergedPiece {
@@ -127,8 +129,8 @@ struct alignas(16) MergedPiece {
   }
 };
 
-//| A lane asks for some parts at once, with what it must know of their two rows, before it needs any of it. Where there are fewer left, the
-//| last one is asked for again, and weighs nothing.
+//| A lane asks for its pieces of two or eight parts at once (`kAtOnce`), and for the log-sum-exps and powers of two of their rows, before
+//| it needs any of them. Where fewer parts are left, the last one is asked for again, and weighs nothing.
 
 /// Merges `count` parts, from `first_part` on, of a tile's piece that belongs to `thread`. One warp.
 template <int kAtOnce>
@@ -150,7 +152,7 @@ __device__ __forceinline__ MergedPiece merge_pieces(const LatentParts& parts, in
         rows[i][r].lse = first + i < count ? rows[i][r].lse * kLog2E : -INFINITY;
       }
     }
-    //| Then each of its two rows takes them in: the maximum first, then weights, each times the row's power of two.
+    //| Then each of its two rows takes them in: first the new maximum, then the values, each times its part's weight and the power of two.
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float most = rows[0][r].lse;
@@ -175,8 +177,8 @@ __device__ __forceinline__ MergedPiece merge_pieces(const LatentParts& parts, in
 //| All pieces of all items are merged at once; an item that one block had alone is done already. It is a *dependent launch*: the
 //| machine starts its blocks while the last blocks of the first kernel still run.
 //|
-//| Where few blocks share an item, a warp merges all parts of a piece. One long sequence has a part in each of 66 blocks: there
-//| eight warps have an eighth of the parts each, and what they come to is merged once more.
+//| Where few blocks share an item, a warp merges all parts of a piece. One long sequence of 128 heads has two tiles of rows, and each
+//| of them a part in 66 blocks. There eight warps have an eighth of the parts each, and their results are merged once more.
 
 constexpr int kPieceWarps = 8;
 constexpr int kFewParts = 8;  ///< of a row, that one warp merges
@@ -197,7 +199,7 @@ __global__ void __launch_bounds__(kPieceWarps * 32, kWarpsOfPiece == 1 ? 5 : 2)
   const int warpgroup = number % kPiecesOfRows / LatentParts::kPieces, piece = number % LatentParts::kPieces;
   const int row_in_tile = row % LatentConfig::kRows + lane / 4;
   //| A block that has nothing to merge waits too: whoever comes after this launch may rely on its end.
-  wait_for_launch_before();                     // for the last of its blocks; this one came when others ended
+  wait_for_launch_before();                     // all parts are there: this block may have started before
   const int2 share = parts.shares[blockIdx.y];  // {first block, parts}
   if (row >= problem.rows() || share.y == 1) return;
   const int first = share.y * share_of_parts / kWarpsOfPiece;
