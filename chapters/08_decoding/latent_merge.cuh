@@ -3,9 +3,9 @@
 //| A block of [step 7](latent.cuh) that has some of an item's keys leaves a *part*: 64 rows of 512 columns. One long sequence leaves
 //| one in every block, 17 MB if they were float32, at a time when nobody computes. So parts are made small, and lie as is quickest.
 //|
-//| **Parts in 16 bits.** Rounding to f16 changes a value by 2^-11 of itself at most, and a weighted mean of parts by no more. Rounding O to
-//| bf16 changes it by up to 2^-8, eight times as much. But f16 has a smaller range than bf16. So each row of a part is divided by a power
-//| of two, which is stored beside it and makes the row's largest value lie between 2^14 and 2^15.
+//| **Parts in 16 bits.** Rounding to f16 changes a value by $2^{-11}$ of itself at most, and a weighted mean of parts by no more. Rounding O to
+//| bf16 changes it by up to $2^{-8}$, eight times as much. But f16 has a smaller range than bf16. So each row of a part is divided by a power
+//| of two, which is stored beside it and makes the row's largest value lie between $2^{14}$ and $2^{15}$.
 //|
 //| **As tensor cores deal them out.** A thread stores its values 16 bytes at a time, side by side with its neighbours'. Such a *piece* has
 //| eight values: of each of the thread's two rows two columns, and two more that lie eight further, as in every result of `wgmma`.
