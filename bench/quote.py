@@ -387,7 +387,7 @@ def latent_table(measured: Results) -> str:
             found.setdefault((int(sizes[2]), entry.cell.seqlen, int(sizes[1])), {})[who] = entry
     if not found:
         raise Unmeasured("latent attention was never measured: bench/decode.py --latent does it")
-    text = row("heads", "Batch", "keys", "TFLOP/s", "TB/s", "of a copy", "pages of 64") + row(*["--:"] * 7)
+    text = row("heads", "sequences", "keys", "TFLOP/s", "TB/s", "of a copy", "pages of 64") + row(*["--:"] * 7)
     for (heads, keys, batch), by_who in sorted(found.items()):
         ours, copied = (by_who[who].values["bytes_per_second"] for who in ("ours", "copy"))
         text += row(str(heads), str(batch), short(keys), f"{by_who['ours'].values['FLOPS'] / 1e12:.0f}", f"{ours / 1e12:.2f}",

@@ -13,10 +13,11 @@ struct LatentLaunch {
   Plan plan;
 };
 
-// Tiles of rows do not share out the keys: each has the same blocks for the same keys, one beside the other.
-// So the plan knows nothing of them, and deals out tiles of keys among `blocks` blocks, as many as leave each
-// a multiprocessor. As in step 6 there are no more of them than parts where equal parts keep nine of ten
-// busy; and where whole items do, dealt out evenly, no item is cut at all.
+// The plan deals tiles of keys out to `blocks` blocks and knows nothing of tiles of rows: each of these has
+// its own `blocks` blocks, which read the same keys side by side. There are at most as many blocks as leave
+// each a multiprocessor. There are fewer where one part a block keeps nine of ten of them busy, as in step 6;
+// and where whole items, dealt out evenly, keep them busy, no item is cut at all.
+// `even`: all sequences are as long as the shape says.
 LatentLaunch latent_launch(const Shape& shape, bool even = false) {
   const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
   const int row_tiles = int((rows + LatentConfig::kRows - 1) / LatentConfig::kRows);

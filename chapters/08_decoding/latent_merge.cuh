@@ -3,13 +3,13 @@
 //| A block of [step 7](latent.cuh) that has some of an item's keys leaves a *part*: 64 rows of 512 columns. One long sequence leaves
 //| one in every block, 17 MB if they were float32, at a time when nobody computes. So parts are made small, and lie as is quickest.
 //|
-//| **Parts in 16 bits.** Rounded to f16 a part errs by 2^-11 of a value at most, and so does a weighted mean of parts. O in bf16 is
-//| rounded by 2^-8, eight times as much. What f16 lacks is bf16's range; so each row of a part has a power of two beside it, by which
-//| its largest value comes to lie below 2^15.
+//| **Parts in 16 bits.** Rounding to f16 changes a value by $2^{-11}$ of itself at most, and a weighted mean of parts by no more. Rounding O to
+//| bf16 changes it by up to $2^{-8}$, eight times as much. But f16 has a smaller range than bf16. So each row of a part is divided by a power
+//| of two, which is stored beside it and makes the row's largest value lie between $2^{14}$ and $2^{15}$.
 //|
-//| **As tensor cores deal them out.** A thread stores what it has, 16 bytes at a time, side by side with its neighbours'. These are
-//| two rows and four columns, two and two, as in every result of `wgmma`. Nobody else must understand them but the merge, and there
-//| a lane reads for the same rows and columns what such a lane has stored.
+//| **As tensor cores deal them out.** A thread stores its values 16 bytes at a time, side by side with its neighbours'. Such a *piece* has
+//| eight values: of each of the thread's two rows two columns, and two more that lie eight further, as in every result of `wgmma`.
+//| Only the merge reads them. There a lane has the same rows and columns as the lane that stored the piece.
 //|
 //| ![Which lane holds which elements of the results of a product](../../docs/figures/mma_fragments.svg)
 #pragma once
@@ -28,8 +28,8 @@ struct PartRow {
   float scale;  ///< a power of two, by which what is stored must be multiplied
 };
 
-//| A place has the values of 64 rows, then come all places' rows. Before them lie the counters by which blocks know that all parts of
-//| an item are there.
+//| The counters come first in the workspace, then the values of all places, then what must be known of their rows. An item's counter
+//| and places follow from the number of the first block that works on it.
 
 /// Parts of items, in the workspace, each at a place.
 struct LatentParts {
@@ -59,9 +59,10 @@ struct LatentParts {
 
 //| ## A power of two for a row
 //|
-//| The exponent of the largest value is taken from its bits; a row of zeros counts as the smallest that is allowed.
+//| The largest value's exponent is taken from its bits. It counts as 15 if it is less, also in a row of zeros: so the power of two is
+//| a normal number.
 
-/// The power of two by which a row is divided whose largest absolute value is `largest`.
+/// The power of two that divides a row. `largest` is the row's largest absolute value.
 __device__ __forceinline__ float scale_of_part(float largest) {
   constexpr int kBelow = 14;  // the largest value becomes at least 2^14, and less than 2^15
   const int exponent = max(int(__float_as_uint(largest) >> 23), kBelow + 1);
@@ -83,7 +84,7 @@ __device__ __forceinline__ void store_part(const LatentParts& parts, int64_t pla
     factor[r] = inverse[r] / scale;
     if (threadIdx.x % 4 == 0) parts.row(place, warpgroup, row_in_tile + 8 * r) = {lse[r], scale};
   }
-  //| Eight values are two rows of four: pairs of a row lie two apart.
+  //| Of a piece's eight values the first two belong to the first row, the next two to the second, and so on in turn.
 #pragma unroll
   for (int piece = 0; piece < LatentParts::kPieces; ++piece) {
     const float* own = output + 8 * piece;
@@ -96,8 +97,8 @@ __device__ __forceinline__ void store_part(const LatentParts& parts, int64_t pla
 
 //| ## The merge
 //|
-//| A *piece* is 16 rows and 16 columns: what one warp of every part has stored with one instruction. A warp merges a piece of
-//| some parts. That is chapter 2's rule once more, with running maxima, as its online softmax has them.
+//| A warp merges a *square* of 16 rows and 16 columns: of every part the 32 pieces that one warp has stored together. It is chapter 2's
+//| rule once more, with running maxima, as its online softmax has them.
 
 /// A lane's sums over some parts: two rows, each of four columns.
 struct alignas(16) MergedPiece {
@@ -118,7 +119,7 @@ struct alignas(16) MergedPiece {
     return base;
   }
 
-  //| Warps that have merged different parts of the same piece are merged by the same rule.
+  //| Warps that have merged different parts of the same square are merged by the same rule.
   /// Adds what the same lane of another warp has of other parts.
   __device__ __forceinline__ void add(const MergedPiece& other) {
 #pragma unroll
@@ -134,33 +135,35 @@ struct alignas(16) MergedPiece {
   }
 };
 
-//| A lane asks for several parts of several pieces at once, with what it must know of their two rows, before it needs any of it.
-//| Where there are fewer left, the last one is asked for again, and weighs nothing.
+//| A lane asks for its pieces of several parts and squares at once (`kAtOnce`, `kCount`), and for the log-sum-exps and powers of two of
+//| their rows, before it needs any of them. Where fewer parts are left, the last one is asked for again, and weighs nothing.
 
 /// Some of an item's parts.
 struct PartRange {
   int row_tile, first_block, first, count;
 };
 
-/// A piece of a tile of rows, counted so that the pieces of the same rows follow one another: 16 of the left
-/// half of O, 16 of the right one.
-struct Piece {
+/// A square of a tile of rows, counted so that the squares of the same rows follow one another: 16 of the
+/// left half of O, 16 of the right one.
+struct Square {
   int number;
 
   __device__ int warpgroup() const { return number % (2 * LatentParts::kPieces) / LatentParts::kPieces; }
-  __device__ int of_thread() const { return number % LatentParts::kPieces; }  ///< as store_part counts
+  __device__ int piece() const {
+    return number % LatentParts::kPieces;
+  }  ///< of a thread, as store_part counts
   __device__ int first_row() const { return number / (2 * LatentParts::kPieces) * 16; }
   __device__ int first_column() const { return number % (2 * LatentParts::kPieces) * 16; }
 };
 
-/// Merges parts of `kCount` neighbouring pieces, which have the same rows and the same half of the columns.
+/// Merges parts of `kCount` neighbouring squares, which have the same rows and the same half of the columns.
 /// One warp.
 template <int kCount, int kAtOnce>
-__device__ __forceinline__ void merge_pieces(MergedPiece (&merged)[kCount], const LatentParts& parts,
-                                             const PartRange& range, const Piece& piece) {
+__device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], const LatentParts& parts,
+                                              const PartRange& range, const Square& square) {
   constexpr float kLog2E = 1.4426950408889634f;
-  const int lane = threadIdx.x % 32, row = piece.first_row() + lane / 4;
-  const int thread = piece.warpgroup() * kWarpgroupThreads + piece.first_row() / 16 * 32 + lane;
+  const int lane = threadIdx.x % 32, row = square.first_row() + lane / 4;
+  const int thread = square.warpgroup() * kWarpgroupThreads + square.first_row() / 16 * 32 + lane;
 #pragma unroll
   for (int n = 0; n < kCount; ++n) merged[n] = MergedPiece::none();
   for (int first = 0; first < range.count; first += kAtOnce) {
@@ -171,14 +174,14 @@ __device__ __forceinline__ void merge_pieces(MergedPiece (&merged)[kCount], cons
       const int part = range.first + min(first + i, range.count - 1);
       const int64_t place = parts.place(range.row_tile, range.first_block, part);
 #pragma unroll
-      for (int n = 0; n < kCount; ++n) o[i][n] = parts.piece(place, piece.of_thread() + n, thread);
+      for (int n = 0; n < kCount; ++n) o[i][n] = parts.piece(place, square.piece() + n, thread);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        rows[i][r] = parts.row(place, piece.warpgroup(), row + 8 * r);
+        rows[i][r] = parts.row(place, square.warpgroup(), row + 8 * r);
         rows[i][r].lse = first + i < range.count ? rows[i][r].lse * kLog2E : -INFINITY;
       }
     }
-    //| Then each of its two rows takes them in: the maximum first, then weights, each times the row's power of two.
+    //| Then each of its two rows takes them in: first the new maximum, then the values, each times its part's weight and the power of two.
 #pragma unroll
     for (int n = 0; n < kCount; ++n)
 #pragma unroll
@@ -201,26 +204,26 @@ __device__ __forceinline__ void merge_pieces(MergedPiece (&merged)[kCount], cons
   }
 }
 
-//| What is merged goes to O, two rows of a lane, two columns at a time; the four lanes of a row fill 32 bytes.
+//| What is merged goes to O: two rows of a lane, two columns at a time. The four lanes of a row fill 32 bytes.
 
-/// Stores a merged piece of a tile of rows whose first is row `first_row` of the pack. One warp.
+/// Stores a merged square of a tile of rows whose first is row `first_row` of the pack. One warp.
 template <typename T>
-__device__ __forceinline__ void store_piece(const MergedPiece& merged, const Piece& piece,
-                                            const Problem& problem, const Pack& of, int first_row, T* o,
-                                            float* lse) {
+__device__ __forceinline__ void store_square(const MergedPiece& merged, const Square& square,
+                                             const Problem& problem, const Pack& of, int first_row, T* o,
+                                             float* lse) {
   constexpr float kLn2 = 0.6931471805599453f;
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int row = first_row + piece.first_row() + lane / 4 + 8 * r;
+    const int row = first_row + square.first_row() + lane / 4 + 8 * r;
     if (row >= problem.rows()) continue;
     const float inverse = merged.weight[r] > 0 ? 1 / merged.weight[r] : 0;
-    T* to = o + problem.offset(problem.o_strides, of, row) + piece.first_column() + lane % 4 * 2;
+    T* to = o + problem.offset(problem.o_strides, of, row) + square.first_column() + lane % 4 * 2;
 #pragma unroll
     for (int i = 2 * r; i < 8; i += 4)
       *reinterpret_cast<uint32_t*>(to + i / 4 * 8) =
           pack<T>(merged.o[i] * inverse, merged.o[i + 1] * inverse);
-    if (piece.first_column() == 0 && lane % 4 == 0)
+    if (square.first_column() == 0 && lane % 4 == 0)
       lse[problem.number(of, row)] =
           merged.weight[r] > 0 ? (merged.max[r] + __log2f(merged.weight[r])) * kLn2 : -INFINITY;
   }
@@ -228,17 +231,18 @@ __device__ __forceinline__ void store_piece(const MergedPiece& merged, const Pie
 
 //| ## Everybody merges
 //|
-//| One block cannot merge 66 parts of 64 KB, and a second kernel would start when the first one has ended: its launch, and the way of
-//| its first loads, came to 5 microseconds and more. So the blocks that have parts of an item merge it together. Each stores its part,
-//| counts itself, waits until all have, and merges as many of the item's pieces as the others do.
+//| One block cannot merge 64 parts of 64 KB. A second kernel did it before, which began when the first one had ended. Now the blocks that have
+//| parts of an item merge it together. Each stores its part, counts itself, waits until all have, and merges as many of the item's
+//| squares as the others do. Of short sequences that spares a good part of the time: [the appendix](appendix.md#one-long-sequence-of-latents) has the numbers.
 //|
-//| **Blocks that wait for one another must run at the same time**, or those that run wait for ever for one that has no
-//| room. A *cooperative* launch ([`launch.h`](../../common/device/launch.h)) promises it: the machine starts all blocks or none. Before a block waits it has stored all
-//| its parts, so no two wait for each other's.
+//| **Blocks that wait for one another must run at the same time.** Otherwise those that run may wait for ever for one that has no
+//| room. A *cooperative* launch ([`launch.h`](../../common/device/launch.h)) promises it: the machine starts all blocks together, or refuses. And a
+//| block stores all its parts before it waits, so no two of them wait for each other's.
 //|
-//| The counter goes up to the number of parts as blocks store theirs, and once more as they see that all are there. Who counts last sets it back to 0.
+//| The counter counts the blocks that have stored their parts, and then those that have seen that all are there. Whoever counts last
+//| sets it back to 0.
 
-constexpr int kManyParts = 16;  ///< from which on a piece has several warps
+constexpr int kManyParts = 16;  ///< from which on several warps may share a square
 
 /// Counts the block's part of an item as stored. All consumers.
 __device__ __forceinline__ void announce_part(const LatentParts& parts, const Segment& item) {
@@ -258,10 +262,10 @@ __device__ __forceinline__ void wait_for_parts(const LatentParts& parts, const S
   named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // what thread 0 took over, all may read
 }
 
-//| With few parts a block has many pieces, and a warp takes four at a time. With many it has few, so a piece is
-//| shared by two, four or eight warps. What these come to lies in shared memory for a moment, where Q was.
+//| With few parts a block has many squares, and a warp takes four at a time. With many parts it has few squares, so several warps share
+//| one. Their results lie in shared memory for a moment, where Q was.
 
-/// Merges the block's share of an item's pieces. All consumers.
+/// Merges the block's share of an item's squares. All consumers.
 template <typename T>
 __device__ __forceinline__ void merge_share(MergedPiece (&of_warps)[LatentConfig::kWarps][32],
                                             const LatentParts& parts, const Segment& item,
@@ -272,37 +276,37 @@ __device__ __forceinline__ void merge_share(MergedPiece (&of_warps)[LatentConfig
   const Pack of = problem.pack_of(item.pack);
   const int first_row = item.row_tile * LatentConfig::kRows;
   const int row_groups = (min(problem.rows() - first_row, LatentConfig::kRows) + 15) / 16;
-  const int pieces = row_groups * 2 * LatentParts::kPieces;
+  const int squares = row_groups * 2 * LatentParts::kPieces;
   if (item.parts < kManyParts) {
-    const int groups = pieces / kNeighbours;
+    const int groups = squares / kNeighbours;
     const int end = (item.part + 1) * groups / item.parts;
     for (int group = item.part * groups / item.parts + warp; group < end; group += kWarps) {
       MergedPiece merged[kNeighbours];
-      merge_pieces<kNeighbours, 4>(merged, parts, {item.row_tile, item.first_block, 0, item.parts},
-                                   {group * kNeighbours});
+      merge_squares<kNeighbours, 4>(merged, parts, {item.row_tile, item.first_block, 0, item.parts},
+                                    {group * kNeighbours});
 #pragma unroll
       for (int n = 0; n < kNeighbours; ++n)
-        store_piece(merged[n], {group * kNeighbours + n}, problem, of, first_row, o, lse);
+        store_square(merged[n], {group * kNeighbours + n}, problem, of, first_row, o, lse);
     }
     return;
   }
-  const int begin = item.part * pieces / item.parts, own = (item.part + 1) * pieces / item.parts - begin;
+  const int begin = item.part * squares / item.parts, own = (item.part + 1) * squares / item.parts - begin;
   if (own == 0) return;
-  const int sharers = kWarps / own, share = warp % sharers;  // warps of a piece; own is at most kWarps
-  const Piece piece = {begin + warp / sharers};
-  if (piece.number < begin + own) {
+  const int sharers = kWarps / own, share = warp % sharers;  // warps of a square; own is at most kWarps
+  const Square square = {begin + warp / sharers};
+  if (square.number < begin + own) {
     const int first = item.parts * share / sharers;
     MergedPiece merged[1];
-    merge_pieces<1, 16>(merged, parts,
-                        {item.row_tile, item.first_block, first, item.parts * (share + 1) / sharers - first},
-                        piece);
+    merge_squares<1, 16>(merged, parts,
+                         {item.row_tile, item.first_block, first, item.parts * (share + 1) / sharers - first},
+                         square);
     of_warps[warp][lane] = merged[0];
   }
   named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // all warps' sums are there
-  if (piece.number >= begin + own || share > 0) return;
+  if (square.number >= begin + own || share > 0) return;
   MergedPiece merged = of_warps[warp][lane];
   for (int w = 1; w < sharers; ++w) merged.add(of_warps[warp + w][lane]);
-  store_piece(merged, piece, problem, of, first_row, o, lse);
+  store_square(merged, square, problem, of, first_row, o, lse);
 }
 
 }  // namespace flashbook::decoding

@@ -44,7 +44,7 @@ struct MapUnits {
   int head = 1, row = 0;
 };
 
-/// Where TMA finds a sequence's rows.
+/// Where TMA finds a sequence's rows: from its row 0 on.
 struct Rows0 {
   int row;  ///< the map's row of the sequence's first
   int end;  ///< the tensor's row after the sequence's last; 0 for batch entries, whose maps end where they do
@@ -64,8 +64,8 @@ struct Work {
   Sequence sequence;
   Rows0 q_rows, k_rows;
   int first_query;  ///< of the tile, in the sequence; negative: there is no more work
-  int partial;      ///< tiles of keys that come first, and need the mask
-  int full;         ///< tiles of keys that come then, and do not
+  int partial;      ///< tiles of keys that need the mask; they come last
+  int full;         ///< tiles of keys that do not; they come first
 };
 
 /// The shape of one launch, but for what may be seen.

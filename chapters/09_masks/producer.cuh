@@ -6,9 +6,9 @@
 //| stream the partial. So no list is written down anywhere, and a sequence may have any length.
 //|
 //| **Full tiles first.** Consumers are told two numbers, how many tiles are partial and how many are full. They run one
-//| loop without any code for the mask and then one with it. In the first they need not even know which keys they
-//| multiply, unless a function on scores asks. The softmax of the very first tile has no product beside it, so a mask there
-//| would cost its whole time; beside a product it costs part of it.
+//| loop without any code for the mask and then one with it. In the first loop they need not even know which keys they
+//| multiply, unless a function on scores asks. There is another reason: the softmax of the very first tile has no product beside it,
+//| so a mask there would cost its whole time. Beside a product it costs a part of that.
 //|
 //| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
@@ -38,8 +38,8 @@ __device__ __forceinline__ int count_tiles(const Tiles& tiles, TileClass wanted)
   return count;
 }
 
-/// Calls `use(first_key)` for each tile of the class, the last first: the ragged end is where the pipeline is
-/// empty. All lanes of a warp.
+//| Tiles go from the last to the first, as in chapter 5. The highest bit of the word is the next one.
+/// Calls `use(first_key)` for each tile of the class. All lanes of a warp.
 template <int kKeys, typename Tiles, typename Use>
 __device__ __forceinline__ void for_each_tile(const Tiles& tiles, TileClass wanted, const Use& use) {
 #pragma unroll 1  // the producer has few registers
@@ -83,8 +83,8 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
     if (work.first_query < 0) return publish(work);
     const auto tiles =
         policy.template tiles<kKeys>(work, min(work.first_query + Sizes::kRows, work.sequence.queries) - 1);
-    //| Consumers must know the two counts before they begin, so counting comes before streaming. The tile may reach beyond the
-    //| end of the sequence; the policy is asked about queries that exist.
+    //| Consumers must know the two counts before they begin, so counting comes before streaming. The tile of queries may reach beyond
+    //| the end of the sequence; the policy is asked about existing queries only.
     work.partial = count_tiles<kKeys>(tiles, TileClass::partial);
     work.full = count_tiles<kKeys>(tiles, TileClass::full);
     publish(work);
