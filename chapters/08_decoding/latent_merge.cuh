@@ -143,6 +143,9 @@ struct PartRange {
   int row_tile, first_block, first, count;
 };
 
+//| A tile of 64 rows has 128 squares. A block merges some that follow one another in this order, so that its squares have rows in
+//| common, and what must be known of these is read once.
+
 /// A square of a tile of rows, counted so that the squares of the same rows follow one another: 16 of the
 /// left half of O, 16 of the right one.
 struct Square {
@@ -155,6 +158,8 @@ struct Square {
   __device__ int first_row() const { return number / (2 * LatentParts::kPieces) * 16; }
   __device__ int first_column() const { return number % (2 * LatentParts::kPieces) * 16; }
 };
+
+//| All loads of a turn come before the first addition, as they do where queries are loaded: so their ways to memory overlap.
 
 /// Merges parts of `kCount` neighbouring squares, which have the same rows and the same half of the columns.
 /// One warp.
@@ -277,6 +282,7 @@ __device__ __forceinline__ void merge_share(MergedPiece (&of_warps)[LatentConfig
   const int first_row = item.row_tile * LatentConfig::kRows;
   const int row_groups = (min(problem.rows() - first_row, LatentConfig::kRows) + 15) / 16;
   const int squares = row_groups * 2 * LatentParts::kPieces;
+  //| Few parts. Two of them leave a block 64 squares, eight for each warp.
   if (item.parts < kManyParts) {
     const int groups = squares / kNeighbours;
     const int end = (item.part + 1) * groups / item.parts;
@@ -290,6 +296,7 @@ __device__ __forceinline__ void merge_share(MergedPiece (&of_warps)[LatentConfig
     }
     return;
   }
+  //| Many parts. 64 of them leave a block two squares, each for four warps, and a lane asks for its piece of sixteen parts at once.
   const int begin = item.part * squares / item.parts, own = (item.part + 1) * squares / item.parts - begin;
   if (own == 0) return;
   const int sharers = kWarps / own, share = warp % sharers;  // warps of a square; own is at most kWarps
