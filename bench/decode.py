@@ -4,10 +4,10 @@
     decode.py [--latent] [--step 1,2,...] [--peers cudnn,flash,...] [--pages 16,64,128] [--shape 0,1,...] [--rounds 5] [--out FILE] [--library FILE]
 
 As bench/peers.py: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
-is the median of the rounds. cuDNN's paged attention and FlashInfer read pages of 64 and of 16 where their packages are installed; of
-FlashInfer both kernels take part, the plain one and that of its option `use_tensor_cores`. `bytes_per_second` counts the keys and values that must be read, once, whoever reads them and how often.
-Latent attention, the last step, runs beside a copy of as many bytes, since PyTorch has no kernel for keys that are values too, and
-beside FlashInfer's.
+is the median of the rounds. cuDNN's paged attention and FlashInfer read pages of 64 and of 16 where their packages, nvidia-cudnn-frontend
+and flashinfer-python, are installed; of FlashInfer both kernels take part, the plain one and that of its option `use_tensor_cores`.
+`bytes_per_second` counts the keys and values that must be read, once, whoever reads them and how often. Latent attention, the last step,
+runs beside a copy of as many bytes, since PyTorch has no kernel for keys that are values too, and beside FlashInfer's.
 --latent: its shapes alone.
 `vs_cudnn` is how many times as fast as cuDNN ours is. Ours is checked against float64 attention first.
 """
@@ -230,8 +230,8 @@ def flashinfer(problem, cache, table, lengths, tensor_cores):
     """A launch of FlashInfer's decoding, planned beforehand."""
     shape, q, page_rows = problem.shape, problem.q, cache[0].shape[2]
     first, used = used_pages(problem, page_rows, table, lengths)
-    wrapper = importlib.import_module("flashinfer").BatchDecodeWithPagedKVCacheWrapper(torch.empty(1 << 28, device="cuda", dtype=torch.uint8), "HND",
-                                                                                      use_tensor_cores=tensor_cores)
+    workspace = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
+    wrapper = importlib.import_module("flashinfer").BatchDecodeWithPagedKVCacheWrapper(workspace, "HND", use_tensor_cores=tensor_cores)
     wrapper.plan(first, used, (lengths - 1) % page_rows + 1, shape.heads, shape.kv_heads, shape.head_dim, page_rows, q_data_type=q.dtype,
                  kv_data_type=q.dtype, sm_scale=shape.scale)
     queries, o = q.view(shape.batch, shape.heads, shape.head_dim), torch.empty_like(q)
@@ -247,7 +247,8 @@ def flashinfer_latent(problem, latents, positions, table, lengths):
     """A launch of FlashInfer's latent attention, which has the latents and the keys' positions in two caches."""
     shape, page_rows = problem.shape, latents.shape[2]
     first, used = used_pages(problem, page_rows, table, lengths)
-    wrapper = importlib.import_module("flashinfer").mla.BatchMLAPagedAttentionWrapper(torch.empty(1 << 28, device="cuda", dtype=torch.uint8))
+    workspace = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
+    wrapper = importlib.import_module("flashinfer").mla.BatchMLAPagedAttentionWrapper(workspace)
     wrapper.plan(torch.arange(shape.batch + 1, device="cuda", dtype=torch.int32), first, used, lengths, shape.heads, LATENT_VALUE,
                  LATENT_KEY - LATENT_VALUE, page_rows, False, shape.scale, problem.q.dtype, problem.q.dtype)
     of_latent, of_position = (part.contiguous() for part in problem.q[:, :, 0].split((LATENT_VALUE, LATENT_KEY - LATENT_VALUE), -1))

@@ -341,7 +341,8 @@ def peers_table(measured: Results) -> str:
 DECODERS = {"peers": {"ch08/step4": "step 4", "ch08/step6": "step 6", "cudnn": "*cuDNN*", "flash": "*FlashAttention-2*"},
             "pages": {"ch08/step6": "no pages", "ch08/step6_p64": "pages of 64", "ch08/step6_p16": "pages of 16"},
             **{f"paged{rows}": {f"ch08/step6_p{rows}": "step 6", f"cudnn_paged_p{rows}": "*cuDNN*",
-                                f"flashinfer_tc_p{rows}": "*FlashInfer, tensor cores*", f"flashinfer_p{rows}": "*FlashInfer, plain*"} for rows in (64, 16)}}
+                                f"flashinfer_tc_p{rows}": "*FlashInfer, tensor cores*", f"flashinfer_p{rows}": "*FlashInfer, plain*"}
+               for rows in (64, 16)}}
 
 
 LATENT = 576  # elements of a latent key
