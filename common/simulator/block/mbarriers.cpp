@@ -236,7 +236,7 @@ void Mbarriers::complete_if_over(Mbarrier& barrier) {
 /// a barrier since.
 void Mbarriers::require_order(const char* what, const Mbarrier& barrier, Location where) const {
   const Thread& self = scheduler_.current();
-  if (barrier.initialiser / kWarpLanes != self.warp && self.synchronised <= barrier.turn)
+  if (barrier.initialiser / kWarpLanes != self.warp && scheduler_.synchronised() <= barrier.turn)
     used_too_early(what, barrier, where);
 }
 
