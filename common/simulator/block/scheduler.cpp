@@ -181,6 +181,13 @@ void Scheduler::make_ready(int warp, uint32_t lanes) {
   ready_warps_ |= 1u << warp;
 }
 
+bool Scheduler::has_synchronised_since(int warp, uint64_t turn) const {
+  const auto first = std::size_t(warp * kWarpLanes);
+  const std::size_t last = std::min(first + kWarpLanes, synchronised_.size());
+  return std::any_of(&synchronised_[first], synchronised_.data() + last,
+                     [turn](uint64_t known) { return known > turn; });
+}
+
 /// A fiber that will run threads from its beginning.
 Fiber* Scheduler::idle_fiber() {
   Fiber* fiber;

@@ -137,6 +137,8 @@ class Scheduler {
     for (; lanes; lanes &= lanes - 1)
       synchronised_[std::size_t(warp * kWarpLanes + __builtin_ctz(lanes))] = turns_ + 1;
   }
+  /// Whether a thread of the warp has waited for others since that turn.
+  bool has_synchronised_since(int warp, uint64_t turn) const;
   /// The turn in which the current thread last knew what others had done; 0 if it never has.
   uint64_t synchronised() const { return synchronised_[std::size_t(current_->number)]; }
   /// The current thread waits for other blocks: it is in no endless loop.
