@@ -1,6 +1,7 @@
 #include "common/simulator/block/barriers.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <string>
 
@@ -176,11 +177,13 @@ Barriers::Barrier& Barriers::count_arrival(const char* what, int number, int thr
 }
 
 /// A barrier counts whoever comes. So a warp that has not been in the barrier's last round, and comes to the
-/// next, must have waited for something since: else it might have come earlier, and been counted there.
+/// next, must have waited for something since: else it might have come earlier, and been counted there. (If a
+/// warp arrived twice in that round, that is what is wrong, and shows soon.)
 void Barriers::require_order(const char* what, int number, int threads, Location where) const {
   const Round& last = last_[std::size_t(number)];
   const Thread& self = scheduler_.current();
-  if (last.turn == 0 || last.warps >> self.warp & 1 ||
+  const bool once = last.expected == kWholeBlock || std::popcount(last.warps) * kWarpLanes == last.expected;
+  if (last.turn == 0 || !once || last.warps >> self.warp & 1 ||
       scheduler_.has_synchronised_since(self.warp, last.turn))
     return;
   throw Error("warps disagree about barrier " + std::to_string(number) + ": " + describe_call(what, where) +
