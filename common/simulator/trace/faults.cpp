@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <tuple>
 #include <vector>
 
 namespace flashbook::sim {
@@ -130,6 +131,7 @@ void Faults::add_unwritten(const char* kind, Site site, uint64_t block, int thre
   fault.second = fault.first;
   fault.second.who.clear();
   fault.turn = ++turns_;
+  fault.unwritten = true;
   fault.advice = std::string_view(kind) == "device"
                      ? "nobody has written it since it was allocated, so it holds what was there before: "
                        "clear it, or check the index"
@@ -143,14 +145,15 @@ void Faults::add_suspects(uint64_t block, std::string suspects) {
 
 std::string Faults::report() const {
   std::vector<Site> sites;
-  std::vector<const Fault*> in_order;  // what went wrong first is most often why the rest did
+  // What went wrong first is most often why the rest did; but what is read too early is a race above all.
+  std::vector<const Fault*> in_order;
   for (const auto& [places, fault] : found_) {
     sites.push_back(fault.first.site);
     sites.push_back(fault.second.site);
     in_order.push_back(&fault);
   }
   std::sort(in_order.begin(), in_order.end(), [](const Fault* a, const Fault* b) {
-    return std::pair(a->block, a->turn) < std::pair(b->block, b->turn);
+    return std::tuple(a->unwritten, a->block, a->turn) < std::tuple(b->unwritten, b->block, b->turn);
   });
   const std::map<Site, SourceLine> lines = source_lines(sites);
   const auto describe = [&](const Side& side) {

@@ -42,6 +42,7 @@ class Faults {
     Side first, second;  ///< the second has no name if there is only one
     std::string advice;
     uint64_t turn = 0;  ///< faults of one block are reported in the order in which they were found
+    bool unwritten = false;
   };
   using Places = std::pair<std::pair<Site, Access>, std::pair<Site, Access>>;
   /// Whether a fault is to be kept: what is known of its two places is less telling.
