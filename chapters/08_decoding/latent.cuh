@@ -44,9 +44,8 @@ struct LatentCache {
 
 template <typename T>
 __device__ __forceinline__ void produce(LatentShared<T>& shared, const CUtensorMap& map,
-                                        const LatentCache& cache, const Problem& problem, const Plan& plan) {
-  Segments<LatentConfig::kKeys> segments(plan, problem, gridDim.x);
-  segments.begin(blockIdx.x);
+                                        const LatentCache& cache, const Problem& problem,
+                                        Segments<LatentConfig::kKeys>& segments) {
   LatentPhases phases;
   for (Segment segment; segments.next(segment);) {
     const Pack of = problem.pack_of(segment.pack);
@@ -298,8 +297,8 @@ __device__ __forceinline__ void attend_second(LatentShared<T>& shared, LatentPha
 //| ## The end of a segment
 //|
 //| Each warpgroup has summed the probabilities of its own tiles. Both used the same maxima, so their two sums together are the row's.
-//| Then each stores its half: to O, or as a part to the workspace. A second kernel merges the parts, as in step 3.
-//| Steps 4 to 6 let the last to arrive do it. Here one block would have to read 64 rows of 512 columns from each of the
+//| Then each stores its half: to O, or as a part to the workspace. [The blocks that have parts of an item](latent_merge.cuh#everybody-merges) merge them together.
+//| In steps 4 to 6 the last to arrive does it alone. Here it would have to read 64 rows of 512 columns from each of the
 //| others, megabytes, while all other multiprocessors are done.
 
 //| Sums are exchanged through shared memory, once a segment. After the barrier behind the exchange nobody reads Q any more, so the
@@ -319,9 +318,6 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
     const float sum = quad_sum(own.rows.sum[r]);
     if (lane % 4 == 0) shared.sum[warpgroup][own.in_tile + 8 * r] = sum;
   }
-  //| The block that has an item's first part tells the merge where the parts are.
-  if (threadIdx.x == 0 && parts.shares != nullptr && segment.part == 0 && segment.row_tile == 0)
-    parts.shares[segment.pack] = make_int2(segment.first_block, segment.parts);
   named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // both sums are there; nobody reads Q now
   const int first_row = segment.row_tile * LatentConfig::kRows;
   if (first_row + own.in_tile / 16 * 16 >= problem.rows()) return;  // the warp has no rows
@@ -353,11 +349,12 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
 
 //| ## The kernel
 //|
-//| The grid has a row of blocks for each tile of rows. All rows of blocks deal the keys out alike, as step 6 does, so the two
+//| Each tile of rows has blocks that share the keys. All tiles of rows deal the keys out alike, as step 6 does, so the two
 //| blocks that have the 128 heads of a sequence read the same keys at about the same time, and one of them finds them in the
-//| L2.
+//| L2. They are neighbours in the grid, so the machine starts them side by side. (With all blocks of the first tile of rows before those of
+//| the second, every shape of 128 heads took 7 % longer.)
 
-/// Latent attention. Grid: {blocks that share the keys, tiles of rows}; shared memory: LatentShared.
+/// Latent attention. Grid: {tiles of rows, blocks that share the keys}; shared memory: LatentShared.
 template <typename T>
 __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
     latent(const T* q,                               // [batch, heads, seqlen_q, 576], strided
@@ -381,6 +378,8 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
       }
     fence_mbarrier_init();  // TMA sees the barriers,
   }
+  Segments<LatentConfig::kKeys> segments(plan, problem, gridDim.y);
+  segments.begin(blockIdx.y);
   __syncthreads();  // and so do all threads
 
   //| Two warpgroups consume. The third has one warp that produces; its other warps are there because registers change hands
@@ -388,19 +387,19 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
   const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / 4;
   if (warpgroup == 2) {
     setmaxnreg_dec<LatentConfig::kProducerRegisters>();
-    if (warp == LatentConfig::kWarps) produce(shared, map, cache, problem, plan);
+    if (warp == LatentConfig::kWarps) produce(shared, map, cache, problem, segments);
     return;
   }
   setmaxnreg_inc<LatentConfig::kConsumerRegisters>();
 
   LatentPhases phases;
-  Segments<LatentConfig::kKeys> segments(plan, problem, gridDim.x);
-  segments.begin(blockIdx.x);
   const Segment& segment = shared.segment[warp];
+  int shared_items = 0;
   for (Segment next; segments.next(next);) {
     __syncwarp();  // all lanes have read the segment before
     if (threadIdx.x % 32 == 0) {
-      next.row_tile = int(blockIdx.y);
+      next.row_tile = int(blockIdx.x);
+      next.part = int(blockIdx.y) - next.first_block;
       shared.segment[warp] = next;
       shared.place[warp] = segments.at;
     }
@@ -418,7 +417,19 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
     else
       attend_second(shared, phases, output, own, problem, segment);
     finish_rows(shared, output, own, problem, segment, parts, warpgroup, o, lse);
+    if (segment.parts > 1) {
+      if (threadIdx.x == 0) shared.with_others[shared_items] = segment;
+      ++shared_items;
+      announce_part(parts, segment);
+    }
     segments.at = shared.place[warp];
+    if (segments.at.left > 0) continue;
+    //| After its last segment the block has told all that it has to tell. Now it helps to merge the items that others have
+    //| parts of, too: two at most. (This stands in the loop and not behind it. Behind it, ptxas kept the products' descriptors in
+    //| registers of threads, which it must copy before each product, and every tile took 6 % longer.)
+    auto& of_warps = reinterpret_cast<MergedPiece(&)[LatentConfig::kWarps][32]>(shared.q);
+    for (int i = 0; i < shared_items; ++i)
+      merge_share(of_warps, parts, shared.with_others[i], problem, o, lse);
   }
 }
 

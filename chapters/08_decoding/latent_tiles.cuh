@@ -60,6 +60,7 @@ struct LatentShared {
   RowUpdate update[2][LatentConfig::kRows];  ///< by even and by odd tiles
   int4 changed[2];                    ///< whether a row's maximum did, by even and odd tiles: a number a warp
   float sum[2][LatentConfig::kRows];  ///< of each warpgroup's own tiles
+  Segment with_others[2];             ///< the block's parts of items that other blocks have parts of
   Segment segment[LatentConfig::kWarps];                             ///< that a warp works on
   Segments<LatentConfig::kKeys>::Place place[LatentConfig::kWarps];  ///< and where it goes on
 };
