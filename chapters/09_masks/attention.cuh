@@ -1,7 +1,7 @@
 //| # The kernel of steps 1 to 5
 //|
 //| This is step 5 of chapter 5, with a policy in the place of its causal mask. The producer tells a consumer how many tiles of
-//| keys are partial and how many are full (`producer.cuh`), and sends the full ones first.
+//| keys are partial and how many are full (`producer.cuh`), and sends the partial ones first.
 //|
 //| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
 #pragma once
@@ -201,13 +201,24 @@ struct Consumer {
     return min(query + 8 * r, work.sequence.queries - 1);
   }
 
+  //| Most tiles of queries lie in one document. One branch for both rows, and no search.
   /// What the policy says of a partial tile.
   __device__ __forceinline__ Answers<kKeys> ask(int first_key) const {
     Answers<kKeys> answers;
+    const auto see = [&](const auto& row_of) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r)
-      answers.seen[r] =
-          columns_seen<kKeys / 4>(policy.row(work, row_query(r)), first_key + 2 * int(threadIdx.x % 4));
+      for (int r = 0; r < 2; ++r)
+        answers.seen[r] = columns_seen<kKeys / 4>(row_of(row_query(r)), first_key + 2 * int(threadIdx.x % 4));
+    };
+    const auto search = [&](int query) { return policy.row(work, query); };
+    if constexpr (CountsInDocuments<Policy>) {
+      if (work.document.queries > 0)
+        see([&, document = work.document](int query) { return policy.row_in(document, query); });
+      else
+        see(search);
+    } else {
+      see(search);
+    }
     if constexpr (HidesByKey<Policy>)
       ask_keys(answers, policy.hidden(work, first_key), query - int(threadIdx.x % 32 / 4));
     return answers;
@@ -264,13 +275,13 @@ struct Consumer {
     wgmma_fence();
     hopper::issue_scores<T, kHeadDim, kKeys>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
     Answers<kKeys> answers{};
-    if (work.full == 0) answers = ask(key);
+    if (work.partial > 0) answers = ask(key);
     wgmma_wait<0>();
     wgmma_pin(scores);
     release(shared.pipeline, state);
     if (is_last) release_queries();
     state.advance();
-    if (work.full == 0)
+    if (work.partial > 0)
       apply<true>(key, answers);
     else
       apply<false>(key, answers);
@@ -358,43 +369,57 @@ struct Consumer {
       rows = hopper::LazyRows::none();
       return;
     }
-    //| `left` counts the tiles that have not begun. While it is above the number of partial tiles, the next tile is a full one:
+    //| `left` counts the tiles that have not begun. While it is above the number of full tiles, the next tile is a partial one:
     //| the first loop goes down to that number, and the second goes on to 0.
     begin(--left == 0);
 #pragma unroll 1
-    while (left > work.partial) step<false>(--left == 0);
+    while (left > work.full) step<true>(--left == 0);
 #pragma unroll 1
-    while (left > 0) step<true>(--left == 0);
+    while (left > 0) step<false>(--left == 0);
     end();
   }
 
   //| ### From sums to results
   //|
-  //| The log-sum-exp lies as `[batch, heads, seqlen_q]`, documents or not. A score function may have left a constant out
-  //| (`mask_functions.cuh`), which comes back here.
-  /// Divides the output by its rows' sums and stores their log-sum-exp.
-  __device__ __forceinline__ void finish(float* lse) {  // [batch, heads, seqlen_q]
-    constexpr float kLn2 = 0.6931471805599453f;
+  //| A division in the book's other kernels is exact to the last bit, and is a branch: without it both rows' sums go through the
+  //| pipes together. The reciprocal is good to 2 units in the last place of float32, and the output is rounded to 16 bits.
+  /// Divides the output by its rows' sums.
+  __device__ __forceinline__ void divide() {
     float inverse[2];
 #pragma unroll
+    for (int r = 0; r < 2; ++r) rows.sum[r] = hopper::quad_sum(rows.sum[r]);
+#pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float sum = hopper::quad_sum(rows.sum[r]);
-      inverse[r] = sum > 0 ? 1 / sum : 0;  // a row that sees no key: O = 0
+      inverse[r] = __fdividef(1.0f, rows.sum[r]);
       if constexpr (decltype(policy.score)::kDrops) inverse[r] *= policy.score.dropout.factor;
+      if (!(rows.sum[r] > 0)) inverse[r] = 0;  // a row that sees no key: O = 0
+    }
+    hopper::rescale_rows(output, inverse);
+  }
+
+  //| The log-sum-exp lies as `[batch, heads, seqlen_q]`, documents or not. A score function may have left a constant out
+  //| (`mask_functions.cuh`), which comes back here. It is stored last, when the output is already on its way.
+  /// Stores the rows' log-sum-exp.
+  __device__ __forceinline__ void store_sums(float* lse) const {  // [batch, heads, seqlen_q]
+    constexpr float kLn2 = 0.6931471805599453f;
+    if (threadIdx.x % 4 != 0) return;
+    float* const first = lse +
+                         (int64_t(work.head.batch) * problem.heads + work.head.head) * problem.seqlen_q +
+                         work.sequence.first_query;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float sum = rows.sum[r];
       float value = sum > 0 ? (rows.max[r] * scale_log2() + __log2f(sum)) * kLn2 : -INFINITY;
       if constexpr (decltype(policy.score)::kChanges) value += policy.score.left_out;
       const int row = query + 8 * r;
-      if (threadIdx.x % 4 == 0 && row < work.sequence.queries)
-        lse[(int64_t(work.head.batch) * problem.heads + work.head.head) * problem.seqlen_q +
-            work.sequence.first_query + row] = value;
+      if (row < work.sequence.queries) first[row] = value;
     }
-    hopper::rescale_rows(output, inverse);
   }
 };
 
 //| ## The kernel
 //|
-//| Roles are divided as in chapter 5. A warp of the producer decides and streams, one thread brings queries, one stores. The
+//| Roles are divided as in chapter 5. Of the producer's threads one streams, one brings queries, one stores, and a warp decides. The
 //| policy is a parameter of the kernel like the problem, and lies in constant memory for all of them.
 /// Attention for the tiles of queries that this block takes. Grid: as many blocks as there are
 /// multiprocessors, or fewer.
@@ -421,10 +446,11 @@ __global__ void __launch_bounds__(Sizes::kThreads, 1) masked(
   const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / kWarpsOfWarpgroup;
   if (warpgroup == 0) {
     setmaxnreg_dec<Sizes::kProducerRegisters>();
-    if (warp == 0) produce_keys<Sizes>(shared, k_map, v_map, problem, policy, counter);
+    if (threadIdx.x == 0) produce_keys<Sizes>(shared, k_map, v_map, problem);
     if (threadIdx.x == 32) produce_queries<Sizes>(shared, q_map, problem.q_units);
     if constexpr (Sizes::kStoreByTma)
       if (threadIdx.x == 64) store_outputs<Sizes>(shared, output_map, problem.o_units);
+    if (warp == 3) decide<Sizes>(shared, problem, policy, counter);
     return;
   }
 
@@ -446,7 +472,7 @@ __global__ void __launch_bounds__(Sizes::kThreads, 1) masked(
     Consumer<T, Sizes, Policy> consumer(shared, problem, policy, state, parity, number, query, work);
     consumer.attend();
     //| The output takes one of two ways, as in chapter 5: through shared memory and TMA, or straight from the registers.
-    consumer.finish(lse);
+    consumer.divide();
     if constexpr (Sizes::kStoreByTma) {
       mbarrier_wait(&shared.output_empty[number], parity ^ 1);  // TMA has read the last output
       hopper::lay_down<T, Sizes::kHeadDim>(shared.output[number], consumer.output, row);
@@ -459,6 +485,7 @@ __global__ void __launch_bounds__(Sizes::kThreads, 1) masked(
       hopper::store_from_registers<T, Sizes::kHeadDim>(consumer.output, first_row, problem.o_strides.row,
                                                        query, work.sequence.queries);
     }
+    consumer.store_sums(lse);
     __syncwarp();  // all lanes have read what they need of the work
     release(shared.work, next);
     next.advance();
