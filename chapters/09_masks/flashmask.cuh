@@ -172,7 +172,7 @@ struct ByColumns : InBatch {
             last_query};
   }
   //| A partial tile is asked twice: its rows for their ranges, and its keys for their intervals (`hide_by_key` in
-  //| `attention.cuh`).
+  //| `partial_tile.cuh`).
   __device__ KeyRanges row(const Work& work, int query) const { return ranges.row(work.sequence, query); }
   __device__ KeyRanges row_in(const Sequence& document, int query) const {
     return ranges.row_in(document, query);
