@@ -4,9 +4,10 @@
     decode.py [--latent] [--step 1,2,...] [--peers cudnn,flash,...] [--pages 16,64,128] [--shape 0,1,...] [--rounds 5] [--out FILE] [--library FILE]
 
 As bench/peers.py: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
-is the median of the rounds. cuDNN's paged attention and FlashInfer take part where their packages are
-installed. `bytes_per_second` counts the keys and values that must be read, once, whoever reads them and how often.
-Latent attention, the last step, runs beside a copy of as many bytes: PyTorch has no kernel for keys that are values too.
+is the median of the rounds. cuDNN's paged attention and FlashInfer read pages of 64 and of 16 where their packages are installed; of
+FlashInfer both kernels take part, the plain one and that of its option `use_tensor_cores`. `bytes_per_second` counts the keys and values that must be read, once, whoever reads them and how often.
+Latent attention, the last step, runs beside a copy of as many bytes, since PyTorch has no kernel for keys that are values too, and
+beside FlashInfer's.
 --latent: its shapes alone.
 `vs_cudnn` is how many times as fast as cuDNN ours is. Ours is checked against float64 attention first.
 """
@@ -32,8 +33,9 @@ from bench.structs import Cache, Shape, Tensors
 CHAPTER = 8
 EQUAL_WORK = 6  # the step that reads a shared prefix once
 PEERS = ("cudnn", "flash", "flex")
-PAGED = {"cudnn_paged": "cudnn", "flashinfer": "flashinfer"}  # kernels that read pages, and the packages that have them
-PAGE_ROWS = 64
+PAGED = {"cudnn_paged": "cudnn", "flashinfer": "flashinfer",
+         "flashinfer_tc": "flashinfer"}  # kernels that read pages, and the packages that have them
+PAGES_OF_PEERS = (64, 16)  # rows of a page
 torch: Any = None
 
 # (batch, query heads, key heads, head_dim, keys): those of bench/results/peers/h200_decode.csv.
@@ -167,27 +169,35 @@ def peer(who, problem):
     return Contestant(who, backend.name, run, context=lambda: sdpa_kernel(backend), values=values)
 
 
-def paged_peer(who, problem):
+def paged_peer(who, problem, page_rows):
     """cuDNN's or FlashInfer's attention over pages in random order, or why it is left out."""
-    found = Contestant(who, f"{PAGED[who]}, pages of {PAGE_ROWS}", None, values={"bytes": problem.kv_bytes()})
+    found = Contestant(f"{who}_p{page_rows}", f"{PAGED[who]}, pages of {page_rows}", None, values={"bytes": problem.kv_bytes()})
     if importlib.util.find_spec(PAGED[who]) is None:
         found.skipped = f"the package {PAGED[who]} is not installed"
         return found
-    shape, q = problem.shape, problem.q
-    of_sequence = shape.seqlen_k // PAGE_ROWS
-    table = torch.randperm(shape.batch * of_sequence, device="cuda")
-    k, v = (in_pages(tensor, table, PAGE_ROWS) for tensor in (problem.k, problem.v))
+    shape = problem.shape
+    table = torch.randperm(shape.batch * shape.seqlen_k // page_rows, device="cuda")
+    parts = problem.k.split((LATENT_VALUE, LATENT_KEY - LATENT_VALUE), -1) if problem.is_latent() else (problem.k, problem.v)
+    cache = [in_pages(tensor, table, page_rows) for tensor in parts]
     table = table.to(torch.int32)
     lengths = torch.full((shape.batch,), shape.seqlen_k, device="cuda", dtype=torch.int32) if problem.lengths is None else problem.lengths
-    found.keeps = (k, v, table, lengths)
-    found.run = {"cudnn_paged": cudnn_paged, "flashinfer": flashinfer}[who](problem, q, k, v, table, lengths)
+    found.keeps = (cache, table, lengths)
+    try:
+        if who == "cudnn_paged":
+            found.run = cudnn_paged(problem, *cache, table, lengths)
+        elif problem.is_latent():
+            found.run = flashinfer_latent(problem, *cache, table, lengths)
+        else:
+            found.run = flashinfer(problem, cache, table, lengths, who == "flashinfer_tc")
+    except Exception as error:  # of packages of others: any
+        found.skipped = (str(error).splitlines() or [type(error).__name__])[0]
     return found
 
 
-def cudnn_paged(problem, q, k, v, table, lengths):
+def cudnn_paged(problem, k, v, table, lengths):
     """A launch of cuDNN's graph for one query a sequence, by its frontend for Python."""
     cudnn = importlib.import_module("cudnn")
-    shape, o = problem.shape, torch.empty_like(q)
+    shape, q, o = problem.shape, problem.q, torch.empty_like(problem.q)
     graph = cudnn.pygraph(io_data_type=cudnn.data_type.BFLOAT16, intermediate_data_type=cudnn.data_type.FLOAT,
                           compute_data_type=cudnn.data_type.FLOAT)
     column = lambda tensor: tensor.view(shape.batch, 1, -1, 1)
@@ -208,18 +218,46 @@ def cudnn_paged(problem, q, k, v, table, lengths):
     return run
 
 
-def flashinfer(problem, q, k, v, table, lengths):
-    """A launch of FlashInfer's decoding, planned beforehand."""
-    shape = problem.shape
-    pages = (lengths + PAGE_ROWS - 1) // PAGE_ROWS
+def used_pages(problem, page_rows, table, lengths):
+    """(where each sequence's pages begin, [batch + 1]; all pages in use), as FlashInfer wants them."""
+    pages = (lengths + page_rows - 1) // page_rows
     first = torch.nn.functional.pad(pages.cumsum(0), (1, 0)).to(torch.int32)
-    rows = table.view(shape.batch, -1)
-    used = torch.cat([row[:count] for row, count in zip(rows, pages.tolist(), strict=True)])
-    wrapper = importlib.import_module("flashinfer").BatchDecodeWithPagedKVCacheWrapper(torch.empty(1 << 27, device="cuda", dtype=torch.uint8), "HND")
-    wrapper.plan(first, used, (lengths - 1) % PAGE_ROWS + 1, shape.heads, shape.kv_heads, shape.head_dim, PAGE_ROWS, q_data_type=q.dtype,
-                 kv_data_type=k.dtype, sm_scale=shape.scale)
-    queries = q.view(shape.batch, shape.heads, shape.head_dim)
-    return lambda: wrapper.run(queries, (k, v)).view_as(q)
+    rows = table.view(problem.shape.batch, -1)
+    return first, torch.cat([row[:count] for row, count in zip(rows, pages.tolist(), strict=True)])
+
+
+def flashinfer(problem, cache, table, lengths, tensor_cores):
+    """A launch of FlashInfer's decoding, planned beforehand."""
+    shape, q, page_rows = problem.shape, problem.q, cache[0].shape[2]
+    first, used = used_pages(problem, page_rows, table, lengths)
+    wrapper = importlib.import_module("flashinfer").BatchDecodeWithPagedKVCacheWrapper(torch.empty(1 << 28, device="cuda", dtype=torch.uint8), "HND",
+                                                                                      use_tensor_cores=tensor_cores)
+    wrapper.plan(first, used, (lengths - 1) % page_rows + 1, shape.heads, shape.kv_heads, shape.head_dim, page_rows, q_data_type=q.dtype,
+                 kv_data_type=q.dtype, sm_scale=shape.scale)
+    queries, o = q.view(shape.batch, shape.heads, shape.head_dim), torch.empty_like(q)
+
+    def run():
+        wrapper.run(queries, tuple(cache), out=o.view_as(queries))
+        return o
+
+    return run
+
+
+def flashinfer_latent(problem, latents, positions, table, lengths):
+    """A launch of FlashInfer's latent attention, which has the latents and the keys' positions in two caches."""
+    shape, page_rows = problem.shape, latents.shape[2]
+    first, used = used_pages(problem, page_rows, table, lengths)
+    wrapper = importlib.import_module("flashinfer").mla.BatchMLAPagedAttentionWrapper(torch.empty(1 << 28, device="cuda", dtype=torch.uint8))
+    wrapper.plan(torch.arange(shape.batch + 1, device="cuda", dtype=torch.int32), first, used, lengths, shape.heads, LATENT_VALUE,
+                 LATENT_KEY - LATENT_VALUE, page_rows, False, shape.scale, problem.q.dtype, problem.q.dtype)
+    of_latent, of_position = (part.contiguous() for part in problem.q[:, :, 0].split((LATENT_VALUE, LATENT_KEY - LATENT_VALUE), -1))
+    o = torch.empty_like(of_latent)
+
+    def run():
+        wrapper.run(of_latent, of_position, latents[:, 0], positions[:, 0], out=o)
+        return o.unsqueeze(2)
+
+    return run
 
 
 # ---- right before fast -------------------------------------------------------------------------------------------------------------
@@ -278,13 +316,14 @@ def contestants_of(library, options, problem, uneven):
     """Ours without pages, the paged steps with them, and the peers; those of PyTorch know no lengths."""
     last = next(c.steps for c in library.chapters() if c.number == CHAPTER)
     if problem.is_latent():
-        return [ours(library, last, problem), ours(library, last, problem, 64), copy(problem)]
+        found = [ours(library, last, problem), ours(library, last, problem, 64), copy(problem)]
+        return found + [paged_peer(who, problem, 64) for who in options.peers if who == "flashinfer"]
     if problem.shared:
         return [ours(library, EQUAL_WORK, problem, 64, once) for once in (False, True)]
     steps = options.step or range(1, last + 1)
     found = [ours(library, step, problem) for step in steps]
     found += [ours(library, step, problem, rows) for step in steps if step in (5, 6) for rows in options.pages if rows]
-    found += [paged_peer(who, problem) for who in options.peers if who in PAGED]
+    found += [paged_peer(who, problem, rows) for who in options.peers if who in PAGED for rows in PAGES_OF_PEERS]
     return found if uneven else found + [peer(who, problem) for who in options.peers if who not in PAGED]
 
 

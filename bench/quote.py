@@ -339,7 +339,9 @@ def peers_table(measured: Results) -> str:
 
 
 DECODERS = {"peers": {"ch08/step4": "step 4", "ch08/step6": "step 6", "cudnn": "*cuDNN*", "flash": "*FlashAttention-2*"},
-            "pages": {"ch08/step6": "no pages", "ch08/step6_p64": "pages of 64", "ch08/step6_p16": "pages of 16"}}
+            "pages": {"ch08/step6": "no pages", "ch08/step6_p64": "pages of 64", "ch08/step6_p16": "pages of 16"},
+            **{f"paged{rows}": {f"ch08/step6_p{rows}": "step 6", f"cudnn_paged_p{rows}": "*cuDNN*",
+                                f"flashinfer_tc_p{rows}": "*FlashInfer, tensor cores*", f"flashinfer_p{rows}": "*FlashInfer, plain*"} for rows in (64, 16)}}
 
 
 LATENT = 576  # elements of a latent key
@@ -347,31 +349,35 @@ LATENT = 576  # elements of a latent key
 
 def decode_table(measured: Results, beside: str) -> str:
     """Bytes of keys and values a second, one query a sequence, in turn in one process; beside peers also how many times as fast step 6 is as
-    cuDNN."""
+    cuDNN, and with pages as the fastest of them."""
     if beside not in DECODERS:
         raise Refused(f"decode has no table of {beside}: there are {', '.join(DECODERS)}")
-    decoders, with_ratio = DECODERS[beside], beside == "peers"
+    decoders = DECODERS[beside]
+    ours = next(iter(decoders)) if beside.startswith("paged") else "ch08/step6"
     found: dict[tuple[int, int, str], dict[str, Entry]] = {}
     for entry in measured.newest.values():
         if entry.cell.kind == "decode" and entry.cell.head_dim != LATENT and not entry.skipped and not entry.cell.mask.endswith("shared"):
             found.setdefault((entry.cell.seqlen, entry.cell.head_dim, entry.cell.mask), {})[entry.cell.who] = entry
-    if not any("ch08/step6" in by_who for by_who in found.values()):
+    if not any(ours in by_who for by_who in found.values()):
         raise Unmeasured("decoding was never measured: bench/decode.py does it")
-    last = ["step 6 over cuDNN"] if with_ratio else []
+    against = {"peers": ["vs_cudnn"], "pages": []}.get(beside, [f"vs_{who}" for who in decoders if who != ours])
+    last = [] if not against else ["step 6 over cuDNN"] if beside == "peers" else ["step 6 over the fastest"]
     text = row("sequences × keys", "heads", "$d$", *decoders.values(), *last) + row(*["--:"] * (3 + len(decoders) + len(last)))
     ratios = []
     for (seqlen, head_dim, word), by_who in sorted(found.items()):
         sizes = re.fullmatch(r"b(\d+)h(\d+)k(\d+)(uneven)?", word)
         if not sizes:
             raise Refused(f"{word} is no shape of decoding: it reads b16h32k8")
-        ratio = by_who["ch08/step6"].values.get("vs_cudnn") if "ch08/step6" in by_who else None
+        values = by_who[ours].values if ours in by_who else {}
+        ratio = min((values[name] for name in against if name in values), default=None)
         ratios += [ratio] if ratio else []
         text += row(f"{sizes[1]} × {short(seqlen)}" + (" and less" if sizes[4] else ""), f"{sizes[2]}/{sizes[3]}", str(head_dim),
                     *(f"{by_who[who].values['bytes_per_second'] / 1e12:.2f}" if who in by_who else "-" for who in decoders),
-                    *([f"{ratio:.2f}" if ratio else "-"] if with_ratio else []))
+                    *([f"{ratio:.2f}" if ratio else "-"] if last else []))
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
-    summary = f"Step 6 over cuDNN: geometric mean {mean:.2f}, least {min(ratios, default=math.nan):.2f}. " if with_ratio else "Step 6. "
-    return text + (f"\nTB/s of the keys and values that must be read, BF16, one query a sequence, in turn in one process. {summary}"
+    summary = f"{last[0][0].upper()}{last[0][1:]}: geometric mean {mean:.2f}, least {min(ratios, default=math.nan):.2f}. " if last else "Step 6. "
+    pages = f"Pages of {beside.removeprefix('paged')} in random order. " if beside.startswith("paged") else ""
+    return text + (f"\nTB/s of the keys and values that must be read, BF16, one query a sequence, in turn in one process. {pages}{summary}"
                    f"Medians; {measured.origin(entry for by_who in found.values() for who, entry in by_who.items() if who in decoders)}.\n")
 
 
@@ -383,17 +389,18 @@ def latent_table(measured: Results) -> str:
             sizes = re.fullmatch(r"b(\d+)h(\d+)k1", entry.cell.mask)
             if not sizes:
                 raise Refused(f"{entry.cell.mask} is no shape of latent attention: it reads b16h128k1")
-            who = "copy" if entry.cell.who == "copy" else "paged" if entry.cell.who.endswith("_p64") else "ours"
+            who = {"copy": "copy", "flashinfer_p64": "flashinfer"}.get(entry.cell.who, "paged" if entry.cell.who.endswith("_p64") else "ours")
             found.setdefault((int(sizes[2]), entry.cell.seqlen, int(sizes[1])), {})[who] = entry
     if not found:
         raise Unmeasured("latent attention was never measured: bench/decode.py --latent does it")
-    text = row("heads", "Batch", "keys", "TFLOP/s", "TB/s", "of a copy", "pages of 64") + row(*["--:"] * 7)
+    text = row("heads", "sequences", "keys", "TFLOP/s", "TB/s", "of a copy", "pages of 64", "*FlashInfer*, pages of 64") + row(*["--:"] * 8)
     for (heads, keys, batch), by_who in sorted(found.items()):
         ours, copied = (by_who[who].values["bytes_per_second"] for who in ("ours", "copy"))
         text += row(str(heads), str(batch), short(keys), f"{by_who['ours'].values['FLOPS'] / 1e12:.0f}", f"{ours / 1e12:.2f}",
-                    f"{ours / copied:.0%}".replace("%", " %"), f"{by_who['paged'].values['FLOPS'] / 1e12:.0f}")
+                    f"{ours / copied:.0%}".replace("%", " %"),
+                    *(f"{by_who[who].values['FLOPS'] / 1e12:.0f}" if who in by_who else "-" for who in ("paged", "flashinfer")))
     return text + ("\nBF16, one query a sequence, in turn in one process. FLOPs as FlashMLA counts them, TB/s of the latents, each read once. "
-                   f"Pages of 64: TFLOP/s. Medians; {measured.origin(entry for by_who in found.values() for entry in by_who.values())}.\n")
+                   f"With pages: TFLOP/s. Medians; {measured.origin(entry for by_who in found.values() for entry in by_who.values())}.\n")
 
 
 def ablation_table(measured: Results, chapter: str) -> str:

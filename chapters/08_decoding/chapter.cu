@@ -94,9 +94,9 @@ int64_t workspace_bytes(const Shape& shape, int step) {
                                       : parts_bytes(shape, step);
 }
 
-/// The counters of steps 4 to 6, which reset themselves.
+/// The counters of steps 4 to 7, which reset themselves.
 int64_t zeroed_bytes(const Shape& shape, int step) {
-  return step > 3 && !kSteps[step - 1].latent && workspace_bytes(shape, step) > 0 ? kArrivalBytes : 0;
+  return step > 3 && workspace_bytes(shape, step) > 0 ? kArrivalBytes : 0;
 }
 
 /// Keys and values come once for each query head, or once; partial results go out and come back.

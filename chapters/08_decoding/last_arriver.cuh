@@ -25,8 +25,8 @@ struct WarpSums {
 //| Each warp lays its maxima, its sums and its output into shared memory, the output into stages that the producer has handed
 //| out. Then all threads add up, each for its columns with the weights of all warps.
 //|
-//| Where a column lies in a row of sums depends on the row and on the column: the lanes that write at a time hold two rows, and every
-//| 16th column of them, which would meet in the same banks.
+//| Where a column lies in a row of sums depends on the row and on the column. Eight lanes write at a time. They have two rows, and of
+//| each four columns that lie 32 apart (16 at d = 64 and 256), which would all meet in the same banks. So they are exchanged.
 
 /// Column `column` of a warp's row of sums. Four columns from a multiple of four on lie side by side.
 template <typename Config>
@@ -164,18 +164,21 @@ __device__ __forceinline__ void finish_block(RingShared<Config>& shared,
 
 //| ## The last to arrive merges
 //|
-//| A warp has stored its rows of the block's part. It counts itself, and of the warps that have the same rows in other blocks, whoever
-//| counts last knows that all parts are there. It must not only know, it must see: the lanes' writes come before a `__syncwarp`,
-//| after which lane 0 knows of them all. Its addition hands
-//| over (*release*) what it knows of, and takes over (*acquire*) what those handed over that counted before. A `__syncwarp` later all lanes may read. With a plain
-//| `atomicAdd` the last one may merge what stood there before.
+//| A warp has stored its rows of the block's part, and adds 1 to a counter. The warps that have the same rows in other blocks add to the
+//| same counter, and the one that counts last knows that all parts are there. It must also see them, in three steps:
 //|
-//| No barrier of the block is in this, and each warp has a counter of its own: the blocks' first warps may be done while the
-//| second ones still add up.
+//| * All lanes write, then comes a `__syncwarp`. Lane 0 now knows of all their writes.
+//| * Lane 0's addition hands these over (*release*), and takes over (*acquire*) what was handed over by those that counted before.
+//| * After another `__syncwarp` all lanes may read.
+//|
+//| With a plain `atomicAdd` the last one may merge what stood in memory before the parts were written.
+//|
+//| The block's other warps need not wait for any of this. Warp 0 of all blocks has one counter, warp 1 another: the first warps may
+//| be done while the second ones still add up.
 //|
 //| **The counter resets itself.** The last to arrive sets it to 0, so that the next launch finds it as this one did, and no
-//| kernel is needed to clear it. That saves a launch, a microsecond or more of the fifteen that a short cache takes. The
-//| price is a promise: the counters are 0 before the first launch.
+//| kernel is needed to clear it. That saves a launch, which takes a microsecond or more. The price is a promise: the counters are 0
+//| before the first launch.
 
 constexpr int kMostPartsOfLast = 48;  ///< that the last to arrive merges: more are a second kernel's
 
@@ -212,7 +215,8 @@ __device__ __forceinline__ void finish_parts(const Problem& problem, const Segme
 //|
 //| One query with one key head is split over all 132 blocks. At d = 256 and 16 rows their parts are 2 MB, and one block would read
 //| them while 131 multiprocessors have nothing to do. So items of more than 48 parts are merged by a second kernel, a block
-//| for each row. It is launched while the first one still runs, and begins when that has ended; the order of launches is the fence.
+//| for each row. It is launched while the first one still runs, and waits until that has ended. No fence is needed: what the first
+//| kernel wrote can be seen then.
 //|
 /// Merges the parts of items that have more than kMostPartsOfLast. Grid: (kRows, items).
 template <typename T, typename Config>

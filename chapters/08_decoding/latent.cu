@@ -13,11 +13,12 @@ struct LatentLaunch {
   Plan plan;
 };
 
-// Tiles of rows do not share out the keys: each has the same blocks for the same keys, one beside the other.
-// So the plan knows nothing of them, and deals out tiles of keys among `blocks` blocks, as many as leave each
-// a multiprocessor. As in step 6 there are no more of them than parts where equal parts keep nine of ten
-// busy; and where whole items do, dealt out evenly, no item is cut at all.
-LatentLaunch latent_launch(const Shape& shape) {
+// The plan deals tiles of keys out to `blocks` blocks and knows nothing of tiles of rows: each of these has
+// its own `blocks` blocks, which read the same keys side by side. There are at most as many blocks as leave
+// each a multiprocessor. There are fewer where one part a block keeps nine of ten of them busy, as in step 6;
+// and where whole items, dealt out evenly, keep them busy, no item is cut at all.
+// `even`: all sequences are as long as the shape says.
+LatentLaunch latent_launch(const Shape& shape, bool even = false) {
   const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
   const int row_tiles = int((rows + LatentConfig::kRows - 1) / LatentConfig::kRows);
   const int64_t items = int64_t(shape.batch) * shape.kv_heads;
@@ -28,7 +29,12 @@ LatentLaunch latent_launch(const Shape& shape) {
   int64_t blocks = places;
   if (10 * items * parts >= 9 * places * items_of_block)
     blocks = (items * parts + items_of_block - 1) / items_of_block;
-  return {.blocks = int(std::min(blocks, items * key_tiles)),
+  // All sequences as long as the shape says: no more blocks than the longest share asks for. 2048 tiles are
+  // at most 32 a block for 64 blocks as for 66, and make fewer parts.
+  const int64_t units = items * key_tiles;
+  blocks = std::min(blocks, units);
+  if (const int64_t most = (units + blocks - 1) / blocks; even) blocks = (units + most - 1) / most;
+  return {.blocks = int(blocks),
           .row_tiles = row_tiles,
           .plan = {.parts = 1,
                    .equal_work = true,
@@ -46,44 +52,28 @@ int64_t places_of(const LatentLaunch& launch) {
 constexpr int64_t kPiecesOfPart = LatentParts::kPieces * LatentConfig::kConsumers;
 constexpr int64_t kRowsOfPart = 2 * LatentConfig::kRows;
 
-/// Whether each block has whole items, none a part of one. The lengths may be in device memory alone, where
-/// the shape does not show them.
-bool has_whole_items(const Shape& shape, const Tensors& t, const LatentLaunch& launch) {
-  return launch.blocks == 1 || (t.tables[int(TableId::lengths)] == nullptr &&
-                                int64_t(shape.batch) * shape.kv_heads % launch.blocks == 0);
-}
-
 template <typename T>
 void run(const Shape& shape, const Tensors& t, device::Stream stream) {
-  const LatentLaunch launch = latent_launch(shape);
-  const bool is_whole = has_whole_items(shape, t, launch);
-  LatentParts parts = {.o = nullptr, .rows = nullptr, .shares = nullptr, .blocks = launch.blocks};
-  if (!is_whole) {
-    const int64_t places = places_of(launch);
-    parts.o = static_cast<uint4*>(t.workspace);
-    parts.rows = reinterpret_cast<PartRow*>(parts.o + places * kPiecesOfPart);
-    parts.shares = reinterpret_cast<int2*>(parts.rows + places * kRowsOfPart);
+  const LatentLaunch launch = latent_launch(shape, t.tables[int(TableId::lengths)] == nullptr);
+  LatentParts parts = {.arrivals = nullptr, .o = nullptr, .rows = nullptr, .blocks = launch.blocks};
+  if (launch.blocks > 1) {
+    parts.arrivals = static_cast<unsigned*>(t.workspace);
+    parts.o = reinterpret_cast<uint4*>(static_cast<unsigned char*>(t.workspace) + kArrivalBytes);
+    parts.rows = reinterpret_cast<PartRow*>(parts.o + places_of(launch) * kPiecesOfPart);
   }
   const int page_rows = shape.paging.rows > 0 ? shape.paging.rows : shape.seqlen_k;
   const LatentCache cache = {.table = static_cast<const int*>(t.tables[int(TableId::page_table)]),
                              .page_rows = page_rows,
                              .pages_of_sequence = (shape.seqlen_k + page_rows - 1) / page_rows};
   const Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
-  device::launch(latent<T>, dim3(launch.blocks, launch.row_tiles), dim3(LatentConfig::kThreads),
-                 sizeof(LatentShared<T>), stream, static_cast<const T*>(t.q),
-                 cache_map(shape, TensorId::k, t.k, LatentConfig::kKeys, LatentConfig::kBoxPanels),
-                 static_cast<T*>(t.o), t.lse, cache, parts, problem, launch.plan);
-  if (is_whole) return;
-  const auto merge = [&](auto kernel, int warps_of_piece) {
-    const int pieces = (problem.rows() + 15) / 16 * 2 * LatentParts::kPieces;
-    device::launch_dependent(kernel,
-                             dim3(pieces / (kPieceWarps / warps_of_piece), shape.batch * shape.kv_heads),
-                             dim3(kPieceWarps * 32), 0, stream, parts, static_cast<T*>(t.o), t.lse, problem);
-  };
-  if (launch.blocks <= kFewParts * shape.batch * shape.kv_heads)
-    merge(merge_latent<T, 1>, 1);
-  else
-    merge(merge_latent<T, kPieceWarps>, kPieceWarps);
+  const dim3 grid(launch.row_tiles, launch.blocks);
+  const CUtensorMap map = cache_map(shape, TensorId::k, t.k, LatentConfig::kKeys, LatentConfig::kBoxPanels);
+  // Blocks that share items wait for one another. Where none is shared there may be more tiles of rows than
+  // run at the same time.
+  const auto start = launch.blocks == 1 ? device::Start::plain : device::Start::cooperative;
+  device::launch(start, latent<T>, grid, dim3(LatentConfig::kThreads), sizeof(LatentShared<T>), stream,
+                 static_cast<const T*>(t.q), map, static_cast<T*>(t.o), t.lse, cache, parts, problem,
+                 launch.plan);
 }
 
 }  // namespace
@@ -91,8 +81,8 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
 int64_t latent_workspace_bytes(const Shape& shape) {
   const int64_t places = places_of(latent_launch(shape));
   if (places == 0) return 0;
-  return places * (kPiecesOfPart * int64_t(sizeof(uint4)) + kRowsOfPart * int64_t(sizeof(PartRow))) +
-         int64_t(shape.batch) * shape.kv_heads * int64_t(sizeof(int2));
+  return kArrivalBytes +
+         places * (kPiecesOfPart * int64_t(sizeof(uint4)) + kRowsOfPart * int64_t(sizeof(PartRow)));
 }
 
 std::string why_not_latent_pages(const Shape& shape) {

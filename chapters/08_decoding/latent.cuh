@@ -11,7 +11,7 @@
 //| the scores twice. So they take turns: the first makes the scores of even tiles of keys, the second those of odd ones, and
 //| each hands its probabilities over through shared memory. FlashMLA calls this order a seesaw.
 //|
-//| **Budget.** Shared memory: Q 72 KB, two stages of 72 KB, 3 KB of sums and barriers. Registers: O 128, scores 32.
+//| **Budget.** Shared memory: Q 72 KB, two stages of 72 KB, 3 KB of sums and barriers. Registers of a thread: O 128, scores 32.
 //|
 //| ![O's two halves: each warpgroup makes the scores of every other tile, and multiplies the probabilities of all tiles by its half of the values](../../docs/figures/latent_halves.svg)
 #pragma once
@@ -34,19 +34,18 @@ struct LatentCache {
 
 //| ## The producer
 //|
-//| One thread asks for a tile in three copies, three panels each, with a barrier of its own. The first products begin when the first
-//| third is there. And a third is asked for as soon as *its* last reader is done: the first one has been read when the first
-//| warpgroup has multiplied by its half of the values, and need not wait for the second one. (Nine copies are as fast. Eighteen,
-//| to give back half of a tile's keys early, are far slower.)
+//| A *panel* is 64 columns of a tile, and a key has nine ([`latent_tiles.cuh`](latent_tiles.cuh)). One thread asks for a tile in three
+//| copies of three panels, each with a barrier of its own. The first products begin when the first third is there. A third's place is
+//| filled again as soon as *its* last reader is done. The first third holds values of the first warpgroup only, so its place need not wait
+//| for the second one. (Nine copies are as fast. Eighteen, to give back half of a tile's keys early, are far slower.)
 //|
 //| A tile never crosses a page, since a page has 64 keys or a multiple. The warp looks up the pages of 32 tiles at a time, a lane
 //| each, and the next 32 while these are being asked for.
 
 template <typename T>
 __device__ __forceinline__ void produce(LatentShared<T>& shared, const CUtensorMap& map,
-                                        const LatentCache& cache, const Problem& problem, const Plan& plan) {
-  Segments<LatentConfig::kKeys> segments(plan, problem, gridDim.x);
-  segments.begin(blockIdx.x);
+                                        const LatentCache& cache, const Problem& problem,
+                                        Segments<LatentConfig::kKeys>& segments) {
   LatentPhases phases;
   for (Segment segment; segments.next(segment);) {
     const Pack of = problem.pack_of(segment.pack);
@@ -86,9 +85,9 @@ __device__ __forceinline__ void produce(LatentShared<T>& shared, const CUtensorM
 //| A tile's rows are heads of one query, then heads of the next, so in general they are no box of a tensor. Threads bring
 //| them, 16 bytes at a time, to where the swizzle wants them. It happens once a segment, while the first keys travel.
 //|
-//| **All loads come before the first store.** Written as one loop, every store waits for its load and every load for the store
-//| before, since for all that the compiler knows they may meet: eight rows of a warp were eight trips to memory, 11 µs at the start
-//| of each segment. Now they are one.
+//| **All loads come before the first store.** In one loop each store waits for its load, and each load for the store before it: the
+//| compiler must assume that both may mean the same place. The eight rows of a warp were eight trips to memory, 11 µs at the start of
+//| each segment ([the table](appendix.md#one-long-sequence-of-latents)). Now they are one trip.
 
 /// Brings rows `first_row` ... of a pack. Rows beyond the pack's last are zeros. All consumers.
 template <typename T>
@@ -126,8 +125,8 @@ __device__ __forceinline__ void load_queries(LatentTile<T>& tile, const T* q, co
 
 //| ## From scores to P
 //|
-//| The warpgroup that made the scores masks them, finds the rows' new maxima, and writes P down. Beside it it writes what the
-//| other one must know: the new maximum, and what O so far must be multiplied by. Both warpgroups correct their halves by the
+//| The warpgroup that made the scores masks them, finds the rows' new maxima, and writes P to shared memory. Beside P it writes what
+//| the other warpgroup must know: the new maximum, and what O so far must be multiplied by. Both correct their halves by the
 //| same number, so O stays one matrix.
 //|
 //| **Behind the last key** may lie anything. A score is overwritten by the mask. A value is not: 0 times NaN is NaN. So the
@@ -199,13 +198,14 @@ __device__ __forceinline__ bool accept(const LatentShared<T>& shared, LatentRows
 //|
 //| | tensor cores | first warpgroup | second warpgroup |
 //| |---|---|---|
-//| | S of the even tile | waits | issues S of the odd one behind it |
+//| | S of the even tile | waits for its scores | waits for them too, then issues S of the odd one |
 //| | S of the odd tile | softmax of the even one | waits for P of the even one |
 //| | O += P V, even, both halves | waits for P of the odd one | softmax of the odd one |
 //| | O += P V, odd, both halves | then issues the next even S | then issues the next odd S |
 //|
-//| So each softmax is done while the tensor cores have the other warpgroup's products. And the stages become free one after
-//| the other, each in good time before its next tile is wanted.
+//| So each softmax is done while the tensor cores have the other warpgroup's products, and the stages become free one after the
+//| other. The barriers have these names: `kScoresEven` (S of the even tile is computed), `kPublishedEven` and `kPublishedOdd` (P of
+//| that tile is written).
 
 /// Attends to a segment's tiles, the first warpgroup's part: scores of even tiles, the left half of `output`.
 template <typename T>
@@ -243,9 +243,9 @@ __device__ __forceinline__ void attend_first(LatentShared<T>& shared, LatentPhas
   }
 }
 
-//| The second warpgroup issues its scores first: they are in the queue while it waits for the first one's P. Scores and output
-//| may be on their way at once, since products add to different registers. But threads may not touch the one while the other
-//| is, or ptxas gives up on the order: so where O must be corrected, it waits for the scores.
+//| The second warpgroup issues its scores before it takes the first one's P: they are computed while it waits for that. Scores and output
+//| may be on their way at once, since their products add to different registers. But a thread must not change O while a product of
+//| scores runs, or ptxas makes all products wait for one another. So where O must be corrected, the thread waits for its scores first.
 
 /// The second warpgroup's part: scores of odd tiles, the right half of `output`.
 template <typename T>
@@ -296,13 +296,13 @@ __device__ __forceinline__ void attend_second(LatentShared<T>& shared, LatentPha
 
 //| ## The end of a segment
 //|
-//| Each warpgroup has summed the probabilities of its own tiles, in step with the same maxima. Together they are the rows'
-//| sums. Then each stores its half: to O, or as a part to the workspace. A second kernel merges the parts, as in step 3.
-//| Steps 4 to 6 let the last to arrive do it; here one block would have 64 rows of 512 columns from each of the
-//| others, megabytes, while all other multiprocessors have gone.
+//| Each warpgroup has summed the probabilities of its own tiles. Both used the same maxima, so their two sums together are the row's.
+//| Then each stores its half: to O, or as a part to the workspace. [The blocks that have parts of an item](latent_merge.cuh#everybody-merges) merge them together.
+//| In steps 4 to 6 the last to arrive does it alone. Here it would have to read 64 rows of 512 columns from each of the
+//| others, megabytes, while all other multiprocessors are done.
 
-//| Sums are exchanged through shared memory, once a segment. After that barrier nobody reads Q any more, so the next segment
-//| may bring its own.
+//| Sums are exchanged through shared memory, once a segment. After the barrier behind the exchange nobody reads Q any more, so the
+//| next segment may bring its own.
 
 /// Divides the warpgroup's half by its rows' sums and stores it. All consumers.
 template <typename T>
@@ -318,9 +318,6 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
     const float sum = quad_sum(own.rows.sum[r]);
     if (lane % 4 == 0) shared.sum[warpgroup][own.in_tile + 8 * r] = sum;
   }
-  //| The block that has an item's first part tells the merge where the parts are.
-  if (threadIdx.x == 0 && parts.shares != nullptr && segment.part == 0 && segment.row_tile == 0)
-    parts.shares[segment.pack] = make_int2(segment.first_block, segment.parts);
   named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // both sums are there; nobody reads Q now
   const int first_row = segment.row_tile * LatentConfig::kRows;
   if (first_row + own.in_tile / 16 * 16 >= problem.rows()) return;  // the warp has no rows
@@ -352,11 +349,12 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
 
 //| ## The kernel
 //|
-//| The grid has a row of blocks for each tile of rows. All rows of blocks deal the keys out alike, as step 6 does, so the two
+//| Each tile of rows has blocks that share the keys. All tiles of rows deal the keys out alike, as step 6 does, so the two
 //| blocks that have the 128 heads of a sequence read the same keys at about the same time, and one of them finds them in the
-//| L2.
+//| L2. They are neighbours in the grid, so the machine starts them side by side. (With all blocks of the first tile of rows before those of
+//| the second, every shape of 128 heads took 7 % longer.)
 
-/// Latent attention. Grid: {blocks that share the keys, tiles of rows}; shared memory: LatentShared.
+/// Latent attention. Grid: {tiles of rows, blocks that share the keys}; shared memory: LatentShared.
 template <typename T>
 __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
     latent(const T* q,                               // [batch, heads, seqlen_q, 576], strided
@@ -367,8 +365,8 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
   static_assert(sizeof(LatentShared<T>) <= hopper::kMostSharedBytes,
                 "more shared memory than a block may have");
   LatentShared<T>& shared = *dynamic_shared<LatentShared<T>>();
-  //| The first three panels are the first warpgroup's. The next three have values of both, and the last three values of the second and
-  //| P, which both read.
+  //| How many warps give a box of three panels back: four the first box, which has values of the first warpgroup only. Eight the second
+  //| one, which has values of both, and eight the last, which has values of the second warpgroup, and P, which both read.
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < 2; ++stage)
       for (int box = 0; box < LatentConfig::kBoxes; ++box) {
@@ -380,6 +378,8 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
       }
     fence_mbarrier_init();  // TMA sees the barriers,
   }
+  Segments<LatentConfig::kKeys> segments(plan, problem, gridDim.y);
+  segments.begin(blockIdx.y);
   __syncthreads();  // and so do all threads
 
   //| Two warpgroups consume. The third has one warp that produces; its other warps are there because registers change hands
@@ -387,19 +387,19 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
   const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / 4;
   if (warpgroup == 2) {
     setmaxnreg_dec<LatentConfig::kProducerRegisters>();
-    if (warp == LatentConfig::kWarps) produce(shared, map, cache, problem, plan);
+    if (warp == LatentConfig::kWarps) produce(shared, map, cache, problem, segments);
     return;
   }
   setmaxnreg_inc<LatentConfig::kConsumerRegisters>();
 
   LatentPhases phases;
-  Segments<LatentConfig::kKeys> segments(plan, problem, gridDim.x);
-  segments.begin(blockIdx.x);
   const Segment& segment = shared.segment[warp];
+  int shared_items = 0;
   for (Segment next; segments.next(next);) {
     __syncwarp();  // all lanes have read the segment before
     if (threadIdx.x % 32 == 0) {
-      next.row_tile = int(blockIdx.y);
+      next.row_tile = int(blockIdx.x);
+      next.part = int(blockIdx.y) - next.first_block;
       shared.segment[warp] = next;
       shared.place[warp] = segments.at;
     }
@@ -417,7 +417,19 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
     else
       attend_second(shared, phases, output, own, problem, segment);
     finish_rows(shared, output, own, problem, segment, parts, warpgroup, o, lse);
+    if (segment.parts > 1) {
+      if (threadIdx.x == 0) shared.with_others[shared_items] = segment;
+      ++shared_items;
+      announce_part(parts, segment);
+    }
     segments.at = shared.place[warp];
+    if (segments.at.left > 0) continue;
+    //| After its last segment the block has told all that it has to tell. Now it helps to merge the items that others have
+    //| parts of, too: two at most. (This stands in the loop and not behind it. Behind it, ptxas kept the products' descriptors in
+    //| registers of threads, which it must copy before each product, and every tile took 6 % longer.)
+    auto& of_warps = reinterpret_cast<MergedPiece(&)[LatentConfig::kWarps][32]>(shared.q);
+    for (int i = 0; i < shared_items; ++i)
+      merge_share(of_warps, parts, shared.with_others[i], problem, o, lse);
   }
 }
 

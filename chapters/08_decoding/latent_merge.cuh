@@ -3,20 +3,21 @@
 //| A block of [step 7](latent.cuh) that has some of an item's keys leaves a *part*: 64 rows of 512 columns. One long sequence leaves
 //| one in every block, 17 MB if they were float32, at a time when nobody computes. So parts are made small, and lie as is quickest.
 //|
-//| **Parts in 16 bits.** Rounded to f16 a part errs by 2^-11 of a value at most, and so does a weighted mean of parts. O in bf16 is
-//| rounded by 2^-8, eight times as much. What f16 lacks is bf16's range; so each row of a part has a power of two beside it, by which
-//| its largest value comes to lie below 2^15.
+//| **Parts in 16 bits.** Rounding to f16 changes a value by $2^{-11}$ of itself at most, and a weighted mean of parts by no more. Rounding O to
+//| bf16 changes it by up to $2^{-8}$, eight times as much. But f16 has a smaller range than bf16. So each row of a part is divided by a power
+//| of two, which is stored beside it and makes the row's largest value lie between $2^{14}$ and $2^{15}$.
 //|
-//| **As tensor cores deal them out.** A thread stores what it has, 16 bytes at a time, side by side with its neighbours'. These are
-//| two rows and four columns, two and two, as in every result of `wgmma`. Nobody else must understand them but the merge, and there
-//| a lane reads for the same rows and columns what such a lane has stored.
+//| **As tensor cores deal them out.** A thread stores its values 16 bytes at a time, side by side with its neighbours'. Such a *piece* has
+//| eight values: of each of the thread's two rows two columns, and two more that lie eight further, as in every result of `wgmma`.
+//| Only the merge reads them. There a lane has the same rows and columns as the lane that stored the piece.
 //|
 //| ![Which lane holds which elements of the results of a product](../../docs/figures/mma_fragments.svg)
 #pragma once
 #include "chapters/08_decoding/latent_tiles.cuh"
 #include "common/hopper/rows.h"
+#include "common/ptx/atomic.h"
+#include "common/ptx/barrier.h"
 #include "common/ptx/convert.h"
-#include "common/ptx/dependent_launch.h"
 #include "common/ptx/math.h"
 
 namespace flashbook::decoding {
@@ -27,16 +28,22 @@ struct PartRow {
   float scale;  ///< a power of two, by which what is stored must be multiplied
 };
 
-//| A place has the values of 64 rows, then come all places' rows. Which places an item has, the first block that works on it says.
+//| The counters come first in the workspace, then the values of all places, then what must be known of their rows. An item's counter
+//| and places follow from the number of the first block that works on it.
 
-/// Parts of items, in the workspace, each at a place. `shares` is null if no item has more than one.
+/// Parts of items, in the workspace, each at a place.
 struct LatentParts {
   static constexpr int kPieces = LatentConfig::kHalf / 16;  ///< of 16 bytes, that a thread has of a part
-  uint4* o;                                                 ///< [places, kPieces, LatentConfig::kConsumers]
-  PartRow* rows;                                            ///< [places, warpgroups, LatentConfig::kRows]
-  int2* shares;  ///< [items]: the first block that has a part of it, and how many have
-  int blocks;    ///< that share the keys
+  unsigned* arrivals;  ///< [tiles of rows, blocks]: of blocks that have stored their part of the item that
+                       ///< begins in a block and goes on in others, then of those that have seen it. 0
+                       ///< before a launch and after it
+  uint4* o;            ///< [places, kPieces, LatentConfig::kConsumers]
+  PartRow* rows;       ///< [places, warpgroups, LatentConfig::kRows]
+  int blocks;          ///< that share the keys, for each tile of rows
 
+  __device__ unsigned* arrivals_of(const Segment& item) const {
+    return arrivals + item.row_tile * blocks + item.first_block;
+  }
   /// Where part `part` of a tile of rows lies. A block has at most two parts of items that other blocks
   /// share: the end of one that began before, and the beginning of one that goes on.
   __device__ int64_t place(int row_tile, int first_block, int part) const {
@@ -52,9 +59,10 @@ struct LatentParts {
 
 //| ## A power of two for a row
 //|
-//| The exponent of the largest value is taken from its bits; a row of zeros counts as the smallest that is allowed.
+//| The largest value's exponent is taken from its bits. It counts as 15 if it is less, also in a row of zeros: so the power of two is
+//| a normal number.
 
-/// The power of two by which a row is divided whose largest absolute value is `largest`.
+/// The power of two that divides a row. `largest` is the row's largest absolute value.
 __device__ __forceinline__ float scale_of_part(float largest) {
   constexpr int kBelow = 14;  // the largest value becomes at least 2^14, and less than 2^15
   const int exponent = max(int(__float_as_uint(largest) >> 23), kBelow + 1);
@@ -76,7 +84,7 @@ __device__ __forceinline__ void store_part(const LatentParts& parts, int64_t pla
     factor[r] = inverse[r] / scale;
     if (threadIdx.x % 4 == 0) parts.row(place, warpgroup, row_in_tile + 8 * r) = {lse[r], scale};
   }
-  //| Eight values are two rows of four: pairs of a row lie two apart.
+  //| Of a piece's eight values the first two belong to the first row, the next two to the second, and so on in turn.
 #pragma unroll
   for (int piece = 0; piece < LatentParts::kPieces; ++piece) {
     const float* own = output + 8 * piece;
@@ -89,8 +97,8 @@ __device__ __forceinline__ void store_part(const LatentParts& parts, int64_t pla
 
 //| ## The merge
 //|
-//| A warp takes 16 rows and 16 columns: the piece of one warp of every part. That is chapter 2's rule once more, with running maxima, as its
-//| online softmax has them.
+//| A warp merges a *square* of 16 rows and 16 columns: of every part the 32 pieces that one warp has stored together. It is chapter 2's
+//| rule once more, with running maxima, as its online softmax has them.
 
 /// A lane's sums over some parts: two rows, each of four columns.
 struct alignas(16) MergedPiece {
@@ -111,7 +119,7 @@ struct alignas(16) MergedPiece {
     return base;
   }
 
-  //| Warps that have merged different parts of the same piece are merged by the same rule.
+  //| Warps that have merged different parts of the same square are merged by the same rule.
   /// Adds what the same lane of another warp has of other parts.
   __device__ __forceinline__ void add(const MergedPiece& other) {
 #pragma unroll
@@ -127,107 +135,185 @@ struct alignas(16) MergedPiece {
   }
 };
 
-//| A lane asks for some parts at once, with what it must know of their two rows, before it needs any of it. Where there are fewer left, the
-//| last one is asked for again, and weighs nothing.
+//| A lane asks for its pieces of several parts and squares at once (`kAtOnce`, `kCount`), and for the log-sum-exps and powers of two of
+//| their rows, before it needs any of them. Where fewer parts are left, the last one is asked for again, and weighs nothing.
 
-/// Merges `count` parts, from `first_part` on, of a tile's piece that belongs to `thread`. One warp.
-template <int kAtOnce>
-__device__ __forceinline__ MergedPiece merge_pieces(const LatentParts& parts, int row_tile, int2 share,
-                                                    int first_part, int count, int piece, int thread,
-                                                    int row_in_tile) {
+/// Some of an item's parts.
+struct PartRange {
+  int row_tile, first_block, first, count;
+};
+
+//| A tile of 64 rows has 128 squares. A block merges some that follow one another in this order, so that its squares have rows in
+//| common, and what must be known of these is read once.
+
+/// A square of a tile of rows, counted so that the squares of the same rows follow one another: 16 of the
+/// left half of O, 16 of the right one.
+struct Square {
+  int number;
+
+  __device__ int warpgroup() const { return number % (2 * LatentParts::kPieces) / LatentParts::kPieces; }
+  __device__ int piece() const {
+    return number % LatentParts::kPieces;
+  }  ///< of a thread, as store_part counts
+  __device__ int first_row() const { return number / (2 * LatentParts::kPieces) * 16; }
+  __device__ int first_column() const { return number % (2 * LatentParts::kPieces) * 16; }
+};
+
+//| All loads of a turn come before the first addition, as they do where queries are loaded: so their ways to memory overlap.
+
+/// Merges parts of `kCount` neighbouring squares, which have the same rows and the same half of the columns.
+/// One warp.
+template <int kCount, int kAtOnce>
+__device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], const LatentParts& parts,
+                                              const PartRange& range, const Square& square) {
   constexpr float kLog2E = 1.4426950408889634f;
-  MergedPiece merged = MergedPiece::none();
-  for (int first = 0; first < count; first += kAtOnce) {
-    uint4 o[kAtOnce];
+  const int lane = threadIdx.x % 32, row = square.first_row() + lane / 4;
+  const int thread = square.warpgroup() * kWarpgroupThreads + square.first_row() / 16 * 32 + lane;
+#pragma unroll
+  for (int n = 0; n < kCount; ++n) merged[n] = MergedPiece::none();
+  for (int first = 0; first < range.count; first += kAtOnce) {
+    uint4 o[kAtOnce][kCount];
     PartRow rows[kAtOnce][2];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const int64_t place = parts.place(row_tile, share.x, first_part + min(first + i, count - 1));
-      o[i] = parts.piece(place, piece, thread);
+      const int part = range.first + min(first + i, range.count - 1);
+      const int64_t place = parts.place(range.row_tile, range.first_block, part);
+#pragma unroll
+      for (int n = 0; n < kCount; ++n) o[i][n] = parts.piece(place, square.piece() + n, thread);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        rows[i][r] = parts.row(place, thread / kWarpgroupThreads, row_in_tile + 8 * r);
-        rows[i][r].lse = first + i < count ? rows[i][r].lse * kLog2E : -INFINITY;
+        rows[i][r] = parts.row(place, square.warpgroup(), row + 8 * r);
+        rows[i][r].lse = first + i < range.count ? rows[i][r].lse * kLog2E : -INFINITY;
       }
     }
-    //| Then each of its two rows takes them in: the maximum first, then weights, each times the row's power of two.
+    //| Then each of its two rows takes them in: first the new maximum, then the values, each times its part's weight and the power of two.
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float most = rows[0][r].lse;
+    for (int n = 0; n < kCount; ++n)
 #pragma unroll
-      for (int i = 1; i < kAtOnce; ++i) most = fmaxf(most, rows[i][r].lse);
-      const float base = merged.raise(r, most);
+      for (int r = 0; r < 2; ++r) {
+        float most = rows[0][r].lse;
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const float weight = exp2_approx(rows[i][r].lse - base), scaled = weight * rows[i][r].scale;
-        if (weight == 0) continue;  // there may be no such part, and 0 times infinity is NaN
-        merged.weight[r] += weight;
-        const float2 left = unpack_f16(r == 0 ? o[i].x : o[i].y);
-        const float2 right = unpack_f16(r == 0 ? o[i].z : o[i].w);
-        merged.o[2 * r] += scaled * left.x, merged.o[2 * r + 1] += scaled * left.y;
-        merged.o[2 * r + 4] += scaled * right.x, merged.o[2 * r + 5] += scaled * right.y;
+        for (int i = 1; i < kAtOnce; ++i) most = fmaxf(most, rows[i][r].lse);
+        const float base = merged[n].raise(r, most);
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          const float weight = exp2_approx(rows[i][r].lse - base), scaled = weight * rows[i][r].scale;
+          if (weight == 0) continue;  // there may be no such part, and 0 times infinity is NaN
+          merged[n].weight[r] += weight;
+          const float2 left = unpack_f16(r == 0 ? o[i][n].x : o[i][n].y);
+          const float2 right = unpack_f16(r == 0 ? o[i][n].z : o[i][n].w);
+          merged[n].o[2 * r] += scaled * left.x, merged[n].o[2 * r + 1] += scaled * left.y;
+          merged[n].o[2 * r + 4] += scaled * right.x, merged[n].o[2 * r + 5] += scaled * right.y;
+        }
       }
-    }
   }
-  return merged;
 }
 
-//| All pieces of all items are merged at once; an item that one block had alone is done already. It is a *dependent launch*: the
-//| machine starts its blocks while the last blocks of the first kernel still run.
-//|
-//| Where few blocks share an item, a warp merges all parts of a piece. One long sequence has a part in each of 66 blocks: there
-//| eight warps have an eighth of the parts each, and what they come to is merged once more.
+//| What is merged goes to O: two rows of a lane, two columns at a time. The four lanes of a row fill 32 bytes.
 
-constexpr int kPieceWarps = 8;
-constexpr int kFewParts = 8;  ///< of a row, that one warp merges
-
-/// Grid: {pieces of an item / (kPieceWarps / kWarpsOfPiece), items}. An item has 32 pieces for every 16 rows.
-template <typename T, int kWarpsOfPiece>
-__global__ void __launch_bounds__(kPieceWarps * 32, kWarpsOfPiece == 1 ? 5 : 2)
-    merge_latent(LatentParts parts,
-                 T* o,        // [batch, heads, seqlen_q, 512], strided
-                 float* lse,  // [batch, heads, seqlen_q]
-                 Problem problem) {
+/// Stores a merged square of a tile of rows whose first is row `first_row` of the pack. One warp.
+template <typename T>
+__device__ __forceinline__ void store_square(const MergedPiece& merged, const Square& square,
+                                             const Problem& problem, const Pack& of, int first_row, T* o,
+                                             float* lse) {
   constexpr float kLn2 = 0.6931471805599453f;
-  constexpr int kPiecesOfRows = 2 * LatentParts::kPieces, kAtOnce = kWarpsOfPiece == 1 ? 2 : 8;
-  __shared__ MergedPiece of_warps[kPieceWarps][32];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, share_of_parts = warp % kWarpsOfPiece;
-  const int number = (int(blockIdx.x) * kPieceWarps + warp) / kWarpsOfPiece;
-  const int row = number / kPiecesOfRows * 16, row_tile = row / LatentConfig::kRows;
-  const int warpgroup = number % kPiecesOfRows / LatentParts::kPieces, piece = number % LatentParts::kPieces;
-  const int row_in_tile = row % LatentConfig::kRows + lane / 4;
-  //| A block that has nothing to merge waits too: whoever comes after this launch may rely on its end.
-  wait_for_launch_before();                     // for the last of its blocks; this one came when others ended
-  const int2 share = parts.shares[blockIdx.y];  // {first block, parts}
-  if (row >= problem.rows() || share.y == 1) return;
-  const int first = share.y * share_of_parts / kWarpsOfPiece;
-  const int count = share.y * (share_of_parts + 1) / kWarpsOfPiece - first;
-  MergedPiece merged =
-      merge_pieces<kAtOnce>(parts, row_tile, share, first, count, piece,
-                            warpgroup * kWarpgroupThreads + row_in_tile / 16 * 32 + lane, row_in_tile);
-  if constexpr (kWarpsOfPiece > 1) {
-    of_warps[warp][lane] = merged;
-    __syncthreads();  // all warps' sums are there
-    if (warp > 0) return;
-    for (int w = 1; w < kWarpsOfPiece; ++w) merged.add(of_warps[w][lane]);
-  }
-  //| Two rows of a lane go to O, two columns at a time; the four lanes of a row fill 32 bytes.
-  const Pack of = problem.pack_of(blockIdx.y);
+  const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int own_row = row + lane / 4 + 8 * r;
-    if (own_row >= problem.rows()) continue;
+    const int row = first_row + square.first_row() + lane / 4 + 8 * r;
+    if (row >= problem.rows()) continue;
     const float inverse = merged.weight[r] > 0 ? 1 / merged.weight[r] : 0;
-    T* to = o + problem.offset(problem.o_strides, of, own_row) + warpgroup * LatentConfig::kHalf +
-            piece * 16 + lane % 4 * 2;
+    T* to = o + problem.offset(problem.o_strides, of, row) + square.first_column() + lane % 4 * 2;
 #pragma unroll
     for (int i = 2 * r; i < 8; i += 4)
       *reinterpret_cast<uint32_t*>(to + i / 4 * 8) =
           pack<T>(merged.o[i] * inverse, merged.o[i + 1] * inverse);
-    if (number % kPiecesOfRows == 0 && lane % 4 == 0)
-      lse[problem.number(of, own_row)] =
+    if (square.first_column() == 0 && lane % 4 == 0)
+      lse[problem.number(of, row)] =
           merged.weight[r] > 0 ? (merged.max[r] + __log2f(merged.weight[r])) * kLn2 : -INFINITY;
   }
+}
+
+//| ## Everybody merges
+//|
+//| One block cannot merge 64 parts of 64 KB. A second kernel did it before, which began when the first one had ended. Now the blocks that have
+//| parts of an item merge it together. Each stores its part, counts itself, waits until all have, and merges as many of the item's
+//| squares as the others do. Of short sequences that spares a good part of the time: [the appendix](appendix.md#one-long-sequence-of-latents) has the numbers.
+//|
+//| **Blocks that wait for one another must run at the same time.** Otherwise those that run may wait for ever for one that has no
+//| room. A *cooperative* launch ([`launch.h`](../../common/device/launch.h)) promises it: the machine starts all blocks together, or refuses. And a
+//| block stores all its parts before it waits, so no two of them wait for each other's.
+//|
+//| The counter counts the blocks that have stored their parts, and then those that have seen that all are there. Whoever counts last
+//| sets it back to 0.
+
+constexpr int kManyParts = 16;  ///< from which on several warps may share a square
+
+/// Counts the block's part of an item as stored. All consumers.
+__device__ __forceinline__ void announce_part(const LatentParts& parts, const Segment& item) {
+  named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // all warps have stored theirs
+  if (threadIdx.x == 0) red_add_release(parts.arrivals_of(item), 1u);
+}
+
+/// Waits until all parts of an item are stored. All consumers.
+__device__ __forceinline__ void wait_for_parts(const LatentParts& parts, const Segment& item) {
+  if (threadIdx.x == 0) {
+    unsigned* arrivals = parts.arrivals_of(item);
+    while (load_acquire(arrivals) < unsigned(item.parts)) {
+    }
+    if (atomicAdd(arrivals, 1u) == unsigned(2 * item.parts - 1))
+      atomicExch(arrivals, 0u);  // as the next launch wants it
+  }
+  named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // what thread 0 took over, all may read
+}
+
+//| With few parts a block has many squares, and a warp takes four at a time. With many parts it has few squares, so several warps share
+//| one. Their results lie in shared memory for a moment, where Q was.
+
+/// Merges the block's share of an item's squares. All consumers.
+template <typename T>
+__device__ __forceinline__ void merge_share(MergedPiece (&of_warps)[LatentConfig::kWarps][32],
+                                            const LatentParts& parts, const Segment& item,
+                                            const Problem& problem, T* o, float* lse) {
+  constexpr int kWarps = LatentConfig::kWarps, kNeighbours = 4;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  wait_for_parts(parts, item);
+  const Pack of = problem.pack_of(item.pack);
+  const int first_row = item.row_tile * LatentConfig::kRows;
+  const int row_groups = (min(problem.rows() - first_row, LatentConfig::kRows) + 15) / 16;
+  const int squares = row_groups * 2 * LatentParts::kPieces;
+  //| Few parts. Two of them leave a block 64 squares, eight for each warp.
+  if (item.parts < kManyParts) {
+    const int groups = squares / kNeighbours;
+    const int end = (item.part + 1) * groups / item.parts;
+    for (int group = item.part * groups / item.parts + warp; group < end; group += kWarps) {
+      MergedPiece merged[kNeighbours];
+      merge_squares<kNeighbours, 4>(merged, parts, {item.row_tile, item.first_block, 0, item.parts},
+                                    {group * kNeighbours});
+#pragma unroll
+      for (int n = 0; n < kNeighbours; ++n)
+        store_square(merged[n], {group * kNeighbours + n}, problem, of, first_row, o, lse);
+    }
+    return;
+  }
+  //| Many parts. 64 of them leave a block two squares, each for four warps, and a lane asks for its piece of sixteen parts at once.
+  const int begin = item.part * squares / item.parts, own = (item.part + 1) * squares / item.parts - begin;
+  if (own == 0) return;
+  const int sharers = kWarps / own, share = warp % sharers;  // warps of a square; own is at most kWarps
+  const Square square = {begin + warp / sharers};
+  if (square.number < begin + own) {
+    const int first = item.parts * share / sharers;
+    MergedPiece merged[1];
+    merge_squares<1, 16>(merged, parts,
+                         {item.row_tile, item.first_block, first, item.parts * (share + 1) / sharers - first},
+                         square);
+    of_warps[warp][lane] = merged[0];
+  }
+  named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // all warps' sums are there
+  if (square.number >= begin + own || share > 0) return;
+  MergedPiece merged = of_warps[warp][lane];
+  for (int w = 1; w < sharers; ++w) merged.add(of_warps[warp + w][lane]);
+  store_square(merged, square, problem, of, first_row, o, lse);
 }
 
 }  // namespace flashbook::decoding

@@ -24,7 +24,8 @@ struct LatentConfig {
   static constexpr int kHalf = kLatentValueDim / 2;      ///< columns of O that a warpgroup has
   static constexpr int kWarps = 8, kConsumers = 32 * 8;  ///< of two warpgroups
   static constexpr int kThreads = kConsumers + 128;      ///< and a producer's
-  /// A block has 168 a thread. Registers change hands by whole warpgroups, hence the producer's 128 threads.
+  /// A thread starts with 168 registers. They change hands by whole warpgroups, hence the producer's 128
+  /// threads.
   static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
 };
 
@@ -32,8 +33,8 @@ constexpr int kWarpgroupThreads = 128;
 
 //| ## How a tile lies
 //|
-//| As in chapter 5: panels of 64 columns, whose rows are the 128 bytes of the widest swizzle. A key has nine. Eight are
-//| values too, and the ninth has the position. Keys are read along their rows for the scores and across them for the values,
+//| As in chapter 5: panels of 64 columns, whose rows are the 128 bytes of the widest swizzle. A key of 576 elements has nine. Eight of
+//| them are values too, and the ninth has the position. Keys are read along their rows for the scores and across them for the values,
 //| so one copy in shared memory is K and V at once: the descriptors differ, the bytes do not.
 
 /// 64 rows of Q, or 64 keys.
@@ -59,6 +60,7 @@ struct LatentShared {
   RowUpdate update[2][LatentConfig::kRows];  ///< by even and by odd tiles
   int4 changed[2];                    ///< whether a row's maximum did, by even and odd tiles: a number a warp
   float sum[2][LatentConfig::kRows];  ///< of each warpgroup's own tiles
+  Segment with_others[2];             ///< the block's parts of items that other blocks have parts of
   Segment segment[LatentConfig::kWarps];                             ///< that a warp works on
   Segments<LatentConfig::kKeys>::Place place[LatentConfig::kWarps];  ///< and where it goes on
 };
@@ -84,7 +86,7 @@ struct LatentPhases {
 
 //| ## The products
 //|
-//| Scores take 36 products, four a panel, each 16 columns deep. A warpgroup waits for three panels before their first product.
+//| Scores take 36 products: four for each of nine panels, each 16 columns deep. A warpgroup waits for three panels at a time.
 
 /// Issues scores = Q K^T of the tile in `stage`, as one group.
 template <typename T>

@@ -3,8 +3,8 @@
 //| One kernel, launched in three ways.
 //|
 //| * **Step 1** is chapter 5's way with one query: a block for each query head, 64 rows of a tile of which one is used,
-//|   and keys and values come through the memory system once for each *query* head. The batch's heads are all the blocks
-//|   there are: most multiprocessors have nothing to do.
+//|   and keys and values come through the memory system once for each *query* head. There are as many blocks as the batch
+//|   has heads: with one sequence of 32 heads, 100 of 132 multiprocessors have nothing to do.
 //| * **Step 2** packs a group's heads into the rows of one tile. The products cost the same, a tile has 64 rows anyway; K
 //|   and V are read once for each *key* head.
 //| * **Step 3** gives each block a part of the keys, so that all multiprocessors read, and a second kernel merges.
@@ -77,7 +77,7 @@ __device__ __forceinline__ void load_queries(Tile<T, kRows, kHeadDim>& tile, con
 
 //| ## What lies behind the last key
 //|
-//| A cache has room for keys that are still to come, and what stands there is nobody's business: it may be NaN. A masked
+//| A cache has room for keys that are still to come. What lies there may be anything, also NaN. A masked
 //| score is -inf and its probability 0, but 0 times NaN is NaN. So the last tile's rows of V beyond the sequence's length
 //| are overwritten with zeros before they are multiplied.
 /// Zeros in the rows from `first` on. All threads of the block.
@@ -134,8 +134,9 @@ __device__ __forceinline__ void store_partial(const float (&output)[kHeadDim / 2
 
 //| ## The kernel
 //|
-//| Chapter 5's step 1: ask for a tile of keys and values, wait, multiply, softmax, multiply. Nothing overlaps but by the
-//| second block of the multiprocessor. The grid's x counts tiles of rows over packs and batch, its y parts of the keys.
+//| Chapter 5's step 1: ask for a tile of keys and values, wait, multiply, softmax, multiply. Nothing overlaps within a block; only
+//| another block on the same multiprocessor fills its waits. The grid's x counts tiles of rows over packs and batch, its y parts of the
+//| keys.
 
 /// Attention for 64 rows of a pack over a part of the keys. Grid: (tiles of rows * packs * batch, parts).
 template <typename T, int kHeadDim, int kKeys>
@@ -240,7 +241,7 @@ __global__ void __launch_bounds__(kWarpgroup)
 
 //| ## Step 3's second kernel
 //|
-//| A warp for each row. Its launch waits for all blocks of the first kernel, and for the machine to start another.
+//| A warp merges a row. The kernel begins when all blocks of the first one have ended, and its launch costs time of its own.
 
 constexpr int kMergeWarps = 4;  ///< rows that a block has
 

@@ -7,7 +7,7 @@
 //|   parts, a block each. With one long sequence among short ones the long one's blocks are still reading when all others
 //|   are done.
 //| * **Equal work** (step 6). All key tiles of all items are numbered through, and each block takes an equal run of them,
-//|   wherever an item ends. No block has more than a tile more than another, whatever the lengths are. (The idea is
+//|   wherever an item ends. Two blocks differ by one tile at most, whatever the lengths are. (The idea is
 //|   stream-K's, arXiv 2301.03598.)
 //|
 //| Lengths change with every token, so the plan is not made on the host: each warp adds up the lengths for itself, which
@@ -19,8 +19,8 @@
 
 namespace flashbook::decoding {
 
-//| **Shares.** Whoever deals out, the first few have one unit more than the others. So where a share begins, and whose a unit is, follow from
-//| two numbers.
+//| **Shares.** Each of `count` blocks gets `all / count` units, and the first `all % count` blocks get one more. Where a share begins, and
+//| which share has a given unit, follows from these two numbers.
 /// `all` units dealt out to `count`, all >= count.
 struct Shares {
   int each, more;  ///< the first `more` have each + 1
@@ -160,7 +160,8 @@ class Segments {
       at.left = 0;
       return true;
     }
-    //| Which other blocks have units of the same item follows from the numbers alone: its first and its last unit have a block each.
+    //| Which other blocks have units of the same item follows from the numbers alone: `Shares::of` says which block has the item's first
+    //| unit, and which its last.
     const int length = problem_.length(at.batch), tiles = tiles_of(length), units = max(tiles, 1);
     const int item = at.unit / units, begin = at.unit % units, taken = min(units - begin, at.left);
     segment = item_of(at.batch, item);

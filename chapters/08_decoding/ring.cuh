@@ -9,12 +9,12 @@
 //| faster, and a block of 227 KB starts later.) The rest follows from giving the reading all the time:
 //|
 //| * **Narrow tiles.** A group of 4 or 8 heads fills a few of `wgmma`'s 64 rows. `mma.sync` multiplies 16 rows, whose
-//|   operands go through registers; chapter 5 turned away from it because it cannot keep up with the tensor cores. Here
-//|   memory is what must be kept up with, and it is twenty times slower.
+//|   operands go through registers. Chapter 5 left it because it cannot use the tensor cores' full rate. Here it need not: 16
+//|   rows do 16 FLOPs for each byte that memory brings, and the tensor cores could do some 200.
 //| * **Warps that own keys.** A tile's keys are dealt out to the warps, 16 at a time. Each has its own maximum, sum and
 //|   output, so that between two tiles no warp waits for another. They merge when the block is done with an item.
-//| * **No second kernel** for up to 48 parts. Whoever arrives last, by an atomic counter, merges them: see `finish_parts`
-//|   ([`last_arriver.cuh`](last_arriver.cuh)).
+//| * **No second kernel** for up to 48 parts. An atomic counter says which warp arrives last, and that one merges them: see
+//|   `finish_parts` ([`last_arriver.cuh`](last_arriver.cuh)).
 //|
 //| **Budget** (d = 128): a ring of 3 x 32 KB, and 2 KB of barriers and sums. Registers of a consumer: Q 32, O 64, scores 8.
 //|
@@ -34,7 +34,7 @@ namespace flashbook::decoding {
 //| from the table. The table's answer takes as long as a key's, and longer while everybody reads. So the 32 lanes look up the
 //| pages of 32 copies at a time, of several tiles, and the next 32 while these are being asked for.
 //|
-//| Keys whose rows do not lie side by side (`[batch, seqlen, heads, head_dim]`) come row by row.
+//| Keys whose rows do not lie side by side (`[batch, seqlen, heads, head_dim]`) come row by row, a copy each.
 
 template <typename Config>
 __device__ __forceinline__ void produce(RingShared<Config>& shared, const Cache& cache,
@@ -104,8 +104,8 @@ __device__ __forceinline__ void produce(RingShared<Config>& shared, const Cache&
 }
 //| ## A segment's tiles
 //|
-//| Scores of all the warp's chunks, then the stage of keys is free; softmax; then the values. A chunk behind the last key is
-//| left out, since nothing may have been brought there.
+//| A *chunk* is 16 keys. A warp computes the scores of its chunks, after which the stage of keys is free; then comes the softmax, then
+//| the values. A chunk behind the last key is left out, since no copy brings anything there.
 
 /// The first of the thread's two rows of the pack; the other is 8 further.
 template <typename Config>
@@ -150,7 +150,7 @@ __device__ __forceinline__ WarpSums<Config> attend(RingShared<Config>& shared,
         hopper::release(shared.ring, keys);  // so it may be overwritten
       }
 
-      //| Most tiles leave the maximum as it is, and then no output is multiplied: the warp votes on it.
+      //| Most tiles leave every maximum as it is. Then the output need not be multiplied, so the warp votes on it.
       float correction[2];
       softmax(scores, sums.rows, correction, problem.scale_log2);
       if (__any_sync(kWholeWarp, correction[0] != 1 || correction[1] != 1))
@@ -173,7 +173,7 @@ __device__ __forceinline__ WarpSums<Config> attend(RingShared<Config>& shared,
 }
 //| ## The kernel
 //|
-//| The last warp produces, all others consume. Both go through the block's segments, each with its own list.
+//| The last warp produces, all others consume. Each warp goes through the block's segments ([`plan.cuh`](plan.cuh)) on its own.
 
 /// Attention of all tiles of rows. Grid: as many blocks as the plan wants; shared memory: RingShared.
 template <typename T, typename Config>
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   const int warp = threadIdx.x / 32;
   if (warp == Config::kWarps) return produce<Config>(shared, cache, problem, plan, segments);
 
-  //| A consumer warp has 16 rows of the tile of queries, and every so many-th chunk of the keys.
+  //| A consumer warp has 16 rows of the tile of queries. The warps with the same rows deal the chunks of keys out in turn.
   const int row_in_tile = warp / Config::kKeyWarps * kRowsOfMma, key_warp = warp % Config::kKeyWarps;
   PipelineState<Config::kStages> state;
   const Segment& segment = shared.segment[warp];

@@ -56,8 +56,8 @@ struct Consumer {
         keys(along_rows(shared.pipeline.tile[0])),
         values(across_rows(shared.pipeline.tile[0])) {}
 
-  //| Turns are chapter 5's pingpong. All consumers of a block see the same tiles, so all take equally many turns, whatever
-  //| the mask is.
+  //| Turns are chapter 5's pingpong, where a version has them (`Sizes`). All consumers of a block see the same tiles, so all take
+  //| equally many turns, whatever the mask is.
   __device__ __forceinline__ void take() {
     if constexpr (Sizes::kPingpong) hopper::take_turn<Sizes::kConsumers>(number);
   }
@@ -140,7 +140,7 @@ struct Consumer {
   //| ### Begin, step, end
   //|
   //| These are chapter 5's. The first scores stand alone, each step has the scores of one tile and the values of the tile
-  //| before it, and the last values stand alone.
+  //| before it, and the last values stand alone. Partial tiles come first. So the first tile needs no mask only if none is partial.
   /// The first scores of a tile of queries. `is_last`: there are no others.
   __device__ __forceinline__ void begin(bool is_last) {
     wait_full(shared.pipeline, state);

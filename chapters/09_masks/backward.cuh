@@ -53,7 +53,7 @@ __device__ __forceinline__ void fill_queries(hopper::Pipeline<Queries, kStages>&
   state.advance();
 }
 
-//| The thread takes the next tile of keys after it has asked for the last queries of this one, and not earlier: no other block could have a tile that this one holds and begins late.
+//| The thread takes the next tile of keys after it has asked for the last queries of this one, and not earlier. A tile that it took early would wait until this one is done, and no other block could have it.
 /// The thread that takes tiles of keys, tells all others, and brings Q.
 template <typename T, typename Sizes>
 __device__ __forceinline__ void produce_q(GradientShared<T, Sizes>& shared, const CUtensorMap& q_map,

@@ -1,6 +1,6 @@
 //| # A round of step 6
 //|
-//| A block keeps 128 keys. Its two warpgroups own 64 of them each, and go through a list's tiles of queries together. The round is that of chapter 7: S^T and dP^T, the exponential between them, dV and dK from registers, dS through shared memory for dQ.
+//| A block keeps 128 keys. Its two warpgroups own 64 of them each, and go through a list's tiles of queries together, one *round* for each. The round is that of chapter 7: S^T and dP^T; the exponential while dP^T is computed; dV and dK, whose left operands are registers; and dQ, for which dS goes through shared memory.
 //| Three things differ: a list says which tile of queries comes next, the mask is a template parameter, and a function may change the scores.
 //|
 //| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ handed over](../../docs/figures/backward_round.svg)
@@ -222,7 +222,7 @@ struct Gradients {
     return dq + int64_t(row) * kHeadDim + number * Part::kPieces * Part::kPieceFloats;
   }
 
-  //| There are two ways to add. A block that sums all gradients lays dQ down in shared memory, and a thread of warpgroup 0 has TMA add it. In the launch for dK and dQ alone, at d = 256 or under a softcap, consumers add from registers, four floats an instruction.
+  //| There are two ways to add to these sums. A block that computes all gradients writes its dQ to shared memory, and a thread of warpgroup 0 has TMA add it. In the launch for dK and dQ alone, at d = 256 or under a softcap, consumers add from registers, four floats an instruction.
   __device__ __forceinline__ void add_from_registers(float (&dq)[Part::kFloats], float* sums) const {
     auto* to = reinterpret_cast<float4*>(sums) + threadIdx.x % kWarpgroup;
 #pragma unroll

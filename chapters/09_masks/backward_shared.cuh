@@ -49,7 +49,7 @@ struct QueryTile {
   int head, entry;  ///< a query head; of a list (transposed.cuh)
 };
 
-/// What lies in shared memory for no one.
+/// Stands for a part of shared memory that a version of the kernel does without.
 struct Unused {};
 
 //| Tiles of dS are as wide as the tile of keys. dQ lies in the order of registers, four floats of a thread side by side. So 32 lanes write 512 bytes without a conflict, and TMA adds them to the workspace in this order.

@@ -1,9 +1,9 @@
 //| # Step 4: FlashMask
 //|
 //| Between a formula and N^2 bytes lies FlashMask (arXiv 2410.01359): for each *key*, at most two intervals of queries that
-//| must not see it, one below the diagonal and one above. With these four numbers a key one can say documents, windows
-//| and prefixes, causal or not, and another mask for each head and batch entry. One cannot say a key that is hidden from three
-//| separate intervals of queries.
+//| must not see it, one below the diagonal and one above. Four numbers a key are enough for documents, windows and prefixes, causal or
+//| not, and each head and batch entry may have a mask of its own. They are not enough for a key that is hidden from three separate
+//| intervals of queries.
 //|
 //| ![Two documents as one number a key, and its least and largest in each tile of keys](../../docs/figures/mask_columns.svg)
 #pragma once
@@ -14,8 +14,9 @@ namespace flashbook::masks {
 //| ## Least and largest
 //|
 //| A tile of keys is skipped if all its keys hide all queries of the tile, and full if none hides any. To know that, the
-//| producer need not read the bounds of 128 keys. It is enough to know the least and the largest of each bound. If even the
-//| interval that begins last has begun by the first query, and even the one that ends first goes on beyond the last, all are hidden.
+//| producer need not read the bounds of 128 keys. It is enough to know the least and the largest of each bound. Say that even the
+//| interval that begins last has begun by the tile's first query, and even the one that ends first ends after its last query. Then every
+//| key is hidden from every query.
 //|
 //| | | lower interval | upper interval |
 //| | --- | --- | --- |
@@ -134,8 +135,8 @@ __global__ void __launch_bounds__(kScanThreads)
 
 //| ## The policy
 //|
-//| Intervals come beside a window: FlashMask's causal masks have bounds below the diagonal only, and the diagonal itself is
-//| step 3's arithmetic. So a tile has two classes, and the one that shows less counts.
+//| Intervals stand beside step 3's ranges: FlashMask's causal masks have bounds below the diagonal only, and the diagonal itself is
+//| step 3's arithmetic. So a tile has two classes, one by each, and the one that shows less counts: `TileClass` ascends from skip to full.
 /// The tiles of keys for a tile of queries.
 template <int kKeys>
 struct ColumnTiles : RangeTiles<kKeys> {

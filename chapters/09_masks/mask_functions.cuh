@@ -147,7 +147,7 @@ struct ListedTiles {
 //| | member | what it says |
 //| | --- | --- |
 //| | `row(work, query)` | a value that takes a score and its key, and gives another; `from(key)` counts keys from there, and `kReadsMemory` says whether it does |
-//| | `scale_log2` | what the softmax multiplies it by, in place of scale * log2(e) |
+//| | `scale_log2` | what the softmax multiplies the new score by, in place of scale * log2(e) |
 //| | `left_out` | a constant that was left out of all scores, which only the log-sum-exp knows |
 //| | `kAsksForKeys` | whether it asks for the key; then full tiles need to know theirs |
 //|
@@ -176,7 +176,7 @@ struct Softcap : KeepsAll {
 //| ### ALiBi
 //|
 //| A penalty for distance, with a slope for each head. The softmax multiplies scores by the scale, so the slope is divided by
-//| it first. Distances count within a document, so a row first looks for its own.
+//| the scale first. Distances count within a document, so a row first looks for its document.
 /// The key at a query's own place, in its document.
 __device__ __forceinline__ int own_key_of(const Ranges& ranges, const Work& work, int query) {
   Sequence s = work.sequence;
@@ -194,7 +194,8 @@ struct Alibi : KeepsAll {
   float per_scale;      ///< 1 / scale
   float left_out = 0;
 
-  //| Distances are floats: the key's number, counted from the thread's first, is a constant, and so is that number as a float.
+  //| Distances are floats. The key's number, counted from the thread's first column, is known when the kernel is compiled, so its
+  //| conversion to float costs nothing.
   struct Row {
     static constexpr bool kReadsMemory = false;
     float slope, own;  ///< its own key

@@ -13,8 +13,8 @@ namespace flashbook::masks {
 //| ## A plan
 //|
 //| A small kernel of one block makes the plan, before the launch that uses it: sequences by length, the longest first, and
-//| the number of tiles of queries before each. If a long sequence began last, all blocks would wait for it (chapter 5's tile
-//| scheduler). The kernel sorts into buckets, one for each number of tiles of keys; the order within a bucket does not matter.
+//| the number of tiles of queries before each. If a long sequence began last, all blocks would wait for it (chapter 5 says so of its
+//| tile scheduler). The kernel sorts into buckets, one for each number of tiles of keys; the order within a bucket does not matter.
 
 constexpr int kPlanThreads = 1024;
 
@@ -88,8 +88,8 @@ __global__ void __launch_bounds__(kPlanThreads) make_plan(DocumentBounds documen
 //| ## Finding the sequence
 //|
 //| The producer's warp searches together: each lane looks at a 32nd of what is left. A thousand sequences take two rounds.
-//| Sequences without queries have no tile, and begin where the next one does: the *last* that begins at the place or before
-//| it is the right one.
+//| A sequence without queries has no tile, and begins where the next one does. So the right one is the *last* that begins at the
+//| place or before it.
 /// Which of `count` ascending numbers is the last that is at most `place`; the first is 0. All lanes of a
 /// warp.
 __device__ inline int last_at_most(const int* ascending, int count, int place) {
@@ -113,18 +113,19 @@ __device__ inline int last_at_most(const int* ascending, int count, int place) {
 //| be masked, but its values would still be multiplied by 0, and 0 times NaN is NaN. A tile of outputs that is stored whole
 //| overwrites its neighbour's first rows.
 //|
-//| The tensor map mends both. It says that the tensor has B = 2^30 rows, and a sequence of n rows has the last n of them. So the
-//| row after the sequence's last is row B, which the map says does not exist: TMA fills in zeros there when it loads, and leaves out what
-//| lies there when it stores. Where the rows really lie is said by a second index: the row e of the tensor that follows the sequence.
+//| The tensor map mends both. It says that the tensor has M = 2^30 rows, and a sequence of n rows has the last n of them. So the
+//| row after the sequence's last would be row M. By the map it does not exist: TMA fills in zeros for it when it loads, and leaves it out
+//| when it stores. A second index, e, says where the rows really lie: row e of the tensor is the one that follows the sequence.
 //|
-//|     address(row, e) = base + row * row_bytes + e * row_bytes - B * row_bytes,   0 <= row < B
+//|     address(row, e) = base + row * row_bytes + e * row_bytes - M * row_bytes,   0 <= row < M
 //|
-//| Row B - n + r lies at base + (e - n + r) * row_bytes, as it should.
+//| Row M - n + r lies at base + (e - n + r) * row_bytes, as it should.
 //|
-//| **A subtraction without negative numbers.** A map's strides are positive, and its base must be memory that there is: a map that
-//| began as many rows before its tensor as the tensor has was right until nothing lay there, and then an illegal address (the
-//| chapter's appendix). Addresses have 64 bits, and sums of them wrap around. So one more dimension, with a stride of 2^34 - row_bytes and the
-//| constant index 2^30, adds 2^64 - B * row_bytes. (Triton's `ragged_tma.py` has these ideas.)
+//| **A subtraction without negative numbers.** How can a map subtract M rows? Its strides are positive, and its base must be allocated
+//| memory. (Maps that began before their tensor worked until nothing lay there; then they gave an illegal address, see
+//| [the appendix](appendix.md#a-map-that-began-before-its-tensor).) But addresses have 64 bits, and sums of them wrap around. So one more
+//| dimension, with a stride of 2^34 - row_bytes and the constant index 2^30, adds 2^64 - M * row_bytes. (Triton's `ragged_tma.py` has
+//| these ideas.)
 //|
 //| **Five dimensions** are all that a map has: column, row, panel, e and the wrap. The head has to share one with e. Both are multiples
 //| of a unit, the greatest common divisor of the bytes between heads and between rows (`MapUnits`).
@@ -156,8 +157,8 @@ struct Packed {
     const int first_head = index / (tiles * heads_of_section) * heads_of_section;
     const int heads = min(heads_of_section, problem.heads - first_head), at = index - first_head * tiles;
     //| A section of heads at a time, as in chapter 5, so that its keys and values stay in the L2. Within a section all heads
-    //| begin with the longest sequence. Only the device knows the number of tiles, so the host cannot prepare these divisions as
-    //| multiplications (`Divisor`). There are a few for each tile of queries.
+    //| begin with the longest sequence. These are real divisions, a few for each tile of queries: only the device knows the number of
+    //| tiles, so the host cannot prepare a `Divisor`.
     const int sorted = last_at_most(plan.first_tile, documents.count, at / heads);
     const Sequence s = documents.at(plan.sorted[sorted]);
     const int last_tile = (s.queries - 1) / kRows;

@@ -3,10 +3,10 @@
 //| A thread has two rows of a tile, and asks the policy once for each. The answer is a small value that knows which keys the
 //| row sees. Of every 8 columns of a row the thread has two neighbours, 32 of a tile of 128, and makes a word with a bit for each.
 //|
-//| It does so while the tensor cores compute the scores. When these are there, only two instructions a score are left: look at
-//| a bit, and select.
+//| It makes the words while the tensor cores compute the scores. When the scores are there, only two instructions for each are left:
+//| look at a bit, and select.
 //|
-//| Ranges of keys know their word at once (`ranges.cuh`). Rows that read memory are asked in a loop, column by column. Unrolled,
+//| Ranges of keys give their word at once (`ranges.cuh`). Rows that read memory are asked in a loop, column by column. Unrolled,
 //| 64 loads would wait in 64 registers, and at d = 64 and d = 256 none are left.
 //|
 //| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
@@ -48,9 +48,9 @@ __device__ __forceinline__ uint32_t columns_seen(const Row& row, int thread_key)
   }
 }
 
-//| FlashMask (step 4) says for each *key* which queries it hides. So the warp turns the question round: a lane takes neighbouring
-//| keys, as if it had their columns, and makes 16 bits of each, one for each row of the warp. Two keys are a word. This takes 4
-//| loads of 16 bytes a lane and tile, where to ask pair by pair took 64.
+//| FlashMask (step 4) says for each *key* which queries it hides. So a warp asks its keys: each lane takes two neighbouring keys of 64,
+//| and makes 16 bits of each, one for each row of the warp. Two keys are a word. This takes a lane 4 loads of 16 bytes a tile, where
+//| asking pair by pair took 64.
 /// What a thread asks about a partial tile of kKeys keys before it has the scores.
 template <int kKeys>
 struct Answers {
@@ -69,7 +69,7 @@ __device__ __forceinline__ void ask_keys(Answers<kKeys>& answers, const Hidden* 
   }
 }
 
-//| Float i of the scores is column i / 4 * 2 + i % 2 of row i / 2 % 2.
+//| A thread's scores alternate between its rows: float i is column i / 4 * 2 + i % 2 of row i / 2 % 2.
 /// Scores of keys that a row does not see become -inf.
 template <int kFloats>
 __device__ __forceinline__ void hide(float (&scores)[kFloats], const Answers<2 * kFloats>& answers) {
@@ -78,8 +78,8 @@ __device__ __forceinline__ void hide(float (&scores)[kFloats], const Answers<2 *
     if ((answers.seen[hopper::row_of(i)] >> (i / 4 * 2 + i % 2) & 1) == 0) scores[i] = -INFINITY;
 }
 
-//| Whoever has the scores of two keys gets their word by a shuffle, and its four bits lie at the same places in all lanes, once
-//| the word is shifted by the lane's row.
+//| A lane that has scores of two keys gets the word of these keys by a shuffle. It needs four of its bits: two keys, two rows. After a
+//| shift by the lane's row they lie at the same four places in all lanes.
 /// Scores of keys that hide a row become -inf. All lanes of a warp.
 template <int kFloats>
 __device__ __forceinline__ void hide_by_key(float (&scores)[kFloats], const Answers<2 * kFloats>& answers) {
@@ -93,7 +93,7 @@ __device__ __forceinline__ void hide_by_key(float (&scores)[kFloats], const Answ
   }
 }
 
-//| A function on scores counts keys from the same column, and is applied to one row after the other. If it reads memory for
+//| A function on scores counts keys from the thread's first column, and is applied to one row after the other. If it reads memory for
 //| each score, the compiler would issue all loads first, each with a register to land in. It moves no load across a
 //| `__syncwarp`, so at most eight are under way.
 /// Scores become what the function makes of them. `row_of(r)` is the function for the thread's row r.

@@ -44,7 +44,7 @@ struct MapUnits {
   int head = 1, row = 0;
 };
 
-/// Where TMA finds a sequence's rows.
+/// Where TMA finds a sequence's rows: from its row 0 on.
 struct Rows0 {
   int row;  ///< the map's row of the sequence's first
   int end;  ///< the tensor's row after the sequence's last; 0 for batch entries, whose maps end where they do
@@ -71,8 +71,8 @@ struct Work {
 
 //| ## Which tiles
 //|
-//| The tiles of keys that a tile of queries may need are numbered: first those of the head, then those of the window. Tiles
-//| that lie between a prefix and a window far away are not even classified.
+//| The tiles of keys that a tile of queries may need are its *candidates*. They are numbered: first those of the head, then those of the
+//| window. Tiles between a prefix and a window far behind it are no candidates, and are not even classified.
 /// The tiles of keys that a tile of queries may need.
 struct Span {
   int head;   ///< the first so many

@@ -6,7 +6,7 @@
 //| streams.
 //|
 //| **Partial tiles first.** Consumers are told two numbers, how many tiles are partial and how many are full. They run one
-//| loop with the mask and then one without any code for it. In the second they need not even know which keys they
+//| loop with the mask and then one without any code for it. In the second loop they need not even know which keys they
 //| multiply, unless a function on scores asks. Under most masks a row of tiles begins with the one on the diagonal, as in chapter 5.
 //|
 //| **Two warps.** One thread could decide and then stream. But decisions take some 1000 clocks, and with documents more. Then a row
@@ -59,7 +59,8 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
       if (work.first_query < 0) mbarrier_arrive(&shared.work.full[next.stage]);
     }
     if (work.first_query < 0) return;
-    //| The tile may reach beyond the end of the sequence; the policy is asked about queries that exist.
+    //| Consumers must know the two counts before they begin, so counting comes first. The tile of queries may reach beyond the end of
+    //| the sequence; the policy is asked about existing queries only.
     const auto tiles =
         policy.template tiles<kKeys>(work, min(work.first_query + Sizes::kRows, work.sequence.queries) - 1);
     Classes classes{};
@@ -76,7 +77,7 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
       mbarrier_arrive(&shared.work.full[next.stage]);
     }
 
-    //| Within a class the last tiles come first: the ragged end is where the pipeline is empty.
+    //| Within a class tiles go from the last to the first, as in chapter 5. The highest bit of a word is the next one.
 #pragma unroll 1
     for (int pass = 0; pass < 2; ++pass)  // partial ones, full ones
 #pragma unroll 1

@@ -14,14 +14,16 @@ namespace flashbook::masks {
 //| ## The keys of a query
 //|
 //| `own` is the key at the query's own place, aligned to the bottom right: the last query stands at the last key. A window
-//| reaches from `own - left` to `own + right`. The first keys, the *head*, may be seen besides: a prefix by all queries, sinks
-//| by those that are not before them. From query to query no end of a range moves back; the class of a tile rests on that.
-//|
-//| `from` counts keys from another one on.
+//| reaches from `own - left` to `own + right`; a causal mask is a window with `right = 0`. The first keys, the *head*, may be seen
+//| besides: a prefix by all queries, sinks by those that are not before them. From one query to the next no end of a range moves back,
+//| and no beginning. The class of a tile rests on that.
 //|
 //| In a partial tile a thread needs to know of 32 columns whether its row sees them: two neighbours of every 8. The columns before
 //| the end of a range are a run of ones in a word, those before its beginning are another, and the range is the difference. So
 //| a row costs a few instructions for each end of a range, and no comparison for each score.
+//|
+//| How long is such a run? Among `n` keys, counted from the thread's first column, are `n / 8` whole groups with two of its columns each,
+//| and then up to two columns more. For example, among 17 keys there are two groups and one column: 5 ones.
 /// A one for each of a thread's kColumns columns among the `keys` keys from its first column on.
 template <int kColumns>
 __device__ __forceinline__ uint32_t columns_among(int keys) {
@@ -44,10 +46,12 @@ struct KeyRanges {
     const auto before = [&](int key) { return columns_among<kColumns>(key - first); };
     return (before(end) & ~before(begin)) | (before(head_end) & ~before(head_begin));
   }
+  //| A document's ranges count from its own first key. `from` makes them count from the tensor's.
   /// The same, key `first` being number 0.
   __device__ KeyRanges from(int first) const {
     return {head_begin - first, head_end - first, begin - first, end - first};
   }
+  //| A tile that begins in the head may go on in the window, if there is no gap between the two.
   /// Whether it has all keys from `first` to `last`.
   __device__ bool has_all(int first, int last) const {
     const bool in_head = first >= head_begin && first < head_end;
@@ -56,8 +60,8 @@ struct KeyRanges {
   }
 };
 
-//| A side without a limit is a number that no sequence reaches, so no comparison needs a special case. The end of the keys is
-//| part of the range: a key beyond it is seen by nobody.
+//| A side without a limit is a number that no sequence reaches, so no comparison needs a special case. A range ends where the keys do
+//| at the latest, so nobody sees a key beyond them.
 /// A window and a prefix, as a kernel gets them.
 struct Band {
   int left, right;  ///< keys before and after a query's own; kNoLimit: all
@@ -97,7 +101,7 @@ __device__ inline TileClass classify_ranges(const KeyRanges& first, const KeyRan
 //| ## Documents as a mask
 //|
 //| Here tiles are cut without regard to documents, and one may hold the end of a document and the beginning of the next. A
-//| query's ranges are those within its document, moved to where that begins. The document is found by halving.
+//| query's ranges are those within its document, moved to where that begins. Its document is found by binary search.
 //|
 //| **What it costs.** A tile of keys at the border is loaded and multiplied for rows of both documents. A NaN in one of them
 //| reaches the other's rows, since 0 times NaN is NaN. Sequences of different users belong to step 2.
@@ -174,7 +178,7 @@ struct RangeTiles {
   }
 
   __device__ TileClass classify(int first_key) const {
-    // More than one document: nobody sees all of a tile.
+    // Rows of more than one document: no key is seen by all of them.
     if (first.head_begin != last.head_begin) return TileClass::partial;
     return classify_ranges(first, last, first_key, kKeys);
   }

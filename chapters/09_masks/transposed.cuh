@@ -108,8 +108,8 @@ __device__ inline QueriesOfKey queries_of_key(const Band& band, const Sequence& 
 
 //| ## The queries of a tile of keys
 //|
-//| The begin of a key's range grows with the key. So does its end, except that the ranges of sinks and prefix go on to the last query. So three keys decide about a tile: the first, the last, and the first that is neither sink nor prefix. Queries from the *first* key's begin
-//| to the *largest* end see some key of the tile. Queries from the *last* key's begin to the *least* end, that of the third key, see all of them.
+//| From key to key the beginning of the range moves down, and so does its end, except that the ranges of sinks and prefix go on to the last query. So three keys decide about a tile: the first, the last, and the first that is neither sink nor prefix. Queries from the *first* key's beginning
+//| to the *largest* end see some key of the tile. Queries from the *last* key's beginning to the *least* end, that of the third key, see all of them.
 /// The queries that see a key of a tile, and those that see all of them.
 struct QueriesOfTile {
   int begin, end;
@@ -211,7 +211,7 @@ struct IntervalMask {
   }
 };
 
-//| The second mask is asked pair by pair: bytes from memory (step 1) or listed blocks (step 5). Any function of a query and a key would go here. A function has no transpose, so a thread asks it the same
+//| The second mask is asked pair by pair: bytes from memory (step 1) or listed blocks (step 5). Any other function of a query and a key would be such a mask, too. A function has no transpose, so a thread asks it the same
 //| question as in forward, with the key fixed and the query running. Step 5's kernel has classified its tiles beforehand, pair by pair.
 /// By bytes or by blocks.
 struct PairMask {

@@ -21,6 +21,16 @@ inline std::string describe_launch(dim3 grid, dim3 block, std::size_t dynamic_sh
          ">>>: ";
 }
 
+/// How the blocks of a launch are started.
+enum class Start {
+  plain,      ///< as there is room
+  dependent,  ///< while the launch before on the stream may still run (common/ptx/dependent_launch.h; Hopper)
+  cooperative  ///< all together, or the machine refuses: for blocks that wait for one another. Otherwise two
+               ///< such launches beside each other could each have some of the room, and wait for the rest
+               ///< for ever. (In the simulator blocks begin as others wait for them, however they are
+               ///< launched.)
+};
+
 namespace detail {
 
 #ifndef __CUDACC__
@@ -28,15 +38,15 @@ namespace detail {
 void run_on(Stream stream, std::function<void()> work);
 #endif
 
-/// What launch and launch_dependent do. (`kTraced` keeps the launches of traced files apart from others with
+/// What all kinds of launches do. (`kTraced` keeps the launches of traced files apart from others with
 /// the same parameters.)
 #ifdef __CUDACC__
 template <typename... Params, typename... Args>
 #else
 template <bool kTraced = sim::kIsTraced, typename... Params, typename... Args>
 #endif
-void launch(bool dependent, void (*kernel)(Params...), dim3 grid, dim3 block,
-            std::size_t dynamic_shared_bytes, Stream stream, Args... args) {
+void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
+            Stream stream, Args... args) {
 #ifdef __CUDACC__
   static_assert(sizeof...(Params) == sizeof...(Args), "one argument for each of the kernel's parameters");
   // What a block gets without being asked for; more must be allowed kernel by kernel.
@@ -46,16 +56,21 @@ void launch(bool dependent, void (*kernel)(Params...), dim3 grid, dim3 block,
     error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(dynamic_shared_bytes));
   if (error == cudaSuccess) {
-    cudaLaunchAttribute overlap{};
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attribute{};
+    if (start == Start::dependent) {
+      attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attribute.val.programmaticStreamSerializationAllowed = 1;
+    } else {
+      attribute.id = cudaLaunchAttributeCooperative;
+      attribute.val.cooperative = 1;
+    }
     cudaLaunchConfig_t config{};
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = dynamic_shared_bytes;
     config.stream = stream;
-    config.attrs = &overlap;
-    config.numAttrs = dependent ? 1 : 0;
+    config.attrs = &attribute;
+    config.numAttrs = start == Start::plain ? 0 : 1;
     error = cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
     note_launch(reinterpret_cast<const void*>(kernel), int(block.x * block.y * block.z),
                 dynamic_shared_bytes);
@@ -87,7 +102,7 @@ void launch(bool dependent, void (*kernel)(Params...), dim3 grid, dim3 block,
     translated([&] {
       sim::run_grid(
           grid, block, dynamic_shared_bytes, [&] { std::apply(kernel, parameters); },
-          reinterpret_cast<const void*>(kernel), sim::watcher_of<kTraced>(), dependent);
+          reinterpret_cast<const void*>(kernel), sim::watcher_of<kTraced>(), start == Start::dependent);
     });
   });
 #endif
@@ -103,13 +118,13 @@ void launch(bool dependent, void (*kernel)(Params...), dim3 grid, dim3 block,
 template <typename... Params, typename... Args>
 void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, Stream stream,
             Args... args) {
-  detail::launch(false, kernel, grid, block, dynamic_shared_bytes, stream, args...);
+  detail::launch(Start::plain, kernel, grid, block, dynamic_shared_bytes, stream, args...);
 }
 #else
 template <bool kTraced = sim::kIsTraced, typename... Params, typename... Args>
 void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, Stream stream,
             Args... args) {
-  detail::launch<kTraced>(false, kernel, grid, block, dynamic_shared_bytes, stream, args...);
+  detail::launch<kTraced>(Start::plain, kernel, grid, block, dynamic_shared_bytes, stream, args...);
 }
 #endif
 
@@ -119,13 +134,28 @@ void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynami
 template <typename... Params, typename... Args>
 void launch_dependent(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
                       Stream stream, Args... args) {
-  detail::launch(true, kernel, grid, block, dynamic_shared_bytes, stream, args...);
+  detail::launch(Start::dependent, kernel, grid, block, dynamic_shared_bytes, stream, args...);
 }
 #else
 template <bool kTraced = sim::kIsTraced, typename... Params, typename... Args>
 void launch_dependent(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
                       Stream stream, Args... args) {
-  detail::launch<kTraced>(true, kernel, grid, block, dynamic_shared_bytes, stream, args...);
+  detail::launch<kTraced>(Start::dependent, kernel, grid, block, dynamic_shared_bytes, stream, args...);
+}
+#endif
+
+/// The same, the blocks started as `start` says.
+#ifdef __CUDACC__
+template <typename... Params, typename... Args>
+void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
+            Stream stream, Args... args) {
+  detail::launch(start, kernel, grid, block, dynamic_shared_bytes, stream, args...);
+}
+#else
+template <bool kTraced = sim::kIsTraced, typename... Params, typename... Args>
+void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
+            Stream stream, Args... args) {
+  detail::launch<kTraced>(start, kernel, grid, block, dynamic_shared_bytes, stream, args...);
 }
 #endif
 

@@ -16,24 +16,38 @@ namespace {
 // Plain float32.
 
 /// A block of kLanes rows and 8 columns stays in the host's registers while k runs, in vectors of kLanes
-/// floats. (Both compilers turn such loops into vectors by themselves only sometimes.)
+/// floats. (Both compilers turn such loops into vectors by themselves only sometimes. They keep the sums in
+/// registers if the loops over them are unrolled, and a vector that is loaded in two halves is a stall.)
 template <int kLanes>
 [[gnu::always_inline]] inline void multiply_in_blocks(int rows, int columns, int inner, const float* a,
                                                       const float* b, float* d) {
   using Floats = typename VectorUnit<kLanes, 16>::Types::Floats;
+  using Anywhere [[gnu::aligned(4), gnu::may_alias]] = Floats;
   constexpr int kRows = kLanes, kVectors = 8 / kLanes;
   for (int m = 0; m < rows; m += kRows) {
     for (int n = 0; n < columns; n += kVectors * kLanes) {
       Floats sums[kRows][kVectors], right[kVectors];
-      for (int i = 0; i < kRows; ++i) std::memcpy(sums[i], d + (m + i) * columns + n, sizeof sums[i]);
+#pragma GCC unroll 8
+      for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 2
+        for (int j = 0; j < kVectors; ++j)
+          sums[i][j] = *reinterpret_cast<const Anywhere*>(d + (m + i) * columns + n + j * kLanes);
       for (int k = 0; k < inner; ++k) {
-        std::memcpy(right, b + k * columns + n, sizeof right);
+#pragma GCC unroll 2
+        for (int j = 0; j < kVectors; ++j)
+          right[j] = *reinterpret_cast<const Anywhere*>(b + k * columns + n + j * kLanes);
+#pragma GCC unroll 8
         for (int i = 0; i < kRows; ++i) {
           const float left = a[(m + i) * inner + k];
+#pragma GCC unroll 2
           for (int j = 0; j < kVectors; ++j) sums[i][j] += left * right[j];
         }
       }
-      for (int i = 0; i < kRows; ++i) std::memcpy(d + (m + i) * columns + n, sums[i], sizeof sums[i]);
+#pragma GCC unroll 8
+      for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 2
+        for (int j = 0; j < kVectors; ++j)
+          *reinterpret_cast<Anywhere*>(d + (m + i) * columns + n + j * kLanes) = sums[i][j];
     }
   }
 }

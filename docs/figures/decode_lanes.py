@@ -19,7 +19,7 @@ def keys(figure, y, first_load):
 
 
 def main():
-    figure = Figure(560, 322, "A lane loads 16 bytes of a key, eight columns: four are its part of one product, four of the next. Neighbouring keys begin with "
+    figure = Figure(560, 336, "A lane loads 16 bytes of a key, eight columns: four are its part of one product, four of the next. Neighbouring keys begin with "
                     "different halves of 128 bytes, so eight lanes meet in no bank.")
     figure.text(16, 28, "Eight lanes at a time, 16 bytes each", "bold")
     keys(figure, 44, (0, 1))
@@ -33,7 +33,8 @@ def main():
     figure.text(LEFT, 238, "one product", "small blue")
     figure.text(LEFT + 4 * CELL, 238, "the next", "small amber")
     figure.text(16, 272, "mma.sync wants columns 2t, 2t + 1, 2t + 8, 2t + 9 of lane t.", "small")
-    figure.text(16, 292, "Any four columns of K count as these, if Q's are dealt out alike: a sum has no order.", "small")
+    figure.text(16, 292, "Any four columns of K do as well, if Q's columns are dealt out alike:", "small")
+    figure.text(16, 312, "a sum has no order.", "small")
     figure.write(__file__)
 
 

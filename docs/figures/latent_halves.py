@@ -20,11 +20,11 @@ def main():
     for panel in range(9):
         look = "blue" if panel < 4 else "green" if panel < 8 else "amber"
         figure.box(16 + panel * 58, 38, 54, 34, look)
-        figure.text(43 + panel * 58, 60, "position" if panel == 8 else f"{panel * 64}", "small", "middle")
+        figure.text(43 + panel * 58, 60, f"{panel * 64}", "small", "middle")
     figure.text(16, 90, "all nine are keys", "small soft")
     figure.text(144, 90, "values, left half", "small blue")
-    figure.text(320, 90, "values, right half", "small green")
-    figure.text(482, 90, "later P", "small amber")
+    figure.text(290, 90, "values, right half", "small green")
+    figure.text(544, 90, "position, later P", "small amber", "end")
 
     figure.text(16, 126, "First warpgroup", "bold")
     figure.box(16, 138, 248, 92, "blue")
@@ -40,7 +40,7 @@ def main():
     figure.arrow(294, 192, 266, 192, "amber")
     figure.text(280, 252, "P, new maxima and corrections change hands", "small amber", "middle")
 
-    scale, left, y = 444 / (2 * SCORES + 4 * HALF), 100, 300
+    scale, left, y = 434 / (2 * SCORES + 4 * HALF), 110, 300
     figure.text(16, 284, "A round of two tiles", "bold")
     figure.text(16, y + 17, "tensor cores", "small")
     odd, even_values, odd_values = left + SCORES * scale, left + 2 * SCORES * scale, left + (2 * SCORES + 2 * HALF) * scale

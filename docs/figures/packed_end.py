@@ -8,7 +8,7 @@ LEFT, ROW = 20, 2.2  # where row 0 is drawn; the height of a row, lying
 
 def main():
     total = sum(LENGTHS)
-    figure = Figure(546, 306, "Rows of three packed sequences. The second tile of the first one reaches into the second one. The map's row B is the first row after the sequence.")
+    figure = Figure(546, 306, "Rows of three packed sequences. The second tile of the first one reaches into the second one. The map's row M is the first row after the sequence.")
     figure.text(LEFT, 28, f"Three sequences, packed: {total} rows", "bold")
 
     def at(row):
@@ -26,12 +26,12 @@ def main():
     figure.text(LEFT, 150, "Tile 1 holds 6 rows of A and 58 of B.", "small")
     figure.text(LEFT, 190, "What the map of A says", "bold")
     figure.box(at(0), 204, ROW * LENGTHS[0], 34, "blue")
-    figure.text(at(35), 226, f"B - {LENGTHS[0]} to B - 1", "small", "middle")
+    figure.text(at(35), 226, f"M - {LENGTHS[0]} to M - 1", "small", "middle")
     figure.line([(at(70), 221), (at(128), 221)], "red", dashed=True)
-    figure.text(at(70) + 4, 214, "row B", "small red")
+    figure.text(at(70) + 4, 214, "row M", "small red")
     figure.text(at(70) + 4, 238, "does not exist", "small red")
     figure.text(LEFT, 268, "TMA loads zeros there, and stores nothing.", "small")
-    figure.text(LEFT, 290, "Row r of A is row B - 70 + r of the map, with e = 70, where A ends. B = 2^30.", "small soft")
+    figure.text(LEFT, 290, "Row r of A is row M - 70 + r of the map, with e = 70, where A ends. M = 2^30.", "small soft")
     figure.write(__file__)
 
 

@@ -229,10 +229,34 @@ TEST_F(ChapterTest, LatentAttentionHasRoomForPartsWhateverTheLengthsAre) {
   const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
   const UploadedInputs uploaded(Operation::decode, shape, inputs, device::Place::device);
   const int step = int(kDecoding.steps.size());
-  const Call call(Operation::decode, shape, uploaded, kDecoding.workspace_bytes(known, step),
-                  [&](const Tensors& tensors) { kDecoding.attention(known, tensors, nullptr, step); });
+  const Call call(kDecoding, known, uploaded, step);
   call.run();
   EXPECT_TRUE(check(shape, make_reference(shape, inputs, all_rows(shape)), call.download()).ok());
+}
+
+// As calls from Python do, on one stream: what one leaves in the workspace may not disturb the next,
+// whichever step it takes. Counters are 0 again, and nobody's parts lie where another's counters do.
+TEST_F(ChapterTest, CallsOfAllStepsMayShareAWorkspace) {
+  const int latent = int(kDecoding.steps.size());
+  const std::vector<std::pair<Shape, int>> calls = {
+      {latent_of({600, 30}, 64), latent}, {cache_of({1700}), kRing},     {latent_of({3000}, 16), latent},
+      {cache_of({900}, 128), kEqualWork}, {latent_of({70}, 64), latent}, {cache_of({1700, 20}), kEqualWork}};
+  int64_t bytes = 0;
+  for (const auto& [shape, step] : calls) bytes = std::max(bytes, kDecoding.workspace_bytes(shape, step));
+  device::Buffer memory(device::Place::device, bytes);
+  memory.upload(std::vector<std::byte>(bytes));
+  for (const auto& [shape, step] : calls) {
+    EXPECT_GT(kDecoding.zeroed_bytes(shape, step), 0);
+    const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+    const UploadedInputs uploaded(Operation::decode, shape, inputs, device::Place::device);
+    const Call call(Operation::decode, shape, uploaded, 0, [&](Tensors tensors) {
+      tensors.workspace = memory.data();
+      kDecoding.attention(shape, tensors, nullptr, step);
+    });
+    call.run();
+    EXPECT_TRUE(check(shape, make_reference(shape, inputs, all_rows(shape)), call.download()).ok())
+        << describe(shape);
+  }
 }
 
 // More tiles than pages that are looked up at a time.

@@ -103,6 +103,8 @@ FAULTS = {
     "no_correction_08": Fault("08_decoding/latent.cuh", "own.rows.sum[r] *= correction[r] = update.correction;", "update.correction", "1", (7,), LATENT),
     "one_half_08": Fault("08_decoding/latent_tiles.cuh", "panels[warpgroup * LatentConfig::kHalfPanels]", "warpgroup * LatentConfig::kHalfPanels",
                          "0", (7,), LATENT),
+    "waits_for_one_08": Fault("08_decoding/latent_merge.cuh", "while (load_acquire(arrivals) < unsigned(item.parts)) {", "unsigned(item.parts)", "1u",
+                              (7,), LATENT),
     "no_scale_08": Fault("08_decoding/latent_merge.cuh", "scaled = weight * rows[i][r].scale;", "rows[i][r].scale", "1", (7,), LATENT),
     # Of chapter 9 packed sequences and FlashMask, with the ranges that both use.
     "skips_at_the_end_09": Fault("09_masks/flashmask.cuh", "if (largest.lower_begin <= first_query && last_query < least.lower_end)",

@@ -224,6 +224,48 @@ TEST_F(Barriers, SyncthreadsIsBarrierZeroWithTheWholeBlock) {
             std::string::npos);
 }
 
+/// One warp waits for itself at barrier 0, where both wait afterwards.
+constexpr int kLineOfSmallRound = __LINE__ + 2;
+__global__ void small_round_first(bool wait_between) {
+  if (threadIdx.x < 32) named_barrier_sync<0, 32>();
+  if (wait_between) named_barrier_sync<1, 64>();
+  __syncthreads();
+}
+
+TEST_F(Barriers, AWarpThatMightHaveComeToTheRoundBeforeIsReported) {
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    sim::options().seed = seed;
+    EXPECT_EQ(error_of(1, 64, [] { small_round_first(true); }), "");
+    const std::string error = error_of(1, 64, [] { small_round_first(false); });
+    EXPECT_NE(error.find("disagree about barrier 0"), std::string::npos) << error;
+  }
+  sim::options().seed = 0;
+  const std::string error = error_of(1, 64, [] { small_round_first(false); });
+  EXPECT_NE(error.find("__syncthreads at " + line(kLineOfSmallRound + 2) +
+                       " waits for the whole block, and named_barrier_sync at " + line(kLineOfSmallRound) +
+                       " has just waited for 32 threads, without warp 1. Nothing makes this warp wait until "
+                       "warp 0 left the barrier"),
+            std::string::npos)
+      << error;
+}
+
+TEST_F(Barriers, TwoHalvesThatShareABarrierAreReported) {
+  const auto error_with = [](bool shared) {
+    return error_of(1, 128, [shared] {
+      if (threadIdx.x < 64)
+        named_barrier_sync<1, 64>();
+      else if (shared)
+        named_barrier_sync<1, 64>();
+      else
+        named_barrier_sync<2, 64>();
+      __syncthreads();
+      if (threadIdx.x >= 64) named_barrier_sync<1, 64>();  // the others have left it
+    });
+  };
+  EXPECT_EQ(error_with(false), "");
+  EXPECT_NE(error_with(true).find("warps disagree about barrier 1"), std::string::npos);
+}
+
 TEST_F(Barriers, MisuseIsReported) {
   const auto sync = [](int barrier, int threads) {
     return error_of(1, 64, [=] { sim::barrier_sync("sync", barrier, threads, {"k.cu", 7}); });

@@ -178,6 +178,7 @@ TEST_F(MbarrierTest, DeadlockSaysWhichParityAFirstWaitNames) {
 
 TEST_F(MbarrierTest, DeadlockAtABarrierThatHasGoneOnIsToldFromOneWhereNobodyCame) {
   // Warp 0 ends phases 0 and 1 before warp 1 comes for phase 0, whose parity phase 2 has too.
+  constexpr int kSurplus = __LINE__ + 4;
   const std::string lapped = error_of_block(64, [] {
     begin(1);
     if (threadIdx.x == 0)
@@ -185,9 +186,12 @@ TEST_F(MbarrierTest, DeadlockAtABarrierThatHasGoneOnIsToldFromOneWhereNobodyCame
     __syncthreads();
     if (threadIdx.x >= 32) mbarrier_wait(the_barrier(), 0);
   });
-  expect_contains(lapped, {"If it is for phase 0, the first that this thread has not found over, the barrier "
-                           "has gone on without it (lapped): "
-                           "whoever lets it go on must wait for this thread first"});
+  expect_contains(lapped,
+                  {"If it is for phase 0, the first that this thread has not found over, the barrier "
+                   "has gone on without it (lapped): "
+                   "whoever lets it go on must wait for this thread first. The first to arrive in phase "
+                   "1, too early, was thread 0 in mbarrier_arrive at " +
+                   sim::line(kSurplus)});
   // Who has waited for both is not behind.
   const std::string nobody_came = error_of_block(64, [] {
     begin(1);
@@ -231,6 +235,7 @@ TEST_F(MbarrierTest, PollingForWhatNeverComesIsALivelock) {
 }
 
 TEST_F(MbarrierTest, LappedWaiterIsReported) {
+  constexpr int kSurplus = __LINE__ + 14;
   // Warp 1 waits for the end of phase 0; warp 0 ends phases 0 and 1 before it lets warp 1 run.
   const std::string error = error_of_block(64, [] {
     begin(1);
@@ -247,9 +252,13 @@ TEST_F(MbarrierTest, LappedWaiterIsReported) {
       mbarrier_arrive(the_barrier());
     }
   });
-  expect_contains(error,
-                  {"lapped. The thread waits for the end of phase 0 of mbarrier full, and phase 1 is over",
-                   "The last arrival of these threads was in phase 1: 0"});
+  expect_contains(
+      error,
+      {"lapped. The thread waits for the end of phase 0 of mbarrier full, and phase 1 is over",
+       "The first to arrive in phase 1, too early, was thread 0 in mbarrier_arrive at " + sim::line(kSurplus),
+       "The last arrival of these threads was in phase 1: 0",
+       "suspect: an arrival at " + sim::line(kSurplus) +
+           ", thread 0 arrived a second time, without a wait in between, in phase 1 of mbarrier full"});
 }
 
 TEST_F(MbarrierTest, ItsUseWaitsForABarrierAfterItsInitialisation) {

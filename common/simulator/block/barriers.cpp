@@ -1,6 +1,7 @@
 #include "common/simulator/block/barriers.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <string>
 
@@ -19,6 +20,19 @@ namespace {
   throw Error("threads disagree about barrier " + std::to_string(barrier) + ": " +
               describe_call(what, where) + " names " + std::to_string(threads) +
               " threads, the first to arrive, at " + to_string(first) + ", " + std::to_string(expected));
+}
+
+/// "32 threads", or the whole block.
+std::string describe_count(int threads) {
+  return threads == kWholeBlock ? "the whole block" : std::to_string(threads) + " threads";
+}
+
+/// "warps 0, 1, 2".
+std::string describe_warps(uint32_t warps) {
+  std::string text = (warps & (warps - 1)) == 0 ? "warp " : "warps ";
+  for (uint32_t left = warps; left; left &= left - 1)
+    text += (left == warps ? "" : ", ") + std::to_string(__builtin_ctz(left));
+  return text;
 }
 
 [[noreturn, gnu::noinline]] void disagree_in_kind(const char* what, Location where, const char* first_what,
@@ -83,7 +97,6 @@ Barriers::Barrier& Barriers::arrive_in(Barrier& barrier, const char* what, Locat
                                        bool predicate) {
   if (barrier.arrived == 1) {
     barrier.counts = counts;
-    barrier.what = what;
   } else if (counts != barrier.counts || (counts && std::strcmp(what, barrier.what) != 0)) {
     disagree_in_kind(what, where, barrier.what, barrier.where);
   }
@@ -150,12 +163,36 @@ Barriers::Barrier& Barriers::count_arrival(const char* what, int number, int thr
   Barrier& barrier = barriers_[std::size_t(number)];
   if (barrier.arrived == 0) {
     barrier.expected = threads;
+    barrier.what = what;
     barrier.where = where;
   } else if (barrier.expected != threads && counted(barrier.expected) != counted(threads)) {
     disagree(what, where, number, counted(threads), barrier.where, counted(barrier.expected));
   }
+  if (!(barrier.warps >> scheduler_.current().warp & 1)) {
+    require_order(what, number, threads, where);
+    barrier.warps |= 1u << scheduler_.current().warp;
+  }
   ++barrier.arrived;
   return barrier;
+}
+
+/// A barrier counts whoever comes. So a warp that has not been in the barrier's last round, and comes to the
+/// next, must have waited for something since: else it might have come earlier, and been counted there. (If a
+/// warp arrived twice in that round, that is what is wrong, and shows soon.)
+void Barriers::require_order(const char* what, int number, int threads, Location where) const {
+  const Round& last = last_[std::size_t(number)];
+  const Thread& self = scheduler_.current();
+  const bool once = last.expected == kWholeBlock || std::popcount(last.warps) * kWarpLanes == last.expected;
+  if (last.turn == 0 || !once || last.warps >> self.warp & 1 ||
+      scheduler_.has_synchronised_since(self.warp, last.turn))
+    return;
+  throw Error("warps disagree about barrier " + std::to_string(number) + ": " + describe_call(what, where) +
+              " waits for " + describe_count(threads) + ", and " + describe_call(last.what, last.where) +
+              " has just waited for " + describe_count(last.expected) + ", without warp " +
+              std::to_string(self.warp) + ". Nothing makes this warp wait until " +
+              describe_warps(last.warps) +
+              " left the barrier: on a GPU it may come earlier and be counted there. Give one of the two "
+              "another number (__syncthreads is 0), or have a wait between them");
 }
 
 /// Ends the barrier's round. Whoever waited can run again. `own` is the current thread's lane, if it waits
@@ -182,6 +219,8 @@ Barriers::Barrier& Barriers::count_arrival(const char* what, int number, int thr
     scheduler_.synchronise(warp, others);
   }
   if (barrier.counts) counted_ = barrier.yes;
+  last_[std::size_t(&barrier - barriers_.data())] = {scheduler_.turns(), barrier.expected, barrier.warps,
+                                                     barrier.what, barrier.where};
   barrier = {};
 }
 

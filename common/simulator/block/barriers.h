@@ -14,7 +14,10 @@ class Barriers final : public Awaited {
  public:
   explicit Barriers(Scheduler& scheduler) : scheduler_(scheduler) {}
 
-  void begin_block() { barriers_.fill({}); }
+  void begin_block() {
+    barriers_.fill({});
+    last_.fill({});
+  }
   void sync(const char* what, int barrier, int threads, Location where);
   int count(const char* what, bool predicate, Location where);
   void arrive(const char* what, int barrier, int threads, Location where);
@@ -38,6 +41,15 @@ class Barriers final : public Awaited {
     Location where;                             ///< of the first thread
     std::array<uint32_t, kMaxWarps> waiting{};  ///< lanes of each warp
     uint32_t told = 0;                          ///< warps of which an observer knows that they have arrived
+    uint32_t warps = 0;                         ///< that take part
+  };
+  /// A barrier's last round.
+  struct Round {
+    uint64_t turn = 0;  ///< in which it was complete; 0 if there was none
+    int expected = 0;
+    uint32_t warps = 0;  ///< that took part
+    const char* what = "";
+    Location where;
   };
 
   static Barrier& arrive_in(Barrier& barrier, const char* what, Location where, bool counts, bool predicate);
@@ -45,6 +57,7 @@ class Barriers final : public Awaited {
   void sync_alone(const char* what, int number, int threads, Location where);
   void wait(Barrier& barrier, const char* what, Location where);
   Barrier& count_arrival(const char* what, int barrier, int threads, Location where);
+  void require_order(const char* what, int number, int threads, Location where) const;
   bool is_full(const Barrier& barrier, int arrived) const {
     return arrived >= (barrier.expected == kWholeBlock ? scheduler_.alive() : barrier.expected);
   }
@@ -55,6 +68,7 @@ class Barriers final : public Awaited {
 
   Scheduler& scheduler_;
   std::array<Barrier, kBarriers> barriers_;
+  std::array<Round, kBarriers> last_;
   int counted_ = 0;  ///< in the last round of barrier 0 that counted
 };
 

@@ -87,13 +87,22 @@ std::string describe_arrivals(const Mbarrier& barrier, uint32_t phase) {
               " pending bytes, more than an mbarrier counts (1048575): use smaller boxes or more barriers");
 }
 
+/// ". Phase 4 began with mbarrier_arrive at kernel.cuh:12 by thread 128, which came too early": empty if that
+/// is long ago.
+std::string describe_early(const Mbarrier& barrier, uint32_t phase) {
+  const Arrival& first = barrier.first[phase % barrier.first.size()];
+  if (first.phase != phase + 1) return "";
+  return ". The first to arrive in phase " + std::to_string(phase) + ", too early, was thread " +
+         std::to_string(first.thread) + " in " + describe_call(first.what, first.where);
+}
+
 [[noreturn]] void lapped(const char* what, const Mbarrier& barrier, uint32_t phase, Location where) {
   throw Error(describe_call(what, where) + ": lapped. The thread waits for the end of phase " +
               std::to_string(phase) + " of " + describe(barrier) + ", and phase " +
               std::to_string(barrier.phase - 1) +
               " is over too before the thread has gone on; on a GPU it can miss the phase and wait for "
               "another. Whoever lets the barrier go on must wait for this thread first" +
-              describe_arrivals(barrier, barrier.phase - 1));
+              describe_early(barrier, phase + 1) + describe_arrivals(barrier, barrier.phase - 1));
 }
 
 /// Where to look when a phase does not end and no load is on its way. `seen`: how many phases the waiting
@@ -108,7 +117,8 @@ std::string advice(const Mbarrier& barrier, uint32_t seen) {
   if (seen < barrier.phase && seen % 2 == barrier.phase % 2)
     return "If it is for phase " + std::to_string(seen) +
            ", the first that this thread has not found over, the barrier has "
-           "gone on without it (lapped): whoever lets it go on must wait for this thread first";
+           "gone on without it (lapped): whoever lets it go on must wait for this thread first" +
+           describe_early(barrier, seen + 1);
   return "Look for who should arrive, and compare with the count of mbarrier_init";
 }
 
@@ -134,6 +144,7 @@ void Mbarriers::begin_block() {
   stale_wait_.reset();
   second_arrival_.reset();
   waited_.resize(scheduler_.threads().size());
+  waits_.assign(std::size_t(scheduler_.warps()), 0);
 }
 
 std::size_t Mbarriers::number_at(const char* what, const void* address, Location where) const {
@@ -163,7 +174,8 @@ void Mbarriers::init(void* address, uint32_t arrivals, Location where) {
                        .turn = scheduler_.turns(),
                        .where = where,
                        .seen = std::vector<uint32_t>(scheduler_.threads().size()),
-                       .arrived = std::vector<uint32_t>(scheduler_.threads().size())};
+                       .arrived = std::vector<uint32_t>(scheduler_.threads().size()),
+                       .waits_before = std::vector<uint32_t>(scheduler_.threads().size())};
   const uint64_t word = kMark | number;
   std::memcpy(address, &word, sizeof word);
   if (scheduler_.log()) log(EventKind::arrives, "mbarrier_init", barriers_[number], where);
@@ -191,9 +203,15 @@ void Mbarriers::arrive(const char* what, const void* address, uint32_t bytes, Lo
   const int self = scheduler_.current().number;
   if (barrier.pending == 0) too_many_arrivals(what, barrier, where);
   uint32_t& arrived = barrier.arrived[std::size_t(self)];
-  if (arrived == barrier.phase + 1 && !second_arrival_)
-    second_arrival_ = {std::size_t(&barrier - barriers_.data()), self, barrier.phase, where};
+  uint32_t& waits_before = barrier.waits_before[std::size_t(self)];
+  const uint32_t waits = waits_of(scheduler_.current());
+  const bool same_phase = arrived == barrier.phase + 1;
+  if (arrived > 0 && (same_phase || waits == waits_before) && !second_arrival_)
+    second_arrival_ = {std::size_t(&barrier - barriers_.data()), self, barrier.phase, where, same_phase};
   arrived = barrier.phase + 1;
+  waits_before = waits;
+  if (Arrival& first = barrier.first[barrier.phase % barrier.first.size()]; first.phase != arrived)
+    first = {arrived, self, what, where};
   barrier.bytes = int32_t(pending_bytes);
   --barrier.pending;
   if (Observer* observer = scheduler_.observer()) observer->releases(self, barrier.address);
@@ -236,7 +254,7 @@ void Mbarriers::complete_if_over(Mbarrier& barrier) {
 /// a barrier since.
 void Mbarriers::require_order(const char* what, const Mbarrier& barrier, Location where) const {
   const Thread& self = scheduler_.current();
-  if (barrier.initialiser / kWarpLanes != self.warp && self.synchronised <= barrier.turn)
+  if (barrier.initialiser / kWarpLanes != self.warp && scheduler_.synchronised() <= barrier.turn)
     used_too_early(what, barrier, where);
 }
 
@@ -244,9 +262,15 @@ void Mbarriers::require_order(const char* what, const Mbarrier& barrier, Locatio
 void Mbarriers::pass(Mbarrier& barrier) {
   barrier.passed = true;
   scheduler_.synchronise();
+  ++waits_[std::size_t(scheduler_.current().warp)];
   barrier.seen[std::size_t(scheduler_.current().number)] = barrier.phase;
   if (Observer* observer = scheduler_.observer())
     observer->acquires(scheduler_.current().number, barrier.address);
+}
+
+/// How often the thread has waited, or another one for its warp. The number itself means nothing.
+uint32_t Mbarriers::waits_of(const Thread& thread) const {
+  return waits_[std::size_t(thread.warp)] + uint32_t(scheduler_.synchronised());
 }
 
 bool Mbarriers::wait(const char* what, const void* address, uint32_t parity, bool may_fail, Location where) {
@@ -317,7 +341,9 @@ std::string Mbarriers::suspects() const {
     text += ", which it had found over before: does the parity change from round to round?";
   }
   if (second_arrival_) {
-    add("an arrival", *second_arrival_, "arrived a second time in");
+    add("an arrival", *second_arrival_,
+        second_arrival_->same_phase ? "arrived a second time in"
+                                    : "arrived a second time, without a wait in between, in");
     text += ": is one of the two too many?";
   }
   return text;

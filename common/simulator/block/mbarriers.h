@@ -12,6 +12,14 @@
 
 namespace flashbook::sim {
 
+/// A thread's arrival at an mbarrier.
+struct Arrival {
+  uint32_t phase = 0;  ///< counted from 1; 0 if there was none
+  int thread = 0;
+  const char* what = "";  ///< the call
+  Location where;
+};
+
 /// An mbarrier.
 struct Mbarrier {
   const void* address;
@@ -29,6 +37,8 @@ struct Mbarrier {
   std::array<uint32_t, 32> waiting = {};  ///< lanes of each warp that wait for the end of the phase
   std::vector<uint32_t> seen;             ///< of each thread: how many phases its waits have found over
   std::vector<uint32_t> arrived;          ///< of each thread: the phase of its last arrival, counted from 1
+  std::vector<uint32_t> waits_before;     ///< of each thread: how often it had waited then
+  std::array<Arrival, 8> first = {};      ///< of the last phases: by whom and where
 };
 
 /// "mbarrier full[1]", or where it lies if it has no name. Only while a block runs.
@@ -62,7 +72,8 @@ class Mbarriers final : public Awaited {
 
   std::string describe_wait(const Thread& thread) const override;
   /// What may be behind an error of the block: a wait that found over what its thread had found over before,
-  /// or a thread that arrived twice in a phase. Both are allowed, and rarely meant. Empty if there was none.
+  /// or a thread that arrived twice in a phase, or in the next without a wait in between. All are allowed,
+  /// and rarely meant. Empty if there was none.
   std::string suspects() const;
   /// What a block did wrong that only its end shows; empty if nothing.
   std::string end_error() const;
@@ -80,7 +91,10 @@ class Mbarriers final : public Awaited {
     int thread;
     uint32_t phase;
     Location where;
+    bool same_phase = true;  ///< whether both arrivals were in that phase
   };
+
+  uint32_t waits_of(const Thread& thread) const;
 
   void require_order(const char* what, const Mbarrier& barrier, Location where) const;
   void complete_if_over(Mbarrier& barrier);
@@ -89,7 +103,8 @@ class Mbarriers final : public Awaited {
 
   Scheduler& scheduler_;
   std::vector<Mbarrier> barriers_;
-  std::vector<Waited> waited_;  ///< of each thread
+  std::vector<Waited> waited_;   ///< of each thread
+  std::vector<uint32_t> waits_;  ///< of each warp: how often one of its waits was over
   std::optional<Suspect> stale_wait_, second_arrival_;
 };
 

@@ -69,9 +69,12 @@ void Scheduler::enter_grid(dim3 block, Observer* observer) {
     Thread& thread = threads_[std::size_t(i)];
     thread.index = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
     thread.number = i;
-    thread.warp = i / kWarpLanes;
-    thread.lane = i % kWarpLanes;
+    thread.warp = int16_t(i / kWarpLanes);
+    thread.lane = int16_t(i % kWarpLanes);
   }
+  synchronised_.resize(threads_.size());
+  for (std::size_t warp = 0; warp < warps_.size(); ++warp)
+    warps_[warp].first = &threads_[warp * std::size_t(kWarpLanes)];
 }
 
 void Scheduler::begin_block(Random random, bool random_order) {
@@ -81,14 +84,15 @@ void Scheduler::begin_block(Random random, bool random_order) {
     thread.exited = false;
     thread.awaited = nullptr;
     thread.where = {};
-    thread.synchronised = 0;
   }
+  std::fill(synchronised_.begin(), synchronised_.end(), 0);
   for (int i = 0; i < warps(); ++i) {
-    Warp& warp = warps_[std::size_t(i)];
+    Lanes& warp = warps_[std::size_t(i)];
     warp.alive = warp.ready = lanes_of_warp(i, alive_);
   }
   ready_warps_ = lanes_of_warp(0, warps());
   current_ = nullptr;
+  lanes_ = nullptr;
   error_.clear();
   pollers_.clear();
   fruitless_polls_ = memory_polls_ = 0;
@@ -99,7 +103,7 @@ void Scheduler::begin_block(Random random, bool random_order) {
   idle_fibers_.clear();
   in_any_order_ = options().async == Async::random;
   random_order_ = random_order;
-  in_order_ = !in_any_order_ && !random_order_;
+  in_order_ = stays_with_warp_ = !in_any_order_ && !random_order_;
   random_ = random;
   if (random_order_) shuffle_warps();
 }
@@ -155,10 +159,16 @@ inline Thread* Scheduler::next_thread() {
   }
 }
 
+/// `next` is the current thread from now on.
+inline void Scheduler::run_next(Thread& next) {
+  current_ = &next;
+  lanes_ = &warps_[std::size_t(next.warp)];
+  threadIdx = next.index;
+}
+
 void Scheduler::run() {
-  current_ = next_ready();
+  run_next(*next_ready());
   current_->fiber = idle_fiber();
-  threadIdx = current_->index;
   ++turns_;
   is_running_ = true;
   Fiber::switch_to(os_thread_, *current_->fiber);
@@ -169,6 +179,13 @@ void Scheduler::make_ready(int warp, uint32_t lanes) {
   if (!lanes) return;
   warps_[std::size_t(warp)].ready |= lanes;
   ready_warps_ |= 1u << warp;
+}
+
+bool Scheduler::has_synchronised_since(int warp, uint64_t turn) const {
+  const auto first = std::size_t(warp * kWarpLanes);
+  const std::size_t last = std::min(first + kWarpLanes, synchronised_.size());
+  return std::any_of(&synchronised_[first], synchronised_.data() + last,
+                     [turn](uint64_t known) { return known > turn; });
 }
 
 /// A fiber that will run threads from its beginning.
@@ -195,8 +212,7 @@ void Scheduler::run_threads() {
     Thread* next = next_thread();
     if (!next) Fiber::leave(*fiber, os_thread_);  // the block is over, or stuck
     ++turns_;
-    current_ = next;
-    threadIdx = next->index;
+    run_next(*next);
     if (next->fiber) {
       idle_fibers_.push_back(fiber);
       Fiber::leave(*fiber, *next->fiber);
@@ -240,8 +256,7 @@ void Scheduler::abandon(const std::string& error) {
   if (!next) Fiber::leave(*self.fiber, os_thread_);  // the block is stuck
   if (next == &self) return;
   if (!next->fiber) next->fiber = idle_fiber();
-  current_ = next;
-  threadIdx = next->index;
+  run_next(*next);
   Fiber::switch_to(*self.fiber, *next->fiber);
 }
 
@@ -262,6 +277,7 @@ bool Scheduler::wake_pollers() {
   ++fruitless_polls_;
   if (is_polling_memory()) {
     waits_for_blocks_ = true;
+    stays_with_warp_ = false;
     if (!block_.wait_for_other_blocks(fruitless_polls_)) return false;
   } else if (fruitless_polls_ > kMaxFruitlessPolls) {
     return false;

@@ -40,16 +40,26 @@ class Awaited {
   ~Awaited() = default;
 };
 
-/// A CUDA thread.
-struct Thread {
-  uint3 index;             ///< threadIdx
-  int number, warp, lane;  ///< the number is that in its block, x first
-  Fiber* fiber = nullptr;  ///< what it runs on; null before it starts and after it exits
+/// A CUDA thread. (A cache line: the lanes of a warp hand over to each other all the time.)
+struct alignas(64) Thread {
+  uint3 index;         ///< threadIdx
+  int number;          ///< in its block, x first
+  int16_t warp, lane;  ///< the same as two
   bool exited = false;
+  Fiber* fiber = nullptr;            ///< what it runs on; null before it starts and after it exits
   const Awaited* awaited = nullptr;  ///< where it last waited; null if it never has
   const char* what = "";             ///< the call in which it did, and its place
   Location where;
-  uint64_t synchronised = 0;  ///< the turn in which it last knew what others had done: behind a barrier
+};
+
+struct Meeting;
+
+/// A warp, as far as its lanes take turns.
+struct Lanes {
+  uint32_t alive = 0;          ///< those that have not exited
+  uint32_t ready = 0;          ///< those that could run now
+  Thread* first = nullptr;     ///< lane 0, before the others
+  Meeting* meeting = nullptr;  ///< where they meet (warps.h)
 };
 
 /// SplitMix64: random numbers whose generator costs nothing to seed, once a block.
@@ -121,12 +131,16 @@ class Scheduler {
   /// Turns that were handed out so far.
   uint64_t turns() const { return turns_; }
   /// The current thread knows from now on what others have done, since it has waited for them.
-  void synchronise() { current_->synchronised = turns_; }
+  void synchronise() { synchronised_[std::size_t(current_->number)] = turns_; }
   /// So do these, when they run again, in turns to come.
   void synchronise(int warp, uint32_t lanes) {
     for (; lanes; lanes &= lanes - 1)
-      threads_[std::size_t(warp * kWarpLanes + __builtin_ctz(lanes))].synchronised = turns_ + 1;
+      synchronised_[std::size_t(warp * kWarpLanes + __builtin_ctz(lanes))] = turns_ + 1;
   }
+  /// Whether a thread of the warp has waited for others since that turn.
+  bool has_synchronised_since(int warp, uint64_t turn) const;
+  /// The turn in which the current thread last knew what others had done; 0 if it never has.
+  uint64_t synchronised() const { return synchronised_[std::size_t(current_->number)]; }
   /// The current thread waits for other blocks: it is in no endless loop.
   void note_turn() { ++turns_; }
   Observer* observer() const { return observer_; }
@@ -134,25 +148,30 @@ class Scheduler {
   EventLog* log() const { return log_; }
   void set_log(EventLog* log) { log_ = log; }
 
+  /// Where the lanes of the current thread's warp meet.
+  Meeting& meeting() const { return *lanes_->meeting; }
+  void set_meeting(int warp, Meeting& meeting) { warps_[std::size_t(warp)].meeting = &meeting; }
+
   /// Lets others run until the current thread is made ready again. It waits in `awaited`. (Here, so that a
   /// thread that waits has nothing of its callers' to save when another lane of its warp is next, as mostly.)
-  void suspend(const Awaited& awaited, const char* what, Location where) {
+  [[gnu::always_inline]] void suspend(const Awaited& awaited, const char* what, Location where) {
     Thread& self = *current_;
     self.awaited = &awaited;
     self.what = what;
     self.where = where;
     memory_polls_ = 0;
     ++turns_;
-    Warp& warp = warps_[std::size_t(self.warp)];
-    const uint32_t ready = warp.ready;
-    if (ready == 0 || !in_order_ || waits_for_blocks_) return hand_over(self);
-    Thread& next = *(&self + (std::countr_zero(ready) - self.lane));
-    if (&next == &self || !next.fiber) return hand_over(self);
-    warp.ready = ready & (ready - 1);
-    if (warp.ready == 0) ready_warps_ &= ~(1u << self.warp);
+    Lanes& lanes = *lanes_;
+    const uint32_t ready = lanes.ready;
+    if (ready == 0 || !stays_with_warp_) return hand_over(self);
+    Thread& next = lanes.first[unsigned(std::countr_zero(ready))];
+    Fiber* const fiber = next.fiber;
+    if (!fiber || &next == &self) return hand_over(self);
+    lanes.ready = ready & (ready - 1);
+    if (lanes.ready == 0) ready_warps_ &= ~(1u << self.warp);
     current_ = &next;
     threadIdx = next.index;
-    Fiber::switch_to(*self.fiber, *next.fiber);
+    Fiber::switch_to(*self.fiber, *fiber);
   }
   /// Lets others run until no other thread can, or until what the current thread polls has made it ready.
   void poll(const Awaited& awaited, const char* what, Location where);
@@ -171,7 +190,7 @@ class Scheduler {
   /// Ends the block with an error that is not the current thread's; it goes on until it waits.
   void fail(std::string error) {
     error_ = std::move(error);
-    in_order_ = false;
+    in_order_ = stays_with_warp_ = false;
   }
   /// Ends the block with an error, from places that no exception can leave. The running thread's frames are
   /// not unwound.
@@ -184,16 +203,13 @@ class Scheduler {
   const LongTurn& long_turn() const { return long_turn_; }
 
  private:
-  struct Warp {
-    uint32_t alive = 0;  ///< lanes that have not exited
-    uint32_t ready = 0;  ///< lanes that could run now
-  };
   /// Where threads wait that read memory again and again.
   class Memory final : public Awaited {
     std::string describe_wait(const Thread&) const override { return ", again and again"; }
   };
 
   void hand_over(Thread& self);
+  void run_next(Thread& next);
   static void run_fiber(void* scheduler);
   void run_threads();
   void run_current();
@@ -204,6 +220,7 @@ class Scheduler {
   void works_again() {
     if (!waits_for_blocks_) return;
     waits_for_blocks_ = false;
+    stays_with_warp_ = in_order_;
     block_.stop_waiting();
   }
   void shuffle_warps();
@@ -213,15 +230,18 @@ class Scheduler {
   Observer* observer_ = nullptr;
   EventLog* log_ = nullptr;
   std::vector<Thread> threads_;
-  std::vector<Warp> warps_;
+  std::vector<Lanes> warps_;
+  std::vector<uint64_t> synchronised_;  // of each thread
   uint32_t ready_warps_ = 0;
   int alive_ = 0;
   Thread* current_ = nullptr;
+  Lanes* lanes_ = nullptr;  // of its warp
   std::string error_;
 
   Random random_{0};
-  bool in_order_ = true;       // as long as nothing is left to chance, and no error ends the block
-  bool in_any_order_ = false;  // copies land so
+  bool in_order_ = true;         // as long as nothing is left to chance, and no error ends the block
+  bool stays_with_warp_ = true;  // and does not wait for other blocks
+  bool in_any_order_ = false;    // copies land so
   bool random_order_ = false;
   std::array<int, kMaxWarps> priority_{};  // in random order, the ready warp with the highest runs
   int turns_a_priority_ = 1;               // on average, until another warp gets a new one

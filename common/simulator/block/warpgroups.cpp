@@ -24,7 +24,7 @@ namespace {
 
 [[noreturn]] void divergent_warp(const char* what, Location where, int lane, const Gathering& other) {
   throw Error("divergent warp: lane " + std::to_string(lane) + " is in " + describe_call(what, where) +
-              ", but " + describe_waiting(other.arrived) + " for it in " +
+              ", but " + describe_waiting(other.arrived()) + " for it in " +
               describe_call(*other.collective, other.where, other.mask));
 }
 

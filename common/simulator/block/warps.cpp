@@ -22,110 +22,107 @@ namespace {
 [[noreturn, gnu::noinline]] void divergent(const Collective& collective, Location where, uint32_t mask,
                                            int lane, const Gathering& other) {
   throw Error("divergent warp: lane " + std::to_string(lane) + " is in " +
-              describe_call(collective, where, mask) + ", but " + describe_waiting(other.arrived) +
+              describe_call(collective, where, mask) + ", but " + describe_waiting(other.arrived()) +
               " for it in " + describe_call(*other.collective, other.where, other.mask));
 }
 
 [[noreturn, gnu::noinline]] void lanes_missing(const Gathering& gathering) {
   throw Error(describe_call(gathering.collective->name, gathering.where) + " needs the whole warp: " +
-              describe_lanes(~gathering.arrived) + " exited before or never existed");
+              describe_lanes(~gathering.arrived()) + " exited before or never existed");
 }
 
 }  // namespace
 
 void Warps::begin_block() {
-  warps_.resize(std::size_t(scheduler_.warps()));
-  for (Warp& warp : warps_) {
-    warp.gatherings.clear();
-    warp.together.clear();
+  meetings_.resize(std::size_t(scheduler_.warps()));
+  for (int warp = 0; warp < scheduler_.warps(); ++warp) {
+    Meeting& meeting = meetings_[std::size_t(warp)];
+    meeting.gatherings.clear();
+    meeting.together.clear();
+    note_only(meeting);
+    scheduler_.set_meeting(warp, meeting);
   }
 }
 
-[[gnu::noinline]] void Warps::gather(const Collective& collective, uint32_t mask, void* operand,
-                                     Location where) {
+void Warps::note_only(Meeting& meeting) {
+  meeting.only = meeting.gatherings.size() == 1 ? &meeting.gatherings.front() : &nobody_;
+}
+
+[[gnu::noinline]] void Warps::gather(const Collective& collective, uint32_t mask, Location where) {
   const Thread& self = scheduler_.current();
   const uint32_t own = 1u << self.lane;
   if (!(mask & own)) not_in_mask(collective, where, mask, self.lane);
   warpgroups_.require_together(collective.name, where);
-  Warp& warp = warps_[std::size_t(self.warp)];
-  warp.operands[std::size_t(self.lane)] = operand;
-
-  std::size_t mine = warp.gatherings.size();
-  for (std::size_t i = 0; i < warp.gatherings.size(); ++i) {
-    const Gathering& other = warp.gatherings[i];
+  Meeting& meeting = scheduler_.meeting();
+  std::size_t mine = meeting.gatherings.size();
+  for (std::size_t i = 0; i < meeting.gatherings.size(); ++i) {
+    const Gathering& other = meeting.gatherings[i];
     if (other.collective == &collective && other.mask == mask &&
         (!collective.aligned || same_place(other.where, where))) {
       mine = i;
-    } else if ((other.mask & own) && (other.arrived & mask)) {
+    } else if ((other.mask & own) && (other.arrived() & mask)) {
       // They wait for this lane, and this lane would wait for them.
       divergent(collective, where, mask, self.lane, other);
     }
   }
-  if (mine == warp.gatherings.size()) warp.gatherings.push_back({&collective, mask, 0, where});
-  warp.gatherings[mine].arrived |= own;
-  if (is_full(warp.gatherings[mine], self.warp))
-    complete(warp, mine);
+  if (mine == meeting.gatherings.size()) {
+    const uint32_t alive = scheduler_.alive_lanes(self.warp);
+    meeting.gatherings.push_back({&collective, mask, mask & alive, mask & ~alive, where});
+    note_only(meeting);
+  }
+  if ((meeting.gatherings[mine].missing &= ~own) == 0)
+    complete(meeting, mine);
   else
     scheduler_.suspend(*this, collective.name, where);
 }
 
-/// Most lanes follow another one to the same place, and others will follow them: they need no frame here that
-/// would be saved while they wait.
 void Warps::take_part(const Collective& collective, uint32_t mask, void* operand, Location where) {
-  const Thread& self = scheduler_.current();
-  Warp& warp = warps_[std::size_t(self.warp)];
-  if (warp.gatherings.size() != 1) return gather(collective, mask, operand, where);
-  Gathering& gathering = warp.gatherings.front();
-  const uint32_t own = 1u << self.lane, arrived = gathering.arrived | own;
-  if (gathering.collective != &collective || gathering.mask != mask || !(mask & own) ||
-      (mask & scheduler_.alive_lanes(self.warp)) == arrived ||
-      (collective.aligned && !is_same_call(gathering.where, where)) || warpgroups_.is_gathering())
-    return gather(collective, mask, operand, where);
-  gathering.arrived = arrived;
-  warp.operands[std::size_t(self.lane)] = operand;
-  scheduler_.suspend(*this, collective.name, where);
-}
-
-/// Whether every lane that a collective was called for is there or has exited.
-bool Warps::is_full(const Gathering& gathering, int warp) const {
-  return (gathering.mask & scheduler_.alive_lanes(warp)) == gathering.arrived;
+  scheduler_.meeting().operands[std::size_t(scheduler_.current().lane)] = operand;
+  gather(collective, mask, where);
 }
 
 /// Computes a collective of the current thread's warp. The lanes that waited can run again.
-[[gnu::noinline]] void Warps::complete(Warp& warp, std::size_t gathering) {
+[[gnu::noinline]] void Warps::complete(Meeting& meeting, std::size_t gathering) {
   const Thread& self = scheduler_.current();
-  const Gathering full = warp.gatherings[gathering];
-  if (full.collective->aligned && full.arrived != kAllLanes) lanes_missing(full);
-  warp.gatherings[gathering] = warp.gatherings.back();
-  warp.gatherings.pop_back();
+  const Gathering full = meeting.gatherings[gathering];
+  const uint32_t lanes = full.arrived();
+  if (full.collective->aligned && lanes != kAllLanes) lanes_missing(full);
+  meeting.gatherings[gathering] = meeting.gatherings.back();
+  meeting.gatherings.pop_back();
+  note_only(meeting);
   if (Observer* observer = scheduler_.observer()) {
-    observer->converges(self.warp, full.arrived);
-    if (full.collective == &kSyncWarp) observer->joins(self.warp, full.arrived);
+    observer->converges(self.warp, lanes);
+    if (full.collective == &kSyncWarp) observer->joins(self.warp, lanes);
   }
   if (EventLog* log = scheduler_.log()) {
     // Of setmaxnreg, for which lanes meet twice, the pool tells.
     if (const std::string_view name = full.collective->name; !name.starts_with("setmaxnreg"))
-      log->add_warps(self.warp, 1, {EventKind::does, name, full.where}, true, full.arrived);
+      log->add_warps(self.warp, 1, {EventKind::does, name, full.where}, true, lanes);
     log->converges(self.warp);
   }
-  full.collective->combine(warp.operands.data(), full.arrived, full.where);
-  scheduler_.make_ready(self.warp, full.arrived & ~(1u << self.lane));
+  full.collective->combine(meeting.operands.data(), lanes, full.where);
+  scheduler_.make_ready(self.warp, lanes & ~(1u << self.lane));
 }
 
 void Warps::leave() {
-  const int number = scheduler_.current().warp;
-  Warp& warp = warps_[std::size_t(number)];
-  for (std::size_t i = warp.gatherings.size(); i-- > 0;)
-    if (is_full(warp.gatherings[i], number)) complete(warp, i);
+  Meeting& meeting = scheduler_.meeting();
+  const uint32_t own = 1u << scheduler_.current().lane;
+  for (std::size_t i = meeting.gatherings.size(); i-- > 0;) {
+    Gathering& gathering = meeting.gatherings[i];
+    if (!(gathering.missing & own)) continue;
+    gathering.missing &= ~own;
+    gathering.gone |= own;
+    if (gathering.missing == 0) complete(meeting, i);
+  }
 }
 
 /// Lanes that come to the same place while others of the block can still run are taken to be together.
 uint32_t Warps::active(Location where) {
-  Warp& warp = warps_[std::size_t(scheduler_.current().warp)];
+  Meeting& warp = scheduler_.meeting();
   const auto lane = std::size_t(scheduler_.current().lane);
   const auto here = [&] {
     return std::find_if(warp.together.begin(), warp.together.end(),
-                        [&](const Together& other) { return same_place(other.where, where); });
+                        [&](const Meeting::Together& other) { return same_place(other.where, where); });
   };
   if (here() == warp.together.end()) warp.together.push_back({where, 0});
   here()->lanes |= 1u << lane;
@@ -147,18 +144,29 @@ uint32_t Warps::active(Location where) {
 
 std::string Warps::describe_wait(const Thread& thread) const {
   for (const Gathering& gathering : gatherings(thread.warp))
-    if (gathering.arrived >> thread.lane & 1)
-      return " with mask " + describe_mask(gathering.mask) + ": " +
-             describe_lanes(gathering.mask & scheduler_.alive_lanes(thread.warp) & ~gathering.arrived) +
+    if (gathering.arrived() >> thread.lane & 1)
+      return " with mask " + describe_mask(gathering.mask) + ": " + describe_lanes(gathering.missing) +
              " missing";
   return "";
 }
 
+/// Most lanes follow another one to the same place, and others will follow them: they need no frame here that
+/// would be saved while they wait, and no register that would be saved for the frame.
 void warp_collective(const Collective& collective, uint32_t mask, void* operand, Location where) {
-  if (current_worker) [[likely]]
-    current_worker->warps.take_part(collective, mask, operand, where);
-  else
-    running_worker(collective.name, where);  // throws
+  Worker* const worker = current_worker;
+  if (!worker) [[unlikely]]
+    return void(running_worker(collective.name, where));  // throws
+  Meeting& meeting = worker->scheduler.meeting();
+  const int lane = worker->scheduler.current().lane;
+  meeting.operands[std::size_t(lane)] = operand;
+  Gathering& gathering = *meeting.only;
+  if (gathering.collective != &collective || gathering.mask != mask || !(gathering.missing >> lane & 1) ||
+      (collective.aligned && !is_same_call(gathering.where, where)) || worker->warpgroups.is_gathering())
+    return worker->warps.gather(collective, mask, where);
+  const uint32_t others = gathering.missing & ~(1u << lane);
+  if (others == 0) return worker->warps.gather(collective, mask, where);
+  gathering.missing = others;
+  worker->scheduler.suspend(worker->warps, collective.name, where);
 }
 
 int lane() { return current_worker ? current_worker->scheduler.current().lane : 0; }

@@ -14,10 +14,27 @@ class Warpgroups;
 
 /// A collective for which some lanes of a warp have come and others have not.
 struct Gathering {
-  const Collective* collective;
-  uint32_t mask;  ///< the lanes it was called for
-  uint32_t arrived;
-  Location where;  ///< of the first lane
+  const Collective* collective = nullptr;
+  uint32_t mask = 0;     ///< the lanes it was called for
+  uint32_t missing = 0;  ///< of these, who can still come
+  uint32_t gone = 0;     ///< and who has exited
+  Location where;        ///< of the first lane
+
+  uint32_t arrived() const { return mask & ~missing & ~gone; }
+};
+
+/// Where the lanes of a warp meet.
+struct Meeting {
+  Gathering* only = nullptr;  ///< the only gathering, or one that nobody is in
+  std::array<void*, kWarpLanes> operands{};
+  std::vector<Gathering> gatherings;
+  /// Lanes that have come to an __activemask.
+  struct Together {
+    Location where;
+    uint32_t lanes;
+  };
+  std::vector<Together> together;
+  std::array<uint32_t, kWarpLanes> active{};  ///< what __activemask has told each lane; 0: nothing yet
 };
 
 /// The collectives of a block's warps.
@@ -27,37 +44,27 @@ class Warps final : public Awaited {
       : scheduler_(scheduler), warpgroups_(warpgroups) {}
 
   void begin_block();
-  /// Waits until the collective has been computed.
+  /// Waits until the collective has been computed of the operands in the meeting.
+  void gather(const Collective& collective, uint32_t mask, Location where);
+  /// The same with this operand.
   void take_part(const Collective& collective, uint32_t mask, void* operand, Location where);
   /// The lanes that execute an __activemask with the current one.
   uint32_t active(Location where);
   /// The current thread has exited.
   void leave();
   /// What lanes of a warp wait in: at most one, unless parts of the warp go different ways.
-  const std::vector<Gathering>& gatherings(int warp) const { return warps_[std::size_t(warp)].gatherings; }
+  const std::vector<Gathering>& gatherings(int warp) const { return meetings_[std::size_t(warp)].gatherings; }
 
   std::string describe_wait(const Thread& thread) const override;
 
  private:
-  /// Lanes that have come to an __activemask.
-  struct Together {
-    Location where;
-    uint32_t lanes;
-  };
-  struct Warp {
-    std::vector<Gathering> gatherings;
-    std::array<void*, kWarpLanes> operands{};
-    std::vector<Together> together;
-    std::array<uint32_t, kWarpLanes> active{};  ///< what __activemask has told each lane; 0: nothing yet
-  };
-
-  void gather(const Collective& collective, uint32_t mask, void* operand, Location where);
-  bool is_full(const Gathering& gathering, int warp) const;
-  void complete(Warp& warp, std::size_t gathering);
+  void complete(Meeting& meeting, std::size_t gathering);
+  void note_only(Meeting& meeting);
 
   Scheduler& scheduler_;
   const Warpgroups& warpgroups_;
-  std::vector<Warp> warps_;
+  std::vector<Meeting> meetings_;  // of each warp
+  Gathering nobody_;
 };
 
 }  // namespace flashbook::sim

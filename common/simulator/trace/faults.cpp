@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <tuple>
 #include <vector>
 
 namespace flashbook::sim {
@@ -87,7 +88,8 @@ void Faults::add(const Race& race, uint64_t block, int threads, const std::strin
                     side(race.first),
                     side(race.second),
                     advice_for(race.rule, one_warp) +
-                        (waited.empty() ? "" : ": what copied has waited in " + waited + ", not for this")};
+                        (waited.empty() ? "" : ": what copied has waited in " + waited + ", not for this"),
+                    ++turns_};
 }
 
 void Faults::add(const BlockConflict& conflict, int threads) {
@@ -112,7 +114,8 @@ void Faults::add(const BlockConflict& conflict, int threads) {
                         " on global memory " + address,
                     side(conflict.first),
                     side(conflict.second),
-                    advice_for(conflict)};
+                    advice_for(conflict),
+                    ++turns_};
 }
 
 void Faults::add_unwritten(const char* kind, Site site, uint64_t block, int thread,
@@ -127,6 +130,8 @@ void Faults::add_unwritten(const char* kind, Site site, uint64_t block, int thre
   fault.first = {name_of_thread(thread), site, Access::load};
   fault.second = fault.first;
   fault.second.who.clear();
+  fault.turn = ++turns_;
+  fault.unwritten = true;
   fault.advice = std::string_view(kind) == "device"
                      ? "nobody has written it since it was allocated, so it holds what was there before: "
                        "clear it, or check the index"
@@ -140,23 +145,29 @@ void Faults::add_suspects(uint64_t block, std::string suspects) {
 
 std::string Faults::report() const {
   std::vector<Site> sites;
+  // What went wrong first is most often why the rest did; but what is read too early is a race above all.
+  std::vector<const Fault*> in_order;
   for (const auto& [places, fault] : found_) {
     sites.push_back(fault.first.site);
     sites.push_back(fault.second.site);
+    in_order.push_back(&fault);
   }
+  std::sort(in_order.begin(), in_order.end(), [](const Fault* a, const Fault* b) {
+    return std::tuple(a->unwritten, a->block, a->turn) < std::tuple(b->unwritten, b->block, b->turn);
+  });
   const std::map<Site, SourceLine> lines = source_lines(sites);
   const auto describe = [&](const Side& side) {
     return "\n  " + side.who + " " + verb(side.access) + " at " + lines.at(side.site).described();
   };
   std::string text;
   std::size_t count = 0;
-  for (const auto& [places, fault] : found_) {
+  for (const Fault* fault : in_order) {
     if (count++ == kMostReported) {
       text += "\nand " + std::to_string(found_.size() - kMostReported) + " more pairs of places";
       break;
     }
-    text += (text.empty() ? "" : "\n") + fault.what + describe(fault.first) +
-            (fault.second.who.empty() ? "" : describe(fault.second)) + "\n  " + fault.advice;
+    text += (text.empty() ? "" : "\n") + fault->what + describe(fault->first) +
+            (fault->second.who.empty() ? "" : describe(fault->second)) + "\n  " + fault->advice;
   }
   if (!suspects_.empty()) text += suspects_.begin()->second;
   return text;

@@ -41,12 +41,15 @@ class Faults {
     std::string what;
     Side first, second;  ///< the second has no name if there is only one
     std::string advice;
+    uint64_t turn = 0;  ///< faults of one block are reported in the order in which they were found
+    bool unwritten = false;
   };
   using Places = std::pair<std::pair<Site, Access>, std::pair<Site, Access>>;
   /// Whether a fault is to be kept: what is known of its two places is less telling.
   bool is_better(const Places& places, uint64_t block, bool one_warp) const;
 
   std::map<Places, Fault> found_;
+  uint64_t turns_ = 0;
   std::map<uint64_t, std::string> suspects_;  ///< of blocks
 };
 

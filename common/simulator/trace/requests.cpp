@@ -56,6 +56,11 @@ void Requests::begin(int threads, EventLog* log) {
   for (Recent& recent : recent_) recent.kind = 0;  // another grid may have begun, which has touched no sector
 }
 
+void Requests::forget(int thread) {
+  set_checked(thread / 32, 1u << thread % 32);
+  logs_[std::size_t(thread)] = {};
+}
+
 void Requests::finish() {
   for (int warp = 0; warp * 32 < threads_; ++warp) converge(warp, ~0u);
 }

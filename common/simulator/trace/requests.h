@@ -135,6 +135,8 @@ class Requests {
   void add_counts(uint64_t kind, const Counts& counts) { counts_[kind].add(counts); }
   /// Lines up what these lanes of a warp have done.
   void converge(int warp, uint32_t lanes);
+  /// Forgets what this thread has done since: it never came to an end.
+  void forget(int thread);
   /// Lines up everything: the block ends.
   void finish();
 

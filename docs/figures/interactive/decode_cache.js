@@ -121,7 +121,7 @@ ${['blue', 'green', 'amber', 'red'].map((look) => `.fb-decode_cache i.${look}{ba
       { key: 'lengths', words: 'tiles of keys', value: 'uneven', grow: true, options: all('lengths').map((name) => [name, `${name}: ${plans.find((p) => p.lengths === name).tiles.join(', ')}`]) },
       { key: 'heads', words: 'key heads', value: 1, options: all('heads').map((n) => [n, `${n}`]) },
       { key: 'blocks', words: 'multiprocessors', value: 8, options: all('blocks').map((n) => [n, `${n}`]) },
-      { key: 'plan', words: 'plan', value: 'parts', options: [['parts', 'equal parts (steps 4, 5)'], ['work', 'equal work (step 6)']] },
+      { key: 'plan', words: 'plan', value: 'parts', options: [['parts', 'equal parts (steps 4, 5)'], ['work', 'equal work (step 6)']], grow: true },
     ], load);
     const picture = svg('svg.picture', { role: 'img' }), words = el('p.sentence', { 'aria-live': 'polite' }), table = el('table.ledger');
     const player = kit.player(show, 250);

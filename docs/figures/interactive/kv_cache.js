@@ -116,7 +116,7 @@
       }
       const { batch, length, ...m } = numbers, size = Number(settings.get('size')), w = weigh(m, batch, length, size);
       const dtype = size === 1 ? 'e4m3' : 'bf16', d = nearest(rates.prefill[dtype], m.d), { tflops, kernel } = rates.prefill[dtype][d];
-      const row = (text, value) => el('tr', {}, el('td', {}, text), el('td', {}, value)), flop = (x) => x.toExponential(2).replace('e+', ' · 10^');
+      const row = (text, value) => el('tr', {}, el('td', {}, text), el('td', {}, value)), flop = (x) => x.toExponential(2).replace(/e\+(\d+)/, (_, digits) => ` · 10${[...digits].map((digit) => '⁰¹²³⁴⁵⁶⁷⁸⁹'[digit]).join('')}`);
       table.replaceChildren(row('a token: 2 · layers · key heads · d · size', bytes(w.token)), row(`a sequence of ${length.toLocaleString('en-US')}`, bytes(w.sequence)), row(`the cache of ${batch}`, bytes(w.cache)),
         row('S and P of standard attention, one layer', bytes(w.scores)), row('beside O in a fused kernel, one layer', bytes(w.logSumExp)), row('FLOP to read the prompts, all layers', flop(w.flops)),
         row('FLOP to write one more token of each', flop(w.more)));

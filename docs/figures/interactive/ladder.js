@@ -70,7 +70,7 @@
   /** A cache, as its result is named: d128/b16h32k8/n8192. */
   function cacheWords(shape) {
     const [, dim, b, h, k, uneven, n] = shape.match(/d(\d+)\/b(\d+)h(\d+)k(\d+)(\w*)\/n(\d+)/);
-    return `${b} × ${Number(n).toLocaleString('en-US')}${uneven ? ' and less' : ''} keys, ${h} heads, ${k} key ${k > 1 ? 'heads' : 'head'}, d ${dim}`;
+    return `${b} × ${Number(n).toLocaleString('en-US')}${uneven ? ' and less' : ''} keys, ${h}/${k} heads, d ${dim}`;
   }
 
   /** Of each ladder what it asks for, its unit, and what it says below. */
@@ -79,11 +79,11 @@
     if (lit === 7) return { fields: [d, mask, sizes(512, 1024, 4096, 16384)], unit: 'TFLOP/s', note: 'Backward, BF16, on an H200. Batch times N is 16k tokens, heads times d is 2048. Beside the steps what PyTorch calls.' };
     if (lit === 8) return {
       fields: [{ ...field('cache', 'cache', 'd128/b16h32k8/n8192', Object.keys(data.own[8]).map((shape) => [shape, cacheWords(shape)])), grow: true }], unit: 'TB/s',
-      note: 'Keys and values read a second, one query a sequence, BF16, on an H200. Step 5 with pages of 64 keys.',
+      note: 'Keys and values read a second, one query a sequence, BF16, on an H200. Heads: query heads/key heads. Step 5 with pages of 64 keys.',
     };
     if (lit === 9) return {
       fields: [{ ...field('mask', 'mask', 'window', Object.entries(maskWords).filter(([word]) => word in data.own[9])), grow: true }], unit: 'TFLOP/s',
-      note: 'Visible pairs, forward, BF16, on an H200. d 128, batch 2, 16 heads, 8192 tokens; packed sequences: 16,384 tokens in one batch entry. The peers took turns with an earlier form of these steps.',
+      note: 'Visible pairs, forward, BF16, on an H200. d 128, batch 2, 16 heads, 8192 tokens; packed sequences: 16,384 tokens in one batch entry. Steps and peers took turns; step 1, ALiBi, the bias and dropout in an earlier run.',
     };
     return {
       fields: lit ? forward : [field('type', 'type', 'bf16', [['bf16', 'BF16'], ['e4m3', 'FP8']]), ...forward], unit: 'TFLOP/s',
