@@ -89,6 +89,8 @@ struct Span {
   }
 };
 
+//| Policies differ in whether a row must first be looked for. Those for which it may be the case are asked for a tile's document, and
+//| then for rows in it. A sequence without documents counts as one document.
 /// A policy, or a mask, whose rows count in documents: it tells a tile's, and a row whose document is known.
 template <typename Mask>
 concept CountsInDocuments = requires(const Mask& mask, const Work& work) {
