@@ -281,6 +281,7 @@ struct ByFunctions : InBatch {
   __device__ auto row(const Work& work, int query) const {
     return mask.row(work.head.batch, work.head.head, query);
   }
+  //| A mask that knows documents makes a policy that knows them.
   __device__ auto row_in(const Sequence& document, int query) const requires CountsInDocuments<Mask> {
     return mask.row_in(document, query);
   }
