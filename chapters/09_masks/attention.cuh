@@ -1,13 +1,12 @@
 //| # The kernel of steps 1 to 5
 //|
 //| This is step 5 of chapter 5, with a policy in the place of its causal mask. The producer tells a consumer how many tiles of
-//| keys are partial and how many are full (`producer.cuh`), and sends the full ones first.
+//| keys are partial and how many are full (`producer.cuh`), and sends the partial ones first.
 //|
 //| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
 #pragma once
-#include "chapters/09_masks/block.cuh"
+#include "chapters/09_masks/partial_tile.cuh"
 #include "chapters/09_masks/producer.cuh"
-#include "common/attention/dropout.h"
 #include "common/hopper/epilogue.h"
 #include "common/hopper/pingpong.h"
 #include "common/hopper/products.h"
@@ -16,132 +15,6 @@
 #include "common/ptx/setmaxnreg.h"
 
 namespace flashbook::masks {
-
-//| ## The mask of a partial tile
-//|
-//| A thread has two rows of a tile, and asks the policy once for each. The answer is a small value that knows which keys the
-//| row sees. Of every 8 columns of a row the thread has two neighbours, 32 of a tile of 128, and makes a word with a bit for each.
-//|
-//| It makes the words while the tensor cores compute the scores. When the scores are there, only two instructions for each are left:
-//| look at a bit, and select.
-//|
-//| Ranges of keys give their word at once (`ranges.cuh`). Rows that read memory are asked in a loop, column by column. Unrolled,
-//| 64 loads would wait in 64 registers, and at d = 64 and d = 256 none are left.
-
-/// Column `i` of those that a thread has of a tile.
-__host__ __device__ constexpr int column_of(int i) { return i / 2 * 8 + i % 2; }
-
-//| What a policy can do is asked by concepts, which name the types that they ask about. The same question where it is used,
-//| `requires { policy.hidden(work(), key); }`, is a trap: `work()` is a call with an unwritten `this->`, and then nvcc 13.0 says no
-//| without a word. g++ says yes, so the simulator masks and the GPU does not (see the chapter's appendix).
-/// A row that has a word for all of a thread's columns.
-template <typename Row, int kColumns>
-concept HasWord = requires(const Row& row) {
-  row.template columns<kColumns>(0);
-};
-
-/// A policy whose keys say which queries must not see them.
-template <typename Policy>
-concept HidesByKey = requires(const Policy& policy, const Work& work) {
-  policy.hidden(work, 0);
-};
-
-/// Bit i: whether the row sees the thread's column i. `thread_key` is its first.
-template <int kColumns, typename Row>
-__device__ __forceinline__ uint32_t columns_seen(const Row& row, int thread_key) {
-  if constexpr (HasWord<Row, kColumns>) {
-    return row.template columns<kColumns>(thread_key);
-  } else {
-    uint32_t bits = 0;
-#pragma unroll 2
-    for (int i = 0; i < kColumns; ++i) bits |= uint32_t(row.sees(thread_key + column_of(i))) << i;
-    return bits;
-  }
-}
-
-//| FlashMask (step 4) says for each *key* which queries it hides. So a warp asks its keys: each lane takes two neighbouring keys of 64,
-//| and makes 16 bits of each, one for each row of the warp. Two keys are a word. This takes a lane 4 loads of 16 bytes a tile, where
-//| asking pair by pair took 64.
-/// What a thread asks about a partial tile of kKeys keys before it has the scores.
-template <int kKeys>
-struct Answers {
-  uint32_t seen[2];  ///< of the thread's row r: columns_seen
-  uint32_t
-      hidden[kKeys / 64];  ///< which of the warp's rows keys 64 i + 2 lane hide, and above it the next ones
-};
-
-/// Asks the keys. `hidden` is the tile's, `first_row` the warp's first query.
-template <int kKeys, typename Hidden>
-__device__ __forceinline__ void ask_keys(Answers<kKeys>& answers, const Hidden* hidden, int first_row) {
-#pragma unroll
-  for (int i = 0; i < kKeys / 64; ++i) {
-    const Hidden* const pair = hidden + 64 * i + 2 * int(threadIdx.x % 32);
-    answers.hidden[i] = pair[0].hidden_rows(first_row) | pair[1].hidden_rows(first_row) << kRowsOfWarp;
-  }
-}
-
-//| A thread's scores alternate between its rows: float i is column i / 4 * 2 + i % 2 of row i / 2 % 2.
-/// Scores of keys that a row does not see become -inf.
-template <int kFloats>
-__device__ __forceinline__ void hide(float (&scores)[kFloats], const Answers<2 * kFloats>& answers) {
-#pragma unroll
-  for (int i = 0; i < kFloats; ++i)
-    if ((answers.seen[hopper::row_of(i)] >> (i / 4 * 2 + i % 2) & 1) == 0) scores[i] = -INFINITY;
-}
-
-//| A lane that has scores of two keys gets the word of these keys by a shuffle. It needs four of its bits: two keys, two rows. After a
-//| shift by the lane's row they lie at the same four places in all lanes.
-/// Scores of keys that hide a row become -inf. All lanes of a warp.
-template <int kFloats>
-__device__ __forceinline__ void hide_by_key(float (&scores)[kFloats], const Answers<2 * kFloats>& answers) {
-  const int lane = int(threadIdx.x % 32);
-#pragma unroll
-  for (int j = 0; j < kFloats / 4; ++j) {  // of every 8 columns, the thread has two
-    const uint32_t bits = __shfl_sync(kWholeWarp, answers.hidden[j / 8], j % 8 * 4 + lane % 4) >> lane / 4;
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      if (bits >> (i % 2 * kRowsOfWarp + i / 2 * 8) & 1) scores[4 * j + i] = -INFINITY;
-  }
-}
-
-//| A function on scores counts keys from the thread's first column, and is applied to one row after the other. If it reads memory for
-//| each score, the compiler would issue all loads first, each with a register to land in. It moves no load across a
-//| `__syncwarp`, so at most eight are under way.
-/// Scores become what the function makes of them. `row_of(r)` is the function for the thread's row r.
-template <int kFloats, typename RowOf>
-__device__ __forceinline__ void change(float (&scores)[kFloats], const RowOf& row_of, int first_key) {
-  const int thread_key = first_key + 2 * int(threadIdx.x % 4);
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const auto of_row = row_of(r).from(thread_key);
-#pragma unroll
-    for (int i = 0; i < kFloats / 2; ++i) {
-      float& score = scores[i / 2 * 4 + 2 * r + i % 2];
-      score = of_row(score, column_of(i));
-      if constexpr (decltype(of_row)::kReadsMemory)
-        if (i % 8 == 7) __syncwarp();  // closes no hazard: see above
-    }
-  }
-}
-
-//| Dropout goes by 32 columns of a row. This thread has eight of them, and one call gives the random bits of all eight.
-/// Probabilities that dropout leaves out become 0. `query_of(r)` is the thread's row r.
-template <int kFloats, typename QueryOf>
-__device__ __forceinline__ void leave_out(float (&probabilities)[kFloats], const Dropout& dropout,
-                                          const Head& head, const QueryOf& query_of, int first_key) {
-  constexpr int kBlockFloats = Dropout::kKeysOfBits / 2;  // of both rows
-#pragma unroll
-  for (int block = 0; block < kFloats / kBlockFloats; ++block)
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const PhiloxWords bits = dropout.bits(head.batch, head.head, query_of(r),
-                                            first_key + block * Dropout::kKeysOfBits, int(threadIdx.x % 4));
-#pragma unroll
-      for (int i = 0; i < 8; ++i)
-        if (!dropout.keeps(bits.word[i / 2], i % 2))
-          probabilities[block * kBlockFloats + i / 2 * 4 + 2 * r + i % 2] = 0.0f;
-    }
-}
 
 //| ## A consumer
 //|
@@ -201,13 +74,24 @@ struct Consumer {
     return min(query + 8 * r, work.sequence.queries - 1);
   }
 
+  //| Most tiles of queries lie in one document. One branch for both rows, and no search.
   /// What the policy says of a partial tile.
   __device__ __forceinline__ Answers<kKeys> ask(int first_key) const {
     Answers<kKeys> answers;
+    const auto see = [&](const auto& row_of) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r)
-      answers.seen[r] =
-          columns_seen<kKeys / 4>(policy.row(work, row_query(r)), first_key + 2 * int(threadIdx.x % 4));
+      for (int r = 0; r < 2; ++r)
+        answers.seen[r] = columns_seen<kKeys / 4>(row_of(row_query(r)), first_key + 2 * int(threadIdx.x % 4));
+    };
+    const auto search = [&](int query) { return policy.row(work, query); };
+    if constexpr (CountsInDocuments<Policy>) {
+      if (work.document.queries > 0)
+        see([&, document = work.document](int query) { return policy.row_in(document, query); });
+      else
+        see(search);
+    } else {
+      see(search);
+    }
     if constexpr (HidesByKey<Policy>)
       ask_keys(answers, policy.hidden(work, first_key), query - int(threadIdx.x % 32 / 4));
     return answers;
@@ -256,7 +140,7 @@ struct Consumer {
   //| ### Begin, step, end
   //|
   //| These are chapter 5's. The first scores stand alone, each step has the scores of one tile and the values of the tile
-  //| before it, and the last values stand alone. Full tiles come first. So the first tile needs a mask only if none is full.
+  //| before it, and the last values stand alone. Partial tiles come first. So the first tile needs no mask only if none is partial.
   /// The first scores of a tile of queries. `is_last`: there are no others.
   __device__ __forceinline__ void begin(bool is_last) {
     wait_full(shared.pipeline, state);
@@ -264,13 +148,13 @@ struct Consumer {
     wgmma_fence();
     hopper::issue_scores<T, kHeadDim, kKeys>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
     Answers<kKeys> answers{};
-    if (work.full == 0) answers = ask(key);
+    if (work.partial > 0) answers = ask(key);
     wgmma_wait<0>();
     wgmma_pin(scores);
     release(shared.pipeline, state);
     if (is_last) release_queries();
     state.advance();
-    if (work.full == 0)
+    if (work.partial > 0)
       apply<true>(key, answers);
     else
       apply<false>(key, answers);
@@ -358,43 +242,57 @@ struct Consumer {
       rows = hopper::LazyRows::none();
       return;
     }
-    //| `left` counts the tiles that have not begun. While it is above the number of partial tiles, the next tile is a full one:
+    //| `left` counts the tiles that have not begun. While it is above the number of full tiles, the next tile is a partial one:
     //| the first loop goes down to that number, and the second goes on to 0.
     begin(--left == 0);
 #pragma unroll 1
-    while (left > work.partial) step<false>(--left == 0);
+    while (left > work.full) step<true>(--left == 0);
 #pragma unroll 1
-    while (left > 0) step<true>(--left == 0);
+    while (left > 0) step<false>(--left == 0);
     end();
   }
 
   //| ### From sums to results
   //|
-  //| The log-sum-exp lies as `[batch, heads, seqlen_q]`, documents or not. A score function may have left a constant out
-  //| (`mask_functions.cuh`), which comes back here.
-  /// Divides the output by its rows' sums and stores their log-sum-exp.
-  __device__ __forceinline__ void finish(float* lse) {  // [batch, heads, seqlen_q]
-    constexpr float kLn2 = 0.6931471805599453f;
+  //| A division in the book's other kernels is exact to the last bit, and is a branch: without it both rows' sums go through the
+  //| pipes together. The reciprocal is good to 2 units in the last place of float32, and the output is rounded to 16 bits.
+  /// Divides the output by its rows' sums.
+  __device__ __forceinline__ void divide() {
     float inverse[2];
 #pragma unroll
+    for (int r = 0; r < 2; ++r) rows.sum[r] = hopper::quad_sum(rows.sum[r]);
+#pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float sum = hopper::quad_sum(rows.sum[r]);
-      inverse[r] = sum > 0 ? 1 / sum : 0;  // a row that sees no key: O = 0
+      inverse[r] = __fdividef(1.0f, rows.sum[r]);
       if constexpr (decltype(policy.score)::kDrops) inverse[r] *= policy.score.dropout.factor;
+      if (!(rows.sum[r] > 0)) inverse[r] = 0;  // a row that sees no key: O = 0
+    }
+    hopper::rescale_rows(output, inverse);
+  }
+
+  //| The log-sum-exp lies as `[batch, heads, seqlen_q]`, documents or not. A score function may have left a constant out
+  //| (`mask_functions.cuh`), which comes back here. It is stored last, when the output is already on its way.
+  /// Stores the rows' log-sum-exp.
+  __device__ __forceinline__ void store_sums(float* lse) const {  // [batch, heads, seqlen_q]
+    constexpr float kLn2 = 0.6931471805599453f;
+    if (threadIdx.x % 4 != 0) return;
+    float* const first = lse +
+                         (int64_t(work.head.batch) * problem.heads + work.head.head) * problem.seqlen_q +
+                         work.sequence.first_query;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float sum = rows.sum[r];
       float value = sum > 0 ? (rows.max[r] * scale_log2() + __log2f(sum)) * kLn2 : -INFINITY;
       if constexpr (decltype(policy.score)::kChanges) value += policy.score.left_out;
       const int row = query + 8 * r;
-      if (threadIdx.x % 4 == 0 && row < work.sequence.queries)
-        lse[(int64_t(work.head.batch) * problem.heads + work.head.head) * problem.seqlen_q +
-            work.sequence.first_query + row] = value;
+      if (row < work.sequence.queries) first[row] = value;
     }
-    hopper::rescale_rows(output, inverse);
   }
 };
 
 //| ## The kernel
 //|
-//| Roles are divided as in chapter 5. A warp of the producer decides and streams, one thread brings queries, one stores. The
+//| Roles are divided as in chapter 5. Of the producer's threads one streams, one brings queries, one stores, and a warp decides. The
 //| policy is a parameter of the kernel like the problem, and lies in constant memory for all of them.
 /// Attention for the tiles of queries that this block takes. Grid: as many blocks as there are
 /// multiprocessors, or fewer.
@@ -421,10 +319,11 @@ __global__ void __launch_bounds__(Sizes::kThreads, 1) masked(
   const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / kWarpsOfWarpgroup;
   if (warpgroup == 0) {
     setmaxnreg_dec<Sizes::kProducerRegisters>();
-    if (warp == 0) produce_keys<Sizes>(shared, k_map, v_map, problem, policy, counter);
+    if (threadIdx.x == 0) produce_keys<Sizes>(shared, k_map, v_map, problem);
     if (threadIdx.x == 32) produce_queries<Sizes>(shared, q_map, problem.q_units);
     if constexpr (Sizes::kStoreByTma)
       if (threadIdx.x == 64) store_outputs<Sizes>(shared, output_map, problem.o_units);
+    if (warp == 3) decide<Sizes>(shared, problem, policy, counter);
     return;
   }
 
@@ -446,7 +345,7 @@ __global__ void __launch_bounds__(Sizes::kThreads, 1) masked(
     Consumer<T, Sizes, Policy> consumer(shared, problem, policy, state, parity, number, query, work);
     consumer.attend();
     //| The output takes one of two ways, as in chapter 5: through shared memory and TMA, or straight from the registers.
-    consumer.finish(lse);
+    consumer.divide();
     if constexpr (Sizes::kStoreByTma) {
       mbarrier_wait(&shared.output_empty[number], parity ^ 1);  // TMA has read the last output
       hopper::lay_down<T, Sizes::kHeadDim>(shared.output[number], consumer.output, row);
@@ -459,6 +358,7 @@ __global__ void __launch_bounds__(Sizes::kThreads, 1) masked(
       hopper::store_from_registers<T, Sizes::kHeadDim>(consumer.output, first_row, problem.o_strides.row,
                                                        query, work.sequence.queries);
     }
+    consumer.store_sums(lse);
     __syncwarp();  // all lanes have read what they need of the work
     release(shared.work, next);
     next.advance();

@@ -1,7 +1,8 @@
 //| # The block
 //|
-//| Shared memory is that of chapter 5's step 5, with two differences. The broadcast of the next tile of queries is a `Work`:
-//| where rows lie, and how many tiles of keys come. And a word beside each stage of the pipeline has its tile's first key.
+//| Shared memory is that of chapter 5's step 5, with three differences. The broadcast of the next tile of queries is a `Work`:
+//| where rows lie, and how many tiles of keys come. `Round` tells the thread that streams which tiles these are. And a word beside
+//| each stage of the pipeline has its tile's first key.
 //|
 //| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
@@ -17,6 +18,17 @@ constexpr int kWorkStages = 4;  ///< tiles of queries: the one at work, and othe
 
 /// The broadcast is a pipeline too: one thread fills it, and all others read.
 using WorkBroadcast = hopper::Pipeline<Work, kWorkStages>;
+
+//| The warp that decides passes tiles on in words of bits, as its ballots give them.
+/// Up to 32 tiles of keys of one class.
+struct Round {
+  Span span;
+  int first;       ///< which candidate
+  uint32_t tiles;  ///< bit i: candidate `first` + i is one of them
+};
+
+constexpr int kRoundStages =
+    1;  ///< more would only wait there: decisions are made shortly before they are needed
 
 /// Stands for output tiles where there are none.
 struct Nothing {};
@@ -37,9 +49,11 @@ struct BlockShared {
   hopper::Pipeline<KeyTile, Sizes::kStages> pipeline;
   std::conditional_t<Sizes::kStoreByTma, QueryTile, Nothing> output[Sizes::kConsumers];
   WorkBroadcast work;
+  hopper::Pipeline<Round, kRoundStages> rounds;
   int first_key[Sizes::kStages];  ///< of the keys in a stage
   uint64_t q_full[Sizes::kConsumers], q_empty[Sizes::kConsumers];
   uint64_t output_full[Sizes::kConsumers], output_empty[Sizes::kConsumers];
+  uint64_t near_end;  ///< the thread that streams: the next tile of queries is wanted
 };
 
 //| Each count is the number of those who arrive: one thread for `q_full` and `output_empty`, four warps for `q_empty` and
@@ -48,9 +62,13 @@ struct BlockShared {
 template <typename T, typename Sizes>
 __device__ inline void initialise(BlockShared<T, Sizes>& shared) {
   initialise(shared.pipeline, 1, Sizes::kConsumers * kWarpsOfWarpgroup, "full", "empty");
-  // Read by all warps of the consumers, by the thread that brings queries, and by the one that stores.
-  initialise(shared.work, 1, Sizes::kConsumers * kWarpsOfWarpgroup + (Sizes::kStoreByTma ? 2 : 1),
+  // Read by all warps of the consumers, by the threads that stream and bring queries, and by the one that
+  // stores.
+  initialise(shared.work, 1, Sizes::kConsumers * kWarpsOfWarpgroup + (Sizes::kStoreByTma ? 3 : 2),
              "work_full", "work_empty");
+  initialise(shared.rounds, 1, 1, "round_full", "round_empty");
+  mbarrier_init(&shared.near_end, 1);
+  name_mbarrier(&shared.near_end, "near_end", 0);
   for (int i = 0; i < Sizes::kConsumers; ++i) {
     mbarrier_init(&shared.q_full[i], 1);
     name_mbarrier(&shared.q_full[i], "q_full", i);
@@ -64,16 +82,26 @@ __device__ inline void initialise(BlockShared<T, Sizes>& shared) {
   fence_mbarrier_init();
 }
 
-//| A thread of the producer copies the work and gives the place back at once. A consumer has no register to spare for a copy
-//| at d = 64 and d = 256. It reads the work where it lies, and gives the place back when the tile is done.
-/// A copy of the block's next tile of queries. One thread, lane 0 of its warp.
-__device__ __forceinline__ Work next_work(WorkBroadcast& broadcast,
-                                          hopper::PipelineState<kWorkStages>& state) {
+//| A thread of the producer copies what it reads and gives the place back at once. A consumer has no register to spare for a copy
+//| of the work at d = 64 and d = 256. It reads the work where it lies, and gives the place back when the tile is done.
+/// Writes what comes next. One thread.
+template <typename T, int kStages>
+__device__ __forceinline__ void publish(hopper::Pipeline<T, kStages>& broadcast,
+                                        const hopper::PipelineState<kStages>& state, const T& next) {
+  wait_empty(broadcast, state);  // all have read what stood here before
+  broadcast.tile[state.stage] = next;
+  mbarrier_arrive(&broadcast.full[state.stage]);
+}
+
+/// A copy of what comes next. One thread, lane 0 of its warp.
+template <typename T, int kStages>
+__device__ __forceinline__ T next_of(hopper::Pipeline<T, kStages>& broadcast,
+                                     hopper::PipelineState<kStages>& state) {
   wait_full(broadcast, state);
-  const Work work = broadcast.tile[state.stage];
+  const T next = broadcast.tile[state.stage];
   release(broadcast, state);
   state.advance();
-  return work;
+  return next;
 }
 
 }  // namespace flashbook::masks

@@ -173,8 +173,14 @@ struct ByColumns : InBatch {
             last_query};
   }
   //| A partial tile is asked twice: its rows for their ranges, and its keys for their intervals (`hide_by_key` in
-  //| `attention.cuh`).
+  //| `partial_tile.cuh`).
   __device__ KeyRanges row(const Work& work, int query) const { return ranges.row(work.sequence, query); }
+  __device__ KeyRanges row_in(const Sequence& document, int query) const {
+    return ranges.row_in(document, query);
+  }
+  __device__ Sequence document_of_all(const Work& work, int rows) const {
+    return ranges.document_of_all(work.sequence, work.first_query, rows);
+  }
 
   /// The intervals of the keys from `first_key` on.
   __device__ const Hidden* hidden(const Work& work, int first_key) const {

@@ -86,6 +86,7 @@ void run_masked(const Shape& shape, const Tensors& t, device::Stream stream, con
                 MapUnits (*units)(const Shape&, TensorId)) {
   const int blocks = int(std::min<int64_t>(tiles, device::multiprocessors()));
   Problem problem = problem_of(shape);
+  problem.blocks = blocks;
   problem.q_units = units(shape, TensorId::q), problem.o_units = units(shape, TensorId::o);
   problem.k_units = units(shape, TensorId::k), problem.v_units = units(shape, TensorId::v);
   device::launch_dependent(

@@ -30,6 +30,12 @@ struct RangeMask {
   Ranges ranges;
 
   __device__ KeyRanges row(int, int, int query) const { return ranges.row(sequence, query); }
+  __device__ KeyRanges row_in(const Sequence& document, int query) const {
+    return ranges.row_in(document, query);
+  }
+  __device__ Sequence document_of_all(const Work& work, int rows) const {
+    return ranges.document_of_all(sequence, work.first_query, rows);
+  }
 
   template <int kKeys>
   __device__ TileClass classify(int first_query, int last_query, int first_key) const {
@@ -274,6 +280,13 @@ struct ByFunctions : InBatch {
   }
   __device__ auto row(const Work& work, int query) const {
     return mask.row(work.head.batch, work.head.head, query);
+  }
+  //| A mask that knows documents makes a policy that knows them.
+  __device__ auto row_in(const Sequence& document, int query) const requires CountsInDocuments<Mask> {
+    return mask.row_in(document, query);
+  }
+  __device__ Sequence document_of_all(const Work& work, int rows) const requires CountsInDocuments<Mask> {
+    return mask.document_of_all(work, rows);
   }
 };
 

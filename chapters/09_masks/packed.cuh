@@ -176,6 +176,12 @@ struct Packed {
     return {ranges, work.sequence, work.first_query, last_query};
   }
   __device__ KeyRanges row(const Work& work, int query) const { return ranges.row(work.sequence, query); }
+  __device__ KeyRanges row_in(const Sequence& document, int query) const {
+    return ranges.row_in(document, query);
+  }
+  __device__ Sequence document_of_all(const Work& work, int rows) const {
+    return ranges.document_of_all(work.sequence, work.first_query, rows);
+  }
 };
 
 }  // namespace flashbook::masks

@@ -5,7 +5,7 @@
 //|
 //| | question | asked by | answer |
 //| | --- | --- | --- |
-//| | which tile of queries has this number? | the producer's first warp | `policy.work(problem, index)` |
+//| | which tile of queries has this number? | the warp that decides | `policy.work(problem, index)` |
 //| | which tiles of keys may it see? | the same | `policy.tiles(work, last_query)`: a `span` of them, and `classify(first_key)` |
 //| | which keys does this query see? | consumers, in partial tiles | `policy.row(work, query)`, which has `sees(key)` |
 //| | what becomes of a score? | consumers, in all tiles | `policy.score.row(work, query)`, called with a score and its key |
@@ -56,16 +56,46 @@ struct Rows0 {
   }
 };
 
-//| The producer decides on a tile of queries and tells all others. Consumers need no list of tiles: two numbers are enough, since full
-//| tiles come first.
+//| A warp decides on a tile of queries and tells all others. Consumers need no list of tiles: two numbers are enough, since partial
+//| tiles come first. `document` spares them a search: three loads one after the other, and a fourth for what they have found.
 /// What a block works on: a tile of queries, of one head and one sequence.
 struct Work {
   Head head;
   Sequence sequence;
   Rows0 q_rows, k_rows;
-  int first_query;  ///< of the tile, in the sequence; negative: there is no more work
-  int partial;      ///< tiles of keys that need the mask; they come last
-  int full;         ///< tiles of keys that do not; they come first
+  int first_query;         ///< of the tile, in the sequence; negative: there is no more work
+  int partial;             ///< tiles of keys that come first, and need the mask
+  int full;                ///< tiles of keys that come then, and do not
+  Sequence document = {};  ///< where all its queries lie; without queries if they lie in several
+};
+
+//| ## Which tiles
+//|
+//| The tiles of keys that a tile of queries may need are its *candidates*. They are numbered: first those of the head, then those of the
+//| window. Tiles between a prefix and a window far behind it are no candidates, and are not even classified.
+/// The tiles of keys that a tile of queries may need.
+struct Span {
+  int head;   ///< the first so many
+  int begin;  ///< and those from here,
+  int count;  ///< so many in all
+
+  __device__ int tile(int candidate) const { return candidate < head ? candidate : begin + candidate - head; }
+
+  /// Tiles of `tile` keys that cover both ranges: of keys below `head_end`, and of `begin` to `end` - 1.
+  __device__ static Span of(int head_end, int begin, int end, int tile) {
+    const int head = (head_end + tile - 1) / tile;
+    const int first = max(begin / tile, head), last = begin < end ? (end + tile - 1) / tile : 0;
+    return {head, first, head + max(last - first, 0)};
+  }
+};
+
+//| Policies differ in whether a row must first be looked for. Those for which it may be the case are asked for a tile's document, and
+//| then for rows in it. A sequence without documents counts as one document.
+/// A policy, or a mask, whose rows count in documents: it tells a tile's, and a row whose document is known.
+template <typename Mask>
+concept CountsInDocuments = requires(const Mask& mask, const Work& work) {
+  mask.document_of_all(work, 0);
+  mask.row_in(work.document, 0);
 };
 
 /// The shape of one launch, but for what may be seen.
@@ -76,12 +106,16 @@ struct Problem {
   MapUnits q_units, k_units, v_units, o_units;
   float scale_log2;   ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s)
   Strides o_strides;  ///< of O, for stores that do not go by a tensor map
+  int blocks = 0;     ///< of the launch: gridDim.x, which would take a register
 };
 
 //| ## How large tiles are
 //|
 //| Chapter 5's sizes. At d = 64 three consumers hide more of the softmax than two, but each thread has 160 registers only.
 //| That is enough for comparisons; a mask that reads memory, or a function on scores, gets two consumers and 232 registers.
+//|
+//| Consumers take turns at d = 128, too. Chapter 5 does so up to 2048 tokens, where rows are over before the consumers alternate
+//| by themselves. Here rows are short however long the sequence is.
 /// The sizes of the kernel for a head dimension, and which of chapter 5's switches it uses. `kLight`: beside
 /// the softmax there are a few comparisons at most.
 template <int kHeadDim_, bool kLight>
@@ -94,7 +128,7 @@ struct Sizes {
   static constexpr int kStages = kHeadDim == 64 ? 8 : 5;    ///< of the pipeline
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
   static constexpr bool kStoreByTma = kHeadDim != 256;  // no room for the output beside Q and the pipeline
-  static constexpr bool kPingpong = kHeadDim == 64;
+  static constexpr bool kPingpong = kHeadDim != 256;
   static constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 40;  ///< of a thread, after setmaxnreg
   static constexpr int kConsumerRegisters = kConsumers == 3 ? 160 : 232;
 };

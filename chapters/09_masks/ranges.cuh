@@ -78,26 +78,6 @@ struct Band {
   }
 };
 
-//| ## Which tiles
-//|
-//| The tiles of keys that a tile of queries may need are its *candidates*. They are numbered: first those of the head, then those of the
-//| window. Tiles between a prefix and a window far behind it are no candidates, and are not even classified.
-/// The tiles of keys that a tile of queries may need.
-struct Span {
-  int head;   ///< the first so many
-  int begin;  ///< and those from here,
-  int count;  ///< so many in all
-
-  __device__ int tile(int candidate) const { return candidate < head ? candidate : begin + candidate - head; }
-
-  /// Tiles of `tile` keys that cover both ranges: of keys below `head_end`, and of `begin` to `end` - 1.
-  __device__ static Span of(int head_end, int begin, int end, int tile) {
-    const int head = (head_end + tile - 1) / tile;
-    const int first = max(begin / tile, head), last = begin < end ? (end + tile - 1) / tile : 0;
-    return {head, first, head + max(last - first, 0)};
-  }
-};
-
 //| ## The class of a tile
 //|
 //| A query further down sees at least as far to the right, and begins no earlier. So if the first row and the last row see
@@ -151,17 +131,32 @@ struct DocumentBounds {
   }
 };
 
-//| The ranges of a query without documents are the band's. With documents they are those of its document.
+//| The ranges of a query without documents are the band's. With documents they are those of its document. To find that takes three
+//| loads one after the other where there are eight, some 1000 clocks. So it is found once for a tile of queries (`Work::document`), and a
+//| row asks only where a tile lies in several.
 /// The keys of queries by window, prefix and documents.
 struct Ranges {
   Band band;
   DocumentBounds documents;
 
+  /// Where the ranges of `query` count.
+  __device__ Sequence document_of(const Sequence& s, int query) const {
+    return documents.count == 0 ? Sequence{0, s.queries, 0, s.keys} : documents.at(documents.find(query));
+  }
+  /// The keys of `query`, which counts in `document`.
+  __device__ KeyRanges row_in(const Sequence& document, int query) const {
+    return band.ranges(document, query - document.first_query).from(-document.first_key);
+  }
   /// The keys of `query`.
   __device__ KeyRanges row(const Sequence& s, int query) const {
-    if (documents.count == 0) return band.ranges(s, query);
-    const Sequence own = documents.at(documents.find(query));
-    return band.ranges(own, query - own.first_query).from(-own.first_key);
+    return row_in(document_of(s, query), query);
+  }
+
+  /// Where `rows` queries from `first` on all count, as far as there are so many; without queries if they
+  /// count in several documents.
+  __device__ Sequence document_of_all(const Sequence& s, int first, int rows) const {
+    const Sequence document = document_of(s, first);
+    return min(first + rows, s.queries) <= document.first_query + document.queries ? document : Sequence{};
   }
 };
 
@@ -216,6 +211,8 @@ struct Unchanged : KeepsAll {
   static constexpr bool kAsksForKeys = false;
 };
 
+//| A policy whose rows count in documents has two more functions: the document of a whole tile of queries, if there is one, and a row
+//| whose document is known.
 /// Step 3.
 struct ByRanges : InBatch {
   Ranges ranges;
@@ -226,6 +223,12 @@ struct ByRanges : InBatch {
     return {ranges, work.sequence, work.first_query, last_query};
   }
   __device__ KeyRanges row(const Work& work, int query) const { return ranges.row(work.sequence, query); }
+  __device__ KeyRanges row_in(const Sequence& document, int query) const {
+    return ranges.row_in(document, query);
+  }
+  __device__ Sequence document_of_all(const Work& work, int rows) const {
+    return ranges.document_of_all(work.sequence, work.first_query, rows);
+  }
 };
 
 }  // namespace flashbook::masks

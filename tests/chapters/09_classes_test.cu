@@ -39,6 +39,15 @@ class TileClasses : public MachineTest {
   };
 };
 
+/// The row of a query, asked for as consumers do: by the tile's document, if it has one.
+template <typename Policy>
+__device__ auto row_of(const Policy& policy, const Work& work, int query) {
+  if constexpr (CountsInDocuments<Policy>)
+    if (const Sequence document = policy.document_of_all(work, kRows); document.queries > 0)
+      return policy.row_in(document, query);
+  return policy.row(work, query);
+}
+
 /// Writes what a policy says of every tile of `problem` and of every pair. A warp.
 template <typename Policy>
 __global__ void look(Policy policy, Problem problem, int tiles,
@@ -57,7 +66,7 @@ __global__ void look(Policy policy, Problem problem, int tiles,
     for (int i = threadIdx.x; i < seen.span.count; i += 32)
       row[seen.span.tile(i)] = seen.classify(seen.span.tile(i) * kKeys);
     for (int query = work.first_query; query <= last_query; ++query) {
-      const auto keys = policy.row(work, query);
+      const auto keys = row_of(policy, work, query);
       for (int key = threadIdx.x; key < problem.seqlen_k; key += 32) {
         bool sees = keys.sees(key);
         if constexpr (requires { policy.hidden(work, key); })
@@ -448,7 +457,7 @@ __global__ void look_at_packed(Packed policy, Problem problem, int* pairs) {  //
         if (const int key = first_key + int(threadIdx.x); threadIdx.x < kKeys && key < s.keys)
           pairs[(work.head.head * problem.seqlen_q + s.first_query + query) * problem.seqlen_k + s.first_key +
                 key] +=
-              is == TileClass::full || (is == TileClass::partial && policy.row(work, query).sees(key));
+              is == TileClass::full || (is == TileClass::partial && row_of(policy, work, query).sees(key));
     }
   }
 }

@@ -1,0 +1,135 @@
+//| # The mask of a partial tile
+//|
+//| A thread has two rows of a tile, and asks the policy once for each. The answer is a small value that knows which keys the
+//| row sees. Of every 8 columns of a row the thread has two neighbours, 32 of a tile of 128, and makes a word with a bit for each.
+//|
+//| It makes the words while the tensor cores compute the scores. When the scores are there, only two instructions for each are left:
+//| look at a bit, and select.
+//|
+//| Ranges of keys give their word at once (`ranges.cuh`). Rows that read memory are asked in a loop, column by column. Unrolled,
+//| 64 loads would wait in 64 registers, and at d = 64 and d = 256 none are left.
+//|
+//| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
+#pragma once
+#include "chapters/09_masks/problem.cuh"
+#include "common/attention/dropout.h"
+#include "common/hopper/rows.h"
+
+namespace flashbook::masks {
+
+/// Column `i` of those that a thread has of a tile.
+__host__ __device__ constexpr int column_of(int i) { return i / 2 * 8 + i % 2; }
+
+//| What a policy can do is asked by concepts, which name the types that they ask about. The same question where it is used,
+//| `requires { policy.hidden(work(), key); }`, is a trap: `work()` is a call with an unwritten `this->`, and then nvcc 13.0 says no
+//| without a word. g++ says yes, so the simulator masks and the GPU does not (see the chapter's appendix).
+/// A row that has a word for all of a thread's columns.
+template <typename Row, int kColumns>
+concept HasWord = requires(const Row& row) {
+  row.template columns<kColumns>(0);
+};
+
+/// A policy whose keys say which queries must not see them.
+template <typename Policy>
+concept HidesByKey = requires(const Policy& policy, const Work& work) {
+  policy.hidden(work, 0);
+};
+
+/// Bit i: whether the row sees the thread's column i. `thread_key` is its first.
+template <int kColumns, typename Row>
+__device__ __forceinline__ uint32_t columns_seen(const Row& row, int thread_key) {
+  if constexpr (HasWord<Row, kColumns>) {
+    return row.template columns<kColumns>(thread_key);
+  } else {
+    uint32_t bits = 0;
+#pragma unroll 2
+    for (int i = 0; i < kColumns; ++i) bits |= uint32_t(row.sees(thread_key + column_of(i))) << i;
+    return bits;
+  }
+}
+
+//| FlashMask (step 4) says for each *key* which queries it hides. So a warp asks its keys: each lane takes two neighbouring keys of 64,
+//| and makes 16 bits of each, one for each row of the warp. Two keys are a word. This takes a lane 4 loads of 16 bytes a tile, where
+//| asking pair by pair took 64.
+/// What a thread asks about a partial tile of kKeys keys before it has the scores.
+template <int kKeys>
+struct Answers {
+  uint32_t seen[2];  ///< of the thread's row r: columns_seen
+  uint32_t
+      hidden[kKeys / 64];  ///< which of the warp's rows keys 64 i + 2 lane hide, and above it the next ones
+};
+
+/// Asks the keys. `hidden` is the tile's, `first_row` the warp's first query.
+template <int kKeys, typename Hidden>
+__device__ __forceinline__ void ask_keys(Answers<kKeys>& answers, const Hidden* hidden, int first_row) {
+#pragma unroll
+  for (int i = 0; i < kKeys / 64; ++i) {
+    const Hidden* const pair = hidden + 64 * i + 2 * int(threadIdx.x % 32);
+    answers.hidden[i] = pair[0].hidden_rows(first_row) | pair[1].hidden_rows(first_row) << kRowsOfWarp;
+  }
+}
+
+//| A thread's scores alternate between its rows: float i is column i / 4 * 2 + i % 2 of row i / 2 % 2.
+/// Scores of keys that a row does not see become -inf.
+template <int kFloats>
+__device__ __forceinline__ void hide(float (&scores)[kFloats], const Answers<2 * kFloats>& answers) {
+#pragma unroll
+  for (int i = 0; i < kFloats; ++i)
+    if ((answers.seen[hopper::row_of(i)] >> (i / 4 * 2 + i % 2) & 1) == 0) scores[i] = -INFINITY;
+}
+
+//| A lane that has scores of two keys gets the word of these keys by a shuffle. It needs four of its bits: two keys, two rows. After a
+//| shift by the lane's row they lie at the same four places in all lanes.
+/// Scores of keys that hide a row become -inf. All lanes of a warp.
+template <int kFloats>
+__device__ __forceinline__ void hide_by_key(float (&scores)[kFloats], const Answers<2 * kFloats>& answers) {
+  const int lane = int(threadIdx.x % 32);
+#pragma unroll
+  for (int j = 0; j < kFloats / 4; ++j) {  // of every 8 columns, the thread has two
+    const uint32_t bits = __shfl_sync(kWholeWarp, answers.hidden[j / 8], j % 8 * 4 + lane % 4) >> lane / 4;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (bits >> (i % 2 * kRowsOfWarp + i / 2 * 8) & 1) scores[4 * j + i] = -INFINITY;
+  }
+}
+
+//| A function on scores counts keys from the thread's first column, and is applied to one row after the other. If it reads memory for
+//| each score, the compiler would issue all loads first, each with a register to land in. It moves no load across a
+//| `__syncwarp`, so at most eight are under way.
+/// Scores become what the function makes of them. `row_of(r)` is the function for the thread's row r.
+template <int kFloats, typename RowOf>
+__device__ __forceinline__ void change(float (&scores)[kFloats], const RowOf& row_of, int first_key) {
+  const int thread_key = first_key + 2 * int(threadIdx.x % 4);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const auto of_row = row_of(r).from(thread_key);
+#pragma unroll
+    for (int i = 0; i < kFloats / 2; ++i) {
+      float& score = scores[i / 2 * 4 + 2 * r + i % 2];
+      score = of_row(score, column_of(i));
+      if constexpr (decltype(of_row)::kReadsMemory)
+        if (i % 8 == 7) __syncwarp();  // closes no hazard: see above
+    }
+  }
+}
+
+//| Dropout goes by 32 columns of a row. This thread has eight of them, and one call gives the random bits of all eight.
+/// Probabilities that dropout leaves out become 0. `query_of(r)` is the thread's row r.
+template <int kFloats, typename QueryOf>
+__device__ __forceinline__ void leave_out(float (&probabilities)[kFloats], const Dropout& dropout,
+                                          const Head& head, const QueryOf& query_of, int first_key) {
+  constexpr int kBlockFloats = Dropout::kKeysOfBits / 2;  // of both rows
+#pragma unroll
+  for (int block = 0; block < kFloats / kBlockFloats; ++block)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const PhiloxWords bits = dropout.bits(head.batch, head.head, query_of(r),
+                                            first_key + block * Dropout::kKeysOfBits, int(threadIdx.x % 4));
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+        if (!dropout.keeps(bits.word[i / 2], i % 2))
+          probabilities[block * kBlockFloats + i / 2 * 4 + 2 * r + i % 2] = 0.0f;
+    }
+}
+
+}  // namespace flashbook::masks
