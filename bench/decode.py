@@ -178,17 +178,17 @@ def paged_peer(who, problem, page_rows):
     shape = problem.shape
     table = torch.randperm(shape.batch * shape.seqlen_k // page_rows, device="cuda")
     parts = problem.k.split((LATENT_VALUE, LATENT_KEY - LATENT_VALUE), -1) if problem.is_latent() else (problem.k, problem.v)
-    cache = [in_pages(tensor, table, page_rows) for tensor in parts]
+    keys, values = (in_pages(tensor, table, page_rows) for tensor in parts)
     table = table.to(torch.int32)
     lengths = torch.full((shape.batch,), shape.seqlen_k, device="cuda", dtype=torch.int32) if problem.lengths is None else problem.lengths
-    found.keeps = (cache, table, lengths)
+    found.keeps = (keys, values, table, lengths)
     try:
         if who == "cudnn_paged":
-            found.run = cudnn_paged(problem, *cache, table, lengths)
+            found.run = cudnn_paged(problem, keys, values, table, lengths)
         elif problem.is_latent():
-            found.run = flashinfer_latent(problem, *cache, table, lengths)
+            found.run = flashinfer_latent(problem, keys, values, table, lengths)
         else:
-            found.run = flashinfer(problem, cache, table, lengths, who == "flashinfer_tc")
+            found.run = flashinfer(problem, (keys, values), table, lengths, who == "flashinfer_tc")
     except Exception as error:  # of packages of others: any
         found.skipped = (str(error).splitlines() or [type(error).__name__])[0]
     return found
