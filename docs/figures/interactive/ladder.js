@@ -83,7 +83,7 @@
     };
     if (lit === 9) return {
       fields: [{ ...field('mask', 'mask', 'window', Object.entries(maskWords).filter(([word]) => word in data.own[9])), grow: true }], unit: 'TFLOP/s',
-      note: 'Visible pairs, forward, BF16, on an H200. d 128, batch 2, 16 heads, 8192 tokens; packed sequences: 16,384 tokens in one batch entry. Steps and peers took turns; step 1, ALiBi, the bias and dropout in an earlier run.',
+      note: 'Visible pairs, forward, BF16, on an H200. d 128, batch 2, 16 heads, 8192 tokens; packed sequences: 16,384 tokens in one batch entry. Steps and peers took turns.',
     };
     return {
       fields: lit ? forward : [field('type', 'type', 'bf16', [['bf16', 'BF16'], ['e4m3', 'FP8']]), ...forward], unit: 'TFLOP/s',
