@@ -14,9 +14,9 @@ struct LatentLaunch {
 };
 
 // The plan deals tiles of keys out to `blocks` blocks and knows nothing of tiles of rows: each of these has
-// its own `blocks` blocks, which read the same keys side by side. There are at most as many blocks as leave
-// each a multiprocessor. There are fewer where one part a block keeps nine of ten of them busy, as in step 6;
-// and where whole items, dealt out evenly, keep them busy, no item is cut at all.
+// its own `blocks` blocks, which read the same keys side by side. Each block has a multiprocessor of its own,
+// so there are at most `places` for a tile of rows. As in step 6 there are fewer where each block then has
+// one part, or whole items that need not be cut, and nine of ten places are busy.
 // `even`: all sequences are as long as the shape says.
 LatentLaunch latent_launch(const Shape& shape, bool even = false) {
   const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
@@ -29,8 +29,8 @@ LatentLaunch latent_launch(const Shape& shape, bool even = false) {
   int64_t blocks = places;
   if (10 * items * parts >= 9 * places * items_of_block)
     blocks = (items * parts + items_of_block - 1) / items_of_block;
-  // All sequences as long as the shape says: no more blocks than the longest share asks for. 2048 tiles are
-  // at most 32 a block for 64 blocks as for 66, and make fewer parts.
+  // All sequences as long as the shape says: no more blocks than the longest share asks for. Of 2048 tiles
+  // each of 66 blocks has 31 or 32. Each of 64 has 32, which takes as long and makes fewer parts.
   const int64_t units = items * key_tiles;
   blocks = std::min(blocks, units);
   if (const int64_t most = (units + blocks - 1) / blocks; even) blocks = (units + most - 1) / most;
@@ -48,7 +48,7 @@ int64_t places_of(const LatentLaunch& launch) {
   return launch.blocks == 1 ? 0 : 2 * int64_t(launch.blocks) * launch.row_tiles;
 }
 
-/// Elements of a part, of a place in LatentParts.
+/// What a place has in LatentParts: of `o`, and of `rows`.
 constexpr int64_t kPiecesOfPart = LatentParts::kPieces * LatentConfig::kConsumers;
 constexpr int64_t kRowsOfPart = 2 * LatentConfig::kRows;
 
@@ -68,8 +68,8 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   const Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
   const dim3 grid(launch.row_tiles, launch.blocks);
   const CUtensorMap map = cache_map(shape, TensorId::k, t.k, LatentConfig::kKeys, LatentConfig::kBoxPanels);
-  // Blocks that share items wait for one another. Where none is shared there may be more tiles of rows than
-  // run at the same time.
+  // Blocks that share items wait for one another, so they must all run at the same time. One block for each
+  // tile of rows shares nothing, and there may be more tiles of rows than run at the same time.
   const auto start = launch.blocks == 1 ? device::Start::plain : device::Start::cooperative;
   device::launch(start, latent<T>, grid, dim3(LatentConfig::kThreads), sizeof(LatentShared<T>), stream,
                  static_cast<const T*>(t.q), map, static_cast<T*>(t.o), t.lse, cache, parts, problem,

@@ -37,10 +37,12 @@ struct LatentCache {
 //| A *panel* is 64 columns of a tile, and a key has nine ([`latent_tiles.cuh`](latent_tiles.cuh)). One thread asks for a tile in three
 //| copies of three panels, each with a barrier of its own. The first products begin when the first third is there. A third's place is
 //| filled again as soon as *its* last reader is done. The first third holds values of the first warpgroup only, so its place need not wait
-//| for the second one. (Nine copies are as fast. Eighteen, to give back half of a tile's keys early, are far slower.)
+//| for the second one. (The second one reads the first third of an odd tile too, as keys. But it is done with that before it hands P over,
+//| and only then does the first one multiply.) Nine copies are as fast. Eighteen, to give back half of a tile's keys early, are far
+//| slower where one thread asks for them ([the table](appendix.md#one-long-sequence-of-latents)).
 //|
 //| A tile never crosses a page, since a page has 64 keys or a multiple. The warp looks up the pages of 32 tiles at a time, a lane
-//| each, and the next 32 while these are being asked for.
+//| each, and the next 32 while these are being asked for. Without a table the batch entry stands in the place of the page.
 
 template <typename T>
 __device__ __forceinline__ void produce(LatentShared<T>& shared, const CUtensorMap& map,
@@ -66,6 +68,7 @@ __device__ __forceinline__ void produce(LatentShared<T>& shared, const CUtensorM
       }
       const int page = __shfl_sync(kWholeWarp, pages, looked_up);
       const int key = tile * LatentConfig::kKeys, row = cache.table == nullptr ? key : key % cache.page_rows;
+      //| The five indices of a box: column 0 of the panel, row, panel, key head, page.
       if (lane == 0) {
         for (int box = 0; box < LatentConfig::kBoxes; ++box) {
           uint64_t* full = &shared.full[stage][box];
@@ -297,12 +300,12 @@ __device__ __forceinline__ void attend_second(LatentShared<T>& shared, LatentPha
 //| ## The end of a segment
 //|
 //| Each warpgroup has summed the probabilities of its own tiles. Both used the same maxima, so their two sums together are the row's.
-//| Then each stores its half: to O, or as a part to the workspace. [The blocks that have parts of an item](latent_merge.cuh#everybody-merges) merge them together.
-//| In steps 4 to 6 the last to arrive does it alone. Here it would have to read 64 rows of 512 columns from each of the
-//| others, megabytes, while all other multiprocessors are done.
+//| Then each stores its half: to O, or as a part to the workspace. [The blocks that have parts of an item](latent_merge.cuh#everybody-merges), which is a tile
+//| of rows with all its keys, merge them together. In steps 4 to 6 the last to arrive does it alone. Here it would have to read 64 rows of
+//| 512 columns from each of the others, megabytes, while all other multiprocessors are done.
 
-//| Sums are exchanged through shared memory, once a segment. After the barrier behind the exchange nobody reads Q any more, so the
-//| next segment may bring its own.
+//| The warpgroups exchange their sums through shared memory, once a segment. After the barrier behind the exchange nobody reads Q any more,
+//| so the next segment may bring its own.
 
 /// Divides the warpgroup's half by its rows' sums and stores it. All consumers.
 template <typename T>
@@ -352,21 +355,22 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
 //| Each tile of rows has blocks that share the keys. All tiles of rows deal the keys out alike, as step 6 does, so the two
 //| blocks that have the 128 heads of a sequence read the same keys at about the same time, and one of them finds them in the
 //| L2. They are neighbours in the grid, so the machine starts them side by side. (With all blocks of the first tile of rows before those of
-//| the second, every shape of 128 heads took 7 % longer.)
+//| the second, shapes of 128 heads took 2 to 20 % longer, which differed from card to card:
+//| [the table](appendix.md#one-long-sequence-of-latents).)
 
 /// Latent attention. Grid: {tiles of rows, blocks that share the keys}; shared memory: LatentShared.
 template <typename T>
 __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
     latent(const T* q,                               // [batch, heads, seqlen_q, 576], strided
-           const __grid_constant__ CUtensorMap map,  // of the cache: a box is a panel of 64 keys
+           const __grid_constant__ CUtensorMap map,  // of the cache: a box is 3 panels of 64 keys
            T* o,                                     // [batch, heads, seqlen_q, 512], strided
            float* lse,                               // [batch, heads, seqlen_q]
            LatentCache cache, LatentParts parts, Problem problem, Plan plan) {
   static_assert(sizeof(LatentShared<T>) <= hopper::kMostSharedBytes,
                 "more shared memory than a block may have");
   LatentShared<T>& shared = *dynamic_shared<LatentShared<T>>();
-  //| How many warps give a box of three panels back: four the first box, which has values of the first warpgroup only. Eight the second
-  //| one, which has values of both, and eight the last, which has values of the second warpgroup, and P, which both read.
+  //| How many warps give a box of three panels back? Four give back the first box, which has values of the first warpgroup only. Eight
+  //| give back the second one, which has values of both, and the last, which has values of the second warpgroup and P, which both read.
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < 2; ++stage)
       for (int box = 0; box < LatentConfig::kBoxes; ++box) {
@@ -392,6 +396,9 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
   }
   setmaxnreg_inc<LatentConfig::kConsumerRegisters>();
 
+  //| O and scores take 160 of a consumer's registers. So the segment, and where the plan goes on, lie in shared memory, once for each warp.
+  //| The plan counts blocks along x. Here x is the tile of rows, and the blocks that share keys lie along y: so two numbers of a
+  //| segment are set anew.
   LatentPhases phases;
   const Segment& segment = shared.segment[warp];
   int shared_items = 0;
@@ -424,9 +431,10 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
     }
     segments.at = shared.place[warp];
     if (segments.at.left > 0) continue;
-    //| After its last segment the block has told all that it has to tell. Now it helps to merge the items that others have
-    //| parts of, too: two at most. (This stands in the loop and not behind it. Behind it, ptxas kept the products' descriptors in
-    //| registers of threads, which it must copy before each product, and every tile took 6 % longer.)
+    //| After its last segment the block has stored all its parts. Now it helps to merge the items that others have parts of,
+    //| too: two at most, the one that it began with and the one that it ended with. (This stands in the loop and not behind it. Behind
+    //| it, ptxas kept the products' descriptors in registers of threads, which it must copy before each product, and every tile took 6 %
+    //| longer.)
     auto& of_warps = reinterpret_cast<MergedPiece(&)[LatentConfig::kWarps][32]>(shared.q);
     for (int i = 0; i < shared_items; ++i)
       merge_share(of_warps, parts, shared.with_others[i], problem, o, lse);

@@ -1,15 +1,17 @@
 //| # Latent attention: parts and their merge
 //|
-//| A block of [step 7](latent.cuh) that has some of an item's keys leaves a *part*: 64 rows of 512 columns. One long sequence leaves
-//| one in every block, 17 MB if they were float32, at a time when nobody computes. So parts are made small, and lie as is quickest.
+//| An *item* is a tile of 64 rows with all its keys. A block of [step 7](latent.cuh) that has some of these keys leaves a *part*: 64 rows
+//| of 512 columns. One long sequence leaves a part in every block, 17 MB if they were float32, at a time when nobody computes. So
+//| parts are small, and lie in the order in which they are written and read fastest.
 //|
-//| **Parts in 16 bits.** Rounding to f16 changes a value by $2^{-11}$ of itself at most, and a weighted mean of parts by no more. Rounding O to
-//| bf16 changes it by up to $2^{-8}$, eight times as much. But f16 has a smaller range than bf16. So each row of a part is divided by a power
-//| of two, which is stored beside it and makes the row's largest value lie between $2^{14}$ and $2^{15}$.
+//| **Parts in 16 bits.** Rounding to f16 changes a value by $2^{-11}$ of itself at most, so it changes a weighted mean of parts by
+//| $2^{-11}$ of the largest of them at most. Rounding O to bf16 changes it by up to $2^{-8}$ of itself, eight times as much. But f16 has a
+//| smaller range than bf16. So each row of a part is divided by a power of two, which is stored beside it and makes the row's largest
+//| value lie between $2^{14}$ and $2^{15}$.
 //|
 //| **As tensor cores deal them out.** A thread stores its values 16 bytes at a time, side by side with its neighbours'. Such a *piece* has
 //| eight values: of each of the thread's two rows two columns, and two more that lie eight further, as in every result of `wgmma`.
-//| Only the merge reads them. There a lane has the same rows and columns as the lane that stored the piece.
+//| Only the merge reads pieces. There a lane has the same rows and columns as the lane that stored the piece.
 //|
 //| ![Which lane holds which elements of the results of a product](../../docs/figures/mma_fragments.svg)
 #pragma once
@@ -34,8 +36,8 @@ struct PartRow {
 /// Parts of items, in the workspace, each at a place.
 struct LatentParts {
   static constexpr int kPieces = LatentConfig::kHalf / 16;  ///< of 16 bytes, that a thread has of a part
-  unsigned* arrivals;  ///< [tiles of rows, blocks]: of blocks that have stored their part of the item that
-                       ///< begins in a block and goes on in others, then of those that have seen it. 0
+  unsigned* arrivals;  ///< [tiles of rows, blocks]: of the item that begins in a block and goes on in others,
+                       ///< how many blocks have stored their part, and then how many have seen all parts. 0
                        ///< before a launch and after it
   uint4* o;            ///< [places, kPieces, LatentConfig::kConsumers]
   PartRow* rows;       ///< [places, warpgroups, LatentConfig::kRows]
@@ -59,8 +61,8 @@ struct LatentParts {
 
 //| ## A power of two for a row
 //|
-//| The largest value's exponent is taken from its bits. It counts as 15 if it is less, also in a row of zeros: so the power of two is
-//| a normal number.
+//| The largest value's exponent is taken from its bits, where 127 stands for $2^0$. It counts as 15 if it is less, also in a row of
+//| zeros: so the power of two is a normal number. `inverse` is 1 over the row's sum of probabilities, by which `output` is not divided yet.
 
 /// The power of two that divides a row. `largest` is the row's largest absolute value.
 __device__ __forceinline__ float scale_of_part(float largest) {
@@ -97,14 +99,14 @@ __device__ __forceinline__ void store_part(const LatentParts& parts, int64_t pla
 
 //| ## The merge
 //|
-//| A warp merges a *square* of 16 rows and 16 columns: of every part the 32 pieces that one warp has stored together. It is chapter 2's
-//| rule once more, with running maxima, as its online softmax has them.
+//| A warp merges a *square* of 16 rows and 16 columns: of every part the 32 pieces that one warp has stored together. The rule is that of
+//| chapter 2's online softmax. A part weighs $e^{\text{lse}}$; to keep that small, weights count from the largest log-sum-exp so far.
 
 /// A lane's sums over some parts: two rows, each of four columns.
 struct alignas(16) MergedPiece {
-  float max[2];  ///< of the log-sum-exps, times log2(e)
-  float weight[2];
-  float o[8];  ///< as a thread's pieces: value i belongs to row i / 2 % 2
+  float max[2];     ///< of the log-sum-exps, times log2(e)
+  float weight[2];  ///< the sum of the parts' weights
+  float o[8];       ///< as a thread's pieces: value i belongs to row i / 2 % 2
 
   __device__ __forceinline__ static MergedPiece none() { return {{-INFINITY, -INFINITY}, {}, {}}; }
 
@@ -135,16 +137,16 @@ struct alignas(16) MergedPiece {
   }
 };
 
-//| A lane asks for its pieces of several parts and squares at once (`kAtOnce`, `kCount`), and for the log-sum-exps and powers of two of
-//| their rows, before it needs any of them. Where fewer parts are left, the last one is asked for again, and weighs nothing.
+//| A lane asks for its pieces of `kAtOnce` parts and `kCount` squares at once, and for the log-sum-exps and powers of two of their rows,
+//| before it needs any of them. Where fewer parts are left, the last one is asked for again, and weighs nothing.
 
-/// Some of an item's parts.
+/// `count` of an item's parts, from part `first` on.
 struct PartRange {
   int row_tile, first_block, first, count;
 };
 
-//| A tile of 64 rows has 128 squares. A block merges some that follow one another in this order, so that its squares have rows in
-//| common, and what must be known of these is read once.
+//| A tile of 64 rows has 128 squares, 32 beside each other in four groups of 16 rows. They are numbered group by group. A block merges
+//| squares that follow one another, so they have rows in common, and what must be known of these rows is read once.
 
 /// A square of a tile of rows, counted so that the squares of the same rows follow one another: 16 of the
 /// left half of O, 16 of the right one.
@@ -159,7 +161,7 @@ struct Square {
   __device__ int first_column() const { return number % (2 * LatentParts::kPieces) * 16; }
 };
 
-//| All loads of a turn come before the first addition, as they do where queries are loaded: so their ways to memory overlap.
+//| All loads of a round come before the first addition, as they do where queries are loaded: so their ways to memory overlap.
 
 /// Merges parts of `kCount` neighbouring squares, which have the same rows and the same half of the columns.
 /// One warp.
@@ -186,7 +188,8 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
         rows[i][r].lse = first + i < range.count ? rows[i][r].lse * kLog2E : -INFINITY;
       }
     }
-    //| Then each of its two rows takes them in: first the new maximum, then the values, each times its part's weight and the power of two.
+    //| Then each of the lane's two rows takes them in: first the new maximum, then the values, each times its part's weight and the power of
+    //| two.
 #pragma unroll
     for (int n = 0; n < kCount; ++n)
 #pragma unroll
@@ -209,7 +212,7 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
   }
 }
 
-//| What is merged goes to O: two rows of a lane, two columns at a time. The four lanes of a row fill 32 bytes.
+//| What is merged goes to O: two rows of a lane, two columns at a time. The four lanes of a row fill 32 bytes of it.
 
 /// Stores a merged square of a tile of rows whose first is row `first_row` of the pack. One warp.
 template <typename T>
@@ -236,18 +239,18 @@ __device__ __forceinline__ void store_square(const MergedPiece& merged, const Sq
 
 //| ## Everybody merges
 //|
-//| One block cannot merge 64 parts of 64 KB. A second kernel did it before, which began when the first one had ended. Now the blocks that have
-//| parts of an item merge it together. Each stores its part, counts itself, waits until all have, and merges as many of the item's
-//| squares as the others do. Of short sequences that spares a good part of the time: [the appendix](appendix.md#one-long-sequence-of-latents) has the numbers.
+//| One block alone would take too long to merge 64 parts of 64 KB. In an earlier version a second kernel merged, which began when the first
+//| one had ended. Now the blocks that have parts of an item merge it together. Each stores its part, counts itself, waits until all have
+//| done so, and merges its share of the item's squares. Short sequences gain up to a sixth of their time: [the appendix](appendix.md#one-long-sequence-of-latents) has the numbers.
 //|
 //| **Blocks that wait for one another must run at the same time.** Otherwise those that run may wait for ever for one that has no
-//| room. A *cooperative* launch ([`launch.h`](../../common/device/launch.h)) promises it: the machine starts all blocks together, or refuses. And a
-//| block stores all its parts before it waits, so no two of them wait for each other's.
+//| room. A *cooperative* launch ([`launch.h`](../../common/device/launch.h)) promises that they do: the machine starts all blocks together, or
+//| refuses. And a block stores all its parts before it waits, so no two blocks wait for parts of each other that never come.
 //|
 //| The counter counts the blocks that have stored their parts, and then those that have seen that all are there. Whoever counts last
 //| sets it back to 0.
 
-constexpr int kManyParts = 16;  ///< from which on several warps may share a square
+constexpr int kManyParts = 16;  ///< from so many on, several warps may share a square
 
 /// Counts the block's part of an item as stored. All consumers.
 __device__ __forceinline__ void announce_part(const LatentParts& parts, const Segment& item) {
@@ -255,7 +258,7 @@ __device__ __forceinline__ void announce_part(const LatentParts& parts, const Se
   if (threadIdx.x == 0) red_add_release(parts.arrivals_of(item), 1u);
 }
 
-/// Waits until all parts of an item are stored. All consumers.
+/// Waits until all parts of an item are stored, as its counter says. All consumers.
 __device__ __forceinline__ void wait_for_parts(const LatentParts& parts, const Segment& item) {
   if (threadIdx.x == 0) {
     unsigned* arrivals = parts.arrivals_of(item);
@@ -264,11 +267,13 @@ __device__ __forceinline__ void wait_for_parts(const LatentParts& parts, const S
     if (atomicAdd(arrivals, 1u) == unsigned(2 * item.parts - 1))
       atomicExch(arrivals, 0u);  // as the next launch wants it
   }
-  named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // what thread 0 took over, all may read
+  named_barrier_sync<kBothWarpgroups,
+                     LatentConfig::kConsumers>();  // thread 0 has seen all parts, so all may read them
 }
 
 //| With few parts a block has many squares, and a warp takes four at a time. With many parts it has few squares, so several warps share
-//| one. Their results lie in shared memory for a moment, where Q was.
+//| one, each with some of the parts. Their results lie in shared memory for a moment, in the place of Q. The barrier in
+//| `wait_for_parts` also keeps them from the block's next item, until all have read those of this one.
 
 /// Merges the block's share of an item's squares. All consumers.
 template <typename T>

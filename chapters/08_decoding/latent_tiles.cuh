@@ -20,7 +20,7 @@ struct LatentConfig {
   static constexpr int kPosition = kPanels - 1;          ///< the panel that is no value
   static constexpr int kBoxPanels = 3;                   ///< that a copy brings
   static constexpr int kBoxes = kPanels / kBoxPanels;    ///< copies of a tile
-  static constexpr int kHalfPanels = kPosition / 2;      ///< of values, that a warpgroup multiplies by
+  static constexpr int kHalfPanels = kPosition / 2;      ///< panels of values that a warpgroup multiplies by
   static constexpr int kHalf = kLatentValueDim / 2;      ///< columns of O that a warpgroup has
   static constexpr int kWarps = 8, kConsumers = 32 * 8;  ///< of two warpgroups
   static constexpr int kThreads = kConsumers + 128;      ///< and a producer's
@@ -58,14 +58,14 @@ struct LatentShared {
   uint64_t full[2][LatentConfig::kBoxes];    ///< three panels are there
   uint64_t empty[2][LatentConfig::kBoxes];   ///< all have read them
   RowUpdate update[2][LatentConfig::kRows];  ///< by even and by odd tiles
-  int4 changed[2];                    ///< whether a row's maximum did, by even and odd tiles: a number a warp
+  int4 changed[2];                    ///< by even and odd tiles: whether O must be corrected, a number a warp
   float sum[2][LatentConfig::kRows];  ///< of each warpgroup's own tiles
   Segment with_others[2];             ///< the block's parts of items that other blocks have parts of
   Segment segment[LatentConfig::kWarps];                             ///< that a warp works on
   Segments<LatentConfig::kKeys>::Place place[LatentConfig::kWarps];  ///< and where it goes on
 };
 
-//| **Barriers.** P of an even tile is *published* to the second warpgroup, P of an odd one to the first. Before that, a
+//| **Named barriers.** P of an even tile is *published* to the second warpgroup, P of an odd one to the first. Before that, a
 //| warpgroup's own four warps must agree that P is whole.
 enum LatentBarrier {
   kBothWarpgroups = 1,  // 0 is __syncthreads

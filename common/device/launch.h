@@ -23,12 +23,12 @@ inline std::string describe_launch(dim3 grid, dim3 block, std::size_t dynamic_sh
 
 /// How the blocks of a launch are started.
 enum class Start {
-  plain,      ///< as there is room
+  plain,      ///< each when there is room for it
   dependent,  ///< while the launch before on the stream may still run (common/ptx/dependent_launch.h; Hopper)
-  cooperative  ///< all together, or the machine refuses: for blocks that wait for one another. Otherwise two
-               ///< such launches beside each other could each have some of the room, and wait for the rest
-               ///< for ever. (In the simulator blocks begin as others wait for them, however they are
-               ///< launched.)
+  cooperative  ///< all together, or the machine refuses: for blocks that wait for one another. With a plain
+               ///< launch, two such kernels beside each other could each have some of the room, and wait
+               ///< for the rest for ever. (In the simulator a block begins when others wait for it, however
+               ///< it was launched.)
 };
 
 namespace detail {
