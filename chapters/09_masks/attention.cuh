@@ -1,7 +1,7 @@
 //| # The kernel of steps 1 to 5
 //|
-//| This is step 5 of chapter 5, with a policy in the place of its causal mask. The producer tells a consumer how many tiles of
-//| keys are partial and how many are full (`producer.cuh`), and sends the partial ones first.
+//| This is step 5 of chapter 5, with a policy (`problem.cuh`) in the place of its causal mask. A warp of the producer's tells the
+//| consumers how many tiles of keys are partial and how many are full (`producer.cuh`). The partial ones come first.
 //|
 //| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
 #pragma once
@@ -56,8 +56,8 @@ struct Consumer {
         keys(along_rows(shared.pipeline.tile[0])),
         values(across_rows(shared.pipeline.tile[0])) {}
 
-  //| Turns are chapter 5's pingpong, where a version has them (`Sizes`). All consumers of a block see the same tiles, so all take
-  //| equally many turns, whatever the mask is.
+  //| Turns are chapter 5's pingpong, where a version has them (`Sizes`). Each step takes one, and so do the last values. All consumers of
+  //| a block see the same tiles, so all take equally many turns, whatever the mask is.
   __device__ __forceinline__ void take() {
     if constexpr (Sizes::kPingpong) hopper::take_turn<Sizes::kConsumers>(number);
   }
@@ -74,7 +74,8 @@ struct Consumer {
     return min(query + 8 * r, work.sequence.queries - 1);
   }
 
-  //| Most tiles of queries lie in one document. One branch for both rows, and no search.
+  //| Most tiles of queries lie in one document. Then `work.document` has it, and no row searches for its own. One branch decides for both
+  //| rows.
   /// What the policy says of a partial tile.
   __device__ __forceinline__ Answers<kKeys> ask(int first_key) const {
     Answers<kKeys> answers;
@@ -209,7 +210,7 @@ struct Consumer {
     if (rescale) hopper::rescale_rows(output, correction);
   }
 
-  //| The last values have no scores beside them. They take a turn as all products do.
+  //| The last values have no scores beside them. They take a turn, as the products of a step do.
   /// The last values of a tile of queries.
   __device__ __forceinline__ void end() {
     wait_full(shared.pipeline, state);
@@ -232,7 +233,7 @@ struct Consumer {
   //| must be given back.
   /// One tile of queries.
   __device__ __forceinline__ void attend() {
-    mbarrier_wait(&shared.q_full[number], parity);
+    mbarrier_wait(&shared.q_full[number], parity);  // the queries are there
     int left = work.partial + work.full;
     if (left == 0) {
       __syncwarp();  // all lanes have waited: after lane 0's arrival the next queries may come
@@ -254,8 +255,8 @@ struct Consumer {
 
   //| ### From sums to results
   //|
-  //| A division in the book's other kernels is exact to the last bit, and is a branch: without it both rows' sums go through the
-  //| pipes together. The reciprocal is good to 2 units in the last place of float32, and the output is rounded to 16 bits.
+  //| The book's other kernels divide exactly, and the machine code of an exact division has a branch. `__fdividef` has none, so both rows'
+  //| sums go through the pipes together. It is good to 2 units in the last place of float32, and the output is rounded to 16 bits.
   /// Divides the output by its rows' sums.
   __device__ __forceinline__ void divide() {
     float inverse[2];
@@ -292,8 +293,9 @@ struct Consumer {
 
 //| ## The kernel
 //|
-//| Roles are divided as in chapter 5. Of the producer's threads one streams, one brings queries, one stores, and a warp decides. The
-//| policy is a parameter of the kernel like the problem, and lies in constant memory for all of them.
+//| Roles are divided as in chapter 5. Of the producer's warpgroup one thread streams keys and values, one brings queries, one stores
+//| outputs, each in a warp of its own, and the fourth warp decides. The policy is a parameter of the kernel like the problem, and lies in
+//| constant memory for all of them.
 /// Attention for the tiles of queries that this block takes. Grid: as many blocks as there are
 /// multiprocessors, or fewer.
 template <typename T, typename Sizes, typename Policy>

@@ -1,10 +1,11 @@
 //| # The block
 //|
-//| Shared memory is that of chapter 5's step 5, with three differences. The broadcast of the next tile of queries is a `Work`:
-//| where rows lie, and how many tiles of keys come. `Round` tells the thread that streams which tiles these are. And a word beside
-//| each stage of the pipeline has its tile's first key.
+//| Shared memory is that of chapter 5's step 5, with four differences. The broadcast of the next tile of queries is a `Work`:
+//| where rows lie, and how many tiles of keys come. `Round` tells the thread that streams which tiles these are. A word beside
+//| each stage of the pipeline has its tile's first key. And by the barrier `near_end` that thread tells the warp that decides that
+//| the next tile of queries is wanted.
 //|
-//| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers](../../docs/figures/hopper_block_persistent.svg)
+//| ![Chapter 5's block: three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers. Here the fourth warp of warpgroup 0 decides](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
 #include <type_traits>
 
@@ -39,6 +40,9 @@ struct Nothing {};
 //| | `q_empty` | lane 0 of each of its warps, when its last scores are computed | 4 | that thread | parity 1 |
 //| | `output_full` | lane 0 of each of its warps, when all lanes have written | 4 | the thread that stores | parity 0 |
 //| | `output_empty` | the thread that stores, when TMA has read the tile | 1 | the consumer | parity 1 |
+//|
+//| Of the whole block there is one more, `near_end`: the thread that streams arrives, once for each tile of queries, and lane 0 of the
+//| warp that decides waits, first for parity 0.
 /// Shared memory of a block.
 template <typename T, typename Sizes>
 struct BlockShared {
@@ -53,10 +57,10 @@ struct BlockShared {
   int first_key[Sizes::kStages];  ///< of the keys in a stage
   uint64_t q_full[Sizes::kConsumers], q_empty[Sizes::kConsumers];
   uint64_t output_full[Sizes::kConsumers], output_empty[Sizes::kConsumers];
-  uint64_t near_end;  ///< the thread that streams: the next tile of queries is wanted
+  uint64_t near_end;  ///< the thread that streams arrives when the next tile of queries is wanted
 };
 
-//| Each count is the number of those who arrive: one thread for `q_full` and `output_empty`, four warps for `q_empty` and
+//| Each count is the number of those who arrive: one thread for `q_full`, `output_empty` and `near_end`, four warps for `q_empty` and
 //| `output_full`, all warps of the consumers for the stages of the pipeline.
 /// One thread makes the barriers, before the block's first __syncthreads.
 template <typename T, typename Sizes>

@@ -47,14 +47,16 @@ inline Ranges ranges_of(const Shape& shape, const Tensors& t) {
 
 //| ## The order of tiles
 //|
-//| The longest rows of tiles go first under every mask that hides what comes later. Under a window the first rows of a head are
-//| short, and fill the gaps at the end. A section of heads (chapter 5) is as large as the keys that are in use at the same time
-//| allow. Under a window or in documents those are fewer than all, so all heads end together, with their short rows.
+//| Under every mask that hides what comes later, the last tile of queries of a head goes first, since its row of tiles is the longest.
+//| Under a window only the first rows of a head are shorter than the others. They come last, and fill the gaps at the end of the launch.
+//|
+//| A section of heads (chapter 5) is as many heads as have their keys in the L2 at the same time. Under a window or in documents blocks
+//| use few of a head's keys at the same time, so a section has more heads, or all. Then all heads end together, with their short rows.
 
 constexpr int64_t kBytesInUse = int64_t(32) << 20;  ///< of the L2, for keys and values
 constexpr int kRowsInUse = 1024;                    ///< a head's queries that blocks work on at the same time
 
-/// Whether later queries see more: then the longest tiles go first.
+/// Whether later queries see more keys, without a limit to the left. (Step 6 asks.)
 inline bool is_uneven(const Visibility& v) { return v.window.right >= 0 && v.window.left < 0; }
 
 /// How many keys of a head are in use at the same time: a window's, or a document's. The host knows how many
@@ -77,8 +79,8 @@ InBatch in_batch(const Shape& shape) {
 
 //| ## The launch
 //|
-//| A small kernel goes before each launch, which sets the counter to 0 at least. The launch is a dependent one: its blocks come while
-//| the small kernel ends, make their barriers, and wait for it.
+//| A small kernel runs before this one. It sets the counter to 0, and may do more (steps 2, 4 and 5). The launch is a dependent one: its
+//| blocks come while the small kernel ends, make their barriers, and wait for it.
 /// Launches the kernel for `tiles` tiles of queries, or more than there are. The counter is 0.
 template <typename T, typename Sizes, typename Policy>
 void run_masked(const Shape& shape, const Tensors& t, device::Stream stream, const Policy& policy,

@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kPlanThreads) make_plan(DocumentBounds documen
 
 //| ## Finding the sequence
 //|
-//| The producer's warp searches together: each lane looks at a 32nd of what is left. A thousand sequences take two rounds.
+//| The lanes of the warp that decides search together: each looks at a 32nd of what is left. A thousand sequences take two rounds.
 //| A sequence without queries has no tile, and begins where the next one does. So the right one is the *last* that begins at the
 //| place or before it.
 /// Which of `count` ascending numbers is the last that is at most `place`; the first is 0. All lanes of a
@@ -140,8 +140,8 @@ __device__ inline Rows0 packed_rows(int first, int count) {
 
 //| ## The policy
 //|
-//| Windows and prefixes count within a sequence, so the rest is step 3 without documents. Blocks work on a section of heads
-//| at a time, as in chapter 5. Within a section the longest sequence goes first, and its last tile of queries before the others.
+//| Windows and prefixes count within a sequence, so the rest is step 3 without documents. Within a sequence the last tile of queries goes
+//| first.
 /// Step 2.
 struct Packed {
   DocumentBounds documents;

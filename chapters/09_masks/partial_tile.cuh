@@ -3,7 +3,7 @@
 //| A thread has two rows of a tile, and asks the policy once for each. The answer is a small value that knows which keys the
 //| row sees. Of every 8 columns of a row the thread has two neighbours, 32 of a tile of 128, and makes a word with a bit for each.
 //|
-//| It makes the words while the tensor cores compute the scores. When the scores are there, only two instructions for each are left:
+//| It makes the words while the tensor cores compute the scores. When the scores are there, two instructions are left for each of them:
 //| look at a bit, and select.
 //|
 //| Ranges of keys give their word at once (`ranges.cuh`). Rows that read memory are asked in a loop, column by column. Unrolled,
@@ -55,8 +55,9 @@ __device__ __forceinline__ uint32_t columns_seen(const Row& row, int thread_key)
 template <int kKeys>
 struct Answers {
   uint32_t seen[2];  ///< of the thread's row r: columns_seen
-  uint32_t
-      hidden[kKeys / 64];  ///< which of the warp's rows keys 64 i + 2 lane hide, and above it the next ones
+  /// Bit r of word i: whether key 64 i + 2 lane hides the warp's row r; bit 16 + r: whether the next key
+  /// does.
+  uint32_t hidden[kKeys / 64];
 };
 
 /// Asks the keys. `hidden` is the tile's, `first_row` the warp's first query.
@@ -69,7 +70,8 @@ __device__ __forceinline__ void ask_keys(Answers<kKeys>& answers, const Hidden* 
   }
 }
 
-//| A thread's scores alternate between its rows: float i is column i / 4 * 2 + i % 2 of row i / 2 % 2.
+//| A thread's scores alternate between its rows: float i belongs to row i / 2 % 2, and is its column i / 4 * 2 + i % 2 of those that the
+//| thread has.
 /// Scores of keys that a row does not see become -inf.
 template <int kFloats>
 __device__ __forceinline__ void hide(float (&scores)[kFloats], const Answers<2 * kFloats>& answers) {
@@ -94,8 +96,8 @@ __device__ __forceinline__ void hide_by_key(float (&scores)[kFloats], const Answ
 }
 
 //| A function on scores counts keys from the thread's first column, and is applied to one row after the other. If it reads memory for
-//| each score, the compiler would issue all loads first, each with a register to land in. It moves no load across a
-//| `__syncwarp`, so at most eight are under way.
+//| each score, the compiler would issue all loads first, each with a register to land in. The compiler moves no load across a
+//| `__syncwarp`, so with one after every eight scores at most eight loads are under way.
 /// Scores become what the function makes of them. `row_of(r)` is the function for the thread's row r.
 template <int kFloats, typename RowOf>
 __device__ __forceinline__ void change(float (&scores)[kFloats], const RowOf& row_of, int first_key) {
@@ -113,7 +115,8 @@ __device__ __forceinline__ void change(float (&scores)[kFloats], const RowOf& ro
   }
 }
 
-//| Dropout goes by 32 columns of a row. This thread has eight of them, and one call gives the random bits of all eight.
+//| Dropout draws its bits for 32 columns of a row at a time. This thread has eight of them, and one call gives the random bits of all
+//| eight.
 /// Probabilities that dropout leaves out become 0. `query_of(r)` is the thread's row r.
 template <int kFloats, typename QueryOf>
 __device__ __forceinline__ void leave_out(float (&probabilities)[kFloats], const Dropout& dropout,

@@ -48,7 +48,7 @@ struct MapUnits {
 struct Rows0 {
   int row;  ///< the map's row of the sequence's first
   int end;  ///< the tensor's row after the sequence's last; 0 for batch entries, whose maps end where they do
-  int last;  ///< the index in the map's last dimension
+  int last;  ///< the index in the map's last dimension: the batch entry, or a constant
 
   /// The last two indices for a head's rows.
   __device__ Head of(int head, const MapUnits& units) const {
@@ -57,7 +57,8 @@ struct Rows0 {
 };
 
 //| A warp decides on a tile of queries and tells all others. Consumers need no list of tiles: two numbers are enough, since partial
-//| tiles come first. `document` spares them a search: three loads one after the other, and a fourth for what they have found.
+//| tiles come first. `document` spares them the search for a row's document. Among eight documents that is three loads one after the other,
+//| and a fourth for the document that they lead to.
 /// What a block works on: a tile of queries, of one head and one sequence.
 struct Work {
   Head head;
@@ -71,13 +72,14 @@ struct Work {
 
 //| ## Which tiles
 //|
-//| The tiles of keys that a tile of queries may need are its *candidates*. They are numbered: first those of the head, then those of the
-//| window. Tiles between a prefix and a window far behind it are no candidates, and are not even classified.
+//| The tiles of keys that a tile of queries may need are its *candidates*. They are numbered: first those of the *head*, the first keys of
+//| a sequence, which a mask may show besides (`ranges.cuh`), then those of the window. Tiles between a prefix and a window far behind it
+//| are no candidates, and are not even classified.
 /// The tiles of keys that a tile of queries may need.
 struct Span {
-  int head;   ///< the first so many
-  int begin;  ///< and those from here,
-  int count;  ///< so many in all
+  int head;   ///< the first so many tiles of the sequence,
+  int begin;  ///< then those from this one on,
+  int count;  ///< so many candidates in all
 
   __device__ int tile(int candidate) const { return candidate < head ? candidate : begin + candidate - head; }
 
@@ -89,9 +91,10 @@ struct Span {
   }
 };
 
-//| Policies differ in whether a row must first be looked for. Those for which it may be the case are asked for a tile's document, and
-//| then for rows in it. A sequence without documents counts as one document.
-/// A policy, or a mask, whose rows count in documents: it tells a tile's, and a row whose document is known.
+//| Where there are documents, what a query sees depends on its document, which must first be found. A policy that may have documents has
+//| two more functions. `document_of_all` finds the document of a whole tile of queries. `row_in` has the keys of a query whose document is
+//| known. A sequence without documents counts as one document.
+/// A policy, or a mask, that may have documents.
 template <typename Mask>
 concept CountsInDocuments = requires(const Mask& mask, const Work& work) {
   mask.document_of_all(work, 0);
@@ -114,8 +117,8 @@ struct Problem {
 //| Chapter 5's sizes. At d = 64 three consumers hide more of the softmax than two, but each thread has 160 registers only.
 //| That is enough for comparisons; a mask that reads memory, or a function on scores, gets two consumers and 232 registers.
 //|
-//| Consumers take turns at d = 128, too. Chapter 5 does so up to 2048 tokens, where rows are over before the consumers alternate
-//| by themselves. Here rows are short however long the sequence is.
+//| Consumers take turns at d = 64 and d = 128. Chapter 5 does so at d = 128 up to 2048 tokens only, where rows are over before the
+//| consumers alternate by themselves. Under a window or documents rows are short however long the sequence is.
 /// The sizes of the kernel for a head dimension, and which of chapter 5's switches it uses. `kLight`: beside
 /// the softmax there are a few comparisons at most.
 template <int kHeadDim_, bool kLight>

@@ -1,18 +1,19 @@
 //| # The producer decides which tiles
 //|
-//| Chapter 5's producer knows how many tiles of keys there are, and streams them all. Here somebody must first find out which ones.
-//| A *warp* of its own does it, a row ahead: each lane asks the policy for the class of one tile of keys, and ballots turn 32 answers
-//| into two words of bits. It counts the tiles of either class, tells everybody both numbers, and passes the words to the thread that
-//| streams.
+//| Chapter 5's producer knows how many tiles of keys there are, and streams them all. Here somebody must first find out which ones a tile
+//| of queries needs: its *row* of tiles. A *warp* of its own does it, while the row before is about to end. Each lane asks the policy
+//| for the class of one tile of keys, and ballots turn 32 answers into two words of bits. The warp counts the tiles of either class,
+//| tells everybody both numbers, and passes the words to the thread that streams.
 //|
 //| **Partial tiles first.** Consumers are told two numbers, how many tiles are partial and how many are full. They run one
 //| loop with the mask and then one without any code for it. In the second loop they need not even know which keys they
-//| multiply, unless a function on scores asks. Under most masks a row of tiles begins with the one on the diagonal, as in chapter 5.
+//| multiply, unless a function on scores asks. Under most masks a row begins with the tile on the diagonal, as in chapter 5.
 //|
-//| **Two warps.** One thread could decide and then stream. But decisions take some 1000 clocks, and with documents more. Then a row
-//| would begin to load that much later, and rows of five tiles are over after 12,000 clocks (the chapter's appendix).
+//| **Two warps.** One warp could decide and then stream. But a decision takes some 1000 clocks, and with documents more. Then a row
+//| would begin to load that much later, and a row of five tiles is over after some 14,000 clocks
+//| ([the appendix](appendix.md#where-a-row-spends-its-clocks)).
 //|
-//| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers](../../docs/figures/hopper_block_persistent.svg)
+//| ![Chapter 5's block: three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers. Here the fourth warp of warpgroup 0 decides](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
 #include "chapters/09_masks/block.cuh"
 
@@ -38,10 +39,10 @@ __device__ __forceinline__ Classes classes_from(const Tiles& tiles, int first) {
 //| ## The warp that decides
 //|
 //| The whole warp knows the work, since all of it classifies. Only lane 0 waits, writes and asks the counter. It writes the work down
-//| at once, and the two numbers when they are known: the producer has few registers.
+//| at once, and the two numbers when they are known: the producer has few registers, and need not keep the work in them.
 //|
-//| A window of 1024 has 9 candidates, so all is known after one look. A causal tile of a long sequence has more than 32. Then the warp
-//| looks at them twice more, to pass on the partial ones and the full ones.
+//| Under a window of 1024 a tile of queries has 9 candidates, so one look tells all. A causal tile of a long sequence has more than 32.
+//| Then the warp classifies them twice more, to pass on the partial ones and then the full ones.
 /// The warp that decides on the next tile of queries, and on its tiles of keys.
 template <typename Sizes, typename Shared, typename Policy>
 __device__ void decide(Shared& shared, const Problem& problem, const Policy& policy, int* counter) {
@@ -102,11 +103,14 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
 
 //| ## Keys and values
 //|
-//| One thread streams them. With each tile of keys goes a word,
-//| the number of its first key, which consumers read before they mask. It lies beside the stage and shares its barriers: written
-//| before the producer arrives at `full`, read before a consumer arrives at `empty`.
+//| One thread streams them. With each tile of keys goes a word, the number of its first key, which consumers read before they mask. It
+//| lies beside the stage and shares its barriers: the producer writes it before it arrives at `full`, and a consumer reads it before it
+//| arrives at `empty`.
+//|
+//| This thread also knows how far the row is. When two of its tiles are left to send, the thread says at `near_end` that the next row is
+//| wanted. A row that has fewer tiles says so at once.
 
-constexpr int kTilesBefore = 2;  ///< the end of a row: then the next one is asked for
+constexpr int kTilesBefore = 2;  ///< tiles of keys before the end of a row, where the next row is asked for
 
 /// The thread that streams keys and values.
 template <typename Sizes, typename Shared>

@@ -15,12 +15,12 @@ namespace flashbook::masks {
 //|
 //| `own` is the key at the query's own place, aligned to the bottom right: the last query stands at the last key. A window
 //| reaches from `own - left` to `own + right`; a causal mask is a window with `right = 0`. The first keys, the *head*, may be seen
-//| besides: a prefix by all queries, sinks by those that are not before them. From one query to the next no end of a range moves back,
-//| and no beginning. The class of a tile rests on that.
+//| besides: a prefix by all queries, and each sink by all queries that are not before it. From one query to the next no end of a range
+//| moves back, and no beginning. The class of a tile rests on that.
 //|
-//| In a partial tile a thread needs to know of 32 columns whether its row sees them: two neighbours of every 8. The columns before
-//| the end of a range are a run of ones in a word, those before its beginning are another, and the range is the difference. So
-//| a row costs a few instructions for each end of a range, and no comparison for each score.
+//| In a partial tile a thread needs to know of 32 columns whether its row sees them: two neighbours of every 8. They are bits of a word. The
+//| columns before the end of a range are a run of ones in that word, those before its beginning are another, and the range is the
+//| difference. So a row costs a few instructions for each end of a range, and no comparison for each score.
 //|
 //| How long is such a run? Among `n` keys, counted from the thread's first column, are `n / 8` whole groups with two of its columns each,
 //| and then up to two columns more. For example, among 17 keys there are two groups and one column: 5 ones.
@@ -131,15 +131,15 @@ struct DocumentBounds {
   }
 };
 
-//| The ranges of a query without documents are the band's. With documents they are those of its document. To find that takes three
-//| loads one after the other where there are eight, some 1000 clocks. So it is found once for a tile of queries (`Work::document`), and a
-//| row asks only where a tile lies in several.
+//| The ranges of a query without documents are the band's. With documents they are those of its document. To find one of eight documents
+//| takes three loads one after the other, some 1000 clocks. So it is found once for a tile of queries (`Work::document`), and a row
+//| searches only where the tile lies in several documents.
 /// The keys of queries by window, prefix and documents.
 struct Ranges {
   Band band;
   DocumentBounds documents;
 
-  /// Where the ranges of `query` count.
+  /// The document of `query`, in which its ranges count.
   __device__ Sequence document_of(const Sequence& s, int query) const {
     return documents.count == 0 ? Sequence{0, s.queries, 0, s.keys} : documents.at(documents.find(query));
   }
@@ -152,15 +152,15 @@ struct Ranges {
     return row_in(document_of(s, query), query);
   }
 
-  /// Where `rows` queries from `first` on all count, as far as there are so many; without queries if they
-  /// count in several documents.
+  /// The document of all `rows` queries from `first` on, or of those that exist; one without queries if they
+  /// lie in several.
   __device__ Sequence document_of_all(const Sequence& s, int first, int rows) const {
     const Sequence document = document_of(s, first);
     return min(first + rows, s.queries) <= document.first_query + document.queries ? document : Sequence{};
   }
 };
 
-//| To classify any tile of keys the producer needs the ranges of the first row and of the last. They are computed once.
+//| To classify any tile of keys the warp that decides needs the ranges of the first row and of the last. They are computed once.
 /// The tiles of keys for a tile of queries.
 template <int kKeys>
 struct RangeTiles {
@@ -211,8 +211,7 @@ struct Unchanged : KeepsAll {
   static constexpr bool kAsksForKeys = false;
 };
 
-//| A policy whose rows count in documents has two more functions: the document of a whole tile of queries, if there is one, and a row
-//| whose document is known.
+//| This policy may have documents, so it has the two functions for them (`CountsInDocuments` in `problem.cuh`).
 /// Step 3.
 struct ByRanges : InBatch {
   Ranges ranges;
