@@ -58,7 +58,7 @@ struct Rows0 {
 
 //| A warp decides on a tile of queries and tells all others. Consumers need no list of tiles: two numbers are enough, since partial
 //| tiles come first. `document` spares them the search for a row's document. Among eight documents that is three loads one after the other,
-//| and a fourth for the document that they lead to.
+//| and then those of the document's bounds.
 /// What a block works on: a tile of queries, of one head and one sequence.
 struct Work {
   Head head;
