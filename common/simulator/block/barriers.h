@@ -41,14 +41,14 @@ class Barriers final : public Awaited {
     Location where;                             ///< of the first thread
     std::array<uint32_t, kMaxWarps> waiting{};  ///< lanes of each warp
     uint32_t told = 0;                          ///< warps of which an observer knows that they have arrived
-    uint32_t warps = 0;                         ///< that take part
+    uint32_t warps = 0;                         ///< that have arrived in this round
   };
-  /// A barrier's last round.
+  /// A barrier's last round that was complete, for require_order.
   struct Round {
     uint64_t turn = 0;  ///< in which it was complete; 0 if there was none
     int expected = 0;
-    uint32_t warps = 0;  ///< that took part
-    const char* what = "";
+    uint32_t warps = 0;     ///< that took part
+    const char* what = "";  ///< as in Barrier
     Location where;
   };
 
@@ -68,8 +68,8 @@ class Barriers final : public Awaited {
 
   Scheduler& scheduler_;
   std::array<Barrier, kBarriers> barriers_;
-  std::array<Round, kBarriers> last_;
-  int counted_ = 0;  ///< in the last round of barrier 0 that counted
+  std::array<Round, kBarriers> last_;  ///< of each barrier
+  int counted_ = 0;                    ///< in the last round of barrier 0 that counted
 };
 
 }  // namespace flashbook::sim

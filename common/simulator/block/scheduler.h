@@ -40,11 +40,11 @@ class Awaited {
   ~Awaited() = default;
 };
 
-/// A CUDA thread. (A cache line: the lanes of a warp hand over to each other all the time.)
+/// A CUDA thread. (It fills one cache line, since the lanes of a warp hand over to each other all the time.)
 struct alignas(64) Thread {
   uint3 index;         ///< threadIdx
   int number;          ///< in its block, x first
-  int16_t warp, lane;  ///< the same as two
+  int16_t warp, lane;  ///< its number as two
   bool exited = false;
   Fiber* fiber = nullptr;            ///< what it runs on; null before it starts and after it exits
   const Awaited* awaited = nullptr;  ///< where it last waited; null if it never has
@@ -54,11 +54,11 @@ struct alignas(64) Thread {
 
 struct Meeting;
 
-/// A warp, as far as its lanes take turns.
+/// What the scheduler knows of a warp.
 struct Lanes {
   uint32_t alive = 0;          ///< those that have not exited
   uint32_t ready = 0;          ///< those that could run now
-  Thread* first = nullptr;     ///< lane 0, before the others
+  Thread* first = nullptr;     ///< lane 0; the others follow it in memory
   Meeting* meeting = nullptr;  ///< where they meet (warps.h)
 };
 
@@ -137,11 +137,11 @@ class Scheduler {
     for (; lanes; lanes &= lanes - 1)
       synchronised_[std::size_t(warp * kWarpLanes + __builtin_ctz(lanes))] = turns_ + 1;
   }
-  /// Whether a thread of the warp has waited for others since that turn.
+  /// Whether a thread of the warp has waited for others, whoever they were, since that turn.
   bool has_synchronised_since(int warp, uint64_t turn) const;
   /// The turn in which the current thread last knew what others had done; 0 if it never has.
   uint64_t synchronised() const { return synchronised_[std::size_t(current_->number)]; }
-  /// The current thread waits for other blocks: it is in no endless loop.
+  /// The current thread waits for other blocks. A new turn tells the watchdog that it is in no endless loop.
   void note_turn() { ++turns_; }
   Observer* observer() const { return observer_; }
   /// Where the block's events are written down; null if nobody asks for them.
@@ -152,8 +152,9 @@ class Scheduler {
   Meeting& meeting() const { return *lanes_->meeting; }
   void set_meeting(int warp, Meeting& meeting) { warps_[std::size_t(warp)].meeting = &meeting; }
 
-  /// Lets others run until the current thread is made ready again. It waits in `awaited`. (Here, so that a
-  /// thread that waits has nothing of its callers' to save when another lane of its warp is next, as mostly.)
+  /// Lets others run until the current thread is made ready again. It waits in `awaited`. (Inlined for
+  /// the usual case, where another lane of the warp is next: then a thread that waits need not save its
+  /// callers' registers.)
   [[gnu::always_inline]] void suspend(const Awaited& awaited, const char* what, Location where) {
     Thread& self = *current_;
     self.awaited = &awaited;
@@ -231,17 +232,17 @@ class Scheduler {
   EventLog* log_ = nullptr;
   std::vector<Thread> threads_;
   std::vector<Lanes> warps_;
-  std::vector<uint64_t> synchronised_;  // of each thread
+  std::vector<uint64_t> synchronised_;  // of each thread: see synchronised()
   uint32_t ready_warps_ = 0;
   int alive_ = 0;
   Thread* current_ = nullptr;
-  Lanes* lanes_ = nullptr;  // of its warp
+  Lanes* lanes_ = nullptr;  // of the current thread's warp
   std::string error_;
 
   Random random_{0};
   bool in_order_ = true;         // as long as nothing is left to chance, and no error ends the block
-  bool stays_with_warp_ = true;  // and does not wait for other blocks
-  bool in_any_order_ = false;    // copies land so
+  bool stays_with_warp_ = true;  // in order, and the block does not wait for other blocks
+  bool in_any_order_ = false;    // in which copies land
   bool random_order_ = false;
   std::array<int, kMaxWarps> priority_{};  // in random order, the ready warp with the highest runs
   int turns_a_priority_ = 1;               // on average, until another warp gets a new one

@@ -16,8 +16,8 @@ class Warpgroups;
 struct Gathering {
   const Collective* collective = nullptr;
   uint32_t mask = 0;     ///< the lanes it was called for
-  uint32_t missing = 0;  ///< of these, who can still come
-  uint32_t gone = 0;     ///< and who has exited
+  uint32_t missing = 0;  ///< those of the mask that have not come, and can still come
+  uint32_t gone = 0;     ///< those of the mask that have exited and did not come
   Location where;        ///< of the first lane
 
   uint32_t arrived() const { return mask & ~missing & ~gone; }
@@ -25,8 +25,8 @@ struct Gathering {
 
 /// Where the lanes of a warp meet.
 struct Meeting {
-  Gathering* only = nullptr;  ///< the only gathering, or one that nobody is in
-  std::array<void*, kWarpLanes> operands{};
+  Gathering* only = nullptr;  ///< the warp's gathering if it has just one, otherwise one that nobody is in
+  std::array<void*, kWarpLanes> operands{};  ///< of each lane, for the collective that it has come to
   std::vector<Gathering> gatherings;
   /// Lanes that have come to an __activemask.
   struct Together {
@@ -44,9 +44,9 @@ class Warps final : public Awaited {
       : scheduler_(scheduler), warpgroups_(warpgroups) {}
 
   void begin_block();
-  /// Waits until the collective has been computed of the operands in the meeting.
+  /// Waits until the collective has been computed. The lane's operand is in the meeting already.
   void gather(const Collective& collective, uint32_t mask, Location where);
-  /// The same with this operand.
+  /// The same, after it has put the operand there.
   void take_part(const Collective& collective, uint32_t mask, void* operand, Location where);
   /// The lanes that execute an __activemask with the current one.
   uint32_t active(Location where);
@@ -59,12 +59,12 @@ class Warps final : public Awaited {
 
  private:
   void complete(Meeting& meeting, std::size_t gathering);
-  void note_only(Meeting& meeting);
+  void note_only(Meeting& meeting);  // sets Meeting::only
 
   Scheduler& scheduler_;
   const Warpgroups& warpgroups_;
   std::vector<Meeting> meetings_;  // of each warp
-  Gathering nobody_;
+  Gathering nobody_;               // that nobody is in, see Meeting::only
 };
 
 }  // namespace flashbook::sim
