@@ -94,8 +94,9 @@ __device__ __forceinline__ void produce(LatentShared<T>& shared, const CUtensorM
 
 /// Brings rows `first_row` ... of a pack. Rows beyond the pack's last are zeros. All consumers.
 template <typename T>
-__device__ __forceinline__ void load_queries(LatentTile<T>& tile, const T* q, const Problem& problem,
-                                             const Pack& of, int first_row) {
+__device__ __forceinline__ void load_queries(LatentTile<T>& tile,
+                                             const T* q,  // [batch, heads, seqlen_q, 576], strided
+                                             const Problem& problem, const Pack& of, int first_row) {
   constexpr int kPieces = kLatentKeyDim / 8;  // of a row, 16 bytes each
   constexpr int kRowsOfWarp = LatentConfig::kRows / LatentConfig::kWarps, kOfLane = (kPieces + 31) / 32;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -312,7 +313,8 @@ template <typename T>
 __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&output)[128],
                                             const LatentRows& own, const Problem& problem,
                                             const Segment& segment, const LatentParts& parts, int warpgroup,
-                                            T* o, float* lse) {
+                                            T* o,          // [batch, heads, seqlen_q, 512], strided
+                                            float* lse) {  // [batch, heads, seqlen_q]
   constexpr float kLn2 = 0.6931471805599453f;
   const int lane = threadIdx.x % 32;
   const Pack of = problem.pack_of(segment.pack);
@@ -322,6 +324,7 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
     if (lane % 4 == 0) shared.sum[warpgroup][own.in_tile + 8 * r] = sum;
   }
   named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // both sums are there; nobody reads Q now
+  //| A warp whose 16 rows all lie behind the pack's last has nothing to store. The merge does not read its part either.
   const int first_row = segment.row_tile * LatentConfig::kRows;
   if (first_row + own.in_tile / 16 * 16 >= problem.rows()) return;  // the warp has no rows
   float inverse[2], row_lse[2];

@@ -217,8 +217,9 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
 /// Stores a merged square of a tile of rows whose first is row `first_row` of the pack. One warp.
 template <typename T>
 __device__ __forceinline__ void store_square(const MergedPiece& merged, const Square& square,
-                                             const Problem& problem, const Pack& of, int first_row, T* o,
-                                             float* lse) {
+                                             const Problem& problem, const Pack& of, int first_row,
+                                             T* o,          // [batch, heads, seqlen_q, 512], strided
+                                             float* lse) {  // [batch, heads, seqlen_q]
   constexpr float kLn2 = 0.6931471805599453f;
   const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -279,7 +280,9 @@ __device__ __forceinline__ void wait_for_parts(const LatentParts& parts, const S
 template <typename T>
 __device__ __forceinline__ void merge_share(MergedPiece (&of_warps)[LatentConfig::kWarps][32],
                                             const LatentParts& parts, const Segment& item,
-                                            const Problem& problem, T* o, float* lse) {
+                                            const Problem& problem,
+                                            T* o,          // [batch, heads, seqlen_q, 512], strided
+                                            float* lse) {  // [batch, heads, seqlen_q]
   constexpr int kWarps = LatentConfig::kWarps, kNeighbours = 4;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   wait_for_parts(parts, item);

@@ -60,7 +60,7 @@ struct Answers {
   uint32_t hidden[kKeys / 64];
 };
 
-/// Asks the keys. `hidden` is the tile's, `first_row` the warp's first query.
+/// Asks the keys. `hidden` [kKeys] has the tile's intervals, `first_row` is the warp's first query.
 template <int kKeys, typename Hidden>
 __device__ __forceinline__ void ask_keys(Answers<kKeys>& answers, const Hidden* hidden, int first_row) {
 #pragma unroll
