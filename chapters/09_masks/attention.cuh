@@ -1,6 +1,6 @@
 //| # The kernel of steps 1 to 5
 //|
-//| This is step 5 of chapter 5, with a policy (`problem.cuh`) in the place of its causal mask. A warp of the producer's tells the
+//| This is step 5 of chapter 5, with a policy (`problem.cuh`) in the place of its causal mask. A warp of the producer tells the
 //| consumers how many tiles of keys are partial and how many are full (`producer.cuh`). The partial ones come first.
 //|
 //| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
