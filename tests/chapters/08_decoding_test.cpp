@@ -249,10 +249,11 @@ TEST_F(ChapterTest, CallsOfAllStepsMayShareAWorkspace) {
     EXPECT_GT(kDecoding.zeroed_bytes(shape, step), 0);
     const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
     const UploadedInputs uploaded(Operation::decode, shape, inputs, device::Place::device);
-    const Call call(Operation::decode, shape, uploaded, 0, [&](Tensors tensors) {
+    const auto attend = [&, &shape = shape, step = step](Tensors tensors) {
       tensors.workspace = memory.data();
       kDecoding.attention(shape, tensors, nullptr, step);
-    });
+    };
+    const Call call(Operation::decode, shape, uploaded, 0, attend);
     call.run();
     EXPECT_TRUE(check(shape, make_reference(shape, inputs, all_rows(shape)), call.download()).ok())
         << describe(shape);
