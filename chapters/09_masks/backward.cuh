@@ -9,7 +9,7 @@
 //| | 64, 96 | add a consumer's dQ, in a block that sums all three gradients | the consumer |
 //| | 128 to 383 | two consumers: five products | full stages; each other's dS |
 //|
-//| ![Chapter 5's block, for comparison: three threads of warpgroup 0, the consumers, and the barriers between them. In step 6 four threads work, and dQ leaves where the output does here](../../docs/figures/hopper_block_persistent.svg)
+//| ![Thread 0 takes tiles of keys and brings Q, thread 32 brings K, V and dO, two threads add dQ; what lies between them and the consumers, and the barriers](../../docs/figures/masks_block_backward.svg)
 #pragma once
 #include "chapters/09_masks/backward_block.cuh"
 #include "common/ptx/bulk_copy.h"

@@ -5,7 +5,7 @@
 //| each stage of the pipeline has its tile's first key. And by the barrier `near_end` that thread tells the warp that decides that
 //| the next tile of queries is wanted.
 //|
-//| ![Chapter 5's block: three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers. Here the fourth warp of warpgroup 0 decides](../../docs/figures/hopper_block_persistent.svg)
+//| ![Warp 3 decides on a row, thread 0 streams its tiles, two more threads bring queries and store outputs; what lies between them and the consumers, and the barriers](../../docs/figures/masks_block.svg)
 #pragma once
 #include <type_traits>
 

@@ -13,7 +13,7 @@
 //| would begin to load that much later, and a row of five tiles is over after some 14,000 clocks
 //| ([the appendix](appendix.md#where-a-row-spends-its-clocks)).
 //|
-//| ![Chapter 5's block: three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers. Here the fourth warp of warpgroup 0 decides](../../docs/figures/hopper_block_persistent.svg)
+//| ![Warp 3 decides on a row, thread 0 streams its tiles, two more threads bring queries and store outputs; what lies between them and the consumers, and the barriers](../../docs/figures/masks_block.svg)
 #pragma once
 #include "chapters/09_masks/block.cuh"
 

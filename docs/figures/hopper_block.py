@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes hopper_block.svg and hopper_block_persistent.svg: who does what in a block of chapter 5, and at which barriers they meet."""
+"""Writes hopper_block*.svg and masks_block*.svg: who does what in a block of chapters 5 and 9, and at which barriers they meet."""
 from pathlib import Path
 
 from svg import Figure
@@ -12,13 +12,13 @@ def shared(figure, y, high, title, *words):
         figure.text(270, y + 38 + 18 * i, line, "small", "middle")
 
 
-def consumers(figure, y, high):
+def consumers(figure, y, high, rows="64 queries"):
     figure.text(452, y - 10, "consumers", "bold", "middle")
     for i in range(2):
         top = y + i * (high + 12)
         figure.box(384, top, 140, high, "green")
         figure.text(454, top + 20, f"warpgroup {i + 1}", "bold green", "middle")
-        figure.text(454, top + 40, "64 queries", "small", "middle")
+        figure.text(454, top + 40, rows, "small", "middle")
         figure.text(454, top + 58, "232 registers", "small", "middle")
 
 
@@ -77,9 +77,78 @@ def persistent():
     figure.write(str(Path(__file__).with_name("hopper_block_persistent.py")))
 
 
+def masks():
+    figure = Figure(540, 520, "Four threads of warpgroup 0. Warp 3 decides: it broadcasts the next row, and passes the tiles of keys that the row needs to thread 0 as words of bits. "
+                              "Thread 0 streams these tiles, and says at near_end when the next row is wanted. Thread 32 brings queries, thread 64 stores outputs.")
+    column(figure, "warpgroup 0")
+    thread(figure, 40, 98, "warp 3: decides", "a lane classifies", "a tile of keys")
+    thread(figure, 172, 92, "thread 0: keys", "streams K and V of", "the tiles it is told")
+    figure.arrow(40, 170, 40, 140)
+    figure.text(50, 160, "near_end", "small soft")
+    shared(figure, 40, 48, "broadcast", "next row, its counts")
+    figure.arrow(158, 64, 194, 64)
+    figure.arrow(346, 64, 382, 64)
+    figure.text(270, 106, "work_full, work_empty", "small soft", "middle")
+    shared(figure, 124, 60, "rounds", "32 tiles as bits")
+    figure.line([(156, 126), (176, 126), (176, 142)])
+    figure.arrow(176, 142, 194, 142)
+    figure.line([(196, 168), (176, 168), (176, 190)])
+    figure.arrow(176, 190, 158, 190)
+    figure.text(270, 202, "full, empty", "small soft", "middle")
+    rows = (("", "", "pipeline", "a stage, its first key", "full, empty"),
+            ("thread 32: queries", "the next Q", "Q", "one a consumer", "q_full, q_empty"),
+            ("thread 64: outputs", "stores by TMA", "output", "one a consumer", "output_full, output_empty"))
+    for i, (who, what, where, holds, barriers) in enumerate(rows):
+        y = 216 + 88 * i
+        if who:
+            thread(figure, y, 48, who, what)
+        shared(figure, y, 48, where, holds)
+        figure.text(270, y + 66, barriers, "small soft", "middle")
+        if where == "output":
+            figure.arrow(382, y + 24, 346, y + 24)
+            figure.arrow(194, y + 24, 158, y + 24)
+        else:
+            figure.arrow(158, y + 24, 194, y + 24)
+            figure.arrow(346, y + 24, 382, y + 24)
+    consumers(figure, 40, 208)
+    figure.text(16, 492, "A row: a tile of queries and the tiles of keys that it needs.", "small")
+    figure.text(16, 512, "X_full: there is something to take. X_empty: there is a place to fill.", "small")
+    figure.write(str(Path(__file__).with_name("masks_block.py")))
+
+
+def masks_backward():
+    figure = Figure(540, 592, "Four threads of warpgroup 0. Thread 0 takes the next tile of keys, tells all others, and brings Q. Thread 32 brings K, V and dO. "
+                              "Threads 64 and 96 add the consumers' dQ. The consumers exchange dS.")
+    column(figure, "warpgroup 0")
+    thread(figure, 40, 136, "thread 0: Q", "takes the next", "tile of keys,", "brings queries")
+    thread(figure, 216, 136, "thread 32: K, V, dO", "brings keys once,", "dO in each round")
+    thread(figure, 480, 48, "threads 64 and 96", "add dQ by TMA")
+    rows = (("broadcast", "next keys, its rounds", "work_full, work_empty"), ("Q", "2 stages, entries", "full, empty"),
+            ("K, V", "one place each", "keys_full, keys_empty"), ("dO", "2 stages", "full, empty"),
+            ("dS", "of both consumers", "kDsWritten, kDsRead"), ("dQ", "a part of each", "dq_full, dq_empty"))
+    for i, (where, holds, barriers) in enumerate(rows):
+        y = 40 + 88 * i
+        shared(figure, y, 48, where, holds)
+        figure.text(270, y + 66, barriers, "small soft", "middle")
+        if where == "dQ":
+            figure.arrow(382, y + 24, 346, y + 24)
+            figure.arrow(194, y + 24, 158, y + 24)
+        elif where == "dS":
+            figure.arrow(382, y + 15, 346, y + 15)
+            figure.arrow(346, y + 33, 382, y + 33)
+        else:
+            figure.arrow(158, y + 24, 194, y + 24)
+            figure.arrow(346, y + 24, 382, y + 24)
+    consumers(figure, 40, 240, "64 keys")
+    figure.text(16, 580, "A round: one tile of queries. An entry: which tile it is, from the list.", "small")
+    figure.write(str(Path(__file__).with_name("masks_block_backward.py")))
+
+
 def main():
     specialised()
     persistent()
+    masks()
+    masks_backward()
 
 
 if __name__ == "__main__":
