@@ -32,6 +32,21 @@ def thread(figure, y, high, *words):
         figure.text(86, y + 19 + 18 * i, line, "small blue" if i == 0 else "small", "middle")
 
 
+def handed_over(figure, y, where, holds, barriers):
+    """What lies between the threads of warpgroup 0 and the consumers, and which way it goes."""
+    shared(figure, y, 48, where, holds)
+    figure.text(270, y + 66, barriers, "small soft", "middle")
+    if where in ("output", "dQ"):
+        figure.arrow(382, y + 24, 346, y + 24)
+        figure.arrow(194, y + 24, 158, y + 24)
+    elif where == "dS":  # among the consumers
+        figure.arrow(382, y + 15, 346, y + 15)
+        figure.arrow(346, y + 33, 382, y + 33)
+    else:
+        figure.arrow(158, y + 24, 194, y + 24)
+        figure.arrow(346, y + 24, 382, y + 24)
+
+
 def specialised():
     figure = Figure(540, 300, "Producer: one thread asks TMA for tiles. Shared memory: queries and four stages. Two consumers read them. "
                               "Barriers q_full, full and empty pass the tiles to and fro.")
@@ -64,14 +79,7 @@ def persistent():
         y = 40 + 88 * i
         if who:
             thread(figure, y, 136 if i == 0 else 48, who, what)
-        shared(figure, y, 48, where, holds)
-        figure.text(270, y + 66, barriers, "small soft", "middle")
-        if where == "output":
-            figure.arrow(382, y + 24, 346, y + 24)
-            figure.arrow(194, y + 24, 158, y + 24)
-        else:
-            figure.arrow(158, y + 24, 194, y + 24)
-            figure.arrow(346, y + 24, 382, y + 24)
+        handed_over(figure, y, where, holds, barriers)
     consumers(figure, 40, 150)
     figure.text(16, 400, "X_full: there is something to take. X_empty: there is a place to fill.", "small")
     figure.write(str(Path(__file__).with_name("hopper_block_persistent.py")))
@@ -85,10 +93,7 @@ def masks():
     thread(figure, 172, 92, "thread 0: keys", "streams K and V of", "the tiles it is told")
     figure.arrow(40, 170, 40, 140)
     figure.text(50, 160, "near_end", "small soft")
-    shared(figure, 40, 48, "broadcast", "next row, its counts")
-    figure.arrow(158, 64, 194, 64)
-    figure.arrow(346, 64, 382, 64)
-    figure.text(270, 106, "work_full, work_empty", "small soft", "middle")
+    handed_over(figure, 40, "broadcast", "next row, its counts", "work_full, work_empty")
     shared(figure, 124, 60, "rounds", "32 tiles as bits")
     figure.line([(156, 126), (176, 126), (176, 142)])
     figure.arrow(176, 142, 194, 142)
@@ -102,14 +107,7 @@ def masks():
         y = 216 + 88 * i
         if who:
             thread(figure, y, 48, who, what)
-        shared(figure, y, 48, where, holds)
-        figure.text(270, y + 66, barriers, "small soft", "middle")
-        if where == "output":
-            figure.arrow(382, y + 24, 346, y + 24)
-            figure.arrow(194, y + 24, 158, y + 24)
-        else:
-            figure.arrow(158, y + 24, 194, y + 24)
-            figure.arrow(346, y + 24, 382, y + 24)
+        handed_over(figure, y, where, holds, barriers)
     consumers(figure, 40, 208)
     figure.text(16, 492, "A row: a tile of queries and the tiles of keys that it needs.", "small")
     figure.text(16, 512, "X_full: there is something to take. X_empty: there is a place to fill.", "small")
@@ -128,17 +126,7 @@ def masks_backward():
             ("dS", "of both consumers", "kDsWritten, kDsRead"), ("dQ", "a part of each", "dq_full, dq_empty"))
     for i, (where, holds, barriers) in enumerate(rows):
         y = 40 + 88 * i
-        shared(figure, y, 48, where, holds)
-        figure.text(270, y + 66, barriers, "small soft", "middle")
-        if where == "dQ":
-            figure.arrow(382, y + 24, 346, y + 24)
-            figure.arrow(194, y + 24, 158, y + 24)
-        elif where == "dS":
-            figure.arrow(382, y + 15, 346, y + 15)
-            figure.arrow(346, y + 33, 382, y + 33)
-        else:
-            figure.arrow(158, y + 24, 194, y + 24)
-            figure.arrow(346, y + 24, 382, y + 24)
+        handed_over(figure, y, where, holds, barriers)
     consumers(figure, 40, 240, "64 keys")
     figure.text(16, 580, "A round: one tile of queries. An entry: which tile it is, from the list.", "small")
     figure.write(str(Path(__file__).with_name("masks_block_backward.py")))
