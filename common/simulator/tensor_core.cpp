@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 
 #include "common/numeric/widest_vectors.h"
 #include "common/simulator/element_value.h"
