@@ -1,7 +1,7 @@
 #include "bench/ablation.h"
 
 #include "bench/chapters.h"
-#include "chapters/05_flash_attention_3/chapter.h"
+#include "chapters/05_flash_attention_3/host/chapter.h"
 
 namespace flashbook {
 namespace {

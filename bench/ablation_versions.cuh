@@ -3,7 +3,7 @@
 /// own, since it compiles more than a dozen kernels.
 #pragma once
 #include "bench/ablation.h"
-#include "chapters/05_flash_attention_3/switches.cuh"
+#include "chapters/05_flash_attention_3/host/switches.cuh"
 
 namespace flashbook {
 

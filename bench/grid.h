@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "chapters/03_flash_attention_1/blocks.h"
+#include "chapters/03_flash_attention_1/host/blocks.h"
 #include "common/app/chapter.h"
 
 namespace flashbook {

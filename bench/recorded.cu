@@ -4,8 +4,8 @@
 #include <type_traits>
 
 #include "bench/recorded.h"
-#include "chapters/05_flash_attention_3/chapter.h"
-#include "chapters/05_flash_attention_3/launch.cuh"
+#include "chapters/05_flash_attention_3/host/chapter.h"
+#include "chapters/05_flash_attention_3/host/launch.cuh"
 #include "common/ptx/clock.h"
 
 namespace flashbook {

@@ -19,7 +19,7 @@
 #include "bench/context.h"
 #include "bench/meter.h"
 #include "bench/recorded.h"
-#include "chapters/05_flash_attention_3/chapter.h"
+#include "chapters/05_flash_attention_3/host/chapter.h"
 #include "common/app/exit_code.h"
 #include "common/app/machine_context.h"
 #include "common/attention/error.h"

@@ -25,7 +25,7 @@ from docs.tools.interactive import scripts_of
 HANDED_OUT = (
     ".clang-format", ".clangd", ".gitignore", "CMakeLists.txt", "CMakePresets.json", "LICENSE", "flashbook", "cmake/ptxas_gate",
     "cmake/wgmma_registers.py",
-    "cmake/test_suites.cmake", "chapters/CMakeLists.txt", "chapters/*/CMakeLists.txt",
+    "cmake/test_suites.cmake", "chapters/CMakeLists.txt", "chapters/*/host/CMakeLists.txt",
     "chapters/*/README.md", "chapters/*/appendix.md", "chapters/*.cuh", "chapters/*.cu", "chapters/*.h", "chapters/*.cpp",
     "chapters/*/exercises/exercises.json",
     "common/CMakeLists.txt", "common/*.h", "common/*.cpp", "common/*.cu", "common/simulator/events/page.*",
@@ -121,7 +121,7 @@ def page_without_solutions(root: Path, name: str, text: str) -> str:
         return shown[0]
 
     text = EXCERPT.sub(lambda found: told(found, [folder / found[1]], found[2].splitlines()), text)
-    sources = sorted(path for path in folder.iterdir() if path.suffix in (".h", ".cuh", ".cu", ".cpp"))
+    sources = sorted(path for path in folder.rglob("*.*") if path.suffix in (".h", ".cuh", ".cu", ".cpp"))
     return DIFFERENCE.sub(lambda found: told(found, sources, [line[1:] for line in found[1].splitlines()]), text)
 
 

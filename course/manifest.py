@@ -3,7 +3,7 @@
     {"id": "ch01-scores",           its region, its program exercise.ch01-scores and that program's source in tests/exercises
      "title": "One score a thread",
      "kind": "write",               write: a piece of a kernel. predict: numbers. mend: a kernel that is broken
-     "file": "textbook.cuh",        the one place to edit, from the chapter's folder
+     "file": "step1_textbook.cuh",        the one place to edit, from the chapter's folder
      "hint": "...",                 the one hint, as the chapter's README.md has it
      "minutes": 20,                 optional: how long it takes somebody who has read the chapter, about
      "needs": ["ch01-other"],       optional: exercises that have to be solved before

@@ -7,7 +7,7 @@
 //|
 //| ![The levels of memory and the clocks that each takes](../../docs/figures/memory_levels.svg)
 #pragma once
-#include "chapters/00_the_machine/wgmma.h"
+#include "chapters/00_the_machine/host/wgmma.h"
 #include "common/device/kernel.h"
 #include "common/ptx/atomic.h"
 #include "common/ptx/bulk_copy.h"

@@ -309,7 +309,6 @@ __device__ __forceinline__ void adopt(const float (&maxima)[kRowBlocks][2],
 #pragma unroll
     for (int half = 0; half < 2; ++half)  // a row without a key: -inf - -inf is NaN, which is not greater
       rises |= (maxima[r][half] - rows.max[r][half]) * scale_log2e > kSlack;
-  // BEGIN SOLUTION ch04-rescale
   if (!__any_sync(kWarp, rises)) return;
 #pragma unroll
   for (int r = 0; r < kRowBlocks; ++r)
@@ -327,11 +326,6 @@ __device__ __forceinline__ void adopt(const float (&maxima)[kRowBlocks][2],
         out[r][n][2 * half + 1] *= correction;
       }
     }
-  //~ if (!__any_sync(kWarp, rises)) return;
-  //~ static_cast<void>(out);  // TODO: O and the sums are still relative to the old maxima
-  //~ for (int r = 0; r < kRowBlocks; ++r)
-  //~   for (int half = 0; half < 2; ++half) rows.max[r][half] = maxima[r][half];
-  // END SOLUTION ch04-rescale
   rows.large = is_large(rows, scale_log2e);
 }
 

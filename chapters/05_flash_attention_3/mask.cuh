@@ -16,7 +16,6 @@ namespace flashbook::flash3 {
 template <int kFloats>
 __device__ __forceinline__ void mask(float (&scores)[kFloats], const Problem& problem, int query,
                                      int first_key) {
-  // BEGIN SOLUTION ch05-mask
   // Float i belongs to column 8 * (i / 4) + 2 * (lane % 4) + i % 2. What varies by thread goes to the limit's
   // side, so that each comparison is with a constant.
   const int thread_column = first_key + 2 * int(threadIdx.x % 4);
@@ -24,9 +23,6 @@ __device__ __forceinline__ void mask(float (&scores)[kFloats], const Problem& pr
 #pragma unroll
   for (int i = 0; i < kFloats; ++i)
     if (i / 4 * 8 + i % 2 > limit[i / 2 % 2]) scores[i] = -INFINITY;
-  //~ // TODO: so far a thread's first score, as if that stood in the first column of the tile.
-  //~ if (first_key > problem.last_key(query)) scores[0] = -INFINITY;
-  // END SOLUTION ch05-mask
 }
 
 /// Whether some row from `first_query` on does not see all of the `keys` keys from `first_key` on.

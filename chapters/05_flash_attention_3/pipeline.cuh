@@ -46,7 +46,6 @@ __device__ void initialise(Pipeline<T, kKeys, kHeadDim, kStages>& pipeline, int 
   }
 }
 
-// BEGIN SOLUTION ch05-ring
 /// Where in the pipeline one of its users is: a stage, and the parity of the phase there.
 template <int kStages>
 struct PipelineState {
@@ -85,36 +84,6 @@ __device__ __forceinline__ void wait_full(Pipeline<T, kKeys, kHeadDim, kStages>&
                                           const PipelineState<kStages>& state) {
   mbarrier_wait(&pipeline.full[state.stage], state.phase);
 }
-//~ /// Where in the pipeline one of its users is: a stage, and the parity of the phase there.
-//~ template <int kStages>
-//~ struct PipelineState {
-//~   int stage = 0;
-//~   uint32_t phase = 0;  ///< 0 in the first round, then 1, then 0
-//~
-//~   __device__ __forceinline__ PipelineState next() const {
-//~     return PipelineState{stage, phase};  // TODO: the state after this one
-//~   }
-//~   __device__ __forceinline__ void advance() { *this = next(); }
-//~ };
-//~
-//~ /// Waits for the stage to be empty and has `head`'s rows from `first_row` on brought into it. One thread of
-//~ /// the producer.
-//~ template <typename T, int kKeys, int kHeadDim, int kStages>
-//~ __device__ __forceinline__ void fill(Pipeline<T, kKeys, kHeadDim, kStages>& pipeline, PipelineState<kStages>& state,
-//~                                      const CUtensorMap& map, int first_row, const Head& head) {
-//~   // TODO: what has to happen before a copy may begin, so that nothing is overwritten and that the barrier
-//~   // knows what is to come?
-//~   load(pipeline.tile[state.stage], map, &pipeline.full[state.stage], first_row, head);
-//~   state.advance();
-//~ }
-//~
-//~ /// Waits until the tile at `state` has landed.
-//~ template <typename T, int kKeys, int kHeadDim, int kStages>
-//~ __device__ __forceinline__ void wait_full(Pipeline<T, kKeys, kHeadDim, kStages>& pipeline,
-//~                                           const PipelineState<kStages>& state) {
-//~   mbarrier_wait(&pipeline.full[state.stage], 0);  // TODO: of which phase?
-//~ }
-// END SOLUTION ch05-ring
 
 //| One lane may arrive for its whole warp, once all lanes have finished reading. After `wgmma_wait` they have: it returns
 //| when the products of the whole warpgroup are done, and WGMMA is the only reader of a tile.

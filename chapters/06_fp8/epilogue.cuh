@@ -74,7 +74,6 @@ __device__ __forceinline__ void put_by_key_means(float (&shift)[kRowsOfWarpgroup
 template <int kFloats>
 __device__ __forceinline__ void add_value_means(float (&output)[kFloats], const bool (&sees)[2],
                                                 const float* mean) {  // [head_dim]
-  // BEGIN SOLUTION ch06-means
 #pragma unroll
   for (int block = 0; block < kFloats / 8; ++block) {
     const float4 of_columns = reinterpret_cast<const float4*>(mean)[4 * block + threadIdx.x % 4];
@@ -88,9 +87,6 @@ __device__ __forceinline__ void add_value_means(float (&output)[kFloats], const 
       even[5] += factor * of_columns.w;
     }
   }
-  //~ static_cast<void>(sees);
-  //~ for (int i = 0; i < kFloats; ++i) output[i] += mean[i];  // a thread has other columns, and of two rows
-  // END SOLUTION ch06-means
 }
 
 //| What follows is the end of a tile of queries: all that is done once, after the last keys.

@@ -39,7 +39,7 @@ struct Problem : hopper::Problem {
   __device__ int scale_head(Head q) const { return number(q) / group; }
 };
 
-//| From step 7 on V is transposed once, for all blocks (`transpose_once.cuh`): piece by piece, as consumers multiply it,
+//| From step 7 on V is transposed once, for all blocks (`step7_transpose_once.cuh`): piece by piece, as consumers multiply it,
 //| into the workspace.
 
 /// The transposed V of all key heads, in global memory, and who has done how much of it.

@@ -23,7 +23,7 @@
 //|
 //| ![Q has a scale for each 64 rows, K and V one for each 128](../../docs/figures/block_scales.svg)
 #pragma once
-#include "chapters/06_fp8/hadamard.cuh"
+#include "chapters/06_fp8/step4_hadamard.cuh"
 #include "common/attention/layout.h"
 #include "common/ptx/convert.h"
 

@@ -133,7 +133,6 @@ __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint64_
 template <int kFloats>
 __device__ __forceinline__ void round_probabilities(uint32_t (&p)[kFloats / 16][4],
                                                     const float (&scores)[kFloats]) {
-  // BEGIN SOLUTION ch06-order
 #pragma unroll
   for (int i = 0; i < kFloats / 16; ++i)
 #pragma unroll
@@ -143,9 +142,6 @@ __device__ __forceinline__ void round_probabilities(uint32_t (&p)[kFloats / 16][
         const int at = 16 * i + 8 * half + 2 * row;
         p[i][2 * half + row] = pack_e4m3(scores[at], scores[at + 1], scores[at + 4], scores[at + 5]);
       }
-  //~ for (int i = 0; i < kFloats; i += 4)  // four neighbours: they are not one row's
-  //~   p[i / 16][i / 4 % 4] = pack_e4m3(scores[i], scores[i + 1], scores[i + 2], scores[i + 3]);
-  // END SOLUTION ch06-order
 }
 
 //| Where the softmax has left encodings (`softmax.cuh`), nothing is rounded: four lowest bytes become a register, by three

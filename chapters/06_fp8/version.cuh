@@ -27,10 +27,10 @@
 //| | | `kOverlap` | the next tile's scores over this tile's values, chapter 5's step 4 |
 //| | | `kOffset` | P times 2^8, so that e4m3's range is used (`softmax.cuh`) |
 //| | 3, 4 | `kBlockScales` | a scale for each tile of Q, K and V |
-//| | | `kPromote` | sums leave the tensor cores after each tile of keys; for the study of accuracy only (`attention.cuh`) |
+//| | | `kPromote` | sums leave the tensor cores after each tile of keys; for the study of accuracy only (`step1_attention.cuh`) |
 //| | 5 | `kSchedule`, `kSplitLoops`, `kLazy`, `kStoreByTma`, `kPingpong` | chapter 5's step 5 |
 //| | 6 | `kSumsByProduct` | row sums are P times a tile of ones (`tiles.cuh`) |
-//| | 7 | `kTransposeOnce` | V transposed once for all blocks (`transpose_once.cuh`) |
+//| | 7 | `kTransposeOnce` | V transposed once for all blocks (`step7_transpose_once.cuh`) |
 //| | 8 | `kLine` | the encoding of P by a line instead of `ex2` and rounding (`softmax.cuh`) |
 //|
 //| **Budget**, bytes and registers of a consumer's thread:

@@ -70,7 +70,6 @@ __global__ void __launch_bounds__(kPrepareThreads)
   const int head = int(at / problem.padded_q), row = int(at % problem.padded_q), lane = threadIdx.x % kLanes;
   const bool is_row = at < rows && row < problem.seqlen_q;
 
-  // BEGIN SOLUTION ch07-delta
   float sum = 0;
   if (is_row) {
     const auto a = reinterpret_cast<const Piece<T>*>(o + problem.of_query(problem.at.o, head, row))[lane];
@@ -81,9 +80,6 @@ __global__ void __launch_bounds__(kPrepareThreads)
 #pragma unroll
   for (int distance = kLanes / 2; distance > 0; distance /= 2)
     sum += __shfl_xor_sync(0xffffffff, sum, distance);
-  //~ static_cast<void>(o), static_cast<void>(d_o);
-  //~ const float sum = is_row ? 1 : 0;  // TODO: the products of the row's O and dO, added up by its kLanes lanes
-  // END SOLUTION ch07-delta
   if (at >= rows) return;
 
   //| **What the log-sum-exp becomes.** The kernels compute $P = 2^{s \cdot \log_2 e\,\cdot scale - L}$ with $L$ the log-sum-exp in powers of two, so it is multiplied once here and not for every score.

@@ -7,7 +7,7 @@
 //|
 //| for any number of parts and in any order (FlashInfer, arXiv 2501.01005, calls it the merge operator). Partial results
 //| stay in float32: rounded to 16 bits, each part would add an error of its own. (Step 7's parts are so large that
-//| [they are rounded](latent_merge.cuh).)
+//| [they are rounded](step7_latent_merge.cuh).)
 //|
 //| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges them](../../docs/figures/merge_parts.svg)
 #pragma once
@@ -61,7 +61,6 @@ struct WarpRow {
 /// Merges parts 0 ... parts - 1 of a row; part i lies at `place(i)`. One warp.
 template <int kHeadDim, typename Place>
 __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials, int parts, Place place) {
-  // BEGIN SOLUTION ch08-merge
   constexpr float kLn2 = 0.6931471805599453f;
   using Row = WarpRow<kHeadDim>;
   const int lane = threadIdx.x % 32;
@@ -102,14 +101,6 @@ __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials,
   for (int c = 0; c < Row::kColumns; ++c) row.value[c] *= inverse;
   row.lse = weights > 0 ? max + __log2f(weights) * kLn2 : -INFINITY;
   return row;
-  //~ // TODO: all parts, not the first alone
-  //~ WarpRow<kHeadDim> row = {};
-  //~ row.lse = -INFINITY;
-  //~ if (parts == 0) return row;
-  //~ row.load(partials.o + place(0) * kHeadDim);
-  //~ row.lse = partials.lse[place(0)];
-  //~ return row;
-  // END SOLUTION ch08-merge
 }
 
 //| ## Where a merged row goes

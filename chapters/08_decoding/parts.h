@@ -21,7 +21,6 @@ constexpr int kMostParts = 128;
 //| wave takes as long as a part's tiles of keys and the overhead. The product of both is the time; the count with the smallest
 //| is taken. FlashAttention-3 looks at how full the last wave is instead, and takes the smallest count that is within 85 % of
 //| the fullest. It needs no estimate of the overhead, and may take many short parts.
-// BEGIN SOLUTION ch08-parts
 /// Into how many parts the keys are split where all sequences have the same length. `tiles` blocks are needed
 /// without: tiles of rows, of all sequences and key heads. `key_tiles` are a sequence's tiles of keys,
 /// `places` the blocks that the machine runs at once. At most kMostParts, at most one a tile of keys.
@@ -39,13 +38,5 @@ inline int parts_for(int64_t tiles, int key_tiles, int places) {
   }
   return best;
 }
-//~ /// Into how many parts the keys are split where all sequences have the same length. `tiles` blocks are needed
-//~ /// without: tiles of rows, of all sequences and key heads. `key_tiles` are a sequence's tiles of keys, `places`
-//~ /// the blocks that the machine runs at once. At most kMostParts, at most one a tile of keys.
-//~ /// Of counts that take as long the smallest, which has the fewest partial results.
-//~ inline int parts_for(int64_t tiles, int key_tiles, int places) {
-//~   return tiles + key_tiles + places > 0 ? 1 : 0;  // TODO: the count whose blocks are done first
-//~ }
-// END SOLUTION ch08-parts
 
 }  // namespace flashbook::decoding

@@ -272,7 +272,7 @@ struct Consumer {
   }
 
   //| The log-sum-exp lies as `[batch, heads, seqlen_q]`, documents or not. A score function may have left a constant out
-  //| (`mask_functions.cuh`), which comes back here. It is stored last, when the output is already on its way.
+  //| (`step5_mask_functions.cuh`), which comes back here. It is stored last, when the output is already on its way.
   /// Stores the rows' log-sum-exp.
   __device__ __forceinline__ void store_sums(float* lse) const {  // [batch, heads, seqlen_q]
     constexpr float kLn2 = 0.6931471805599453f;

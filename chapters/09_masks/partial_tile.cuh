@@ -6,7 +6,7 @@
 //| It makes the words while the tensor cores compute the scores. When the scores are there, two instructions are left for each of them:
 //| look at a bit, and select.
 //|
-//| Ranges of keys give their word at once (`ranges.cuh`). Rows that read memory are asked in a loop, column by column. Unrolled,
+//| Ranges of keys give their word at once (`step3_ranges.cuh`). Rows that read memory are asked in a loop, column by column. Unrolled,
 //| 64 loads would wait in 64 registers, and at d = 64 and d = 256 none are left.
 //|
 //| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)

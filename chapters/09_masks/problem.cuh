@@ -38,7 +38,7 @@ struct Sequence {
 };
 
 //| A tensor map has five dimensions: column, row, panel, and two more. For batch entries these are head and batch entry. For packed
-//| sequences the fourth says which head and where the sequence ends, and the fifth is a constant (`packed.cuh`).
+//| sequences the fourth says which head and where the sequence ends, and the fifth is a constant (`step2_packed.cuh`).
 /// How far a tensor's heads and rows lie apart in the fourth dimension of its map.
 struct MapUnits {
   int head = 1, row = 0;
@@ -73,7 +73,7 @@ struct Work {
 //| ## Which tiles
 //|
 //| The tiles of keys that a tile of queries may need are its *candidates*. They are numbered: first those of the *head*, the first keys of
-//| a sequence, which a mask may show besides (`ranges.cuh`), then those of the window. Tiles between a prefix and a window far behind it
+//| a sequence, which a mask may show besides (`step3_ranges.cuh`), then those of the window. Tiles between a prefix and a window far behind it
 //| are no candidates, and are not even classified.
 /// The tiles of keys that a tile of queries may need.
 struct Span {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes rotation.svg: a row with one outlier, before and after the rotation of chapters/06_fp8/hadamard.cuh."""
+"""Writes rotation.svg: a row with one outlier, before and after the rotation of chapters/06_fp8/step4_hadamard.cuh."""
 import math
 import random
 

@@ -7,7 +7,7 @@ CELL, HIGH = 44, 52
 
 
 def kind(first_query, first_key):
-    """tuned.cuh's own: a tile that the last row does not see is skipped; one that the first row sees whole is not masked."""
+    """step5_tuned.cuh's own: a tile that the last row does not see is skipped; one that the first row sees whole is not masked."""
     if first_key >= first_query + QUERIES:
         return "skipped"
     return "masked" if first_key + KEYS > first_query + 1 else "plain"

@@ -50,15 +50,15 @@ def title_of(path: Path, otherwise: str) -> str:
 
 
 def kernel_files(chapter: Path) -> list[Path]:
-    """The files of a chapter that have an annotated page: first as the README names them, last the descriptor."""
+    """The files of a chapter that have an annotated page: first as the README names them, last what the host does, the descriptor at the end."""
     readme = chapter / "README.md"
     text = readme.read_text(encoding="utf-8") if readme.exists() else ""
 
     def order(path: Path) -> tuple[bool, int, str]:
-        mentioned = text.find(path.name)
+        mentioned = text.find(str(path.relative_to(chapter)))
         return (path.stem == "chapter", mentioned if mentioned >= 0 else len(text), path.name)
 
-    files = [p for p in chapter.iterdir() if p.suffix in (".cuh", ".cu", ".h", ".cpp")]
+    files = [p for folder in (chapter, chapter / "host", chapter / "serving") for p in folder.glob("*.*") if p.suffix in (".cuh", ".cu", ".h", ".cpp")]
     return sorted((p for p in files if kernel_source.is_annotated(p)), key=order)
 
 
@@ -73,7 +73,7 @@ def pages() -> list[Page]:
             found.append(Page("appendix", appendix, title_of(ROOT / appendix, "Appendix"), f"chapter-{chapter.name}-appendix"))
         for file in kernel_files(chapter):
             name = f"chapter-{chapter.name}-{file.name.replace('.', '-')}"
-            found.append(Page("kernel", f"chapters/{chapter.name}/{file.name}", kernel_source.title_of(file), name))
+            found.append(Page("kernel", str(file.relative_to(ROOT)), kernel_source.title_of(file), name))
     texts = sorted(ROOT.glob("docs/pages/*.md"), key=lambda p: (*(p.stem != name for name in PAGE_ORDER), p.stem))
     found += [Page("page", f"docs/pages/{p.name}", title_of(p, p.stem), p.stem) for p in texts]
     for source, name in HOUSE.items():

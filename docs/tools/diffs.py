@@ -1,6 +1,6 @@
 """What changes from one step to the next, drawn from the compiled files.
 
-    <!-- diff single_warpgroup.cuh "for (int tile" to specialised.cuh "for (int tile" kPingpong=0 kOverlap=0 -->
+    <!-- diff step1_single_warpgroup.cuh "for (int tile" to step2_specialised.cuh "for (int tile" kPingpong=0 kOverlap=0 -->
     ```diff
     ...
     ```

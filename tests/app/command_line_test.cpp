@@ -6,7 +6,7 @@
 #include <fstream>
 #include <list>
 
-#include "chapters/01_naive_attention/chapter.h"
+#include "chapters/01_naive_attention/host/chapter.h"
 #include "common/app/options.h"
 #include "common/attention/error.h"
 #include "common/attention/npy.h"

@@ -40,7 +40,7 @@ class Profile(unittest.TestCase):
         for launch in self.launches(1) + self.launches(2):
             self.assertIn(launch["kernel"] + ", grid", self.done.stdout)
             for line in launch["lines"]:
-                self.assertRegex(line["place"], r"^(textbook|tiled)\.cuh:\d+$")
+                self.assertRegex(line["place"], r"^(step1_textbook|step2_tiled)\.cuh:\d+$")
 
     def test_sorts_by_waste(self):
         for step in (1, 2):

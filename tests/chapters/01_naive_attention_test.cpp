@@ -1,4 +1,4 @@
-#include "chapters/01_naive_attention/chapter.h"
+#include "chapters/01_naive_attention/host/chapter.h"
 #include "common/attention/cost.h"
 #include "tests/chapters/forward.h"
 

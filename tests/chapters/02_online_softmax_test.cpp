@@ -1,11 +1,11 @@
 #include <memory>
 #include <sstream>
 
-#include "chapters/01_naive_attention/chapter.h"
-#include "chapters/02_online_softmax/chapter.h"
+#include "chapters/01_naive_attention/host/chapter.h"
 #include "chapters/02_online_softmax/exp2.h"
-#include "chapters/02_online_softmax/online_softmax.h"
-#include "chapters/02_online_softmax/register_blocks.h"
+#include "chapters/02_online_softmax/host/chapter.h"
+#include "chapters/02_online_softmax/step2_online_softmax.h"
+#include "chapters/02_online_softmax/step5_register_blocks.h"
 #include "tests/chapters/forward.h"
 
 namespace flashbook::testing {

@@ -1,7 +1,7 @@
-#include "chapters/02_online_softmax/chapter.h"
-#include "chapters/03_flash_attention_1/blocks.h"
-#include "chapters/03_flash_attention_1/chapter.h"
-#include "chapters/03_flash_attention_1/traffic.h"
+#include "chapters/02_online_softmax/host/chapter.h"
+#include "chapters/03_flash_attention_1/host/blocks.h"
+#include "chapters/03_flash_attention_1/host/chapter.h"
+#include "chapters/03_flash_attention_1/host/traffic.h"
 #include "common/attention/cost.h"
 #include "tests/chapters/forward.h"
 

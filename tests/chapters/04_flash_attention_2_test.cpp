@@ -1,5 +1,5 @@
-#include "chapters/03_flash_attention_1/chapter.h"
-#include "chapters/04_flash_attention_2/chapter.h"
+#include "chapters/03_flash_attention_1/host/chapter.h"
+#include "chapters/04_flash_attention_2/host/chapter.h"
 #include "common/numeric/float_formats.h"
 #include "tests/chapters/forward.h"
 

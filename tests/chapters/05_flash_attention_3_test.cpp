@@ -1,5 +1,5 @@
-#include "chapters/04_flash_attention_2/chapter.h"
-#include "chapters/05_flash_attention_3/chapter.h"
+#include "chapters/04_flash_attention_2/host/chapter.h"
+#include "chapters/05_flash_attention_3/host/chapter.h"
 #include "tests/chapters/forward.h"
 #include "tests/chapters/layouts.h"
 

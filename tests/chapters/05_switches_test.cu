@@ -1,8 +1,8 @@
 // The switches of chapter 5's last step, each turned the other way.
 #include <gtest/gtest.h>
 
-#include "chapters/05_flash_attention_3/chapter.h"
-#include "chapters/05_flash_attention_3/switches.cuh"
+#include "chapters/05_flash_attention_3/host/chapter.h"
+#include "chapters/05_flash_attention_3/host/switches.cuh"
 #include "common/app/call.h"
 #include "common/attention/check.h"
 #include "common/attention/inputs.h"

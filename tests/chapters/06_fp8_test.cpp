@@ -1,7 +1,7 @@
 #include <bit>
 
-#include "chapters/05_flash_attention_3/chapter.h"
-#include "chapters/06_fp8/chapter.h"
+#include "chapters/05_flash_attention_3/host/chapter.h"
+#include "chapters/06_fp8/host/chapter.h"
 #include "common/attention/error.h"
 #include "tests/chapters/forward.h"
 #include "tests/chapters/layouts.h"

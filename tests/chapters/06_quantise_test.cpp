@@ -8,7 +8,7 @@
 #include <span>
 #include <tuple>
 
-#include "chapters/06_fp8/quantise.h"
+#include "chapters/06_fp8/host/quantise.h"
 #include "common/attention/random.h"
 #include "common/attention/tensors.h"
 #include "common/numeric/float_formats.h"

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "chapters/07_backward/chapter.h"
+#include "chapters/07_backward/host/chapter.h"
 #include "tests/chapters/layouts.h"
 
 namespace flashbook::testing {

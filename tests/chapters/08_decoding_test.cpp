@@ -1,5 +1,5 @@
-#include "chapters/05_flash_attention_3/chapter.h"
-#include "chapters/08_decoding/chapter.h"
+#include "chapters/05_flash_attention_3/host/chapter.h"
+#include "chapters/08_decoding/host/chapter.h"
 #include "common/attention/pages.h"
 #include "tests/chapters/conformance.h"
 

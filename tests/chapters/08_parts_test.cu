@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "chapters/08_decoding/launch.cuh"
+#include "chapters/08_decoding/host/launch.cuh"
 #include "common/app/call.h"
 #include "common/attention/check.h"
 #include "common/attention/inputs.h"

@@ -1,5 +1,5 @@
 // Chapter 9's step 6, the gradient under every visibility.
-#include "chapters/09_masks/chapter.h"
+#include "chapters/09_masks/host/chapter.h"
 #include "tests/chapters/layouts.h"
 #include "tests/support/masks.h"
 

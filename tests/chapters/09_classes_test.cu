@@ -1,12 +1,12 @@
 // What chapter 9's kernels say of tiles and pairs, against the definition of the mask, for masks by chance.
 #include <gtest/gtest.h>
 
-#include "chapters/09_masks/backward_launch.cuh"
-#include "chapters/09_masks/dense.cuh"
-#include "chapters/09_masks/flashmask.cuh"
-#include "chapters/09_masks/launch.cuh"
-#include "chapters/09_masks/mask_functions.cuh"
-#include "chapters/09_masks/packed.cuh"
+#include "chapters/09_masks/host/backward_launch.cuh"
+#include "chapters/09_masks/host/launch.cuh"
+#include "chapters/09_masks/step1_dense.cuh"
+#include "chapters/09_masks/step2_packed.cuh"
+#include "chapters/09_masks/step4_flashmask.cuh"
+#include "chapters/09_masks/step5_mask_functions.cuh"
 #include "tests/require_gpu.h"
 #include "tests/support/masks.h"
 

@@ -1,5 +1,5 @@
-#include "chapters/05_flash_attention_3/chapter.h"
-#include "chapters/09_masks/chapter.h"
+#include "chapters/05_flash_attention_3/host/chapter.h"
+#include "chapters/09_masks/host/chapter.h"
 #include "tests/chapters/forward.h"
 #include "tests/chapters/layouts.h"
 #include "tests/support/masks.h"

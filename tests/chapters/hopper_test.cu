@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "chapters/05_flash_attention_3/launch.cuh"
+#include "chapters/05_flash_attention_3/host/launch.cuh"
 #include "common/hopper/launch.h"
 #include "common/hopper/pingpong.h"
 #include "common/hopper/rows.h"

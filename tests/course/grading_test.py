@@ -590,7 +590,7 @@ class Package(unittest.TestCase):
                 for script in ("setup.sh", "run_autograder"):
                     self.assertNotIn("@", archive.read(script).decode().replace("$@", ""))
                     self.assertEqual(archive.getinfo(script).external_attr >> 16 & 0o777, 0o755)
-        for name in ("course/grade.py", "course/student.md", "tests/exercises/hidden/ch01-scores.cu", "chapters/01_naive_attention/textbook.cuh"):
+        for name in ("course/grade.py", "course/student.md", "tests/exercises/hidden/ch01-scores.cu", "chapters/01_naive_attention/step1_textbook.cuh"):
             self.assertIn(f"flashbook/{name}", names)
         self.assertFalse([name for name in names if name.startswith(("flashbook/docs/", "flashbook/bench/"))])
 

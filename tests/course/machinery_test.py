@@ -148,7 +148,7 @@ class Tree(unittest.TestCase):
         self.write("chapters/01_one/kernel.cuh", KERNEL)
         self.write("chapters/01_one/README.md", PAGE)
         self.write("chapters/01_one/exercises/exercises.json", json.dumps([ENTRY]))
-        self.write("chapters/01_one/CMakeLists.txt", "one()\n")
+        self.write("chapters/01_one/host/CMakeLists.txt", "one()\n")
         self.write("tests/exercises/CMakeLists.txt", "all()\n")
         self.write("tests/course/CMakeLists.txt", "not for students\n")
         self.write("tests/exercises/ch01-answer.cpp", "test\n")
@@ -176,7 +176,7 @@ class Handout(Tree):
         target = self.top / "student"
         handout.make(self.root, target)
         self.assertEqual(self.files(target), {
-            "README.md", "course/as_handed_out.json", "flashbook", "chapters/01_one/CMakeLists.txt", "tests/exercises/CMakeLists.txt", "chapters/01_one/README.md", "chapters/01_one/kernel.cuh",
+            "README.md", "course/as_handed_out.json", "flashbook", "chapters/01_one/host/CMakeLists.txt", "tests/exercises/CMakeLists.txt", "chapters/01_one/README.md", "chapters/01_one/kernel.cuh",
             "chapters/01_one/exercises/exercises.json", "tests/exercises/ch01-answer.cpp"})
         self.assertEqual((target / "chapters/01_one/kernel.cuh").read_text(), HANDED_OUT)
         self.assertIn('"title": "really"', (target / "chapters/01_one/exercises/exercises.json").read_text())  # the title, and no more
@@ -186,7 +186,7 @@ class Handout(Tree):
     def test_up_to_a_chapter(self):
         self.write("chapters/02_two/kernel.cuh", KERNEL.replace("ch01", "ch02"))
         self.write("chapters/02_two/exercises/exercises.json", json.dumps([{**ENTRY, "id": "ch02-answer"}]))
-        self.write("chapters/02_two/CMakeLists.txt", "two()\n")
+        self.write("chapters/02_two/host/CMakeLists.txt", "two()\n")
         self.write("tests/exercises/ch02-answer.cpp", "test\n")
         self.write("chapters/01_one/README.md", PAGE + "[next](../02_two/kernel.cuh)\n")
         one, two, both = self.top / "one", self.top / "two", self.top / "both"

@@ -5,8 +5,8 @@
 #include <random>
 #include <set>
 
-#include "chapters/08_decoding/prefix_tree.h"
-#include "chapters/08_decoding/sequence.h"
+#include "chapters/08_decoding/serving/prefix_tree.h"
+#include "chapters/08_decoding/serving/sequence.h"
 #include "common/attention/error.h"
 
 namespace flashbook::decoding {

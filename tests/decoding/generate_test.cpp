@@ -1,10 +1,10 @@
-#include "chapters/08_decoding/generate.h"
+#include "chapters/08_decoding/serving/generate.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "chapters/08_decoding/chapter.h"
+#include "chapters/08_decoding/host/chapter.h"
 #include "common/attention/oracle.h"
 #include "tests/require_gpu.h"
 

@@ -1,8 +1,8 @@
-#include "chapters/08_decoding/memory.h"
+#include "chapters/08_decoding/serving/memory.h"
 
 #include <gtest/gtest.h>
 
-#include "chapters/01_naive_attention/chapter.h"
+#include "chapters/01_naive_attention/host/chapter.h"
 #include "common/attention/cost.h"
 
 namespace flashbook::decoding {

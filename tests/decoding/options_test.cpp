@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "chapters/08_decoding/chapter.h"
+#include "chapters/08_decoding/host/chapter.h"
 #include "common/attention/error.h"
 
 namespace flashbook::testing {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "chapters/07_backward/hopper_launch.cuh"
+#include "chapters/07_backward/host/hopper_launch.cuh"
 #include "tests/docs/recorder.h"
 
 namespace flashbook {

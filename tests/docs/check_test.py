@@ -62,7 +62,7 @@ class Chapters(unittest.TestCase):
         def names():
             return {page.path.name for page in book.pages() if check.has_prose_to_check(page)}
 
-        self.assertIn("split_q.cuh", names())
+        self.assertIn("step1_split_q.cuh", names())
         self.assertNotIn("chapter.cu", names())
 
 

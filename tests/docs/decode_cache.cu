@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "chapters/08_decoding/plan.cuh"
-#include "chapters/08_decoding/sequence.h"
+#include "chapters/08_decoding/serving/sequence.h"
 #include "common/device/device.h"
 #include "common/device/launch.h"
 

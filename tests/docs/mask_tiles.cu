@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "chapters/09_masks/flashmask.cuh"
-#include "chapters/09_masks/launch.cuh"
+#include "chapters/09_masks/host/launch.cuh"
+#include "chapters/09_masks/step4_flashmask.cuh"
 #include "common/attention/cost.h"
 
 namespace flashbook {

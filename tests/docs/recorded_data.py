@@ -19,7 +19,7 @@ WHAT = {"backward_round": "A block of chapter 7's step 4, as the simulator ran i
 
 # Where one stands in chapter 7's kernel: what is done, the file, and how its line begins; after another line where there are several.
 # The threads that add are an exercise.
-ROUND, BLOCK = "hopper_gradients.cuh", "hopper_blocks.cuh"
+ROUND, BLOCK = "hopper_gradients.cuh", "step4_hopper_blocks.cuh"
 CODE = {
     "consumer passes keys full": (BLOCK, "mbarrier_wait(&shared.keys_full"), "consumer passes q full": (ROUND, "wait_full(shared.q"),
     "consumer issues S": (ROUND, "issue_scores<T, kHeadDim, kKeys, kQueries>(scores"), "consumer passes do full": (ROUND, "wait_full(shared.d_o"),

@@ -4,7 +4,7 @@
 #include <numbers>
 #include <type_traits>
 
-#include "chapters/03_flash_attention_1/split_k.cuh"
+#include "chapters/03_flash_attention_1/step3_split_k.cuh"
 #include "common/app/profile.h"
 #include "common/attention/cost.h"
 #include "common/device/dispatch.h"

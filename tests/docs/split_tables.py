@@ -53,9 +53,9 @@ def profile(program, *options):
 
 
 def source_line(place):
-    """The line of a kernel; "problem.cuh:86 from split_k.cuh:179" is a helper and who called it."""
+    """The line of a kernel; "problem.cuh:86 from step3_split_k.cuh:179" is a helper and who called it."""
     name, number = place.split(" from ")[-1].split(":")
-    (path,) = ROOT.glob(f"chapters/0[34]*/{name}")
+    (path,) = ROOT.glob(f"chapters/0[34]*/**/{name}")
     return path.read_text(encoding="utf-8").splitlines()[int(number) - 1]
 
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "chapters/01_naive_attention/textbook.cuh"
+#include "chapters/01_naive_attention/step1_textbook.cuh"
 #include "tests/exercises/exercise.h"
 
 namespace flashbook::testing {

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "chapters/01_naive_attention/tiled.cuh"
+#include "chapters/01_naive_attention/step2_tiled.cuh"
 #include "tests/exercises/exercise.h"
 
 namespace flashbook::testing {

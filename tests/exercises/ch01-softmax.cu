@@ -1,4 +1,4 @@
-#include "chapters/01_naive_attention/textbook.cuh"
+#include "chapters/01_naive_attention/step1_textbook.cuh"
 #include "tests/exercises/softmax_rows.h"
 
 namespace flashbook::testing {

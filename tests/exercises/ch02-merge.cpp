@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "chapters/02_online_softmax/online_softmax.h"
+#include "chapters/02_online_softmax/step2_online_softmax.h"
 #include "tests/exercises/exercise.h"
 
 namespace flashbook::testing {

@@ -1,4 +1,4 @@
-#include "chapters/02_online_softmax/one_pass_attention.h"
+#include "chapters/02_online_softmax/step3_one_pass_attention.h"
 #include "tests/exercises/attention_rows.h"
 
 namespace flashbook::testing {

@@ -1,5 +1,5 @@
 #include "chapters/03_flash_attention_1/exercises/bytes.h"
-#include "chapters/03_flash_attention_1/traffic.h"
+#include "chapters/03_flash_attention_1/host/traffic.h"
 #include "tests/exercises/predicted.h"
 
 namespace flashbook::testing {

@@ -1,6 +1,6 @@
 #include <numbers>
 
-#include "chapters/03_flash_attention_1/keys_outside.cuh"
+#include "chapters/03_flash_attention_1/step1_keys_outside.cuh"
 #include "tests/exercises/attention_kernel.h"
 
 namespace flashbook::testing {

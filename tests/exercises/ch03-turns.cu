@@ -1,6 +1,6 @@
 #include <numbers>
 
-#include "chapters/03_flash_attention_1/split_k.cuh"
+#include "chapters/03_flash_attention_1/step3_split_k.cuh"
 #include "tests/exercises/attention_kernel.h"
 #include "tests/support/machine.h"
 

@@ -1,5 +1,5 @@
 #include "chapters/04_flash_attention_2/exercises/budget.h"
-#include "chapters/04_flash_attention_2/tuned.cuh"
+#include "chapters/04_flash_attention_2/step5_tuned.cuh"
 #include "tests/exercises/predicted.h"
 
 namespace flashbook::testing {

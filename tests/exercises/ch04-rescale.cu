@@ -2,7 +2,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "chapters/04_flash_attention_2/split_q.cuh"
+#include "chapters/04_flash_attention_2/step1_split_q.cuh"
 #include "common/numeric/float_formats.h"
 #include "tests/exercises/attention_kernel.h"
 

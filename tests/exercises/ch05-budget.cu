@@ -1,5 +1,5 @@
 #include "chapters/05_flash_attention_3/exercises/budget.h"
-#include "chapters/05_flash_attention_3/specialised.cuh"
+#include "chapters/05_flash_attention_3/step2_specialised.cuh"
 #include "tests/exercises/predicted.h"
 
 namespace flashbook::testing {

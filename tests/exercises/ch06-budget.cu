@@ -1,5 +1,5 @@
-#include "chapters/06_fp8/attention.cuh"
 #include "chapters/06_fp8/exercises/budget.h"
+#include "chapters/06_fp8/step1_attention.cuh"
 #include "tests/exercises/predicted.h"
 
 namespace flashbook::testing {

@@ -1,6 +1,6 @@
 #include <bit>
 
-#include "chapters/06_fp8/hadamard.cuh"
+#include "chapters/06_fp8/step4_hadamard.cuh"
 #include "tests/exercises/exercise.h"
 
 namespace flashbook::testing {

@@ -1,4 +1,4 @@
-#include "chapters/07_backward/hopper_launch.cuh"
+#include "chapters/07_backward/host/hopper_launch.cuh"
 #include "tests/exercises/hopper_kernel.h"
 #include "tests/support/machine.h"
 

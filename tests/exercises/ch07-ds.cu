@@ -1,4 +1,4 @@
-#include "chapters/07_backward/keys_outside.cuh"
+#include "chapters/07_backward/step2_keys_outside.cuh"
 #include "tests/exercises/hopper_kernel.h"
 
 namespace flashbook::testing {

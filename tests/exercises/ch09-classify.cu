@@ -1,4 +1,4 @@
-#include "chapters/09_masks/ranges.cuh"
+#include "chapters/09_masks/step3_ranges.cuh"
 #include "tests/exercises/exercise.h"
 
 namespace flashbook::testing {

@@ -6,7 +6,7 @@ namespace {
 
 using namespace masks;
 
-/// Row kRowsOfMap of the map is the end of a sequence (packed.cuh).
+/// Row kRowsOfMap of the map is the end of a sequence (step2_packed.cuh).
 CUtensorMap packed_map(const DeviceArray& tensor, int rows) {
   constexpr uint64_t kRowBytes = kScaledColumns * sizeof(__half);
   return device::tensor_map(

@@ -1,6 +1,6 @@
 #include <numeric>
 
-#include "chapters/09_masks/packed.cuh"
+#include "chapters/09_masks/step2_packed.cuh"
 #include "tests/exercises/exercise.h"
 
 namespace flashbook::testing {

@@ -3,7 +3,7 @@
 /// 6, whose sums of dQ go by TMA and in turns; at 128 step 3, where consumers bring the tiles and add from
 /// registers.
 #pragma once
-#include "chapters/07_backward/hopper_launch.cuh"
+#include "chapters/07_backward/host/hopper_launch.cuh"
 
 namespace flashbook::backward {
 

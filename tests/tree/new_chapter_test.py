@@ -18,7 +18,7 @@ def add_chapter(tree):
     """What an author writes: the folder, its tests, and one exercise with its own."""
     chapter = tree / "chapters" / NEW
     shutil.copytree(tree / "chapters/01_naive_attention", chapter)
-    for path in chapter.glob("*.*"):
+    for path in (path for path in chapter.rglob("*.*") if path.is_file()):
         path.write_text(path.read_text().replace("01_naive_attention", NEW).replace("kNaiveAttention", DESCRIPTOR))
     shutil.copy(tree / "tests/chapters/01_naive_attention_test.cpp", tree / f"tests/chapters/{NEW}_test.cpp")
     shutil.copy(tree / "tests/exercises/ch01-scores.cu", tree / "tests/exercises/ch99-new.cu")
@@ -41,7 +41,7 @@ class NewChapter(unittest.TestCase):
             for test in (f"test_{NEW}.full", f"numpy.{NEW}"):
                 self.assertIn(f"add_test([=[{test}]=]", tests)
             listed = (build / "bench/chapters.cpp").read_text()
-            self.assertIn(f"#include \"chapters/{NEW}/chapter.h\"", listed)
+            self.assertIn(f"#include \"chapters/{NEW}/host/chapter.h\"", listed)
             self.assertIn(f"&{DESCRIPTOR}", listed)
 
 

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "chapters/02_online_softmax/rows.h"
-#include "chapters/02_online_softmax/safe_softmax.h"
+#include "chapters/02_online_softmax/step1_safe_softmax.h"
 
 namespace flashbook {
 

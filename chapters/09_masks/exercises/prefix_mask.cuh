@@ -1,7 +1,7 @@
 /// \file
 /// Exercise ch09-prefix: the mask of a prefix model.
 #pragma once
-#include "chapters/09_masks/mask_functions.cuh"
+#include "chapters/09_masks/step5_mask_functions.cuh"
 
 namespace flashbook::masks {
 

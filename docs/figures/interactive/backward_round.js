@@ -155,7 +155,7 @@
     const nextOf = (event) => (!event ? 'has nothing more to do' : event[1] === 'passes' ? doing(event).replace('passes: ', 'waits until: ') : `next: ${doing(event)}`);
     function lineOf(event) {
       const line = event && data.code[keyOf(event)];
-      return line ? `${line[0]}\n${line[1]}` : !event ? '' : event[0] < 0 ? 'the barrier itself: nobody’s line' : 'hopper_blocks.cuh\nadd_dq: an exercise';
+      return line ? `${line[0]}\n${line[1]}` : !event ? '' : event[0] < 0 ? 'the barrier itself: nobody’s line' : 'step4_hopper_blocks.cuh\nadd_dq: an exercise';
     }
     function reserve() {
       kit.reserve(words, kit.range(stops.length + 1).map(sentence));

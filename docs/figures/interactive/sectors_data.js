@@ -5,37 +5,37 @@
  "lines": [
   {
    "kernel": "textbook_scores",
-   "place": "textbook.cuh:46",
+   "place": "step1_textbook.cuh:46",
    "requests": 8192,
    "sectors": 131072
   },
   {
    "kernel": "textbook_scores",
-   "place": "textbook.cuh:46",
+   "place": "step1_textbook.cuh:46",
    "requests": 8192,
    "sectors": 16384
   },
   {
    "kernel": "textbook_softmax",
-   "place": "textbook.cuh:81",
+   "place": "step1_textbook.cuh:81",
    "requests": 128,
    "sectors": 4096
   },
   {
    "kernel": "textbook_softmax",
-   "place": "textbook.cuh:83",
+   "place": "step1_textbook.cuh:83",
    "requests": 128,
    "sectors": 4096
   },
   {
    "kernel": "textbook_softmax",
-   "place": "textbook.cuh:84",
+   "place": "step1_textbook.cuh:84",
    "requests": 128,
    "sectors": 4096
   },
   {
    "kernel": "tiled_scores",
-   "place": "tiled.cuh:68",
+   "place": "step2_tiled.cuh:68",
    "requests": 512,
    "sectors": 1024
   }

@@ -1,7 +1,0 @@
-#include "chapters/00_the_machine/counted.h"
-
-namespace flashbook::machine {
-
-std::vector<double> units_of_loads(bool) { return {}; }
-
-}  // namespace flashbook::machine

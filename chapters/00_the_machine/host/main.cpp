@@ -1,0 +1,110 @@
+/// \file
+/// Chapter 0's program: prints, and writes as a result file, what its kernels measure.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "chapters/00_the_machine/host/measure.h"
+#include "common/app/exit_code.h"
+#include "common/app/machine_context.h"
+#include "common/app/options.h"
+#include "common/app/progress.h"
+#include "common/app/report.h"
+#include "common/app/table.h"
+#include "common/attention/error.h"
+#include "common/attention/whole_file.h"
+
+namespace flashbook::machine {
+namespace {
+
+constexpr const char* kName = "00_the_machine";
+
+struct Options {
+  std::string device = "auto", json, help;
+};
+
+Options parse(int argc, char** argv) {
+  Options options;
+  CLI::App app("Chapter 0 of Flashbook: what a GPU takes for a load, a product, an exponential", kName);
+  app.add_option("--device", options.device,
+                 "auto (default), gpu or sim: refuse to run if this build is for the other")
+      ->type_name("NAME");
+  app.add_option("--json", options.json, "Write the numbers to this file, as a result file of the bench")
+      ->type_name("FILE");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    options.help = app.help();
+    return options;
+  } catch (const CLI::ParseError& error) {
+    throw InputError(one_line(error.what()) + " (--help lists the options)");
+  }
+  check_device(options.device);
+  if (app.count("--json") > 0 && options.json.empty())
+    throw InputError("--json is empty: give a value, or leave the option out");
+  check_writable("--json", options.json);
+  return options;
+}
+
+std::string text_of(const Measurement& measurement) {
+  if (!measurement.value) return measurement.why_not;
+  if (measurement.quantity == "bytes_per_second") return format_amount(*measurement.value, "B") + "/s";
+  char text[40];
+  std::snprintf(text, sizeof text, *measurement.value < 100 ? "%.2f" : "%.0f", *measurement.value);
+  return text + std::string(" ") + (measurement.quantity == "per_clock" ? "a clock" : measurement.quantity);
+}
+
+void print(const std::vector<Measurement>& measurements) {
+  Table table("llr", {"name", "what", "measured"});
+  for (const Measurement& measurement : measurements)
+    table.add({measurement.name, measurement.what, text_of(measurement)});
+  table.print(std::cout);
+  if (device::machine() == device::Machine::simulator)
+    std::cout << "\nEvery kernel ran and computed what it must. The simulator knows no time: it counts the "
+                 "sectors and "
+                 "wavefronts of\nloads. For clocks run this on a GPU.\n";
+}
+
+/// Google Benchmark's form, as bench/results.py reads it.
+void write_json(const std::string& file, const std::vector<Measurement>& measurements) {
+  nlohmann::ordered_json whole;
+  whole["context"]["date"] = date_now();
+  for (const auto& [key, value] : machine_context(true)) whole["context"][key] = value;
+  for (const Measurement& measurement : measurements) {
+    nlohmann::ordered_json entry = {{"name", "machine/" + measurement.name},
+                                    {"run_type", "iteration"},
+                                    {"label", measurement.what},
+                                    {"real_time", measurement.seconds * 1e3},
+                                    {"time_unit", "ms"}};
+    if (measurement.value)
+      entry[measurement.quantity] = *measurement.value;
+    else
+      entry.update({{"error_occurred", true}, {"error_message", measurement.why_not}});
+    whole["benchmarks"].push_back(entry);
+  }
+  write_whole_file(file, whole.dump(1) + "\n");
+}
+
+int run(int argc, char** argv) {
+  const Options options = parse(argc, argv);
+  if (!options.help.empty()) {
+    std::cout << options.help;
+    return kRight;
+  }
+  std::optional<ProgressLine> progress;
+  const std::vector<Measurement> measurements =
+      measure([&](const std::string& what) { progress.emplace("measuring " + what); });
+  progress.reset();
+  print(measurements);
+  if (!options.json.empty()) write_json(options.json, measurements);
+  return kRight;
+}
+
+}  // namespace
+}  // namespace flashbook::machine
+
+int main(int argc, char** argv) {
+  return flashbook::exit_code(flashbook::machine::kName, [&] { return flashbook::machine::run(argc, argv); });
+}

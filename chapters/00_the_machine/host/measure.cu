@@ -1,0 +1,448 @@
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <span>
+
+#include "chapters/00_the_machine/arithmetic.cuh"
+#include "chapters/00_the_machine/host/counted.h"
+#include "chapters/00_the_machine/host/measure.h"
+#include "chapters/00_the_machine/host/wgmma.h"
+#include "chapters/00_the_machine/memory.cuh"
+#include "common/device/launch.h"
+
+namespace flashbook::machine {
+namespace {
+
+using device::Buffer;
+using device::launch;
+using device::Machine;
+using device::Place;
+
+constexpr const char* kNoTime = "not timed in the simulator";
+constexpr const char* kNoTrace = "not counted: this build is not traced";
+constexpr const char* kNotCounted = "not counted on a GPU";
+
+template <typename T>
+Buffer on_device(const std::vector<T>& values) {
+  Buffer buffer(Place::device, values.size() * sizeof(T));
+  buffer.upload(std::as_bytes(std::span(values)));
+  return buffer;
+}
+
+template <typename T>
+std::vector<T> on_host(const Buffer& buffer) {
+  std::vector<T> values(buffer.bytes() / sizeof(T));
+  buffer.download(std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+template <typename T>
+T* pointer(const Buffer& buffer) {
+  return static_cast<T*>(buffer.data());
+}
+
+double median(std::vector<double> values) {
+  std::ranges::nth_element(values, values.begin() + std::ptrdiff_t(values.size() / 2));
+  return values[values.size() / 2];
+}
+
+/// Nodes in device memory, linked in random order to one ring.
+class Ring {
+ public:
+  explicit Ring(int length)
+      : nodes_(Place::device, std::size_t(length) * sizeof(Node)), order_(std::size_t(length)) {
+    std::iota(order_.begin(), order_.end(), 0);
+    std::shuffle(order_.begin(), order_.end(), std::mt19937(1));
+    std::vector<Node> nodes(order_.size());
+    for (std::size_t i = 0; i < order_.size(); ++i) nodes[std::size_t(order_[i])].next = at(int64_t(i) + 1);
+    nodes_.upload(std::as_bytes(std::span(nodes)));
+  }
+  int length() const { return int(order_.size()); }
+  /// The address of the node that is `place` hops from the first.
+  const Node* at(int64_t place) const {
+    return pointer<Node>(nodes_) + order_[std::size_t(place % int64_t(order_.size()))];
+  }
+
+ private:
+  Buffer nodes_;
+  std::vector<int> order_;
+};
+
+/// Measures one thing after another, and keeps what it found.
+class Session {
+ public:
+  explicit Session(const std::function<void(const std::string&)>& progress)
+      : info_(device::info()), gpu_(info_.machine == Machine::gpu), progress_(progress) {}
+
+  std::vector<Measurement> take() { return std::move(found_); }
+
+  void latencies();
+  void warps();
+  void rates();
+  void bandwidths();
+  void strides();
+  void banks();
+  void additions();
+
+ private:
+  /// What a launch took.
+  struct Taken {
+    double seconds, clocks;  // medians over launches, and over their blocks
+  };
+
+  /// Launches five times on a GPU, after once for nothing; once in the simulator. `prepare` comes before
+  /// each.
+  Taken time(
+      int blocks, const std::function<void(int64_t*)>& work, const std::function<void()>& prepare = [] {}) {
+    Buffer clocks(Place::device, std::size_t(blocks) * sizeof(int64_t));
+    std::vector<double> seconds, medians;
+    for (int run = 0; run < (gpu_ ? 6 : 1); ++run) {
+      prepare();
+      const double time = device::time_on_device(nullptr, [&] { work(pointer<int64_t>(clocks)); });
+      if (gpu_ && run == 0) continue;
+      const std::vector<int64_t> counted = on_host<int64_t>(clocks);
+      seconds.push_back(time);
+      medians.push_back(median({counted.begin(), counted.end()}));
+    }
+    return {median(seconds), median(medians)};
+  }
+
+  /// Keeps what time tells: on a GPU `value`, in the simulator that it does not tell.
+  void timed(const std::string& name, const std::string& what, const std::string& quantity, double value,
+             double seconds) {
+    if (gpu_)
+      found_.push_back({name, what, quantity, value, "", seconds});
+    else
+      found_.push_back({name, what, quantity, std::nullopt, kNoTime, 0});
+  }
+
+  /// Keeps what the tracer counted of a launch, or why it did not.
+  void counted(const std::string& name, const std::string& what, const std::string& quantity,
+               const std::vector<double>& units, std::size_t launch) {
+    if (launch < units.size())
+      found_.push_back({name, what, quantity, units[launch], "", 0});
+    else
+      found_.push_back({name, what, quantity, std::nullopt, gpu_ ? kNotCounted : kNoTrace, 0});
+  }
+
+  void expect(const std::string& name, const Buffer& sums, double wanted, double tolerance = 0) const {
+    for (float sum : on_host<float>(sums))
+      if (!(std::abs(double(sum) - wanted) <= tolerance))
+        throw WrongResult(name + ": a thread has " + std::to_string(sum) + " and should have " +
+                          std::to_string(wanted));
+  }
+
+  /// Clocks of a hop of a warp. `warps_of_sm` warps walk on each of `multiprocessors`.
+  Taken walk(
+      const std::string& name, const Ring& ring, int multiprocessors, int warps_of_sm, int warm, int hops,
+      const std::function<void()>& prepare = [] {});
+
+  /// Sums of all threads of a grid.
+  static Buffer sums(int blocks, int threads) {
+    return Buffer(Place::device, std::size_t(blocks) * std::size_t(threads) * sizeof(float));
+  }
+
+  device::Info info_;
+  bool gpu_;
+  std::function<void(const std::string&)> progress_;
+  std::vector<Measurement> found_;
+};
+
+constexpr int kMaxWarpsOfBlock = 32;
+
+Session::Taken Session::walk(const std::string& name, const Ring& ring, int multiprocessors, int warps_of_sm,
+                             int warm, int hops, const std::function<void()>& prepare) {
+  const int warps = std::min(warps_of_sm, kMaxWarpsOfBlock), blocks = multiprocessors * (warps_of_sm / warps);
+  // Warps of one multiprocessor walk parts of the ring that do not overlap, so none finds in the L1 what
+  // another has loaded. The same warp of the next multiprocessor walks a few hops behind.
+  std::vector<int64_t> places;
+  for (int block = 0; block < blocks; ++block)
+    for (int warp = 0; warp < warps; ++warp)
+      places.push_back(int64_t(block / multiprocessors * warps + warp) * (ring.length() / warps_of_sm) +
+                       block % multiprocessors * 7);
+  std::vector<const Node*> starts;
+  for (int64_t place : places) starts.push_back(ring.at(place));
+  const Buffer from = on_device(starts);
+  Buffer ends(Place::device, from.bytes());
+  const Taken taken = time(
+      blocks,
+      [&](int64_t* clocks) {
+        launch(walk_chain, dim3(unsigned(blocks)), dim3(unsigned(warps) * 32), 0, nullptr,
+               pointer<const Node*>(from), warm, hops, pointer<const Node*>(ends), clocks);
+      },
+      prepare);
+  const std::vector<const Node*> reached = on_host<const Node*>(ends);
+  for (std::size_t i = 0; i < places.size(); ++i)
+    if (reached[i] != ring.at(places[i] + warm + hops))
+      throw WrongResult(name + ": a warp ended at another node");
+  return taken;
+}
+
+void Session::latencies() {
+  const int hops = gpu_ ? 2048 : 64;
+
+  progress_("latencies");
+  const auto arithmetic = [&](const std::string& name, const std::string& what, int rounds, double wanted,
+                              double tolerance, const auto& start) {
+    Buffer result = sums(1, 32);
+    const Taken taken = time(1, [&](int64_t* clocks) { start(rounds, pointer<float>(result), clocks); });
+    expect(name, result, wanted, tolerance);
+    timed(name, what, "clocks", taken.clocks / rounds, taken.seconds);
+  };
+  const int rounds = gpu_ ? 4096 : 64;
+  arithmetic("latency/multiply_add", "multiply-add, from one to the next that needs it", rounds, 2, 1e-5,
+             [](int rounds, float* sums, int64_t* clocks) {
+               launch(multiply_add<1>, dim3(1), dim3(32), 0, nullptr, 0.5f, 1.0f, rounds, sums, clocks);
+             });
+  arithmetic("latency/exponential", "exponential", rounds, 0.6411857, 1e-4,
+             [](int rounds, float* sums, int64_t* clocks) {
+               launch(exponentials<1>, dim3(1), dim3(32), 0, nullptr, rounds, sums, clocks);
+             });
+  constexpr uint32_t kOnes = 0x3c003c00;  // 1, 1 in f16
+  arithmetic("latency/warp_product", "product of mma.sync", rounds, 4.0 * 16 * rounds, 0,
+             [](int rounds, float* sums, int64_t* clocks) {
+               launch(warp_products<1>, dim3(1), dim3(32), 0, nullptr, kOnes, rounds, sums, clocks);
+             });
+
+  {
+    std::vector<int> order(kSharedLinks);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin() + 1, order.end(), std::mt19937(1));  // the walk begins at link 0
+    std::vector<uint32_t> links(kSharedLinks);
+    for (int i = 0; i < kSharedLinks; ++i)
+      links[std::size_t(order[std::size_t(i)])] = uint32_t(order[std::size_t((i + 1) % kSharedLinks)]) * 4;
+    const Buffer from = on_device(links);
+    Buffer end(Place::device, sizeof(uint32_t));
+    const Taken taken = time(1, [&](int64_t* clocks) {
+      launch(walk_shared_chain, dim3(1), dim3(32), 0, nullptr, pointer<uint32_t>(from), hops,
+             pointer<uint32_t>(end), clocks);
+    });
+    if (on_host<uint32_t>(end)[0] != uint32_t(order[std::size_t(hops % kSharedLinks)]) * 4)
+      throw WrongResult("latency/shared: the walk ended at another link");
+    timed("latency/shared", "shared memory, a hop", "clocks", taken.clocks / hops, taken.seconds);
+  }
+  const auto hop = [&](const std::string& name, const std::string& what, int length, int warm, bool flushed) {
+    const Ring ring(gpu_ ? length : 256);
+    const Taken taken = walk(name, ring, 1, 1, gpu_ ? warm : 0, hops, [&] {
+      if (flushed) device::flush_l2(nullptr);
+    });
+    timed(name, what, "clocks", taken.clocks / hops, taken.seconds);
+  };
+  hop("latency/l1", "L1 cache, a hop: 32 KB", 256, 256, false);
+  hop("latency/l2", "L2 cache, a hop: 8 MB", 65536, 65536, false);
+  hop("latency/device", "device memory, a hop: 256 MB", 2 << 20, 0, true);
+}
+
+void Session::warps() {
+  const std::vector<int> counts = gpu_ ? std::vector{1, 2, 4, 8, 16, 32, 64} : std::vector{1, 2, 4};
+  const int multiprocessors = info_.multiprocessors;
+  progress_("warps that fill each other's waiting time");
+  for (int warps : counts) {
+    const std::string name = "warps/multiply_add/w" + std::to_string(warps);
+    const int of_block = std::min(warps, kMaxWarpsOfBlock), blocks = multiprocessors * (warps / of_block);
+    const int rounds = gpu_ ? 4096 : 64;
+    Buffer result = sums(blocks, of_block * 32);
+    const Taken taken = time(blocks, [&](int64_t* clocks) {
+      launch(multiply_add<1>, dim3(unsigned(blocks)), dim3(unsigned(of_block) * 32), 0, nullptr, 0.5f, 1.0f,
+             rounds, pointer<float>(result), clocks);
+    });
+    expect(name, result, 2, 1e-5);
+    timed(name,
+          "multiply-adds of " + std::to_string(warps) + (warps > 1 ? " warps" : " warp") + ", one every",
+          "clocks", taken.clocks / (double(rounds) * warps), taken.seconds);
+  }
+  const Ring ring(gpu_ ? 65536 : 256);
+  for (int warps : counts) {
+    const std::string name = "warps/l2/w" + std::to_string(warps);
+    const int hops = gpu_ ? 1000 : 16;
+    const Taken taken = walk(name, ring, multiprocessors, warps, 0, hops);
+    timed(name,
+          "loads of " + std::to_string(warps) + (warps > 1 ? " warps" : " warp") + " from the L2, one every",
+          "clocks", taken.clocks / (double(hops) * warps), taken.seconds);
+  }
+}
+
+void Session::rates() {
+  const int blocks = info_.multiprocessors, threads = gpu_ ? 1024 : 64, rounds = gpu_ ? 2048 : 32;
+  constexpr int kChains = 8;
+  progress_("rates of arithmetic");
+  const auto rate = [&](const std::string& name, const std::string& what, int threads, int rounds,
+                        double operations, double wanted, double tolerance, const auto& start) {
+    Buffer result = sums(blocks, threads);
+    const Taken taken =
+        time(blocks, [&](int64_t* clocks) { start(threads, rounds, pointer<float>(result), clocks); });
+    expect(name, result, wanted, tolerance);
+    timed(name, what, "per_clock", operations / taken.clocks, taken.seconds);
+  };
+  rate("rate/multiply_add", "multiply-adds a clock, of a multiprocessor", threads, rounds,
+       double(threads) * rounds * kChains, 2 * kChains, 1e-4,
+       [&](int threads, int rounds, float* sums, int64_t* clocks) {
+         launch(multiply_add<kChains>, dim3(unsigned(blocks)), dim3(unsigned(threads)), 0, nullptr, 0.5f,
+                1.0f, rounds, sums, clocks);
+       });
+  rate("rate/exponential", "exponentials a clock", threads, rounds, double(threads) * rounds * kChains,
+       0.6411857 * kChains, 1e-3, [&](int threads, int rounds, float* sums, int64_t* clocks) {
+         launch(exponentials<kChains>, dim3(unsigned(blocks)), dim3(unsigned(threads)), 0, nullptr, rounds,
+                sums, clocks);
+       });
+  constexpr uint32_t kOnes = 0x3c003c00;  // 1, 1 in f16
+  const int product_threads = gpu_ ? 512 : 64;
+  rate("rate/warp_product", "FLOPs a clock with mma.sync", product_threads, rounds,
+       double(kMmaFlops) * (product_threads / 32) * rounds * kChains, 4.0 * 16 * rounds * kChains, 0,
+       [&](int threads, int rounds, float* sums, int64_t* clocks) {
+         launch(warp_products<kChains>, dim3(unsigned(blocks)), dim3(unsigned(threads)), 0, nullptr, kOnes,
+                rounds, sums, clocks);
+       });
+  if (info_.compute_capability != 90) {
+    found_.push_back({"rate/warpgroup_product", "FLOPs a clock with wgmma", "per_clock", std::nullopt,
+                      "needs a Hopper GPU", 0});
+    return;
+  }
+  const int groups = gpu_ ? 256 : 2;
+  rate("rate/warpgroup_product", "FLOPs a clock with wgmma", kWgmmaThreads, groups,
+       2 * kWgmmaFlopsOfRound * groups, 128.0 * wgmma_element(groups), 0,
+       [&](int, int rounds, float* sums, int64_t* clocks) {
+         launch_warpgroup_products(blocks, rounds, sums, clocks);
+       });
+}
+
+void Session::bandwidths() {
+  const int blocks = 2 * info_.multiprocessors, threads = gpu_ ? 1024 : 32;
+  progress_("bandwidths");
+  {
+    const int64_t count = gpu_ ? int64_t(32) << 20 : 256;  // of 16 bytes: 512 MB
+    Buffer from(Place::device, std::size_t(count) * sizeof(float4)), to(Place::device, from.bytes());
+    launch(fill, dim3(unsigned(blocks)), dim3(unsigned(threads)), 0, nullptr, pointer<float>(from), 1.0f,
+           4 * count);
+    const Taken taken = time(1, [&](int64_t*) {
+      launch(copy, dim3(unsigned(blocks)), dim3(unsigned(threads)), 0, nullptr, pointer<float4>(to),
+             pointer<float4>(from), count);
+    });
+    expect("bandwidth/device_copy", to, 1);
+    timed("bandwidth/device_copy", "device memory, bytes read and written by a copy", "bytes_per_second",
+          2.0 * double(from.bytes()) / taken.seconds, taken.seconds);
+  }
+  {
+    const int64_t count = int64_t(blocks) * threads * kChunk;  // of 16 bytes: 17 MB on an H200
+    const int rounds = gpu_ ? 64 : 2;
+    Buffer data(Place::device, std::size_t(count) * sizeof(float4)), result = sums(blocks, threads);
+    launch(fill, dim3(unsigned(blocks)), dim3(unsigned(threads)), 0, nullptr, pointer<float>(data), 1.0f,
+           4 * count);
+    const Taken taken = time(1, [&](int64_t*) {
+      launch(read_again, dim3(unsigned(blocks)), dim3(unsigned(threads)), 0, nullptr, pointer<float4>(data),
+             rounds, pointer<float>(result));
+    });
+    expect("bandwidth/l2_read", result, 4.0 * kChunk * rounds);
+    timed("bandwidth/l2_read", "L2, bytes read by all multiprocessors", "bytes_per_second",
+          double(data.bytes()) * rounds / taken.seconds, taken.seconds);
+  }
+}
+
+void Session::strides() {
+  constexpr int kStrides[] = {1, 2, 4, 8, 16, 32};
+  const int blocks = gpu_ ? 2 * info_.multiprocessors : 1, threads = gpu_ ? 1024 : 64;
+  int64_t count =
+      gpu_ ? int64_t(64) << 20 : 256;  // floats that are loaded: 256 MB, out of 8 GB at the widest stride
+  while (gpu_ && count * 4 * 32 > info_.memory_free / 2) count /= 2;
+  progress_("strides");
+  Buffer data(Place::device, std::size_t(count) * 32 * sizeof(float)), result = sums(blocks, threads);
+  launch(fill, dim3(unsigned(blocks)), dim3(unsigned(threads)), 0, nullptr, pointer<float>(data), 1.0f,
+         count * 32);
+  units_of_loads(false);  // what was launched before does not count
+  std::vector<Taken> taken;
+  for (int stride : kStrides) {
+    taken.push_back(time(
+        1,
+        [&](int64_t*) {
+          launch(load_strided, dim3(unsigned(blocks)), dim3(unsigned(threads)), 0, nullptr,
+                 pointer<float>(data), stride, count, pointer<float>(result));
+        },
+        [] { device::flush_l2(nullptr); }));
+    double sum = 0;
+    for (float part : on_host<float>(result)) sum += part;
+    if (sum != double(count))
+      throw WrongResult("stride/s" + std::to_string(stride) + ": the sum is " + std::to_string(sum));
+  }
+  const std::vector<double> units = gpu_ ? std::vector<double>() : units_of_loads(false);
+  for (std::size_t i = 0; i < std::size(kStrides); ++i) {
+    const std::string name = "stride/s" + std::to_string(kStrides[i]);
+    if (gpu_)
+      timed(name, "useful bytes, lanes " + std::to_string(4 * kStrides[i]) + " bytes apart",
+            "bytes_per_second", 4.0 * double(count) / taken[i].seconds, taken[i].seconds);
+    else
+      counted(name, "of a warp's load, lanes " + std::to_string(4 * kStrides[i]) + " bytes apart", "sectors",
+              units, i);
+  }
+}
+
+void Session::banks() {
+  constexpr int kStrides[] = {1, 2, 4, 8, 16, 32};
+  const int threads = gpu_ ? 512 : 64, rounds = gpu_ ? 64 : 1;
+  progress_("banks");
+  Buffer result = sums(1, threads);
+  units_of_loads(true);  // what was launched before does not count
+  std::vector<Taken> taken;
+  for (int stride : kStrides) {
+    taken.push_back(time(1, [&](int64_t* clocks) {
+      launch(load_banked, dim3(1), dim3(unsigned(threads)), 0, nullptr, stride, rounds,
+             pointer<float>(result), clocks);
+    }));
+    expect("bank/s" + std::to_string(stride), result, double(kBankLoads) * rounds);
+  }
+  const std::vector<double> units = gpu_ ? std::vector<double>() : units_of_loads(true);
+  const double loads = double(threads / 32) * rounds * kBankLoads;
+  for (std::size_t i = 0; i < std::size(kStrides); ++i) {
+    const std::string name = "bank/s" + std::to_string(kStrides[i]);
+    const std::string what =
+        "of a warp's load from shared memory, lanes " + std::to_string(kStrides[i]) + " words apart";
+    if (gpu_)
+      timed(name, what, "clocks", taken[i].clocks / loads, taken[i].seconds);
+    else
+      counted(name, what, "wavefronts", units, i);
+  }
+}
+
+void Session::additions() {
+  const int blocks = info_.multiprocessors;
+  progress_("additions in the L2");
+  const auto rate = [&](const std::string& name, const std::string& what, Adds how, int tiles) {
+    if (info_.compute_capability != 90) {
+      found_.push_back({name, what, "bytes_per_second", std::nullopt, "needs a Hopper GPU", 0});
+      return;
+    }
+    const int rounds = gpu_ ? 1024 : 4;
+    Buffer sums(Place::device, std::size_t(tiles) * kTileFloats * sizeof(float));
+    const Taken taken = time(
+        1, [&](int64_t*) { launch_additions(how, blocks, pointer<float>(sums), tiles, rounds); },
+        [&] {
+          launch(fill, dim3(unsigned(blocks)), dim3(1024), 0, nullptr, pointer<float>(sums), 0.0f,
+                 int64_t(tiles) * kTileFloats);
+        });
+    expect(name, sums, double(blocks) * rounds / tiles);
+    timed(name, what, "bytes_per_second",
+          double(blocks) * rounds * kTileFloats * sizeof(float) / taken.seconds, taken.seconds);
+  };
+  const int many = gpu_ ? 512 : 4;  // tiles: 16 MB, which the L2 holds
+  rate("additions/floats", "L2, bytes added, a float an instruction", Adds::floats, many);
+  rate("additions/fours", "L2, bytes added, four floats an instruction", Adds::fours, many);
+  rate("additions/tiles", "L2, bytes added by TMA", Adds::tiles, many);
+  rate("additions/fours_one_place", "four floats, all blocks to the same 32 KB", Adds::fours, 1);
+  rate("additions/tiles_one_place", "TMA, all blocks to the same 32 KB", Adds::tiles, 1);
+}
+
+}  // namespace
+
+std::vector<Measurement> measure(const std::function<void(const std::string&)>& progress) {
+  Session session(progress);
+  session.latencies();
+  session.warps();
+  session.rates();
+  session.bandwidths();
+  session.strides();
+  session.banks();
+  session.additions();
+  return session.take();
+}
+
+}  // namespace flashbook::machine

@@ -1,0 +1,289 @@
+//| # Step 2: a good kernel for each of the three
+//|
+//| Step 1 computes the right thing and waits for memory almost all the time. The three kernels stay, and each becomes what
+//| a library would do on CUDA cores:
+//|
+//| * **scores** and **output** ($QK^\top$ and $PV$) are matrix products. A block loads a tile of each operand into shared memory once, and every
+//|   number in it is then used 128 times instead of once. Each thread keeps an 8 x 8 piece of the result in registers, so
+//|   that 16 numbers read from shared memory feed 64 multiply-adds.
+//| * **softmax** gives a row to a warp: 32 lanes read 512 consecutive bytes at a time, and the row stays in shared memory
+//|   between the passes, so S is read from device memory once.
+//|
+//| ![A tile of 128 by 128 results, and the 64 of them that one thread keeps in registers](../../docs/figures/register_tile.svg)
+//|
+//| What no kernel of this shape can remove is S and P themselves. They are written whole and read whole: 12 bytes for every
+//| pair of a query and a key in bf16 (4 + 4 for S, 2 + 2 for P), N x N pairs a head, and memory for all of them. Q, K, V and
+//| O are N x d each. At N = 4096 and d = 128 that is 48 bytes of scores and probabilities for every byte of input and
+//| output. From chapter 3 on neither S nor P ever leaves the chip.
+//|
+//| **Budget.** Products: 2 tiles of 32 x 132 floats, 33 KB of shared memory; 64 registers of sums a thread; two blocks a
+//| multiprocessor, so that one computes while the other loads. Softmax: a row of float32 scores a warp.
+//|
+//| **Predicted** (H200, d = 128, bf16): the products run at about half of the 67 TFLOP/s that the float32 units have, since
+//| a quarter of all issue slots goes to shared memory and conversions; softmax at about 80 % of the 4.3 TB/s that a copy
+//| reaches. Measured: see the chapter's table.
+#pragma once
+#include "chapters/01_naive_attention/problem.cuh"
+#include "common/ptx/convert.h"
+
+namespace flashbook::naive {
+
+constexpr int kTile = 128;          // queries and keys of a tile: 2 * 128 loads feed 128 * 128 products
+constexpr int kDepth = 32;          // of the summed dimension, what is in shared memory at a time
+constexpr int kStride = kTile + 4;  // floats between tile rows: aligned to 16 bytes, few bank conflicts
+constexpr int kThreads = 256;       // 16 x 16 threads
+constexpr int kRowsPerThread = 8;   // 16 * 8 = 128 rows
+constexpr int kLoadsInFlight = 8;   // 16-byte loads that a softmax thread issues before it looks at the first
+constexpr int kScoreAlign = 8;      // rows of S and P start at multiples of 8 elements, 16 bytes or more
+
+static_assert(kDepth == 32, "load_transposed gives lane i column i of a chunk");
+
+//| ## Loading a chunk of a tile
+//|
+//| Both operands are stored with the summed dimension *first* in shared memory: `tile[c][row]`. Then the innermost loop
+//| below walks down c, and at every c the 16 threads of a row read 16 neighbouring floats, which is free of bank conflicts.
+//|
+//| Q, K and P lie the other way round in memory (`[row][c]`), so they are turned while they are loaded: a warp reads 32
+//| consecutive elements of one row, one full 64-byte line piece in bf16, and writes them 132 floats apart. Those writes
+//| hit only 8 of the 32 banks (132 mod 32 = 4), a 4-way conflict. An odd stride would have none, but then the 8 numbers
+//| that a thread reads side by side would no longer be two aligned 16-byte reads, and there are 32 reads for every write.
+
+//|
+//| A tile may reach beyond the last row. Threads there read the last row again instead of skipping the load: a branch
+//| around each load would make the compiler wait for one before it issues the next, when eight should be on their way at
+//| once. The surplus rows end in results that nobody stores. What must not be *summed* is made zero afterwards
+//| by `keep`, a choice between two registers.
+
+/// Loads tile[c][row] = source[row][c] for kTile rows and kDepth columns, with 0 where keep(row, c) is false.
+/// Rows beyond `last_row` and columns beyond `last_column` repeat the last.
+template <typename T, typename Keep>
+__device__ void load_transposed(
+    float (&tile)[kDepth][kStride],
+    const T* source,  // [rows, stride], at the tile's first row and chunk's first column
+    int stride, int last_row, int last_column, Keep keep) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const T* column = source + min(lane, last_column);
+#pragma unroll 8  // sixteen would need more registers than the sums leave
+  for (int row = warp; row < kTile; row += kThreads / 32) {
+    const float value = to_float(column[int64_t(min(row, last_row)) * stride]);
+    tile[lane][row] = keep(row, lane) ? value : 0.0f;
+  }
+}
+
+//| ## The product of two chunks
+//|
+//| Thread (ty, tx) owns rows 8 ty ... 8 ty + 7 and columns tx, tx + 16, tx + 32, ... of the result. Rows are neighbours so
+//| that they are read 16 bytes at a time (all 16 threads of equal ty read the same ones: a broadcast). Columns are 16 apart
+//| so that the 16 threads read, and at the end write, neighbouring ones.
+
+//| For each of the 32 columns a thread reads 8 numbers of each operand and makes 64 multiply-adds of them. The reads of `a` are two loads of 16 bytes. Without the
+//| registers, each multiply-add would need two reads of its own, and shared memory could not keep up.
+/// sums[i][j] += sum over c of a[c][8 ty + i] * b[c][tx + 16 j].
+template <int kColumns>
+__device__ void multiply_add(float (&sums)[kRowsPerThread][kColumns], const float (&a)[kDepth][kStride],
+                             const float (&b)[kDepth][kStride]) {
+  const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
+#pragma unroll 8  // all 32 would be 2048 multiply-adds in a row: more code than the instruction cache holds
+  for (int c = 0; c < kDepth; ++c) {
+    float a_column[kRowsPerThread], b_row[kColumns];
+#pragma unroll
+    for (int i = 0; i < kRowsPerThread; ++i) a_column[i] = a[c][kRowsPerThread * ty + i];
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) b_row[j] = b[c][tx + 16 * j];
+#pragma unroll
+    for (int i = 0; i < kRowsPerThread; ++i)
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) sums[i][j] += a_column[i] * b_row[j];
+  }
+}
+
+//| ## Scores
+//|
+//| A block makes a tile of 128 queries by 128 keys. It walks along head_dim in chunks of 32: load both chunks, multiply, next.
+
+/// S = scale * Q K^T. Grid: (keys / 128, queries / 128, batch * heads).
+template <typename T, int kHeadDim>
+__global__ void __launch_bounds__(kThreads, 2)
+    tiled_scores(const T* q,     // [batch * heads, seqlen_q, kHeadDim]
+                 const T* k,     // [batch * kv_heads, seqlen_k, kHeadDim]
+                 float* scores,  // [batch * heads, seqlen_q, score_stride]
+                 Problem problem) {
+  static_assert(kHeadDim % kDepth == 0, "head_dim is walked in whole chunks");
+  __shared__ __align__(16) float q_tile[kDepth][kStride];  // [c][query of the tile]
+  __shared__ __align__(16) float k_tile[kDepth][kStride];  // [c][key of the tile]
+  const int first_key = blockIdx.x * kTile, first_query = blockIdx.y * kTile, head = blockIdx.z;
+  const int last_query = min(first_query + kTile, problem.seqlen_q) - 1;
+  // The last query of a tile sees the most keys. If it sees none of these, nobody does: the tile lies above
+  // the diagonal.
+  if (first_key >= problem.visible_keys(last_query)) return;
+
+  //| The loop: load two chunks, wait, multiply, wait. Each barrier closes one hazard. The first: nobody multiplies before all have loaded. The second: nobody loads the next chunk while
+  //| another still multiplies.
+  const T* q_rows = q + problem.q_row(head, first_query) * kHeadDim;
+  const T* k_rows = k + problem.k_row(head, first_key) * kHeadDim;
+  const int last_row_q = last_query - first_query, last_row_k = problem.seqlen_k - 1 - first_key;
+  const auto keep_all = [](int, int) { return true; };
+  float sums[kRowsPerThread][kTile / 16] = {};
+  for (int c = 0; c < kHeadDim; c += kDepth) {
+    load_transposed(q_tile, q_rows + c, kHeadDim, last_row_q, kDepth - 1, keep_all);
+    load_transposed(k_tile, k_rows + c, kHeadDim, last_row_k, kDepth - 1, keep_all);
+    __syncthreads();  // both chunks are complete before anyone multiplies
+    multiply_add(sums, q_tile, k_tile);
+    __syncthreads();  // everyone is done with the chunks before the next ones overwrite them
+  }
+
+  const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
+  for (int i = 0; i < kRowsPerThread; ++i) {
+    const int query = first_query + kRowsPerThread * ty + i;
+    if (query >= problem.seqlen_q) break;
+    //| Only what the mask lets through is written. `textbook_softmax` and `warp_softmax` never read the rest, so nobody has to clear it.
+    const int visible = problem.visible_keys(query);
+    float* row = scores + problem.q_row(head, query) * problem.score_stride;
+    for (int j = 0; j < kTile / 16; ++j) {
+      const int key = first_key + tx + 16 * j;
+      if (key < visible) row[key] = problem.scale * sums[i][j];
+    }
+  }
+}
+
+//| ## Softmax
+//|
+//| A warp owns a row. Lane i holds elements 4 i ... 4 i + 3 of every 128: one 16-byte load each, 512 bytes in a row for
+//| the warp. It parks them in shared memory, where the second and third pass find them again. Every lane reads back only
+//| what it wrote itself, so no barrier is needed.
+//|
+//| A block is one warp, so that as many rows as fit are under way: at N = 8192 a row is 32 KB and a multiprocessor of an H200
+//| holds seven. That is few for hiding the latency of memory, so each warp must ask for much at once: a thread issues eight loads
+//| before it looks at the first, 4 KB a warp.
+//|
+//| Maximum and sum of the 32 lanes are combined by `__shfl_xor_sync`: in five rounds each lane takes the value of the lane
+//| whose number differs in one bit, and at the end all of them hold the result.
+
+/// Four neighbouring elements, moved by one load or store.
+template <typename T>
+struct __align__(4 * sizeof(T)) Four {
+  T element[4];
+};
+
+/// The maximum of `value` over the warp, in every lane.
+inline __device__ float warp_max(float value) {
+  for (int distance = 16; distance > 0; distance /= 2)
+    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, distance));
+  return value;
+}
+
+/// The sum of `value` over the warp, in every lane.
+inline __device__ float warp_sum(float value) {
+  for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
+  return value;
+}
+
+//| The kernel has no barrier at all: no lane reads what another wrote to memory. Shuffles order the lanes where they must agree.
+/// P = softmax(S) and the log-sum-exp, one warp a row and one row a block. Grid: (rows); dynamic shared
+/// memory: score_stride floats.
+template <typename T>
+__global__ void __launch_bounds__(32)
+    warp_softmax(const float* scores,  // [batch * heads, seqlen_q, score_stride]
+                 T* probabilities,     // [batch * heads, seqlen_q, score_stride]
+                 float* lse,           // [batch * heads, seqlen_q]
+                 Problem problem) {
+  const int lane = threadIdx.x;
+  const int64_t row = blockIdx.x;
+  const int visible = problem.visible_keys(int(row % problem.seqlen_q));
+  float* cache = dynamic_shared<float>();  // [score_stride]
+
+  //| **First pass: the maximum.** Eight loads are issued before the first result is looked at. Elements beyond the row's end read its last ones again, and become $-\infty$ afterwards:
+  //| no branch stands around a load. What was loaded is parked in shared memory.
+  const float* s = scores + row * problem.score_stride;
+  float row_max = -INFINITY;
+  for (int first = 4 * lane; first < visible; first += 128 * kLoadsInFlight) {
+    Four<float> loaded[kLoadsInFlight];
+#pragma unroll
+    for (int u = 0; u < kLoadsInFlight; ++u)  // beyond the row's end: its last elements once more
+      loaded[u] = *reinterpret_cast<const Four<float>*>(s + min(first + 128 * u, problem.score_stride - 4));
+#pragma unroll
+    for (int u = 0; u < kLoadsInFlight; ++u) {
+      const int j = first + 128 * u;
+      for (int i = 0; i < 4; ++i) {
+        if (j + i >= visible)
+          loaded[u].element[i] = -INFINITY;  // never written by tiled_scores: exp makes it 0
+        row_max = fmaxf(row_max, loaded[u].element[i]);
+      }
+      if (j < visible) *reinterpret_cast<Four<float>*>(cache + j) = loaded[u];
+    }
+  }
+  row_max = warp_max(row_max);
+
+  //| **Second pass: the sum.** Each lane reads what it wrote itself, and leaves the exponential in its place.
+  float row_sum = 0.0f;
+  for (int j = 4 * lane; j < visible; j += 128) {
+    Four<float> four = *reinterpret_cast<const Four<float>*>(cache + j);
+    for (int i = 0; i < 4; ++i) {
+      four.element[i] = __expf(four.element[i] - row_max);
+      row_sum += four.element[i];
+    }
+    *reinterpret_cast<Four<float>*>(cache + j) = four;  // the exponential is computed once, not twice
+  }
+  row_sum = warp_sum(row_sum);
+
+  //| **Third pass: the quotients.** One division for the row, then multiplications. Four results leave by one store of 8 bytes, neighbouring lanes side by side.
+  const float inverse_sum = 1.0f / row_sum;  // one division a row; not used if no key is visible
+  T* p = probabilities + row * problem.score_stride;
+  for (int j = 4 * lane; j < visible; j += 128) {
+    const Four<float> four = *reinterpret_cast<const Four<float>*>(cache + j);
+    Four<T> rounded;
+    for (int i = 0; i < 4; ++i) rounded.element[i] = from_float<T>(four.element[i] * inverse_sum);
+    *reinterpret_cast<Four<T>*>(p + j) = rounded;
+  }
+  if (lane == 0) lse[row] = visible > 0 ? row_max + logf(row_sum) : -INFINITY;
+}
+
+//| ## The product with V
+//|
+//| The product again, with P in the place of Q and V in the place of K. V already lies the right way round, `[key][dim]`, and
+//| the summed dimension is now the keys: as many as the last query of the tile sees. Queries above it see fewer, and where a
+//| query does not see a key P was never written: `keep` puts a zero there, which adds nothing whatever V holds.
+
+/// O = P V. Grid: (head_dim / columns of a tile, queries / 128, batch * heads).
+template <typename T, int kHeadDim>
+__global__ void __launch_bounds__(kThreads, 2)
+    tiled_output(const T* probabilities,  // [batch * heads, seqlen_q, score_stride]
+                 const T* v,              // [batch * kv_heads, seqlen_k, kHeadDim]
+                 T* o,                    // [batch * heads, seqlen_q, kHeadDim]
+                 Problem problem) {
+  constexpr int kColumns = kHeadDim < kTile ? kHeadDim : kTile;  // head_dim 256 takes two blocks side by side
+  __shared__ __align__(16) float p_tile[kDepth][kStride];        // [key of the chunk][query of the tile]
+  __shared__ __align__(16) float v_tile[kDepth][kStride];        // [key of the chunk][dim of the tile]
+  const int first_dim = blockIdx.x * kColumns, first_query = blockIdx.y * kTile, head = blockIdx.z;
+  const int last_query = min(first_query + kTile, problem.seqlen_q) - 1;
+  const int visible = problem.visible_keys(last_query);
+
+  //| The sum runs over keys. A tile beyond the diagonal is never reached, because the loop ends with the last visible key. Both operands have barriers around them as
+  //| in `tiled_scores`.
+  const T* p_rows = probabilities + problem.q_row(head, first_query) * problem.score_stride;
+  float sums[kRowsPerThread][kColumns / 16] = {};
+  for (int first_key = 0; first_key < visible; first_key += kDepth) {
+    load_transposed(p_tile, p_rows + first_key, problem.score_stride, last_query - first_query,
+                    problem.seqlen_k - 1 - first_key, [&](int row, int key) {
+                      return first_key + key < problem.visible_keys(first_query + row);
+                    });
+#pragma unroll 4
+    for (int i = threadIdx.x; i < kDepth * kColumns; i += kThreads) {
+      const int key = min(first_key + i / kColumns, visible - 1), dim = i % kColumns;
+      v_tile[i / kColumns][dim] = to_float(v[problem.k_row(head, key) * kHeadDim + first_dim + dim]);
+    }
+    __syncthreads();  // both chunks are complete before anyone multiplies
+    multiply_add(sums, p_tile, v_tile);
+    __syncthreads();  // everyone is done with the chunks before the next ones overwrite them
+  }
+
+  const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
+  for (int i = 0; i < kRowsPerThread; ++i) {
+    const int query = first_query + kRowsPerThread * ty + i;
+    if (query >= problem.seqlen_q) break;
+    T* row = o + problem.q_row(head, query) * kHeadDim + first_dim;
+    for (int j = 0; j < kColumns / 16; ++j) row[tx + 16 * j] = from_float<T>(sums[i][j]);
+  }
+}
+
+}  // namespace flashbook::naive

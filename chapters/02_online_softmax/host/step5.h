@@ -1,0 +1,12 @@
+/// \file
+/// Step 5, as the chapter calls it.
+#pragma once
+#include "common/attention/tensors.h"
+
+namespace flashbook {
+
+/// Attention by step5_register_blocks.h. T: float, f16 or bf16, as in shape.dtype.
+template <typename T>
+void attention_in_registers(const Shape& shape, const Tensors& tensors);
+
+}  // namespace flashbook

@@ -1,7 +1,0 @@
-#include "chapters/02_online_softmax/chapter.h"
-#include "chapters/03_flash_attention_1/chapter.h"
-#include "common/app/program.h"
-
-int main(int argc, char** argv) {
-  return flashbook::run_chapter_program(argc, argv, flashbook::kFlashAttention1, &flashbook::kOnlineSoftmax);
-}

@@ -1,0 +1,121 @@
+//| # Step 1: keys outside, queries inside
+//|
+//| Chapter 1 ended with a diagnosis: $S$ and $P$ go through device memory, 12 bytes for every pair of a query and a key, and on tensor cores that would take longer than
+//| all arithmetic. Chapter 2 had the cure. This is the first kernel that takes it, in the order in which the
+//| FlashAttention paper writes it down (Algorithm 1):
+//|
+//|     for each tile of keys:            load K and V
+//|       for each tile of queries:       load Q, and O, m, l as they are so far
+//|         scores, softmax, O += weights * V
+//|         store O, m, l
+//|
+//| ![What stays in a block and what passes by, in step 1 and in step 2](../../docs/figures/loop_orders.svg)
+//|
+//| No score leaves the chip. K and V are read once. But every tile of queries meets the tiles of keys one after another, with all
+//| others in between. So its unfinished $O$ and its two numbers are put away and fetched again: they travel through
+//| device memory once for each tile of keys.
+//|
+//| **Budget.** [tile.cuh](tile.cuh) has it: at d = 128 tiles of 64 take 67 KB of shared memory. Device memory beyond inputs and
+//| outputs: $O$ in float32 and the two numbers, $4(d + 2)$ bytes a row. In 16 bits the unfinished $O$ would be rounded
+//| once for each tile of keys.
+//|
+//| **Predicted** (H200, d = 128, N = 4096, 64 heads): slow. One block a head is 64 blocks on 132 multiprocessors, and each
+//| block is 8 warps that load, wait, compute and store, one after the other. A quarter of what step 2 reaches.
+#pragma once
+#include "chapters/03_flash_attention_1/tile.cuh"
+
+namespace flashbook::flash1 {
+
+/// The unfinished rows in device memory.
+struct State {
+  float* o;        ///< [batch * heads, seqlen_q, head_dim], not divided by row_sum
+  float* row_max;  ///< [batch * heads, seqlen_q]
+  float* row_sum;  ///< [batch * heads, seqlen_q]
+};
+
+//| `load_state` and `store_state` are what this order costs. Each thread moves its own part of $O$, four floats at a time, and needs no barrier for it: the
+//| thread that fetches a number is the thread that put it away.
+/// Fetches a tile of queries as the last tile of keys left it.
+template <int kHeadDim, int kBlock>
+__device__ void load_state(Rows<kHeadDim, kBlock>& rows, const State& state, const Problem& problem, int head,
+                           int first_query) {
+  using Own = Rows<kHeadDim, kBlock>;
+  for (int i = 0; i < Own::kCount; ++i) {
+    // Beyond the last query the last one is fetched again; nothing of it will be stored.
+    const int64_t row = problem.q_row(head, min(first_query + tile_row(i), problem.seqlen_q - 1));
+    rows.row_max[i] = state.row_max[row];
+    rows.row_sum[i] = state.row_sum[row];
+    for (int g = 0; g < Own::kGroups; ++g) {
+      const auto four = load_vector<float, 4>(state.o + row * kHeadDim + tile_dim(g));
+      for (int c = 0; c < 4; ++c) rows.o[i][g][c] = four.element[c];
+    }
+  }
+}
+
+//| Rows beyond the last query are not stored. Of a row's two numbers all 16 threads hold a copy; the first one writes.
+/// Puts it away for the next one.
+template <int kHeadDim, int kBlock>
+__device__ void store_state(const Rows<kHeadDim, kBlock>& rows, const State& state, const Problem& problem,
+                            int head, int first_query) {
+  using Own = Rows<kHeadDim, kBlock>;
+  for (int i = 0; i < Own::kCount; ++i) {
+    const int query = first_query + tile_row(i);
+    if (query >= problem.seqlen_q) break;
+    const int64_t row = problem.q_row(head, query);
+    for (int g = 0; g < Own::kGroups; ++g) {
+      Vector<float, 4> four;
+      for (int c = 0; c < 4; ++c) four.element[c] = rows.o[i][g][c];
+      store_vector(state.o + row * kHeadDim + tile_dim(g), four);
+    }
+    if (threadIdx.x % kSide != 0) continue;  // all 16 threads of a row hold the same two numbers
+    state.row_max[row] = rows.row_max[i];
+    state.row_sum[row] = rows.row_sum[i];
+  }
+}
+
+//| ## The kernel
+//|
+//| The first tile of keys finds nothing to fetch, and the last one that a tile of queries sees finishes it. Under a causal mask a
+//| tile of queries that sees none of the keys is passed over; but not by the first tile of keys, since rows that see no key
+//| at all have an output, too: zeros.
+
+/// Attention, one block a head. Grid: (batch * heads); dynamic shared memory: Tiles.
+template <typename T, int kHeadDim, int kBlock>
+__global__ void __launch_bounds__(kThreads)
+    keys_outside(const T* q,  // [batch * heads, seqlen_q, kHeadDim]
+                 const T* k,  // [batch * kv_heads, seqlen_k, kHeadDim]
+                 const T* v,  // [batch * kv_heads, seqlen_k, kHeadDim]
+                 T* o,        // [batch * heads, seqlen_q, kHeadDim]
+                 float* lse,  // [batch * heads, seqlen_q]
+                 State state, Problem problem) {
+  auto& tiles = *dynamic_shared<Tiles<T, kHeadDim, kBlock>>();
+  const int head = blockIdx.x;
+  //| The loops, as in the pseudocode. K and V of a tile are loaded once and serve every tile of queries.
+  for (int first_key = 0; first_key < problem.seqlen_k; first_key += kBlock) {
+    load_tile<T, kHeadDim>(tiles.k, k + problem.k_row(head, 0) * kHeadDim, first_key, problem.seqlen_k);
+    load_tile<T, kHeadDim>(tiles.v, v + problem.k_row(head, 0) * kHeadDim, first_key, problem.seqlen_k);
+    for (int first_query = 0; first_query < problem.seqlen_q; first_query += kBlock) {
+      const int visible = problem.visible_keys_of_tile(first_query, kBlock);
+      if (first_key > 0 && first_key >= visible) continue;  // all above the diagonal; for every thread alike
+      load_tile<T, kHeadDim>(tiles.q, q + problem.q_row(head, 0) * kHeadDim, first_query, problem.seqlen_q);
+      //| The rows come from memory, or begin empty with the first tile of keys. After the last tile of keys that they see, they leave as a result
+      //| and not as a state.
+      //|
+      //| Two barriers a pair of tiles: the tiles must be complete before anyone multiplies, and nobody may still read them when the next ones come.
+      Rows<kHeadDim, kBlock> rows;
+      if (first_key == 0)
+        rows.clear();
+      else
+        load_state(rows, state, problem, head, first_query);
+      __syncthreads();  // all three tiles are complete before anyone multiplies
+      absorb(tiles, rows, problem, first_query, first_key);
+      if (first_key + kBlock < visible)
+        store_state(rows, state, problem, head, first_query);
+      else
+        write_result(rows, o, lse, problem, head, first_query);
+      __syncthreads();  // everyone is done with Q, K and V before the next ones overwrite them
+    }
+  }
+}
+
+}  // namespace flashbook::flash1

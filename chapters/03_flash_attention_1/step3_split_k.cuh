@@ -1,0 +1,414 @@
+//| # Step 3: tensor cores, warps that split the keys
+//|
+//| Step 2 is limited by the rate of CUDA cores. A tensor core multiplies 16 by 16 matrices, a warp at a time, and does
+//| [fifteen times](../01_naive_attention/README.md#what-the-hardware-allows) as many multiplications. CUDA's own interface to it is `nvcuda::wmma`: a warp loads a 16 by 16 *fragment* of each operand from shared memory,
+//| multiplies, and stores the result. Which lane holds which element of a fragment is not said, on purpose. So nothing that
+//| asks for a row, such as a maximum, can be done in fragments: **scores, weights, statistics and O live in shared memory**,
+//| where everyone can find a row.
+//|
+//| Four warps share the work on a tile as the first FlashAttention did: each takes a quarter of its *keys*. For the scores
+//| this costs nothing: a warp's keys are columns of $S$. For the product with V it does. Each warp's product has a part of every element of
+//| $O$, the sum over its own keys, and the parts must be added up. That is *split-K*, named for the summed dimension of a product.
+//|
+//| ![Split-K: each warp has a quarter of the keys, and a part of all of O](../../docs/figures/split_k.svg)
+//|
+//| **Budget** at d = 128, with 32 queries and 128 keys a tile: Q 8.5 KB, K and V 34 KB each, scores 17 KB, O 17 KB: 111 KB, so two
+//| blocks a multiprocessor. At d = 256 K and V share one buffer, one after the other, and a tile has 64 keys: 92 KB. Together the kernels
+//| stay below the 163 KB that an A100 grants a block.
+//|
+//| **Predicted** (H200, d = 128, N = 4096, 64 heads): shared memory decides. Each warp reads all of Q, and reads and writes all of O, for
+//| its quarter of the keys. The chapter's text counts 0.13 bytes of shared memory a FLOP; at 128 bytes a clock and 1.7 GHz that
+//| is 220 TFLOP/s if nothing else ever waits. With seven barriers a tile, half of it: 110.
+#pragma once
+#include "chapters/03_flash_attention_1/problem.cuh"
+#include "common/ptx/cp_async.h"
+#include "common/ptx/wmma.h"
+
+namespace flashbook::flash1 {
+
+constexpr int kWarp = 32;      // lanes
+constexpr int kFragment = 16;  // rows and columns of a fragment
+constexpr int kRowLanes = 8;   // lanes that share a row of the softmax
+
+//| ## Sizes
+//|
+//| What a warp pays for O in shared memory does not depend on how many keys it has, so a warp should have many: 32 each. The sizes
+//| are the best of a sweep on an H200 (`SizeOf` in chapter.cu names them).
+
+/// The sizes of one version of the kernel.
+template <int kDim, int kQueries, int kKeys, int kWarpCount>
+struct SplitK {
+  static constexpr int kHeadDim = kDim;
+  static constexpr int kRowsQ = kQueries;
+  static constexpr int kRowsK = kKeys;
+  static constexpr int kWarps = kWarpCount;
+  static constexpr int kThreads = kWarps * kWarp;
+  static constexpr int kWarpKeys = kRowsK / kWarps;    ///< keys of a tile that are one warp's
+  static constexpr int kWarpDims = kHeadDim / kWarps;  ///< dimensions of O that it adds to at a time
+  /// Both in one buffer would be too slow at d = 64 and 128, each in its own too large at 256.
+  static constexpr bool kSharesKV = kHeadDim == 256;
+
+  static_assert(kRowsQ % kFragment == 0 && kWarpKeys % kFragment == 0 && kWarpDims % kFragment == 0,
+                "a warp works on whole fragments");
+  static_assert(kRowsK % (4 * kRowLanes) == 0, "each lane of a row takes equally many groups of four scores");
+};
+
+//| ## What is in shared memory
+//|
+//| Rows are padded against bank conflicts. A fragment of 16-bit elements is read 8 rows at a time, 16 bytes of each: 16 bytes of padding
+//| put the 8 rows into different banks. A fragment of floats is written 4 rows at a time, 32 bytes of each: 32 bytes of padding
+//| do the same.
+
+/// The tiles of one block.
+template <typename T, typename Size>
+struct SplitKTiles {
+  static constexpr int kStride = Size::kHeadDim + 8;     // elements
+  static constexpr int kScoreStride = Size::kRowsK + 8;  // floats
+  static constexpr int kWeightStride =
+      2 * kScoreStride;  // elements: the weights of a row lie in place of its scores
+  static constexpr int kOutputStride = Size::kHeadDim + 8;  // floats
+  __align__(128) T q[Size::kRowsQ][kStride];
+  __align__(128) T k[Size::kRowsK][kStride];
+  __align__(128) T v_if_apart[Size::kSharesKV ? 1 : Size::kRowsK][kStride];
+  __align__(128) float scores[Size::kRowsQ][kScoreStride];
+  __align__(128) float o[Size::kRowsQ][kOutputStride];
+  float row_max[Size::kRowsQ], row_sum[Size::kRowsQ];
+
+  /// The tile of V, by rows.
+  __device__ T (*v())[kStride] { return Size::kSharesKV ? k : v_if_apart; }
+  __device__ T* weights(int row) { return reinterpret_cast<T*>(scores[row]); }
+};
+
+//| ## Copies that nobody waits for
+//|
+//| `cp.async` is a copy from device memory to shared memory past the registers. The thread starts it and goes on. Later it *commits* its copies as a group, and
+//| `cp_async_wait<n>` returns when at most its $n$ newest groups are still on their way.
+//|
+//| ![A thread's copies, the groups it makes of them, and what a wait promises](../../docs/figures/cp_async_groups.svg)
+/// Sends `kRows` rows on their way to shared memory, as far as there are `rows`; the rest become zeros.
+template <typename Size, int kRows, typename T, int kStride>
+__device__ void copy_tile(T (*tile)[kStride],  // [kRows][kStride]
+                          const T* source,     // [rows, kHeadDim]
+                          int rows) {
+  constexpr int kChunks = Size::kHeadDim / 8;  // 16 bytes each
+  static_assert(kRows * kChunks % Size::kThreads == 0, "every thread copies equally many chunks");
+#pragma unroll 4
+  for (int i = threadIdx.x; i < kRows * kChunks; i += Size::kThreads) {
+    const int row = i / kChunks, column = i % kChunks * 8;
+    // Zeros and not whatever is there: a weight of 0 times an old NaN would be NaN.
+    cp_async_cg(&tile[row][column], source + int64_t(row) * Size::kHeadDim + column, row < rows ? 16 : 0);
+  }
+}
+
+template <typename T>
+using FragmentA = nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, 16, T, nvcuda::wmma::row_major>;
+template <typename T, typename Layout>
+using FragmentB = nvcuda::wmma::fragment<nvcuda::wmma::matrix_b, 16, 16, 16, T, Layout>;
+using FragmentC = nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float>;
+
+//| Three kinds of fragments: the left operand A, the right operand B, and the float sums C. They are types, and which lane holds what is theirs to know.
+/// As many blocks as the shared memory of an H100 or H200 has room for: 228 KB, of which each block takes 1
+/// KB more than it asks for. The compiler shall leave registers for all of them.
+template <typename T, typename Size>
+constexpr int kBlocksPerMultiprocessor = 228 * 1024 / int(sizeof(SplitKTiles<T, Size>) + 1024);
+
+//| ## Scores: a warp's keys are columns of S
+//|
+//| Each warp multiplies all queries of the tile with its own keys. K lies with keys as rows; read "column by column" it is
+//| $K^\top$, and nothing has to be turned round. The sums stay in fragments over all of head_dim and are stored once.
+
+//| Each fragment of K is loaded once a step of 16 dims and used for all row fragments of Q. Q's fragments are read by all four warps: the first price of split-K.
+/// scores = Q K^T for this warp's keys of the tile.
+template <typename T, typename Size>
+__device__ void multiply_scores(SplitKTiles<T, Size>& tiles) {
+  using Tiles = SplitKTiles<T, Size>;
+  constexpr int kRowFragments = Size::kRowsQ / kFragment, kKeyFragments = Size::kWarpKeys / kFragment;
+  const int first_key = threadIdx.x / kWarp * Size::kWarpKeys;
+  FragmentC sums[kRowFragments][kKeyFragments];
+  for (auto& row : sums)
+    for (auto& sum : row) nvcuda::wmma::fill_fragment(sum, 0.0f);
+#pragma unroll 4
+  for (int c = 0; c < Size::kHeadDim; c += kFragment) {
+    FragmentB<T, nvcuda::wmma::col_major> k[kKeyFragments];
+#pragma unroll
+    for (int j = 0; j < kKeyFragments; ++j)
+      load_matrix_shared(k[j], &tiles.k[first_key + kFragment * j][c], Tiles::kStride);
+#pragma unroll
+    for (int i = 0; i < kRowFragments; ++i) {
+      FragmentA<T> q;
+      load_matrix_shared(q, &tiles.q[kFragment * i][c], Tiles::kStride);
+#pragma unroll
+      for (int j = 0; j < kKeyFragments; ++j) nvcuda::wmma::mma_sync(sums[i][j], q, k[j], sums[i][j]);
+    }
+  }
+//| The fragments are stored as float, by rows. Now everyone can find a row, whichever lane had it.
+#pragma unroll
+  for (int i = 0; i < kRowFragments; ++i)
+#pragma unroll
+    for (int j = 0; j < kKeyFragments; ++j)
+      nvcuda::wmma::store_matrix_sync(&tiles.scores[kFragment * i][first_key + kFragment * j], sums[i][j],
+                                      Tiles::kScoreStride, nvcuda::wmma::mem_row_major);
+}
+
+//| ## Softmax: eight lanes a row
+//|
+//| Now the work is split the other way: a warp takes whole rows, four at a time, eight lanes each. A lane holds every eighth group of
+//| four neighbouring scores, so that eight lanes read 128 bytes in a row, and what a row has in common is known after
+//| three shuffles. All rows of a warp go through each phase together: one waits for its shuffles while the others
+//| compute.
+//|
+//| The weights of a row overwrite the first half of its scores. That is safe since the lanes have all of it in registers by then.
+//|
+//| O is rescaled here, in shared memory. The maximum of a row seldom moves: of 32 tiles of random scores about four times
+//| ([chapter 2](../02_online_softmax/appendix.md#why-it-is-exact)). Otherwise the factor is exactly 1, and the row is left alone.
+
+/// What `combine` makes of the values of the eight lanes of a row, in all of them.
+template <typename Combine>
+__device__ float reduce_eight(float value, Combine combine) {
+  for (int distance = kRowLanes / 2; distance > 0; distance /= 2)
+    value = combine(value, __shfl_xor_sync(0xffffffffu, value, distance));
+  return value;
+}
+
+//| The function has four parts, each for all rows of the thread: read the scores and find the maximum; reduce, merge and exponentiate; reduce the sums; write.
+/// Turns scores into weights and merges the rows' states with them.
+template <typename T, typename Size>
+__device__ void softmax(SplitKTiles<T, Size>& tiles, const Problem& problem, int first_query, int first_key) {
+  constexpr int kRowsAtOnce = Size::kThreads / kRowLanes, kCount = Size::kRowsQ / kRowsAtOnce;
+  constexpr int kStep = 4 * kRowLanes, kGroups = Size::kRowsK / kStep;  // of four scores, for a lane
+  static_assert(Size::kRowsQ % kRowsAtOnce == 0, "every warp has equally many rows");
+  const int first_row = threadIdx.x / kRowLanes, column = threadIdx.x % kRowLanes * 4;
+  Vector<float, 4> scores[kCount][kGroups];
+  float row_max[kCount], row_sum[kCount], correction[kCount];
+
+//| Part 1. A lane's scores of a row are scaled and masked on the way into registers. The maximum is the lane's own so far.
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int row = first_row + kRowsAtOnce * i;
+    const int visible = problem.visible_keys(first_query + row) - first_key;
+    float tile_max = -INFINITY;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      scores[i][g] = load_vector<float, 4>(&tiles.scores[row][column + kStep * g]);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float& score = scores[i][g].element[e];
+        score = column + kStep * g + e < visible ? score * problem.scale_log2 : -INFINITY;
+        tile_max = fmaxf(tile_max, score);
+      }
+    }
+    row_max[i] = tile_max;
+  }
+//| Part 2. Eight lanes agree on the maximum of the tile, and all merge it with the row's old one. From here on a score is a weight, $2^{s - m}$, in
+//| the same register.
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int row = first_row + kRowsAtOnce * i;
+    const float tile_max = reduce_eight(row_max[i], [](float a, float b) { return fmaxf(a, b); });
+    const Merge merged = merge(tiles.row_max[row], tile_max);
+    float tile_sum = 0.0f;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float& score = scores[i][g].element[e];
+        score =
+            exp2_approx(score - merged.subtracted);  // a weight from here on; 0 for a key that is not seen
+        tile_sum += score;
+      }
+    row_max[i] = merged.row_max;
+    row_sum[i] = tile_sum;
+    correction[i] = merged.correction;
+  }
+//| Part 3. The new sum of a row: the old one, corrected, and the tile's. The eight lanes of a row reduce the tile's sum in three shuffles.
+#pragma unroll
+  for (int i = 0; i < kCount; ++i)
+    row_sum[i] = tiles.row_sum[first_row + kRowsAtOnce * i] * correction[i] +
+                 reduce_eight(row_sum[i], [](float a, float b) { return a + b; });
+
+  //| Only here the warp begins to overwrite: the weights take the place of the scores. The barrier of the warp is enough, because a row belongs to eight lanes of
+  //| one warp.
+  //|
+  //| If the maximum did not move, the correction is exactly 1, and $O$'s row is neither read nor written.
+  __syncwarp();  // every lane has read its rows' scores and numbers before any lane overwrites them
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int row = first_row + kRowsAtOnce * i;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      Vector<T, 4> weights;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) weights.element[e] = from_float<T>(scores[i][g].element[e]);
+      store_vector(tiles.weights(row) + column + kStep * g, weights);
+    }
+    if (column == 0) tiles.row_max[row] = row_max[i], tiles.row_sum[row] = row_sum[i];
+    if (correction[i] != 1.0f)
+      for (int c = column; c < Size::kHeadDim; c += kStep) {
+        auto four = load_vector<float, 4>(&tiles.o[row][c]);
+        for (float& element : four.element) element *= correction[i];
+        store_vector(&tiles.o[row][c], four);
+      }
+  }
+}
+
+//| ## The product with V: parts of O, added up in four rounds
+//|
+//| Each warp has something to add to every element of O. If all four added at once, they would overwrite each other's sums. So
+//| O is cut into as many pieces as there are warps, by columns, and in each of four rounds every warp has a piece to itself:
+//| it loads the piece into fragments, multiplies its weights and values on top of it and stores it back. Then all move on to the
+//| next piece. After four rounds each piece has been with each warp.
+//|
+//| This is what split-K costs: O is read and written four times for every tile of keys, and between two rounds all
+//| must wait for the slowest.
+
+/// The weights of this warp's keys, in fragments: the same for every piece of O.
+template <typename T, typename Size>
+using Weights = FragmentA<T>[Size::kRowsQ / kFragment][Size::kWarpKeys / kFragment];
+
+//| One piece: load $O$'s fragments as the start of the sums, multiply 16 keys at a time on top, store them back.
+/// Adds weights * V over this warp's keys to the piece of O that begins with column `first_dim`. No other
+/// warp may have the piece meanwhile.
+template <typename T, typename Size>
+__device__ void add_to_piece(SplitKTiles<T, Size>& tiles, const Weights<T, Size>& weights, int first_dim) {
+  using Tiles = SplitKTiles<T, Size>;
+  constexpr int kRowFragments = Size::kRowsQ / kFragment, kKeyFragments = Size::kWarpKeys / kFragment;
+  constexpr int kDimFragments = Size::kWarpDims / kFragment;
+  const int first_key = threadIdx.x / kWarp * Size::kWarpKeys;
+  FragmentC sums[kRowFragments][kDimFragments];
+#pragma unroll
+  for (int i = 0; i < kRowFragments; ++i)
+#pragma unroll
+    for (int d = 0; d < kDimFragments; ++d)
+      nvcuda::wmma::load_matrix_sync(sums[i][d], &tiles.o[kFragment * i][first_dim + kFragment * d],
+                                     Tiles::kOutputStride, nvcuda::wmma::mem_row_major);
+//| V lies with keys as rows, as the right operand of this product wants it. A fragment of V serves all row fragments.
+#pragma unroll
+  for (int j = 0; j < kKeyFragments; ++j)
+#pragma unroll
+    for (int d = 0; d < kDimFragments; ++d) {
+      FragmentB<T, nvcuda::wmma::row_major> v;
+      load_matrix_shared(v, &tiles.v()[first_key + kFragment * j][first_dim + kFragment * d], Tiles::kStride);
+#pragma unroll
+      for (int i = 0; i < kRowFragments; ++i)
+        nvcuda::wmma::mma_sync(sums[i][d], weights[i][j], v, sums[i][d]);
+    }
+#pragma unroll
+  for (int i = 0; i < kRowFragments; ++i)
+#pragma unroll
+    for (int d = 0; d < kDimFragments; ++d)
+      nvcuda::wmma::store_matrix_sync(&tiles.o[kFragment * i][first_dim + kFragment * d], sums[i][d],
+                                      Tiles::kOutputStride, nvcuda::wmma::mem_row_major);
+}
+
+//| The weights of the warp's keys are loaded once and serve all four rounds. The barrier after a round lets a warp's next piece be
+//| one that another warp has just finished.
+/// o += weights * V over the keys of all warps. All threads must call it; at its end a barrier has been
+/// passed.
+template <typename T, typename Size>
+__device__ void add_weighted_values(SplitKTiles<T, Size>& tiles) {
+  const int warp = threadIdx.x / kWarp;
+  Weights<T, Size> weights;
+#pragma unroll
+  for (int i = 0; i < Size::kRowsQ / kFragment; ++i) {
+#pragma unroll
+    for (int j = 0; j < Size::kWarpKeys / kFragment; ++j)
+      load_matrix_shared(weights[i][j], tiles.weights(kFragment * i) + warp * Size::kWarpKeys + kFragment * j,
+                         SplitKTiles<T, Size>::kWeightStride);
+  }
+#pragma unroll 1  // the code of one round is long enough
+  for (int round = 0; round < Size::kWarps; ++round) {
+    add_to_piece(tiles, weights, (warp + round) % Size::kWarps * Size::kWarpDims);
+    __syncthreads();  // this warp's part is in the piece before the next warp adds to it; at the end, all are
+  }
+}
+
+//| ## The end of a tile of queries
+
+/// Divides by the sums and writes O and the log-sum-exp, a row a warp.
+template <typename T, typename Size>
+__device__ void write_result(SplitKTiles<T, Size>& tiles,
+                             T* o,        // [seqlen_q, kHeadDim], at the head's first row
+                             float* lse,  // [seqlen_q]
+                             const Problem& problem, int first_query) {
+  constexpr int kDims = Size::kHeadDim / kWarp;  // of a lane: neighbours
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  for (int row = warp; row < Size::kRowsQ && first_query + row < problem.seqlen_q; row += Size::kWarps) {
+    const float factor = normaliser(tiles.row_sum[row]);
+    const auto sums = load_vector<float, kDims>(&tiles.o[row][kDims * lane]);
+    Vector<T, kDims> rounded;
+    for (int i = 0; i < kDims; ++i) rounded.element[i] = from_float<T>(sums.element[i] * factor);
+    store_vector(o + int64_t(first_query + row) * Size::kHeadDim + kDims * lane, rounded);
+    if (lane == 0) lse[first_query + row] = log_sum_exp(tiles.row_max[row], tiles.row_sum[row]);
+  }
+}
+
+//| ## The kernel
+//|
+//| K and V travel by [`cp.async`](../../common/ptx/cp_async.h) while the block computes. Where they have a buffer each, V is on its way
+//| during the scores and the next K during the softmax and the product with V. Where they share one, V can start when the scores are
+//| done, and the next K when the product with V is: the first hides behind the softmax, the second behind nothing but the other blocks of the
+//| multiprocessor, if there are any.
+
+/// Attention, one block a tile of queries. Grid: (queries / kRowsQ, batch * heads); dynamic shared memory:
+/// SplitKTiles.
+template <typename T, typename Size>
+__global__ void __launch_bounds__(Size::kThreads, kBlocksPerMultiprocessor<T, Size>)
+    split_k(const T* q,  // [batch * heads, seqlen_q, kHeadDim]
+            const T* k,  // [batch * kv_heads, seqlen_k, kHeadDim]
+            const T* v,  // [batch * kv_heads, seqlen_k, kHeadDim]
+            T* o,        // [batch * heads, seqlen_q, kHeadDim]
+            float* lse,  // [batch * heads, seqlen_q]
+            Problem problem) {
+  auto& tiles = *dynamic_shared<SplitKTiles<T, Size>>();
+  //| A block knows which keys its tile of queries sees, and copies no others. `copy_keys` commits a group in any case: then a wait that counts groups means the same in
+  //| the last round as in the first.
+  const int first_query = blockIdx.x * Size::kRowsQ, head = blockIdx.y;
+  const T* q_tile = q + problem.q_row(head, first_query) * Size::kHeadDim;
+  const int visible = problem.visible_keys_of_tile(first_query, Size::kRowsQ);
+  // Of K or V, sends the tile that begins with `first_key` on its way, if there is one. The group is
+  // committed even if it is empty, so that the waits below always count the same.
+  const auto copy_keys = [&](auto* tile, const T* source, int first_key) {
+    if (first_key < visible)
+      copy_tile<Size, Size::kRowsK>(tile, source + problem.k_row(head, first_key) * Size::kHeadDim,
+                                    problem.seqlen_k - first_key);
+    cp_async_commit();
+  };
+
+  //| Q and the first K are one group. While they travel, the block sets $O$, the maxima and the sums.
+  copy_tile<Size, Size::kRowsQ>(tiles.q, q_tile, problem.seqlen_q - first_query);
+  copy_keys(tiles.k, k, 0);
+  constexpr int kStride = SplitKTiles<T, Size>::kOutputStride;
+  for (int i = threadIdx.x; i < Size::kRowsQ * kStride; i += Size::kThreads)
+    tiles.o[i / kStride][i % kStride] = 0.0f;
+  for (int row = threadIdx.x; row < Size::kRowsQ; row += Size::kThreads)
+    tiles.row_max[row] = -INFINITY, tiles.row_sum[row] = 0.0f;
+
+  for (int first_key = 0; first_key < visible; first_key += Size::kRowsK) {
+    //| **One tile of keys.** Each barrier closes one hazard, and each copy starts as soon as its place is free:
+    //|
+    //| 1. K is there: multiply the scores.
+    //| 2. All scores are there, and K is used up: send the next K (or V, if they share), and do the softmax.
+    //| 3. V is there, the weights are there, and $O$ is rescaled: add up $O$ in four rounds.
+    if constexpr (!Size::kSharesKV) copy_keys(tiles.v(), v, first_key);
+    cp_async_wait<Size::kSharesKV ? 0 : 1>();  // this thread's part of K, and at first of Q
+    __syncthreads();  // everyone's part is there; at first also O and the rows' numbers
+    multiply_scores(tiles);
+    __syncthreads();  // all scores of a row are there, and nobody reads K any more
+    if constexpr (Size::kSharesKV)
+      copy_keys(tiles.v(), v, first_key);
+    else
+      copy_keys(tiles.k, k, first_key + Size::kRowsK);
+    softmax(tiles, problem, first_query, first_key);
+    cp_async_wait<Size::kSharesKV ? 0 : 1>();  // this thread's part of V
+    __syncthreads();                           // everyone's part is there, all weights are, and O is rescaled
+    add_weighted_values(tiles);                // ends with a barrier: nobody reads V or the weights any more
+    if constexpr (Size::kSharesKV) copy_keys(tiles.k, k, first_key + Size::kRowsK);
+  }
+  //| The end. If the loop never ran, Q is still on its way into memory that is about to be given back.
+  cp_async_wait_all();  // where no key is seen, Q is still on its way
+  __syncthreads();      // and O and the rows' numbers were set by other threads
+  write_result(tiles, o + problem.q_row(head, 0) * Size::kHeadDim, lse + problem.q_row(head, 0), problem,
+               first_query);
+}
+
+}  // namespace flashbook::flash1

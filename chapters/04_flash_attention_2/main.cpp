@@ -1,8 +1,0 @@
-#include "chapters/03_flash_attention_1/chapter.h"
-#include "chapters/04_flash_attention_2/chapter.h"
-#include "common/app/program.h"
-
-int main(int argc, char** argv) {
-  return flashbook::run_chapter_program(argc, argv, flashbook::kFlashAttention2,
-                                        &flashbook::kFlashAttention1);
-}

@@ -1,0 +1,218 @@
+//| # Chapter 6's descriptor
+//|
+//| Eight steps, and which version of the kernel is the fastest for a length. It runs on the host; [launch.cuh](launch.cuh) has the launches and [version.cuh](../version.cuh) the versions.
+#include "chapters/06_fp8/host/chapter.h"
+#include "chapters/06_fp8/host/launch.cuh"
+#include "chapters/06_fp8/host/quantise.h"
+#include "common/attention/cost.h"
+#include "common/attention/error.h"
+#include "common/device/dispatch.h"
+
+namespace flashbook {
+namespace {
+
+using namespace fp8;
+
+constexpr Step kSteps[] = {
+    {"FP8 straight",
+     "Products of e4m3 tiles, V transposed byte by byte by the producer, keys permuted so that P needs no "
+     "shuffle."},
+    {"transposition overlapped",
+     "V transposed by ldmatrix, byte permutations and stmatrix, chapter 5's overlap, and an offset that uses "
+     "e4m3's "
+     "range for P."},
+    {"block scales", "A scale for each tile of Q, K and V, the values' as a bias of the scores."},
+    {"incoherent processing",
+     "Q and K times a random orthogonal matrix before they are quantised; the attention is that of step 3."},
+    {"fast", "Chapter 5's last step: blocks that stay, lazy rescaling, loops split by mask, stores by TMA."},
+    {"row sums by a product", "P times a tile of ones, beside P V; the softmax adds nothing up."},
+    {"V transposed once",
+     "Blocks share the transposition: each piece of V is transposed by one of them, into the workspace."},
+    {"exponentials by a line",
+     "The encoding of P in e4m3 is nearly a line of the score: no ex2, no rounding."},
+};
+constexpr DType kTypes[] = {DType::e4m3};
+
+constexpr int64_t kMaxGridX = 2147483647;
+constexpr int kFirstBlockScaled = 3, kLastBlockScaled = 4;
+
+//| ## What cannot run
+//|
+//| Block scales are what steps 3 and 4 are about, so other steps refuse them. Step 4 is step 3's kernel: what is new in it happens before, when Q and K are rotated.
+std::string why_not(const Shape& shape, int step) {
+  if (shape.dtype != DType::e4m3) return "chapter 6 takes e4m3: choose it with --dtype";
+  if (shape.scaling == Scaling::block && (step < kFirstBlockScaled || step > kLastBlockScaled))
+    return "this step has one scale a head: give --scaling tensor or head, or --step 3";
+  if (query_tiles(shape, 2 * kRowsOfWarpgroup) > kMaxGridX)
+    return "batch * heads * seqlen / 128 is at most 2^31 - 1, what a grid has in x: split the batch with "
+           "--batch";
+  return why_not_dense(shape);
+}
+
+double memory_bytes(const Shape& shape, int) { return compulsory_bytes(shape); }
+
+//| ## A version for a length
+//|
+//| From step 5 on a step is a family of versions: tiles of other sizes, V transposed in every block or once. Which one is the fastest depends on the length, and the borders below were measured on an H200. A version is a type, and what a step adds to it is a template around that type: `SumsByProduct<Config>` is any version with step 6's row sums. So a choice of tiles is written once for steps 5 and 6, and once for 7 and 8.
+/// Lengths from which, or up to which, another version is faster (measured on an H200).
+constexpr int kLongD128 = 2048, kShortD64 = 512, kShortD64Causal = 1024;
+
+/// Calls `use` with the version of steps 5 and 6 for a head dimension, a mask and a length. `Of` makes it the
+/// step's.
+template <template <typename> typename Of, int kHeadDim, bool kCausal, typename Use>
+void with_tuned(const Shape& shape, const Use& use) {
+  if constexpr (kHeadDim == 64) {
+    // Of a short sequence, tiles of 192 queries waste more above the diagonal than tiles of 128.
+    if (shape.seqlen_q <= (kCausal ? kShortD64Causal : kShortD64))
+      return use.template operator()<Of<ShortD64<kCausal ? 2 : 3, kCausal>>>();
+  }
+  if constexpr (kHeadDim == 128) {
+    if (shape.seqlen_k >= kLongD128) return use.template operator()<Of<LongD128<kCausal>>>();
+  }
+  use.template operator()<Of<Fastest<kHeadDim, kCausal>>>();
+}
+
+/// Step 5, or step 7, as it is.
+template <typename Config>
+using AsItIs = Config;
+
+template <typename Config>
+using SumsByLine = ByLine<SumsByProduct<Config>>;
+
+//| ## When V is transposed once
+//|
+//| Step 7 transposes each piece of V once, for all blocks, and blocks must then wait for each other's pieces. A short sequence has few tiles of queries to share the work, and under a causal mask the first tiles need little of V; there every block does better alone.
+/// From which length on it pays to transpose V once, rather than in every block that sees it: with a mask the
+/// first tiles of queries wait for more of V. (Measured on an H200.)
+template <bool kLine, int kHeadDim, bool kCausal>
+constexpr int kOnceFrom = kHeadDim == 256           ? (kCausal ? 1024 : 1)
+                          : kCausal                 ? 4096
+                          : kLine&& kHeadDim == 128 ? 2048
+                                                    : 1024;
+
+/// The same for step 7, or for step 8 if kLine.
+template <bool kLine, int kHeadDim, bool kCausal, typename Use>
+void with_once(const Shape& shape, const Use& use) {
+  const auto once = [&]<typename Config>() {
+    if constexpr (kLine)
+      use.template operator()<ByLine<TransposedOnce<Config>>>();
+    else
+      use.template operator()<TransposedOnce<Config>>();
+  };
+  if constexpr (kHeadDim == 256) {
+    // Narrower tiles, and so more of them, are faster by line if there are many.
+    if (kLine && !kCausal && shape.seqlen_k >= 4096) return once.template operator()<Fastest<256, false>>();
+    if (shape.seqlen_k >= kOnceFrom<kLine, 256, kCausal>)
+      return once.template operator()<WideD256<kCausal>>();
+    // By line it is no faster here.
+    return with_tuned<SumsByProduct, 256, kCausal>(shape, use);
+  } else {
+    if (shape.seqlen_k < kOnceFrom<kLine, kHeadDim, kCausal>)
+      return kLine ? with_tuned<SumsByLine, kHeadDim, kCausal>(shape, use)
+                   : with_tuned<SumsByProduct, kHeadDim, kCausal>(shape, use);
+    if constexpr (kHeadDim == 64)
+      return once.template operator()<Fastest<64, kCausal>>();
+    else if constexpr (kLine && !kCausal)
+      return once.template operator()<WideD128>();
+    else if (kCausal || shape.seqlen_k >= kLongD128)
+      return once.template operator()<LongD128<kCausal>>();
+    once.template operator()<Fastest<128, kCausal>>();
+  }
+}
+
+/// Calls `body` with whether the shape has a causal mask, as a constant.
+template <typename Body>
+void with_mask(const Shape& shape, const Body& body) {
+  shape.causal() ? body.template operator()<true>() : body.template operator()<false>();
+}
+
+//| ## From a step to its version
+//|
+//| The one place that knows which version a step is. The workspace and the launch both ask it, so they cannot disagree.
+/// Calls `use` with the version of a step.
+template <typename Use>
+void with_version(const Shape& shape, int step, const Use& use) {
+  device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+    if (step == 1) return use.template operator()<Straight<kHeadDim>>();
+    if (step == 2) return use.template operator()<Overlapped<kHeadDim>>();
+    if (step <= 4) return use.template operator()<BlockScaled<kHeadDim>>();
+    with_mask(shape, [&]<bool kCausal>() {
+      if (step == 5) return with_tuned<AsItIs, kHeadDim, kCausal>(shape, use);
+      if (step == 6) return with_tuned<SumsByProduct, kHeadDim, kCausal>(shape, use);
+      if (step == 7) return with_once<false, kHeadDim, kCausal>(shape, use);
+      with_once<true, kHeadDim, kCausal>(shape, use);
+    });
+  });
+}
+
+/// Counters, and from step 7 on V transposed.
+int64_t workspace_bytes(const Shape& shape, int step) {
+  int64_t bytes = 0;
+  with_version(shape, step, [&]<typename Config>() { bytes = WorkspaceLayout<Config>(shape).bytes(); });
+  return bytes;
+}
+
+void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
+  with_version(shape, step, [&]<typename Config>() { run<Config>(shape, tensors, stream); });
+}
+
+}  // namespace
+
+const Chapter kFp8 = {
+    .number = 6,
+    .name = "06_fp8",
+    .title = "FP8",
+    .runs_on = device::Place::device,
+    .steps = kSteps,
+    .dtypes = kTypes,
+    .gpu_shape = shape_for_gpu(DType::e4m3),
+    .cpu_shape = shape_for_simulator(DType::e4m3),
+    .why_not = why_not,
+    .workspace_bytes = workspace_bytes,
+    .memory_bytes = memory_bytes,
+    .attention = attention,
+    .preface = nullptr,
+};
+
+//| ## Beside the steps
+//|
+//| What the [study of accuracy](../README.md#what-it-costs-in-accuracy) compares with: sums that are promoted to float32 tile by tile. And the quantiser, which makes 8-bit Q, K and V of 16- or 32-bit ones: a scale for a tensor, for a group of heads or for a tile, Q and K rotated if asked for, and the column means of K and V taken out.
+void attention_promoted(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  if (shape.head_dim == 256)
+    throw InputError("promoted sums take registers that head_dim 256 does not leave: choose 64 or 128");
+  shape.head_dim == 64 ? run<Promoted<64>>(shape, tensors, stream)
+                       : run<Promoted<128>>(shape, tensors, stream);
+}
+
+int64_t quantise_workspace_bytes(const Shape& shape) {
+  return shape.centred ? mean_workspace_bytes(shape.k_columns()) : 0;
+}
+
+void quantise_fp8(const Shape& shape, DType from, const void* q, const void* k, const void* v,
+                  const Quantised& to, bool incoherent, uint32_t seed, device::Stream stream) {
+  const auto run = [&](TensorId tensor, const void* values, void* encoded, float* scales, int heads, int rows,
+                       int rows_of_block, bool rotated, float* means) {
+    const int heads_of_scale =
+        shape.scaling == Scaling::tensor ? shape.batch * heads : heads / shape.kv_heads;
+    quantise({.dtype = from,
+              .batch = shape.batch,
+              .heads = heads,
+              .rows = rows,
+              .head_dim = shape.head_dim,
+              .rows_of_scale = shape.scaling == Scaling::block ? rows_of_block : 0,
+              .heads_of_scale = heads_of_scale,
+              .rotation = rotated ? std::optional<uint64_t>(seed) : std::nullopt,
+              .strides = shape.strides(tensor),
+              .values = values,
+              .encoded = encoded,
+              .scales = scales,
+              .means = shape.centred ? means : nullptr,
+              .workspace = to.workspace},
+             stream);
+  };
+  run(TensorId::q, q, to.q, to.q_scale, shape.heads, shape.seqlen_q, kQueriesOfScale, incoherent, nullptr);
+  run(TensorId::k, k, to.k, to.k_scale, shape.kv_heads, shape.seqlen_k, kKeysOfScale, incoherent, to.k_mean);
+  run(TensorId::v, v, to.v, to.v_scale, shape.kv_heads, shape.seqlen_k, kKeysOfScale, false, to.v_mean);
+}
+
+}  // namespace flashbook

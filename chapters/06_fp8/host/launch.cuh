@@ -1,0 +1,209 @@
+//| # How the kernels are launched
+//|
+//| The host's part: tensor maps, scales, the order of tiles, grids. Versions of a step differ in their types only.
+//|
+//| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the longest first](../../../docs/figures/tile_order.svg)
+#pragma once
+#include <algorithm>
+
+#include "chapters/06_fp8/step1_attention.cuh"
+#include "common/attention/tensors.h"
+#include "common/hopper/launch.h"
+
+namespace flashbook::fp8 {
+
+static_assert(kRowsOfWarpgroup == kQueriesOfScale, "a warpgroup's queries have one scale");
+
+//| Scales come as an array, or not at all: then all are 1. There may be one for a tensor, one for a key head, or one for
+//| each block of rows. The kernel sees one form of it: how far to go for a head, and whether to go on for a block.
+inline Problem problem_of(const Shape& shape, const Tensors& t) {
+  const auto scales = [&](const float* scale, int seqlen, int rows) {
+    const bool block = shape.scaling == Scaling::block;
+    const int of_head = block ? (seqlen + rows - 1) / rows : shape.scaling == Scaling::head;
+    return Scales{scale, of_head, block};
+  };
+  return {hopper::problem_of(shape),
+          scales(t.q_scale, shape.seqlen_q, kQueriesOfScale),
+          shape.scaling == Scaling::head,
+          scales(t.k_scale, shape.seqlen_k, kKeysOfScale),
+          scales(t.v_scale, shape.seqlen_k, kKeysOfScale),
+          t.k_mean,
+          t.v_mean};
+}
+
+/// The map of Q, K or V: panels as wide as a row, up to 128 bytes.
+inline CUtensorMap input_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
+  return tile_map(shape, tensor, DType::e4m3, base, std::min(shape.head_dim, 128), box_rows);
+}
+
+//| The launch is chapter 5's, from `common/hopper/launch.h`: the order of tiles, the counter set to 0, as many blocks as
+//| multiprocessors. Maps differ in their type: Q, K and V are bytes, O is BF16.
+//|
+//| The workspace holds the counter of tiles, if the version counts. A version that transposes V once has two kinds of counters
+//| more, and the tiles behind them. A small kernel sets all of them to 0, and the attention is launched as its dependent:
+//| it begins meanwhile, and waits before it counts.
+/// Every counter becomes 0. A thread has one.
+static __global__ void clear_counters(int* counters,  // [count]
+                                      int count) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) counters[i] = 0;
+}
+
+//| The workspace begins with the counters: the next tile of queries, the next piece of V, and for each key head how many pieces
+//| are done. The pieces follow at a multiple of 1024 bytes.
+/// How the workspace of a version is divided.
+template <typename Config>
+struct WorkspaceLayout {
+  int kv_heads, pieces_of_head, counters;
+  int64_t first_tile;  ///< bytes before the tiles of V
+
+  explicit WorkspaceLayout(const Shape& shape)
+      : kv_heads(shape.batch * shape.kv_heads),
+        pieces_of_head((shape.seqlen_k + Config::kKeys - 1) / Config::kKeys *
+                       (Config::kKeys / Config::kPieceKeys)),
+        counters(Config::kTransposeOnce                              ? 2 + kv_heads
+                 : Config::kSchedule == Schedule::dynamic_persistent ? 1
+                                                                     : 0),
+        first_tile((counters * int64_t(sizeof(int)) + 1023) / 1024 * 1024) {}
+
+  int64_t bytes() const {
+    if constexpr (!Config::kTransposeOnce) return counters * int64_t(sizeof(int));
+    return first_tile + int64_t(kv_heads) * pieces_of_head * (Config::kHeadDim * Config::kPieceKeys);
+  }
+};
+
+//| Longest tiles first, in sections of heads: the first tiles of all heads of a section begin at once, and need all of its V. If V is
+//| short and must be transposed first, sections are smaller.
+/// Keys and values of a section of heads, see tile_order.
+template <typename Config>
+int64_t section_bytes(const Shape& shape) {
+  return int64_t(Config::kTransposeOnce && shape.seqlen_k <= 1024 ? 8 : 32) << 20;
+}
+
+/// One version of the kernel.
+template <typename Config>
+void run(const Shape& shape, const Tensors& t, device::Stream stream) {
+  constexpr int kRows = Config::kConsumers * kRowsOfWarpgroup;
+  const TileOrder order = tile_order(shape, kRows, Config::kSchedule == Schedule::dynamic_persistent,
+                                     section_bytes<Config>(shape));
+  const WorkspaceLayout<Config> layout(shape);
+  auto* const counters = static_cast<int*>(t.workspace);
+  TransposedValues values{};
+  if constexpr (Config::kTransposeOnce)
+    values = {static_cast<unsigned char*>(t.workspace) + layout.first_tile, counters + 1, counters + 2,
+              layout.pieces_of_head, layout.kv_heads * layout.pieces_of_head};
+  if (layout.counters > 0)
+    device::launch(clear_counters, dim3((layout.counters + 255) / 256), dim3(256), 0, stream, counters,
+                   layout.counters);
+  //| Steps up to 6 are launched as chapter 5's kernels are. A dependent launch saves the wait between two kernels.
+  const auto launch = [](auto... arguments) {
+    if constexpr (Config::kTransposeOnce)
+      device::launch_dependent(attend<Config>, arguments...);
+    else
+      device::launch(attend<Config>, arguments...);
+  };
+  launch(dim3(blocks_for(order, Config::kSchedule)), dim3(Config::kThreads), sizeof(Shared<Config>), stream,
+         input_map(shape, TensorId::q, t.q, kRowsOfWarpgroup),
+         input_map(shape, TensorId::k, t.k, Config::kKeys),
+         input_map(shape, TensorId::v, t.v, Config::kPieceKeys),
+         tile_map(shape, TensorId::o, DType::bf16, t.o, 64, kRowsOfWarpgroup),
+         static_cast<__nv_bfloat16*>(t.o), t.lse, problem_of(shape, t), order, counters, values);
+}
+
+//| ## The versions
+//|
+//| Tiles are 128 keys wide up to d = 128. At d = 256 they are 96: O takes 128 registers of a thread, and S and P must fit
+//| into the rest. A block scale belongs to 128 keys, so with block scales tiles there are 64 wide.
+
+/// Step 5 for sequences of middling length.
+template <int kHeadDim, bool kCausal>
+using Fastest = Fast<kHeadDim, kHeadDim == 64 ? 3 : 2, kHeadDim == 256 ? 96 : 128, kCausal>;
+
+//| Each step is a type that changes switches of the step after it. So `Straight` is `Overlapped` without some of them, and
+//| the lines of a type say what the next step adds.
+/// Step 2: a block for each tile of queries, one loop for masked and unmasked tiles of keys.
+template <int kHeadDim>
+struct Overlapped : Fastest<kHeadDim, true> {
+  static constexpr bool kSplitLoops = false, kLazy = false, kStoreByTma = false;
+  static constexpr int kOffset = 8;
+  static constexpr Schedule kSchedule = Schedule::single_tile;
+};
+
+/// Step 1.
+template <int kHeadDim>
+struct Straight : Overlapped<kHeadDim> {
+  static constexpr bool kMatrices = false, kOverlap = false, kPingpong = false;
+  static constexpr int kOffset = 0;
+};
+
+/// Steps 3 and 4.
+template <int kHeadDim>
+struct BlockScaled : Overlapped<kHeadDim> {
+  static constexpr int kKeys = kHeadDim == 256 ? 64 : 128;
+  static constexpr int kPieceKeys = kKeys;
+  static constexpr bool kBlockScales = true;
+};
+
+//| The next three are for the study, for long sequences and for short ones.
+/// Step 4 with promoted sums. Not for d = 256, where O alone takes 128 registers and sums would take as many.
+template <int kHeadDim>
+struct Promoted : BlockScaled<kHeadDim> {
+  static constexpr bool kPromote = true, kPingpong = false;
+  // With queries in registers nvcc 13.0 gives P the same ones in the loop, pinned or not, and says nothing:
+  // cmake/wgmma_registers.py finds it.
+  static constexpr bool kQueriesInRegisters = false;
+};
+
+/// Step 5 for long sequences of head_dim 128. A third consumer fills waits of the other two, and shares their
+/// keys and values; so the transposers have a third less to do. Its registers come from narrower tiles, and
+/// from Q, which stays in shared memory. Of short sequences, 192 queries a block leave too few blocks.
+template <bool kCausal>
+struct LongD128 : Fast<128, 3, 96, kCausal> {
+  static constexpr bool kQueriesInRegisters = false;
+  static constexpr int kProducerRegisters = 32, kConsumerRegisters = 160;  // 32 + 3 * 160 = 4 * 128
+};
+
+/// Step 5 for short ones of head_dim 64, without turns: measured faster so. (In 16 bits, chapter 5, short
+/// sequences were faster with turns. Why FP8 differs we do not know.)
+template <int kConsumers, bool kCausal>
+struct ShortD64 : Fast<64, kConsumers, 128, kCausal> {
+  static constexpr bool kPingpong = false;
+};
+
+//| Steps 6 to 8 each change one switch of a version before them, so each of the tiles above can be used.
+/// Step 6 of a version of step 5.
+template <typename Config>
+struct SumsByProduct : Config {
+  static constexpr bool kSumsByProduct = true;
+};
+
+/// Step 7: V transposed once. The place of the piece that comes is free as soon as it is transposed, so one
+/// is enough.
+template <typename Config>
+struct TransposedOnce : SumsByProduct<Config> {
+  static constexpr bool kTransposeOnce = true;
+  static constexpr int kRawStages = 1;
+};
+
+//| Without the second pipeline for raw values, and with a producer that keeps few registers, there is room for wider tiles: 128 keys at
+//| d = 256, where before 96 were the most that registers allowed.
+/// Step 7 at head_dim 256. Pieces of 64 keys, since whole tiles have no room beside the others.
+template <bool kCausal>
+struct WideD256 : Fast<256, 2, 128, kCausal> {
+  static constexpr int kPieceKeys = 64, kKeyStages = 2, kTransposerBatch = 1;
+  static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;  // 24 + 2 * 240 = 3 * 168
+};
+
+/// Step 8 for long sequences of head_dim 128 without a mask.
+struct WideD128 : Fast<128, 2, 192, false> {
+  static constexpr bool kQueriesInRegisters = false;
+  static constexpr int kPieceKeys = 96, kKeyStages = 2, kTransposedStages = 2;
+};
+
+/// Step 8 of a version of step 6 or 7.
+template <typename Config>
+struct ByLine : Config {
+  static constexpr bool kLine = true;
+};
+
+}  // namespace flashbook::fp8

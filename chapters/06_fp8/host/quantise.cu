@@ -1,0 +1,86 @@
+#include "chapters/06_fp8/host/quantise.h"
+#include "chapters/06_fp8/quantise.cuh"
+#include "common/attention/random.h"
+#include "common/device/dispatch.h"
+#include "common/device/launch.h"
+
+namespace flashbook {
+namespace {
+
+using namespace quantiser;
+
+constexpr int kScaleThreads = 256;  // of the kernels that have a thread for each scale, or for each column
+
+int tiles_of(const Quantisation& tensor, int rows) { return (tensor.rows + rows - 1) / rows; }
+
+/// The signs that belong to a seed, the same on every machine.
+template <int kHeadDim>
+Signs<kHeadDim> signs_of(uint64_t seed) {
+  Signs<kHeadDim> signs;
+  for (int byte = 0; byte < kHeadDim / kColumns; ++byte)
+    signs.negative[byte] = uint8_t(random_bits(seed, byte) >> 56);
+  return signs;
+}
+
+template <typename T, int kHeadDim, int kRows, bool kRotate>
+void launch_all(const Quantisation& tensor, device::Stream stream) {
+  const Source<T, kHeadDim, kRows> source{static_cast<const T*>(tensor.values), tensor.strides, tensor.heads,
+                                          tensor.rows, tiles_of(tensor, kRows)};
+  const auto signs = signs_of<kHeadDim>(tensor.rotation.value_or(0));
+  auto* const encoded = static_cast<uint8_t*>(tensor.encoded);
+  const dim3 grid(tensor.batch * tensor.heads * source.tiles), block(kThreads<kHeadDim, kRows>);
+  const bool of_tiles = tensor.rows_of_scale != 0;
+  const int scales = int(scales_of(tensor));
+  const dim3 scale_grid((scales + kScaleThreads - 1) / kScaleThreads);
+  if (!of_tiles) device::launch(clear_largest, scale_grid, kScaleThreads, 0, stream, tensor.scales, scales);
+  if (tensor.means != nullptr) {
+    auto* const found = static_cast<Column*>(tensor.workspace);
+    const int columns = tensor.batch * tensor.heads * kHeadDim;
+    const dim3 column_grid((columns + kScaleThreads - 1) / kScaleThreads);
+    device::launch(clear_columns, column_grid, kScaleThreads, 0, stream, found, columns);
+    device::launch(measure_columns<T, kHeadDim, kRows, kRotate>, grid, block, 0, stream, source, signs,
+                   found);
+    device::launch(means_of_columns, column_grid, kScaleThreads, 0, stream, found, columns, tensor.rows,
+                   tensor.heads_of_scale * kHeadDim, tensor.means, of_tiles ? nullptr : tensor.scales);
+  } else if (!of_tiles) {
+    device::launch(find_largest<T, kHeadDim, kRows, kRotate>, grid, block, 0, stream, source, signs,
+                   tensor.heads_of_scale, tensor.scales);
+  }
+  if (of_tiles) {
+    device::launch(quantise_tiles<T, kHeadDim, kRows, kRotate>, grid, block, 0, stream, source, signs,
+                   tensor.means, encoded, tensor.scales);
+    return;
+  }
+  device::launch(quantise_heads<T, kHeadDim, kRows, kRotate>, grid, block, 0, stream, source, signs,
+                 tensor.heads_of_scale, tensor.means, tensor.scales, encoded);
+  device::launch(largest_to_scale, scale_grid, kScaleThreads, 0, stream, tensor.scales, scales);
+}
+
+}  // namespace
+
+int64_t mean_workspace_bytes(int64_t columns) { return columns * int64_t(sizeof(Column)); }
+
+int64_t scales_of(const Quantisation& tensor) {
+  if (tensor.rows_of_scale == 0) return int64_t(tensor.batch) * tensor.heads / tensor.heads_of_scale;
+  return int64_t(tensor.batch) * tensor.heads * tiles_of(tensor, tensor.rows_of_scale);
+}
+
+void quantise(const Quantisation& tensor, device::Stream stream) {
+  device::with_type(tensor.dtype, [&]<typename T>() {
+    if constexpr (sizeof(T) == 2)  // with_type also knows float
+      device::with_head_dim(tensor.head_dim, [&]<int kHeadDim>() {
+        const auto with_rows = [&]<int kRows>(std::integral_constant<int, kRows>) {
+          if (tensor.rotation)
+            launch_all<T, kHeadDim, kRows, true>(tensor, stream);
+          else
+            launch_all<T, kHeadDim, kRows, false>(tensor, stream);
+        };
+        if (tensor.rows_of_scale == 128)
+          with_rows(std::integral_constant<int, 128>());
+        else
+          with_rows(std::integral_constant<int, 64>());
+      });
+  });
+}
+
+}  // namespace flashbook

@@ -1,4 +1,0 @@
-#include "chapters/07_backward/hopper.h"
-#include "chapters/07_backward/hopper_launch.cuh"
-
-template void flashbook::backward::run_hopper<128>(const Shape&, const Tensors&, device::Stream, int);

@@ -1,0 +1,173 @@
+//| # Chapter 7's descriptor
+//|
+//| Six steps of one operation: Q, K, V, O, its gradient and the log-sum-exp come in, the gradients of Q, K and V go out. It runs on the host and launches the kernels of steps 1 and 2; those for Hopper are launched in [hopper_launch.cuh](hopper_launch.cuh).
+#include "chapters/07_backward/host/chapter.h"
+#include "chapters/07_backward/host/hopper.h"
+#include "chapters/07_backward/prepare.cuh"
+#include "chapters/07_backward/step1_queries_outside.cuh"
+#include "chapters/07_backward/step2_keys_outside.cuh"
+#include "common/attention/cost.h"
+#include "common/device/dispatch.h"
+#include "common/device/launch.h"
+
+namespace flashbook {
+namespace {
+
+using namespace backward;
+
+constexpr Step kSteps[] = {
+    {"two passes",
+     "One kernel walks along the keys for dQ, one along the queries for dK and dV; both compute P and dS "
+     "again."},
+    {"one pass",
+     "A block keeps a tile of keys, computes dS once, and adds what it gives to dQ to sums in memory.",
+     false},
+    {"TMA and WGMMA",
+     "Tiles that TMA brings and WGMMA multiplies; scores are computed transposed, so that P and dS are "
+     "operands in registers.",
+     false},
+    {"roles", "A producer, two consumers, and threads that have TMA add dQ.", false},
+    {"around the loop",
+     "Blocks that stay, longest tiles first, sections of heads that fit the L2, sizes by head dimension.",
+     false},
+    {"deterministic", "Additions to dQ in a fixed order: the same bits every time."},
+};
+constexpr DType kTypes[] = {DType::f16, DType::bf16};
+
+constexpr int64_t kMaxGridX = 2147483647;
+
+/// Queries of a tile of the workspace, by step: all tiles that the step's kernels read are parts of it.
+int tile_of(const Shape&, int) { return 128; }
+
+bool adds_dq(int step) { return step >= 2; }
+
+//| ## The sizes
+//|
+//| Steps 1 and 2 have a cut for each head dimension: rows of a block's own tile, warps, rows of the tile that passes by, blocks a multiprocessor. A block that keeps keys holds two sums, $dK$ and $dV$, where one that keeps queries holds one, $dQ$. From $d$ = 128 on the two are too much for a warp: two warps share their keys there, at 256 four, and each sums a part of the columns.
+template <int kHeadDim>
+struct QueryCutFor;
+template <>
+struct QueryCutFor<64> : QueryCut<64, 4, 2, 32, 2> {};
+template <>
+struct QueryCutFor<128> : QueryCut<128, 4, 1, 64, 2> {};
+template <>
+struct QueryCutFor<256> : QueryCut<256, 8, 1, 32, 1> {};
+
+template <int kHeadDim>
+struct KeyCutFor;
+template <>
+struct KeyCutFor<64> : KeyCut<64, 4, 1, 2, 32, 2> {};
+template <>
+struct KeyCutFor<128> : KeyCut<128, 8, 2, 2, 64, 1> {};
+template <>
+struct KeyCutFor<256> : KeyCut<256, 8, 4, 2, 64, 1> {};
+
+//| ## What cannot run
+//|
+//| Rows of the workspace are counted in 32 bits, and every head of it is filled up to whole tiles: so the limit is on the rows after filling up.
+std::string why_not(const Shape& shape, int) {
+  if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
+    return "chapter 7 takes f16 and bf16: choose one with --dtype";
+  if (shape.q_rows() / 16 > kMaxGridX || shape.k_rows() / 16 > kMaxGridX)
+    return "batch * heads * seqlen / 16 is at most 2^31 - 1, what a grid has in x: split the batch with "
+           "--batch";
+  constexpr int64_t kMostRows = (int64_t(1) << 31) - 1, kPadding = 256;  // no tile has more queries
+  if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q + kPadding) > kMostRows)
+    return "the workspace counts its rows in 32 bits, each head rounded up to whole tiles: give a smaller "
+           "--batch or --seqlen";
+  return why_not_dense(shape);
+}
+
+int64_t workspace_bytes(const Shape& shape, int step) {
+  if (step >= 3) return hopper_workspace_bytes(shape, step);
+  return bytes_of_workspace(shape, tile_of(shape, step), adds_dq(step));
+}
+
+double memory_bytes(const Shape& shape, int step) {
+  // What the workspace holds is written once and read once, at least.
+  return compulsory_bytes(shape, Operation::backward) + 2.0 * double(workspace_bytes(shape, step));
+}
+
+unsigned tiles_of(int64_t heads, int64_t rows, int tile) {
+  return unsigned(heads * ((rows + tile - 1) / tile));
+}
+
+//| ## Steps 1 and 2: which kernels, in which order
+//|
+//| Both begin with `prepare`, which computes D. Step 1 then runs a kernel for $dQ$ and one for $dK$ and $dV$, which need nothing of each other. Step 2 runs the second one alone; it also adds $dQ$ to sums in float32, and a last kernel rounds these to 16 bits. Kernels of one stream run one after another, so nobody waits in between.
+template <typename T, typename C, bool kAddsDq>
+void run_keys(const Shape& shape, const Tensors& t, device::Stream stream, const Problem& problem,
+              const Workspace& workspace) {
+  device::launch(keys_outside<T, C, kAddsDq>,
+                 dim3(tiles_of(int64_t(shape.batch) * shape.kv_heads, shape.seqlen_k, C::kKeys)),
+                 dim3(C::kThreads), C::kSharedBytes, stream, static_cast<const T*>(t.q),
+                 static_cast<const T*>(t.k), static_cast<const T*>(t.v), static_cast<const T*>(t.d_o),
+                 workspace, static_cast<T*>(t.dk), static_cast<T*>(t.dv), problem);
+}
+
+template <typename T, int kHeadDim>
+void run_two_passes(const Shape& shape, const Tensors& t, device::Stream stream) {
+  const int tile = tile_of(shape, 1);
+  run_prepare<T, kHeadDim, false>(shape, t, stream, tile);
+  const Problem problem = problem_of(shape, tile);
+  const Workspace workspace = workspace_of(shape, tile, t);
+  using C = QueryCutFor<kHeadDim>;
+  device::launch(
+      queries_outside<T, C>, dim3(tiles_of(int64_t(shape.batch) * shape.heads, shape.seqlen_q, C::kQueries)),
+      dim3(C::kThreads), C::kSharedBytes, stream, static_cast<const T*>(t.q), static_cast<const T*>(t.k),
+      static_cast<const T*>(t.v), static_cast<const T*>(t.d_o), static_cast<const float*>(workspace.lse),
+      static_cast<const float*>(workspace.d), static_cast<T*>(t.dq), problem);
+  run_keys<T, KeyCutFor<kHeadDim>, false>(shape, t, stream, problem, workspace);
+}
+
+template <typename T, int kHeadDim>
+void run_one_pass(const Shape& shape, const Tensors& t, device::Stream stream) {
+  const int tile = tile_of(shape, 2);
+  run_prepare<T, kHeadDim, true>(shape, t, stream, tile);
+  const Problem problem = problem_of(shape, tile);
+  const Workspace workspace = workspace_of(shape, tile, t);
+  using C = KeyCutFor<kHeadDim>;
+  run_keys<T, C, true>(shape, t, stream, problem, workspace);
+  device::launch(convert_dq<T, C>,
+                 dim3(tiles_of(int64_t(shape.batch) * shape.heads, problem.padded_q, C::kQueries)),
+                 dim3(C::kThreads), C::kQueryTileBytes, stream, static_cast<const float*>(workspace.dq),
+                 static_cast<T*>(t.dq), problem);
+}
+
+//| ## From a step to its kernels
+void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
+  device::with_type(shape.dtype, [&]<typename T>() {
+    if constexpr (sizeof(T) == 2)  // with_type also knows float, which why_not refuses
+      device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+        switch (step) {
+          case 1:
+            return run_two_passes<T, kHeadDim>(shape, tensors, stream);
+          case 2:
+            return run_one_pass<T, kHeadDim>(shape, tensors, stream);
+          default:
+            return run_hopper<kHeadDim>(shape, tensors, stream, step);
+        }
+      });
+  });
+}
+
+}  // namespace
+
+const Chapter kBackward = {
+    .number = 7,
+    .name = "07_backward",
+    .title = "The backward pass",
+    .runs_on = device::Place::device,
+    .steps = kSteps,
+    .dtypes = kTypes,
+    .gpu_shape = shape_for_gpu(),
+    .cpu_shape = shape_for_simulator(),
+    .operation = Operation::backward,
+    .why_not = why_not,
+    .workspace_bytes = workspace_bytes,
+    .memory_bytes = memory_bytes,
+    .attention = attention,
+    .preface = nullptr,
+};
+
+}  // namespace flashbook

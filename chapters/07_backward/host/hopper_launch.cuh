@@ -1,0 +1,243 @@
+//| # How the Hopper kernels are launched
+#pragma once
+#include <algorithm>
+
+#include "chapters/07_backward/prepare.cuh"
+#include "chapters/07_backward/step3_hopper_single.cuh"
+#include "chapters/07_backward/step4_hopper_blocks.cuh"
+#include "common/device/dispatch.h"
+#include "common/hopper/launch.h"
+
+namespace flashbook::backward {
+
+//| ## Versions
+//|
+//| A version is a type: tile, stages, who adds, and how a block comes by its tiles. A step is a version with a switch
+//| changed. All versions share one layout of the workspace, 128 rows at a time, whatever their tile of queries is. A
+//| workspace padded for one tile and a kernel with another would read rows that nobody has filled.
+/// Rows of a head in the workspace are a multiple of this: every tile of queries is whole there.
+constexpr int kWorkspaceRows = 128;
+
+/// One version of steps 4 to 6, as a type.
+template <int kHeadDim_, int kQueries_, bool kCausal_, Sums kSums_ = Sums::all>
+struct Hopper {
+  static constexpr int kHeadDim = kHeadDim_;
+  static constexpr int kQueries = kQueries_;  ///< of a tile
+  static constexpr bool kCausal = kCausal_;
+  static constexpr Sums kSums = kSums_;
+  static constexpr int kStages = 2, kDsStages = 2;
+  static constexpr int kThreads = kConsumerThreads + kWarpgroup;
+  // A block of three warpgroups starts with 504. Threads that begin at different queries need more than 24.
+  static constexpr int kProducerRegisters = kCausal && kHeadDim != 256 ? 24 : 40;
+  static constexpr int kConsumerRegisters = kCausal && kHeadDim != 256 ? 240 : 232;
+  static constexpr bool kAddByTma = kSums != Sums::values;
+  static constexpr bool kDeterministic = false;
+  static constexpr Schedule kSchedule = Schedule::in_order_persistent;
+  static constexpr bool kRotate = !kCausal;
+};
+
+//| ## Maps
+//|
+//| Tensors are seen as chapter 5 sees them: {column, row, panel, head, batch}, with strides of the caller's. Rows beyond
+//| a head's end come as zeros.
+/// The map of Q, dO, K or V, in tiles of `rows` rows.
+inline CUtensorMap map_of(const Shape& shape, TensorId tensor, const void* base, int rows) {
+  return hopper::tile_map(shape, tensor, shape.dtype, base, kPanel, rows);
+}
+
+/// The map of a number for each row of the workspace.
+inline CUtensorMap row_map(const Shape& shape, const float* base, int rows) {
+  const int64_t size = int64_t(shape.batch) * shape.heads * problem_of(shape, kWorkspaceRows).padded_q;
+  return device::tensor_map(
+      {.dtype = DType::f32, .base = base, .size = {uint64_t(size)}, .stride = {}, .box = {uint32_t(rows)}});
+}
+
+//| ## The order of tiles of keys
+//|
+//| While a head is worked on, its Q, dO and sums of dQ are wanted by every block: 8 bytes an element in 16 bits. Under a
+//| causal mask, where the longest tiles should go first, they go first within a section of heads that fits the L2. Step 6
+//| has the sections without a mask, too: where blocks work on several heads, fewer of them wait for each other's turns.
+inline int64_t key_tiles(const Shape& shape) {
+  return int64_t(shape.batch) * shape.kv_heads * ((shape.seqlen_k + kKeys - 1) / kKeys);
+}
+
+/// The order of tiles of keys. Under a causal mask in sections of heads whose queries and sums of dQ fit the
+/// L2 cache.
+inline TileOrder key_order(const Shape& shape, bool sections) {
+  constexpr int64_t kSectionBytes = int64_t(32) << 20;
+  const int group = shape.heads / shape.kv_heads;
+  const int64_t bytes_of_head =
+      int64_t(group) * shape.seqlen_q * shape.head_dim * int64_t(2 * size_of(shape.dtype) + sizeof(float));
+  const auto heads =
+      int(std::clamp<int64_t>(kSectionBytes / bytes_of_head, 1, int64_t(shape.batch) * shape.kv_heads));
+  return {int(key_tiles(shape)),
+          (shape.seqlen_k + kKeys - 1) / kKeys,
+          shape.batch,
+          shape.kv_heads,
+          heads,
+          sections};
+}
+
+//| Counters and semaphores must be 0 at the start, and a small kernel sees to it in the same stream.
+/// What steps 5 and 6 count with lies behind the sums of dQ: the counter of tiles, and the semaphores.
+inline int* counters_of(const Shape& shape, const Tensors& tensors) {
+  return reinterpret_cast<int*>(static_cast<char*>(tensors.workspace) +
+                                bytes_of_workspace(shape, kWorkspaceRows, true));
+}
+inline int64_t counters(const Shape& shape, bool deterministic) {
+  const int64_t rows = int64_t(shape.batch) * shape.heads * problem_of(shape, kWorkspaceRows).padded_q;
+  return 4 + (deterministic ? rows / kRowsOfWarpgroup * kConsumers : 0);
+}
+
+constexpr int kClearThreads = 256;
+
+/// Sets the counters to 0.
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads) clear_counters(int* counter, int64_t count) {
+  const int64_t at = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (at < count) counter[at] = 0;
+}
+
+//| ## Launches
+//|
+//| As many blocks as multiprocessors, or one for each tile in step 4.
+//|
+//| ![Two loops over the same tiles](../../../docs/figures/backward_loops.svg)
+/// One launch of steps 4 to 6.
+template <typename T, typename Config>
+void run_blocks(const Shape& shape, const Tensors& t, device::Stream stream) {
+  const TileOrder order = key_order(shape, Config::kCausal || Config::kDeterministic);
+  const int blocks = hopper::blocks_for(order, Config::kSchedule);
+  int* const counter = counters_of(shape, t);
+  if constexpr (Config::kDeterministic || Config::kSchedule == Schedule::in_order_persistent) {
+    const int64_t count = counters(shape, Config::kDeterministic);
+    device::launch(clear_counters<kClearThreads>, dim3(unsigned((count + kClearThreads - 1) / kClearThreads)),
+                   dim3(kClearThreads), 0, stream, counter, count);
+  }
+  device::launch(hopper_backward<T, Config>, dim3(blocks), dim3(Config::kThreads),
+                 sizeof(HopperShared<T, Config>), stream, map_of(shape, TensorId::q, t.q, Config::kQueries),
+                 map_of(shape, TensorId::k, t.k, kKeys), map_of(shape, TensorId::v, t.v, kKeys),
+                 map_of(shape, TensorId::d_o, t.d_o, Config::kQueries),
+                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).lse, Config::kQueries),
+                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).d, Config::kQueries),
+                 static_cast<T*>(t.dk), static_cast<T*>(t.dv), workspace_of(shape, kWorkspaceRows, t),
+                 problem_of(shape, kWorkspaceRows), order, counter, counter + 4);
+}
+
+//| Step 3 has no roles, so a block has two warpgroups only.
+template <typename T, typename Config>
+void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
+  device::launch(hopper_single<T, Config>, dim3(unsigned(key_tiles(shape))), dim3(kConsumerThreads),
+                 sizeof(HopperShared<T, Config>), stream, map_of(shape, TensorId::q, t.q, Config::kQueries),
+                 map_of(shape, TensorId::k, t.k, kKeys), map_of(shape, TensorId::v, t.v, kKeys),
+                 map_of(shape, TensorId::d_o, t.d_o, Config::kQueries),
+                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).lse, Config::kQueries),
+                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).d, Config::kQueries),
+                 static_cast<T*>(t.dk), static_cast<T*>(t.dv), workspace_of(shape, kWorkspaceRows, t),
+                 problem_of(shape, kWorkspaceRows));
+}
+
+template <typename T, int kHeadDim, int kQueries>
+void run_convert(const Shape& shape, const Tensors& t, device::Stream stream) {
+  const int tiles = (shape.seqlen_q + kQueries - 1) / kQueries;
+  device::launch(convert_dq_parts<T, kHeadDim, kQueries>,
+                 dim3(unsigned(int64_t(shape.batch) * shape.heads * tiles)), dim3(kConsumerThreads), 0,
+                 stream, static_cast<const float*>(workspace_of(shape, kWorkspaceRows, t).dq),
+                 static_cast<T*>(t.dq), problem_of(shape, kWorkspaceRows));
+}
+
+//| ## Which version
+//|
+//| d = 64 takes tiles of 128 queries: scores and dP are 128 floats a thread, dK and dV 64. At d = 128 it is the other way
+//| round, with 64 queries. Both are 192 floats, and 240 registers are what a thread can have.
+/// A version for the gradients of one tile, and dQ's conversion, if it is one that sums all of them; or one
+/// for dV and one for dK and dQ.
+template <int kHeadDim, bool kCausal>
+struct Version : Hopper<kHeadDim, kHeadDim == 64 ? 128 : 64, kCausal> {};
+
+/// d = 256, dV.
+template <bool kCausal>
+struct Values256 : Hopper<256, 64, kCausal, Sums::values> {
+  static constexpr int kDsStages = 1;
+};
+
+/// d = 256, dK and dQ: K and V fill more than half of the shared memory.
+template <bool kCausal>
+struct KeysAndQueries256 : Hopper<256, 64, kCausal, Sums::keys_and_queries> {
+  static constexpr int kStages = 1, kDsStages = 1;
+  static constexpr bool kAddByTma = false;
+};
+
+//| Registers that add spare the way through shared memory, and cost the consumer its time. For short sequences, with few
+//| rounds a tile, that measured faster; for long ones TMA did.
+/// Registers add. Step 3, and step 5 for short sequences.
+template <typename Config>
+struct FromRegisters : Config {
+  static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+  static constexpr bool kAddByTma = false;
+};
+
+/// Up to here registers that add are faster: so few rounds leave little for TMA to overlap.
+constexpr int kShort = 1024;
+
+//| Steps 3 and 4 begin at the first queries, as FlashAttention does; where to begin is a part of step 5.
+/// Step 4: a block for each tile of keys.
+template <typename Config>
+struct OneTile : Config {
+  static constexpr bool kRotate = false;
+  static constexpr Schedule kSchedule = Schedule::single_tile;
+};
+
+/// Step 6: dQ's additions in a fixed order.
+template <typename Config>
+struct Deterministic : Config {
+  static constexpr bool kDeterministic = true, kRotate = false;
+  static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;  // the adding threads need them
+};
+
+/// Calls `use.operator()<Config>()` with the version for a head dimension, or with both.
+template <int kHeadDim, bool kCausal, typename Use>
+void with_versions(Use use) {
+  if constexpr (kHeadDim == 256) {
+    use.template operator()<Values256<kCausal>>();
+    use.template operator()<KeysAndQueries256<kCausal>>();
+  } else {
+    use.template operator()<Version<kHeadDim, kCausal>>();
+  }
+}
+
+//| A step: D and the workspace first, then one launch or two, then dQ's rounding. All four run in one stream, one after
+//| another, and all of them count in the time that the page gives.
+/// Steps 3 to 6.
+template <typename T, int kHeadDim, bool kCausal>
+void run_step(const Shape& shape, const Tensors& t, device::Stream stream, int step) {
+  run_prepare<T, kHeadDim, true>(shape, t, stream, kWorkspaceRows);
+  with_versions<kHeadDim, kCausal>([&]<typename Config>() {
+    switch (step) {
+      case 3:
+        return run_single<T, FromRegisters<Config>>(shape, t, stream);
+      case 4:
+        return run_blocks<T, OneTile<Config>>(shape, t, stream);
+      case 5:
+        if constexpr (Config::kAddByTma)
+          if (shape.seqlen_q <= kShort) return run_blocks<T, FromRegisters<Config>>(shape, t, stream);
+        return run_blocks<T, Config>(shape, t, stream);
+      default:
+        return run_blocks<T, Deterministic<Config>>(shape, t, stream);
+    }
+  });
+  run_convert<T, kHeadDim, kHeadDim == 64 ? 128 : 64>(shape, t, stream);
+}
+
+//| The type and the mask become template arguments here, so that no kernel asks for them. Each head dimension is compiled in a file of its own, `hopper_d64.cu` and its like, so that the three compile side by side.
+/// The step of a shape's type and mask.
+template <int kHeadDim>
+void run_hopper(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
+  device::with_type(shape.dtype, [&]<typename T>() {
+    if constexpr (sizeof(T) == 2)  // with_type also knows float, which why_not refuses
+      shape.causal() ? run_step<T, kHeadDim, true>(shape, tensors, stream, step)
+                     : run_step<T, kHeadDim, false>(shape, tensors, stream, step);
+  });
+}
+
+}  // namespace flashbook::backward

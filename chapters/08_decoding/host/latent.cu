@@ -1,0 +1,99 @@
+#include "chapters/08_decoding/host/latent.h"
+#include "chapters/08_decoding/host/launch.cuh"
+#include "chapters/08_decoding/step7_latent.cuh"
+#include "common/device/dispatch.h"
+
+namespace flashbook::decoding {
+namespace {
+
+/// How a launch goes.
+struct LatentLaunch {
+  int blocks;     ///< that share the keys
+  int row_tiles;  ///< of 64 rows; each has `blocks` blocks
+  Plan plan;
+};
+
+// The plan deals tiles of keys out to `blocks` blocks and knows nothing of tiles of rows: each of these has
+// its own `blocks` blocks, which read the same keys side by side. Each block has a multiprocessor of its own,
+// so there are at most `places` for a tile of rows. As in step 6 there are fewer where each block then has
+// one part, or whole items that need not be cut, and nine of ten places are busy.
+// `even`: all sequences are as long as the shape says.
+LatentLaunch latent_launch(const Shape& shape, bool even = false) {
+  const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
+  const int row_tiles = int((rows + LatentConfig::kRows - 1) / LatentConfig::kRows);
+  const int64_t items = int64_t(shape.batch) * shape.kv_heads;
+  const int64_t key_tiles = (int64_t(shape.seqlen_k) + LatentConfig::kKeys - 1) / LatentConfig::kKeys;
+  const int64_t places = std::max(device::multiprocessors() / row_tiles, 1);
+  const int64_t parts = std::clamp<int64_t>(places / items, 1, key_tiles);
+  const int64_t items_of_block = (items + places - 1) / places;  // if no item is cut
+  int64_t blocks = places;
+  if (10 * items * parts >= 9 * places * items_of_block)
+    blocks = (items * parts + items_of_block - 1) / items_of_block;
+  // All sequences as long as the shape says: no more blocks than the longest share asks for. Of 2048 tiles
+  // each of 66 blocks has 31 or 32. Each of 64 has 32, which takes as long and makes fewer parts.
+  const int64_t units = items * key_tiles;
+  blocks = std::min(blocks, units);
+  if (const int64_t most = (units + blocks - 1) / blocks; even) blocks = (units + most - 1) / most;
+  return {.blocks = int(blocks),
+          .row_tiles = row_tiles,
+          .plan = {.parts = 1,
+                   .equal_work = true,
+                   .row_tiles = 1,
+                   .items_of_sequence = shape.kv_heads,
+                   .first_key = 0}};
+}
+
+/// Places of parts, see LatentParts.
+int64_t places_of(const LatentLaunch& launch) {
+  return launch.blocks == 1 ? 0 : 2 * int64_t(launch.blocks) * launch.row_tiles;
+}
+
+/// What a place has in LatentParts: of `o`, and of `rows`.
+constexpr int64_t kPiecesOfPart = LatentParts::kPieces * LatentConfig::kConsumers;
+constexpr int64_t kRowsOfPart = 2 * LatentConfig::kRows;
+
+template <typename T>
+void run(const Shape& shape, const Tensors& t, device::Stream stream) {
+  const LatentLaunch launch = latent_launch(shape, t.tables[int(TableId::lengths)] == nullptr);
+  LatentParts parts = {.arrivals = nullptr, .o = nullptr, .rows = nullptr, .blocks = launch.blocks};
+  if (launch.blocks > 1) {
+    parts.arrivals = static_cast<unsigned*>(t.workspace);
+    parts.o = reinterpret_cast<uint4*>(static_cast<unsigned char*>(t.workspace) + kArrivalBytes);
+    parts.rows = reinterpret_cast<PartRow*>(parts.o + places_of(launch) * kPiecesOfPart);
+  }
+  const int page_rows = shape.paging.rows > 0 ? shape.paging.rows : shape.seqlen_k;
+  const LatentCache cache = {.table = static_cast<const int*>(t.tables[int(TableId::page_table)]),
+                             .page_rows = page_rows,
+                             .pages_of_sequence = (shape.seqlen_k + page_rows - 1) / page_rows};
+  const Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
+  const dim3 grid(launch.row_tiles, launch.blocks);
+  const CUtensorMap map = cache_map(shape, TensorId::k, t.k, LatentConfig::kKeys, LatentConfig::kBoxPanels);
+  // Blocks that share items wait for one another, so they must all run at the same time. One block for each
+  // tile of rows shares nothing, and there may be more tiles of rows than run at the same time.
+  const auto start = launch.blocks == 1 ? device::Start::plain : device::Start::cooperative;
+  device::launch(start, latent<T>, grid, dim3(LatentConfig::kThreads), sizeof(LatentShared<T>), stream,
+                 static_cast<const T*>(t.q), map, static_cast<T*>(t.o), t.lse, cache, parts, problem,
+                 launch.plan);
+}
+
+}  // namespace
+
+int64_t latent_workspace_bytes(const Shape& shape) {
+  const int64_t places = places_of(latent_launch(shape));
+  if (places == 0) return 0;
+  return kArrivalBytes +
+         places * (kPiecesOfPart * int64_t(sizeof(uint4)) + kRowsOfPart * int64_t(sizeof(PartRow)));
+}
+
+std::string why_not_latent_pages(const Shape& shape) {
+  if (shape.paging.rows % LatentConfig::kKeys == 0) return "";
+  return "pages have 64 rows or a multiple here: give such a number";
+}
+
+void run_latent(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  device::with_type(shape.dtype, [&]<typename T>() {
+    if constexpr (sizeof(T) == 2) run<T>(shape, tensors, stream);  // why_not refuses float
+  });
+}
+
+}  // namespace flashbook::decoding

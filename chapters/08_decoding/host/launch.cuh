@@ -1,0 +1,309 @@
+//| # How the kernels are launched
+//|
+//| The host's part: what a launch must know of the shape, tensor maps of the cache, and [into how many parts](../parts.h) the keys are split.
+#pragma once
+#include <algorithm>
+#include <bit>
+
+#include "chapters/08_decoding/parts.h"
+#include "chapters/08_decoding/step1_packed.cuh"
+#include "chapters/08_decoding/step4_ring.cuh"
+#include "common/attention/shape.h"
+#include "common/attention/tensors.h"
+#include "common/device/launch.h"
+#include "common/device/tensor_map.h"
+
+namespace flashbook::decoding {
+
+/// Whether each query sees its own key and those before. Lengths may differ by sequence, which
+/// Visibility::is_causal does not know.
+inline bool is_causal(const Shape& shape) {
+  Visibility visibility = shape.visibility;
+  visibility.lengths.clear();
+  return visibility.is_causal();
+}
+
+/// `pack`: query heads that are rows of a tile.
+inline Problem problem_of(const Shape& shape, const Tensors& t, int pack) {
+  constexpr double kLog2E = 1.4426950408889634;
+  return {.seqlen_q = shape.seqlen_q,
+          .seqlen_k = shape.seqlen_k,
+          .batch = shape.batch,
+          .heads = shape.heads,
+          .pack = pack,
+          .packs = shape.heads / pack,
+          .group = shape.heads / shape.kv_heads,
+          .causal = is_causal(shape),
+          .scale_log2 = float(shape.scale * kLog2E),
+          .lengths = static_cast<const int*>(t.tables[int(TableId::lengths)]),
+          .q_strides = shape.strides(TensorId::q),
+          .o_strides = shape.strides(TensorId::o),
+          .number_strides = {int64_t(shape.heads) * shape.seqlen_q, shape.seqlen_q, 1}};
+}
+
+//| A cache of one piece a sequence and a cache of pages have the same map. Without pages a sequence is a page of its own, as
+//| long as it is.
+/// The map of K or V, whose boxes are `box_panels` panels of `box_rows` keys: {column, row, panel, head,
+/// batch or page}.
+inline CUtensorMap cache_map(const Shape& shape, TensorId tensor, const void* base, int box_rows,
+                             int box_panels) {
+  const uint64_t bytes = size_of(shape.dtype);
+  const uint32_t panels = shape.head_dim / kPanel;
+  const Strides strides = shape.strides(tensor);
+  const std::vector<int64_t> dims = dims_of(shape, tensor);  // [batch or pages, heads, rows, head_dim]
+  return device::tensor_map(
+      {.dtype = shape.dtype,
+       .base = base,
+       .size = {kPanel, uint64_t(dims[2]), panels, uint64_t(dims[1]), uint64_t(dims[0])},
+       .stride = {strides.row * bytes, kPanelRowBytes, strides.head * bytes, strides.batch * bytes},
+       .box = {kPanel, uint32_t(box_rows), uint32_t(box_panels), 1, 1},
+       .swizzle = Swizzle::b128});
+}
+
+/// Keys of a tile of steps 1 to 3.
+constexpr int packed_keys(int head_dim) { return head_dim == 256 ? 64 : 128; }
+
+/// Blocks of steps 1 to 3 before keys are split.
+inline int64_t row_tiles(const Shape& shape, int pack) {
+  const int64_t rows = int64_t(pack) * shape.seqlen_q;
+  return int64_t(shape.batch) * (shape.heads / pack) * ((rows + kRowsOfWarpgroup - 1) / kRowsOfWarpgroup);
+}
+
+/// Step 3's parts.
+inline int parts_of(const Shape& shape) {
+  const int keys = packed_keys(shape.head_dim);
+  return parts_for(row_tiles(shape, shape.heads / shape.kv_heads), (shape.seqlen_k + keys - 1) / keys,
+                   2 * device::multiprocessors());
+}
+
+/// Bytes of `parts` partial results, O and then the log-sum-exp.
+inline int64_t partial_bytes(const Shape& shape, int parts) {
+  return parts * shape.q_rows() * (shape.head_dim + 1) * int64_t(sizeof(float));
+}
+
+inline Partials partials_in(void* workspace, const Shape& shape, int parts) {
+  auto* o = static_cast<float*>(workspace);
+  return {o, o + parts * shape.q_elements()};
+}
+
+/// Steps 1 to 3, `pack` heads a tile. With more than one part the workspace has partial_bytes.
+template <typename T, int kHeadDim>
+void run_packed(const Shape& shape, const Tensors& t, device::Stream stream, int pack, int parts) {
+  constexpr int kKeys = packed_keys(kHeadDim);
+  const Problem problem = problem_of(shape, t, pack);
+  const Partials partials = parts == 1 ? Partials{} : partials_in(t.workspace, shape, parts);
+  device::launch(packed<T, kHeadDim, kKeys>, dim3(row_tiles(shape, pack), parts), dim3(kWarpgroup),
+                 sizeof(PackedShared<T, kHeadDim, kKeys>), stream, static_cast<const T*>(t.q),
+                 cache_map(shape, TensorId::k, t.k, kKeys, kHeadDim / kPanel),
+                 cache_map(shape, TensorId::v, t.v, kKeys, kHeadDim / kPanel), static_cast<T*>(t.o), t.lse,
+                 partials, problem);
+  if (parts == 1) return;
+  device::launch(merge<T, kHeadDim>,
+                 dim3((problem.rows() + kMergeWarps - 1) / kMergeWarps, shape.batch * (shape.heads / pack)),
+                 dim3(kMergeWarps * 32), 0, stream, partials, parts, static_cast<T*>(t.o), t.lse, problem);
+}
+
+//| ## Steps 4 to 6
+//|
+//| One block a multiprocessor, whose ring fills the shared memory. Equal parts: as many as let all blocks run at once.
+
+/// Tiles of 16 rows that a block of steps 4 to 6 has: as many as the pack's rows need, up to 4, at d = 256 up
+/// to 2.
+inline int ring_row_tiles(const Shape& shape) {
+  const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
+  const int most = shape.head_dim == 256 ? 1 : 4;
+  int tiles = 1;
+  while (tiles < most && tiles * kRowsOfMma < rows) tiles *= 2;
+  return tiles;
+}
+
+/// How a launch of the ring goes.
+struct RingLaunch {
+  int blocks;
+  Plan plan;
+};
+
+/// Steps 4 and 5: equal parts. Step 6: equal work. `even`: all sequences are as long as the shape says.
+inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = false) {
+  const int rows = ring_row_tiles(shape) * kRowsOfMma, keys = kStageBytes / 2 / shape.head_dim;
+  const int row_tiles = int((int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q + rows - 1) / rows);
+  const int64_t items = int64_t(shape.batch) * shape.kv_heads * row_tiles;
+  const int key_tiles = int((int64_t(shape.seqlen_k) + keys - 1) / keys),
+            processors = device::multiprocessors();
+  const int parts = int(std::clamp<int64_t>(processors / items, 1, key_tiles));
+  //| Equal work on all multiprocessors cuts nearly every item at a place of its own, and every cut costs a merge. Where equal
+  //| parts keep nine of ten multiprocessors busy, as many blocks as there are parts are better: then no cut is in vain. And where
+  //| all lengths are the same, that is a plan of equal parts.
+  const bool parts_fill = items <= processors && 10 * items * parts >= 9 * processors;
+  if (parts_fill && even) equal_work = false;
+  const int64_t most = parts_fill ? items * parts : processors;
+  return {.blocks = equal_work ? int(std::min<int64_t>(most, items * key_tiles)) : int(items) * parts,
+          .plan = {.parts = equal_work ? 1 : parts,
+                   .equal_work = equal_work,
+                   .row_tiles = row_tiles,
+                   .items_of_sequence = shape.kv_heads * row_tiles,
+                   .first_key = 0}};
+}
+
+constexpr int64_t kArrivalBytes = kMostRingBlocks * kMostRingWarps * int64_t(sizeof(unsigned));
+
+/// Bytes of the ring's workspace: counters, and two parts a block. Equal parts that are whole items need
+/// none.
+inline int64_t ring_workspace_bytes(const Shape& shape, const RingLaunch& launch) {
+  if (!launch.plan.equal_work && launch.plan.parts == 1) return 0;
+  const int64_t places = 2 * int64_t(launch.blocks) * ring_row_tiles(shape) * kRowsOfMma;
+  return kArrivalBytes + places * (shape.head_dim + 1) * int64_t(sizeof(float));
+}
+
+inline Workspace ring_workspace(void* memory, const Shape& shape, const RingLaunch& launch) {
+  const int64_t places = 2 * int64_t(launch.blocks) * ring_row_tiles(shape) * kRowsOfMma;
+  auto* arrivals = static_cast<unsigned*>(memory);
+  auto* o = reinterpret_cast<float*>(static_cast<unsigned char*>(memory) + kArrivalBytes);
+  return {.partials = {o, o + places * shape.head_dim}, .arrivals = arrivals, .whole = {}};
+}
+
+//| A cache that would fit into the L2 several times over takes the place of what was there before, and what was written there goes
+//| out to memory first. A small one is read as *evict first*: its bytes make room for one another.
+/// Bytes of keys and values up to which the L2 is asked to keep nothing of them.
+constexpr double kBriefBytes = 128e6;
+
+/// The cache, of which one copy brings a tile of `tile_keys` keys or a page, or one key if rows have gaps
+/// between them.
+inline Cache cache_of(const Shape& shape, const Tensors& t, int tile_keys) {
+  const int page_rows = shape.paging.rows > 0 ? shape.paging.rows : shape.seqlen_k;
+  const auto bytes = int64_t(size_of(shape.dtype));
+  const auto in_bytes = [&](TensorId tensor) {
+    const Strides strides = shape.strides(tensor);
+    return Strides{strides.batch * bytes, strides.head * bytes, strides.row * bytes};
+  };
+  const bool dense =
+      shape.strides(TensorId::k).row == shape.head_dim && shape.strides(TensorId::v).row == shape.head_dim;
+  const int copy_rows = !dense ? 1 : shape.paging.rows > 0 ? std::min(page_rows, tile_keys) : tile_keys;
+  return {.k = static_cast<const unsigned char*>(t.k),
+          .v = static_cast<const unsigned char*>(t.v),
+          .k_strides = in_bytes(TensorId::k),
+          .v_strides = in_bytes(TensorId::v),
+          .table = static_cast<const int*>(t.tables[int(TableId::page_table)]),
+          .page_bits = std::countr_zero(unsigned(page_rows)),
+          .pages_of_sequence = (shape.seqlen_k + page_rows - 1) / page_rows,
+          .copy_rows = copy_rows,
+          .copies = std::min(tile_keys / copy_rows, 32),
+          .keep = 2.0 * double(shape.k_elements()) * double(bytes) <= kBriefBytes ? KeepInL2::briefly
+                                                                                  : KeepInL2::normal};
+}
+
+/// The most parts that an item can have. With equal work all items of a sequence are of one size, so one has
+/// at most its share of all units; and the smallest share of a block is at least half the largest.
+inline int most_parts(const Plan& plan, int blocks) {
+  return plan.equal_work ? 2 * blocks / plan.items_of_sequence + 2 : int(plan.parts);
+}
+
+/// A launch of the ring, and of the kernel that merges many parts.
+template <typename T, typename Config>
+void run_ring(const Problem& problem, const Cache& cache, const Workspace& workspace, const Tensors& t,
+              device::Stream stream, const RingLaunch& launch) {
+  device::launch(ring<T, Config>, dim3(launch.blocks), dim3(Config::kThreads), sizeof(RingShared<Config>),
+                 stream, static_cast<const T*>(t.q), static_cast<T*>(t.o), t.lse, cache, workspace, problem,
+                 launch.plan);
+  if (most_parts(launch.plan, launch.blocks) <= kMostPartsOfLast) return;
+  device::launch_dependent(merge_many<T, Config>,
+                           dim3(Config::kRows, problem.batch * launch.plan.items_of_sequence),
+                           dim3(kManyWarps * 32), 0, stream, workspace, static_cast<T*>(t.o), t.lse,
+                           launch.blocks, problem, launch.plan);
+}
+
+template <typename T, typename Config>
+void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, const RingLaunch& launch) {
+  const Workspace workspace =
+      ring_workspace_bytes(shape, launch) == 0 ? Workspace{} : ring_workspace(t.workspace, shape, launch);
+  run_ring<T, Config>(problem_of(shape, t, shape.heads / shape.kv_heads), cache_of(shape, t, Config::kKeys),
+                      workspace, t, stream, launch);
+}
+
+/// Calls `body` with the configuration, its template argument, that has as many rows as the shape needs.
+template <int kHeadDim, typename Body>
+void with_rows(const Shape& shape, Body body) {
+  const int row_tiles = ring_row_tiles(shape);
+  if (row_tiles == 1) return body.template operator()<RingConfig<kHeadDim, 1>>();
+  if constexpr (kHeadDim < 256) {
+    if (row_tiles == 2) return body.template operator()<RingConfig<kHeadDim, 2>>();
+    body.template operator()<RingConfig<kHeadDim, 4>>();
+  }
+}
+
+//| ## A prefix read once
+//|
+//| The first pages of all sequences may be the same. Attention over them, for all sequences at once, is a problem of its own: its
+//| rows are the queries of all sequences, so where the others have a query it has a sequence. Attention over the rest is step 6 from
+//| the first key behind the prefix on. Both write their rows in float32, and step 3's second kernel merges two parts.
+
+/// The launches of step 6 with a prefix that all sequences share.
+struct SharedLaunch {
+  Shape prefix;  ///< what the launch over the prefix computes: sequences in place of queries, and the reverse
+  RingLaunch of_prefix, of_rest;
+};
+
+inline SharedLaunch shared_launch(const Shape& shape) {
+  SharedLaunch found = {.prefix = shape, .of_prefix = {}, .of_rest = {}};
+  std::swap(found.prefix.batch, found.prefix.seqlen_q);
+  found.prefix.seqlen_k = std::max(shape.paging.shared, 1);
+  found.of_prefix = ring_launch(found.prefix, true, true);
+  Shape rest = shape;
+  rest.seqlen_k = std::max(shape.seqlen_k - shape.paging.shared, 1);
+  found.of_rest = ring_launch(rest, true);
+  found.of_rest.plan.first_key = shape.paging.shared;
+  return found;
+}
+
+/// Bytes of the workspace, whatever the prefix's length is: a caller asks before it is known. Both launches
+/// have their counters and parts in the same place, one after the other.
+inline int64_t shared_workspace_bytes(const Shape& shape) {
+  const Shape prefix = shared_launch(shape).prefix;
+  const int row_tiles = std::max(ring_row_tiles(shape), ring_row_tiles(prefix));
+  const int64_t places = 2 * int64_t(device::multiprocessors()) * row_tiles * kRowsOfMma;
+  return kArrivalBytes + places * (shape.head_dim + 1) * int64_t(sizeof(float)) + partial_bytes(shape, 2);
+}
+
+template <typename T, int kHeadDim>
+void run_shared(const Shape& shape, const Tensors& t, device::Stream stream) {
+  const SharedLaunch launch = shared_launch(shape);
+  const Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
+  const auto transposed = [](const Strides& s) { return Strides{s.row, s.head, s.batch}; };
+  Problem of_prefix = problem;
+  of_prefix.batch = shape.seqlen_q;
+  of_prefix.seqlen_q = shape.batch;
+  of_prefix.seqlen_k = shape.paging.shared;
+  of_prefix.causal = false;  // all queries are behind the prefix
+  of_prefix.lengths = nullptr;
+  of_prefix.q_strides = transposed(problem.q_strides);
+  of_prefix.number_strides = transposed(problem.number_strides);
+
+  //| The two results lie at the workspace's end.
+  auto* end = static_cast<unsigned char*>(t.workspace) + shared_workspace_bytes(shape);
+  const Partials both = partials_in(end - partial_bytes(shape, 2), shape, 2);
+  with_rows<kHeadDim>(launch.prefix, [&]<typename Config>() {
+    Workspace workspace = ring_workspace(t.workspace, launch.prefix, launch.of_prefix);
+    workspace.whole = both;
+    Cache cache = cache_of(shape, t, Config::kKeys);
+    cache.pages_of_sequence = 0;  // the first sequence's pages are everybody's
+    run_ring<T, Config>(of_prefix, cache, workspace, t, stream, launch.of_prefix);
+  });
+  with_rows<kHeadDim>(shape, [&]<typename Config>() {
+    Workspace workspace = ring_workspace(t.workspace, shape, launch.of_rest);
+    workspace.whole = {both.o + shape.q_elements(), both.lse + shape.q_rows()};
+    run_ring<T, Config>(problem, cache_of(shape, t, Config::kKeys), workspace, t, stream, launch.of_rest);
+  });
+  device::launch(merge<T, kHeadDim>,
+                 dim3((problem.rows() + kMergeWarps - 1) / kMergeWarps, shape.batch * shape.kv_heads),
+                 dim3(kMergeWarps * 32), 0, stream, both, 2, static_cast<T*>(t.o), t.lse, problem);
+}
+
+/// Steps 4 to 6 with as many rows as the shape needs.
+template <typename T, int kHeadDim>
+void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, bool equal_work) {
+  if (equal_work && shape.paging.shared > 0) return run_shared<T, kHeadDim>(shape, t, stream);
+  const RingLaunch launch = ring_launch(shape, equal_work, t.tables[int(TableId::lengths)] == nullptr);
+  with_rows<kHeadDim>(shape, [&]<typename Config>() { run_ring<T, Config>(shape, t, stream, launch); });
+}
+
+}  // namespace flashbook::decoding

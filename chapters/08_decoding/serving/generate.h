@@ -1,0 +1,50 @@
+/// \file
+/// The loop that writes: a token, its key and value into the cache, attention, the next token.
+#pragma once
+#include <vector>
+
+#include "chapters/08_decoding/serving/decoder.h"
+#include "chapters/08_decoding/serving/sequence.h"
+#include "common/app/chapter.h"
+
+namespace flashbook::decoding {
+
+/// Keys and values of one layer where the kernels run, in pages: [pages, kv_heads, rows, head_dim], bf16.
+class CacheMemory {
+ public:
+  CacheMemory(const PagePool& pool, device::Place place);
+
+  /// What Sequence::append asks for.
+  void copy(const PageCopy& copy);
+  /// Writes the key and the value of one token, [kv_heads, head_dim] each.
+  void write(const Sequence& sequence, int place, const std::vector<float>& key,
+             const std::vector<float>& value);
+
+  const void* keys() const { return k_.data(); }
+  const void* values() const { return v_.data(); }
+
+ private:
+  int rows_;
+  device::Buffer k_, v_;
+};
+
+/// What was written, and what it took.
+struct Generated {
+  std::vector<int> tokens;
+  int64_t keys = 0;  ///< computed, of a key head; and as many values
+  double seconds = 0;
+};
+
+/// Writes `tokens` tokens after `first`, by attention of a chapter's `step`, which must take pages. Without a
+/// cache, keys and values of all tokens so far are computed anew for each. Throws OutOfPages.
+Generated generate(const Chapter& chapter, int step, const Decoder& decoder, PagePool& pool, int first,
+                   int tokens, bool with_cache);
+
+/// Attention of the query of the sequence's last token, [heads, head_dim].
+std::vector<float> attend(const Chapter& chapter, int step, const PagePool& pool, const CacheMemory& memory,
+                          const Sequence& sequence, const std::vector<float>& query);
+
+/// The shape of that attention: one query, the sequence's pages.
+Shape shape_of(const PagePool& pool, const Sequence& sequence);
+
+}  // namespace flashbook::decoding

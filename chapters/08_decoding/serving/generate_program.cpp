@@ -1,0 +1,107 @@
+/// \file
+/// `./flashbook generate`: the same tokens with and without a cache.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+
+#include "chapters/08_decoding/host/chapter.h"
+#include "chapters/08_decoding/serving/generate.h"
+#include "common/app/exit_code.h"
+#include "common/app/options.h"
+#include "common/app/progress.h"
+#include "common/app/table.h"
+#include "common/attention/error.h"
+
+namespace flashbook::decoding {
+namespace {
+
+constexpr const char* kName = "generate";
+constexpr int kPageRows = 16;
+constexpr int kFirstToken = 0;
+
+struct Options {
+  std::string tokens = "100", seed = "1", device = "auto", help;
+};
+
+Options parse(int argc, char** argv) {
+  Options options;
+  CLI::App app("A toy decoder writes tokens with and without a cache, by chapter 8's kernels", kName);
+  app.add_option("--tokens", options.tokens, "How many, 100 by default")->type_name("N");
+  app.add_option("--seed", options.seed, "Of the decoder's weights, 1 by default")->type_name("N");
+  app.add_option("--device", options.device,
+                 "auto (default), gpu or sim: refuse to run if this build is for the other")
+      ->type_name("NAME");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    options.help = app.help();
+    return options;
+  } catch (const CLI::ParseError& error) {
+    throw InputError(one_line(error.what()) + " (--help lists the options)");
+  }
+  check_device(options.device);
+  return options;
+}
+
+/// The chapter's last step that takes such a cache.
+int last_step(PagePool& pool) {
+  Sequence sequence(pool);
+  (void)sequence.append(1);  // an empty pool has nothing to copy
+  const Shape shape = shape_of(pool, sequence);
+  const int last = int(kDecoding.steps.size());
+  for (int step = last; step > 0; --step)
+    if (kDecoding.why_not(shape, step).empty()) return step;
+  throw InputError(kDecoding.why_not(shape, last));
+}
+
+std::string seconds_text(double seconds) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.2f s", seconds);
+  return text;
+}
+
+int run(int argc, char** argv) {
+  const Options options = parse(argc, argv);
+  if (!options.help.empty()) {
+    std::cout << options.help;
+    return kRight;
+  }
+  const int tokens = count("--tokens", options.tokens);
+  const Decoder decoder(whole_number("--seed", options.seed));
+  PagePool pool((tokens + kPageRows - 1) / kPageRows, kPageRows);
+  const int step = last_step(pool);
+  std::cout << "A decoder of one layer, " << Decoder::kHeads << " query heads, " << Decoder::kKvHeads
+            << " key heads of " << Decoder::kHeadDim << ", bf16, pages of " << kPageRows << ", writes "
+            << tokens << " tokens.\nAttention by step " << step << ", " << kDecoding.steps[step - 1].name
+            << "; all else on the host.\n\n";
+
+  generate(kDecoding, step, decoder, pool, kFirstToken, 1, true);  // a GPU's first launch takes longer
+  std::optional<ProgressLine> progress("writing with the cache");
+  const Generated with = generate(kDecoding, step, decoder, pool, kFirstToken, tokens, true);
+  progress.emplace("writing without a cache");
+  const Generated without = generate(kDecoding, step, decoder, pool, kFirstToken, tokens, false);
+  progress.reset();
+
+  Table table("lrr", {"", "keys computed", "time"});
+  table.add({"without a cache", std::to_string(without.keys), seconds_text(without.seconds)});
+  table.add({"with the cache", std::to_string(with.keys), seconds_text(with.seconds)});
+  table.print(std::cout);
+  if (device::machine() == device::Machine::simulator)
+    std::cout << "\nThe simulator ran the kernels: the times are the host's, and no GPU's.\n";
+  if (with.tokens != without.tokens) {
+    std::cout << "\nThe tokens differ.\n";
+    return kWrongResult;
+  }
+  std::cout << "\nThe tokens are the same:";
+  for (int token : with.tokens) std::cout << " " << token;
+  std::cout << "\n";
+  return kRight;
+}
+
+}  // namespace
+}  // namespace flashbook::decoding
+
+int main(int argc, char** argv) {
+  return flashbook::exit_code(flashbook::decoding::kName,
+                              [&] { return flashbook::decoding::run(argc, argv); });
+}

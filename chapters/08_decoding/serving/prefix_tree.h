@@ -1,0 +1,67 @@
+/// \file
+/// The prefixes that the cache knows: a radix tree over tokens (SGLang's RadixAttention, arXiv 2312.07104).
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "chapters/08_decoding/serving/page_pool.h"
+
+namespace flashbook::decoding {
+
+/// Which pages have the keys and values of which tokens. Two prompts that begin alike share a path from the
+/// root. A node has a run of whole pages; what fills a page in part is not remembered. The tree holds its
+/// pages, until evict() drops some that nobody else holds. The pool outlives the tree.
+class PrefixTree {
+ public:
+  explicit PrefixTree(PagePool& pool) : pool_(pool) {}
+  ~PrefixTree();
+  PrefixTree(const PrefixTree&) = delete;
+
+  /// The pages of the longest known prefix of `tokens`. Make a Sequence of them before the next call, which
+  /// holds them.
+  std::vector<int> find(std::span<const int> tokens);
+
+  /// Remembers the whole pages of a sequence: `pages[i]` has tokens i * rows ... i * rows + rows - 1. Of
+  /// tokens that are known already the known pages stay, and the sequence's are not held.
+  void insert(std::span<const int> tokens, std::span<const int> pages);
+
+  /// Drops up to `wanted` pages that only the tree holds, and so frees them: the least recently used leaf
+  /// first, each from its end. Returns how many.
+  int evict(int wanted);
+
+  /// How many pages it holds.
+  int pages() const { return pages_; }
+
+ private:
+  struct Node {
+    std::vector<int> tokens = {};  // rows of a page * pages.size()
+    std::vector<int> pages = {};
+    std::map<std::vector<int>, std::unique_ptr<Node>> children = {};  // by the tokens of their first page
+    uint64_t last_use = 0;
+  };
+  /// Where a walk along tokens ends: `matched` pages into the run of `node`, after `depth` pages in all.
+  struct Place {
+    Node* node;
+    int matched, depth;
+  };
+
+  Place walk(std::span<const int> tokens, std::vector<int>* pages);
+  void split(Node& node, int pages);
+  /// A leaf and its parent.
+  struct Leaf {
+    Node* parent = nullptr;
+    Node* node = nullptr;
+  };
+  void find_oldest(Node& parent, Leaf& oldest) const;
+  void drop_all(Node& node);
+
+  PagePool& pool_;
+  Node root_;
+  int pages_ = 0;
+  uint64_t clock_ = 0;
+};
+
+}  // namespace flashbook::decoding

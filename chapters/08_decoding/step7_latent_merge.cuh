@@ -1,0 +1,327 @@
+//| # Latent attention: parts and their merge
+//|
+//| An *item* is a tile of 64 rows with all its keys. A block of [step 7](step7_latent.cuh) that has some of these keys leaves a *part*: 64 rows
+//| of 512 columns. One long sequence leaves a part in every block, 17 MB if they were float32, at a time when nobody computes. So
+//| parts are small, and lie in the order in which they are written and read fastest.
+//|
+//| **Parts in 16 bits.** Rounding to f16 changes a value by $2^{-11}$ of itself at most, so it changes a weighted mean of parts by
+//| $2^{-11}$ of the largest of them at most. Rounding O to bf16 changes it by up to $2^{-8}$ of itself, eight times as much. But f16 has a
+//| smaller range than bf16. So each row of a part is divided by a power of two, which is stored beside it and makes the row's largest
+//| value lie between $2^{14}$ and $2^{15}$.
+//|
+//| **As tensor cores deal them out.** A thread stores its values 16 bytes at a time, side by side with its neighbours'. Such a *piece* has
+//| eight values: of each of the thread's two rows two columns, and two more that lie eight further, as in every result of `wgmma`.
+//| Only the merge reads pieces. There a lane has the same rows and columns as the lane that stored the piece.
+//|
+//| ![Which lane holds which elements of the results of a product](../../docs/figures/mma_fragments.svg)
+#pragma once
+#include "chapters/08_decoding/step7_latent_tiles.cuh"
+#include "common/hopper/rows.h"
+#include "common/ptx/atomic.h"
+#include "common/ptx/barrier.h"
+#include "common/ptx/convert.h"
+#include "common/ptx/math.h"
+
+namespace flashbook::decoding {
+
+/// What the merge must know of a row of a part, or of half of its columns.
+struct PartRow {
+  float lse;    ///< -inf of a row without keys
+  float scale;  ///< a power of two, by which what is stored must be multiplied
+};
+
+//| The counters come first in the workspace, then the values of all places, then what must be known of their rows. An item's counter
+//| and places follow from the number of the first block that works on it.
+
+/// Parts of items, in the workspace, each at a place.
+struct LatentParts {
+  static constexpr int kPieces = LatentConfig::kHalf / 16;  ///< of 16 bytes, that a thread has of a part
+  unsigned* arrivals;  ///< [tiles of rows, blocks]: of the item that begins in a block and goes on in others,
+                       ///< how many blocks have stored their part, and then how many have seen all parts. 0
+                       ///< before a launch and after it
+  uint4* o;            ///< [places, kPieces, LatentConfig::kConsumers]
+  PartRow* rows;       ///< [places, warpgroups, LatentConfig::kRows]
+  int blocks;          ///< that share the keys, for each tile of rows
+
+  __device__ unsigned* arrivals_of(const Segment& item) const {
+    return arrivals + item.row_tile * blocks + item.first_block;
+  }
+  /// Where part `part` of a tile of rows lies. A block has at most two parts of items that other blocks
+  /// share: the end of one that began before, and the beginning of one that goes on.
+  __device__ int64_t place(int row_tile, int first_block, int part) const {
+    return 2 * (int64_t(row_tile) * blocks + first_block + part) + (part == 0);
+  }
+  __device__ uint4& piece(int64_t place, int piece, int thread) const {
+    return o[(place * kPieces + piece) * LatentConfig::kConsumers + thread];
+  }
+  __device__ PartRow& row(int64_t place, int warpgroup, int row_in_tile) const {
+    return rows[(2 * place + warpgroup) * LatentConfig::kRows + row_in_tile];
+  }
+};
+
+//| ## A power of two for a row
+//|
+//| The largest value's exponent is taken from its bits, where 127 stands for $2^0$. It counts as 15 if it is less, also in a row of
+//| zeros: so the power of two is a normal number. `inverse` is 1 over the row's sum of probabilities, by which `output` is not divided yet.
+
+/// The power of two that divides a row. `largest` is the row's largest absolute value.
+__device__ __forceinline__ float scale_of_part(float largest) {
+  constexpr int kBelow = 14;  // the largest value becomes at least 2^14, and less than 2^15
+  const int exponent = max(int(__float_as_uint(largest) >> 23), kBelow + 1);
+  return __uint_as_float(uint32_t(exponent - kBelow) << 23);
+}
+
+/// Stores the warpgroup's half of a part, `output` times `inverse` by row. All lanes of a warp that has rows.
+__device__ __forceinline__ void store_part(const LatentParts& parts, int64_t place, int warpgroup,
+                                           int row_in_tile, const float (&output)[128],
+                                           const float (&inverse)[2], const float (&lse)[2]) {
+  float factor[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float largest = 0;
+#pragma unroll
+    for (int i = 2 * r; i < 128; i += 4)
+      largest = fmaxf(largest, fmaxf(fabsf(output[i]), fabsf(output[i + 1])));
+    const float scale = scale_of_part(hopper::quad_max(largest) * inverse[r]);
+    factor[r] = inverse[r] / scale;
+    if (threadIdx.x % 4 == 0) parts.row(place, warpgroup, row_in_tile + 8 * r) = {lse[r], scale};
+  }
+  //| Of a piece's eight values the first two belong to the first row, the next two to the second, and so on in turn.
+#pragma unroll
+  for (int piece = 0; piece < LatentParts::kPieces; ++piece) {
+    const float* own = output + 8 * piece;
+    const auto two = [&](int i) {
+      return pack<__half>(own[i] * factor[i / 2 % 2], own[i + 1] * factor[i / 2 % 2]);
+    };
+    parts.piece(place, piece, threadIdx.x) = make_uint4(two(0), two(2), two(4), two(6));
+  }
+}
+
+//| ## The merge
+//|
+//| A warp merges a *square* of 16 rows and 16 columns: of every part the 32 pieces that one warp has stored together. The rule is that of
+//| chapter 2's online softmax. A part weighs $e^{\text{lse}}$; to keep that small, weights count from the largest log-sum-exp so far.
+
+/// A lane's sums over some parts: two rows, each of four columns.
+struct alignas(16) MergedPiece {
+  float max[2];     ///< of the log-sum-exps, times log2(e)
+  float weight[2];  ///< the sum of the parts' weights
+  float o[8];       ///< as a thread's pieces: value i belongs to row i / 2 % 2
+
+  __device__ __forceinline__ static MergedPiece none() { return {{-INFINITY, -INFINITY}, {}, {}}; }
+
+  /// Makes room for log-sum-exps up to `most`: all weights count from there. Returns what to subtract.
+  __device__ __forceinline__ float raise(int r, float most) {
+    most = fmaxf(most, max[r]);
+    const float base = most == -INFINITY ? 0.0f : most, correction = exp2_approx(max[r] - base);
+    max[r] = most;
+    weight[r] *= correction;
+#pragma unroll
+    for (int i = 2 * r; i < 8; i += 4) o[i] *= correction, o[i + 1] *= correction;
+    return base;
+  }
+
+  //| Warps that have merged different parts of the same square are merged by the same rule.
+  /// Adds what the same lane of another warp has of other parts.
+  __device__ __forceinline__ void add(const MergedPiece& other) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float weight_of_all = exp2_approx(other.max[r] - raise(r, other.max[r]));
+      weight[r] += weight_of_all * other.weight[r];
+#pragma unroll
+      for (int i = 2 * r; i < 8; i += 4) {
+        o[i] += weight_of_all * other.o[i];
+        o[i + 1] += weight_of_all * other.o[i + 1];
+      }
+    }
+  }
+};
+
+//| A lane asks for its pieces of `kAtOnce` parts and `kCount` squares at once, and for the log-sum-exps and powers of two of their rows,
+//| before it needs any of them. Where fewer parts are left, the last one is asked for again, and weighs nothing.
+
+/// `count` of an item's parts, from part `first` on.
+struct PartRange {
+  int row_tile, first_block, first, count;
+};
+
+//| A tile of 64 rows has 128 squares, 32 beside each other in four groups of 16 rows. They are numbered group by group. A block merges
+//| squares that follow one another, so they have rows in common, and what must be known of these rows is read once.
+
+/// A square of a tile of rows, counted so that the squares of the same rows follow one another: 16 of the
+/// left half of O, 16 of the right one.
+struct Square {
+  int number;
+
+  __device__ int warpgroup() const { return number % (2 * LatentParts::kPieces) / LatentParts::kPieces; }
+  __device__ int piece() const {
+    return number % LatentParts::kPieces;
+  }  ///< of a thread, as store_part counts
+  __device__ int first_row() const { return number / (2 * LatentParts::kPieces) * 16; }
+  __device__ int first_column() const { return number % (2 * LatentParts::kPieces) * 16; }
+};
+
+//| All loads of a round come before the first addition, as they do where queries are loaded: so their ways to memory overlap.
+
+/// Merges parts of `kCount` neighbouring squares, which have the same rows and the same half of the columns.
+/// One warp.
+template <int kCount, int kAtOnce>
+__device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], const LatentParts& parts,
+                                              const PartRange& range, const Square& square) {
+  constexpr float kLog2E = 1.4426950408889634f;
+  const int lane = threadIdx.x % 32, row = square.first_row() + lane / 4;
+  const int thread = square.warpgroup() * kWarpgroupThreads + square.first_row() / 16 * 32 + lane;
+#pragma unroll
+  for (int n = 0; n < kCount; ++n) merged[n] = MergedPiece::none();
+  for (int first = 0; first < range.count; first += kAtOnce) {
+    uint4 o[kAtOnce][kCount];
+    PartRow rows[kAtOnce][2];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int part = range.first + min(first + i, range.count - 1);
+      const int64_t place = parts.place(range.row_tile, range.first_block, part);
+#pragma unroll
+      for (int n = 0; n < kCount; ++n) o[i][n] = parts.piece(place, square.piece() + n, thread);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        rows[i][r] = parts.row(place, square.warpgroup(), row + 8 * r);
+        rows[i][r].lse = first + i < range.count ? rows[i][r].lse * kLog2E : -INFINITY;
+      }
+    }
+    //| Then each of the lane's two rows takes them in: first the new maximum, then the values, each times its part's weight and the power of
+    //| two.
+#pragma unroll
+    for (int n = 0; n < kCount; ++n)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        float most = rows[0][r].lse;
+#pragma unroll
+        for (int i = 1; i < kAtOnce; ++i) most = fmaxf(most, rows[i][r].lse);
+        const float base = merged[n].raise(r, most);
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          const float weight = exp2_approx(rows[i][r].lse - base), scaled = weight * rows[i][r].scale;
+          if (weight == 0) continue;  // there may be no such part, and 0 times infinity is NaN
+          merged[n].weight[r] += weight;
+          const float2 left = unpack_f16(r == 0 ? o[i][n].x : o[i][n].y);
+          const float2 right = unpack_f16(r == 0 ? o[i][n].z : o[i][n].w);
+          merged[n].o[2 * r] += scaled * left.x, merged[n].o[2 * r + 1] += scaled * left.y;
+          merged[n].o[2 * r + 4] += scaled * right.x, merged[n].o[2 * r + 5] += scaled * right.y;
+        }
+      }
+  }
+}
+
+//| What is merged goes to O: two rows of a lane, two columns at a time. The four lanes of a row fill 32 bytes of it.
+
+/// Stores a merged square of a tile of rows whose first is row `first_row` of the pack. One warp.
+template <typename T>
+__device__ __forceinline__ void store_square(const MergedPiece& merged, const Square& square,
+                                             const Problem& problem, const Pack& of, int first_row,
+                                             T* o,          // [batch, heads, seqlen_q, 512], strided
+                                             float* lse) {  // [batch, heads, seqlen_q]
+  constexpr float kLn2 = 0.6931471805599453f;
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = first_row + square.first_row() + lane / 4 + 8 * r;
+    if (row >= problem.rows()) continue;
+    const float inverse = merged.weight[r] > 0 ? 1 / merged.weight[r] : 0;
+    T* to = o + problem.offset(problem.o_strides, of, row) + square.first_column() + lane % 4 * 2;
+#pragma unroll
+    for (int i = 2 * r; i < 8; i += 4)
+      *reinterpret_cast<uint32_t*>(to + i / 4 * 8) =
+          pack<T>(merged.o[i] * inverse, merged.o[i + 1] * inverse);
+    if (square.first_column() == 0 && lane % 4 == 0)
+      lse[problem.number(of, row)] =
+          merged.weight[r] > 0 ? (merged.max[r] + __log2f(merged.weight[r])) * kLn2 : -INFINITY;
+  }
+}
+
+//| ## Everybody merges
+//|
+//| One block alone would take too long to merge 64 parts of 64 KB. In an earlier version a second kernel merged, which began when the first
+//| one had ended. Now the blocks that have parts of an item merge it together. Each stores its part, counts itself, waits until all have
+//| done so, and merges its share of the item's squares. Short sequences gain up to a sixth of their time: [the appendix](appendix.md#one-long-sequence-of-latents) has the numbers.
+//|
+//| **Blocks that wait for one another must run at the same time.** Otherwise those that run may wait for ever for one that has no
+//| room. A *cooperative* launch ([`launch.h`](../../common/device/launch.h)) promises that they do: the machine starts all blocks together, or
+//| refuses. And a block stores all its parts before it waits, so no two blocks wait for parts of each other that never come.
+//|
+//| The counter counts the blocks that have stored their parts, and then those that have seen that all are there. Whoever counts last
+//| sets it back to 0.
+
+constexpr int kManyParts = 16;  ///< from so many on, several warps may share a square
+
+/// Counts the block's part of an item as stored. All consumers.
+__device__ __forceinline__ void announce_part(const LatentParts& parts, const Segment& item) {
+  named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // all warps have stored theirs
+  if (threadIdx.x == 0) red_add_release(parts.arrivals_of(item), 1u);
+}
+
+/// Waits until all parts of an item are stored, as its counter says. All consumers.
+__device__ __forceinline__ void wait_for_parts(const LatentParts& parts, const Segment& item) {
+  if (threadIdx.x == 0) {
+    unsigned* arrivals = parts.arrivals_of(item);
+    while (load_acquire(arrivals) < unsigned(item.parts)) {
+    }
+    if (atomicAdd(arrivals, 1u) == unsigned(2 * item.parts - 1))
+      atomicExch(arrivals, 0u);  // as the next launch wants it
+  }
+  named_barrier_sync<kBothWarpgroups,
+                     LatentConfig::kConsumers>();  // thread 0 has seen all parts, so all may read them
+}
+
+//| With few parts a block has many squares, and a warp takes four at a time. With many parts it has few squares, so several warps share
+//| one, each with some of the parts. Their results lie in shared memory for a moment, in the place of Q. The barrier in
+//| `wait_for_parts` also keeps them from the block's next item, until all have read those of this one.
+
+/// Merges the block's share of an item's squares. All consumers.
+template <typename T>
+__device__ __forceinline__ void merge_share(MergedPiece (&of_warps)[LatentConfig::kWarps][32],
+                                            const LatentParts& parts, const Segment& item,
+                                            const Problem& problem,
+                                            T* o,          // [batch, heads, seqlen_q, 512], strided
+                                            float* lse) {  // [batch, heads, seqlen_q]
+  constexpr int kWarps = LatentConfig::kWarps, kNeighbours = 4;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  wait_for_parts(parts, item);
+  const Pack of = problem.pack_of(item.pack);
+  const int first_row = item.row_tile * LatentConfig::kRows;
+  const int row_groups = (min(problem.rows() - first_row, LatentConfig::kRows) + 15) / 16;
+  const int squares = row_groups * 2 * LatentParts::kPieces;
+  //| Few parts. Two of them leave a block 64 squares, eight for each warp.
+  if (item.parts < kManyParts) {
+    const int groups = squares / kNeighbours;
+    const int end = (item.part + 1) * groups / item.parts;
+    for (int group = item.part * groups / item.parts + warp; group < end; group += kWarps) {
+      MergedPiece merged[kNeighbours];
+      merge_squares<kNeighbours, 4>(merged, parts, {item.row_tile, item.first_block, 0, item.parts},
+                                    {group * kNeighbours});
+#pragma unroll
+      for (int n = 0; n < kNeighbours; ++n)
+        store_square(merged[n], {group * kNeighbours + n}, problem, of, first_row, o, lse);
+    }
+    return;
+  }
+  //| Many parts. 64 of them leave a block two squares, each for four warps, and a lane asks for its piece of sixteen parts at once.
+  const int begin = item.part * squares / item.parts, own = (item.part + 1) * squares / item.parts - begin;
+  if (own == 0) return;
+  const int sharers = kWarps / own, share = warp % sharers;  // warps of a square; own is at most kWarps
+  const Square square = {begin + warp / sharers};
+  if (square.number < begin + own) {
+    const int first = item.parts * share / sharers;
+    MergedPiece merged[1];
+    merge_squares<1, 16>(merged, parts,
+                         {item.row_tile, item.first_block, first, item.parts * (share + 1) / sharers - first},
+                         square);
+    of_warps[warp][lane] = merged[0];
+  }
+  named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // all warps' sums are there
+  if (square.number >= begin + own || share > 0) return;
+  MergedPiece merged = of_warps[warp][lane];
+  for (int w = 1; w < sharers; ++w) merged.add(of_warps[warp + w][lane]);
+  store_square(merged, square, problem, of, first_row, o, lse);
+}
+
+}  // namespace flashbook::decoding

@@ -1,0 +1,303 @@
+//| # How step 6 is launched
+//|
+//| The host's part: where things lie in the workspace, which mask a shape has, and the kernels in one stream: D and the log-sum-exp, what the mask needs, lists, gradients, dQ's rounding. What the mask needs is step 2's plan for packed documents, step 4's scan for FlashMask, and step 5's classes for a mask of pairs; others need nothing.
+//|
+//| ![Four masks in tiles: the lists have the tiles of a column that are not skipped](../../../docs/figures/mask_tiles.svg)
+#pragma once
+#include "chapters/09_masks/host/launch.cuh"
+#include "chapters/09_masks/host/steps.h"
+#include "chapters/09_masks/step2_packed_map.cuh"
+#include "chapters/09_masks/step6_backward.cuh"
+
+namespace flashbook::masks {
+
+//| ## What kind of mask
+//|
+//| Documents of one batch entry are packed sequences, with tiles of their own, so that no tile holds rows of two. Intervals, listed blocks and masks of pairs count queries and keys over all documents; beside one of them documents are a part of the mask.
+/// Whether documents have tiles of their own.
+inline bool is_packed(const Shape& shape) {
+  const Visibility& v = shape.visibility;
+  return shape.batch == 1 && !v.documents.first_query.empty() && v.columns.bounds == 0 &&
+         v.blocks.queries == 0 && v.dense.empty();
+}
+
+/// Whether the mask is asked pair by pair.
+inline bool is_by_pairs(const Visibility& v) { return !v.dense.empty() || v.blocks.queries > 0; }
+
+inline int64_t tiles_of(int64_t rows, int of_tile) { return (rows + of_tile - 1) / of_tile; }
+
+/// How many masks a launch has, and so lists for a tile of keys; and which heads share one.
+struct MaskCount {
+  int of_batch;  ///< 0: all batch entries share them
+  int heads;     ///< query heads that share one
+  int masks;     ///< in all
+};
+inline MaskCount masks_of(const Shape& shape) {
+  const Visibility& v = shape.visibility;
+  if (!v.dense.empty()) return {shape.heads, 1, shape.batch * shape.heads};
+  if (v.columns.bounds == 0) return {0, shape.heads, 1};
+  if (v.columns.heads == 1) return {1, shape.heads, shape.batch};
+  return {shape.kv_heads, shape.heads / shape.kv_heads, shape.batch * shape.kv_heads};
+}
+
+//| ## The workspace
+//|
+//| Sums of dQ and two numbers for each row, as in chapter 7, and the lists. Only the device knows how long the lists are, so there is room for the longest: a word for each pair of tiles. Packed documents may have one tile more each, of queries and of keys.
+/// Bytes of the parts of the workspace, one after another, and what they depend on.
+struct GradientRoom {
+  static constexpr int kLeastQueries = 64;  ///< of a tile, at any head dimension
+  int64_t rows;                             ///< of the workspace: [batch, heads, padded_q]
+  int padded_q;
+  int documents;  ///< packed sequences, or 0
+  int key_tiles;  ///< of a head, or a little more
+  int64_t lists, entries, hidden, classes;
+
+  explicit GradientRoom(const Shape& shape) {
+    const Documents& d = shape.visibility.documents;
+    documents = is_packed(shape) ? int(d.first_query.size()) - 1 : 0;
+    padded_q = documents > 0 ? (shape.seqlen_q / kWorkspaceRows + documents) * kWorkspaceRows
+                             : int(tiles_of(shape.seqlen_q, kWorkspaceRows)) * kWorkspaceRows;
+    rows = int64_t(shape.batch) * shape.heads * padded_q;
+    const int64_t masks = masks_of(shape).masks, query_tiles = tiles_of(shape.seqlen_q, kLeastQueries);
+    key_tiles =
+        documents > 0 ? shape.seqlen_k / kTileKeys + documents : int(tiles_of(shape.seqlen_k, kTileKeys));
+    lists = masks * key_tiles;
+    // k tiles of keys times q of queries, summed over documents whose lengths the host need not know.
+    entries = masks * tiles_of(shape.seqlen_k, kTileKeys) * query_tiles +
+              (documents > 0 ? key_tiles + query_tiles : 0);
+    hidden = shape.visibility.columns.bounds > 0 ? lists : 0;
+    classes = is_by_pairs(shape.visibility) ? lists * query_tiles : 0;
+  }
+
+  int64_t bytes(int head_dim) const {
+    return rows * int64_t(sizeof(float)) * (2 + head_dim) +
+           hidden * int64_t(sizeof(HiddenOfTile) + kTileKeys * sizeof(Hidden)) +
+           lists * int64_t(sizeof(QueryList)) +
+           int64_t(sizeof(int)) * (4 + (documents > 0 ? 2 * documents + 1 : 0) + entries + classes);
+  }
+};
+
+/// Takes the parts of the workspace, one after another.
+struct Room {
+  char* at;
+
+  template <typename T>
+  T* take(int64_t count) {
+    T* const first = reinterpret_cast<T*>(at);
+    at += count * int64_t(sizeof(T));
+    return first;
+  }
+};
+
+//| ## What kernels know of the shape
+
+inline GradientProblem gradient_problem_of(const Shape& shape, const Tensors& t, const GradientRoom& room,
+                                           float left_out) {
+  GradientProblem problem;
+  static_cast<Problem&>(problem) = problem_of(shape);
+  problem.kv_heads = shape.kv_heads;
+  problem.scale = shape.scale;
+  problem.left_out = left_out;
+  problem.padded_q = room.padded_q;
+  if (room.documents > 0) {
+    problem.packed = documents_of(shape, t);
+    problem.q_units = packed_units(shape, TensorId::q),
+    problem.d_o_units = packed_units(shape, TensorId::d_o);
+    problem.k_units = packed_units(shape, TensorId::k), problem.v_units = packed_units(shape, TensorId::v);
+  }
+  problem.at = {.q = shape.strides(TensorId::q),
+                .k = shape.strides(TensorId::k),
+                .v = shape.strides(TensorId::v),
+                .o = shape.strides(TensorId::o),
+                .d_o = shape.strides(TensorId::d_o),
+                .dq = shape.strides(TensorId::dq),
+                .dk = shape.strides(TensorId::dk),
+                .dv = shape.strides(TensorId::dv)};
+  return problem;
+}
+
+/// The map of a number for each row of the workspace.
+inline CUtensorMap row_map(const float* base, int64_t rows, int box) {
+  return device::tensor_map(
+      {.dtype = DType::f32, .base = base, .size = {uint64_t(rows)}, .stride = {}, .box = {uint32_t(box)}});
+}
+
+//| While blocks work on a head, each of them reads its Q and dO and adds to its dQ. So blocks take tiles of keys by sections of heads, as many as these fit the L2 for.
+/// How many key heads are worked on at once.
+inline int key_heads_of_section(const Shape& shape) {
+  constexpr int64_t kSectionBytes = int64_t(32) << 20;
+  const int64_t bytes_of_head = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q * shape.head_dim *
+                                int64_t(2 * size_of(shape.dtype) + sizeof(float));
+  return int(std::clamp<int64_t>(kSectionBytes / bytes_of_head, 1, int64_t(shape.batch) * shape.kv_heads));
+}
+
+//| ## The launches
+
+/// One launch of the gradients' kernel: of all of them, or at d = 256 of some.
+template <typename T, typename Sizes, typename Mask, typename Score>
+void run_gradients_of(const Shape& shape, const Tensors& t, device::Stream stream,
+                      const GradientWorkspace& workspace, const GradientRoom& room,
+                      const GradientProblem& problem, const KeyTiles& tiles, const Lists& lists,
+                      const Mask& mask, const Score& score) {
+  const auto map = [&](TensorId id, const void* base, int rows) {
+    return room.documents > 0 ? packed_map(shape, id, base, rows) : batch_map(shape, id, base, rows);
+  };
+  const int64_t most_tiles = int64_t(shape.batch) * shape.kv_heads * room.key_tiles;
+  const int blocks = int(std::min<int64_t>(most_tiles, device::multiprocessors()));
+  device::launch(masked_backward<T, Sizes, Mask, Score>, dim3(blocks), dim3(Sizes::kThreads),
+                 sizeof(GradientShared<T, Sizes>), stream, map(TensorId::q, t.q, Sizes::kQueries),
+                 map(TensorId::k, t.k, kTileKeys), map(TensorId::v, t.v, kTileKeys),
+                 map(TensorId::d_o, t.d_o, Sizes::kQueries),
+                 row_map(workspace.lse, room.rows, Sizes::kQueries),
+                 row_map(workspace.d, room.rows, Sizes::kQueries), static_cast<T*>(t.dk),
+                 static_cast<T*>(t.dv), workspace.dq, problem, tiles, lists, mask, score, workspace.counter);
+}
+
+//| Where dK and dV do not fit the registers together, one kernel sums dV and a second one dK and dQ. Both take tiles from one counter, and a kernel of one thread sets it to 0 between them. At d = 256 that is so for every mask. A softcap wants it at every head dimension: P, its product with the slope, dP, dK and dV are 224 registers at d = 64 and 208 at d = 128, and in one kernel nvcc spilled 84 and 4 bytes.
+/// All launches, with one mask and one function on scores. `mask_of(...)` makes the mask, and launches what
+/// it needs beforehand.
+template <typename T, int kHeadDim, typename MaskOf, typename Score>
+void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, const MaskOf& mask_of,
+                   const Score& score, float left_out) {
+  constexpr bool kSplit = kHeadDim == 256 || std::is_same_v<Score, Softcap>;
+  using Sizes = GradientSizes<kHeadDim, kSplit ? Sums::values : Sums::all>;
+  constexpr int kQueries = Sizes::kQueries;
+  const GradientRoom room(shape);
+  const MaskCount count = masks_of(shape);
+  Room left{static_cast<char*>(t.workspace)};
+  GradientWorkspace workspace;
+  workspace.lse = left.take<float>(room.rows);
+  workspace.d = left.take<float>(room.rows);
+  workspace.dq = left.take<float>(room.rows * kHeadDim);
+  auto* const hidden = left.take<Hidden>(room.hidden * kTileKeys);
+  const Scanned scanned{room.hidden > 0 ? hidden : nullptr,
+                        room.hidden > 0 ? left.take<HiddenOfTile>(room.hidden) : nullptr};
+  auto* const of_tile = left.take<QueryList>(room.lists);
+  int* const counters = left.take<int>(4);
+  workspace.counter = counters, workspace.entries = counters + 1;
+  int* const sorted = left.take<int>(room.documents > 0 ? 2 * room.documents + 1 : 0);
+  int* const entries = left.take<int>(room.entries);
+  auto* const classes = left.take<TileClass>(room.classes);
+
+  const GradientProblem problem = gradient_problem_of(shape, t, room, left_out);
+  constexpr int kRowsOfBlock = kPrepareThreads / (kHeadDim / 8);
+  device::launch(prepare<T, kHeadDim>, dim3(unsigned(tiles_of(room.rows, kRowsOfBlock))),
+                 dim3(kPrepareThreads), 0, stream, static_cast<const T*>(t.o), static_cast<const T*>(t.d_o),
+                 static_cast<const float*>(t.lse), workspace, room.rows, problem);
+  //| The plan is forward's, with keys and queries exchanged.
+  const Plan plan{sorted, sorted + room.documents};
+  if (room.documents > 0)
+    device::launch(make_plan<kTileKeys, kQueries>, dim3(1), dim3(kPlanThreads), 0, stream,
+                   DocumentBounds{problem.packed.first_key, problem.packed.first_query, problem.packed.count},
+                   plan, counters + 2);
+  const auto mask = mask_of(room, problem, scanned, classes, counters + 2);
+  const int key_tiles = int(tiles_of(shape.seqlen_k, kTileKeys)), heads = key_heads_of_section(shape);
+  const KeyTiles tiles{{shape.batch * shape.kv_heads * key_tiles, key_tiles, shape.batch, shape.kv_heads,
+                        heads, is_uneven(shape.visibility)},
+                       plan,
+                       heads};
+  const Lists lists{of_tile, entries, room.key_tiles, count.of_batch, count.heads};
+  constexpr int kTilesOfBlock = kListThreads / 32;
+  device::launch(list_queries<kTileKeys, kQueries, std::remove_const_t<decltype(mask)>>,
+                 dim3(unsigned(tiles_of(room.key_tiles, kTilesOfBlock)), unsigned(count.masks)),
+                 dim3(kListThreads), 0, stream, mask, problem, tiles, lists,
+                 shape.visibility.window.right < 0, workspace.entries);
+
+  run_gradients_of<T, Sizes>(shape, t, stream, workspace, room, problem, tiles, lists, mask, score);
+  if constexpr (kSplit) {
+    device::launch(hopper::clear_counter, dim3(1), dim3(1), 0, stream, workspace.counter);
+    run_gradients_of<T, GradientSizes<kHeadDim, Sums::keys_and_queries>>(shape, t, stream, workspace, room,
+                                                                         problem, tiles, lists, mask, score);
+  }
+  device::launch(convert_dq<T, kHeadDim, kQueries>, dim3(unsigned(room.rows / kQueries)),
+                 dim3(kKeyConsumers * kWarpgroup), 0, stream, static_cast<const float*>(workspace.dq),
+                 static_cast<T*>(t.dq), problem);
+}
+
+//| ## Which mask
+
+/// Windows, documents and intervals, with a function on scores.
+template <typename T, int kHeadDim, typename Score>
+void run_by_intervals(const Shape& shape, const Tensors& t, device::Stream stream, const Score& score,
+                      float left_out = 0) {
+  const auto mask_of = [&](const GradientRoom& room, const GradientProblem&, const Scanned& scanned,
+                           TileClass*, int* counter) {
+    const MaskCount count = masks_of(shape);
+    if (room.hidden > 0) {
+      const Visibility& v = shape.visibility;
+      const ColumnBounds bounds{static_cast<const int*>(t.tables[int(TableId::columns)]), v.columns.bounds,
+                                v.window.right == 0};
+      constexpr int kTilesOfBlock = kScanThreads / 32;
+      device::launch(scan_columns<kTileKeys>, dim3(unsigned(tiles_of(room.hidden, kTilesOfBlock))),
+                     dim3(kScanThreads), 0, stream, bounds, shape.seqlen_q, shape.seqlen_k, int(room.hidden),
+                     scanned, counter);
+    }
+    return IntervalMask{band_of(shape.visibility),
+                        room.documents > 0 ? DocumentBounds{} : documents_of(shape, t),
+                        scanned,
+                        room.key_tiles,
+                        kTileKeys,
+                        count.of_batch,
+                        count.heads};
+  };
+  run_with_mask<T, kHeadDim>(shape, t, stream, mask_of, score, left_out);
+}
+
+/// Bytes of pairs, or blocks.
+template <typename T, int kHeadDim>
+void run_by_pairs(const Shape& shape, const Tensors& t, device::Stream stream) {
+  constexpr int kQueries = GradientSizes<kHeadDim>::kQueries;
+  const Visibility& v = shape.visibility;
+  const auto table = [&](TableId id) { return static_cast<const int*>(t.tables[int(id)]); };
+  const auto mask_of = [&](const GradientRoom& room, const GradientProblem& problem, const Scanned&,
+                           TileClass* classes, int* counter) {
+    const int query_tiles = int(tiles_of(shape.seqlen_q, kQueries));
+    const PairMask mask{
+        v.dense.empty() ? nullptr : static_cast<const unsigned char*>(t.tables[int(TableId::dense)]),
+        v.dense.heads,
+        shape.seqlen_q,
+        shape.seqlen_k,
+        {{{0, shape.seqlen_q, 0, shape.seqlen_k}, ranges_of(shape, t)},
+         table(TableId::block_first),
+         table(TableId::block_keys),
+         std::max(v.blocks.queries, 1),
+         std::max(v.blocks.keys, 1)},
+        classes,
+        query_tiles,
+        room.key_tiles};
+    device::launch(classify_tiles<kQueries, kTileKeys, PairMask>,
+                   dim3(unsigned(tiles_of(room.key_tiles, kClassifyThreads / 32)), unsigned(query_tiles),
+                        unsigned(masks_of(shape).masks)),
+                   dim3(kClassifyThreads), 0, stream, mask, problem, room.key_tiles, classes, counter);
+    return mask;
+  };
+  run_with_mask<T, kHeadDim>(shape, t, stream, mask_of, Unchanged{}, 0);
+}
+
+/// Step 6 of a head dimension.
+template <int kHeadDim>
+void run_gradients(const Shape& shape, const Tensors& t, device::Stream stream) {
+  constexpr double kLog2E = 1.4426950408889634;
+  device::with_type(shape.dtype, [&]<typename T>() {
+    if constexpr (sizeof(T) == 2) {  // with_type also knows float, which why_not refuses
+      if (is_by_pairs(shape.visibility)) return run_by_pairs<T, kHeadDim>(shape, t, stream);
+      if (const double c = shape.score.softcap; c > 0)
+        return run_by_intervals<T, kHeadDim>(
+            shape, t, stream,
+            Softcap{{}, float(-2 * kLog2E * shape.scale / c), float(2 * c * kLog2E), float(-c)}, float(-c));
+      if (!shape.score.alibi.empty()) {
+        Ranges ranges = ranges_of(shape, t);
+        if (is_packed(shape)) ranges.documents = {};
+        return run_by_intervals<T, kHeadDim>(shape, t, stream,
+                                             Alibi{{},
+                                                   static_cast<const float*>(t.tables[int(TableId::slopes)]),
+                                                   ranges,
+                                                   float(shape.scale * kLog2E),
+                                                   1 / shape.scale});
+      }
+      run_by_intervals<T, kHeadDim>(shape, t, stream, Unchanged{});
+    }
+  });
+}
+
+}  // namespace flashbook::masks

@@ -1,0 +1,192 @@
+//| # Chapter 9's descriptor
+//|
+//| Five forward steps and the gradient, each with the masks that it knows. It runs on the host. The kernels are compiled in files of their own, `step1.cu` to `step6_d256.cu`, so that a change to one policy does not compile the others; [launch.cuh](launch.cuh) and [backward_launch.cuh](backward_launch.cuh) have the launches.
+#include "chapters/09_masks/host/chapter.h"
+#include "chapters/09_masks/host/steps.h"
+#include "common/attention/cost.h"
+#include "common/device/dispatch.h"
+
+namespace flashbook {
+namespace {
+
+using namespace masks;
+
+constexpr Step kSteps[] = {
+    {"a mask from memory",
+     "A byte for each pair says what is visible, and every tile is asked pair by pair."},
+    {"packed sequences",
+     "Sequences lie one after another, and a block finds the one that its tile belongs to."},
+    {"ranges of tiles",
+     "A window, a prefix or documents say by arithmetic which tiles are skipped, and which need no mask."},
+    {"FlashMask",
+     "Two intervals of hidden queries for each key, and their least and largest for each tile of keys."},
+    {"functions",
+     "Any function says what is visible and what becomes of a score, and a kernel lists the tiles "
+     "beforehand."},
+};
+constexpr Step kBackwardSteps[] = {
+    {"the gradient", "A block keeps a tile of keys, and a list says which tiles of queries see it.", false},
+};
+constexpr DType kTypes[] = {DType::f16, DType::bf16};
+enum { kPairs = 1, kPacked, kRanges, kColumns, kFunctions, kGradient };
+
+constexpr int kMostRows = 1 << 30;  // Band::kNoLimit
+
+//| ## What cannot run
+//|
+//| What is visible is one value, a `Visibility`, with many parts, and a step knows some of them. `unknown_to` takes away what the step knows; whatever is left is refused, with the step that takes it. Ranges (windows, prefixes, documents) are known to all.
+/// What a step leaves of a visibility that it does not know.
+Visibility unknown_to(int step, Visibility v) {
+  v.window = {}, v.prefix = 0, v.documents = {};  // all steps know ranges
+  if (step == kPairs) v.dense = {};
+  if (step == kColumns) v.columns = {};
+  if (step == kFunctions) v.blocks = {};
+  return v;
+}
+
+/// What no step of the chapter takes.
+std::string why_not_at_all(const Shape& shape) {
+  if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
+    return "chapter 9 takes f16 and bf16: choose one with --dtype";
+  if (shape.is_latent()) return "latent keys are for chapter 8: give --head-dim 64, 128 or 256";
+  if (shape.seqlen_q > kMostRows || shape.seqlen_k > kMostRows)
+    return "chapter 9 takes at most 2^30 queries and keys: give fewer with --seqlen";
+  if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 64 + 1) > kMostRows)
+    return "batch * heads * seqlen / 64 is at most 2^30: split the batch with --batch";
+  if (shape.paging.rows > 0) return "pages are for chapter 8: give keys and values of one piece a sequence";
+  if (!shape.visibility.lengths.empty())
+    return "sequences of one batch with lengths of their own are for chapter 8: pack them, as documents";
+  const ScoreFunction& score = shape.score;
+  if ((score.softcap > 0) + !score.alibi.empty() + !score.bias.values.empty() + (score.dropout > 0) > 1)
+    return "chapter 9 takes one function on scores: give a softcap, slopes, a bias or a dropout";
+  // c * tanh(s / c) is 2c / (1 + e^(-2s/c)) - c in the kernels, whose float32 is good to c * 2^-22.
+  if (score.softcap > 1024)
+    return "chapter 9 takes a softcap up to 1024: a larger one hardly changes scores, so leave it out";
+  return "";
+}
+
+std::string why_not(const Shape& shape, int step) {
+  if (const std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
+  const Visibility &v = shape.visibility, unknown = unknown_to(step, v);
+  if (!unknown.dense.empty()) return "a mask of pairs is for step 1: choose it with --step 1";
+  if (unknown.columns.bounds > 0) return "intervals by key are for step 4: choose it with --step 4";
+  if (unknown.blocks.queries > 0) return "listed blocks are for step 5: choose it with --step 5";
+  if (step == kPacked && !v.documents.first_query.empty() && shape.batch > 1)
+    return "packed sequences are one batch entry: give --batch 1, or take --step 3";
+  if (step != kFunctions && shape.score != ScoreFunction{})
+    return "functions on scores are for step 5: choose it with --step 5";
+  if (shape.score != ScoreFunction{} && v.blocks.queries > 0)
+    return "step 5 takes listed blocks without functions on scores: leave one of them out";
+  if (step == kPairs && !v.dense.empty() && v != Visibility{.dense = v.dense})
+    return "a mask of pairs says all there is to say: leave windows, prefixes and documents out";
+  return "";
+}
+
+//| ## What has no gradient
+//|
+//| Step 6 takes the masks of all other steps, one kind at a time: its lists are made by one of them. A bias would want a gradient of its own, and dropout its random bits once more; both are refused.
+/// Of step 6, which takes the masks of all steps, one kind at a time.
+std::string why_no_gradient(const Shape& shape, int) {
+  if (const std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
+  const Visibility& v = shape.visibility;
+  if (!v.dense.empty() && v != Visibility{.dense = v.dense})
+    return "a mask of pairs says all there is to say: leave windows, prefixes and documents out";
+  if (v.blocks.queries > 0 && v.columns.bounds > 0)
+    return "step 6 takes listed blocks or intervals by key: leave one of them out";
+  if (shape.score != ScoreFunction{} && (v.blocks.queries > 0 || !v.dense.empty()))
+    return "step 6 takes listed blocks and masks of pairs without functions on scores: leave one of them out";
+  if (!shape.score.bias.values.empty() || shape.score.dropout > 0)
+    return "step 6 takes a softcap or slopes, no bias and no dropout: leave it out";
+  if (!gradients_fit(shape))
+    return "the lists of tiles or the rows of all heads are more than 2^30: split the batch, or give fewer "
+           "tokens with --seqlen";
+  return "";
+}
+
+//| ## The workspace
+//|
+//| Steps that make lists on the card keep them here. The others need no more than a counter, from which blocks take their tiles.
+int64_t workspace_bytes(const Shape& shape, int step) {
+  switch (step) {
+    case kPacked:
+      return packed_workspace_bytes(shape);
+    case kColumns:
+      return columns_workspace_bytes(shape);
+    case kFunctions:
+      return functions_workspace_bytes(shape);
+    case kGradient:
+      return gradients_workspace_bytes(shape);
+    default:
+      return kCounterBytes;
+  }
+}
+
+/// Every tensor once, and what says what is visible.
+double memory_bytes(const Shape& shape, int step) {
+  double bytes = compulsory_bytes(shape, step == kGradient ? Operation::backward : Operation::forward) +
+                 2.0 * double(workspace_bytes(shape, step));
+  for (const ShapeTable& table : tables_of(shape)) bytes += double(table.bytes.size());
+  return bytes;
+}
+
+//| ## From a step to its kernel
+void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
+  switch (step) {
+    case kPairs:
+      return run_pairs(shape, tensors, stream);
+    case kPacked:
+      return run_packed(shape, tensors, stream);
+    case kRanges:
+      return run_ranges(shape, tensors, stream);
+    case kColumns:
+      return run_columns(shape, tensors, stream);
+    case kFunctions:
+      return run_functions(shape, tensors, stream);
+    default:
+      return device::with_head_dim(shape.head_dim,
+                                   [&]<int kHeadDim>() { run_gradients<kHeadDim>(shape, tensors, stream); });
+  }
+}
+
+}  // namespace
+
+//| ## Two operations
+//|
+//| The forward pass and the gradient take and give other tensors, so they are two descriptors. `further` ties the second to the first; to who calls, its one step is number 6.
+const Chapter kMasks = {
+    .number = 9,
+    .name = "09_masks",
+    .title = "What a query may see",
+    .runs_on = device::Place::device,
+    .steps = kSteps,
+    .dtypes = kTypes,
+    .gpu_shape = shape_for_gpu(),
+    .cpu_shape = shape_for_simulator(),
+    .why_not = why_not,
+    .workspace_bytes = workspace_bytes,
+    .memory_bytes = memory_bytes,
+    .attention = attention,
+    .preface = nullptr,
+    .largest_score = kAnyScore,
+    .further = &kMasksBackward,
+};
+
+const Chapter kMasksBackward = {
+    .number = 9,
+    .name = "09_masks",
+    .title = "What a query may see: the gradient",
+    .runs_on = device::Place::device,
+    .steps = kBackwardSteps,
+    .dtypes = kTypes,
+    .gpu_shape = shape_for_gpu(),
+    .cpu_shape = shape_for_simulator(),
+    .operation = Operation::backward,
+    .why_not = why_no_gradient,
+    .workspace_bytes = workspace_bytes,
+    .memory_bytes = memory_bytes,
+    .attention = attention,
+    .preface = nullptr,
+    .first_step = kGradient,
+};
+
+}  // namespace flashbook

@@ -1,0 +1,136 @@
+//| # How the kernel is launched
+//|
+//| The host's part: tensor maps, the policy of each step, and the launch that steps 1 to 5 share.
+//|
+//| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the longest first](../../../docs/figures/tile_order.svg)
+#pragma once
+#include "chapters/09_masks/attention.cuh"
+#include "chapters/09_masks/step3_ranges.cuh"
+#include "common/attention/tensors.h"
+#include "common/device/dispatch.h"
+#include "common/hopper/launch.h"
+
+namespace flashbook::masks {
+
+//| ## What kernels know of the shape
+
+inline Problem problem_of(const Shape& shape) {
+  constexpr double kLog2E = 1.4426950408889634;
+  return {.batch = shape.batch,
+          .seqlen_q = shape.seqlen_q,
+          .seqlen_k = shape.seqlen_k,
+          .heads = shape.heads,
+          .group = shape.heads / shape.kv_heads,
+          .q_units = {},
+          .k_units = {},
+          .v_units = {},
+          .o_units = {},
+          .scale_log2 = float(shape.scale * kLog2E),
+          .o_strides = shape.strides(TensorId::o)};
+}
+
+/// A window and a prefix. A side that is longer than any sequence is no limit.
+inline Band band_of(const Visibility& v) {
+  const auto side = [](int keys) { return keys < 0 ? Band::kNoLimit : std::min(keys, Band::kNoLimit); };
+  return {side(v.window.left), side(v.window.right), v.window.sinks, v.prefix};
+}
+
+inline DocumentBounds documents_of(const Shape& shape, const Tensors& t) {
+  const auto table = [&](TableId id) { return static_cast<const int*>(t.tables[int(id)]); };
+  return {table(TableId::document_query), table(TableId::document_key),
+          std::max(int(shape.visibility.documents.first_query.size()) - 1, 0)};
+}
+
+inline Ranges ranges_of(const Shape& shape, const Tensors& t) {
+  return {band_of(shape.visibility), documents_of(shape, t)};
+}
+
+//| ## The order of tiles
+//|
+//| Under every mask that hides what comes later, the last tile of queries of a head goes first, since its row of tiles is the longest.
+//| Under a window only the first rows of a head are shorter than the others. They come last, and fill the gaps at the end of the launch.
+//|
+//| A section of heads (chapter 5) is as many heads as have their keys in the L2 at the same time. Under a window or in documents blocks
+//| use few of a head's keys at the same time, so a section has more heads, or all. Then all heads end together, with their short rows.
+
+constexpr int64_t kBytesInUse = int64_t(32) << 20;  ///< of the L2, for keys and values
+constexpr int kRowsInUse = 1024;                    ///< a head's queries that blocks work on at the same time
+
+/// Whether later queries see more keys, without a limit to the left. (Step 6 asks.)
+inline bool is_uneven(const Visibility& v) { return v.window.right >= 0 && v.window.left < 0; }
+
+/// How many keys of a head are in use at the same time: a window's, or a document's. The host knows how many
+/// documents there are, and not how long each is.
+inline int64_t keys_in_use(const Shape& shape) {
+  const Visibility& v = shape.visibility;
+  int64_t keys = shape.seqlen_k;
+  if (v.window.left >= 0 && v.window.right >= 0)
+    keys = std::min(keys, int64_t(v.window.left) + v.window.right + v.prefix + kRowsInUse);
+  if (const std::size_t bounds = v.documents.first_key.size(); bounds > 1)
+    keys = std::min(keys, shape.seqlen_k / int64_t(bounds - 1));
+  return std::max<int64_t>(keys, 1);
+}
+
+template <typename Sizes>
+InBatch in_batch(const Shape& shape) {
+  return {hopper::tile_order(shape, Sizes::kRows, shape.visibility.window.right >= 0,
+                             kBytesInUse * shape.seqlen_k / keys_in_use(shape))};
+}
+
+//| ## The launch
+//|
+//| A small kernel runs before this one. It sets the counter to 0, and may do more (steps 2, 4 and 5). The launch is a dependent one: its
+//| blocks come while the small kernel ends, make their barriers, and wait for it.
+/// Launches the kernel for `tiles` tiles of queries, or more than there are. The counter is 0.
+template <typename T, typename Sizes, typename Policy>
+void run_masked(const Shape& shape, const Tensors& t, device::Stream stream, const Policy& policy,
+                int64_t tiles, int* counter, CUtensorMap (*map)(const Shape&, TensorId, const void*, int),
+                MapUnits (*units)(const Shape&, TensorId)) {
+  const int blocks = int(std::min<int64_t>(tiles, device::multiprocessors()));
+  Problem problem = problem_of(shape);
+  problem.blocks = blocks;
+  problem.q_units = units(shape, TensorId::q), problem.o_units = units(shape, TensorId::o);
+  problem.k_units = units(shape, TensorId::k), problem.v_units = units(shape, TensorId::v);
+  device::launch_dependent(
+      masked<T, Sizes, Policy>, dim3(blocks), dim3(Sizes::kThreads), sizeof(BlockShared<T, Sizes>), stream,
+      map(shape, TensorId::q, t.q, kRowsOfWarpgroup), map(shape, TensorId::k, t.k, Sizes::kKeys),
+      map(shape, TensorId::v, t.v, Sizes::kKeys), map(shape, TensorId::o, t.o, kRowsOfWarpgroup),
+      static_cast<T*>(t.o), t.lse, problem, policy, counter);
+}
+
+/// Sets the counter to 0, where nothing else is launched before the kernel.
+inline void clear_counter(const Tensors& t, device::Stream stream) {
+  device::launch(hopper::clear_counter, dim3(1), dim3(1), 0, stream, static_cast<int*>(t.workspace));
+}
+
+/// The map of a tensor whose sequences are batch entries.
+inline CUtensorMap batch_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
+  return hopper::tile_map(shape, tensor, shape.dtype, base, hopper::kPanel, box_rows);
+}
+
+/// Its heads are an index of their own.
+inline MapUnits batch_units(const Shape&, TensorId) { return {}; }
+
+/// Calls `body.operator()<T, Sizes>()` for a shape of 16-bit elements.
+template <bool kLight, typename Body>
+void with_sizes(const Shape& shape, Body body) {
+  device::with_type(shape.dtype, [&]<typename T>() {
+    if constexpr (sizeof(T) == 2)  // with_type also knows float, which why_not refuses
+      device::with_head_dim(shape.head_dim,
+                            [&]<int kHeadDim>() { body.template operator()<T, Sizes<kHeadDim, kLight>>(); });
+  });
+}
+
+/// One step whose sequences are batch entries. `policy_of.operator()<Sizes>(order)` makes its policy, and
+/// launches the kernels that run first, one of which sets the counter to 0.
+template <bool kLight, typename PolicyOf>
+void run_in_batch(const Shape& shape, const Tensors& t, device::Stream stream, const PolicyOf& policy_of) {
+  auto* counter = static_cast<int*>(t.workspace);
+  with_sizes<kLight>(shape, [&]<typename T, typename Sizes>() {
+    const InBatch order = in_batch<Sizes>(shape);
+    const auto policy = policy_of.template operator()<Sizes>(order);
+    run_masked<T, Sizes>(shape, t, stream, policy, order.order.tiles, counter, batch_map, batch_units);
+  });
+}
+
+}  // namespace flashbook::masks

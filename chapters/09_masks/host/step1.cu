@@ -1,0 +1,17 @@
+#include "chapters/09_masks/host/launch.cuh"
+#include "chapters/09_masks/host/steps.h"
+#include "chapters/09_masks/step1_dense.cuh"
+
+namespace flashbook::masks {
+
+void run_pairs(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  const Dense& dense = shape.visibility.dense;
+  if (dense.empty()) return run_ranges(shape, tensors, stream);
+  run_in_batch<false>(shape, tensors, stream, [&]<typename Sizes>(const InBatch& order) {
+    clear_counter(tensors, stream);
+    const auto* visible = static_cast<const unsigned char*>(tensors.tables[int(TableId::dense)]);
+    return ByPairs{order, visible, dense.heads, {}};
+  });
+}
+
+}  // namespace flashbook::masks

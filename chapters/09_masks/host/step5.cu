@@ -1,0 +1,73 @@
+#include "chapters/09_masks/host/launch.cuh"
+#include "chapters/09_masks/host/steps.h"
+#include "chapters/09_masks/step5_mask_functions.cuh"
+
+namespace flashbook::masks {
+namespace {
+
+constexpr double kLog2E = 1.4426950408889634;
+
+int tiles_of(int rows, int of_tile) { return (rows + of_tile - 1) / of_tile; }
+
+/// Classifies the tiles and launches, with one mask and one function on scores.
+template <typename Mask, typename Score>
+void run(const Shape& shape, const Tensors& tensors, device::Stream stream, const Mask& mask,
+         const Score& score) {
+  run_in_batch<(std::is_same_v<Score, Unchanged> && std::is_same_v<Mask, RangeMask>)>(
+      shape, tensors, stream, [&]<typename Sizes>(const InBatch& order) {
+        const int query_tiles = tiles_of(shape.seqlen_q, Sizes::kRows),
+                  key_tiles = tiles_of(shape.seqlen_k, Sizes::kKeys);
+        auto* const classes =
+            reinterpret_cast<TileClass*>(static_cast<char*>(tensors.workspace) + kCounterBytes);
+        const unsigned masks = Mask::kByHead ? unsigned(shape.batch * shape.heads) : 1;
+        device::launch(
+            classify_tiles<Sizes::kRows, Sizes::kKeys, Mask>,
+            dim3(unsigned(tiles_of(key_tiles, kClassifyThreads / 32)), unsigned(query_tiles), masks),
+            dim3(kClassifyThreads), 0, stream, mask, problem_of(shape), key_tiles, classes,
+            static_cast<int*>(tensors.workspace));
+        return ByFunctions<Mask, Score>{order, mask, classes, query_tiles, key_tiles, Sizes::kRows, score};
+      });
+}
+
+}  // namespace
+
+int64_t functions_workspace_bytes(const Shape& shape) {
+  const int rows = Sizes<64, false>::kRows;  // the least that there are
+  const int keys = shape.head_dim == 256 ? Sizes<256, false>::kKeys : Sizes<128, false>::kKeys;
+  return kCounterBytes + int64_t(tiles_of(shape.seqlen_q, rows)) * tiles_of(shape.seqlen_k, keys) *
+                             int64_t(sizeof(TileClass));
+}
+
+void run_functions(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  const RangeMask ranges{{0, shape.seqlen_q, 0, shape.seqlen_k}, ranges_of(shape, tensors)};
+  const auto table = [&](TableId id) { return tensors.tables[int(id)]; };
+  if (const Blocks& b = shape.visibility.blocks; b.queries > 0) {
+    const auto* first = static_cast<const int*>(table(TableId::block_first));
+    const auto* key_blocks = static_cast<const int*>(table(TableId::block_keys));
+    return run(shape, tensors, stream, BlockMask{ranges, first, key_blocks, b.queries, b.keys}, Unchanged{});
+  }
+  if (const double c = shape.score.softcap; c > 0)
+    return run(shape, tensors, stream, ranges,
+               Softcap{{}, float(-2 * kLog2E * shape.scale / c), float(2 * c * kLog2E), float(-c)});
+  if (const RelativeBias& bias = shape.score.bias; !bias.values.empty())
+    return run(shape, tensors, stream, ranges,
+               DistanceBias{{},
+                            static_cast<const float*>(table(TableId::bias)),
+                            bias.reach,
+                            ranges.ranges,
+                            float(shape.scale * kLog2E),
+                            1 / shape.scale});
+  if (shape.score.dropout > 0)
+    return run(shape, tensors, stream, ranges,
+               RandomDropout{{}, Dropout(shape.score.dropout, shape.score.seed)});
+  if (!shape.score.alibi.empty())
+    return run(shape, tensors, stream, ranges,
+               Alibi{{},
+                     static_cast<const float*>(table(TableId::slopes)),
+                     ranges.ranges,
+                     float(shape.scale * kLog2E),
+                     1 / shape.scale});
+  run(shape, tensors, stream, ranges, Unchanged{});
+}
+
+}  // namespace flashbook::masks

@@ -1,0 +1,229 @@
+//| # Step 3: ranges of tiles
+//|
+//| Under a window, a prefix, attention sinks or documents a query sees one or two *ranges* of keys. So two numbers a range
+//| decide about a pair, and the first and the last row of a tile of queries decide which tiles of keys it needs.
+//| Nothing is read from memory but the documents' bounds.
+//|
+//| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
+#pragma once
+#include "chapters/09_masks/problem.cuh"
+#include "common/hopper/tile_scheduler.h"
+
+namespace flashbook::masks {
+
+//| ## The keys of a query
+//|
+//| `own` is the key at the query's own place, aligned to the bottom right: the last query stands at the last key. A window
+//| reaches from `own - left` to `own + right`; a causal mask is a window with `right = 0`. The first keys, the *head*, may be seen
+//| besides: a prefix by all queries, and each sink by all queries that are not before it. From one query to the next no end of a range
+//| moves back, and no beginning. The class of a tile rests on that.
+//|
+//| In a partial tile a thread needs to know of 32 columns whether its row sees them: two neighbours of every 8. They are bits of a word. The
+//| columns before the end of a range are a run of ones in that word, those before its beginning are another, and the range is the
+//| difference. So a row costs a few instructions for each end of a range, and no comparison for each score.
+//|
+//| How long is such a run? Among `n` keys, counted from the thread's first column, are `n / 8` whole groups with two of its columns each,
+//| and then up to two columns more. For example, among 17 keys there are two groups and one column: 5 ones.
+/// A one for each of a thread's kColumns columns among the `keys` keys from its first column on.
+template <int kColumns>
+__device__ __forceinline__ uint32_t columns_among(int keys) {
+  const int inside = min(max(keys, 0), 4 * kColumns);
+  return uint32_t((uint64_t(1) << (inside / 8 * 2 + min(inside % 8, 2))) - 1);
+}
+
+/// Two ranges of keys, of which a query sees both.
+struct KeyRanges {
+  int head_begin, head_end;
+  int begin, end;
+
+  __device__ bool sees(int key) const {
+    return (key >= begin && key < end) || (key >= head_begin && key < head_end);
+  }
+  //| What lies before a range's end and not before its beginning is in it. Both ranges are asked, whether there is a head or not.
+  /// Bit i: whether it has the thread's column i. `first` is the key of its first column.
+  template <int kColumns>
+  __device__ uint32_t columns(int first) const {
+    const auto before = [&](int key) { return columns_among<kColumns>(key - first); };
+    return (before(end) & ~before(begin)) | (before(head_end) & ~before(head_begin));
+  }
+  //| A document's ranges count from its own first key. `from` makes them count from the tensor's.
+  /// The same, key `first` being number 0.
+  __device__ KeyRanges from(int first) const {
+    return {head_begin - first, head_end - first, begin - first, end - first};
+  }
+  //| A tile that begins in the head may go on in the window, if there is no gap between the two.
+  /// Whether it has all keys from `first` to `last`.
+  __device__ bool has_all(int first, int last) const {
+    const bool in_head = first >= head_begin && first < head_end;
+    if (in_head) return last < head_end || (last < end && begin <= head_end);
+    return first >= begin && last < end;
+  }
+};
+
+//| A side without a limit is a number that no sequence reaches, so no comparison needs a special case. A range ends where the keys do
+//| at the latest, so nobody sees a key beyond them.
+/// A window and a prefix, as a kernel gets them.
+struct Band {
+  int left, right;  ///< keys before and after a query's own; kNoLimit: all
+  int sinks, prefix;
+
+  static constexpr int kNoLimit = 1 << 30;  ///< longer than a sequence may be, and no sum with it overflows
+
+  /// The keys of `query`, which the sequence has.
+  __device__ KeyRanges ranges(const Sequence& s, int query) const {
+    const int own = query + s.keys - s.queries;
+    const int begin = max(own - left, 0);
+    const int end = right == kNoLimit ? s.keys : min(max(own + right + 1, 0), s.keys);
+    return {0, max(min(prefix, s.keys), min(sinks, end)), min(begin, end), end};
+  }
+};
+
+//| ## The class of a tile
+//|
+//| A query further down sees at least as far to the right, and begins no earlier. So if the first row and the last row see
+//| all keys of a tile, so do all rows between them. And what any of the rows sees begins where the first row's range does, and
+//| ends where the last row's does.
+/// The class of the tile of keys from `first_key` on, by the ranges of the first and of the last row.
+__device__ inline TileClass classify_ranges(const KeyRanges& first, const KeyRanges& last, int first_key,
+                                            int keys) {
+  const int last_key = first_key + keys - 1;
+  const bool in_head = first_key < last.head_end && last_key >= first.head_begin;
+  const bool in_band = first.begin < last.end && first_key < last.end && last_key >= first.begin;
+  if (!in_head && !in_band) return TileClass::skip;
+  const bool all = first.has_all(first_key, last_key) && last.has_all(first_key, last_key);
+  return all ? TileClass::full : TileClass::partial;
+}
+
+//| ## Documents as a mask
+//|
+//| Here tiles are cut without regard to documents, and one may hold the end of a document and the beginning of the next. A
+//| query's ranges are those within its document, moved to where that begins. Its document is found by binary search.
+//|
+//| **What it costs.** A tile of keys at the border is loaded and multiplied for rows of both documents. A NaN in one of them
+//| reaches the other's rows, since 0 times NaN is NaN. Sequences of different users belong to step 2.
+
+/// Documents, as a kernel gets them.
+struct DocumentBounds {
+  const int* first_query = nullptr;  // [count + 1]
+  const int* first_key = nullptr;    // [count + 1]
+  int count = 0;                     ///< 0: there are none, and the sequence is one
+
+  /// The document of `query`: the last that begins at it or before it, since those without queries begin
+  /// where the next one does.
+  __device__ int find(int query) const {
+    int begin = 0, end = count - 1;
+    while (begin < end) {
+      const int middle = (begin + end + 1) / 2;
+      if (first_query[middle] <= query)
+        begin = middle;
+      else
+        end = middle - 1;
+    }
+    return begin;
+  }
+  __device__ Sequence at(int document) const {
+    return {first_query[document], first_query[document + 1] - first_query[document], first_key[document],
+            first_key[document + 1] - first_key[document]};
+  }
+};
+
+//| The ranges of a query without documents are the band's. With documents they are those of its document. To find one of eight documents
+//| takes three loads one after the other, some 1000 clocks. So it is found once for a tile of queries (`Work::document`), and a row
+//| searches only where the tile lies in several documents.
+/// The keys of queries by window, prefix and documents.
+struct Ranges {
+  Band band;
+  DocumentBounds documents;
+
+  /// The document of `query`, in which its ranges count.
+  __device__ Sequence document_of(const Sequence& s, int query) const {
+    return documents.count == 0 ? Sequence{0, s.queries, 0, s.keys} : documents.at(documents.find(query));
+  }
+  /// The keys of `query`, which counts in `document`.
+  __device__ KeyRanges row_in(const Sequence& document, int query) const {
+    return band.ranges(document, query - document.first_query).from(-document.first_key);
+  }
+  /// The keys of `query`.
+  __device__ KeyRanges row(const Sequence& s, int query) const {
+    return row_in(document_of(s, query), query);
+  }
+
+  /// The document of all `rows` queries from `first` on, or of those that exist; one without queries if they
+  /// lie in several.
+  __device__ Sequence document_of_all(const Sequence& s, int first, int rows) const {
+    const Sequence document = document_of(s, first);
+    return min(first + rows, s.queries) <= document.first_query + document.queries ? document : Sequence{};
+  }
+};
+
+//| To classify any tile of keys the warp that decides needs the ranges of the first row and of the last. They are computed once.
+/// The tiles of keys for a tile of queries.
+template <int kKeys>
+struct RangeTiles {
+  KeyRanges first, last;  ///< of its first row and of its last
+  Span span;
+
+  __device__ RangeTiles(const Ranges& ranges, const Sequence& s, int first_query, int last_query)
+      : first(ranges.row(s, first_query)), last(ranges.row(s, last_query)) {
+    if (ranges.documents.count == 0) {
+      span = Span::of(last.head_end, first.begin, last.end, kKeys);
+    } else {  // from the first document's first visible key to the last one's last
+      const int begin = first.head_begin < first.head_end ? first.head_begin : first.begin;
+      span = Span::of(0, begin, max(last.head_end, last.end), kKeys);
+    }
+  }
+
+  __device__ TileClass classify(int first_key) const {
+    // Rows of more than one document: no key is seen by all of them.
+    if (first.head_begin != last.head_begin) return TileClass::partial;
+    return classify_ranges(first, last, first_key, kKeys);
+  }
+};
+
+//| ## The policy
+//|
+//| A sequence is a batch entry, its first row is row 0, and tiles of queries go in chapter 5's order.
+/// Sequences that are batch entries: where their rows lie, and in which order their tiles go.
+struct InBatch {
+  hopper::TileOrder order;
+
+  template <int kRows>
+  __device__ Work work(const Problem& problem, int index) const {
+    const hopper::WorkTile tile = hopper::tile_at(order, index);
+    const Rows0 rows{0, 0, tile.head.batch};
+    return {tile.head, {0, problem.seqlen_q, 0, problem.seqlen_k}, rows, rows, tile.query_tile * kRows, 0, 0};
+  }
+};
+
+//| Most policies leave scores and probabilities as they are. The kernel then has no code that would change them.
+/// Probabilities as they are.
+struct KeepsAll {
+  static constexpr bool kDrops = false;
+};
+
+/// Scores as they are.
+struct Unchanged : KeepsAll {
+  static constexpr bool kChanges = false;
+  static constexpr bool kAsksForKeys = false;
+};
+
+//| This policy may have documents, so it has the two functions for them (`CountsInDocuments` in `problem.cuh`).
+/// Step 3.
+struct ByRanges : InBatch {
+  Ranges ranges;
+  Unchanged score;
+
+  template <int kKeys>
+  __device__ RangeTiles<kKeys> tiles(const Work& work, int last_query) const {
+    return {ranges, work.sequence, work.first_query, last_query};
+  }
+  __device__ KeyRanges row(const Work& work, int query) const { return ranges.row(work.sequence, query); }
+  __device__ KeyRanges row_in(const Sequence& document, int query) const {
+    return ranges.row_in(document, query);
+  }
+  __device__ Sequence document_of_all(const Work& work, int rows) const {
+    return ranges.document_of_all(work.sequence, work.first_query, rows);
+  }
+};
+
+}  // namespace flashbook::masks

@@ -1,0 +1,293 @@
+//| # Step 5: functions
+//|
+//| Steps 1 to 4 each know one kind of mask. A library cannot know every mask that its users will want. So this step takes two
+//| *functions*, as FlexAttention does (arXiv 2412.05496): one says which pairs are visible, the other changes a score. They
+//| are types, given as template parameters, and the compiler inlines them, for a GPU and for the simulator.
+//|
+//| **Curried.** FlexAttention's `mask_mod(b, h, q, k)` takes all four indices at once. Here `row(b, h, q)` returns a value that
+//| takes the last one, `sees(k)`. A thread owns two rows, and what depends on the row, such as the search for its document,
+//| is done once and not for each of the 32 keys that it has of a row in a tile of 128.
+//|
+//| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
+#pragma once
+#include "chapters/09_masks/step3_ranges.cuh"
+#include "common/attention/dropout.h"
+#include "common/ptx/math.h"
+
+namespace flashbook::masks {
+
+//| ## Masks
+//|
+//| | member | what it says |
+//| | --- | --- |
+//| | `row(batch, head, query)` | a value with `sees(key)`; `columns(key)`, if it has it, answers for all of a thread's columns at once |
+//| | `kByHead` | whether heads and batch entries have masks of their own |
+//| | `classify<kKeys>(first_query, last_query, first_key)` | the class of a tile; a mask that cannot tell leaves this function out |
+/// A mask by window, prefix and documents.
+struct RangeMask {
+  static constexpr bool kByHead = false;
+  Sequence sequence;  ///< with as many rows as there are
+  Ranges ranges;
+
+  __device__ KeyRanges row(int, int, int query) const { return ranges.row(sequence, query); }
+  __device__ KeyRanges row_in(const Sequence& document, int query) const {
+    return ranges.row_in(document, query);
+  }
+  __device__ Sequence document_of_all(const Work& work, int rows) const {
+    return ranges.document_of_all(sequence, work.first_query, rows);
+  }
+
+  template <int kKeys>
+  __device__ TileClass classify(int first_query, int last_query, int first_key) const {
+    return RangeTiles<kKeys>(ranges, sequence, first_query, last_query).classify(first_key);
+  }
+};
+
+//| A mask without a formula: the user lists the blocks that are visible, of any size. For each key the row's blocks are
+//| searched by halving. That is slow, and it happens in partial tiles only. Blocks of the size of tiles make no partial
+//| tiles.
+/// Blocks that are listed: a mask without a formula. Ranges may restrict it further.
+struct BlockMask {
+  static constexpr bool kByHead = false;
+  RangeMask other;
+  const int* first;       // [rows of blocks + 1]
+  const int* key_blocks;  // ascending in a row
+  device::Divisor queries_of_block, keys_of_block;
+
+  //| A row holds little: where its blocks begin and end in the list. The list itself belongs to the mask.
+  struct Row {
+    const BlockMask& mask;
+    KeyRanges ranges;
+    int begin, end;  ///< of the row's blocks in the list
+
+    __device__ bool sees(int key) const {
+      if (!ranges.sees(key)) return false;
+      const int block = key / mask.keys_of_block;
+      int low = begin, high = end;
+      while (low < high) {
+        const int middle = (low + high) / 2;
+        if (mask.key_blocks[middle] < block)
+          low = middle + 1;
+        else
+          high = middle;
+      }
+      return low < end && mask.key_blocks[low] == block;
+    }
+  };
+  __device__ Row row(int batch, int head, int query) const {
+    const int at = query / queries_of_block;
+    return {*this, other.row(batch, head, query), first[at], first[at + 1]};
+  }
+};
+
+//| ## Which tiles
+//|
+//| A function of a pair cannot be asked about a tile. But a kernel that runs first can ask it about every pair, once for all
+//| heads if they share the mask: 67 million questions for 8192 tokens. It writes a word for each pair of tiles, and the
+//| producer reads 32 of them at a time. FlexAttention makes such a `BlockMask` beforehand, in PyTorch, and keeps it.
+//|
+//| A mask that does know about tiles may say so. `RangeMask` has a function `classify`, and is not asked about pairs here.
+
+constexpr int kClassifyThreads = 128;
+
+/// The class of a tile of kKeys keys, pair by pair. All lanes of a warp, which have the rows.
+template <int kKeys, typename Mask>
+__device__ __forceinline__ TileClass ask_every_pair(const Mask& mask, const Problem& problem, int number,
+                                                    int first_query, int last_query, int first_key) {
+  int asked = 0, seen = 0;
+  for (int query = first_query + threadIdx.x % 32; query <= last_query; query += 32) {
+    const auto row = mask.row(number / problem.heads, number % problem.heads, query);
+    for (int key = first_key; key < min(first_key + kKeys, problem.seqlen_k); ++key) seen += row.sees(key);
+    asked += kKeys;  // keys beyond the end are not seen: their tile is not full
+  }
+  if (!__any_sync(kWholeWarp, seen > 0)) return TileClass::skip;
+  return __all_sync(kWholeWarp, seen == asked) ? TileClass::full : TileClass::partial;
+}
+
+//| This kernel runs before each launch of the attention kernel. So it also sets the counter of tiles to 0, which would take a
+//| launch of its own.
+/// A mask that knows the class of a tile.
+template <typename Mask, int kKeys>
+concept KnowsTiles = requires(const Mask& mask) {
+  mask.template classify<kKeys>(0, 0, 0);
+};
+
+/// Writes the class of tiles of kRows queries by kKeys keys, and sets the counter to 0. Grid: (tiles of keys,
+/// four a block; tiles of queries; masks). Each warp has a tile.
+template <int kRows, int kKeys, typename Mask>
+__global__ void __launch_bounds__(kClassifyThreads)
+    classify_tiles(const __grid_constant__ Mask mask, const __grid_constant__ Problem problem, int key_tiles,
+                   TileClass* classes,  // [masks, query tiles, key tiles]
+                   int* counter) {
+  if (blockIdx.x + blockIdx.y + blockIdx.z + threadIdx.x == 0) *counter = 0;
+  //| A warp has a tile of keys, a row of the grid a tile of queries. The compiler knows whether the mask has a `classify`.
+  const int tile = (blockIdx.x * kClassifyThreads + threadIdx.x) / 32;
+  if (tile >= key_tiles) return;
+  const int first_query = blockIdx.y * kRows, last_query = min(first_query + kRows, problem.seqlen_q) - 1;
+  TileClass found;
+  if constexpr (KnowsTiles<Mask, kKeys>)
+    found = mask.template classify<kKeys>(first_query, last_query, tile * kKeys);
+  else
+    found = ask_every_pair<kKeys>(mask, problem, blockIdx.z, first_query, last_query, tile * kKeys);
+  if (threadIdx.x % 32 == 0)
+    classes[(int64_t(blockIdx.z) * gridDim.y + blockIdx.y) * key_tiles + tile] = found;
+}
+
+/// The tiles of keys for a tile of queries.
+struct ListedTiles {
+  const TileClass* classes;  // [tiles of keys]
+  Span span;
+  int tile_keys;
+
+  __device__ TileClass classify(int first_key) const { return classes[first_key / tile_keys]; }
+};
+
+//| ## Scores
+//|
+//| | member | what it says |
+//| | --- | --- |
+//| | `row(work, query)` | a value that takes a score and its key, and gives another; `from(key)` counts keys from there, and `kReadsMemory` says whether it does |
+//| | `scale_log2` | what the softmax multiplies the new score by, in place of scale * log2(e) |
+//| | `left_out` | a constant that was left out of all scores, which only the log-sum-exp knows |
+//| | `kAsksForKeys` | whether it asks for the key; then full tiles need to know theirs |
+//|
+//| ### Softcap
+//|
+//| c * tanh(s / c) keeps scores below c. `tanh.approx` is one instruction, but its 11 bits are too few for f16. By the formula
+//| tanh(x) = 2 / (1 + e^(-2x)) - 1 it takes two of the special function unit: c * tanh(s / c) = 2c / (1 + e^(-2s/c)) - c. The
+//| softmax does not change if all scores lose the same -c. So what is computed is 1 / (1 + 2^(f s)) with a negative f, and the
+//| factor 2c joins the scale, by which the softmax multiplies anyway.
+/// c * tanh(s / c), but for the constant -c.
+struct Softcap : KeepsAll {
+  static constexpr bool kChanges = true;
+  static constexpr bool kAsksForKeys = false;
+  static constexpr bool kReadsMemory = false;
+  float factor;      ///< -2 * log2(e) * scale / c
+  float scale_log2;  ///< 2 * c * log2(e)
+  float left_out;    ///< -c
+
+  __device__ Softcap row(const Work&, int) const { return *this; }
+  __device__ Softcap from(int) const { return *this; }
+  __device__ float operator()(float score, int) const {
+    return __fdividef(1.0f, 1.0f + exp2_approx(score * factor));
+  }
+};
+
+//| ### ALiBi
+//|
+//| A penalty for distance, with a slope for each head. The softmax multiplies scores by the scale, so the slope is divided by
+//| the scale first. Distances count within a document, so a row first looks for its document.
+/// The key at a query's own place, in its document.
+__device__ __forceinline__ int own_key_of(const Ranges& ranges, const Work& work, int query) {
+  Sequence s = work.sequence;
+  if (ranges.documents.count > 0) s = ranges.documents.at(ranges.documents.find(query));
+  return s.first_key + query - s.first_query + s.keys - s.queries;
+}
+
+/// Takes slope * |own key - key| from a score.
+struct Alibi : KeepsAll {
+  static constexpr bool kChanges = true;
+  static constexpr bool kAsksForKeys = true;
+  const float* slopes;  // [heads]
+  Ranges ranges;        ///< whose documents it counts in
+  float scale_log2;     ///< as without it
+  float per_scale;      ///< 1 / scale
+  float left_out = 0;
+
+  //| Distances are floats. The key's number, counted from the thread's first column, is known when the kernel is compiled, so its
+  //| conversion to float costs nothing.
+  struct Row {
+    static constexpr bool kReadsMemory = false;
+    float slope, own;  ///< its own key
+
+    __device__ Row from(int first) const { return {slope, own - float(first)}; }
+    __device__ float operator()(float score, int key) const {
+      return score - slope * fabsf(own - float(key));
+    }
+  };
+  __device__ Row row(const Work& work, int query) const {
+    return {slopes[work.head.head] * per_scale, float(own_key_of(ranges, work, query))};
+  }
+};
+
+//| ### A bias by distance
+//|
+//| T5 (arXiv 1910.10683) learns what ALiBi fixes: a number for each head and each distance, which many distances may share.
+//| It comes as a table, one row a head. A distance beyond either end of the table has the number at that end. It costs a load
+//| and a multiply-add a score; the tables of all heads are a few KB, and lie in the L1.
+/// Adds the number of a key's distance.
+struct DistanceBias : KeepsAll {
+  static constexpr bool kChanges = true;
+  static constexpr bool kAsksForKeys = true;
+  const float* bias;  // [heads, 2 * reach + 1]
+  int reach;
+  Ranges ranges;     ///< whose documents it counts in
+  float scale_log2;  ///< as without it
+  float per_scale;   ///< 1 / scale
+  float left_out = 0;
+
+  struct Row {
+    static constexpr bool kReadsMemory = true;
+    const float* middle;  ///< the number of distance 0
+    int reach, own;       ///< its own key
+    float per_scale;
+
+    __device__ Row from(int first) const { return {middle, reach, own - first, per_scale}; }
+    __device__ float operator()(float score, int key) const {
+      return score + middle[min(max(key - own, -reach), reach)] * per_scale;
+    }
+  };
+  __device__ Row row(const Work& work, int query) const {
+    const int64_t length = 2 * int64_t(reach) + 1;
+    return {bias + work.head.head * length + reach, reach, own_key_of(ranges, work, query), per_scale};
+  }
+};
+
+//| ### Dropout
+//|
+//| Dropout acts after the softmax: some probabilities become 0, and the others grow by 1 / (1 - p). Sums and the log-sum-exp
+//| are those of *all* probabilities. A backward pass must leave out the same elements, and its tiles have another order and
+//| other threads. So no state is carried along. Philox (Salmon et al., SC 2011) makes 128 random bits of a seed and a counter,
+//| and the counter is the element's place: batch entry, head, query, key (`common/attention/dropout.h`).
+//|
+//| 16 bits an element are enough, so one call serves eight keys. Which eight? Those that one thread has of 32 columns: two
+//| neighbours of every eight. Then no bit is computed twice, and still the answer depends on the place alone.
+//|
+//| The factor 1 / (1 - p) is the same for all elements. It goes where the output is divided by its sum.
+/// Leaves probabilities out.
+struct RandomDropout : Unchanged {
+  static constexpr bool kAsksForKeys = true;
+  static constexpr bool kDrops = true;
+  Dropout dropout;
+};
+
+//| ## The policy
+/// Step 5.
+template <typename Mask, typename Score>
+struct ByFunctions : InBatch {
+  Mask mask;
+  const TileClass* classes;  // [masks, query tiles, key tiles]
+  int query_tiles, key_tiles;
+  int tile_rows;  ///< queries of a tile
+  Score score;
+
+  template <int kKeys>
+  __device__ ListedTiles tiles(const Work& work, int) const {
+    const int number = Mask::kByHead ? work.head.batch * int(order.heads) + work.head.head : 0;
+    return {classes + (int64_t(number) * query_tiles + work.first_query / tile_rows) * key_tiles,
+            {0, 0, key_tiles},
+            kKeys};
+  }
+  __device__ auto row(const Work& work, int query) const {
+    return mask.row(work.head.batch, work.head.head, query);
+  }
+  //| A mask that knows documents makes a policy that knows them.
+  __device__ auto row_in(const Sequence& document, int query) const requires CountsInDocuments<Mask> {
+    return mask.row_in(document, query);
+  }
+  __device__ Sequence document_of_all(const Work& work, int rows) const requires CountsInDocuments<Mask> {
+    return mask.document_of_all(work, rows);
+  }
+};
+
+}  // namespace flashbook::masks

@@ -1,0 +1,390 @@
+//| # A round of step 6
+//|
+//| A block keeps 128 keys. Its two warpgroups own 64 of them each, and go through a list's tiles of queries together, one *round* for each. The round is that of chapter 7: S^T and dP^T; the exponential while dP^T is computed; dV and dK, whose left operands are registers; and dQ, for which dS goes through shared memory.
+//| Three things differ: a list says which tile of queries comes next, the mask is a template parameter, and a function may change the scores.
+//|
+//| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ handed over](../../docs/figures/backward_round.svg)
+#pragma once
+#include "chapters/09_masks/step6_backward_shared.cuh"
+#include "common/hopper/epilogue.h"
+#include "common/hopper/gradients.h"
+#include "common/ptx/atomic.h"
+#include "common/ptx/barrier.h"
+#include "common/ptx/math.h"
+
+namespace flashbook::masks {
+
+//| ## A consumer
+//|
+//| Registers of a thread at d = 128, 64 queries: dK and dV 64 floats each, scores 32, dP 32, and while dQ is computed 32 for it, 16 for P and 16 for dS.
+/// A thread of a consumer, for one tile of keys.
+template <typename T, typename Sizes, typename Mask, typename Score>
+struct Gradients {
+  static constexpr int kHeadDim = Sizes::kHeadDim, kQueries = Sizes::kQueries;
+  static constexpr bool kHasDv = Sizes::kSums != Sums::keys_and_queries;
+  static constexpr bool kHasDk = Sizes::kSums != Sums::values;
+  using Part = hopper::DqPart<kHeadDim, kQueries>;
+  using Shared = GradientShared<T, Sizes>;
+  using Scores = float[kQueries / 2];
+  using State = hopper::PipelineState<Sizes::kStages>;
+  //| Whether the function has a slope other than 1 is known when the kernel is compiled.
+  using Column =
+      decltype(score_column(std::declval<const Score&>(), std::declval<const KeyWork&>(), Head{}, 0, 0));
+
+  //| References take no registers: what they refer to lies in shared memory or among the kernel's arguments. A thread really holds the sums `dk` and `dv`.
+  Shared& shared;
+  const GradientProblem& problem;
+  const Mask& mask;
+  const Score& score;
+  const KeyWork& work;
+  int number;          ///< which consumer this is
+  const int warp_key;  ///< the warp's first key, counted from the tile's
+  float dk[kHasDk ? kHeadDim / 2 : 2], dv[kHasDv ? kHeadDim / 2 : 2];
+
+  __device__ __forceinline__ Gradients(Shared& shared, const GradientProblem& problem, const Mask& mask,
+                                       const Score& score, const KeyWork& work, int number, int warp)
+      : shared(shared),
+        problem(problem),
+        mask(mask),
+        score(score),
+        work(work),
+        number(number),
+        warp_key(number * kRowsOfWarpgroup + warp % kWarpsOfWarpgroup * kRowsOfWarp) {
+#pragma unroll
+    for (float& sum : dk) sum = 0.0f;
+#pragma unroll
+    for (float& sum : dv) sum = 0.0f;
+  }
+
+  //| ### The mask of a partial tile
+  //|
+  //| Forward's mask transposed: rows are keys, of which a thread has two, and columns are queries, two of every eight. The thread finishes one key before the next, so it needs registers for one only.
+
+  //| Rows and columns are numbered by the accumulator's layout: of every four floats the first two are of row 0, the others of row 1.
+  /// Which query of the tile column i of a thread is, counted from its first; and its float of row r there.
+  static constexpr __host__ __device__ int column_of(int i) { return i / 2 * 8 + i % 2; }
+  static constexpr __host__ __device__ int float_of(int r, int i) { return i / 2 * 4 + 2 * r + i % 2; }
+
+  /// The thread's row r of keys, in the tile; and in the sequence.
+  __device__ __forceinline__ int tile_key_of(int r) const {
+    return warp_key + int(threadIdx.x % 32 / 4) + 8 * r;
+  }
+  __device__ __forceinline__ int key_of(int r) const { return work.first_key + tile_key_of(r); }
+
+  //| The ranges of a warp's 16 keys are the same in all rounds, so they are computed once for a tile of keys, one key a lane, and kept in shared memory. So the search for a document is over before the first product.
+  /// Before the first round: what the mask says of the warp's keys.
+  __device__ __forceinline__ void begin() {
+    if constexpr (Mask::kByIntervals) {
+      const int lane = threadIdx.x % 32;
+      if (lane < kRowsOfWarp)
+        shared.seen[warp_key + lane] = mask.column(work, work.head, work.first_key + warp_key + lane);
+      __syncwarp();  // the warp's ranges are there
+    }
+  }
+
+  //| A thread reads what lies beside a stage each time that it needs it, since it has no register that could keep it through the round.
+  __device__ __forceinline__ Head head_of(int stage) const {
+    return {shared.query_tile[stage].head, work.head.batch};
+  }
+  __device__ __forceinline__ bool is_partial(int stage) const {
+    return QueryList::is_partial(shared.query_tile[stage].entry);
+  }
+  /// The first query of the tile in a stage, and the first of this thread's.
+  __device__ __forceinline__ int first_query_of(int stage) const {
+    return QueryList::tile(shared.query_tile[stage].entry) * kQueries;
+  }
+  __device__ __forceinline__ int thread_query_of(int stage) const {
+    return first_query_of(stage) + 2 * int(threadIdx.x % 4);
+  }
+
+  //| **Bits.** For each of its keys a thread makes one word, with a bit for each of its columns. `bits_before` sets the bits of the columns before a query; a thread has two columns of every eight. An interval is a run of ones, the difference of two such words. A key has one interval of queries that see it and two that do not: six calls make
+  //| its word, and no score is compared with any bound.
+  /// The bits of the columns before a query, counted from the thread's first.
+  static __device__ __forceinline__ uint32_t bits_before(int query) {
+    const int q = max(query, 0), columns = min(q / 8 * 2 + min(q % 8, 2), kQueries / 4);
+    return columns == 32 ? ~0u : (1u << columns) - 1;
+  }
+
+  /// Which of the thread's queries see its key of row r.
+  __device__ __forceinline__ uint32_t ask(int stage, int r) const {
+    const int first = thread_query_of(stage);
+    const auto run = [&](int begin, int end) {
+      return bits_before(end - first) & ~bits_before(begin - first);
+    };
+    if constexpr (Mask::kByIntervals) {
+      const QueriesOfKey seen = shared.seen[tile_key_of(r)];
+      uint32_t bits = run(seen.begin, seen.end);
+      if (mask.has_intervals()) {
+        const Hidden hidden = mask.hidden(head_of(stage), key_of(r));
+        bits &= ~run(hidden.lower_begin, hidden.lower_end) & ~run(hidden.upper_begin, hidden.upper_end);
+      }
+      return bits;
+    } else {
+      //| A mask that reads memory has no intervals, so it is asked query by query. The loop is not unrolled, or all loads would wait in registers at once.
+      const auto seen = mask.column(work, head_of(stage), key_of(r));
+      uint32_t bits = 0;
+#pragma unroll 1
+      for (int i = 0; i < kQueries / 4; ++i) bits |= uint32_t(seen.sees(first + column_of(i))) << i;
+      return bits;
+    }
+  }
+
+  /// Scores of keys that a query does not see become -inf.
+  __device__ __forceinline__ void hide(Scores& scores, const uint32_t (&seen)[2]) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+#pragma unroll
+      for (int i = 0; i < kQueries / 4; ++i)
+        if ((seen[r] >> i & 1) == 0) scores[float_of(r, i)] = -INFINITY;
+  }
+
+  //| ### P
+  //|
+  //| The log-sum-exp of the forward pass holds the maximum and the sum of a row, so P needs no running maximum. In S^T a query is a column; a thread reads the log-sum-exp of its columns from shared memory. Queries that see nothing or do not exist have +inf there.
+  __device__ __forceinline__ float scale_log2() const {
+    if constexpr (Score::kChanges)
+      return score.scale_log2;
+    else
+      return problem.scale_log2;
+  }
+
+  /// scores = P^T, in place.
+  __device__ __forceinline__ void to_probabilities(Scores& scores, int stage) const {
+    const auto* lse = reinterpret_cast<const float2*>(shared.lse[stage]) + threadIdx.x % 4;
+    const float scale = scale_log2();
+#pragma unroll
+    for (int group = 0; group < kQueries / 8; ++group) {
+      const float2 of_column = lse[4 * group];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        scores[4 * group + i] =
+            exp2_approx(scale * scores[4 * group + i] - (i % 2 == 0 ? of_column.x : of_column.y));
+    }
+  }
+
+  //| **With a slope** dS has one factor more, 4y(1 - y) of a softcap, and the registers have no room for it: P, dP and the slope would be three floats an element. But dV takes P in 16 bits, and dS takes only the product of P and the slope. So `bend` rounds P, puts the product in its place at
+  //| once, while dP^T still runs, and `to_ds` is the same for all functions. The slope is that of the score before the mask; the mask makes P zero, and does not touch the score.
+  /// scores = P^T * slope, from bent scores, and p = P^T.
+  template <bool kMasked>
+  __device__ __forceinline__ void bend(Scores& scores, uint32_t (&p)[kQueries / hopper::kDepth][4],
+                                       const uint32_t (&seen)[2], int stage) const {
+    const auto* lse = reinterpret_cast<const float2*>(shared.lse[stage]) + threadIdx.x % 4;
+    const float scale = scale_log2();
+#pragma unroll
+    for (int group = 0; group < kQueries / 8; ++group) {
+      const float2 of_column = lse[4 * group];
+      float own[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float y = scores[4 * group + i];
+        own[i] = exp2_approx(scale * y - (i % 2 == 0 ? of_column.x : of_column.y));
+        if (kMasked && (seen[i / 2] >> (2 * group + i % 2) & 1) == 0) own[i] = 0;
+        scores[4 * group + i] = own[i] * Column::slope(y);
+      }
+      p[group / 2][group % 2 * 2] = pack<T>(own[0], own[1]);
+      p[group / 2][group % 2 * 2 + 1] = pack<T>(own[2], own[3]);
+    }
+  }
+
+  //| A function on scores is set up once for each key, and counts queries from the thread's first one.
+  /// Scores become what the function makes of them.
+  __device__ __forceinline__ void change(Scores& scores, int stage) const {
+    const int thread_query = thread_query_of(stage);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const Column column = score_column(score, work, head_of(stage), key_of(r), thread_query);
+#pragma unroll
+      for (int i = 0; i < kQueries / 4; ++i)
+        scores[float_of(r, i)] = column(scores[float_of(r, i)], column_of(i));
+    }
+  }
+
+  //| ### dS
+  //|
+  //| dS = P * (dP - D), an element at a time, with D by column like the log-sum-exp.
+  /// dp = dS^T, from P^T, times the slope if there is one.
+  __device__ __forceinline__ void to_ds(const Scores& p, Scores& dp, int stage) const {
+    const auto* d = reinterpret_cast<const float2*>(shared.d[stage]) + threadIdx.x % 4;
+#pragma unroll
+    for (int group = 0; group < kQueries / 8; ++group) {
+      const float2 of_column = d[4 * group];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        dp[4 * group + i] = p[4 * group + i] * (dp[4 * group + i] - (i % 2 == 0 ? of_column.x : of_column.y));
+    }
+  }
+
+  //| ### dQ
+  //|
+  //| A thread's part of dQ goes to memory in the order of its registers: thread t's four floats stand beside thread t + 1's. Only `convert_dq` reads these sums, and it knows the order.
+  /// Where a warpgroup's part of dQ of the tile at a row of the workspace is summed.
+  static __device__ __forceinline__ float* part_of(float* dq, int row, int number) {
+    return dq + int64_t(row) * kHeadDim + number * Part::kPieces * Part::kPieceFloats;
+  }
+
+  //| There are two ways to add to these sums. A block that computes all gradients writes its dQ to shared memory, and a thread of warpgroup 0 has TMA add it. In the launch for dK and dQ alone, at d = 256 or under a softcap, consumers add from registers, four floats an instruction.
+  __device__ __forceinline__ void add_from_registers(float (&dq)[Part::kFloats], float* sums) const {
+    auto* to = reinterpret_cast<float4*>(sums) + threadIdx.x % kWarpgroup;
+#pragma unroll
+    for (int i = 0; i < Part::kFloats; i += 4)
+      red_add(to + i / 4 * kWarpgroup, make_float4(dq[i], dq[i + 1], dq[i + 2], dq[i + 3]));
+  }
+
+  //| `dq_empty` has one arrival a phase, of the thread that adds. `dq_full` has four: lane 0 of each warp arrives when all lanes have written and made their writes visible to TMA.
+  /// Hands dQ to the thread that adds.
+  __device__ __forceinline__ void hand_over(float (&dq)[Part::kFloats], uint32_t parity) const {
+    mbarrier_wait(&shared.dq_empty[number], parity ^ 1);  // TMA has read the part before
+    auto* to = &shared.dq[number][0][threadIdx.x % kWarpgroup];
+#pragma unroll
+    for (int i = 0; i < Part::kFloats; i += 4)
+      to[i / 4 * kWarpgroup] = make_float4(dq[i], dq[i + 1], dq[i + 2], dq[i + 3]);
+    fence_proxy_async();  // this thread's writes become visible to TMA
+    __syncwarp();         // all lanes have written
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.dq_full[number]);
+  }
+
+  //| ### The round
+  //|
+  //| The order of issue is chapter 7's, and its page says why. Only a partial tile asks for the mask: the bit of its entry is the same for the whole block, so the branch is, too.
+  /// One tile of queries. `dq_sums` is dQ in the workspace.
+  __device__ __forceinline__ void step(State& state, float* dq_sums) {
+    constexpr uint32_t kWarpgroupRows = kRowsOfWarpgroup * hopper::kPanelRowBytes;
+    Scores scores, dp;
+    uint32_t p[kQueries / hopper::kDepth][4], ds[kQueries / hopper::kDepth][4];
+
+    wait_full(shared.q, state);
+    uint32_t seen[2] = {0, 0};
+    //| The products run while the bits are made. A mask that reads memory needs more registers than are free while the scores are computed, so it is asked before.
+    if constexpr (!Mask::kByIntervals)
+      if (is_partial(state.stage)) seen[0] = ask(state.stage, 0), seen[1] = ask(state.stage, 1);
+    //| Both scores are issued before either is waited for. Each sums over the head dimension, along the rows of both tiles.
+    wgmma_fence();
+    hopper::issue_transposed_scores<T, kHeadDim, kTileKeys, kQueries>(
+        scores, wgmma_advance(along_rows(shared.k), number * kWarpgroupRows),
+        along_rows(shared.q.tile[state.stage]));
+    wait_full(shared.d_o, state);
+    if constexpr (kHasDk) {
+      wgmma_fence();
+      hopper::issue_transposed_scores<T, kHeadDim, kTileKeys, kQueries>(
+          dp, wgmma_advance(along_rows(shared.v), number * kWarpgroupRows),
+          along_rows(shared.d_o.tile[state.stage]));
+    }
+    if constexpr (Mask::kByIntervals)
+      if (is_partial(state.stage)) seen[0] = ask(state.stage, 0), seen[1] = ask(state.stage, 1);
+    if constexpr (kHasDk)
+      wgmma_wait<1>();  // S^T is there; dP^T still runs
+    else
+      wgmma_wait<0>();
+    wgmma_pin(scores);
+    //| Function, mask, exponential, in this order, and all of it while dP^T is computed.
+    if constexpr (Score::kChanges) change(scores, state.stage);
+    if constexpr (Column::kHasSlope) {
+      if (is_partial(state.stage))
+        bend<true>(scores, p, seen, state.stage);
+      else
+        bend<false>(scores, p, seen, state.stage);
+    } else {
+      if (is_partial(state.stage)) hide(scores, seen);
+      to_probabilities(scores, state.stage);
+      if constexpr (kHasDv) hopper::round_probabilities<T>(p, scores);
+    }
+    if constexpr (kHasDk) {
+      wgmma_wait<0>();
+      wgmma_pin(dp);
+      to_ds(scores, dp, state.stage);
+      hopper::round_probabilities<T>(ds, dp);
+    }
+
+    //| P^T is an operand as it lies in the registers, so dV is issued before this warpgroup waits for the other one.
+    if constexpr (kHasDv) {
+      wgmma_pin(dv);
+      wgmma_pin(p);
+      wgmma_fence();
+      hopper::issue_values<T, kHeadDim, kQueries>(dv, p, across_rows(shared.d_o.tile[state.stage]));
+    }
+    if constexpr (kHasDk) {
+      //| With one tile of dS, the other warpgroup may still be reading what it would overwrite. With two, the barrier of the round before has made sure that it is not.
+      if constexpr (Sizes::kDsStages == 1)
+        named_barrier_sync<kDsRead, kKeyConsumers * kWarpgroup>();  // dQ of the round before is computed
+      auto& ds_tile = shared.ds[state.stage % Sizes::kDsStages];
+      hopper::lay_down_transposed(ds_tile, ds, warp_key);
+      named_barrier_sync<kDsWritten, kKeyConsumers * kWarpgroup>();  // both halves of dS are there
+
+      float dq[Part::kFloats];
+      const uint64_t ds_rows = along_rows(ds_tile), k_columns = across_rows(shared.k);
+      const uint64_t q_columns = across_rows(shared.q.tile[state.stage]);
+      wgmma_pin(dk);
+      wgmma_pin(ds);
+      wgmma_fence();
+      //| The warpgroup issues dQ before dK, so that dK runs while dQ is handed over.
+      if constexpr (Sizes::kAddByTma) {
+        hopper::issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_rows, k_columns, number, 0);
+        hopper::issue_values<T, kHeadDim, kQueries>(dk, ds, q_columns);
+        wgmma_wait<1>();  // dV and dQ are there; dK still runs
+        wgmma_pin(dv);
+        wgmma_pin(p);
+        wgmma_pin(dq);
+        release(shared.d_o, state);
+        hand_over(dq, state.stage);  // of two stages: 0 and 1 in turn, as the parity
+        wgmma_wait<0>();
+        wgmma_pin(dk);
+        wgmma_pin(ds);
+        release(shared.q, state);
+      } else {
+        //| With one stage dK comes first: it frees Q, so the next Q is on its way while dQ is computed. At d = 256 dQ comes in two pieces, which use the same registers.
+        const int row =
+            problem.workspace_row(head_of(state.stage)) + work.first_row + first_query_of(state.stage);
+        float* const sums = part_of(dq_sums, row, number);
+        __syncwarp();  // all lanes have read what lies beside the stage, before lane 0 gives it back
+        release(shared.d_o, state);
+        hopper::issue_values<T, kHeadDim, kQueries>(dk, ds, q_columns);
+        hopper::issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_rows, k_columns, number, 0);
+        wgmma_wait<1>();
+        wgmma_pin(dk);
+        wgmma_pin(ds);
+        release(shared.q, state);
+        wgmma_wait<0>();
+        wgmma_pin(dq);
+        add_from_registers(dq, sums);
+#pragma unroll
+        for (int piece = 1; piece < Part::kPieces; ++piece) {
+          wgmma_pin(dq);
+          wgmma_fence();
+          hopper::issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_rows, k_columns, number, piece);
+          wgmma_wait<0>();
+          wgmma_pin(dq);
+          add_from_registers(dq, sums + piece * Part::kPieceFloats);
+        }
+      }
+    } else {
+      //| A block that sums dV alone has two products a round. Q is free as soon as S^T is done.
+      __syncwarp();  // all lanes have read the log-sum-exp and the entry, and S^T is done
+      release(shared.q, state);
+      wgmma_wait<0>();
+      wgmma_pin(dv);
+      wgmma_pin(p);
+      release(shared.d_o, state);
+    }
+    state.advance();
+  }
+
+  //| ## What a consumer leaves
+  //|
+  //| dK and dV leave straight from the registers, row by row, as far as the *sequence* has keys. The next row may be the next document's, whose gradient another block has stored. A tile of keys that nobody sees has an empty list, and stores zeros. dK gets the scale here, which the loop has left out.
+  __device__ __forceinline__ void store(T* to_dk,  // [batch, kv heads, seqlen_k, head_dim], strided
+                                        T* to_dv) {
+    const Head& head = work.head;
+    const int first = work.sequence.first_key, key = key_of(0), end = work.sequence.keys;
+    if constexpr (kHasDv)
+      hopper::store_from_registers<T, kHeadDim>(dv, to_dv + offset_of(problem.at.dv, head, first),
+                                                problem.at.dv.row, key, end);
+    if constexpr (kHasDk) {
+#pragma unroll
+      for (float& sum : dk) sum *= problem.scale;
+      hopper::store_from_registers<T, kHeadDim>(dk, to_dk + offset_of(problem.at.dk, head, first),
+                                                problem.at.dk.row, key, end);
+    }
+  }
+};
+
+}  // namespace flashbook::masks

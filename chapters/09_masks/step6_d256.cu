@@ -1,3 +1,0 @@
-#include "chapters/09_masks/backward_launch.cuh"
-
-template void flashbook::masks::run_gradients<256>(const Shape&, const Tensors&, device::Stream);

@@ -1,0 +1,388 @@
+//| # Masks and lists, transposed
+//|
+//| Forward asks of a query which keys it sees. A block that owns keys asks of a key *which queries see it*. For a window that is the same arithmetic with left and right exchanged. FlashMask
+//| stores just that: intervals of queries, by key. And the tiles of queries that a tile of keys needs are a column of the picture of tiles, where forward reads a row.
+//|
+//| ![Four masks in tiles: forward reads a row of such a picture, step 6 a column](../../docs/figures/mask_tiles.svg)
+#pragma once
+#include "chapters/09_masks/step1_dense.cuh"
+#include "chapters/09_masks/step4_flashmask.cuh"
+#include "chapters/09_masks/step5_mask_functions.cuh"
+#include "chapters/09_masks/step6_backward_problem.cuh"
+
+namespace flashbook::masks {
+
+//| ## Which keys a block works on
+
+constexpr int kKeyConsumers = 2;                             ///< warpgroups that multiply
+constexpr int kTileKeys = kKeyConsumers * kRowsOfWarpgroup;  ///< keys of a tile, at every head dimension
+
+/// What a block works on: a tile of keys, of one key head and one sequence.
+struct KeyWork {
+  Head head;
+  Sequence sequence;
+  Rows0 q_rows, k_rows;
+  int first_key;  ///< of the tile, in the sequence; negative: there is no more work
+  int tile;       ///< which one it is, of a head's
+  int first_row;  ///< of the sequence, among the rows of a head in the workspace
+  int rounds;     ///< tiles of queries of all heads of the group
+};
+
+//| Forward's `Packed` and `InBatch` number tiles of queries. `KeyTiles` numbers tiles of keys by the same means: chapter 5's order for batch entries, the plan for packed sequences. `make_plan` sorts
+//| documents by their keys and counts tiles of queries. The host gives it keys and queries exchanged, so it sorts by queries and counts tiles of keys. A long document still comes first.
+/// The tiles of keys of a launch.
+struct KeyTiles {
+  hopper::TileOrder order;  ///< of key heads, if sequences are batch entries
+  Plan plan;                ///< of packed ones, keys and queries exchanged
+  int heads_of_section;
+
+  /// Tile `tile` of a head.
+  template <int kKeys>
+  __device__ KeyWork of_head(const GradientProblem& problem, const Head& head, int tile) const {
+    if (problem.packed.count == 0) {
+      const Rows0 rows{0, 0, head.batch};
+      return {head, {0, problem.seqlen_q, 0, problem.seqlen_k}, rows, rows, tile * kKeys, tile, 0, 0};
+    }
+    //| A thread finds a packed tile's document by halving. Forward's producer searches with a whole warp; here one thread takes tiles, and there is one search for each tile of keys.
+    int begin = 0, end = problem.packed.count - 1;  // the last whose tiles begin at this one or before it
+    while (begin < end) {
+      const int middle = (begin + end + 1) / 2;
+      if (plan.first_tile[middle] <= tile)
+        begin = middle;
+      else
+        end = middle - 1;
+    }
+    const int document = plan.sorted[begin];
+    const Sequence s = problem.packed.at(document);
+    return {head,
+            s,
+            packed_rows(s.first_query, s.queries),
+            packed_rows(s.first_key, s.keys),
+            (tile - plan.first_tile[begin]) * kKeys,
+            tile,
+            problem.workspace_row_of(document),
+            0};
+  }
+
+  //| **Order.** Under a causal mask the first keys are seen by most queries, so a head's first tiles come first. Chapter 5's order has the last tiles first, which is right for queries. So the number of the tile is counted from the other end, as in chapter 7.
+  /// Tile number `index` of the launch.
+  template <int kKeys>
+  __device__ KeyWork at(const GradientProblem& problem, int index) const {
+    constexpr KeyWork kNone{{0, 0}, {}, {}, {}, -1, 0, 0, 0};
+    if (problem.packed.count == 0) {
+      const hopper::WorkTile work = hopper::tile_at(order, index);
+      if (work.query_tile < 0) return kNone;
+      return of_head<kKeys>(problem, work.head, order.tiles_of_head - 1 - work.query_tile);
+    }
+    const int tiles = plan.first_tile[problem.packed.count];
+    if (tiles == 0 || index / tiles >= problem.kv_heads) return kNone;
+    const int first_head = index / (tiles * heads_of_section) * heads_of_section;
+    const int heads = min(heads_of_section, problem.kv_heads - first_head),
+              place = index - first_head * tiles;
+    return of_head<kKeys>(problem, {first_head + place % heads, 0}, place / heads);
+  }
+};
+
+//| ## The queries of a key
+//|
+//| In forward a query has two ranges of keys: the head and the window. A key has *one* range of queries. A key of the prefix is seen by all of them, a sink by all that are not before it, any other key by queries `own - right` to
+//| `own + left`, where `own` is the query at the key's own place. FlashMask's two intervals may hide it from some of these.
+/// The queries that see a key.
+struct QueriesOfKey {
+  int begin, end;
+
+  __device__ bool sees(int query) const { return (query >= begin) & (query < end); }
+  /// The same, query `first` being number 0.
+  __device__ QueriesOfKey from(int first) const { return {begin - first, end - first}; }
+};
+
+/// The queries, in the sequence, that see its key `key` by a window and a prefix.
+__device__ inline QueriesOfKey queries_of_key(const Band& band, const Sequence& s, int key) {
+  if (key >= s.keys) return {0, 0};
+  const int own = key - s.keys + s.queries;  // the query at the key's own place
+  const bool all_later = key < band.prefix || key < band.sinks || band.left == Band::kNoLimit;
+  const bool all_before = key < band.prefix || band.right == Band::kNoLimit;
+  return {all_before ? 0 : max(own - band.right, 0),
+          all_later ? s.queries : min(own + band.left + 1, s.queries)};
+}
+
+//| ## The queries of a tile of keys
+//|
+//| From key to key the beginning of the range moves down, and so does its end, except that the ranges of sinks and prefix go on to the last query. So three keys decide about a tile: the first, the last, and the first that is neither sink nor prefix. Queries from the *first* key's beginning
+//| to the *largest* end see some key of the tile. Queries from the *last* key's beginning to the *least* end, that of the third key, see all of them.
+/// The queries that see a key of a tile, and those that see all of them.
+struct QueriesOfTile {
+  int begin, end;
+  int all_begin, all_end;
+
+  __device__ TileClass classify(int first_query, int last_query) const {
+    if (last_query < begin || first_query >= end) return TileClass::skip;
+    return first_query >= all_begin && last_query < all_end ? TileClass::full : TileClass::partial;
+  }
+};
+
+/// Of the keys from `first_key` to `last_key`, which the sequence has.
+__device__ inline QueriesOfTile queries_of_tile(const Band& band, const Sequence& s, int first_key,
+                                                int last_key) {
+  const int usual = min(max(first_key, max(band.prefix, band.sinks)), last_key);
+  const QueriesOfKey first = queries_of_key(band, s, first_key), last = queries_of_key(band, s, last_key);
+  return {first.begin, max(first.end, last.end), last.begin, queries_of_key(band, s, usual).end};
+}
+
+//| ## Masks of step 6
+//|
+//| A mask answers two questions, as in forward, with the roles exchanged:
+//|
+//| | member | what it says |
+//| | --- | --- |
+//| | `tiles<kKeys, kQueries>(work, list)` | a value with `classify(tile, first_query, last_query)`; `begin` to `end` are the tiles of queries that it may be asked about |
+//| | `column(work, head, key)` | a value with `sees(query)` |
+//| | `kByIntervals` | whether a column is an interval; then `hidden(head, key)` may hide two more |
+//|
+//| The first mask is for all that ranges and intervals can say: full, causal, windows, sinks, prefixes, documents, FlashMask. One type knows them all, since a key always has one range and two intervals.
+/// By window, prefix, documents and intervals.
+struct IntervalMask {
+  static constexpr bool kByIntervals = true;
+  Band band;
+  DocumentBounds documents;  ///< as a mask; none if they are packed sequences
+  Scanned scanned;           ///< null pointers: no intervals
+  int key_tiles;             ///< of a head
+  int tile_keys;             ///< of a tile
+  int lists_of_batch;        ///< rows of intervals of a batch entry, as of the lists
+  device::Divisor heads_of_list;
+
+  /// The document of a key: the last that begins at it or before it, since those without keys begin where the
+  /// next one does.
+  __device__ int document_of(int key) const {
+    return DocumentBounds{documents.first_key, documents.first_query, documents.count}.find(key);
+  }
+
+  __device__ QueriesOfKey column(const KeyWork& work, const Head&, int key) const {
+    //| Where documents are a mask, the key says which document is meant. A key beyond the end has no queries.
+    if (documents.count == 0 || key >= work.sequence.keys) return queries_of_key(band, work.sequence, key);
+    const Sequence own = documents.at(document_of(key));
+    return queries_of_key(band, own, key - own.first_key).from(-own.first_query);
+  }
+
+  /// Whether intervals hide further queries, and which. A row has whole tiles of keys.
+  __device__ bool has_intervals() const { return scanned.hidden != nullptr; }
+  __device__ Hidden hidden(const Head& q, int key) const {
+    const int64_t list = q.batch * lists_of_batch + q.head / heads_of_list;
+    return scanned.hidden[list * key_tiles * tile_keys + key];
+  }
+
+  //| Ranges and intervals each give a class, and the one that shows less counts: `TileClass` ascends from skip to full.
+  /// The tiles of queries for a tile of keys.
+  struct Tiles {
+    QueriesOfTile by_band;
+    const HiddenOfTile* hidden;  // or null
+    int begin, end;              ///< which tiles of queries may see something
+
+    __device__ TileClass classify(int, int first_query, int last_query) const {
+      const TileClass band = by_band.classify(first_query, last_query);
+      if (hidden == nullptr || band == TileClass::skip) return band;
+      const TileClass columns = hidden->classify(first_query, last_query);
+      return columns < band ? columns : band;
+    }
+  };
+
+  template <int kKeys, int kQueries>
+  __device__ Tiles tiles(const KeyWork& work, int list) const {
+    const Sequence& s = work.sequence;
+    const int last_key = min(work.first_key + kKeys, s.keys) - 1;
+    QueriesOfTile queries = queries_of_tile(band, s, work.first_key, last_key);
+    //| A tile that holds the end of a document and the beginning of the next is partial for every tile of queries of these documents.
+    if (documents.count > 0) {
+      const int first = document_of(work.first_key), last = document_of(last_key);
+      const Sequence own = documents.at(first);
+      if (first == last)
+        queries = queries_of_tile(band, own, work.first_key - own.first_key, last_key - own.first_key);
+      const int moved = first == last ? own.first_query : 0;
+      queries = first == last ? QueriesOfTile{queries.begin + moved, queries.end + moved,
+                                              queries.all_begin + moved, queries.all_end + moved}
+                              : QueriesOfTile{own.first_query, documents.first_query[last + 1], 0, 0};
+    }
+    //| A tile that reaches beyond the last key is partial, too: TMA brings zeros for the missing keys, and without a mask their scores of 0 would have a probability.
+    if (work.first_key + kKeys > s.keys) queries.all_end = queries.all_begin;
+    const bool any = queries.begin < queries.end;
+    return {queries,
+            scanned.tiles == nullptr ? nullptr : scanned.tiles + int64_t(list) * key_tiles + work.tile,
+            any ? queries.begin / kQueries : 0, any ? (queries.end + kQueries - 1) / kQueries : 0};
+  }
+};
+
+//| The second mask is asked pair by pair: bytes from memory (step 1) or listed blocks (step 5). Any other function of a query and a key would be such a mask, too. A function has no transpose, so a thread asks it the same
+//| question as in forward, with the key fixed and the query running. Step 5's kernel has classified its tiles beforehand, pair by pair.
+/// By bytes or by blocks.
+struct PairMask {
+  static constexpr bool kByIntervals = false;
+  const unsigned char* visible;  // [batch, heads_of_mask, seqlen_q, seqlen_k], or null
+  int heads_of_mask;
+  int seqlen_q, seqlen_k;
+  BlockMask blocks;          ///< asked if there are no bytes
+  const TileClass* classes;  // [lists, query tiles, key tiles]
+  int query_tiles, key_tiles;
+
+  __device__ bool sees(const Head& q, int query, int key) const {
+    if (visible == nullptr) return blocks.row(q.batch, q.head, query).sees(key);
+    const int64_t head = int64_t(q.batch) * heads_of_mask + (heads_of_mask == 1 ? 0 : q.head);
+    return visible[(head * seqlen_q + query) * seqlen_k + key] != 0;
+  }
+
+  /// A row, for the kernel that classifies tiles.
+  struct Row {
+    const PairMask& mask;
+    Head head;
+    int query;
+
+    __device__ bool sees(int key) const { return mask.sees(head, query, key); }
+  };
+  __device__ Row row(int batch, int head, int query) const { return {*this, {head, batch}, query}; }
+
+  //| Rows and keys beyond the end are not asked about: there is no byte for them.
+  struct Column {
+    const PairMask& mask;
+    Head head;
+    int key;
+
+    __device__ bool sees(int query) const {
+      return query < mask.seqlen_q && key < mask.seqlen_k && mask.sees(head, query, key);
+    }
+  };
+  __device__ Column column(const KeyWork&, const Head& q, int key) const { return {*this, q, key}; }
+
+  struct Tiles {
+    const TileClass* classes;  // of this tile of keys and query tile 0
+    int key_tiles;
+    int begin, end;
+
+    __device__ TileClass classify(int tile, int, int) const { return classes[int64_t(tile) * key_tiles]; }
+  };
+  template <int kKeys, int kQueries>
+  __device__ Tiles tiles(const KeyWork& work, int list) const {
+    return {classes + int64_t(list) * query_tiles * key_tiles + work.tile, key_tiles, 0, query_tiles};
+  }
+};
+
+//| ## Functions on scores, and their derivatives
+//|
+//| A function on scores changes the gradient, too. P * (dP - D) is the derivative by the score that the softmax saw; dQ and dK need the one by the score that the product made. By the chain rule that is one factor more, the function's slope.
+//|
+//| **ALiBi** subtracts what does not depend on the score, so its slope is 1. With a fixed key the distance changes by one from query to query.
+//|
+//| **Softcap.** With $y = 1/(1 + e^{-2s/c})$ the score is $2c\,y - c$ and its derivative $1 - \tanh^2(s/c) = 4y(1-y)$. It must be taken of the score *before* the mask. After the mask a hidden key would have $y = -\infty$ and so an infinite slope;
+//| its probability is 0, and 0 times infinity is NaN. So the mask makes the probability 0 and leaves $y$ alone (`bend` in `step6_backward_block.cuh`).
+
+/// What becomes of a score of a key, for queries counted from a thread's first. The slope is 1.
+struct UnchangedColumn {
+  static constexpr bool kHasSlope = false;
+  __device__ float operator()(float score, int) const { return score; }
+};
+__device__ inline UnchangedColumn score_column(const Unchanged&, const KeyWork&, const Head&, int, int) {
+  return {};
+}
+
+/// ALiBi of a key: slope * |query - own|.
+struct AlibiColumn {
+  static constexpr bool kHasSlope = false;
+  float slope, own;  ///< the query at the key's own place
+
+  __device__ float operator()(float score, int query) const {
+    return score - slope * fabsf(float(query) - own);
+  }
+};
+//| Where documents are a mask, both places of a visible pair lie in one document, so the key's document gives the distance. A key beyond the end is hidden anyway.
+__device__ inline AlibiColumn score_column(const Alibi& alibi, const KeyWork& work, const Head& q, int key,
+                                           int first_query) {
+  Sequence s = work.sequence;
+  const DocumentBounds& documents = alibi.ranges.documents;
+  if (documents.count > 0 && key < s.keys)
+    s = documents.at(DocumentBounds{documents.first_key, documents.first_query, documents.count}.find(key));
+  else
+    s.first_query = s.first_key = 0;
+  return {alibi.slopes[q.head] * alibi.per_scale,
+          float(key - s.first_key - s.keys + s.queries + s.first_query - first_query)};
+}
+
+/// Softcap of any key.
+struct SoftcapColumn : Softcap {
+  static constexpr bool kHasSlope = true;
+  __device__ static float slope(float bent) { return 4 * bent * (1 - bent); }
+};
+__device__ inline SoftcapColumn score_column(const Softcap& softcap, const KeyWork&, const Head&, int, int) {
+  return {softcap};
+}
+
+//| ## Lists
+//|
+//| Four threads of a block bring tiles or add, and must agree on the tiles of queries and on their order. So they read one list in memory. It has an entry for each tile that is not skipped: the tile's number, and one bit that says whether it is
+//| partial. Heads that share a mask share its lists.
+/// Where the list of a tile of keys lies.
+struct QueryList {
+  int first, count;  ///< among all entries
+
+  __host__ __device__ static int entry(int tile, bool partial) { return 2 * tile + partial; }
+  __host__ __device__ static int tile(int entry) { return entry / 2; }
+  __host__ __device__ static bool is_partial(int entry) { return entry % 2 != 0; }
+};
+
+/// All lists of a launch, in device memory.
+struct Lists {
+  QueryList* of_tile;  // [lists, key tiles]
+  int* entries;
+  int key_tiles;       ///< of a head, or more than there are
+  int lists_of_batch;  ///< of a batch entry; 0: all share them
+  device::Divisor heads_of_list;
+
+  __device__ QueryList at(const Head& q, int tile) const {
+    return of_tile[(q.batch * lists_of_batch + q.head / heads_of_list) * key_tiles + tile];
+  }
+};
+
+//| A warp makes a list. Each lane asks for the class of one tile of queries, and a ballot collects 32 answers. It goes through the tiles twice. The first time it counts. Then it adds the count to a counter in memory, whose old value says where its entries go, and the second time it writes them. So lists lie
+//| close together, in any order, and the lists of a window have no more entries than it has tiles.
+//|
+//| **Where a list begins.** Without a mask all tiles of keys have the same list, and all blocks would begin by adding to the same dQ at the same time. So there the list of tile j begins with its j-th entry and goes round. A causal mask needs none of this: its lists begin on the diagonal, each with another tile.
+constexpr int kListThreads = 128;
+
+/// Writes the lists of `lists.key_tiles` tiles of keys of each mask. Grid: (tiles, four a block; masks).
+template <int kKeys, int kQueries, typename Mask>
+__global__ void __launch_bounds__(kListThreads)
+    list_queries(const __grid_constant__ Mask mask, const __grid_constant__ GradientProblem problem,
+                 const __grid_constant__ KeyTiles tiles, const __grid_constant__ Lists lists, bool rotate,
+                 int* entries) {  // how many there are, 0 at the start
+  //| The last warps of the grid may have no tile. Packed sequences have as many tiles as the plan says; the host launches the grid for the most that there can be.
+  const int tile = (blockIdx.x * kListThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
+  if (tile >= lists.key_tiles) return;
+  if (problem.packed.count > 0 && tile >= tiles.plan.first_tile[problem.packed.count]) return;
+  const KeyWork work = tiles.template of_head<kKeys>(problem, {0, 0}, tile);
+  const auto seen = mask.template tiles<kKeys, kQueries>(work, int(blockIdx.y));
+  const auto class_of = [&](int query_tile) {
+    if (query_tile >= seen.end) return TileClass::skip;
+    const int first_query = query_tile * kQueries;
+    return seen.classify(query_tile, first_query, min(first_query + kQueries, work.sequence.queries) - 1);
+  };
+  int count = 0;
+  for (int first = seen.begin; first < seen.end; first += 32)
+    count += __popc(__ballot_sync(kWholeWarp, class_of(first + lane) != TileClass::skip));
+  int begin = 0;
+  if (lane == 0) {
+    begin = atomicAdd(entries, count);
+    lists.of_tile[int64_t(blockIdx.y) * lists.key_tiles + tile] = {begin, count};
+  }
+  begin = __shfl_sync(kWholeWarp, begin, 0);
+  //| An entry's place is the number of entries before it, moved by the rotation.
+  const int start = rotate && count > 0 ? tile % count : 0;
+  int before = count - start;
+  for (int first = seen.begin; first < seen.end; first += 32) {
+    const TileClass found = class_of(first + lane);
+    const uint32_t those = __ballot_sync(kWholeWarp, found != TileClass::skip);
+    const int place = before + __popc(those & ((1u << lane) - 1));
+    if (found != TileClass::skip)
+      lists.entries[begin + (place >= count ? place - count : place)] =
+          QueryList::entry(first + lane, found == TileClass::partial);
+    before += __popc(those);
+  }
+}
+
+}  // namespace flashbook::masks
