@@ -41,7 +41,7 @@ class NewChapter(unittest.TestCase):
             tests = "".join(path.read_text() for path in build.rglob("CTestTestfile.cmake"))
             for test in (f"test_{NEW}.full", f"numpy.{NEW}"):
                 self.assertIn(f"add_test([=[{test}]=]", tests)
-            listed = (build / "bench/chapters.cpp").read_text()
+            listed = (build / "library/chapters.cpp").read_text()
             self.assertIn(f"#include \"chapters/{NEW}/host/chapter.h\"", listed)
             self.assertIn(f"&{DESCRIPTOR}", listed)
 

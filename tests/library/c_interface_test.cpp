@@ -11,14 +11,14 @@
 #include <thread>
 #include <vector>
 
-#include "bench/chapters.h"
-#include "bench/flashbook.h"
 #include "common/app/call.h"
 #include "common/app/expected.h"
 #include "common/app/report.h"
 #include "common/attention/inputs.h"
 #include "common/attention/pages.h"
 #include "common/device/queue.h"
+#include "library/chapters.h"
+#include "library/flashbook.h"
 #include "tests/require_gpu.h"
 
 namespace flashbook {

@@ -1,4 +1,4 @@
-#include "bench/flashbook.h"
+#include "library/flashbook.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "bench/chapters.h"
 #include "common/app/machine_context.h"
 #include "common/attention/cost.h"
 #include "common/attention/error.h"
 #include "common/device/backend.h"
+#include "library/chapters.h"
 
 namespace flashbook {
 namespace {
