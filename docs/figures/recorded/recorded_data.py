@@ -8,7 +8,7 @@ import pathlib
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
 
 from bench import results
@@ -64,7 +64,7 @@ def main():
     if name == "mask_tiles":
         newest = results.load(results.RESULTS / results.BOOK_GPU).newest
         data["masks"] = [mask | ({"measured": found} if (found := rates(newest, mask["name"])) else {}) for mask in data["masks"]]
-    now = (f"// {WHAT[name]}: tests/docs/recorded_data.py writes this.\n"
+    now = (f"// {WHAT[name]}: docs/figures/recorded/recorded_data.py writes this.\n"
            f"(window.flashbookData ??= {{}}).{name} = {json.dumps(data, separators=(',', ':'))};\n")
     file = INTERACTIVE / f"{name}_data.js"
     if not check:

@@ -10,11 +10,11 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3]))
 
 from bench.names import Name
 
-FILE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "figures" / "pingpong_order.json"
+FILE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "figures" / "pingpong_order.json"
 STEPS = (2, 3)  # without turns, and with them
 
 

@@ -45,7 +45,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/quote.py
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))  # the packages, for python3 docs/tools/quote.py
 
 from bench import results
 from bench.names import Name
@@ -633,7 +633,7 @@ def main() -> int:
         print(f"quote.py: {reason}", file=sys.stderr)
         return 2
     if options.check and not all(right):
-        print("python3 bench/quote.py brings the pages up to date", file=sys.stderr)
+        print("python3 docs/tools/quote.py brings the pages up to date", file=sys.stderr)
     return int(not all(right))
 
 

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FIGURES = ROOT / "docs" / "figures"
 PAGE = ROOT / "chapters" / "05_flash_attention_3" / "appendix.md"
 LAYOUTS = FIGURES / "hopper_layouts.json"
@@ -98,6 +98,8 @@ def played(text):
         events = []
         for line in lines:
             found = re.fullmatch(r"(?:(over)|(?:warp )?(\w+) (.+)), (full|empty)\[(\d)\] (\d+) (\d+) (\d+) (\w*)", line)
+            if not found:
+                sys.exit(f"{head}: no event: {line}")
             over, who, what, barrier, stage, phase, pending, missing, tile = found.groups()
             events.append(f'{"-" if over else who[0]}{"O" if over else kinds[what]}{barrier[0]}{stage}{phase}{pending}{int(missing) // 1024}')
             if not runs and over and barrier == "full":
@@ -108,7 +110,7 @@ def played(text):
                      "report": reports.index(report) if report else None})
     code = {who: {"file": file.name, "lines": code_lines(file, beginnings)} for who, (file, beginnings) in CODE.items()}
     rows = ",\n".join(json.dumps(run) for run in runs)
-    return ("// Pipelines as the simulator ran them: tests/docs/hopper_figures.py writes this.\n"
+    return ("// Pipelines as the simulator ran them: docs/figures/recorded/hopper_figures.py writes this.\n"
             f'(window.flashbookData ??= {{}}).ring_phases = {{"tiles": {json.dumps(tiles)}, "code": {json.dumps(code)}, "reports": {json.dumps(reports)}, "runs": [\n{rows}\n]}};\n')
 
 
@@ -128,7 +130,7 @@ def layouts_of(said):
     data = {"fragments": {"mma": {"scores": c, "operand": a}, "wgmma": {"scores": of_warp(said["d"]), "operand": of_warp(said["a"])},
                           "fp8": {"scores": of_warp(said["d"]), "operand": of_warp(said["a8"]), "keys": said["keys"]}},
             "wgmma_tiles": {key: [[offset // 16 for offset in reads] for reads in said[key]] for key in ("k", "v")}}
-    return {name: ("// Layouts as the code has them: tests/docs/hopper_figures.py writes this.\n"
+    return {name: ("// Layouts as the code has them: docs/figures/recorded/hopper_figures.py writes this.\n"
                    f"(window.flashbookData ??= {{}}).{name} = {json.dumps(value, separators=(',', ':'))};\n") for name, value in data.items()}
 
 
@@ -159,7 +161,7 @@ def main():
     table = ring_table(json.loads(said)["ring"])
     right &= pages.update(PAGE, {"simulated": lambda _: table}, options.check, expected=["simulated ring"])
     if not right:
-        sys.exit(f"python3 tests/docs/hopper_figures.py {options.program} brings these up to date")
+        sys.exit(f"python3 docs/figures/recorded/hopper_figures.py {options.program} brings these up to date")
 
 
 if __name__ == "__main__":

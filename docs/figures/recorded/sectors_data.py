@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-FILE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "figures" / "interactive" / "sectors_data.js"
+FILE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "figures" / "interactive" / "sectors_data.js"
 KERNELS = ("textbook_scores", "textbook_softmax", "tiled_scores")
 SHAPE = {"head_dim": 64, "seqlen": 64}
 
@@ -24,7 +24,7 @@ def text(program):
     lines = [{"kernel": launch["kernel"].split("<")[0], **{key: line[key] for key in ("place", "requests", "sectors")}}
              for launch in launches for line in launch["lines"] if line["memory"] == "global" and line["access"] == "load"]
     lines = sorted((line for line in lines if line["kernel"] in KERNELS), key=lambda line: (KERNELS.index(line["kernel"]), -line["sectors"], line["place"]))
-    return ("// Loads of chapter 1's kernels as the traced mode counts them: tests/docs/sectors_data.py writes this.\n"
+    return ("// Loads of chapter 1's kernels as the traced mode counts them: docs/figures/recorded/sectors_data.py writes this.\n"
             f"(window.flashbookData ??= {{}}).sectors = {json.dumps({**SHAPE, 'lines': lines}, indent=1)};\n")
 
 

@@ -17,8 +17,8 @@ import textwrap
 from dataclasses import dataclass
 from typing import Any
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "figures")]  # the packages, for python3 bench/plot.py; and what the figures are drawn with
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "figures")]  # the packages, for python3 docs/tools/plot.py; and what the figures are drawn with
 
 import svg
 

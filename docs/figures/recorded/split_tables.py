@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
 
 from docs.tools import pages
@@ -122,7 +122,7 @@ def main():
     makers = {"traced": lambda place: tables[" ".join(place.words)]}
     right = [pages.update(page, makers, options.check, expected=[name]) for page, name in PAGES.items()]
     if not all(right):
-        sys.exit(f"python3 tests/docs/split_tables.py {options.split_k} {options.chapter} brings the pages up to date")
+        sys.exit(f"python3 docs/figures/recorded/split_tables.py {options.split_k} {options.chapter} brings the pages up to date")
 
 
 if __name__ == "__main__":

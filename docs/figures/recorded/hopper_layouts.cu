@@ -18,7 +18,7 @@
 #include "common/device/device.h"
 #include "common/device/launch.h"
 #include "common/device/tensor_map.h"
-#include "tests/docs/recorder.h"
+#include "docs/figures/recorded/recorder.h"
 
 namespace flashbook {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "chapters/07_backward/host/hopper_launch.cuh"
-#include "tests/docs/recorder.h"
+#include "docs/figures/recorded/recorder.h"
 
 namespace flashbook {
 namespace {
