@@ -1,10 +1,7 @@
-#include "common/simulator/block/describe.h"
+#include "common/simulator/describe.h"
 
 #include <cstdio>
 #include <string_view>
-
-#include "common/simulator/block/scheduler.h"
-#include "common/simulator/language.h"
 
 namespace flashbook::sim {
 
@@ -24,6 +21,7 @@ std::string describe_mask(uint32_t mask) {
 }
 
 std::string describe_lanes(uint32_t lanes) {
+  constexpr int kWarpLanes = 32;
   std::string text;
   for (int first = 0; first < kWarpLanes; ++first) {
     if (!(lanes >> first & 1)) continue;
@@ -46,11 +44,6 @@ std::string describe_call(const char* what, Location where) {
 
 std::string describe_call(const Collective& collective, Location where, uint32_t mask) {
   return describe_call(collective.name, where) + " with mask " + describe_mask(mask);
-}
-
-std::string describe_current(const Thread& thread) {
-  return "in block " + triple(blockIdx) + ", thread " + triple(thread.index) + ", warp " +
-         std::to_string(thread.warp) + ", lane " + std::to_string(thread.lane);
 }
 
 }  // namespace flashbook::sim

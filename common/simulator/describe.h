@@ -11,8 +11,6 @@
 
 namespace flashbook::sim {
 
-struct Thread;
-
 /// "(0,2,0)".
 std::string triple(uint3 index);
 
@@ -30,9 +28,6 @@ std::string describe_call(const char* what, Location where);
 
 /// "__shfl_sync at kernel.cuh:12 with mask 0x0000ffff".
 std::string describe_call(const Collective& collective, Location where, uint32_t mask);
-
-/// "in block (0,2,0), thread (5,0,0), warp 0, lane 5": a thread of the block that runs.
-std::string describe_current(const Thread& thread);
 
 /// Whether two calls are surely one.
 inline bool is_same_call(Location a, Location b) {
