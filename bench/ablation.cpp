@@ -1,7 +1,7 @@
 #include "bench/ablation.h"
 
-#include "bench/chapters.h"
 #include "chapters/05_flash_attention_3/host/chapter.h"
+#include "library/chapters.h"
 
 namespace flashbook {
 namespace {
@@ -48,7 +48,7 @@ Chapter ablation() {
 
 }  // namespace
 
-// In place of bench/chapters.cpp: the library of the ablation has no other chapter.
+// In place of library/chapters.cpp: the library of the ablation has no other chapter.
 std::span<const Chapter* const> all_chapters() {
   static const Chapter chapter = ablation();
   static const Chapter* const chapters[] = {&chapter};

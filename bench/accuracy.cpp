@@ -14,7 +14,6 @@
 #include <iostream>
 #include <span>
 
-#include "bench/chapters.h"
 #include "bench/context.h"
 #include "bench/reporter.h"
 #include "chapters/05_flash_attention_3/host/chapter.h"
@@ -27,6 +26,7 @@
 #include "common/attention/parallel.h"
 #include "common/attention/random.h"
 #include "common/numeric/float_formats.h"
+#include "library/chapters.h"
 
 namespace flashbook {
 namespace {

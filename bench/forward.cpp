@@ -9,7 +9,6 @@
 
 #include <iostream>
 
-#include "bench/chapters.h"
 #include "bench/context.h"
 #include "bench/meter.h"
 #include "bench/options.h"
@@ -17,6 +16,7 @@
 #include "common/app/exit_code.h"
 #include "common/attention/cost.h"
 #include "common/attention/error.h"
+#include "library/chapters.h"
 
 namespace flashbook {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "bench/chapters.h"
 #include "common/attention/error.h"
+#include "library/chapters.h"
 
 namespace flashbook {
 namespace {

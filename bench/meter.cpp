@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bench/chapters.h"
 #include "common/app/expected.h"
 #include "common/attention/cost.h"
 #include "common/attention/inputs.h"
+#include "library/chapters.h"
 
 namespace flashbook {
 namespace {

@@ -158,8 +158,7 @@ void validate(const Shape& shape) {
 }
 
 std::string why_not_dense(const Shape& shape) {
-  if (shape.is_latent())
-    return "only the last step of chapter 8 takes latent keys: give --head-dim 64, 128 or 256, or that step";
+  if (shape.is_latent()) return "this chapter takes no latent keys: give --head-dim 64, 128 or 256";
   if (!shape.visibility.is_full() && !shape.causal())
     return "this chapter knows no mask but the causal one: give full or causal attention";
   if (shape.score != ScoreFunction{})
@@ -172,8 +171,7 @@ std::string why_not_dense(const Shape& shape) {
 std::string why_not_plain(const Shape& shape) {
   if (const std::string reason = why_not_dense(shape); !reason.empty()) return reason;
   if (shape.is_default_layout()) return "";
-  return "this chapter takes [batch, heads, seqlen, head_dim] only: copy the tensors to that layout, or use "
-         "chapter 5 or 6";
+  return "this chapter takes [batch, heads, seqlen, head_dim] only: copy the tensors to that layout";
 }
 
 std::string describe(const Shape& shape) {

@@ -83,7 +83,7 @@ void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::
     if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction)
       throw HardwareMissing(
           "this kernel is not built for this GPU (" + std::string(cudaGetErrorString(error)) +
-          "): chapters 5 and later need a Hopper GPU, others another -DCMAKE_CUDA_ARCHITECTURES");
+          "): one for sm_90a needs a Hopper GPU, others another -DCMAKE_CUDA_ARCHITECTURES");
     throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes) + cudaGetErrorString(error));
   }
 #else

@@ -83,7 +83,6 @@ TEST_F(ChapterTest, TheProgramIsRightAndAgreesWithTheChapterBefore) {
 }
 
 // ---- shapes
-// ---------------------------------------------------------------------------------------------------------------------------
 
 class Shapes : public ChapterTest, public ::testing::WithParamInterface<Shape> {};
 
@@ -125,7 +124,6 @@ INSTANTIATE_TEST_SUITE_P(QuickShapes, Traced, ::testing::ValuesIn(quick_shapes(c
                          [](const auto& info) { return name_of(info.param); });
 
 // ---- inputs that hurt
-// -----------------------------------------------------------------------------------------------------------------
 
 class Adversarial : public ChapterTest, public ::testing::WithParamInterface<InputKind> {};
 
@@ -220,7 +218,6 @@ INSTANTIATE_TEST_SUITE_P(Inputs, Adversarial,
                                            InputKind::all_equal));
 
 // ---- the descriptor
-// -----------------------------------------------------------------------------------------------------------------------
 
 TEST(Descriptor, SaysWhatTheContractAsksFor) {
   const Chapter& chapter = chapter_under_test;

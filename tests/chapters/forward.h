@@ -8,7 +8,6 @@
 namespace flashbook::testing {
 
 // ---- faults that must show
-// --------------------------------------------------------------------------------------------------------------
 
 /// The bound must tell a wrong result from a right one, in every type and under every mask.
 class Faults : public ChapterTest, public ::testing::WithParamInterface<bool> {};
@@ -41,7 +40,6 @@ INSTANTIATE_TEST_SUITE_P(Masks, Faults, ::testing::Bool(),
                          [](const auto& info) { return std::string(info.param ? "causal" : "full"); });
 
 // ---- properties, which need no oracle
-// -------------------------------------------------------------------------------------------------
 
 class Properties : public ChapterTest, public ::testing::WithParamInterface<int> {
  protected:

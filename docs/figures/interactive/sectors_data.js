@@ -1,4 +1,4 @@
-// Loads of chapter 1's kernels as the traced mode counts them: tests/docs/sectors_data.py writes this.
+// Loads of chapter 1's kernels as the traced mode counts them: docs/figures/recorded/sectors_data.py writes this.
 (window.flashbookData ??= {}).sectors = {
  "head_dim": 64,
  "seqlen": 64,
