@@ -19,7 +19,7 @@ std::vector<int> runnable_steps(const Options& options, const Chapter& chapter) 
   std::vector<int> steps;
   std::string reason;
   for (const int step : options.steps) {
-    const std::string why_not = chapter.why_not(options.shape, step);
+    const std::string why_not = chapter.step(step).why_not(options.shape);
     if (why_not.empty())
       steps.push_back(step);
     else
@@ -36,22 +36,21 @@ int profile(const Options& options, const Chapter& chapter) {
                      " runs on the CPU: there is no kernel to trace");
   const Inputs inputs = options.inputs
                             ? *options.inputs
-                            : make_inputs(chapter.operation, shape, InputKind::drifting, options.seed);
+                            : make_inputs(options.operation, shape, InputKind::drifting, options.seed);
   Profile result{chapter.number, chapter.name, chapter.title, describe(shape), {}};
   bool right = true;
-  const UploadedInputs uploaded(chapter.operation, shape, inputs, chapter.runs_on);
+  const UploadedInputs uploaded(options.operation, shape, inputs, chapter.runs_on);
   std::optional<Expected> expected;
-  if (options.check != CheckMode::off) expected.emplace(chapter.operation, shape, inputs, all_rows(shape));
+  if (options.check != CheckMode::off) expected.emplace(options.operation, shape, inputs, all_rows(shape));
   for (const int step : runnable_steps(options, chapter)) {
-    const char* name = chapter.step(step).name;
+    const Step& row = chapter.step(step);
     const Call call(chapter, shape, uploaded, step);
     {
       ProgressLine progress("tracing step " + std::to_string(step));
       call.run();
     }
-    result.steps.push_back({step, name, sim::take_trace(), chapter.memory_bytes(shape, step),
-                            compulsory_bytes(shape, chapter.operation),
-                            chapter.requested_bytes != nullptr ? chapter.requested_bytes(shape, step) : 0.0});
+    result.steps.push_back({step, row.name, sim::take_trace(), row.memory_bytes(shape),
+                            compulsory_bytes(shape, options.operation), row.requested_bytes(shape)});
     if (!expected) continue;
     const std::string failure = describe_failure(expected->judge(call.download()), "the oracle");
     if (failure.empty()) continue;
@@ -68,7 +67,7 @@ int profile(const Options& options, const Chapter& chapter) {
 int profile_chapter(int argc, char** argv, const Chapter& chapter) {
   return exit_code(chapter.name, [&] {
     const CommandLine command = parse_command_line(argc, argv, chapter);
-    if (command.options) return profile(*command.options, *command.chapter);
+    if (command.options) return profile(*command.options, chapter);
     std::cout << command.text;
     return kRight;
   });
