@@ -47,15 +47,9 @@ std::vector<DType> types_of(const Chapter& chapter, const Selection& selection) 
 
 Shape shape_of(const Grid& grid, DType dtype, int head_dim, bool causal, int seqlen) {
   const int heads = std::max(1, grid.model_size / head_dim);
-  return {.batch = std::max(1, grid.tokens / seqlen),
-          .heads = heads,
-          .kv_heads = heads,
-          .seqlen_q = seqlen,
-          .seqlen_k = seqlen,
-          .head_dim = head_dim,
-          .visibility = Visibility::causal_if(causal),
-          .dtype = dtype,
-          .scale = default_scale(head_dim)};
+  Shape shape = square_shape(std::max(1, grid.tokens / seqlen), heads, seqlen, head_dim, dtype);
+  shape.visibility = Visibility::causal_if(causal);
+  return shape;
 }
 
 void append_cells(const Chapter& chapter, Operation operation, const Selection& selection,

@@ -51,29 +51,23 @@ struct Step {
   double requested_bytes(const Shape& shape) const { return requested ? requested(shape) : 0; }
 };
 
-/// The shape by which chapters are compared, which fills a GPU: 64 heads of 4096 tokens, head_dim 128.
-inline Shape shape_for_gpu(DType dtype = DType::bf16) {
-  return {.batch = 4,
-          .heads = 16,
-          .kv_heads = 16,
-          .seqlen_q = 4096,
-          .seqlen_k = 4096,
-          .head_dim = 128,
+/// As many keys as queries, a key head for each query head, no mask.
+inline Shape square_shape(int batch, int heads, int seqlen, int head_dim, DType dtype) {
+  return {.batch = batch,
+          .heads = heads,
+          .kv_heads = heads,
+          .seqlen_q = seqlen,
+          .seqlen_k = seqlen,
+          .head_dim = head_dim,
           .dtype = dtype,
-          .scale = default_scale(128)};
+          .scale = default_scale(head_dim)};
 }
 
+/// The shape by which chapters are compared, which fills a GPU.
+inline Shape shape_for_gpu(DType dtype = DType::bf16) { return square_shape(4, 16, 4096, 128, dtype); }
+
 /// A shape that the simulator is done with in seconds.
-inline Shape shape_for_simulator(DType dtype = DType::bf16) {
-  return {.batch = 1,
-          .heads = 2,
-          .kv_heads = 2,
-          .seqlen_q = 256,
-          .seqlen_k = 256,
-          .head_dim = 64,
-          .dtype = dtype,
-          .scale = default_scale(64)};
-}
+inline Shape shape_for_simulator(DType dtype = DType::bf16) { return square_shape(1, 2, 256, 64, dtype); }
 
 /// Up to which size of scores, scaled or not, an operation is right in a type; beyond it, programs refuse the
 /// inputs. A forward pass takes every score that times log2(e) is still a float. Who takes a log-sum-exp, a

@@ -1,4 +1,3 @@
-#include "chapters/01_naive_attention/host/before.h"
 #include "chapters/01_naive_attention/host/chapter.h"
 #include "common/attention/cost.h"
 #include "tests/chapters/forward.h"
@@ -7,7 +6,7 @@ namespace flashbook::testing {
 
 const Chapter& chapter_under_test = kNaiveAttention;
 const Operation operation_under_test = Operation::forward;
-const Chapter* const chapter_before = kBefore;
+const Chapter* const chapter_before = kNaiveAttentionBefore;
 
 namespace {
 

@@ -2,7 +2,6 @@
 #include <sstream>
 
 #include "chapters/02_online_softmax/exp2.h"
-#include "chapters/02_online_softmax/host/before.h"
 #include "chapters/02_online_softmax/host/chapter.h"
 #include "chapters/02_online_softmax/host/worked_example.h"
 #include "chapters/02_online_softmax/step2_online_softmax.h"
@@ -13,7 +12,7 @@ namespace flashbook::testing {
 
 const Chapter& chapter_under_test = kOnlineSoftmax;
 const Operation operation_under_test = Operation::forward;
-const Chapter* const chapter_before = kBefore;
+const Chapter* const chapter_before = kOnlineSoftmaxBefore;
 
 namespace {
 

@@ -1,4 +1,3 @@
-#include "chapters/03_flash_attention_1/host/before.h"
 #include "chapters/03_flash_attention_1/host/blocks.h"
 #include "chapters/03_flash_attention_1/host/chapter.h"
 #include "chapters/03_flash_attention_1/host/traffic.h"
@@ -9,7 +8,7 @@ namespace flashbook::testing {
 
 const Chapter& chapter_under_test = kFlashAttention1;
 const Operation operation_under_test = Operation::forward;
-const Chapter* const chapter_before = kBefore;
+const Chapter* const chapter_before = kFlashAttention1Before;
 
 namespace {
 

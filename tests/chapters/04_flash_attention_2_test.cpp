@@ -1,4 +1,3 @@
-#include "chapters/04_flash_attention_2/host/before.h"
 #include "chapters/04_flash_attention_2/host/chapter.h"
 #include "chapters/04_flash_attention_2/host/granted.h"
 #include "common/numeric/float_formats.h"
@@ -8,7 +7,7 @@ namespace flashbook::testing {
 
 const Chapter& chapter_under_test = kFlashAttention2;
 const Operation operation_under_test = Operation::forward;
-const Chapter* const chapter_before = kBefore;
+const Chapter* const chapter_before = kFlashAttention2Before;
 
 namespace {
 

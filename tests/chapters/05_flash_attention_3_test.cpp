@@ -1,5 +1,4 @@
 #include "chapters/04_flash_attention_2/host/chapter.h"
-#include "chapters/05_flash_attention_3/host/before.h"
 #include "chapters/05_flash_attention_3/host/chapter.h"
 #include "tests/chapters/forward.h"
 #include "tests/chapters/layouts.h"
@@ -8,7 +7,7 @@ namespace flashbook::testing {
 
 const Chapter& chapter_under_test = kFlashAttention3;
 const Operation operation_under_test = Operation::forward;
-const Chapter* const chapter_before = kBefore;
+const Chapter* const chapter_before = kFlashAttention3Before;
 
 namespace {
 

@@ -1,6 +1,5 @@
 #include <bit>
 
-#include "chapters/06_fp8/host/before.h"
 #include "chapters/06_fp8/host/beside_steps.h"
 #include "chapters/06_fp8/host/chapter.h"
 #include "common/attention/error.h"
@@ -11,7 +10,7 @@ namespace flashbook::testing {
 
 const Chapter& chapter_under_test = kFp8;
 const Operation operation_under_test = Operation::forward;
-const Chapter* const chapter_before = kBefore;
+const Chapter* const chapter_before = kFp8Before;
 
 namespace {
 

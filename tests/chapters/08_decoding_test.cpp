@@ -1,4 +1,3 @@
-#include "chapters/08_decoding/host/before.h"
 #include "chapters/08_decoding/host/chapter.h"
 #include "common/attention/pages.h"
 #include "tests/chapters/conformance.h"
@@ -7,7 +6,7 @@ namespace flashbook::testing {
 
 const Chapter& chapter_under_test = kDecoding;
 const Operation operation_under_test = Operation::decode;
-const Chapter* const chapter_before = kBefore;
+const Chapter* const chapter_before = kDecodingBefore;
 
 namespace {
 

@@ -1,4 +1,3 @@
-#include "chapters/09_masks/host/before.h"
 #include "chapters/09_masks/host/chapter.h"
 #include "tests/chapters/forward.h"
 #include "tests/chapters/layouts.h"
@@ -8,7 +7,7 @@ namespace flashbook::testing {
 
 const Chapter& chapter_under_test = kMasks;
 const Operation operation_under_test = Operation::forward;
-const Chapter* const chapter_before = kBefore;
+const Chapter* const chapter_before = kMasksBefore;
 
 namespace {
 

@@ -1,7 +1,7 @@
-#include "chapters/01_naive_attention/host/before.h"
 #include "chapters/01_naive_attention/host/chapter.h"
 #include "common/app/program.h"
 
 int main(int argc, char** argv) {
-  return flashbook::run_chapter_program(argc, argv, flashbook::kNaiveAttention, flashbook::kBefore);
+  return flashbook::run_chapter_program(argc, argv, flashbook::kNaiveAttention,
+                                        flashbook::kNaiveAttentionBefore);
 }

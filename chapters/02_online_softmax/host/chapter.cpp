@@ -69,14 +69,7 @@ constexpr Step kSteps[] = {
      Operation::forward, why_not, nullptr, run<5>, no_device_memory},
 };
 
-const Shape kDefaultShape = {.batch = 1,
-                             .heads = 1,
-                             .kv_heads = 1,
-                             .seqlen_q = 4096,
-                             .seqlen_k = 4096,
-                             .head_dim = 64,
-                             .dtype = DType::f32,
-                             .scale = default_scale(64)};
+const Shape kDefaultShape = square_shape(1, 1, 4096, 64, DType::f32);
 
 }  // namespace
 

@@ -1,7 +1,6 @@
-#include "chapters/07_backward/host/before.h"
 #include "chapters/07_backward/host/chapter.h"
 #include "common/app/program.h"
 
 int main(int argc, char** argv) {
-  return flashbook::run_chapter_program(argc, argv, flashbook::kBackward, flashbook::kBefore);
+  return flashbook::run_chapter_program(argc, argv, flashbook::kBackward, flashbook::kBackwardBefore);
 }
