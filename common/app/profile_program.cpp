@@ -7,27 +7,13 @@
 #include "common/app/options.h"
 #include "common/app/profile.h"
 #include "common/app/progress.h"
+#include "common/app/runner.h"
 #include "common/attention/cost.h"
 #include "common/attention/error.h"
 #include "common/attention/inputs.h"
 
 namespace flashbook {
 namespace {
-
-/// The steps of `options` that can run its shape. Throws InputError if none can.
-std::vector<int> runnable_steps(const Options& options, const Chapter& chapter) {
-  std::vector<int> steps;
-  std::string reason;
-  for (const int step : options.steps) {
-    const std::string why_not = chapter.step(step).why_not(options.shape);
-    if (why_not.empty())
-      steps.push_back(step);
-    else
-      reason = why_not;
-  }
-  if (steps.empty()) throw InputError(reason);
-  return steps;
-}
 
 int profile(const Options& options, const Chapter& chapter) {
   const Shape& shape = options.shape;
@@ -42,7 +28,8 @@ int profile(const Options& options, const Chapter& chapter) {
   const UploadedInputs uploaded(options.operation, shape, inputs, chapter.runs_on);
   std::optional<Expected> expected;
   if (options.check != CheckMode::off) expected.emplace(options.operation, shape, inputs, all_rows(shape));
-  for (const int step : runnable_steps(options, chapter)) {
+  Report passed_over;
+  for (const int step : runnable_steps(options, chapter, passed_over)) {
     const Step& row = chapter.step(step);
     const Call call(chapter, shape, uploaded, step);
     {

@@ -74,24 +74,6 @@ void check_memory(const Chapter& chapter, const Options& options, const std::vec
                      " are free: make --batch, --heads or --seqlen smaller");
 }
 
-/// The steps of `options` that can run. Reports those that cannot; throws if none is left, or if one was
-/// asked for by number.
-std::vector<int> runnable_steps(const Options& options, const Chapter& chapter, Report& report) {
-  std::vector<int> steps;
-  std::string reason;
-  for (int step : options.steps) {
-    const std::string why_not = chapter.step(step).why_not(options.shape);
-    if (why_not.empty()) {
-      steps.push_back(step);
-      continue;
-    }
-    reason = why_not;
-    report.steps.push_back({.step = step, .name = chapter.step(step).name, .why_not = why_not});
-  }
-  if (steps.empty() || (!options.every_step && !reason.empty())) throw InputError(reason);
-  return steps;
-}
-
 /// Why `chapter` may be wrong in an operation for scores up to `largest`; empty if it is not.
 std::string why_not_scores(const Chapter& chapter, Operation operation, DType dtype, double largest) {
   if (largest <= right_up_to(operation, dtype)) return "";
@@ -257,6 +239,22 @@ Shape as_taken_by(const Chapter& chapter, const Shape& shape) {
   if (!chapter.takes(shape.dtype)) taken.dtype = output_type(shape.dtype);
   taken.centred = shape.centred && taken.dtype == DType::e4m3;
   return taken;
+}
+
+std::vector<int> runnable_steps(const Options& options, const Chapter& chapter, Report& report) {
+  std::vector<int> steps;
+  std::string reason;
+  for (int step : options.steps) {
+    const std::string why_not = chapter.step(step).why_not(options.shape);
+    if (why_not.empty()) {
+      steps.push_back(step);
+      continue;
+    }
+    reason = why_not;
+    report.steps.push_back({.step = step, .name = chapter.step(step).name, .why_not = why_not});
+  }
+  if (steps.empty()) throw InputError(reason);
+  return steps;
 }
 
 RunResult run(const Options& options, const Chapter& chapter, const Chapter* before) {

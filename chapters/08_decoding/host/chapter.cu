@@ -113,11 +113,16 @@ template <int kStep>
 void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
   device::with_16_bit_type(shape.dtype, [&]<typename T>() {
     device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
-      if constexpr (kStep <= 3)
-        run_packed<T, kHeadDim>(shape, tensors, stream, kStep == 1 ? 1 : group_of(shape),
-                                kStep == 3 ? parts_of(shape) : 1);
-      else
-        run_ring<T, kHeadDim>(shape, tensors, stream, kStep == 6);
+      switch (kStep) {
+        case 1:
+          return run_packed<T, kHeadDim>(shape, tensors, stream, 1, 1);
+        case 2:
+          return run_packed<T, kHeadDim>(shape, tensors, stream, group_of(shape), 1);
+        case 3:
+          return run_packed<T, kHeadDim>(shape, tensors, stream, group_of(shape), parts_of(shape));
+        default:
+          return run_ring<T, kHeadDim>(shape, tensors, stream, kStep == 6);
+      }
     });
   });
 }
