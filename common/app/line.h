@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "common/app/files.h"
+#include "common/app/readings.h"
 #include "common/attention/error.h"
 
 namespace flashbook {

@@ -5,7 +5,6 @@
 
 #include "common/app/line.h"
 #include "common/app/report.h"
-#include "common/app/settings.h"
 #include "common/attention/pages.h"
 #include "common/attention/whole_file.h"
 

@@ -175,7 +175,17 @@ TEST(MaskedBackward, IsAStepOfTheChapter) {
   EXPECT_EQ(parse({"--step=6", "--causal"}).options->operation, Operation::backward);
   EXPECT_EQ(parse({}).options->steps, (std::vector<int>{1, 2, 3, 4, 5}));
   EXPECT_EQ(parse({"--step", "6"}).options->steps, std::vector<int>{kGradient});
-  EXPECT_THROW(parse({"--step", "5", "--dq", "/tmp/dq.npy"}), InputError);
+  try {
+    parse({"--step", "5", "--dq", "/tmp/dq.npy"});
+    ADD_FAILURE() << "step 5 has no dQ";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("--dq is for step 6"), std::string::npos) << error.what();
+  }
+  const std::string help = parse({"--help"}).text;
+  for (const char* option : {"--window N", "--mask FILE", "--dropout P", "--output FILE", "--dq FILE"})
+    EXPECT_NE(help.find(option), std::string::npos) << option;
+  for (const char* option : {"--page-rows", "--scaling"})
+    EXPECT_EQ(help.find(option), std::string::npos) << option;
   EXPECT_THROW(parse({"--step", "7"}), InputError);
 }
 
