@@ -17,6 +17,7 @@
 #include "bench/context.h"
 #include "bench/reporter.h"
 #include "chapters/05_flash_attention_3/host/chapter.h"
+#include "chapters/06_fp8/host/beside_steps.h"
 #include "chapters/06_fp8/host/chapter.h"
 #include "common/app/call.h"
 #include "common/app/exit_code.h"
@@ -212,7 +213,7 @@ Result run(const Variant& variant, const Problem& problem) {
   shape.dtype = variant.dtype;
   shape.scaling = variant.scaling;
   shape.centred = variant.centred;
-  if (const std::string why = variant.chapter->why_not(shape, variant.step); !why.empty())
+  if (const std::string why = variant.chapter->step(variant.step).why_not(shape); !why.empty())
     throw InputError(why);
 
   Result result;
@@ -221,12 +222,11 @@ Result run(const Variant& variant, const Problem& problem) {
     return result;
   }
   const UploadedInputs inputs = quantised(variant, shape, problem, result);
+  Step step = variant.chapter->step(variant.step);
+  if (variant.promoted) step.run = attention_promoted;
   Chapter chapter = *variant.chapter;
-  if (variant.promoted)
-    chapter.attention = [](const Shape& shape, const Tensors& tensors, device::Stream stream, int) {
-      attention_promoted(shape, tensors, stream);
-    };
-  finish(Call(chapter, shape, inputs, variant.step), problem, result);
+  chapter.steps = std::span(&step, 1);
+  finish(Call(chapter, shape, inputs, 1), problem, result);
   return result;
 }
 

@@ -122,7 +122,7 @@ int run(const std::string& file) {
       const std::vector<Pass> passes = take_record();
       ordered_json entry = {{"name", "timeline" + name_of(cell).substr(std::string("forward").size())},
                             {"run_type", "iteration"},
-                            {"label", recorded.steps[step - 1].name},
+                            {"label", cell.row().name},
                             {"real_time", measured.seconds * 1e3},
                             {"time_unit", "ms"},
                             {"slowdown", measured.seconds / unrecorded.seconds}};

@@ -49,20 +49,14 @@ int guarded(Body body) noexcept {
   }
 }
 
-/// With those of Chapter::further.
-int all_steps(const Chapter& chapter) {
-  return (chapter.further != nullptr ? *chapter.further : chapter).last_step();
-}
-
 const Chapter& find(int number, int step) {
   const Chapter* chapter = chapter_numbered(number);
   if (chapter == nullptr)
     throw InputError("there is no chapter " + std::to_string(number) + ": flashbook_chapter lists them");
-  const Chapter* const found = chapter->with_step(step);
-  if (found == nullptr)
+  if (step < 1 || step > chapter->last_step())
     throw InputError("chapter " + std::to_string(number) + " has no step " + std::to_string(step) +
-                     ": it has steps 1 to " + std::to_string(all_steps(*chapter)));
-  return *found;
+                     ": it has steps 1 to " + std::to_string(chapter->last_step()));
+  return *chapter;
 }
 
 template <typename T>
@@ -185,10 +179,10 @@ Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from
     apply_mask(completed(mask), shape);
   }
   validate(shape);
-  if (std::ranges::find(chapter.dtypes, shape.dtype) == chapter.dtypes.end())
+  if (!chapter.takes(shape.dtype))
     throw InputError("chapter " + std::to_string(chapter.number) + " does not take " +
                      std::string(name_of(shape.dtype)) + ": give another dtype");
-  if (const std::string reason = chapter.why_not(shape, step); !reason.empty()) throw InputError(reason);
+  if (const std::string reason = chapter.step(step).why_not(shape); !reason.empty()) throw InputError(reason);
   return shape;
 }
 
@@ -207,7 +201,7 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
             const FlashbookMask* mask = nullptr) {
   const Shape problem = checked_shape(chapter, step, shape, cache, gradients, mask);
   const FlashbookTensors given = completed(tensors, "tensors", offsetof(FlashbookTensors, q_scale));
-  const int64_t workspace = chapter.workspace_bytes(problem, step);
+  const int64_t workspace = chapter.step(step).workspace_bytes(problem);
   require_aligned(given.q, "q", kRowAlignment);
   require_aligned(given.k, "k", kRowAlignment);
   if (is_stored(problem, TensorId::v)) require_aligned(given.v, "v", kRowAlignment);
@@ -232,7 +226,7 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
                                     {said.slopes, "slopes"},
                                     {said.bias, "bias"}})
     if (array != nullptr) require_aligned(array, name, alignof(float));
-  if (chapter.operation == Operation::backward) {
+  if (chapter.step(step).operation == Operation::backward) {
     const std::pair<const void*, const char*> pointers[] = {
         {gradients.d_o, "d_o"}, {gradients.dq, "dq"}, {gradients.dk, "dk"}, {gradients.dv, "dv"}};
     for (const auto& [pointer, name] : pointers) {
@@ -265,7 +259,7 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
   all.tables[int(TableId::dense)] = said.pairs;
   all.tables[int(TableId::slopes)] = said.slopes;
   all.tables[int(TableId::bias)] = said.bias;
-  chapter.attention(problem, all, static_cast<device::Stream>(stream), step);
+  chapter.step(step).run(problem, all, static_cast<device::Stream>(stream));
 }
 
 }  // namespace
@@ -281,7 +275,7 @@ int flashbook_chapter(int32_t place, FlashbookChapter* chapter) {
       throw InputError("place is " + std::to_string(place) + ": there are " +
                        std::to_string(flashbook_chapter_count()) + " chapters, counted from 0");
     const Chapter& from = *all_chapters()[place];
-    required(chapter, "chapter") = {from.number, int32_t(all_steps(from)),
+    required(chapter, "chapter") = {from.number, int32_t(from.last_step()),
                                     from.runs_on == device::Place::device, from.name, from.title};
   });
 }
@@ -296,7 +290,7 @@ int flashbook_attention(int chapter, int step, const FlashbookShape* shape, cons
                         void* stream) {
   return guarded([&] {
     const Chapter& found = find(chapter, step);
-    if (found.operation == Operation::backward)
+    if (found.step(step).operation == Operation::backward)
       throw InputError("chapter " + std::to_string(chapter) + " computes gradients: use flashbook_backward");
     launch(found, step, shape, {}, tensors, {}, stream);
   });
@@ -306,7 +300,7 @@ int flashbook_backward(int chapter, int step, const FlashbookShape* shape, const
                        const FlashbookGradients* gradients, void* stream) {
   return guarded([&] {
     const Chapter& found = find(chapter, step);
-    if (found.operation != Operation::backward)
+    if (found.step(step).operation != Operation::backward)
       throw InputError("chapter " + std::to_string(chapter) +
                        " computes no gradients: use flashbook_attention, or chapter 7");
     launch(found, step, shape, {}, tensors, completed(gradients, "gradients", sizeof(FlashbookGradients)),
@@ -318,7 +312,7 @@ int flashbook_decode(int chapter, int step, const FlashbookShape* shape, const F
                      const FlashbookTensors* tensors, void* stream) {
   return guarded([&] {
     const Chapter& found = find(chapter, step);
-    if (found.operation != Operation::decode)
+    if (found.step(step).operation != Operation::decode)
       throw InputError("chapter " + std::to_string(chapter) +
                        " knows no cache: use flashbook_attention, or chapter 8");
     launch(found, step, shape,
@@ -332,7 +326,7 @@ int flashbook_masked(int chapter, int step, const FlashbookShape* shape, const F
                      const FlashbookTensors* tensors, void* stream) {
   return guarded([&] {
     const Chapter& found = find(chapter, step);
-    if (found.operation != Operation::forward)
+    if (found.step(step).operation != Operation::forward)
       throw InputError("chapter " + std::to_string(chapter) + " computes no forward pass: use chapter 9");
     launch(found, step, shape, {}, tensors, {}, stream, &required(mask, "mask"));
   });
@@ -343,7 +337,7 @@ int flashbook_masked_backward(int chapter, int step, const FlashbookShape* shape
                               void* stream) {
   return guarded([&] {
     const Chapter& found = find(chapter, step);
-    if (found.operation != Operation::backward)
+    if (found.step(step).operation != Operation::backward)
       throw InputError("step " + std::to_string(step) + " of chapter " + std::to_string(chapter) +
                        " computes no gradients: use chapter 9's last one");
     launch(found, step, shape, {}, tensors, completed(gradients, "gradients", sizeof(FlashbookGradients)),
@@ -356,7 +350,8 @@ int64_t flashbook_masked_workspace_bytes(int chapter, int step, const FlashbookS
   int64_t bytes = -1;
   guarded([&] {
     const Chapter& found = find(chapter, step);
-    bytes = found.workspace_bytes(checked_shape(found, step, shape, {}, {}, &required(mask, "mask")), step);
+    bytes =
+        found.step(step).workspace_bytes(checked_shape(found, step, shape, {}, {}, &required(mask, "mask")));
   });
   return bytes;
 }
@@ -365,7 +360,7 @@ int64_t flashbook_workspace_bytes(int chapter, int step, const FlashbookShape* s
   int64_t bytes = -1;
   guarded([&] {
     const Chapter& found = find(chapter, step);
-    bytes = found.workspace_bytes(checked_shape(found, step, shape), step);
+    bytes = found.step(step).workspace_bytes(checked_shape(found, step, shape));
   });
   return bytes;
 }
@@ -374,8 +369,8 @@ int flashbook_cost(int chapter, int step, const FlashbookShape* shape, double* f
   return guarded([&] {
     const Chapter& found = find(chapter, step);
     const Shape problem = checked_shape(found, step, shape);
-    required(flops, "flops") = ::flashbook::flops(problem, found.operation);
-    required(memory_bytes, "memory_bytes") = found.memory_bytes(problem, step);
+    required(flops, "flops") = ::flashbook::flops(problem, found.step(step).operation);
+    required(memory_bytes, "memory_bytes") = found.step(step).memory_bytes(problem);
   });
 }
 

@@ -119,7 +119,7 @@ std::string text(double value) {
 
 Inspection inspect(const Chapter& chapter, const Shape& shape, const Inputs& inputs, const RowOf& row,
                    int step) {
-  if (chapter.operation == Operation::backward)
+  if (chapter.step(step).operation == Operation::backward)
     throw InputError("--inspect shows a row of a forward pass, and this is its gradient: inspect chapter 5");
   if (shape.is_latent())
     throw InputError("--inspect chooses values, and latent keys are their own values: inspect another step");
@@ -230,7 +230,7 @@ bool inspect_steps(std::ostream& out, const Options& options, const Chapter& cha
   for (const int step : options.steps) {
     out << (step == options.steps.front() ? "" : "\n") << "step " << step << " " << chapter.step(step).name
         << "\n";
-    if (const std::string reason = chapter.why_not(shape, step); !reason.empty()) {
+    if (const std::string reason = chapter.step(step).why_not(shape); !reason.empty()) {
       if (!options.every_step) throw InputError(reason);
       out << reason << "\n";
       continue;

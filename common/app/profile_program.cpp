@@ -7,27 +7,13 @@
 #include "common/app/options.h"
 #include "common/app/profile.h"
 #include "common/app/progress.h"
+#include "common/app/runner.h"
 #include "common/attention/cost.h"
 #include "common/attention/error.h"
 #include "common/attention/inputs.h"
 
 namespace flashbook {
 namespace {
-
-/// The steps of `options` that can run its shape. Throws InputError if none can.
-std::vector<int> runnable_steps(const Options& options, const Chapter& chapter) {
-  std::vector<int> steps;
-  std::string reason;
-  for (const int step : options.steps) {
-    const std::string why_not = chapter.why_not(options.shape, step);
-    if (why_not.empty())
-      steps.push_back(step);
-    else
-      reason = why_not;
-  }
-  if (steps.empty()) throw InputError(reason);
-  return steps;
-}
 
 int profile(const Options& options, const Chapter& chapter) {
   const Shape& shape = options.shape;
@@ -36,22 +22,22 @@ int profile(const Options& options, const Chapter& chapter) {
                      " runs on the CPU: there is no kernel to trace");
   const Inputs inputs = options.inputs
                             ? *options.inputs
-                            : make_inputs(chapter.operation, shape, InputKind::drifting, options.seed);
+                            : make_inputs(options.operation, shape, InputKind::drifting, options.seed);
   Profile result{chapter.number, chapter.name, chapter.title, describe(shape), {}};
   bool right = true;
-  const UploadedInputs uploaded(chapter.operation, shape, inputs, chapter.runs_on);
+  const UploadedInputs uploaded(options.operation, shape, inputs, chapter.runs_on);
   std::optional<Expected> expected;
-  if (options.check != CheckMode::off) expected.emplace(chapter.operation, shape, inputs, all_rows(shape));
-  for (const int step : runnable_steps(options, chapter)) {
-    const char* name = chapter.step(step).name;
+  if (options.check != CheckMode::off) expected.emplace(options.operation, shape, inputs, all_rows(shape));
+  Report passed_over;
+  for (const int step : runnable_steps(options, chapter, passed_over)) {
+    const Step& row = chapter.step(step);
     const Call call(chapter, shape, uploaded, step);
     {
       ProgressLine progress("tracing step " + std::to_string(step));
       call.run();
     }
-    result.steps.push_back({step, name, sim::take_trace(), chapter.memory_bytes(shape, step),
-                            compulsory_bytes(shape, chapter.operation),
-                            chapter.requested_bytes != nullptr ? chapter.requested_bytes(shape, step) : 0.0});
+    result.steps.push_back({step, row.name, sim::take_trace(), row.memory_bytes(shape),
+                            compulsory_bytes(shape, options.operation), row.requested_bytes(shape)});
     if (!expected) continue;
     const std::string failure = describe_failure(expected->judge(call.download()), "the oracle");
     if (failure.empty()) continue;
@@ -68,7 +54,7 @@ int profile(const Options& options, const Chapter& chapter) {
 int profile_chapter(int argc, char** argv, const Chapter& chapter) {
   return exit_code(chapter.name, [&] {
     const CommandLine command = parse_command_line(argc, argv, chapter);
-    if (command.options) return profile(*command.options, *command.chapter);
+    if (command.options) return profile(*command.options, chapter);
     std::cout << command.text;
     return kRight;
   });

@@ -118,8 +118,7 @@ int64_t Shape::k_scale_of(int64_t row) const {
 }
 
 int Shape::visible_keys(int query) const {
-  if (!causal()) return seqlen_k;
-  return int(std::clamp<int64_t>(int64_t(query) + seqlen_k - seqlen_q + 1, 0, seqlen_k));
+  return causal() ? int(std::clamp<int64_t>(own_key(*this, 0, query) + 1, 0, seqlen_k)) : seqlen_k;
 }
 
 float default_scale(int head_dim) { return float(1 / std::sqrt(double(head_dim))); }

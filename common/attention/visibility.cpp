@@ -14,6 +14,8 @@ namespace {
 struct Document {
   int64_t first_query, queries;
   int64_t first_key, keys;
+
+  int64_t own_key(int64_t query) const { return first_key + query - first_query + keys - queries; }
 };
 
 int documents(const Shape& shape) {
@@ -46,7 +48,7 @@ struct RowKeys {
 };
 
 RowKeys row_keys(const Visibility& v, const Document& doc, int64_t query) {
-  const int64_t own = query - doc.first_query + doc.keys - doc.queries;
+  const int64_t own = doc.own_key(query) - doc.first_key;
   const int64_t begin = v.window.left < 0 ? 0 : std::clamp<int64_t>(own - v.window.left, 0, doc.keys);
   const int64_t end =
       v.window.right < 0 ? doc.keys : std::clamp<int64_t>(own + v.window.right + 1, 0, doc.keys);
@@ -183,7 +185,7 @@ bool sees(const Shape& shape, int batch, int head, int query, int key) {
 
 int64_t own_key(const Shape& shape, int batch, int query) {
   const Document doc = document(shape, batch, document_of(shape, query));
-  return doc.first_key + query - doc.first_query + doc.keys - doc.queries;
+  return doc.own_key(query);
 }
 
 TileClass classify(const Shape& shape, int batch, int head, const ScoreTile& given) {

@@ -1,4 +1,3 @@
-#include "chapters/02_online_softmax/host/chapter.h"
 #include "chapters/03_flash_attention_1/host/blocks.h"
 #include "chapters/03_flash_attention_1/host/chapter.h"
 #include "chapters/03_flash_attention_1/host/traffic.h"
@@ -8,7 +7,8 @@
 namespace flashbook::testing {
 
 const Chapter& chapter_under_test = kFlashAttention1;
-const Chapter* const chapter_before = &kOnlineSoftmax;
+const Operation operation_under_test = Operation::forward;
+const Chapter* const chapter_before = kFlashAttention1Before;
 
 namespace {
 
@@ -25,7 +25,9 @@ Shape square(int seqlen, int head_dim, bool causal) {
 }
 
 TEST(FlashAttention1, SaysWhatItCannotRun) {
-  const auto why_not = kFlashAttention1.why_not;
+  const auto why_not = [](const Shape& shape, int step) {
+    return kFlashAttention1.step(step).why_not(shape);
+  };
   Shape shape = square(1, 64, false);
   for (DType dtype : {DType::f32, DType::e4m3}) {
     shape.dtype = dtype;
@@ -43,9 +45,9 @@ TEST(FlashAttention1, SaysWhatItCannotRun) {
 
 TEST(FlashAttention1, NeedsMemoryForTheUnfinishedOInStep1Only) {
   const Shape shape = square(1000, 128, false);
-  EXPECT_EQ(kFlashAttention1.workspace_bytes(shape, 1), 1000 * (128 + 2) * 4);
-  EXPECT_EQ(kFlashAttention1.workspace_bytes(shape, 2), 0);
-  EXPECT_EQ(kFlashAttention1.workspace_bytes(shape, 3), 0);
+  EXPECT_EQ(kFlashAttention1.step(1).workspace_bytes(shape), 1000 * (128 + 2) * 4);
+  EXPECT_EQ(kFlashAttention1.step(2).workspace_bytes(shape), 0);
+  EXPECT_EQ(kFlashAttention1.step(3).workspace_bytes(shape), 0);
 }
 
 // The formulas of the text, for N = 512, d = 64 and tiles of 64.
@@ -80,7 +82,7 @@ TEST_F(ChapterTest, EveryBlockSizeIsRightOrDoesNotFit) {
     for (int head_dim : {64, 128, 256}) {
       Shape shape = square(150, head_dim, true);
       shape.seqlen_k = 170;
-      const std::string reason = size.chapter.why_not(shape, 1);
+      const std::string reason = size.chapter.step(1).why_not(shape);
       EXPECT_EQ(reason.empty(), size.shared_bytes(shape) <= 227 * 1024) << reason;
       if (!reason.empty()) continue;
       ++fitting;

@@ -1,6 +1,6 @@
 #include <bit>
 
-#include "chapters/05_flash_attention_3/host/chapter.h"
+#include "chapters/06_fp8/host/beside_steps.h"
 #include "chapters/06_fp8/host/chapter.h"
 #include "common/attention/error.h"
 #include "tests/chapters/forward.h"
@@ -9,7 +9,8 @@
 namespace flashbook::testing {
 
 const Chapter& chapter_under_test = kFp8;
-const Chapter* const chapter_before = &kFlashAttention3;
+const Operation operation_under_test = Operation::forward;
+const Chapter* const chapter_before = kFp8Before;
 
 namespace {
 
@@ -105,11 +106,11 @@ Inputs inputs_16(Shape shape, DType type, InputKind kind) {
 
 TEST(Fp8, SaysWhatItCannotRun) {
   Shape shape = shape_with(Scaling::block, 64, false);
-  EXPECT_NE(kFp8.why_not(shape, 1).find("--scaling"), std::string::npos);
-  EXPECT_NE(kFp8.why_not(shape, 5).find("--scaling"), std::string::npos);
-  EXPECT_EQ(kFp8.why_not(shape, 3), "");
+  EXPECT_NE(kFp8.step(1).why_not(shape).find("--scaling"), std::string::npos);
+  EXPECT_NE(kFp8.step(5).why_not(shape).find("--scaling"), std::string::npos);
+  EXPECT_EQ(kFp8.step(3).why_not(shape), "");
   shape.dtype = DType::bf16;
-  EXPECT_NE(kFp8.why_not(shape, 3).find("--dtype"), std::string::npos);
+  EXPECT_NE(kFp8.step(3).why_not(shape).find("--dtype"), std::string::npos);
 }
 
 // Scales that differ, and that are no powers of two: the quantiser's.
@@ -136,7 +137,7 @@ TEST_F(ChapterTest, TakesEveryScaling) {
         const Pipeline pipeline(shape, DType::bf16, inputs, false);
         const Reference reference = make_reference(shape, pipeline.decoded(), all_rows(shape));
         for (int step = 1; step <= int(kFp8.steps.size()); ++step) {
-          if (!kFp8.why_not(shape, step).empty()) continue;
+          if (!kFp8.step(step).why_not(shape).empty()) continue;
           const CheckResult result = check(shape, reference, pipeline.attention(step));
           EXPECT_TRUE(result.o.ok) << describe(shape) << ", step " << step << ": " << result.o.worst;
           EXPECT_TRUE(result.lse.ok) << describe(shape) << ", step " << step << ": " << result.lse.worst;
@@ -162,7 +163,7 @@ TEST_F(ChapterTest, GivesMeansBack) {
         const Pipeline pipeline(shape, DType::bf16, inputs, false);
         const Reference reference = make_reference(shape, pipeline.decoded(), all_rows(shape));
         for (int step = 1; step <= int(kFp8.steps.size()); ++step) {
-          if (!kFp8.why_not(shape, step).empty()) continue;
+          if (!kFp8.step(step).why_not(shape).empty()) continue;
           const CheckResult result = check(shape, reference, pipeline.attention(step));
           EXPECT_TRUE(result.o.ok) << describe(shape) << ", step " << step << ": " << result.o.worst;
           EXPECT_TRUE(result.lse.ok) << describe(shape) << ", step " << step << ": " << result.lse.worst;

@@ -727,11 +727,11 @@ TEST_F(CInterfaceOnMachine, MasksAndFunctionsAreTheChapters) {
     const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
     const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::device);
     const Chapter& chapter = *chapter_numbered(9);
-    const Call call(Operation::forward, shape, uploaded, chapter.workspace_bytes(shape, step),
+    const Call call(Operation::forward, shape, uploaded, chapter.step(step).workspace_bytes(shape),
                     [&, step = step, &shape = shape](const Tensors& t) {
                       const FlashbookMask mask = mask_of(shape, t);
                       EXPECT_EQ(flashbook_masked_workspace_bytes(9, step, &given, &mask),
-                                chapter.workspace_bytes(shape, step));
+                                chapter.step(step).workspace_bytes(shape));
                       const FlashbookTensors tensors = tensors_of(t);
                       ASSERT_EQ(flashbook_masked(9, step, &given, &mask, &tensors, nullptr), FLASHBOOK_OK)
                           << flashbook_last_error();
@@ -752,13 +752,14 @@ TEST_F(CInterfaceOnMachine, GradientsUnderAMaskAreTheChapters) {
   shape.visibility = {.window = {.right = 0}, .documents = {{0, 9, 33}, {0, 12, 40}}};
   shape.dtype = DType::bf16, shape.score.softcap = 2;
   const Inputs inputs = make_inputs(Operation::backward, shape, InputKind::normal, 1);
-  const Chapter& chapter = *chapter_numbered(9)->with_step(kStep);
+  const Chapter& chapter = *chapter_numbered(9);
   const UploadedInputs uploaded(Operation::backward, shape, inputs, device::Place::device);
   const Call call(
-      Operation::backward, shape, uploaded, chapter.workspace_bytes(shape, kStep), [&](const Tensors& t) {
+      Operation::backward, shape, uploaded, chapter.step(kStep).workspace_bytes(shape),
+      [&](const Tensors& t) {
         const FlashbookMask mask = mask_of(shape, t);
         EXPECT_EQ(flashbook_masked_workspace_bytes(9, kStep, &given, &mask),
-                  chapter.workspace_bytes(shape, kStep));
+                  chapter.step(kStep).workspace_bytes(shape));
         const FlashbookTensors tensors = tensors_of(t);
         FlashbookGradients gradients = {};
         gradients.size = sizeof(FlashbookGradients), gradients.d_o = t.d_o;

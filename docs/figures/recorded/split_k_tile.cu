@@ -2,11 +2,9 @@
 /// Chapter 3's split-K kernel on the tiles of chapter 4's first steps: 64 queries, 64 keys, four warps.
 /// Traced, it is one half of the experiment in chapter 4's text (split_tables.py).
 #include <numbers>
-#include <type_traits>
 
 #include "chapters/03_flash_attention_1/step3_split_k.cuh"
 #include "common/app/profile.h"
-#include "common/attention/cost.h"
 #include "common/device/dispatch.h"
 #include "common/device/launch.h"
 
@@ -14,14 +12,13 @@ namespace flashbook {
 namespace {
 
 constexpr int kTile = 64, kWarps = 4;
-constexpr Step kSteps[] = {{"split-K", "Four warps share the 64 keys of a tile."}};
 constexpr DType kTypes[] = {DType::f16, DType::bf16};
 
-std::string why_not(const Shape& shape, int) {
+std::string why_not(const Shape& shape) {
   return shape.head_dim == 256 || shape.dtype == DType::f32 ? "head_dim 64 or 128, f16 or bf16" : "";
 }
 
-void attention(const Shape& shape, const Tensors& t, device::Stream stream, int) {
+void run_tile(const Shape& shape, const Tensors& t, device::Stream stream) {
   const flash1::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads,
                                    shape.causal(), shape.scale * std::numbers::log2e_v<float>};
   const auto run = [&]<typename T, int kHeadDim>() {
@@ -32,15 +29,16 @@ void attention(const Shape& shape, const Tensors& t, device::Stream stream, int)
                    static_cast<const T*>(t.q), static_cast<const T*>(t.k), static_cast<const T*>(t.v),
                    static_cast<T*>(t.o), t.lse, problem);
   };
-  device::with_type(shape.dtype, [&]<typename T>() {
-    if constexpr (!std::is_same_v<T, float>) {
-      if (shape.head_dim == 64)
-        run.template operator()<T, 64>();
-      else
-        run.template operator()<T, 128>();
-    }
+  device::with_16_bit_type(shape.dtype, [&]<typename T>() {
+    if (shape.head_dim == 64)
+      run.template operator()<T, 64>();
+    else
+      run.template operator()<T, 128>();
   });
 }
+
+constexpr Step kSteps[] = {
+    {"split-K", "Four warps share the 64 keys of a tile.", Operation::forward, why_not, nullptr, run_tile}};
 
 const Shape kShape = {.batch = 1,
                       .heads = 1,
@@ -59,11 +57,6 @@ const Chapter kSplitKTile = {
     .dtypes = kTypes,
     .gpu_shape = kShape,
     .cpu_shape = kShape,
-    .why_not = why_not,
-    .workspace_bytes = [](const Shape&, int) { return int64_t(0); },
-    .memory_bytes = [](const Shape& shape, int) { return compulsory_bytes(shape); },
-    .attention = attention,
-    .preface = nullptr,
 };
 
 }  // namespace

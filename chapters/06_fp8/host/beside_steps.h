@@ -1,11 +1,10 @@
 /// \file
-/// Chapter 6: FP8.
+/// Beside the steps of chapter 6: the quantiser, and the version that the study of accuracy compares with.
 #pragma once
-#include "common/app/chapter.h"
+#include "common/attention/tensors.h"
+#include "common/device/device.h"
 
 namespace flashbook {
-
-extern const Chapter kFp8;
 
 /// Where the quantiser writes: what Tensors then points to.
 struct Quantised {
