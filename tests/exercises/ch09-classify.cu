@@ -12,8 +12,8 @@ constexpr int kRows = 6, kKeys = 8;
 __global__ void classify_all(GlobalTokens mask, float* classes) {  // [query tiles, key tiles]
   for (int query = 0; query < mask.tokens; query += kRows)
     for (int key = 0; key < mask.tokens; key += kKeys)
-      *classes++ =
-          float(masks::classify_global(mask, query, min(query + kRows, mask.tokens) - 1, key, kKeys));
+      *classes++ = float(
+          masks::classify_global(mask, query, min(query + kRows, mask.tokens) - 1, key, key + kKeys - 1));
 }
 
 void expect_classes(const GlobalTokens& mask) {

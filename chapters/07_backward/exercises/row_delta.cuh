@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kDeltaThreads)
   for (int distance = kLanesOfRow / 2; distance > 0; distance /= 2)
     sum += __shfl_xor_sync(0xffffffff, sum, distance);
   if (lane == 0) d[int64_t(head) * padded_q + row] = is_row ? sum - d_lse[at] : 0.0f;
-  //~ // TODO: the products of the row's O and dO, added up by its lanes, without the gradient of its log-sum-exp.
+  //~ // TODO: the products of the row's O and dO, added up by its lanes, less the gradient of its log-sum-exp.
   //~ static_cast<void>(o), static_cast<void>(d_o), static_cast<void>(d_lse), static_cast<void>(head_dim);
   //~ static_cast<void>(o_row), static_cast<void>(d_o_row);
   //~ if (lane == 0) d[int64_t(head) * padded_q + row] = row < seqlen_q ? 1 : 0;

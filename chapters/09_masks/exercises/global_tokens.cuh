@@ -18,12 +18,11 @@ struct GlobalTokens {
   int window;  ///< query i sees keys i - window to i + window besides
 };
 
-/// The class of a tile of queries first_query to last_query, which exist, and `keys` keys from `first_key`
-/// on, of which the first exists.
+/// The class of a tile: queries first_query to last_query, which exist, and keys first_key to last_key, of
+/// which the first exists.
 __device__ inline TileClass classify_global(const GlobalTokens& mask, int first_query, int last_query,
-                                            int first_key, int keys) {
+                                            int first_key, int last_key) {
   // BEGIN SOLUTION ch09-classify
-  const int last_key = first_key + keys - 1;
   const bool is_global = first_query < mask.global || first_key < mask.global;
   const bool in_window = last_key >= first_query - mask.window && first_key <= last_query + mask.window;
   if (!is_global && !in_window) return TileClass::skip;
@@ -35,7 +34,7 @@ __device__ inline TileClass classify_global(const GlobalTokens& mask, int first_
   return all && last_key < mask.tokens ? TileClass::full : TileClass::partial;
   //~ // TODO: skip, partial or full? This is right as long as everything is seen in part.
   //~ static_cast<void>(mask), static_cast<void>(first_query), static_cast<void>(last_query);
-  //~ static_cast<void>(first_key), static_cast<void>(keys);
+  //~ static_cast<void>(first_key), static_cast<void>(last_key);
   //~ return TileClass::partial;
   // END SOLUTION ch09-classify
 }
