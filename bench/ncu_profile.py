@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a GPU counted of a chapter's kernels, in the columns of the traced simulator (flashbook profile).
 
-    ncu_profile.py --run PROGRAM [--json FILE] [OPTIONS]  has Nsight Compute count a chapter's program, prints a table a kernel, and writes the same to FILE
+    ncu_profile.py --run PROGRAM [--json FILE] [OPTIONS]  has Nsight Compute count a chapter's program, prints a table a kernel, writes it to FILE
     ncu_profile.py COUNTERS.csv [JSON]                    the same of what was counted before
 
 COUNTERS.csv is what `ncu --csv --print-units base --metrics ...` wrote. Of launches of the same kernel on the same grid the first counts.
@@ -78,7 +78,8 @@ def count(program: pathlib.Path, words: list[str]) -> int:
     """Runs the program under Nsight Compute; its counters lie beside the build's other reports. --json among the options is for its numbers."""
     ncu = shutil.which("ncu") or shutil.which("/usr/local/cuda/bin/ncu")
     if not ncu:
-        print("there is a GPU but no Nsight Compute (ncu): install it with the CUDA toolkit, or count in the simulator with --no-cuda", file=sys.stderr)
+        print("there is a GPU but no Nsight Compute (ncu): install it with the CUDA toolkit, or count in the simulator with --no-cuda",
+              file=sys.stderr)
         return 2
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--json")
