@@ -564,9 +564,8 @@ def exercises_table(_: Results, chapter: str) -> str:
     text = row("Exercise", "You", "Points", "Minutes, about") + row("---", "---", "--:", "--:")
     for entry in json.loads(path.read_text(encoding="utf-8")):
         points = sum(test["points"] for test in entry["tests"])
-        speed = f" + {entry['speed']['points']} for speed" if "speed" in entry else ""
         text += row(f"[{entry['id']}](#{entry['id']}-{entry['title'].replace(' ', '-').replace(',', '').lower()}): {entry['title']}",
-                    does[entry["kind"]], f"{points}{speed}", str(entry.get("minutes", "-")))
+                    does[entry["kind"]], str(points), str(entry.get("minutes", "-")))
     return text
 
 

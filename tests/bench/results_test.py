@@ -330,7 +330,6 @@ class Quoting(Case):
         mended, _ = self.quoted("<!-- table exercises 04 -->\n<!-- /table -->\n")
         self.assertEqual(self.quoted(mended), (mended, []))
         self.assertIn("| [ch04-wait](#ch04-wait-the-last-tile): the last tile | find the fault and mend it | 24 | 25 |", mended)
-        self.assertIn("28 + 8 for speed", mended)
 
     def test_a_place_waits_for_its_first_measurement(self):
         for text in (self.span(f"{STEP2[:-4]}512 ms .1f", "…"), "<!-- table kernels 05 -->\n…\n<!-- /table -->"):

@@ -130,7 +130,7 @@ class FrontDoor(unittest.TestCase):
         for words, what in ((("plot", "01"), "a chapter, 01"), (("docs", "--no-cuda"), "--no-cuda"), (("docs", "--", "--x"), "options, --x"),
                             (("test", "03"), "a chapter, 03"), (("bench", "--solved"), "--solved")):
             self.refused(*words, saying=f"'{words[0]}' does not take {what}")
-        self.refused("course", "try", "ch01-scores", "--solved", saying="--solved is for course handout")
+        self.refused("course", "watch", "01", "--solved", saying="--solved is for course handout and course try")
         self.refused("course", "check", "01", saying="course check takes no chapter")
         self.refused("run", "--fast", saying="there is no option --fast")
 
