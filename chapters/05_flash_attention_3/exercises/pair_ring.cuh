@@ -70,7 +70,7 @@ __device__ __forceinline__ void wait_for_v(PairRing<kStages>& ring, int pair) {
 
 /// Gives a pair's stage back. All lanes of the warp have read K and V.
 template <int kStages>
-__device__ __forceinline__ void release(PairRing<kStages>&, int) {
+__device__ __forceinline__ void release([[maybe_unused]] PairRing<kStages>& ring, [[maybe_unused]] int pair) {
   // TODO
 }
 // END EXERCISE ch05-ring
