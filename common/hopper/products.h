@@ -7,13 +7,13 @@
 
 namespace flashbook::hopper {
 
-/// Issues scores = Q K^T, as one group. 64 queries, kKeys keys.
-template <typename T, int kHeadDim, int kKeys>
+/// Issues scores = Q K^T, as one group. 64 queries, of a tile that has kRows, and kKeys keys.
+template <typename T, int kHeadDim, int kKeys, int kRows = kRowsOfWarpgroup>
 __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint64_t q, uint64_t k) {
 #pragma unroll
   for (int step = 0; step < kHeadDim / kDepth; ++step) {
     const int panel = step * kDepth / kPanel, column_bytes = step * kDepth % kPanel * 2;
-    wgmma<T, kKeys>(scores, wgmma_advance(q, panel * kRowsOfWarpgroup * kPanelRowBytes + column_bytes),
+    wgmma<T, kKeys>(scores, wgmma_advance(q, panel * kRows * kPanelRowBytes + column_bytes),
                     wgmma_advance(k, panel * kKeys * kPanelRowBytes + column_bytes), step > 0);
   }
   wgmma_commit();

@@ -35,8 +35,8 @@ __global__ void __launch_bounds__(32) capped_gradient(const float* x,   // [rows
   for (int key = threadIdx.x; key < keys; key += 32) {
     const float p = expf(score(key) - cap) / sum;
     // Of the score before the mask: of -inf this would be -inf, and 0 * -inf is NaN.
-    const float bent = tanhf(x[key] / cap);
-    dx[key] = p * (dp[key] - d) * (1 - bent * bent);
+    const float capped = tanhf(x[key] / cap);
+    dx[key] = p * (dp[key] - d) * (1 - capped * capped);
   }
 }
 //~ /// The gradient of each row of scores. A block, which is a warp, a row.
@@ -57,8 +57,8 @@ __global__ void __launch_bounds__(32) capped_gradient(const float* x,   // [rows
 //~   d = sum_of_warp(d) / sum;
 //~   for (int key = threadIdx.x; key < keys; key += 32) {
 //~     const float p = expf(score(key) - cap) / sum;
-//~     const float bent = score(key) / cap;
-//~     dx[key] = p * (dp[key] - d) * (1 - bent * bent);
+//~     const float capped = score(key) / cap;
+//~     dx[key] = p * (dp[key] - d) * (1 - capped * capped);
 //~   }
 //~ }
 // END SOLUTION ch09-softcap
