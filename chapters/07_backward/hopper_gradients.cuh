@@ -122,19 +122,19 @@ struct Gradients {
     //| The order of issue is the point of this function. The tensor cores work through groups in order; the waits name
     //| the oldest groups that must be done. What stands between an issue and its wait runs beside the products.
     constexpr uint32_t kWarpgroupRows = kRowsOfWarpgroup * kPanelRowBytes;
-    const uint64_t own_k = wgmma_advance(along_rows(shared.k), number * kWarpgroupRows);
+    const uint64_t own_k = wgmma_advance(k_major(shared.k), number * kWarpgroupRows);
     float scores[kQueries / 2], dp[kQueries / 2];
-    Probabilities<kQueries> p, ds;
+    Fragments<kQueries> p, ds;
 
     //| S^T and dP^T are issued before either is waited for. While dP^T is multiplied, S^T becomes P^T.
     wait_full(shared.q, state);
     wgmma_fence();
-    issue_scores<T, kHeadDim, kQueries, kTileKeys>(scores, own_k, along_rows(shared.q.tile[state.stage]));
+    issue_scores<T, kHeadDim, kTileKeys>(scores, own_k, k_major(shared.q.tile[state.stage]));
     wait_full(shared.d_o, state);
     if constexpr (kHasDk) {
-      const uint64_t own_v = wgmma_advance(along_rows(shared.v), number * kWarpgroupRows);
+      const uint64_t own_v = wgmma_advance(k_major(shared.v), number * kWarpgroupRows);
       wgmma_fence();
-      issue_scores<T, kHeadDim, kQueries, kTileKeys>(dp, own_v, along_rows(shared.d_o.tile[state.stage]));
+      issue_scores<T, kHeadDim, kTileKeys>(dp, own_v, k_major(shared.d_o.tile[state.stage]));
       wgmma_wait<1>();  // S^T is there; dP^T still runs
     } else {
       wgmma_wait<0>();
@@ -145,14 +145,14 @@ struct Gradients {
     if (first_key + number * kRowsOfWarpgroup + kRowsOfWarpgroup - 1 > problem.last_key(first_query))
       mask(scores, first_key, first_query);
     to_probabilities(scores, shared.lse[state.stage], problem.scale_log2);
-    if constexpr (kHasDv) round_probabilities<T>(p, scores);
+    if constexpr (kHasDv) round_to_fragments<T>(p, scores);
 
     if constexpr (kHasDk) {
       //| dP^T was multiplied beside the exponentials. Now S and dP turn into dS, and their registers become free for dQ.
       wgmma_wait<0>();
       wgmma_pin(dp);
       to_ds(scores, dp, shared.d[state.stage]);
-      round_probabilities<T>(ds, scores);
+      round_to_fragments<T>(ds, scores);
     }
 
     //| P^T needs nothing of the other warpgroup, so dV is issued before the barrier at which the two wait for each other.
@@ -160,7 +160,7 @@ struct Gradients {
       wgmma_pin(dv);
       wgmma_pin(p);
       wgmma_fence();
-      issue_values<T, kHeadDim, kQueries>(dv, p, across_rows(shared.d_o.tile[state.stage]));
+      issue_accumulate<T>(dv, p, mn_major(shared.d_o.tile[state.stage]));
     }
     if constexpr (!kHasDk) {
       finish_values(shared, state, dv, p);
@@ -169,10 +169,10 @@ struct Gradients {
       //| the round before has made sure that it is not.
       if constexpr (Traits::kDsStages == 1) named_barrier_sync<kDsRead, kKeyConsumerThreads>();
       auto& ds_tile = shared.ds[state.stage % Traits::kDsStages];
-      store_to_smem_transposed(ds_tile, ds, warp_key);
+      store_transposed_to_smem(ds_tile, ds, warp_key);
       named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS are there
-      const uint64_t ds_rows = along_rows(ds_tile), k_columns = across_rows(shared.k);
-      const uint64_t q_columns = across_rows(shared.q.tile[state.stage]);
+      const uint64_t ds_rows = k_major(ds_tile), k_columns = mn_major(shared.k);
+      const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
       wgmma_pin(dk);
       wgmma_pin(ds);
       wgmma_fence();
@@ -183,7 +183,7 @@ struct Gradients {
         //| dQ before dK, so that dK runs while dQ is handed over.
         float dq[Part::kFloats];
         issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_rows, k_columns, number, 0);
-        issue_values<T, kHeadDim, kQueries>(dk, ds, q_columns);
+        issue_accumulate<T>(dk, ds, q_columns);
         wgmma_wait<1>();  // dV and dQ are there; dK still runs
         if constexpr (kHasDv) {
           wgmma_pin(dv);

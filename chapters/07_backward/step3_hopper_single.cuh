@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kKeyConsumerThreads, 1)
 
   //| The same waits as in later steps; only who asks for tiles differs. That one thread's detour costs its whole
   //| warpgroup: its other lanes, and so its products, wait for it.
-  const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), number = warp / kWarpsOfWarpgroup;
+  const int warp = warp_of_block(), number = warp / kWarpsOfWarpgroup;
   Gradients<T, Traits> gradients(shared, problem, number, warp);
   // Always so: the last query sees every key. Without the question nvcc 13.0 spills a register at d = 64.
   if (tiles_seen.first < tiles_seen.end) mbarrier_wait(&shared.keys_full, 0);

@@ -190,20 +190,17 @@ __device__ __forceinline__ void add_dq(HopperShared<T, Traits>& shared, const Wo
 //| factor here: the scale of the scores, which all of the loop has left out.
 /// Stores a consumer's dK and dV of the tile at `first_key` of key head `head`, counted over the batch.
 template <typename T, typename Traits>
-__device__ __forceinline__ void store_gradients(Gradients<T, Traits>& sums, const Problem& problem,
+__device__ __forceinline__ void store_gradients(const Gradients<T, Traits>& sums, const Problem& problem,
                                                 T* dk,  // [batch, kv heads, seqlen_k, head_dim], strided
                                                 T* dv, int head, int first_key) {
   const int key = first_key + sums.number * kRowsOfWarpgroup, valid = problem.seqlen_k - key;
   const int row = row_of_thread();
   if constexpr (Gradients<T, Traits>::kHasDv)
-    store_from_registers<T, Traits::kHeadDim>(sums.dv, dv + problem.of_key(problem.at.dv, head, key),
-                                              problem.at.dv.row, row, valid);
-  if constexpr (Gradients<T, Traits>::kHasDk) {
-#pragma unroll
-    for (float& sum : sums.dk) sum *= problem.scale;
-    store_from_registers<T, Traits::kHeadDim>(sums.dk, dk + problem.of_key(problem.at.dk, head, key),
-                                              problem.at.dk.row, row, valid);
-  }
+    store_from_registers(sums.dv, dv + problem.of_key(problem.at.dv, head, key), problem.at.dv.row, row,
+                         valid);
+  if constexpr (Gradients<T, Traits>::kHasDk)
+    store_from_registers(sums.dk, dk + problem.of_key(problem.at.dk, head, key), problem.at.dk.row, row,
+                         valid, problem.scale);
 }
 
 //| ## The kernel
@@ -234,8 +231,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) hopper_backward(
 
   //| The roles part here, and registers move. A producer keeps 24 or 40; a consumer of d = 128 holds 128 floats of dK and
   //| dV and up to 64 of scores and dP all at once, and has 240 or 232.
-  // The same in all threads of a warp; the shuffle tells the compiler so.
-  const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / kWarpsOfWarpgroup;
+  const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
   if (warpgroup == 0) {
     setmaxnreg_dec<Traits::kProducerRegisters>();
     if (threadIdx.x == 0) produce_q(shared, q_map, lse_map, problem, order, counter);

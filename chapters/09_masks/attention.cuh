@@ -9,8 +9,8 @@
 #include "chapters/09_masks/producer.cuh"
 #include "common/hopper/epilogue.h"
 #include "common/hopper/pingpong.h"
-#include "common/hopper/products.h"
 #include "common/hopper/softmax.h"
+#include "common/hopper/tiles.h"
 #include "common/ptx/dependent_launch.h"
 #include "common/ptx/setmaxnreg.h"
 
@@ -37,7 +37,7 @@ struct Consumer {
   const Work& work;
   const uint64_t q, keys, values;  ///< descriptors: its queries, stage 0 as K and as V
   float output[kHeadDim / 2], scores[kKeys / 2];
-  Probabilities<kKeys> p;
+  Fragments<kKeys> p;
   LazyRows rows;
 
   //| Descriptors are computed anew for every tile of queries, from constants, as in chapter 5.
@@ -52,21 +52,9 @@ struct Consumer {
         number(number),
         query(query),
         work(work),
-        q(along_rows(shared.q[number])),
-        keys(along_rows(shared.pipeline.tile[0])),
-        values(across_rows(shared.pipeline.tile[0])) {}
-
-  //| Turns are chapter 5's pingpong, where a version has them (`Traits`). Each step takes one, and so do the last values. All consumers of
-  //| a block see the same tiles, so all take equally many turns, whatever the mask is.
-  __device__ __forceinline__ void take() {
-    if constexpr (Traits::kPingpong) take_turn<Traits::kConsumers>(number);
-  }
-  __device__ __forceinline__ void pass() {
-    if constexpr (Traits::kPingpong) pass_turn<Traits::kConsumers>(number);
-  }
-  __device__ __forceinline__ void release_queries() {
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.q_empty[number]);
-  }
+        q(k_major(shared.q[number])),
+        keys(k_major(shared.pipeline.tile[0])),
+        values(mn_major(shared.pipeline.tile[0])) {}
 
   //| Rows beyond the end of the sequence see what the last one does: nobody stores them, and no policy need know of them.
   /// Which of the thread's rows `r`, 0 or 1, is in the sequence.
@@ -140,20 +128,23 @@ struct Consumer {
 
   //| ### Begin, step, end
   //|
-  //| These are chapter 5's. The first scores stand alone, each step has the scores of one tile and the values of the tile
+  //| These are chapter 5's. Each step takes a turn where a version has pingpong (`Traits`), and so do the last values. All consumers of a block
+  //| see the same tiles, so all take equally many turns, whatever the mask is.
+  //|
+  //| The first scores stand alone, each step has the scores of one tile and the values of the tile
   //| before it, and the last values stand alone. Partial tiles come first. So the first tile needs no mask only if none is partial.
   /// The first scores of a tile of queries. `is_last`: there are no others.
   __device__ __forceinline__ void begin(bool is_last) {
     wait_full(shared.pipeline, state);
     const int key = first_key<true>(state);
     wgmma_fence();
-    issue_scores<T, kHeadDim, kKeys>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
+    issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
     Answers<kKeys> answers{};
     if (work.partial > 0) answers = ask(key);
     wgmma_wait<0>();
     wgmma_pin(scores);
     release(shared.pipeline, state);
-    if (is_last) release_queries();
+    if (is_last) release_queries(shared, number);
     state.advance();
     if (work.partial > 0)
       apply<true>(key, answers);
@@ -162,9 +153,10 @@ struct Consumer {
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
     rows = LazyRows::none();
-    first_softmax(scores, rows, scale_log2());
+    float correction[2];
+    softmax(scores, rows, correction, scale_log2());
     drop(key);
-    round_probabilities<T>(p, scores);
+    round_to_fragments<T>(p, scores);
   }
 
   //| A step issues the scores of its tile and the values of the tile before it. The mask and the softmax run while the tensor
@@ -177,16 +169,16 @@ struct Consumer {
     const PipelineState<Traits::kStages> v_state = state;
     state.advance();
     wait_full(shared.pipeline, k_state);
-    take();
+    take_turn<Traits>(number);
     const int key = first_key<kMasked>(k_state);
     wgmma_pin(output);
     wgmma_pin(p);
     wgmma_fence();
-    issue_scores<T, kHeadDim, kKeys>(scores, q, wgmma_advance(keys, k_state.stage * kTileBytes));
+    issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, k_state.stage * kTileBytes));
     wait_full(shared.pipeline, v_state);
     wgmma_fence();
-    issue_values<T, kHeadDim, kKeys>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));
-    pass();
+    issue_accumulate<T>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));
+    pass_turn<Traits>(number);
     Answers<kKeys> answers{};
     if constexpr (kMasked) answers = ask(key);
 
@@ -195,7 +187,7 @@ struct Consumer {
     wgmma_wait<1>();  // the scores are done; the values still run
     wgmma_pin(scores);
     release(shared.pipeline, k_state);
-    if (is_last) release_queries();
+    if (is_last) release_queries(shared, number);
     apply<kMasked>(key, answers);
     float correction[2];
     const bool rescale = softmax_lazily(scores, rows, correction, scale_log2());
@@ -206,7 +198,7 @@ struct Consumer {
     wgmma_pin(output);
     wgmma_pin(p);
     release(shared.pipeline, v_state);
-    round_probabilities<T>(p, scores);
+    round_to_fragments<T>(p, scores);
     if (rescale) rescale_rows(output, correction);
   }
 
@@ -214,12 +206,12 @@ struct Consumer {
   /// The last values of a tile of queries.
   __device__ __forceinline__ void end() {
     wait_full(shared.pipeline, state);
-    take();
+    take_turn<Traits>(number);
     wgmma_pin(output);
     wgmma_pin(p);
     wgmma_fence();
-    issue_values<T, kHeadDim, kKeys>(output, p, wgmma_advance(values, state.stage * kTileBytes));
-    pass();
+    issue_accumulate<T>(output, p, wgmma_advance(values, state.stage * kTileBytes));
+    pass_turn<Traits>(number);
     wgmma_wait<0>();
     wgmma_pin(output);
     wgmma_pin(p);
@@ -233,11 +225,11 @@ struct Consumer {
   //| must be given back.
   /// One tile of queries.
   __device__ __forceinline__ void attend() {
-    mbarrier_wait(&shared.q_full[number], parity);  // the queries are there
+    mbarrier_wait(&shared.barriers.q_full[number], parity);  // the queries are there
     int left = work.partial + work.full;
     if (left == 0) {
       __syncwarp();  // all lanes have waited: after lane 0's arrival the next queries may come
-      release_queries();
+      release_queries(shared, number);
 #pragma unroll
       for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
       rows = LazyRows::none();
@@ -275,7 +267,6 @@ struct Consumer {
   //| (`step5_mask_functions.cuh`), which comes back here. It is stored last, when the output is already on its way.
   /// Stores the rows' log-sum-exp.
   __device__ __forceinline__ void store_sums(float* lse) const {  // [batch, heads, seqlen_q]
-    constexpr float kLn2 = 0.6931471805599453f;
     if (threadIdx.x % 4 != 0) return;
     float* const first = lse +
                          (int64_t(work.head.batch) * problem.heads + work.head.head) * problem.seqlen_q +
@@ -283,7 +274,7 @@ struct Consumer {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float sum = rows.sum[r];
-      float value = sum > 0 ? (rows.max[r] * scale_log2() + __log2f(sum)) * kLn2 : -INFINITY;
+      float value = log_sum_exp(rows.max[r] * scale_log2(), sum);
       if constexpr (decltype(policy.score)::kChanges) value += policy.score.score_offset;
       const int row = query + 8 * r;
       if (row < work.sequence.queries) first[row] = value;
@@ -316,14 +307,13 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
   __syncthreads();           // the barriers are ready
 
   //| The producer gives registers back, and the consumers take them. 32 or 40 a thread (`Traits`) are enough to classify tiles.
-  // The same in all threads of a warp; the shuffle tells the compiler so.
-  const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / kWarpsOfWarpgroup;
+  const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
   if (warpgroup == 0) {
     setmaxnreg_dec<Traits::kProducerRegisters>();
     if (threadIdx.x == 0) produce_keys<Traits>(shared, k_map, v_map, problem);
-    if (threadIdx.x == 32) produce_queries<Traits>(shared, q_map, problem.q_map_strides);
+    if (threadIdx.x == 32) produce_queries(shared, q_map, problem.q_map_strides);
     if constexpr (Traits::kStoreByTma)
-      if (threadIdx.x == 64) store_outputs<Traits>(shared, output_map, problem.o_map_strides);
+      if (threadIdx.x == 64) store_outputs(shared, output_map, problem.o_map_strides);
     if (warp == 3) decide<Traits>(shared, problem, policy, counter);
     return;
   }
@@ -331,7 +321,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
   setmaxnreg_inc<Traits::kConsumerRegisters>();
   const int number = warpgroup - 1;
   const int row = warp % kWarpsOfWarpgroup * kRowsOfWarp;  // of the warp in the warpgroup
-  if constexpr (Traits::kPingpong) open_turns<Traits::kConsumers>(number);
+  open_turns<Traits>(number);
 
   //| A consumer goes round: take the next work, attend, hand the output over, give the work's place back. A negative first query
   //| ends the loop. At d = 256 there is no room for outputs in shared memory, and they leave from the registers, row by row, as far
@@ -348,16 +338,13 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
     //| The output takes one of two ways, as in chapter 5: through shared memory and TMA, or straight from the registers.
     consumer.divide();
     if constexpr (Traits::kStoreByTma) {
-      mbarrier_wait(&shared.output_empty[number], parity ^ 1);  // TMA has read the last output
-      lay_down<T, Traits::kHeadDim>(shared.output[number], consumer.output, row);
-      __syncwarp();  // all lanes have waited, and written
-      if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.output_full[number]);
+      hand_over_output(shared, number, parity,
+                       [&] { store_to_smem(shared.output[number], consumer.output, row); });
     } else {
       T* const first_row = o + work.head.batch * problem.o_strides.batch +
                            work.head.head * problem.o_strides.head +
                            work.sequence.first_query * problem.o_strides.row;
-      store_from_registers<T, Traits::kHeadDim>(consumer.output, first_row, problem.o_strides.row, query,
-                                                work.sequence.queries);
+      store_from_registers(consumer.output, first_row, problem.o_strides.row, query, work.sequence.queries);
     }
     consumer.store_sums(lse);
     __syncwarp();  // all lanes have read what they need of the work

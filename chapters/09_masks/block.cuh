@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "chapters/09_masks/problem.cuh"
+#include "common/hopper/block.h"
 #include "common/hopper/pipeline.h"
 #include "common/hopper/tiles.h"
 
@@ -31,16 +32,7 @@ struct TileBallot {
 constexpr int kBallotStages =
     1;  ///< more would only wait there: decisions are made shortly before they are needed
 
-/// Stands for output tiles where there are none.
-struct Nothing {};
-
-//| | barrier of a consumer | who arrives | arrivals of a phase | who waits | first wait |
-//| | --- | --- | --- | --- | --- |
-//| | `q_full` | the thread that brings queries, with the bytes to come; then the bytes | 1 | the consumer | parity 0 |
-//| | `q_empty` | lane 0 of each of its warps, when its last scores are computed | 4 | that thread | parity 1 |
-//| | `output_full` | lane 0 of each of its warps, when all lanes have written | 4 | the thread that stores | parity 0 |
-//| | `output_empty` | the thread that stores, when TMA has read the tile | 1 | the consumer | parity 1 |
-//|
+//| The barriers of a consumer are chapter 5's ([`block.h`](../../common/hopper/block.h)).
 //| Of the whole block there is one more, `near_end`: the thread that streams arrives, once for each tile of queries, and lane 0 of the
 //| warp that decides waits, first for parity 0.
 /// Shared memory of a block.
@@ -55,13 +47,11 @@ struct BlockShared {
   WorkBroadcast work;
   Pipeline<TileBallot, kBallotStages> ballots;
   int first_key[Traits::kStages];  ///< of the keys in a stage
-  uint64_t q_full[Traits::kConsumers], q_empty[Traits::kConsumers];
-  uint64_t output_full[Traits::kConsumers], output_empty[Traits::kConsumers];
+  BlockBarriers<Traits::kConsumers> barriers;
   uint64_t near_end;  ///< the thread that streams arrives when the next tile of queries is wanted
 };
 
-//| Each count is the number of those who arrive: one thread for `q_full`, `output_empty` and `near_end`, four warps for `q_empty` and
-//| `output_full`, all warps of the consumers for the stages of the pipeline.
+//| Each count is the number of those who arrive: one thread for `near_end`, all warps of the consumers for the stages of the pipeline.
 /// One thread makes the barriers, before the block's first __syncthreads.
 template <typename T, typename Traits>
 __device__ inline void initialise(BlockShared<T, Traits>& shared) {
@@ -73,16 +63,7 @@ __device__ inline void initialise(BlockShared<T, Traits>& shared) {
   initialise(shared.ballots, 1, 1, "ballot_full", "ballot_empty");
   mbarrier_init(&shared.near_end, 1);
   name_mbarrier(&shared.near_end, "near_end", 0);
-  for (int i = 0; i < Traits::kConsumers; ++i) {
-    mbarrier_init(&shared.q_full[i], 1);
-    name_mbarrier(&shared.q_full[i], "q_full", i);
-    mbarrier_init(&shared.q_empty[i], kWarpsOfWarpgroup);
-    name_mbarrier(&shared.q_empty[i], "q_empty", i);
-    mbarrier_init(&shared.output_full[i], kWarpsOfWarpgroup);
-    name_mbarrier(&shared.output_full[i], "output_full", i);
-    mbarrier_init(&shared.output_empty[i], 1);
-    name_mbarrier(&shared.output_empty[i], "output_empty", i);
-  }
+  initialise(shared.barriers);
   fence_mbarrier_init();
 }
 

@@ -153,39 +153,28 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
 //|
 //| As in chapter 5, each by one thread. The rows of a tile beyond the end of its sequence come as zeros, and are not stored.
 /// The thread that brings queries.
-template <typename Traits, typename Shared>
+template <typename Shared>
 __device__ void produce_queries(Shared& shared, const CUtensorMap& q_map, const MapStrides& strides) {
   PipelineState<kWorkStages> next;
   for (uint32_t parity = 0;; parity ^= 1) {  // of the tiles of queries that this block has had
     const Work work = next_of(shared.work, next);
     if (work.first_query < 0) return;
-    for (int i = 0; i < Traits::kConsumers; ++i) {
-      mbarrier_wait(&shared.q_empty[i], parity ^ 1);  // the consumer's last scores are computed
-      mbarrier_arrive_expect_tx(&shared.q_full[i], sizeof(shared.q[i]));
-      load(shared.q[i], q_map, &shared.q_full[i], work.q_rows.row + work.first_query + i * kRowsOfWarpgroup,
-           work.q_rows.of(work.head.head, strides));
-    }
+    load_queries(shared, q_map, parity, work.q_rows.row + work.first_query,
+                 work.q_rows.of(work.head.head, strides));
   }
 }
 
 //| The same rows are named when the output leaves. TMA leaves out those beyond the end of what the map calls the tensor: the
 //| end of the batch entry's rows, or of the packed sequence's.
 /// The thread that has outputs stored.
-template <typename Traits, typename Shared>
+template <typename Shared>
 __device__ void store_outputs(Shared& shared, const CUtensorMap& output_map, const MapStrides& strides) {
   PipelineState<kWorkStages> next;
   for (uint32_t parity = 0;; parity ^= 1) {
     const Work work = next_of(shared.work, next);
     if (work.first_query < 0) return;
-    for (int i = 0; i < Traits::kConsumers; ++i) {
-      mbarrier_wait(&shared.output_full[i], parity);  // all four warps have written their rows
-      const Head rows = work.q_rows.of(work.head.head, strides);
-      tma_store(output_map, &shared.output[i],
-                {0, work.q_rows.row + work.first_query + i * kRowsOfWarpgroup, 0, rows.head, rows.batch});
-      tma_store_commit();
-      tma_store_wait_read<0>();
-      mbarrier_arrive(&shared.output_empty[i]);  // the consumer may write its next output
-    }
+    store_outputs(shared, output_map, parity, work.q_rows.row + work.first_query,
+                  work.q_rows.of(work.head.head, strides));
   }
 }
 

@@ -167,8 +167,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   __syncthreads();  // the barriers are ready
 
   //| From here on each warpgroup has its role, and registers move: a thread of the producer keeps 40, one of a consumer has 232.
-  // The same in all threads of a warp; the shuffle tells the compiler so.
-  const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / kWarpsOfWarpgroup;
+  const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
   if (warpgroup == 0) {
     setmaxnreg_dec<Traits::kProducerRegisters>();
     if (threadIdx.x == 0) produce_q(shared, q_map, lse_map, problem, tiles, lists, counter);

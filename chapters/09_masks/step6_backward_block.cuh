@@ -191,7 +191,7 @@ struct Gradients {
   /// scores = P^T * slope, from capped scores, and p = P^T.
   template <bool kMasked>
   __device__ __forceinline__ void to_probabilities_with_slope(Scores& scores,
-                                                              uint32_t (&p)[kQueries / kDepth][4],
+                                                              uint32_t (&p)[kQueries / kMmaK][4],
                                                               const uint32_t (&seen)[2], int stage) const {
     const auto* lse = reinterpret_cast<const float2*>(shared.lse[stage]) + threadIdx.x % 4;
     const float scale = scale_log2();
@@ -231,7 +231,7 @@ struct Gradients {
   __device__ __forceinline__ void step(State& state, float* dq_sums) {
     constexpr uint32_t kWarpgroupRows = kRowsOfWarpgroup * kPanelRowBytes;
     Scores scores, dp;
-    uint32_t p[kQueries / kDepth][4], ds[kQueries / kDepth][4];
+    uint32_t p[kQueries / kMmaK][4], ds[kQueries / kMmaK][4];
 
     wait_full(shared.q, state);
     uint32_t seen[2] = {0, 0};
@@ -240,15 +240,13 @@ struct Gradients {
       if (is_partial(state.stage)) seen[0] = ask(state.stage, 0), seen[1] = ask(state.stage, 1);
     //| Both scores are issued before either is waited for. Each sums over the head dimension, along the rows of both tiles.
     wgmma_fence();
-    issue_scores<T, kHeadDim, kQueries, kTileKeys>(
-        scores, wgmma_advance(along_rows(shared.k), number * kWarpgroupRows),
-        along_rows(shared.q.tile[state.stage]));
+    issue_scores<T, kHeadDim, kTileKeys>(scores, wgmma_advance(k_major(shared.k), number * kWarpgroupRows),
+                                         k_major(shared.q.tile[state.stage]));
     wait_full(shared.d_o, state);
     if constexpr (kHasDk) {
       wgmma_fence();
-      issue_scores<T, kHeadDim, kQueries, kTileKeys>(
-          dp, wgmma_advance(along_rows(shared.v), number * kWarpgroupRows),
-          along_rows(shared.d_o.tile[state.stage]));
+      issue_scores<T, kHeadDim, kTileKeys>(dp, wgmma_advance(k_major(shared.v), number * kWarpgroupRows),
+                                           k_major(shared.d_o.tile[state.stage]));
     }
     if constexpr (Mask::kByIntervals)
       if (is_partial(state.stage)) seen[0] = ask(state.stage, 0), seen[1] = ask(state.stage, 1);
@@ -267,13 +265,13 @@ struct Gradients {
     } else {
       if (is_partial(state.stage)) hide(scores, seen);
       to_probabilities(scores, shared.lse[state.stage], scale_log2());
-      if constexpr (kHasDv) round_probabilities<T>(p, scores);
+      if constexpr (kHasDv) round_to_fragments<T>(p, scores);
     }
     if constexpr (kHasDk) {
       wgmma_wait<0>();
       wgmma_pin(dp);
       to_ds(scores, dp, shared.d[state.stage]);  // times the slope, if there is one
-      round_probabilities<T>(ds, scores);
+      round_to_fragments<T>(ds, scores);
     }
 
     //| P^T is an operand as it lies in the registers, so dV is issued before this warpgroup waits for the other one.
@@ -281,7 +279,7 @@ struct Gradients {
       wgmma_pin(dv);
       wgmma_pin(p);
       wgmma_fence();
-      issue_values<T, kHeadDim, kQueries>(dv, p, across_rows(shared.d_o.tile[state.stage]));
+      issue_accumulate<T>(dv, p, mn_major(shared.d_o.tile[state.stage]));
     }
     if constexpr (!kHasDk) {
       finish_values(shared, state, dv, p);
@@ -291,10 +289,10 @@ struct Gradients {
         named_barrier_sync<kDsRead,
                            kKeyConsumerThreads>();  // dQ of the round before is computed
       auto& ds_tile = shared.ds[state.stage % Traits::kDsStages];
-      store_to_smem_transposed(ds_tile, ds, warp_key);
+      store_transposed_to_smem(ds_tile, ds, warp_key);
       named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS are there
-      const uint64_t ds_rows = along_rows(ds_tile), k_columns = across_rows(shared.k);
-      const uint64_t q_columns = across_rows(shared.q.tile[state.stage]);
+      const uint64_t ds_rows = k_major(ds_tile), k_columns = mn_major(shared.k);
+      const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
       wgmma_pin(dk);
       wgmma_pin(ds);
       wgmma_fence();
@@ -308,7 +306,7 @@ struct Gradients {
         //| The warpgroup issues dQ before dK, so that dK runs while dQ is handed over.
         float dq[Part::kFloats];
         issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_rows, k_columns, number, 0);
-        issue_values<T, kHeadDim, kQueries>(dk, ds, q_columns);
+        issue_accumulate<T>(dk, ds, q_columns);
         wgmma_wait<1>();  // dV and dQ are there; dK still runs
         wgmma_pin(dv);
         wgmma_pin(p);
@@ -332,14 +330,10 @@ struct Gradients {
     const Head& head = work.head;
     const int first = work.sequence.first_key, key = key_of(0), end = work.sequence.keys;
     if constexpr (kHasDv)
-      store_from_registers<T, kHeadDim>(dv, to_dv + offset_of(problem.at.dv, head, first), problem.at.dv.row,
-                                        key, end);
-    if constexpr (kHasDk) {
-#pragma unroll
-      for (float& sum : dk) sum *= problem.scale;
-      store_from_registers<T, kHeadDim>(dk, to_dk + offset_of(problem.at.dk, head, first), problem.at.dk.row,
-                                        key, end);
-    }
+      store_from_registers(dv, to_dv + offset_of(problem.at.dv, head, first), problem.at.dv.row, key, end);
+    if constexpr (kHasDk)
+      store_from_registers(dk, to_dk + offset_of(problem.at.dk, head, first), problem.at.dk.row, key, end,
+                           problem.scale);
   }
 };
 

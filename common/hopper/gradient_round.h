@@ -8,10 +8,11 @@
 #pragma once
 #include <type_traits>
 
+#include "common/hopper/block.h"
 #include "common/hopper/epilogue.h"
 #include "common/hopper/gradient_tiles.h"
 #include "common/hopper/pipeline.h"
-#include "common/hopper/rows.h"
+#include "common/hopper/softmax.h"
 #include "common/ptx/atomic.h"
 #include "common/ptx/barrier.h"
 #include "common/ptx/math.h"
@@ -49,9 +50,6 @@ enum GradientBarrier {
 //| together 192 KB. With 128 queries it would be 320. At d = 64 a tile has 128 queries, and the sum is the same but for K
 //| and V. At d = 256 the kind of block that sums dK has 128 KB of K and V, one stage of Q and dO, one tile of dS, and no dQ.
 
-/// Takes the place of what a version does not need.
-struct NoTile {};
-
 /// Shared memory of a block. `Broadcast` tells its warps which tile of keys is next.
 template <typename T, typename Traits, typename Broadcast>
 struct GradientShared {
@@ -63,11 +61,11 @@ struct GradientShared {
   using DqParts = float4[kKeyConsumers][DqPart<kHeadDim, kQueries>::kFloats / 4][kWarpgroup];  // a piece each
 
   Keys k;
-  std::conditional_t<kHasDp, Keys, NoTile> v;
+  std::conditional_t<kHasDp, Keys, Nothing> v;
   Pipeline<Queries, Traits::kStages> q;
   Pipeline<Queries, Traits::kStages> d_o;
-  std::conditional_t<kHasDp, DsTiles, NoTile> ds;
-  std::conditional_t<Traits::kAddByTma, DqParts, NoTile> dq;
+  std::conditional_t<kHasDp, DsTiles, Nothing> ds;
+  std::conditional_t<Traits::kAddByTma, DqParts, Nothing> dq;
   alignas(128) float lse[Traits::kStages][kQueries];  // of the rows of q, as the workspace has it
   alignas(128) float d[Traits::kStages][kQueries];    // of the rows of d_o
   Broadcast broadcast;
@@ -197,7 +195,7 @@ __device__ __forceinline__ void finish_keys_and_queries(Shared& shared, const St
   using Part = DqPart<kHeadDim, kQueries>;
   float dq[Part::kFloats];
   release(shared.d_o, state);
-  issue_values<T, kHeadDim, kQueries>(dk, ds, q);
+  issue_accumulate<T>(dk, ds, q);
   issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_tile, k, number, 0);
   wgmma_wait<1>();
   wgmma_pin(dk);
@@ -261,7 +259,7 @@ __device__ __forceinline__ void round_dq(const float* sums, float scale, T* to, 
       floats[i] = scale * four.x, floats[i + 1] = scale * four.y;
       floats[i + 2] = scale * four.z, floats[i + 3] = scale * four.w;
     }
-    store_from_registers<T, kPanel>(floats, to, stride, row, end);
+    store_from_registers(floats, to, stride, row, end);
   }
 }
 

@@ -14,7 +14,7 @@
 //|
 //| ![Five products: which operand comes from registers, which from shared memory, and which way it is read](../../docs/figures/backward_products.svg)
 #pragma once
-#include "common/hopper/products.h"
+#include "common/hopper/tiles.h"
 #include "common/ptx/fence.h"
 #include "common/ptx/stmatrix.h"
 
@@ -28,8 +28,8 @@ namespace flashbook::hopper {
 //|
 //| A warpgroup owns 64 keys. It computes S^T and dP^T, keys down and queries across, because of what comes next: P^T and
 //| dS^T are left operands, and an accumulator of 64 rows becomes a left operand in registers without moving anything. Had
-//| it computed S, both would have to go through shared memory. So four products are chapter 5's own (`products.h`):
-//| `issue_scores` of K and Q and of V and dO, and `issue_values` of P^T and dO and of dS^T and Q.
+//| it computed S, both would have to go through shared memory. So four products are chapter 5's own ([`tiles.h`](tiles.h)):
+//| `issue_scores` of K and Q and of V and dO, and `issue_accumulate` of P^T and dO and of dS^T and Q.
 
 //| ## dS, the one that passes through shared memory
 //|
@@ -38,15 +38,14 @@ namespace flashbook::hopper {
 
 /// Writes a warp's 16 keys of dS^T into the tile of dS. `key` is the first of them.
 template <typename T, int kQueries, int kKeys>
-__device__ __forceinline__ void store_to_smem_transposed(Tile<T, kQueries, kKeys>& tile,
-                                                         const uint32_t (&ds)[kQueries / kDepth][4],
-                                                         int key) {
+__device__ __forceinline__ void store_transposed_to_smem(Tile<T, kQueries, kKeys>& tile,
+                                                         const uint32_t (&ds)[kQueries / kMmaK][4], int key) {
   // A lane gives the place of one row of one of four 8 x 8 matrices: 8 keys of one query.
   const int lane = threadIdx.x % 32, query = lane / 16 * 8 + lane % 8, first = key + lane / 8 % 2 * 8;
   auto* panel = reinterpret_cast<unsigned char*>(tile.element[key / kPanel]);
 #pragma unroll
-  for (int step = 0; step < kQueries / kDepth; ++step) {
-    const uint32_t at = (step * kDepth + query) * kPanelRowBytes + first % kPanel * 2;
+  for (int step = 0; step < kQueries / kMmaK; ++step) {
+    const uint32_t at = (step * kMmaK + query) * kPanelRowBytes + first % kPanel * 2;
     stmatrix_x4_trans(panel + swizzled(Swizzle::b128, at), ds[step]);
   }
   fence_proxy_async();  // this lane's writes become visible to wgmma
@@ -88,11 +87,11 @@ __device__ __forceinline__ void issue_dq(float (&dq)[kPanel / 2], uint64_t ds, u
   const int first_panel = Part::kByRows ? piece : number * Part::kPieces + piece;
   k = wgmma_advance(k, first_panel * kKeys * kPanelRowBytes);
 #pragma unroll
-  for (int step = 0; step < kKeys / kDepth; ++step) {
-    const int panel = step * kDepth / kPanel, column_bytes = step * kDepth % kPanel * 2;
+  for (int step = 0; step < kKeys / kMmaK; ++step) {
+    const int panel = step * kMmaK / kPanel, column_bytes = step * kMmaK % kPanel * 2;
     wgmma<T, kPanel, Major::k, Major::mn>(dq,
                                           wgmma_advance(ds, panel * kQueries * kPanelRowBytes + column_bytes),
-                                          wgmma_advance(k, step * kDepth * kPanelRowBytes), step > 0);
+                                          wgmma_advance(k, step * kMmaK * kPanelRowBytes), step > 0);
   }
   wgmma_commit();
 }

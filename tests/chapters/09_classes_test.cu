@@ -14,6 +14,7 @@ namespace flashbook::testing {
 namespace {
 
 using namespace masks;
+using masks::Problem, masks::problem_of;
 
 constexpr int kRows = 5, kKeys = 4;
 

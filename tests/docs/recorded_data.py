@@ -22,11 +22,11 @@ WHAT = {"backward_round": "A block of chapter 7's step 4, as the simulator ran i
 ROUND, BLOCK, PARTS = "chapters/07_backward/hopper_gradients.cuh", "chapters/07_backward/step4_hopper_blocks.cuh", "common/hopper/gradient_round.h"
 CODE = {
     "consumer passes keys full": (BLOCK, "mbarrier_wait(&shared.keys_full"), "consumer passes q full": (ROUND, "wait_full(shared.q"),
-    "consumer issues S": (ROUND, "issue_scores<T, kHeadDim, kQueries, kTileKeys>(scores"), "consumer passes do full": (ROUND, "wait_full(shared.d_o"),
-    "consumer issues dP": (ROUND, "issue_scores<T, kHeadDim, kQueries, kTileKeys>(dp"), "consumer has S": (ROUND, "wgmma_wait<1>();  // S^T"),
-    "consumer has dP": (ROUND, "wgmma_wait<0>();", "//| dP^T was multiplied beside"), "consumer issues dV": (ROUND, "issue_values<T, kHeadDim, kQueries>(dv"),
+    "consumer issues S": (ROUND, "issue_scores<T, kHeadDim, kTileKeys>(scores"), "consumer passes do full": (ROUND, "wait_full(shared.d_o"),
+    "consumer issues dP": (ROUND, "issue_scores<T, kHeadDim, kTileKeys>(dp"), "consumer has S": (ROUND, "wgmma_wait<1>();  // S^T"),
+    "consumer has dP": (ROUND, "wgmma_wait<0>();", "//| dP^T was multiplied beside"), "consumer issues dV": (ROUND, "issue_accumulate<T>(dv"),
     "consumer arrives ds written": (ROUND, "named_barrier_sync<kDsWritten"), "consumer passes ds written": (ROUND, "named_barrier_sync<kDsWritten"),
-    "consumer issues dQ": (ROUND, "issue_dq<T"), "consumer issues dK": (ROUND, "issue_values<T, kHeadDim, kQueries>(dk"), "consumer has dV dQ": (ROUND, "wgmma_wait<1>();  // dV and dQ"),
+    "consumer issues dQ": (ROUND, "issue_dq<T"), "consumer issues dK": (ROUND, "issue_accumulate<T>(dk"), "consumer has dV dQ": (ROUND, "wgmma_wait<1>();  // dV and dQ"),
     "consumer arrives do empty": (ROUND, "release(shared.d_o"), "consumer passes dq empty": (PARTS, "mbarrier_wait(&shared.dq_empty[number], parity ^ 1)"),
     "consumer arrives dq full": (PARTS, "if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.dq_full"), "consumer has dK": (ROUND, "wgmma_wait<0>();", "add_from_registers(dq, sums);"),
     "consumer arrives q empty": (ROUND, "release(shared.q"), "consumer arrives keys empty": (BLOCK, "if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.keys_empty"),

@@ -14,6 +14,7 @@ namespace flashbook {
 namespace {
 
 using namespace backward;
+using backward::Problem;
 
 constexpr Step kSteps[] = {
     {"two passes",
