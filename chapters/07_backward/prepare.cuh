@@ -27,6 +27,8 @@ inline Workspace workspace_of(const Shape& shape, int tile, const Tensors& tenso
 }
 
 //| ## The kernel
+//|
+//| A thread finds its row of the workspace, and the query's rows of O and dO by their strides. Rows beyond the last query are rows of the workspace, too: each head has whole tiles.
 /// D, and the log-sum-exp as the kernels want it, for every row of the workspace; and zeros in `workspace.dq`
 /// if kClearsDq. kHeadDim / 8 lanes share a row. Grid: (rows of workspace.d / rows of a block).
 template <typename T, int kHeadDim, bool kClearsDq>

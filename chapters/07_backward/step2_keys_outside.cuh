@@ -279,6 +279,7 @@ __global__ void __launch_bounds__(Traits::kThreads)
   const int head = blockIdx.x / tiles, first_query = int(blockIdx.x) % tiles * Traits::kQueries;
   const int warp = threadIdx.x / 32;
   sums += int64_t(blockIdx.x) * Traits::kQueries * Traits::kHeadDim;
+  //| Each fragment comes back as it was added.
   Blocks<Traits::kDqRowBlocks, Traits::kDqDims / 8> blocks;
 #pragma unroll
   for (int r = 0; r < Traits::kDqRowBlocks; ++r)

@@ -57,6 +57,11 @@ __device__ __forceinline__ void store_transposed_to_smem(Tile<T, kQueries, kKeys
 //| columns. Either way a thread has dQ as an accumulator of 64 rows. At d = 256 half of the columns are 128, too many for
 //| the registers that are left, and the part is computed in two pieces.
 
+/// The first of this thread's two rows, among its warpgroup's 64.
+__device__ __forceinline__ int row_of_thread() {
+  return threadIdx.x / 32 % kWarpsOfWarpgroup * kRowsOfWarp + threadIdx.x % 32 / 4;
+}
+
 /// A warpgroup's part of dQ of a tile.
 template <int kHeadDim, int kQueries>
 struct DqPart {

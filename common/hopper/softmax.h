@@ -14,11 +14,6 @@ namespace flashbook::hopper {
 /// Which of a thread's two rows float i of an accumulator belongs to.
 __host__ __device__ constexpr int row_of(int i) { return i / 2 % 2; }
 
-/// The first of this thread's two rows, among its warpgroup's 64.
-__device__ __forceinline__ int row_of_thread() {
-  return threadIdx.x / 32 % kWarpsOfWarpgroup * kRowsOfWarp + threadIdx.x % 32 / 4;
-}
-
 /// What a thread knows of its two rows.
 struct Rows {
   static constexpr bool kLazy = false;
