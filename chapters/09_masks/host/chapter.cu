@@ -109,7 +109,7 @@ std::string why_no_gradient(const Shape& shape, int) {
 int64_t workspace_bytes(const Shape& shape, int step) {
   switch (step) {
     case kPacked:
-      return packed_workspace_bytes(shape);
+      return varlen_workspace_bytes(shape);
     case kColumns:
       return columns_workspace_bytes(shape);
     case kFunctions:
@@ -135,7 +135,7 @@ void attention(const Shape& shape, const Tensors& tensors, device::Stream stream
     case kPairs:
       return run_pairs(shape, tensors, stream);
     case kPacked:
-      return run_packed(shape, tensors, stream);
+      return run_varlen(shape, tensors, stream);
     case kRanges:
       return run_ranges(shape, tensors, stream);
     case kColumns:
