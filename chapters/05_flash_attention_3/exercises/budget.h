@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace flashbook::flash3 {
+namespace flashbook::fa3 {
 
 // Somebody wants step 4 for a head_dim of 192, in bf16: a producer, `consumers` consumers of 64 queries each,
 // a ring of `stages` stages, tiles of `keys` keys. Sizes are in bytes; leave the barriers out, they are less
@@ -47,4 +47,4 @@ struct Budget {
   // END EXERCISE ch05-budget
 };
 
-}  // namespace flashbook::flash3
+}  // namespace flashbook::fa3

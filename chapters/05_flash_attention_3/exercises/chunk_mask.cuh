@@ -25,23 +25,10 @@ struct ChunkedProblem {
 template <int kFloats>
 __device__ __forceinline__ void mask_chunks(float (&scores)[kFloats],  // the thread's, of [64, 2 * kFloats]
                                             const ChunkedProblem& problem, int query, int first_key) {
-  // BEGIN SOLUTION ch05-mask
-  const int thread_column = first_key + 2 * int(threadIdx.x % 4);  // the key of the thread's first column
-  int first[2], last[2];
-#pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    const int own = problem.own_key(query + 8 * row);
-    first[row] = own / problem.chunk * problem.chunk - thread_column;
-    last[row] = own - thread_column;
-  }
-#pragma unroll
-  for (int i = 0; i < kFloats; ++i) {
-    const int row = i / 2 % 2, column = i / 4 * 8 + i % 2;
-    if (column < first[row] || column > last[row]) scores[i] = -INFINITY;
-  }
-  //~ // TODO: so far a thread's first score, as if that stood in the first column of the tile.
-  //~ if (first_key > problem.own_key(query)) scores[0] = -INFINITY;
-  // END SOLUTION ch05-mask
+  // BEGIN EXERCISE ch05-mask: the first key of a row and the last
+  // TODO: so far a thread's first score, as if that stood in the first column of the tile.
+  if (first_key > problem.own_key(query)) scores[0] = -INFINITY;
+  // END EXERCISE ch05-mask
 }
 
 }  // namespace flashbook::fa3

@@ -43,73 +43,36 @@ __device__ void initialise(PairRing<kStages>& ring, int warps) {
   fence_mbarrier_init();
 }
 
-// BEGIN SOLUTION ch05-ring
-/// The parity of the phase in which pair number `pair` is in its stage, of any of the stage's barriers.
-template <int kStages>
-__device__ __forceinline__ uint32_t parity_of(int pair) {
-  return pair / kStages % 2;
-}
-
+// BEGIN EXERCISE ch05-ring: once round the ring
 /// Brings rows pair * kPairRows ... of K and of V into the pair's stage. One thread, the producer.
 template <int kStages>
 __device__ __forceinline__ void fill(PairRing<kStages>& ring, int pair,
                                      const CUtensorMap& k_map,  // [1, heads, 1, keys, kPairDim]
                                      const CUtensorMap& v_map,  // [1, heads, 1, keys, kPairDim]
                                      int head) {
+  // TODO: what has to happen before each of the two copies?
   const int stage = pair % kStages;
-  mbarrier_wait(&ring.empty[stage], parity_of<kStages>(pair) ^ 1);  // the pair before it has been read
-  mbarrier_arrive_expect_tx(&ring.k_full[stage], sizeof(ring.k[stage]));
   tma_load(ring.k[stage], k_map, &ring.k_full[stage], {0, pair * kPairRows, 0, head, 0});
-  mbarrier_arrive_expect_tx(&ring.v_full[stage], sizeof(ring.v[stage]));
   tma_load(ring.v[stage], v_map, &ring.v_full[stage], {0, pair * kPairRows, 0, head, 0});
 }
 
 /// Waits until the K of a pair has landed. Its V may still travel.
 template <int kStages>
 __device__ __forceinline__ void wait_for_k(PairRing<kStages>& ring, int pair) {
-  mbarrier_wait(&ring.k_full[pair % kStages], parity_of<kStages>(pair));
+  mbarrier_wait(&ring.k_full[pair % kStages], 0);  // TODO: for which phase?
 }
 
 /// Waits until the V of a pair has landed.
 template <int kStages>
 __device__ __forceinline__ void wait_for_v(PairRing<kStages>& ring, int pair) {
-  mbarrier_wait(&ring.v_full[pair % kStages], parity_of<kStages>(pair));
+  mbarrier_wait(&ring.v_full[pair % kStages], 0);  // TODO: for which phase?
 }
 
 /// Gives a pair's stage back. All lanes of the warp have read K and V.
 template <int kStages>
-__device__ __forceinline__ void release(PairRing<kStages>& ring, int pair) {
-  if (threadIdx.x % 32 == 0) mbarrier_arrive(&ring.empty[pair % kStages]);
+__device__ __forceinline__ void release([[maybe_unused]] PairRing<kStages>& ring, [[maybe_unused]] int pair) {
+  // TODO
 }
-//~ /// Brings rows pair * kPairRows ... of K and of V into the pair's stage. One thread, the producer.
-//~ template <int kStages>
-//~ __device__ __forceinline__ void fill(PairRing<kStages>& ring, int pair,
-//~                                      const CUtensorMap& k_map,  // [1, heads, 1, keys, kPairDim]
-//~                                      const CUtensorMap& v_map,  // [1, heads, 1, keys, kPairDim]
-//~                                      int head) {
-//~   // TODO: what has to happen before each of the two copies?
-//~   const int stage = pair % kStages;
-//~   tma_load(ring.k[stage], k_map, &ring.k_full[stage], {0, pair * kPairRows, 0, head, 0});
-//~   tma_load(ring.v[stage], v_map, &ring.v_full[stage], {0, pair * kPairRows, 0, head, 0});
-//~ }
-//~
-//~ /// Waits until the K of a pair has landed. Its V may still travel.
-//~ template <int kStages>
-//~ __device__ __forceinline__ void wait_for_k(PairRing<kStages>& ring, int pair) {
-//~   mbarrier_wait(&ring.k_full[pair % kStages], 0);  // TODO: for which phase?
-//~ }
-//~
-//~ /// Waits until the V of a pair has landed.
-//~ template <int kStages>
-//~ __device__ __forceinline__ void wait_for_v(PairRing<kStages>& ring, int pair) {
-//~   mbarrier_wait(&ring.v_full[pair % kStages], 0);  // TODO: for which phase?
-//~ }
-//~
-//~ /// Gives a pair's stage back. All lanes of the warp have read K and V.
-//~ template <int kStages>
-//~ __device__ __forceinline__ void release(PairRing<kStages>&, int) {
-//~   // TODO
-//~ }
-// END SOLUTION ch05-ring
+// END EXERCISE ch05-ring
 
 }  // namespace flashbook::fa3

@@ -1,8 +1,10 @@
 #pragma once
-#include "chapters/05_flash_attention_3/tiles.cuh"
+#include "common/hopper/tiles.h"
 #include "common/ptx/mbarrier.h"
 
-namespace flashbook::flash3 {
+namespace flashbook::fa3 {
+
+using namespace hopper;
 
 // One thread has tiles of keys brought through a ring of three stages, four warps read them. The swizzle
 // moves pieces within a row only, and a sum over a whole row does not care.
@@ -64,4 +66,4 @@ __global__ void __launch_bounds__(kNormThreads)
 }
 // END EXERCISE ch05-phase
 
-}  // namespace flashbook::flash3
+}  // namespace flashbook::fa3

@@ -1,8 +1,10 @@
 #pragma once
-#include "chapters/05_flash_attention_3/tiles.cuh"
+#include "common/hopper/tiles.h"
 #include "common/ptx/mbarrier.h"
 
-namespace flashbook::flash3 {
+namespace flashbook::fa3 {
+
+using namespace hopper;
 
 // A head_dim of 96 is no multiple of 64, so V cannot lie in panels of 64 columns. It can in panels of 32,
 // with the swizzle that exchanges pieces within 64 bytes.
@@ -37,15 +39,15 @@ __global__ void __launch_bounds__(kWarpgroup)
   __syncthreads();                   // the barrier is ready
   mbarrier_wait(&shared.landed, 0);  // P and V are in
 
-  const uint64_t p = rows_descriptor(shared.p);
+  const uint64_t p = k_major(shared.p);
   // The next 32 columns are a panel on, the next 8 keys are 8 rows on.
   const uint64_t v = wgmma_descriptor<Swizzle::b64>(shared.v, kMixKeys * kPanelRowBytes, 8 * kNarrowRowBytes);
   float sums[kHeadDim / 2];
   wgmma_fence();
 #pragma unroll
-  for (int step = 0; step < kMixKeys / kDepth; ++step)
-    wgmma<T, kHeadDim, Major::k, Major::mn>(sums, wgmma_advance(p, step * kDepth * sizeof(T)),
-                                            wgmma_advance(v, step * kDepth * kNarrowRowBytes), step > 0);
+  for (int step = 0; step < kMixKeys / kMmaK; ++step)
+    wgmma<T, kHeadDim, Major::k, Major::mn>(sums, wgmma_advance(p, step * kMmaK * sizeof(T)),
+                                            wgmma_advance(v, step * kMmaK * kNarrowRowBytes), step > 0);
   wgmma_commit();
   wgmma_wait<0>();
   wgmma_pin(sums);
@@ -58,4 +60,4 @@ __global__ void __launch_bounds__(kWarpgroup)
 }
 // END EXERCISE ch05-descriptor
 
-}  // namespace flashbook::flash3
+}  // namespace flashbook::fa3

@@ -31,23 +31,12 @@ __device__ __forceinline__ void to_biased_ds(
     const float* lse_log2,   // [kQueries], the tile's: L * log2(e)
     const float* d,          // [kQueries], the tile's
     int key, int first_query) {
-  // BEGIN SOLUTION ch07-ds
-#pragma unroll
-  for (int i = 0; i < kQueries / 2; ++i) {
-    const int column = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
-    const int query = first_query + column, row_key = key + i / 2 % 2 * 8;
-    const bool sees = query < problem.seqlen_q && row_key < problem.seqlen_k &&
-                      (!problem.causal || row_key <= query + problem.seqlen_k - problem.seqlen_q);
-    const int64_t at = int64_t(query) * problem.seqlen_k + row_key;
-    p[i] = sees ? exp2_approx(problem.scale_log2 * p[i] + bias_log2[at] - lse_log2[column]) : 0.0f;
-    ds[i] = p[i] * (ds[i] - d[column]);
-    if (sees) atomicAdd(d_bias + at, ds[i]);  // other heads add to it as well
-  }
-  //~ // TODO: P^T, dS^T, and what is added to dB.
-  //~ static_cast<void>(p), static_cast<void>(ds), static_cast<void>(problem), static_cast<void>(bias_log2);
-  //~ static_cast<void>(d_bias), static_cast<void>(lse_log2), static_cast<void>(d), static_cast<void>(key);
-  //~ static_cast<void>(first_query);
-  // END SOLUTION ch07-ds
+  // BEGIN EXERCISE ch07-ds: dS where S was
+  // TODO: P^T, dS^T, and what is added to dB.
+  static_cast<void>(p), static_cast<void>(ds), static_cast<void>(problem), static_cast<void>(bias_log2);
+  static_cast<void>(d_bias), static_cast<void>(lse_log2), static_cast<void>(d), static_cast<void>(key);
+  static_cast<void>(first_query);
+  // END EXERCISE ch07-ds
 }
 
 }  // namespace flashbook::backward

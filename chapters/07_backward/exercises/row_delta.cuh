@@ -34,25 +34,12 @@ __global__ void __launch_bounds__(kDeltaThreads)
               int seqlen_q, int padded_q, int head_dim, int o_row, int d_o_row) {
   const int row = blockIdx.x * kDeltaRows + threadIdx.x / kLanesOfRow, head = blockIdx.y;
   const int lane = threadIdx.x % kLanesOfRow;  // of its row
-  // BEGIN SOLUTION ch07-delta
-  const int64_t at = int64_t(head) * seqlen_q + row;
-  const bool is_row = row < seqlen_q;
-  float sum = 0;
-  for (int piece = lane; is_row && piece < head_dim / 8; piece += kLanesOfRow) {
-    const auto a = reinterpret_cast<const EightElements<T>*>(o + at * o_row)[piece];
-    const auto b = reinterpret_cast<const EightElements<T>*>(d_o + at * d_o_row)[piece];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) sum += to_float(a.values[i]) * to_float(b.values[i]);
-  }
-#pragma unroll
-  for (int distance = kLanesOfRow / 2; distance > 0; distance /= 2)
-    sum += __shfl_xor_sync(0xffffffff, sum, distance);
-  if (lane == 0) d[int64_t(head) * padded_q + row] = is_row ? sum - d_lse[at] : 0.0f;
-  //~ // TODO: the products of the row's O and dO, added up by its lanes, less the gradient of its log-sum-exp.
-  //~ static_cast<void>(o), static_cast<void>(d_o), static_cast<void>(d_lse), static_cast<void>(head_dim);
-  //~ static_cast<void>(o_row), static_cast<void>(d_o_row);
-  //~ if (lane == 0) d[int64_t(head) * padded_q + row] = row < seqlen_q ? 1 : 0;
-  // END SOLUTION ch07-delta
+  // BEGIN EXERCISE ch07-delta: D of a row
+  // TODO: the products of the row's O and dO, added up by its lanes, less the gradient of its log-sum-exp.
+  static_cast<void>(o), static_cast<void>(d_o), static_cast<void>(d_lse), static_cast<void>(head_dim);
+  static_cast<void>(o_row), static_cast<void>(d_o_row);
+  if (lane == 0) d[int64_t(head) * padded_q + row] = row < seqlen_q ? 1 : 0;
+  // END EXERCISE ch07-delta
 }
 
 }  // namespace flashbook::backward

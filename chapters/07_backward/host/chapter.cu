@@ -14,6 +14,7 @@ namespace flashbook {
 namespace {
 
 using namespace backward;
+using backward::Problem;
 
 constexpr DType kTypes[] = {DType::f16, DType::bf16};
 
@@ -24,24 +25,24 @@ constexpr int kTileOfWorkspace = 128;
 
 //| ## The sizes
 //|
-//| Steps 1 and 2 have a cut for each head dimension: rows of a block's own tile, warps, rows of the tile that passes by, blocks a multiprocessor. A block that keeps keys holds two sums, $dK$ and $dV$, where one that keeps queries holds one, $dQ$. From $d$ = 128 on the two are too much for a warp: two warps share their keys there, at 256 four, and each sums a part of the columns.
+//| Steps 1 and 2 have traits for each head dimension: rows of a block's own tile, warps, rows of the tile that passes by, blocks a multiprocessor. A block that keeps keys holds two sums, $dK$ and $dV$, where one that keeps queries holds one, $dQ$. From $d$ = 128 on the two are too much for a warp: two warps share their keys there, at 256 four, and each sums a part of the columns.
 template <int kHeadDim>
-struct QueryCutFor;
+struct QueryTraitsFor;
 template <>
-struct QueryCutFor<64> : QueryCut<64, 4, 2, 32, 2> {};
+struct QueryTraitsFor<64> : QueryKernelTraits<64, 4, 2, 32, 2> {};
 template <>
-struct QueryCutFor<128> : QueryCut<128, 4, 1, 64, 2> {};
+struct QueryTraitsFor<128> : QueryKernelTraits<128, 4, 1, 64, 2> {};
 template <>
-struct QueryCutFor<256> : QueryCut<256, 8, 1, 32, 1> {};
+struct QueryTraitsFor<256> : QueryKernelTraits<256, 8, 1, 32, 1> {};
 
 template <int kHeadDim>
-struct KeyCutFor;
+struct KeyTraitsFor;
 template <>
-struct KeyCutFor<64> : KeyCut<64, 4, 1, 2, 32, 2> {};
+struct KeyTraitsFor<64> : KeyKernelTraits<64, 4, 1, 2, 32, 2> {};
 template <>
-struct KeyCutFor<128> : KeyCut<128, 8, 2, 2, 64, 1> {};
+struct KeyTraitsFor<128> : KeyKernelTraits<128, 8, 2, 2, 64, 1> {};
 template <>
-struct KeyCutFor<256> : KeyCut<256, 8, 4, 2, 64, 1> {};
+struct KeyTraitsFor<256> : KeyKernelTraits<256, 8, 4, 2, 64, 1> {};
 
 //| ## What cannot run
 //|
@@ -78,12 +79,12 @@ unsigned tiles_of(int64_t heads, int64_t rows, int tile) {
 //| ## Steps 1 and 2: which kernels, in which order
 //|
 //| Both begin with `prepare`, which computes D. Step 1 then runs a kernel for $dQ$ and one for $dK$ and $dV$, which need nothing of each other. Step 2 runs the second one alone; it also adds $dQ$ to sums in float32, and a last kernel rounds these to 16 bits. Kernels of one stream run one after another, so nobody waits in between.
-template <typename T, typename C, bool kAddsDq>
+template <typename T, typename Traits, bool kAddsDq>
 void run_keys(const Shape& shape, const Tensors& t, device::Stream stream, const Problem& problem,
               const Workspace& workspace) {
-  device::launch(keys_outside<T, C, kAddsDq>,
-                 dim3(tiles_of(int64_t(shape.batch) * shape.kv_heads, shape.seqlen_k, C::kKeys)),
-                 dim3(C::kThreads), C::kSharedBytes, stream, static_cast<const T*>(t.q),
+  device::launch(keys_outside<T, Traits, kAddsDq>,
+                 dim3(tiles_of(int64_t(shape.batch) * shape.kv_heads, shape.seqlen_k, Traits::kKeys)),
+                 dim3(Traits::kThreads), Traits::kSharedBytes, stream, static_cast<const T*>(t.q),
                  static_cast<const T*>(t.k), static_cast<const T*>(t.v), static_cast<const T*>(t.d_o),
                  workspace, static_cast<T*>(t.dk), static_cast<T*>(t.dv), problem);
 }
@@ -93,13 +94,14 @@ void run_two_passes(const Shape& shape, const Tensors& t, device::Stream stream)
   run_prepare<T, kHeadDim, false>(shape, t, stream, kTileOfWorkspace);
   const Problem problem = problem_of(shape, kTileOfWorkspace);
   const Workspace workspace = workspace_of(shape, kTileOfWorkspace, t);
-  using C = QueryCutFor<kHeadDim>;
-  device::launch(
-      queries_outside<T, C>, dim3(tiles_of(int64_t(shape.batch) * shape.heads, shape.seqlen_q, C::kQueries)),
-      dim3(C::kThreads), C::kSharedBytes, stream, static_cast<const T*>(t.q), static_cast<const T*>(t.k),
-      static_cast<const T*>(t.v), static_cast<const T*>(t.d_o), static_cast<const float*>(workspace.lse),
-      static_cast<const float*>(workspace.d), static_cast<T*>(t.dq), problem);
-  run_keys<T, KeyCutFor<kHeadDim>, false>(shape, t, stream, problem, workspace);
+  using Traits = QueryTraitsFor<kHeadDim>;
+  device::launch(queries_outside<T, Traits>,
+                 dim3(tiles_of(int64_t(shape.batch) * shape.heads, shape.seqlen_q, Traits::kQueries)),
+                 dim3(Traits::kThreads), Traits::kSharedBytes, stream, static_cast<const T*>(t.q),
+                 static_cast<const T*>(t.k), static_cast<const T*>(t.v), static_cast<const T*>(t.d_o),
+                 static_cast<const float*>(workspace.lse), static_cast<const float*>(workspace.d),
+                 static_cast<T*>(t.dq), problem);
+  run_keys<T, KeyTraitsFor<kHeadDim>, false>(shape, t, stream, problem, workspace);
 }
 
 template <typename T, int kHeadDim>
@@ -107,12 +109,12 @@ void run_one_pass(const Shape& shape, const Tensors& t, device::Stream stream) {
   run_prepare<T, kHeadDim, true>(shape, t, stream, kTileOfWorkspace);
   const Problem problem = problem_of(shape, kTileOfWorkspace);
   const Workspace workspace = workspace_of(shape, kTileOfWorkspace, t);
-  using C = KeyCutFor<kHeadDim>;
-  run_keys<T, C, true>(shape, t, stream, problem, workspace);
-  device::launch(convert_dq<T, C>,
-                 dim3(tiles_of(int64_t(shape.batch) * shape.heads, problem.padded_q, C::kQueries)),
-                 dim3(C::kThreads), C::kQueryTileBytes, stream, static_cast<const float*>(workspace.dq),
-                 static_cast<T*>(t.dq), problem);
+  using Traits = KeyTraitsFor<kHeadDim>;
+  run_keys<T, Traits, true>(shape, t, stream, problem, workspace);
+  device::launch(convert_dq<T, Traits>,
+                 dim3(tiles_of(int64_t(shape.batch) * shape.heads, problem.padded_q, Traits::kQueries)),
+                 dim3(Traits::kThreads), Traits::kQueryTileBytes, stream,
+                 static_cast<const float*>(workspace.dq), static_cast<T*>(t.dq), problem);
 }
 
 //| ## From a step to its kernels

@@ -34,8 +34,8 @@ __global__ void __launch_bounds__(32) capped_gradient(const float* x,   // [rows
   d = sum_of_warp(d) / sum;
   for (int key = threadIdx.x; key < keys; key += 32) {
     const float p = expf(score(key) - cap) / sum;
-    const float bent = score(key) / cap;
-    dx[key] = p * (dp[key] - d) * (1 - bent * bent);
+    const float capped = score(key) / cap;
+    dx[key] = p * (dp[key] - d) * (1 - capped * capped);
   }
 }
 // END EXERCISE ch09-softcap

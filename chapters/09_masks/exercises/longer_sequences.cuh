@@ -15,20 +15,9 @@ namespace flashbook::masks {
 template <typename Numbers>
 __device__ inline int how_many_above(const Numbers& numbers,  // [count], descending, some of them equal
                                      int count, int limit) {
-  // BEGIN SOLUTION ch09-search
-  int begin = 0;  // all numbers before it are above the limit, and none from begin + count on
-  while (count > 0) {
-    const int step = (count + 31) / 32, offset = int(threadIdx.x % 32) * step;
-    const bool is_above = offset < count && numbers[begin + offset] > limit;
-    const int above = __popc(__ballot_sync(0xffffffff, is_above));  // pieces whose first number is above
-    if (above == 0) break;
-    const int piece = (above - 1) * step;  // the last of them: its first number is above, the others may be
-    begin += piece + 1;
-    count = min(step, count - piece) - 1;
-  }
-  return begin;
-  //~ return count > 0 && numbers[count - 1] > limit ? count : 0;  // TODO: and where only some of them are above?
-  // END SOLUTION ch09-search
+  // BEGIN EXERCISE ch09-search: who has one more tile
+  return count > 0 && numbers[count - 1] > limit ? count : 0;  // TODO: and where only some of them are above?
+  // END EXERCISE ch09-search
 }
 
 }  // namespace flashbook::masks

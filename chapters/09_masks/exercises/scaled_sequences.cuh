@@ -17,7 +17,7 @@ struct ScaledShared {
 };
 
 // Sequences lie packed in a tensor. Both maps have kRowsOfMap rows, and two dimensions more:
-// one whose stride is a row, too, and one whose index kBack takes kRowsOfMap rows back (step2_packed.cuh):
+// one whose stride is a row, too, and one whose index kBack takes kRowsOfMap rows back (step2_varlen.cuh):
 //
 //     (column, row, end, kBack)  lies at row  row + end - kRowsOfMap  of the tensor, and exists if row <
 //     kRowsOfMap

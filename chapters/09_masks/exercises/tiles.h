@@ -29,7 +29,7 @@ struct Tiled {
   double window_full_tiles() const { return 0; }
   // Documents of `length` tokens each, as packed sequences (step 2), and as a mask (step 3), where tiles lie
   // on the grid of all queries and keys: tiles that are executed.
-  double packed_tiles() const { return 0; }
+  double varlen_tiles() const { return 0; }
   double document_tiles() const { return 0; }
   // Visible pairs under the window, as a part of the pairs of the tiles that are executed.
   double visible_share() const { return 0; }

@@ -20,8 +20,8 @@ namespace {
 
 using namespace backward;
 using Element = __nv_bfloat16;
-using Config = OneTile<Version<128, false>>;
-using Shared = HopperShared<Element, Config>;
+using Traits = OneTile<Version<128, false>>;
+using Shared = HopperShared<Element, Traits>;
 
 constexpr int kRounds = 3;
 
@@ -34,7 +34,7 @@ class Recorder : public testing::QuietObserver {
   void block_begins(const sim::Block& block) override {
     memory_ = block.dynamic_shared;
     const auto& shared = *reinterpret_cast<const Shared*>(memory_);
-    for (int stage = 0; stage < Config::kStages; ++stage) {
+    for (int stage = 0; stage < Traits::kStages; ++stage) {
       const std::string number = std::to_string(stage);
       barriers_[&shared.q.full[stage]] = "q full " + number;
       barriers_[&shared.q.empty[stage]] = "q empty " + number;
@@ -175,7 +175,7 @@ void run_watched(void (*kernel)(Params...), const Args&... args) {
   const auto parameters = sim::parameters<Params...>(args...);
   Watcher watcher;
   sim::run_grid(
-      dim3(1), dim3(Config::kThreads), sizeof(Shared), [&] { std::apply(kernel, parameters); }, nullptr,
+      dim3(1), dim3(Traits::kThreads), sizeof(Shared), [&] { std::apply(kernel, parameters); }, nullptr,
       &watcher);
 }
 
@@ -183,26 +183,26 @@ void run_block() {
   const Shape shape{.batch = 1,
                     .heads = 1,
                     .kv_heads = 1,
-                    .seqlen_q = kRounds * Config::kQueries,
-                    .seqlen_k = kKeys,
-                    .head_dim = Config::kHeadDim,
+                    .seqlen_q = kRounds * Traits::kQueries,
+                    .seqlen_k = kTileKeys,
+                    .head_dim = Traits::kHeadDim,
                     .dtype = DType::bf16,
-                    .scale = default_scale(Config::kHeadDim)};
+                    .scale = default_scale(Traits::kHeadDim)};
   const auto buffer = [](std::size_t bytes) { return device::Buffer(device::Place::device, bytes); };
-  const std::size_t rows = std::size_t(shape.seqlen_q) * Config::kHeadDim * sizeof(Element);
+  const std::size_t rows = std::size_t(shape.seqlen_q) * Traits::kHeadDim * sizeof(Element);
   const device::Buffer q = buffer(rows), d_o = buffer(rows), k = buffer(rows), v = buffer(rows),
                        dk = buffer(rows), dv = buffer(rows),
                        sums = buffer(std::size_t(bytes_of_workspace(shape, kWorkspaceRows, true)));
   Tensors tensors;
   tensors.workspace = sums.data();
   const Workspace workspace = workspace_of(shape, kWorkspaceRows, tensors);
-  const CUtensorMap q_map = map_of(shape, TensorId::q, q.data(), Config::kQueries),
-                    k_map = map_of(shape, TensorId::k, k.data(), kKeys),
-                    v_map = map_of(shape, TensorId::v, v.data(), kKeys),
-                    do_map = map_of(shape, TensorId::d_o, d_o.data(), Config::kQueries),
-                    lse_map = row_map(shape, workspace.lse, Config::kQueries),
-                    d_map = row_map(shape, workspace.d, Config::kQueries);
-  run_watched(hopper_backward<Element, Config>, q_map, k_map, v_map, do_map, lse_map, d_map,
+  const CUtensorMap q_map = map_of(shape, TensorId::q, q.data(), Traits::kQueries),
+                    k_map = map_of(shape, TensorId::k, k.data(), kTileKeys),
+                    v_map = map_of(shape, TensorId::v, v.data(), kTileKeys),
+                    do_map = map_of(shape, TensorId::d_o, d_o.data(), Traits::kQueries),
+                    lse_map = row_map(shape, workspace.lse, Traits::kQueries),
+                    d_map = row_map(shape, workspace.d, Traits::kQueries);
+  run_watched(hopper_backward<Element, Traits>, q_map, k_map, v_map, do_map, lse_map, d_map,
               static_cast<Element*>(dk.data()), static_cast<Element*>(dv.data()), workspace,
               problem_of(shape, kWorkspaceRows), key_order(shape, false), nullptr, nullptr);
 }

@@ -15,6 +15,7 @@ namespace flashbook {
 namespace {
 
 using namespace masks;
+using masks::Problem, masks::problem_of;
 
 constexpr int kRows = 128, kKeys = 128, kLength = 2048, kTiles = kLength / kKeys;
 

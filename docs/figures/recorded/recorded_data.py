@@ -18,19 +18,19 @@ WHAT = {"backward_round": "A block of chapter 7's step 4, as the simulator ran i
         "mask_tiles": "Tiles of masks as chapter 9's policies class them, and rates on an H200"}
 
 # Where one stands in chapter 7's kernel: what is done, the file, and how its line begins; after another line where there are several.
-ROUND, BLOCK = "hopper_gradients.cuh", "step4_hopper_blocks.cuh"
+ROUND, BLOCK, PARTS = "chapters/07_backward/hopper_gradients.cuh", "chapters/07_backward/step4_hopper_blocks.cuh", "common/hopper/gradient_round.h"
 CODE = {
     "consumer passes keys full": (BLOCK, "mbarrier_wait(&shared.keys_full"), "consumer passes q full": (ROUND, "wait_full(shared.q"),
-    "consumer issues S": (ROUND, "issue_scores<T, kHeadDim, kKeys, kQueries>(scores"), "consumer passes do full": (ROUND, "wait_full(shared.d_o"),
-    "consumer issues dP": (ROUND, "issue_scores<T, kHeadDim, kKeys, kQueries>(dp"), "consumer has S": (ROUND, "wgmma_wait<1>();  // S^T"),
-    "consumer has dP": (ROUND, "wgmma_wait<0>();", "//| dP^T was multiplied beside"), "consumer issues dV": (ROUND, "issue_sum<T, kHeadDim>(dv"),
+    "consumer issues S": (ROUND, "issue_scores<T, kHeadDim, kTileKeys>(scores"), "consumer passes do full": (ROUND, "wait_full(shared.d_o"),
+    "consumer issues dP": (ROUND, "issue_scores<T, kHeadDim, kTileKeys>(dp"), "consumer has S": (ROUND, "wgmma_wait<1>();  // S^T"),
+    "consumer has dP": (ROUND, "wgmma_wait<0>();", "//| dP^T was multiplied beside"), "consumer issues dV": (ROUND, "issue_accumulate<T>(dv"),
     "consumer arrives ds written": (ROUND, "named_barrier_sync<kDsWritten"), "consumer passes ds written": (ROUND, "named_barrier_sync<kDsWritten"),
-    "consumer issues dQ": (ROUND, "issue_dq<T"), "consumer issues dK": (ROUND, "issue_sum<T, kHeadDim>(dk"), "consumer has dV dQ": (ROUND, "wgmma_wait<1>();  // dV and dQ"),
-    "consumer arrives do empty": (ROUND, "release(shared.d_o"), "consumer passes dq empty": (ROUND, "mbarrier_wait(&shared.dq_empty[number], parity ^ 1)"),
-    "consumer arrives dq full": (ROUND, "if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.dq_full"), "consumer has dK": (ROUND, "wgmma_wait<0>();", "add_from_registers(dq, sums);"),
+    "consumer issues dQ": (ROUND, "issue_dq<T"), "consumer issues dK": (ROUND, "issue_accumulate<T>(dk"), "consumer has dV dQ": (ROUND, "wgmma_wait<1>();  // dV and dQ"),
+    "consumer arrives do empty": (ROUND, "release(shared.d_o"), "consumer passes dq empty": (PARTS, "mbarrier_wait(&shared.dq_empty[number], parity ^ 1)"),
+    "consumer arrives dq full": (PARTS, "if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.dq_full"), "consumer has dK": (ROUND, "wgmma_wait<0>();", "add_from_registers(dq, sums);"),
     "consumer arrives q empty": (ROUND, "release(shared.q"), "consumer arrives keys empty": (BLOCK, "if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.keys_empty"),
-    "producer passes q empty": (BLOCK, "wait_empty("), "producer arrives q full": (BLOCK, "mbarrier_arrive_expect_tx(full"), "producer loads Q": (BLOCK, "load(pipeline.tile"),
-    "producer passes do empty": (BLOCK, "wait_empty("), "producer arrives do full": (BLOCK, "mbarrier_arrive_expect_tx(full"), "producer loads dO": (BLOCK, "load(pipeline.tile"),
+    "producer passes q empty": (BLOCK, "wait_empty("), "producer arrives q full": (PARTS, "mbarrier_arrive_expect_tx(full"), "producer loads Q": (PARTS, "load(pipeline.tile"),
+    "producer passes do empty": (BLOCK, "wait_empty("), "producer arrives do full": (PARTS, "mbarrier_arrive_expect_tx(full"), "producer loads dO": (PARTS, "load(pipeline.tile"),
     "producer passes keys empty": (BLOCK, "mbarrier_wait(&shared.keys_empty"), "producer arrives keys full": (BLOCK, "mbarrier_arrive_expect_tx(&shared.keys_full"),
     "producer loads K": (BLOCK, "load(shared.k"), "producer loads V": (BLOCK, "if constexpr (Shared::kHasDp) load(shared.v"),
 }
@@ -47,11 +47,11 @@ def rates(newest, mask):
 
 
 def line_of(file, beginning, after=""):
-    """A line of chapter 7, without its number, which changes too often."""
-    lines = [line.strip() for line in (ROOT / "chapters" / "07_backward" / file).read_text(encoding="utf-8").splitlines()]
+    """A line of a file of chapter 7's, without its number, which changes too often."""
+    lines = [line.strip() for line in (ROOT / file).read_text(encoding="utf-8").splitlines()]
     first = next(number for number, line in enumerate(lines) if line.startswith(after))
     found = next(number for number, line in enumerate(lines) if number >= first and line.startswith(beginning))
-    return [file, lines[found]]
+    return [pathlib.Path(file).name, lines[found]]
 
 
 def main():

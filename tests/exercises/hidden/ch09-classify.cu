@@ -7,7 +7,8 @@ namespace {
 TEST_F(Classify, OfManyMasks) {
   for (int tokens : {24, 25, 41})
     for (int global : {0, 1, 6, 8, 13, 41})
-      for (int window : {0, 1, 5, 7, 12, 50}) expect_classes({tokens, global, window});
+      for (int window : {0, 1, 5, 7, 12, 50})
+        if (!HasFailure()) expect_classes({tokens, global, window});
 }
 
 }  // namespace

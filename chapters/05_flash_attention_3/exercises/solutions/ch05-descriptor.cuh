@@ -16,16 +16,16 @@ __global__ void __launch_bounds__(kWarpgroup)
   __syncthreads();                   // the barrier is ready
   mbarrier_wait(&shared.landed, 0);  // P and V are in
 
-  const uint64_t p = rows_descriptor(shared.p);
+  const uint64_t p = k_major(shared.p);
   // The next 32 columns are a panel on, the next 8 keys are 8 rows on.
   const uint64_t v =
       wgmma_descriptor<Swizzle::b64>(shared.v, kMixKeys * kNarrowRowBytes, 8 * kNarrowRowBytes);
   float sums[kHeadDim / 2];
   wgmma_fence();
 #pragma unroll
-  for (int step = 0; step < kMixKeys / kDepth; ++step)
-    wgmma<T, kHeadDim, Major::k, Major::mn>(sums, wgmma_advance(p, step * kDepth * sizeof(T)),
-                                            wgmma_advance(v, step * kDepth * kNarrowRowBytes), step > 0);
+  for (int step = 0; step < kMixKeys / kMmaK; ++step)
+    wgmma<T, kHeadDim, Major::k, Major::mn>(sums, wgmma_advance(p, step * kMmaK * sizeof(T)),
+                                            wgmma_advance(v, step * kMmaK * kNarrowRowBytes), step > 0);
   wgmma_commit();
   wgmma_wait<0>();
   wgmma_pin(sums);

@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(32) capped_gradient(const float* x,   // [rows
   for (int key = threadIdx.x; key < keys; key += 32) {
     const float p = expf(score(key) - cap) / sum;
     // Of the score before the mask: of -inf this would be -inf, and 0 * -inf is NaN.
-    const float bent = tanhf(x[key] / cap);
-    dx[key] = p * (dp[key] - d) * (1 - bent * bent);
+    const float capped = tanhf(x[key] / cap);
+    dx[key] = p * (dp[key] - d) * (1 - capped * capped);
   }
 }

@@ -20,7 +20,7 @@
     return tiles;
   }
   // Each has tiles of its own.
-  double packed_tiles() const { return documents * rows_of_tiles(length) * (rows_of_tiles(length) + 1) / 2; }
+  double varlen_tiles() const { return documents * rows_of_tiles(length) * (rows_of_tiles(length) + 1) / 2; }
   // From the tile in which the document of the row's first query begins.
   double document_tiles() const {
     double tiles = 0;

@@ -125,14 +125,14 @@ __device__ inline int last_at_most(const int* ascending, int count, int place) {
 //| these ideas.)
 //|
 //| **Five dimensions** are all that a map has: column, row, panel, e and the wrap. The head has to share one with e. Both are multiples
-//| of a unit, the greatest common divisor of the bytes between heads and between rows (`MapUnits`).
+//| of a unit, the greatest common divisor of the bytes between heads and between rows (`MapStrides`).
 
-constexpr int kRowsOfPackedMap = 1 << 30;
+constexpr int kRowsOfVarlenMap = 1 << 30;
 constexpr int kWrap = 1 << 30;
 
 /// Where TMA finds a sequence's rows in a packed tensor.
-__device__ inline Rows0 packed_rows(int first, int count) {
-  return {kRowsOfPackedMap - count, first + count, kWrap};
+__device__ inline MapRows varlen_rows(int first, int count) {
+  return {kRowsOfVarlenMap - count, first + count, kWrap};
 }
 
 //| ## The policy
@@ -140,7 +140,7 @@ __device__ inline Rows0 packed_rows(int first, int count) {
 //| Windows and prefixes count within a sequence, so the rest is step 3 without documents. Within a sequence the last tile of queries goes
 //| first.
 /// Step 2.
-struct Packed {
+struct Varlen {
   DocumentBounds documents;
   Plan plan;
   int heads_of_section;
@@ -161,8 +161,8 @@ struct Packed {
     const int last_tile = (s.queries - 1) / kRows;
     return {{first_head + at % heads, 0},
             s,
-            packed_rows(s.first_query, s.queries),
-            packed_rows(s.first_key, s.keys),
+            varlen_rows(s.first_query, s.queries),
+            varlen_rows(s.first_key, s.keys),
             (last_tile - (at / heads - plan.first_tile[sorted])) * kRows,
             0,
             0};

@@ -1,10 +1,10 @@
 /// \file
-/// The map of a packed tensor: the host's part of step2_packed.cuh, for steps 2 and 6.
+/// The map of a packed tensor: the host's part of step2_varlen.cuh, for steps 2 and 6.
 #pragma once
 #include <limits>
 #include <numeric>
 
-#include "chapters/09_masks/step2_packed.cuh"
+#include "chapters/09_masks/step2_varlen.cuh"
 #include "common/attention/shape.h"
 #include "common/device/device.h"
 #include "common/device/tensor_map.h"
@@ -20,7 +20,7 @@ inline uint64_t map_unit(const Shape& shape, TensorId tensor) {
 
 /// How a kernel names heads and rows in the map of a packed tensor. Throws UsageError if the numbers get too
 /// large.
-inline MapUnits packed_units(const Shape& shape, TensorId tensor) {
+inline MapStrides varlen_strides(const Shape& shape, TensorId tensor) {
   const Strides strides = shape.strides(tensor);
   const uint64_t elements = map_unit(shape, tensor) / size_of(shape.dtype);
   const uint64_t head = strides.head / elements, row = strides.row / elements;
@@ -30,19 +30,18 @@ inline MapUnits packed_units(const Shape& shape, TensorId tensor) {
   return {int(head), int(row)};
 }
 
-/// The map of a packed tensor, whose rows are counted up to the end of a sequence (step2_packed.cuh).
-inline CUtensorMap packed_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
+/// The map of a packed tensor, whose rows are counted up to the end of a sequence (step2_varlen.cuh).
+inline CUtensorMap varlen_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
   constexpr uint64_t kNoEnd = std::numeric_limits<int>::max();
-  const auto panels = uint32_t(shape.head_dim / hopper::kPanel);
+  const auto panels = uint32_t(shape.head_dim / kPanel);
   const uint64_t row_bytes = uint64_t(shape.strides(tensor).row) * size_of(shape.dtype);
   const uint64_t wrap_bytes = (uint64_t(1) << 34) - row_bytes;  // times kWrap: 2^64 - rows of the map
-  return device::tensor_map(
-      {.dtype = shape.dtype,
-       .base = base,
-       .size = {hopper::kPanel, uint64_t(kRowsOfPackedMap), panels, kNoEnd, kNoEnd},
-       .stride = {row_bytes, hopper::kPanelRowBytes, map_unit(shape, tensor), wrap_bytes},
-       .box = {hopper::kPanel, uint32_t(box_rows), panels, 1, 1},
-       .swizzle = Swizzle::b128});
+  return device::tensor_map({.dtype = shape.dtype,
+                             .base = base,
+                             .size = {kPanel, uint64_t(kRowsOfVarlenMap), panels, kNoEnd, kNoEnd},
+                             .stride = {row_bytes, kPanelRowBytes, map_unit(shape, tensor), wrap_bytes},
+                             .box = {kPanel, uint32_t(box_rows), panels, 1, 1},
+                             .swizzle = Swizzle::b128});
 }
 
 }  // namespace flashbook::masks
