@@ -368,10 +368,10 @@ TEST_F(ChapterTest, ALineOverAFewKeysIsWithinItsBound) {
 
 // The study's version: sums leave the tensor cores after each tile of keys.
 TEST_F(ChapterTest, PromotedSumsAreRight) {
+  Step step = kFp8.step(4);
+  step.run = attention_promoted;
   Chapter promoted = kFp8;
-  promoted.attention = [](const Shape& shape, const Tensors& tensors, device::Stream stream, int) {
-    attention_promoted(shape, tensors, stream);
-  };
+  promoted.steps = std::span(&step, 1);
   for (Scaling scaling : {Scaling::tensor, Scaling::block})
     for (int head_dim : {64, 128})
       for (bool causal : {false, true}) {
@@ -379,7 +379,7 @@ TEST_F(ChapterTest, PromotedSumsAreRight) {
         SCOPED_TRACE(describe(shape));
         const Inputs inputs = make_inputs(shape, InputKind::normal, 23);
         const CheckResult result = check(shape, make_reference(shape, inputs, all_rows(shape)),
-                                         run_once(promoted, shape, inputs, 4));
+                                         run_once(promoted, shape, inputs, 1));
         EXPECT_TRUE(result.o.ok) << result.o.worst;
         EXPECT_TRUE(result.lse.ok) << result.lse.worst;
       }

@@ -7,9 +7,9 @@
 #include "chapters/08_decoding/host/chapter.h"
 #include "chapters/08_decoding/serving/generate.h"
 #include "common/app/exit_code.h"
-#include "common/app/value.h"
 #include "common/app/progress.h"
 #include "common/app/table.h"
+#include "common/app/value.h"
 #include "common/attention/error.h"
 
 namespace flashbook::decoding {

@@ -6,8 +6,8 @@
 
 #include "chapters/08_decoding/serving/memory.h"
 #include "common/app/exit_code.h"
-#include "common/app/value.h"
 #include "common/app/table.h"
+#include "common/app/value.h"
 #include "common/attention/error.h"
 
 namespace flashbook::decoding {
@@ -125,7 +125,8 @@ int run(int argc, char** argv) {
   }
   const std::optional<DType> dtype = dtype_named(options.dtype);
   if (!dtype) throw InputError("--dtype is '" + options.dtype + "': give f32, f16, bf16 or e4m3");
-  const int seqlen = Value{"--seqlen", options.seqlen}.count(), batch = Value{"--batch", options.batch}.count();
+  const int seqlen = Value{"--seqlen", options.seqlen}.count(),
+            batch = Value{"--batch", options.batch}.count();
   const bool is_described = !(options.layers + options.heads + options.kv_heads + options.head_dim).empty();
   if (options.model.empty() && !is_described) {
     print_models(*dtype, seqlen, batch);
