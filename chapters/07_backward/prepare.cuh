@@ -41,10 +41,8 @@ __global__ void __launch_bounds__(kPrepareThreads)
   const int head = int(at / problem.padded_q), row = int(at % problem.padded_q);
   prepare_row<T, kHeadDim, kClearsDq>(
       workspace, at, rows, at < rows && row < problem.seqlen_q,
-      [&] {
-        return QueryRows<T>{o + problem.of_query(problem.at.o, head, row),
-                            d_o + problem.of_query(problem.at.d_o, head, row)};
-      },
+      [&] { return o + problem.of_query(problem.at.o, head, row); },
+      [&] { return d_o + problem.of_query(problem.at.d_o, head, row); },
       [&] { return lse[int64_t(head) * problem.seqlen_q + row]; });
 }
 

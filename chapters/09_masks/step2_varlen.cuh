@@ -139,13 +139,11 @@ __device__ inline MapRows varlen_rows(int first, int count) {
 //|
 //| Windows and prefixes count within a sequence, so the rest is step 3 without documents. Within a sequence the last tile of queries goes
 //| first.
-/// Step 2.
-struct Varlen {
+/// Packed sequences: where their rows lie, and in which order their tiles go.
+struct InVarlen {
   DocumentBounds documents;
   Plan plan;
   int heads_of_section;
-  Ranges ranges;  ///< without documents
-  Unchanged score;
 
   template <int kRows>
   __device__ Work work(const Problem& problem, int index) const {
@@ -167,18 +165,11 @@ struct Varlen {
             0,
             0};
   }
+};
 
-  template <int kKeys>
-  __device__ RangeTiles<kKeys> tiles(const Work& work, int last_query) const {
-    return {ranges, work.sequence, work.first_query, last_query};
-  }
-  __device__ KeyRanges row(const Work& work, int query) const { return ranges.row(work.sequence, query); }
-  __device__ KeyRanges row_in(const Sequence& document, int query) const {
-    return ranges.row_in(document, query);
-  }
-  __device__ Sequence document_of_all(const Work& work, int rows) const {
-    return ranges.document_of_all(work.sequence, work.first_query, rows);
-  }
+/// Step 2. Its ranges have no documents.
+struct Varlen : InVarlen, InRanges {
+  Unchanged score;
 };
 
 }  // namespace flashbook::masks

@@ -207,11 +207,11 @@ struct Unchanged : KeepsAll {
   static constexpr bool kAsksForKeys = false;
 };
 
-//| This policy may have documents, so it has the two functions for them (`CountsInDocuments` in `problem.cuh`).
-/// Step 3.
-struct ByRanges : InBatch {
+//| Steps 2 and 4 give the same answers. There may be documents, so the two functions for them are here (`CountsInDocuments` in
+//| `problem.cuh`).
+/// The answers of a policy by ranges.
+struct InRanges {
   Ranges ranges;
-  Unchanged score;
 
   template <int kKeys>
   __device__ RangeTiles<kKeys> tiles(const Work& work, int last_query) const {
@@ -224,6 +224,11 @@ struct ByRanges : InBatch {
   __device__ Sequence document_of_all(const Work& work, int rows) const {
     return ranges.document_of_all(work.sequence, work.first_query, rows);
   }
+};
+
+/// Step 3.
+struct ByRanges : InBatch, InRanges {
+  Unchanged score;
 };
 
 }  // namespace flashbook::masks

@@ -96,13 +96,10 @@ __global__ void __launch_bounds__(kPrepareThreads)
   const Sequence sequence = problem.sequence_of(row);
   const bool is_query = at < rows && row < sequence.queries;
   row += sequence.first_query;
+  const auto head_of = [&] { return Head{number % problem.heads, number / problem.heads}; };
   prepare_row<T, kHeadDim, true>(
-      workspace, at, rows, is_query,
-      [&] {
-        const Head head{number % problem.heads, number / problem.heads};
-        return QueryRows<T>{o + offset_of(problem.at.o, head, row),
-                            d_o + offset_of(problem.at.d_o, head, row)};
-      },
+      workspace, at, rows, is_query, [&] { return o + offset_of(problem.at.o, head_of(), row); },
+      [&] { return d_o + offset_of(problem.at.d_o, head_of(), row); },
       [&] { return lse[int64_t(number) * problem.seqlen_q + row]; }, problem.score_offset);
 }
 

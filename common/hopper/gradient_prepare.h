@@ -35,12 +35,6 @@ struct alignas(16) Piece {
   T values[8];
 };
 
-/// A query's rows of O and of dO.
-template <typename T>
-struct QueryRows {
-  const T *o, *d_o;
-};
-
 constexpr int kPrepareThreads = 256;
 
 /// Rows that a block prepares.
@@ -49,20 +43,19 @@ constexpr int kPrepareRows = kPrepareThreads / (kHeadDim / 8);
 
 //| **Rows that are none.** The workspace has whole tiles, so some rows lie beyond the last query. Their lanes load nothing, but they take part in the shuffles, since a shuffle
 //| names the whole warp. They leave at `at >= rows`, after it.
-/// Prepares row `at` of the `rows` of the workspace. `rows_of()` is a pair of pointers to the query's rows of
-/// O and dO, `lse_of()` its log-sum-exp, of which `lse_offset` is taken; both are asked only if `is_query`.
-template <typename T, int kHeadDim, bool kClearsDq, typename RowsOf, typename LseOf>
+/// Prepares row `at` of the `rows` of the workspace. `o_row()` and `do_row()` are the query's rows of O and dO,
+/// `lse_of()` its log-sum-exp, of which `lse_offset` is taken; they are asked only if `is_query`.
+template <typename T, int kHeadDim, bool kClearsDq, typename ORow, typename DoRow, typename LseOf>
 __device__ __forceinline__ void prepare_row(const GradientWorkspace& workspace, int64_t at, int64_t rows,
-                                            bool is_query, const RowsOf& rows_of, const LseOf& lse_of,
-                                            float lse_offset = 0) {
+                                            bool is_query, const ORow& o_row, const DoRow& do_row,
+                                            const LseOf& lse_of, float lse_offset = 0) {
   constexpr float kLog2e = 1.44269504f;
   constexpr int kLanes = kHeadDim / 8;  // of a row: 16 bytes each
   const int lane = threadIdx.x % kLanes;
   float sum = 0;
   if (is_query) {
-    const QueryRows<T> of = rows_of();
-    const auto a = reinterpret_cast<const Piece<T>*>(of.o)[lane];
-    const auto b = reinterpret_cast<const Piece<T>*>(of.d_o)[lane];
+    const auto a = reinterpret_cast<const Piece<T>*>(o_row())[lane];
+    const auto b = reinterpret_cast<const Piece<T>*>(do_row())[lane];
 #pragma unroll
     for (int i = 0; i < 8; ++i) sum += to_float(a.values[i]) * to_float(b.values[i]);
   }
