@@ -94,9 +94,11 @@ __device__ __forceinline__ void produce(RingShared<Config>& shared, const Cache&
       }
     }
     //| At the end of a segment the warps need room to merge. The ring has it: the producer hands out stages without filling
-    //| them, in their turn like any other.
+    //| them, in their turn like any other. No bytes hold such a stage back: lane 0's arrival alone fills it. So it comes after all
+    //| lanes have waited. A lane that is still waiting could otherwise miss two phases of `empty`, and wait for ever.
     for (int i = 0; i < Config::kMergeStages; ++i) {
       hopper::wait_empty(shared.ring, state);
+      __syncwarp();  // all lanes have seen the stage empty
       if (lane == 0) mbarrier_arrive(&shared.ring.full[state.stage]);
       state.advance();
     }
