@@ -9,7 +9,7 @@
 //| are queries of one head or heads of one query. So a tile's rows are *packed*: `pack` query heads, one after another, of
 //| the first query, then the same heads of the second. Step 1 packs a single head, later steps the whole group.
 //|
-//| ![Without packing four blocks read the same keys, each for one row of its tile; packed, one block reads them for four rows](../../docs/figures/packed_rows.svg)
+//| ![Without packing four blocks read the same keys, each for one row of its tile; packed, one block reads them for four rows](../../docs/figures/pack_gqa.svg)
 #pragma once
 #include "common/attention/layout.h"
 #include "common/device/divisor.h"

@@ -11,7 +11,7 @@
 //|
 //| **Budget** (d = 128): Q 16 KB, K and V 32 KB each: 80 KB, two blocks a multiprocessor.
 //|
-//| ![Without packing four blocks read the same keys, each for one row of its tile; packed, one block reads them for four rows](../../docs/figures/packed_rows.svg)
+//| ![Without packing four blocks read the same keys, each for one row of its tile; packed, one block reads them for four rows](../../docs/figures/pack_gqa.svg)
 #pragma once
 #include "chapters/08_decoding/merge.cuh"
 #include "chapters/08_decoding/softmax.cuh"
@@ -32,7 +32,7 @@ using hopper::kWarpgroup;
 constexpr int kPanel = 64;                      ///< columns of a panel
 constexpr int kPanelRowBytes = kPanel * 2;      ///< of 16-bit elements: the span of the swizzle
 constexpr int kAtomBytes = 8 * kPanelRowBytes;  ///< 8 rows, after which the swizzle's pattern repeats
-constexpr int kDepth = 16;                      ///< of the summed dimension, what one wgmma takes
+constexpr int kMmaK = 16;                       ///< of the summed dimension, what one wgmma takes
 
 /// kRows rows of a head, as TMA lays them down.
 template <typename T, int kRows, int kHeadDim>
@@ -50,7 +50,7 @@ struct alignas(kAtomBytes) Tile {
 
 /// Shared memory of a block.
 template <typename T, int kHeadDim, int kKeys>
-struct PackedShared {
+struct PackGqaShared {
   Tile<T, kRowsOfWarpgroup, kHeadDim> q;
   Tile<T, kKeys, kHeadDim> k, v;
   uint64_t landed;  ///< phase i: tile i of keys and values
@@ -141,13 +141,13 @@ __device__ __forceinline__ void store_partial(const float (&output)[kHeadDim / 2
 /// Attention for 64 rows of a pack over a part of the keys. Grid: (tiles of rows * packs * batch, parts).
 template <typename T, int kHeadDim, int kKeys>
 __global__ void __launch_bounds__(kWarpgroup)
-    packed(const T* q,                                 // [batch, heads, seqlen_q, kHeadDim], strided
-           const __grid_constant__ CUtensorMap k_map,  // [batch, kv heads, panels, seqlen_k, 64]
-           const __grid_constant__ CUtensorMap v_map,  // [batch, kv heads, panels, seqlen_k, 64]
-           T* o,                                       // [batch, heads, seqlen_q, kHeadDim], strided
-           float* lse,                                 // [batch, heads, seqlen_q]
-           Partials partials, Problem problem) {
-  using Shared = PackedShared<T, kHeadDim, kKeys>;
+    pack_gqa(const T* q,                                 // [batch, heads, seqlen_q, kHeadDim], strided
+             const __grid_constant__ CUtensorMap k_map,  // [batch, kv heads, panels, seqlen_k, 64]
+             const __grid_constant__ CUtensorMap v_map,  // [batch, kv heads, panels, seqlen_k, 64]
+             T* o,                                       // [batch, heads, seqlen_q, kHeadDim], strided
+             float* lse,                                 // [batch, heads, seqlen_q]
+             Partials partials, Problem problem) {
+  using Shared = PackGqaShared<T, kHeadDim, kKeys>;
   static_assert(sizeof(Shared) <= hopper::kMostSharedBytes, "more shared memory than a block may have");
   Shared& shared = *dynamic_shared<Shared>();
   const int row_tiles = (problem.rows() + kRowsOfWarpgroup - 1) / kRowsOfWarpgroup;
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(kWarpgroup)
   const uint64_t values =
       wgmma_descriptor<Swizzle::b128>(shared.v.element, kKeys * kPanelRowBytes, kAtomBytes);
   float output[kHeadDim / 2] = {}, scores[kKeys / 2], correction[2], row_lse[2];
-  uint32_t p[kKeys / kDepth][4];
+  uint32_t p[kKeys / kMmaK][4];
   Rows rows = Rows::none();
 
   uint32_t phase = 0;
@@ -201,8 +201,8 @@ __global__ void __launch_bounds__(kWarpgroup)
     //| causal mask, is masked first.
     wgmma_fence();
 #pragma unroll
-    for (int step = 0; step < kHeadDim / kDepth; ++step) {
-      const int panel = step * kDepth / kPanel, column_bytes = step * kDepth % kPanel * 2;
+    for (int step = 0; step < kHeadDim / kMmaK; ++step) {
+      const int panel = step * kMmaK / kPanel, column_bytes = step * kMmaK % kPanel * 2;
       wgmma<T, kKeys>(scores, wgmma_advance(q_rows, panel * kRowsOfWarpgroup * kPanelRowBytes + column_bytes),
                       wgmma_advance(k_rows, panel * kKeys * kPanelRowBytes + column_bytes), step > 0);
     }
@@ -221,8 +221,8 @@ __global__ void __launch_bounds__(kWarpgroup)
     wgmma_pin(p);
     wgmma_fence();  // P and O were just written by ordinary instructions
 #pragma unroll
-    for (int step = 0; step < kKeys / kDepth; ++step)
-      wgmma<T, kHeadDim, Major::mn>(output, p[step], wgmma_advance(values, step * kDepth * kPanelRowBytes),
+    for (int step = 0; step < kKeys / kMmaK; ++step)
+      wgmma<T, kHeadDim, Major::mn>(output, p[step], wgmma_advance(values, step * kMmaK * kPanelRowBytes),
                                     true);
     wgmma_commit();
     wgmma_wait<0>();  // O is complete up to this tile
