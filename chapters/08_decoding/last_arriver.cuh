@@ -55,7 +55,6 @@ template <typename Traits>
 __device__ __forceinline__ WarpRow<Traits::kHeadDim> row_of_warps(RingShared<Traits>& shared,
                                                                   const PipelineState<Traits::kStages>& first,
                                                                   int tile_row) {
-  constexpr float kLn2 = 0.6931471805599453f;
   constexpr int kKeyWarps = Traits::kKeyWarps;
   using Row = WarpRow<Traits::kHeadDim>;
   const int from = Traits::kRowTiles == 1 ? 0 : tile_row / kRowsOfMma * kKeyWarps;
@@ -81,7 +80,7 @@ __device__ __forceinline__ WarpRow<Traits::kHeadDim> row_of_warps(RingShared<Tra
   const float inverse = weights > 0 ? 1 / weights : 0;
 #pragma unroll
   for (int c = 0; c < Row::kColumns; ++c) total.value[c] *= inverse;
-  total.lse = weights > 0 ? (max + __log2f(weights)) * kLn2 : -INFINITY;
+  total.lse = log_sum_exp(max, weights);
   return total;
 }
 
@@ -117,7 +116,7 @@ __device__ __forceinline__ void finish_block(RingShared<Traits>& shared,
   const PipelineState<Traits::kStages> first = state;
   PipelineState<Traits::kStages> waited = state;
   for (int i = 0; i < Traits::kMergeStages; ++i) {
-    hopper::wait_full(shared.ring, waited);  // the stage is ours
+    wait_full(shared.ring, waited);  // the stage is ours
     waited.advance();
   }
 #pragma unroll
@@ -157,7 +156,7 @@ __device__ __forceinline__ void finish_block(RingShared<Traits>& shared,
   fence_proxy_async();  // TMA may write where threads have written
   __syncwarp();
   for (int i = 0; i < Traits::kMergeStages; ++i) {
-    hopper::release(shared.ring, state);
+    release(shared.ring, state);
     state.advance();
   }
 }

@@ -14,15 +14,11 @@
 #include "common/attention/layout.h"
 #include "common/device/divisor.h"
 #include "common/device/kernel.h"
-#include "common/hopper/rows.h"
+#include "common/hopper/softmax.h"
 
 namespace flashbook::decoding {
 
-using hopper::kWholeWarp;
-using hopper::quad_max;
-using hopper::quad_sum;
-using hopper::rescale_rows;
-using hopper::Rows;
+using namespace hopper;  // what all Hopper chapters share; `Problem` and some more are this chapter's own
 
 /// Query heads that share a tile, and where their keys lie.
 struct Pack {

@@ -12,8 +12,6 @@
 
 namespace flashbook::decoding {
 
-using hopper::PipelineState;
-
 constexpr int kStageBytes = 32 * 1024;
 constexpr int kRowsOfMma = 16;  ///< rows of a tile of mma.sync, and keys that a warp takes at a time
 
@@ -52,7 +50,7 @@ struct alignas(128) Stage {
 /// Shared memory of a block.
 template <typename Traits>
 struct RingShared {
-  hopper::Pipeline<Stage, Traits::kStages> ring;
+  Pipeline<Stage, Traits::kStages> ring;
   float max[Traits::kWarps][kRowsOfMma];  ///< of a warp's rows, times scale_log2
   float sum[Traits::kWarps][kRowsOfMma];
   // What each warp works on, and where it goes on: in registers they would crowd out sums.

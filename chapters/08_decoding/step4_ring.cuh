@@ -69,7 +69,7 @@ __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache&
       const int bytes = min(Traits::kKeys, segment.length - first_key) * Traits::kRowBytes;
 #pragma unroll 1  // a block's first instructions come from device memory too: the fewer, the sooner it reads
       for (int tensor = 0; tensor < 2; ++tensor) {  // K, then V
-        hopper::wait_empty(shared.ring, state);
+        wait_empty(shared.ring, state);
         uint64_t* full = &shared.ring.full[state.stage];
         if (lane == 0) mbarrier_arrive_expect_tx(full, bytes);
         __syncwarp();  // the barrier knows of the bytes before any can land
@@ -97,7 +97,7 @@ __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache&
     //| them, in their turn like any other. No bytes hold such a stage back: lane 0's arrival alone fills it. So it comes after all
     //| lanes have waited. A lane that is still waiting could otherwise miss two phases of `empty`, and wait for ever.
     for (int i = 0; i < Traits::kMergeStages; ++i) {
-      hopper::wait_empty(shared.ring, state);
+      wait_empty(shared.ring, state);
       __syncwarp();  // all lanes have seen the stage empty
       if (lane == 0) mbarrier_arrive(&shared.ring.full[state.stage]);
       state.advance();
@@ -131,7 +131,7 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
 #pragma unroll 1  // unrolled, it would want more registers than there are
     for (int first = 0; first < Traits::kChunks; first += kAtOnce) {
       float scores[8 * kAtOnce];
-      if (first == 0) hopper::wait_full(shared.ring, keys);  // K is in
+      if (first == 0) wait_full(shared.ring, keys);  // K is in
 #pragma unroll
       for (int c = 0; c < kAtOnce; ++c) {
         const int chunk = (first + c) * Traits::kKeyWarps + key_warp;
@@ -148,17 +148,17 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
         }
       }
       if (first + kAtOnce == Traits::kChunks) {
-        __syncwarp();                        // all lanes have read their part of K,
-        hopper::release(shared.ring, keys);  // so it may be overwritten
+        __syncwarp();                // all lanes have read their part of K,
+        release(shared.ring, keys);  // so it may be overwritten
       }
 
       //| Most tiles leave every maximum as it is. Then the output need not be multiplied, so the warp votes on it.
       float correction[2];
-      softmax(scores, sums.rows, correction, problem.scale_log2);
+      online_softmax(scores, sums.rows, correction, problem.scale_log2);
       if (__any_sync(kWholeWarp, correction[0] != 1 || correction[1] != 1))
         rescale_rows(sums.output, correction);
 
-      if (first == 0) hopper::wait_full(shared.ring, state);  // V is in
+      if (first == 0) wait_full(shared.ring, state);  // V is in
 #pragma unroll
       for (int c = 0; c < kAtOnce; ++c) {
         const int chunk = (first + c) * Traits::kKeyWarps + key_warp;
@@ -168,7 +168,7 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
       }
     }
     __syncwarp();  // the same of V
-    hopper::release(shared.ring, state);
+    release(shared.ring, state);
     state.advance();
   }
   return sums;
@@ -185,11 +185,11 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
          float* lse,  // [batch, heads, seqlen_q]
          Cache cache, Workspace workspace, Problem problem, Plan plan) {
   using Shared = RingShared<Traits>;
-  static_assert(sizeof(Shared) <= hopper::kMostSharedBytes, "more shared memory than a block may have");
+  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block may have");
   Shared& shared = *dynamic_shared<Shared>();
   //| `full` waits for the producer's lane and its bytes, `empty` for one lane of each consumer warp.
   if (threadIdx.x == 0) {
-    hopper::initialise(shared.ring, 1, Traits::kWarps, "full", "empty");
+    initialise(shared.ring, 1, Traits::kWarps, "full", "empty");
     fence_mbarrier_init();  // TMA sees the barriers,
   }
   Segments<Traits::kKeys> segments(plan, problem, gridDim.x);

@@ -154,11 +154,11 @@ __device__ __forceinline__ bool publish(LatentShared<T>& shared, float (&scores)
   const int lane = threadIdx.x % 32, keys = length - first_key;
   auto& panels = shared.keys[stage].element;
   if (keys < LatentKernelTraits::kKeys || problem.causal) mask(scores, own.last, first_key);
-  softmax<true>(scores, own.rows, correction, problem.scale_log2);
+  online_softmax<true>(scores, own.rows, correction, problem.scale_log2);
 
   //| A warp's 16 rows of P go where the descriptor expects them, 16 keys at a time.
   auto* p = reinterpret_cast<unsigned char*>(panels[LatentKernelTraits::kPosition]);
-  const int row = threadIdx.x % kWarpgroupThreads / 32 * 16 + lane % 16;
+  const int row = threadIdx.x % kWarpgroup / 32 * 16 + lane % 16;
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
     uint32_t matrices[4];
@@ -174,8 +174,7 @@ __device__ __forceinline__ bool publish(LatentShared<T>& shared, float (&scores)
 
   //| The zeros: eight panels of 8 pieces for each row behind the last key.
   if (keys < LatentKernelTraits::kKeys) {
-    for (int i = threadIdx.x % kWarpgroupThreads; i < (LatentKernelTraits::kKeys - keys) * 64;
-         i += kWarpgroupThreads)
+    for (int i = threadIdx.x % kWarpgroup; i < (LatentKernelTraits::kKeys - keys) * 64; i += kWarpgroup)
       *reinterpret_cast<uint4*>(reinterpret_cast<unsigned char*>(panels[i % 64 / 8][keys + i / 64]) +
                                 i % 8 * 16) = uint4{};
   }
@@ -230,7 +229,7 @@ __device__ __forceinline__ void attend_first(LatentShared<T>& shared, LatentPhas
       rescale_rows(output, correction);
     //| A warp has written its 16 rows of P, and any warp may have set values to zero. So first the four warps wait for one
     //| another. Then they only tell the other warpgroup, and go on.
-    named_barrier_sync<kFirstWarpgroup, kWarpgroupThreads>();  // P of the even tile is whole
+    named_barrier_sync<kFirstWarpgroup, kWarpgroup>();  // P of the even tile is whole
     named_barrier_arrive<kPublishedEven, LatentKernelTraits::kConsumers>();
     issue_accumulate(output, shared, 0, 0);
     phases.advance(0);
@@ -278,7 +277,7 @@ __device__ __forceinline__ void attend_second(LatentShared<T>& shared, LatentPha
     wgmma_pin(scores);
     const bool changed = publish(shared, scores, own, correction, problem, 1,
                                  (tile + 1) * LatentKernelTraits::kKeys, segment.length);
-    named_barrier_sync<kSecondWarpgroup, kWarpgroupThreads>();  // P of the odd tile is whole
+    named_barrier_sync<kSecondWarpgroup, kWarpgroup>();  // P of the odd tile is whole
     named_barrier_arrive<kPublishedOdd, LatentKernelTraits::kConsumers>();
     wgmma_wait<0>();
     wgmma_pin(output);
@@ -318,7 +317,6 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
                                             const Segment& segment, const LatentParts& parts, int warpgroup,
                                             T* o,          // [batch, heads, seqlen_q, 512], strided
                                             float* lse) {  // [batch, heads, seqlen_q]
-  constexpr float kLn2 = 0.6931471805599453f;
   const int lane = threadIdx.x % 32;
   const Pack of = problem.pack_of(segment.pack);
 #pragma unroll
@@ -337,7 +335,7 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
     const int in_tile = own.in_tile + 8 * r;
     const float sum = shared.sum[0][in_tile] + shared.sum[1][in_tile];
     inverse[r] = sum > 0 ? 1 / sum : 0;
-    row_lse[r] = sum > 0 ? (own.rows.max[r] * problem.scale_log2 + __log2f(sum)) * kLn2 : -INFINITY;
+    row_lse[r] = log_sum_exp(own.rows.max[r] * problem.scale_log2, sum);
   }
   //| What is stored is normalised in both cases, with its log-sum-exp beside it.
   if (segment.parts > 1)
@@ -374,8 +372,7 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
            T* o,                                     // [batch, heads, seqlen_q, 512], strided
            float* lse,                               // [batch, heads, seqlen_q]
            LatentCache cache, LatentParts parts, Problem problem, Plan plan) {
-  static_assert(sizeof(LatentShared<T>) <= hopper::kMostSharedBytes,
-                "more shared memory than a block may have");
+  static_assert(sizeof(LatentShared<T>) <= kMostSharedBytes, "more shared memory than a block may have");
   LatentShared<T>& shared = *dynamic_shared<LatentShared<T>>();
   //| How many warps give a box of three panels back? Four give back the first box, which has values of the first warpgroup only. Eight
   //| give back the second one, which has values of both, and the last, which has values of the second warpgroup and P, which both read.

@@ -16,7 +16,6 @@
 //| ![Which lane holds which elements of the results of a product](../../docs/figures/mma_fragments.svg)
 #pragma once
 #include "chapters/08_decoding/step7_latent_tiles.cuh"
-#include "common/hopper/rows.h"
 #include "common/ptx/atomic.h"
 #include "common/ptx/barrier.h"
 #include "common/ptx/convert.h"
@@ -83,7 +82,7 @@ __device__ __forceinline__ void store_part(const LatentParts& parts, int64_t pla
 #pragma unroll
     for (int i = 2 * r; i < 128; i += 4)
       largest = fmaxf(largest, fmaxf(fabsf(output[i]), fabsf(output[i + 1])));
-    const float scale = scale_of_part(hopper::quad_max(largest) * inverse[r]);
+    const float scale = scale_of_part(quad_max(largest) * inverse[r]);
     factor[r] = inverse[r] / scale;
     if (threadIdx.x % 4 == 0) parts.row(place, warpgroup, row_in_tile + 8 * r) = {lse[r], scale};
   }
@@ -171,7 +170,7 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
                                               const PartRange& range, const Square& square) {
   constexpr float kLog2E = 1.4426950408889634f;
   const int lane = threadIdx.x % 32, row = square.first_row() + lane / 4;
-  const int thread = square.warpgroup() * kWarpgroupThreads + square.first_row() / 16 * 32 + lane;
+  const int thread = square.warpgroup() * kWarpgroup + square.first_row() / 16 * 32 + lane;
 #pragma unroll
   for (int n = 0; n < kCount; ++n) merged[n] = MergedPiece::none();
   for (int first = 0; first < range.count; first += kAtOnce) {
@@ -221,7 +220,6 @@ __device__ __forceinline__ void store_square(const MergedPiece& merged, const Sq
                                              const Problem& problem, const Pack& of, int first_row,
                                              T* o,          // [batch, heads, seqlen_q, 512], strided
                                              float* lse) {  // [batch, heads, seqlen_q]
-  constexpr float kLn2 = 0.6931471805599453f;
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -234,8 +232,7 @@ __device__ __forceinline__ void store_square(const MergedPiece& merged, const Sq
       *reinterpret_cast<uint32_t*>(to + i / 4 * 8) =
           pack<T>(merged.o[i] * inverse, merged.o[i + 1] * inverse);
     if (square.first_column() == 0 && lane % 4 == 0)
-      lse[problem.number(of, row)] =
-          merged.weight[r] > 0 ? (merged.max[r] + __log2f(merged.weight[r])) * kLn2 : -INFINITY;
+      lse[problem.number(of, row)] = log_sum_exp(merged.max[r], merged.weight[r]);
   }
 }
 

@@ -7,8 +7,8 @@
 #pragma once
 #include "chapters/08_decoding/plan.cuh"
 #include "common/attention/shape.h"
+#include "common/hopper/tiles.h"
 #include "common/ptx/mbarrier.h"
-#include "common/ptx/wgmma.h"
 
 namespace flashbook::decoding {
 
@@ -29,8 +29,6 @@ struct LatentKernelTraits {
   static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
 };
 
-constexpr int kWarpgroupThreads = 128;
-
 //| ## How a tile lies
 //|
 //| As in chapter 5: panels of 64 columns, whose rows are the 128 bytes of the widest swizzle. A key of 576 elements has nine. Eight of
@@ -39,10 +37,8 @@ constexpr int kWarpgroupThreads = 128;
 
 /// 64 rows of Q, or 64 keys.
 template <typename T>
-struct alignas(1024) LatentTile {
-  T element[LatentKernelTraits::kPanels][64][64];  // [panel][row][column], pieces of a row exchanged
-};
-constexpr int kPanelBytes = 64 * 128;
+using LatentTile = Tile<T, 64, kLatentKeyDim>;
+constexpr int kPanelBytes = 64 * kPanelRowBytes;
 
 /// What a tile did to a row, for the warpgroup that did not compute its scores.
 struct RowUpdate {
@@ -92,8 +88,8 @@ struct LatentPhases {
 template <typename T>
 __device__ __forceinline__ void issue_scores(float (&scores)[32], LatentShared<T>& shared, int stage,
                                              uint32_t phase) {
-  const uint64_t q = wgmma_descriptor<Swizzle::b128>(shared.q.element, 16, 1024);
-  const uint64_t k = wgmma_descriptor<Swizzle::b128>(shared.keys[stage].element, 16, 1024);
+  const uint64_t q = k_major(shared.q);
+  const uint64_t k = k_major(shared.keys[stage]);
   wgmma_pin(scores);
 #pragma unroll
   for (int panel = 0; panel < LatentKernelTraits::kPanels; ++panel) {
