@@ -8,6 +8,7 @@
 #pragma once
 #include "chapters/06_fp8/producer.cuh"
 #include "chapters/06_fp8/step7_transpose_once.cuh"
+#include "common/hopper/mask.h"
 #include "common/hopper/pingpong.h"
 #include "common/ptx/dependent_launch.h"
 #include "common/ptx/setmaxnreg.h"
@@ -65,12 +66,8 @@ struct Consumer {
                                         min(first_query, problem.seqlen_q - 1) / kRowsOfWarpgroup)),
         factor(not_zero(query_factor * (Config::kBlockScales ? 1.0f : problem.k_scale.at(scale_head, 0)))) {}
 
-  __device__ __forceinline__ void take() {
-    if constexpr (Config::kPingpong) take_turn<Config::kConsumers>(number);
-  }
-  __device__ __forceinline__ void pass() {
-    if constexpr (Config::kPingpong) pass_turn<Config::kConsumers>(number);
-  }
+  __device__ __forceinline__ void take() { take_turn<Config>(number); }
+  __device__ __forceinline__ void pass() { pass_turn<Config>(number); }
 
   //| ## Scales, queries
   //|
@@ -401,7 +398,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1) attend(
   setmaxnreg_inc<Config::kConsumerRegisters>();
   const int number = warpgroup - 1;
   const int row = warp % kWarpsOfWarpgroup * kRowsOfWarp + threadIdx.x % 32 / 4;  // of the warpgroup's
-  if constexpr (Config::kPingpong) open_turns<kConsumers>(number);
+  open_turns<Config>(number);
 
   //| A consumer takes a tile of queries from the broadcast, attends to it and hands its output over. V's scale is applied
   //| at the end, where O is divided by the row sums; with block scales P has it already.
