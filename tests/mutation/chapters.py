@@ -101,7 +101,7 @@ FAULTS = {
     "shares_with_a_gap_08": Fault("08_decoding/plan.cuh", "return i * each + min(i, more);", "min(i, more)", "0", (4, 5, 6),
                                   ["--batch", "1", "--heads", "4", "--kv-heads", "1", "--seqlen-k", "2500"]),
     "no_correction_08": Fault("08_decoding/step7_latent.cuh", "own.rows.sum[r] *= correction[r] = update.correction;", "update.correction", "1", (7,), LATENT),
-    "one_half_08": Fault("08_decoding/step7_latent_tiles.cuh", "panels[warpgroup * LatentConfig::kHalfPanels]", "warpgroup * LatentConfig::kHalfPanels",
+    "one_half_08": Fault("08_decoding/step7_latent_tiles.cuh", "panels[warpgroup * LatentKernelTraits::kHalfPanels]", "warpgroup * LatentKernelTraits::kHalfPanels",
                          "0", (7,), LATENT),
     "waits_for_one_08": Fault("08_decoding/step7_latent_merge.cuh", "while (load_acquire(arrivals) < unsigned(item.parts)) {", "unsigned(item.parts)", "1u",
                               (7,), LATENT),

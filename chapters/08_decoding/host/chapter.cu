@@ -115,11 +115,11 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
     device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
       switch (kStep) {
         case 1:
-          return run_packed<T, kHeadDim>(shape, tensors, stream, 1, 1);
+          return run_pack_gqa<T, kHeadDim>(shape, tensors, stream, 1, 1);
         case 2:
-          return run_packed<T, kHeadDim>(shape, tensors, stream, group_of(shape), 1);
+          return run_pack_gqa<T, kHeadDim>(shape, tensors, stream, group_of(shape), 1);
         case 3:
-          return run_packed<T, kHeadDim>(shape, tensors, stream, group_of(shape), parts_of(shape));
+          return run_pack_gqa<T, kHeadDim>(shape, tensors, stream, group_of(shape), parts_of(shape));
         default:
           return run_ring<T, kHeadDim>(shape, tensors, stream, kStep == 6);
       }

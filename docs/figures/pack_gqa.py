@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes packed_rows.svg: rows of a tile of queries, one head a tile and a group a tile."""
+"""Writes pack_gqa.svg: rows of a tile of queries, one head a tile and a group a tile."""
 from svg import Figure
 
 HEADS = 4

@@ -11,50 +11,30 @@
 //|
 //| **Budget** (d = 128): Q 16 KB, K and V 32 KB each: 80 KB, two blocks a multiprocessor.
 //|
-//| ![Without packing four blocks read the same keys, each for one row of its tile; packed, one block reads them for four rows](../../docs/figures/packed_rows.svg)
+//| ![Without packing four blocks read the same keys, each for one row of its tile; packed, one block reads them for four rows](../../docs/figures/pack_gqa.svg)
 #pragma once
 #include "chapters/08_decoding/merge.cuh"
 #include "chapters/08_decoding/softmax.cuh"
-#include "common/ptx/fence.h"
+#include "common/hopper/mask.h"
 #include "common/ptx/mbarrier.h"
-#include "common/ptx/tma.h"
-#include "common/ptx/wgmma.h"
 
 namespace flashbook::decoding {
 
-using hopper::kRowsOfWarpgroup;
-using hopper::kWarpgroup;
-
-//| ## Tiles
-//|
-//| As in chapter 5 (`chapters/05_flash_attention_3/tiles.cuh`): panels of 64 columns, 128 bytes a row, swizzled.
-
-constexpr int kPanel = 64;                      ///< columns of a panel
-constexpr int kPanelRowBytes = kPanel * 2;      ///< of 16-bit elements: the span of the swizzle
-constexpr int kAtomBytes = 8 * kPanelRowBytes;  ///< 8 rows, after which the swizzle's pattern repeats
-constexpr int kDepth = 16;                      ///< of the summed dimension, what one wgmma takes
-
-/// kRows rows of a head, as TMA lays them down.
-template <typename T, int kRows, int kHeadDim>
-struct alignas(kAtomBytes) Tile {
-  static constexpr uint32_t kBytes = kRows * kHeadDim * sizeof(T);
-  T element[kHeadDim / kPanel][kRows][kPanel];  // [panel][row][column], pieces of a row exchanged
-
-  /// Where eight columns of a row lie, 16 bytes.
-  __device__ __forceinline__ uint4* piece(int row, int column) {
-    auto* panel = reinterpret_cast<unsigned char*>(element[column / kPanel]);
-    return reinterpret_cast<uint4*>(
-        panel + swizzled(Swizzle::b128, uint32_t(row * kPanelRowBytes + column % kPanel * sizeof(T))));
-  }
-};
-
 /// Shared memory of a block.
 template <typename T, int kHeadDim, int kKeys>
-struct PackedShared {
+struct PackGqaShared {
   Tile<T, kRowsOfWarpgroup, kHeadDim> q;
   Tile<T, kKeys, kHeadDim> k, v;
   uint64_t landed;  ///< phase i: tile i of keys and values
 };
+
+/// Where eight columns of a row of a tile lie, 16 bytes.
+template <typename T, int kRows, int kColumns>
+__device__ __forceinline__ uint4* piece_of(Tile<T, kRows, kColumns>& tile, int row, int column) {
+  auto* panel = reinterpret_cast<unsigned char*>(tile.element[column / kPanel]);
+  return reinterpret_cast<uint4*>(
+      panel + swizzled(Swizzle::b128, uint32_t(row * kPanelRowBytes + column % kPanel * sizeof(T))));
+}
 
 //| ## Queries come by threads
 //|
@@ -71,7 +51,7 @@ __device__ __forceinline__ void load_queries(Tile<T, kRows, kHeadDim>& tile, con
     if (first_row + row < problem.rows())
       piece = *reinterpret_cast<const uint4*>(q + problem.offset(problem.q_strides, of, first_row + row) +
                                               column);
-    *tile.piece(row, column) = piece;
+    *piece_of(tile, row, column) = piece;
   }
 }
 
@@ -85,7 +65,7 @@ template <typename T, int kRows, int kHeadDim>
 __device__ __forceinline__ void clear_rows(Tile<T, kRows, kHeadDim>& tile, int first) {
   constexpr int kPieces = kHeadDim / 8;
   for (int i = first * kPieces + threadIdx.x; i < kRows * kPieces; i += blockDim.x)
-    *tile.piece(i / kPieces, i % kPieces * 8) = make_uint4(0, 0, 0, 0);
+    *piece_of(tile, i / kPieces, i % kPieces * 8) = make_uint4(0, 0, 0, 0);
 }
 
 //| ## From registers to memory
@@ -141,14 +121,14 @@ __device__ __forceinline__ void store_partial(const float (&output)[kHeadDim / 2
 /// Attention for 64 rows of a pack over a part of the keys. Grid: (tiles of rows * packs * batch, parts).
 template <typename T, int kHeadDim, int kKeys>
 __global__ void __launch_bounds__(kWarpgroup)
-    packed(const T* q,                                 // [batch, heads, seqlen_q, kHeadDim], strided
-           const __grid_constant__ CUtensorMap k_map,  // [batch, kv heads, panels, seqlen_k, 64]
-           const __grid_constant__ CUtensorMap v_map,  // [batch, kv heads, panels, seqlen_k, 64]
-           T* o,                                       // [batch, heads, seqlen_q, kHeadDim], strided
-           float* lse,                                 // [batch, heads, seqlen_q]
-           Partials partials, Problem problem) {
-  using Shared = PackedShared<T, kHeadDim, kKeys>;
-  static_assert(sizeof(Shared) <= hopper::kMostSharedBytes, "more shared memory than a block may have");
+    pack_gqa(const T* q,                                 // [batch, heads, seqlen_q, kHeadDim], strided
+             const __grid_constant__ CUtensorMap k_map,  // [batch, kv heads, panels, seqlen_k, 64]
+             const __grid_constant__ CUtensorMap v_map,  // [batch, kv heads, panels, seqlen_k, 64]
+             T* o,                                       // [batch, heads, seqlen_q, kHeadDim], strided
+             float* lse,                                 // [batch, heads, seqlen_q]
+             Partials partials, Problem problem) {
+  using Shared = PackGqaShared<T, kHeadDim, kKeys>;
+  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block may have");
   Shared& shared = *dynamic_shared<Shared>();
   const int row_tiles = (problem.rows() + kRowsOfWarpgroup - 1) / kRowsOfWarpgroup;
   const Pack of = problem.pack_of(blockIdx.x / row_tiles);
@@ -172,22 +152,19 @@ __global__ void __launch_bounds__(kWarpgroup)
   fence_proxy_async();  // Q, which threads wrote, is visible to wgmma
   __syncthreads();      // and so are barrier and Q to all threads
 
-  //| What `wgmma` reads is named by descriptors, as in chapter 5; V's says that its rows are keys. Scores, probabilities and output
-  //| are registers of the thread: two rows of each.
-  const uint64_t q_rows = wgmma_descriptor<Swizzle::b128>(shared.q.element, 16, kAtomBytes);
-  const uint64_t k_rows = wgmma_descriptor<Swizzle::b128>(shared.k.element, 16, kAtomBytes);
-  const uint64_t values =
-      wgmma_descriptor<Swizzle::b128>(shared.v.element, kKeys * kPanelRowBytes, kAtomBytes);
+  //| What `wgmma` reads is named by descriptors, as in chapter 5. Scores, probabilities and output are registers of the thread: two rows
+  //| of each.
+  const uint64_t q_rows = k_major(shared.q), k_rows = k_major(shared.k), values = mn_major(shared.v);
   float output[kHeadDim / 2] = {}, scores[kKeys / 2], correction[2], row_lse[2];
-  uint32_t p[kKeys / kDepth][4];
+  Fragments<kKeys> p;
   Rows rows = Rows::none();
 
   uint32_t phase = 0;
   for (int tile = begin; tile < end; ++tile, phase ^= 1) {
     if (threadIdx.x == 0) {
       mbarrier_arrive_expect_tx(&shared.landed, 2 * decltype(shared.k)::kBytes);
-      tma_load(shared.k.element, k_map, &shared.landed, {0, tile * kKeys, 0, of.kv_head, of.batch});
-      tma_load(shared.v.element, v_map, &shared.landed, {0, tile * kKeys, 0, of.kv_head, of.batch});
+      load(shared.k, k_map, &shared.landed, tile * kKeys, {of.kv_head, of.batch});
+      load(shared.v, v_map, &shared.landed, tile * kKeys, {of.kv_head, of.batch});
     }
     mbarrier_wait(&shared.landed, phase);  // K and V are in
     const bool is_last = (tile + 1) * kKeys > length;
@@ -200,19 +177,12 @@ __global__ void __launch_bounds__(kWarpgroup)
     //| $S = QK^\top$, in steps of 16 columns; then the softmax of what has come out. A tile that ends behind the last key, or under a
     //| causal mask, is masked first.
     wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < kHeadDim / kDepth; ++step) {
-      const int panel = step * kDepth / kPanel, column_bytes = step * kDepth % kPanel * 2;
-      wgmma<T, kKeys>(scores, wgmma_advance(q_rows, panel * kRowsOfWarpgroup * kPanelRowBytes + column_bytes),
-                      wgmma_advance(k_rows, panel * kKeys * kPanelRowBytes + column_bytes), step > 0);
-    }
-    wgmma_commit();
+    issue_scores<T, kHeadDim>(scores, q_rows, k_rows);
     wgmma_wait<0>();  // S is in registers
     wgmma_pin(scores);
     if (is_last || problem.causal) mask(scores, last, tile * kKeys);
-    softmax(scores, rows, correction, problem.scale_log2);
-#pragma unroll
-    for (int i = 0; i < kKeys / 2; i += 2) p[i / 8][i / 2 % 4] = pack<T>(scores[i], scores[i + 1]);
+    online_softmax(scores, rows, correction, problem.scale_log2);
+    round_to_fragments<T>(p, scores);
     rescale_rows(output, correction);
 
     //| $O$ grows by $PV$. Nobody asks for the next tile before this is done, since its place is the one that is being read. That is what
@@ -220,11 +190,7 @@ __global__ void __launch_bounds__(kWarpgroup)
     wgmma_pin(output);
     wgmma_pin(p);
     wgmma_fence();  // P and O were just written by ordinary instructions
-#pragma unroll
-    for (int step = 0; step < kKeys / kDepth; ++step)
-      wgmma<T, kHeadDim, Major::mn>(output, p[step], wgmma_advance(values, step * kDepth * kPanelRowBytes),
-                                    true);
-    wgmma_commit();
+    issue_accumulate<T>(output, p, values);
     wgmma_wait<0>();  // O is complete up to this tile
     wgmma_pin(output);
     wgmma_pin(p);
