@@ -163,8 +163,8 @@ struct alignas(1024) OutputTile {
 /// Writes the thread's part of the finished output, for TMA to read. `row` is the first of its two rows in
 /// the tile.
 template <int kHeadDim>
-__device__ __forceinline__ void lay_down(OutputTile<kHeadDim>& tile, const float (&output)[kHeadDim / 2],
-                                         int row) {
+__device__ __forceinline__ void store_to_smem(OutputTile<kHeadDim>& tile, const float (&output)[kHeadDim / 2],
+                                              int row) {
   auto* bytes = reinterpret_cast<unsigned char*>(tile.element);
 #pragma unroll
   for (int r = 0; r < 2; ++r)

@@ -38,7 +38,7 @@ namespace {
 
 /// The options as the user wrote them. Numbers stay text until their names can be said in the error.
 struct Words {
-  std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling, means,
+  std::string batch, heads, kv_heads, seqlen, seqlen_k, head_dim, dtype, scale, scaling, smooth,
       layout = "bhsd";
   std::string step = "all", device = "auto", check = "auto", reps, seed = "1", json;
   std::string inspect, inspect_to;
@@ -88,12 +88,12 @@ Scaling scaling_of(const std::string& text, const Chapter& chapter) {
 
 /// Likewise, when the type is known. Columns of what models compute have means, so they are taken out unless
 /// the user says no.
-bool centred_of(const std::string& text, DType type) {
-  if (!text.empty() && text != "out" && text != "in")
-    throw InputError("--means is '" + text + "': give out or in");
+bool mean_subtracted_of(const std::string& text, DType type) {
+  if (!text.empty() && text != "on" && text != "off")
+    throw InputError("--smooth is '" + text + "': give on or off");
   if (!text.empty() && type != DType::e4m3)
-    throw InputError("--means is for e4m3 and this is " + std::string(name_of(type)) + ": leave it out");
-  return type == DType::e4m3 && text != "in";
+    throw InputError("--smooth is for e4m3 and this is " + std::string(name_of(type)) + ": leave it out");
+  return type == DType::e4m3 && text != "off";
 }
 
 std::vector<int> steps_of(const std::string& text, const Chapter& chapter) {
@@ -294,7 +294,7 @@ void read_inputs(const Words& words, const Chapter& chapter, Options& options) {
   if (shape.is_latent())
     throw InputError("the files hold latent keys, of which V is a part: leave the files out");
   shape.dtype = dtype_of_files(words, chapter, arrays);
-  shape.centred = centred_of(words.means, shape.dtype);
+  shape.mean_subtracted = mean_subtracted_of(words.smooth, shape.dtype);
 
   Inputs inputs;
   for (const TensorSpec& tensor : tensors_of(chapter.operation)) {
@@ -486,7 +486,7 @@ void fill_shape(const Words& words, const Chapter& chapter, Options& options) {
   if (!words.lengths.empty())
     chapter.operation == Operation::decode ? set_lengths(words, shape) : pack(words, shape);
   shape.scaling = scaling_of(words.scaling, chapter);
-  shape.centred = centred_of(words.means, shape.dtype);
+  shape.mean_subtracted = mean_subtracted_of(words.smooth, shape.dtype);
 }
 
 /// The options for the files of the operation's tensors.
@@ -577,9 +577,9 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Chapter&
       ->type_name("X");
   app.add_option("--scaling", words.scaling, "Of e4m3, a scale per tensor (default), head or block of rows")
       ->type_name("WHAT");
-  app.add_option("--means", words.means,
-                 "Of e4m3, the means of the columns of K and V: out (default), quantised without them; or in")
-      ->type_name("WHERE");
+  app.add_option("--smooth", words.smooth,
+                 "Of e4m3, K and V are quantised without the means of their columns: on (default) or off")
+      ->type_name("WHETHER");
   app.add_option("--step", words.step, "Which step, or all (default)")->type_name("N");
   app.add_option("--device", words.device,
                  "auto (default), gpu or sim: refuse to run if this build is for the other")
