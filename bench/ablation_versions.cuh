@@ -9,32 +9,28 @@ namespace flashbook {
 
 template <int kHeadDim>
 void run_ablation(const Shape& shape, const Tensors& tensors, device::Stream stream, int which) {
-  using namespace flash3;
-  with_version<kHeadDim>(shape, [&]<typename Config>() {
+  using namespace fa3;
+  with_version<kHeadDim>(shape, [&]<typename Traits>() {
     const auto run = [&]<typename Version>() {
       run_persistent<__nv_bfloat16, Version>(shape, tensors, stream);
     };
     switch (which) {
       case 1:
-        return run.template operator()<AsItIs<Config>>();
+        return run.template operator()<AsItIs<Traits>>();
       case 2:
-        return run.template operator()<OtherStay<Config>>();
+        return run.template operator()<OtherStay<Traits>>();
       case 3:
-        return run.template operator()<OtherOrder<Config>>();
+        return run.template operator()<OtherOrder<Traits>>();
       case 4:
-        if constexpr (Config::kCausal) return run.template operator()<OneLoop<Config>>();
+        if constexpr (Traits::kCausal) return run.template operator()<OneLoop<Traits>>();
         break;
       case 5:
-        return run.template operator()<OtherRescaling<Config>>();
+        return run.template operator()<OtherRescaling<Traits>>();
       case 6:
-        if constexpr (Config::kStoreByTma) return run.template operator()<FromRegisters<Config>>();
+        if constexpr (Traits::kStoreByTma) return run.template operator()<FromRegisters<Traits>>();
         break;
       case 7:
-        return run.template operator()<OtherPingpong<Config>>();
-      case 8:
-        // Three consumers have 160 registers a thread: with loops that ask what is trimmed they spill.
-        if constexpr (kHeadDim != 64) return run.template operator()<Trimmed<Config>>();
-        break;
+        return run.template operator()<OtherPingpong<Traits>>();
     }
   });
 }

@@ -11,7 +11,7 @@
 namespace flashbook {
 namespace {
 
-using namespace flash3;
+using namespace fa3;
 
 constexpr int kMostWarpgroups = 4, kMostTiles = 64;
 constexpr const char* kMomentNames[] = {"keys_sent", "values_sent", "landed", "turn", "issued",
@@ -55,8 +55,8 @@ std::string why_not(const Shape& shape, int step) {
 template <int kHeadDim>
 void run(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
   using T = __nv_bfloat16;
-  using StepFive =
-      std::conditional_t<kHeadDim == 64, Persistent<64, 3, 128, 8, false>, Persistent<128, 2, 128, 5, false>>;
+  using StepFive = std::conditional_t<kHeadDim == 64, PersistentTraits<64, 3, 128, 8, false>,
+                                      PersistentTraits<128, 2, 128, 5, false>>;
   switch (step) {
     case 2:
       return run_specialised<T, Recorded<SpecialisedFor<kHeadDim, false, false>>>(shape, tensors, stream);

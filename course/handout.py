@@ -37,7 +37,7 @@ HANDED_OUT = (
 )
 KEPT = ("tests/exercises/hidden/*", "docs/pages/hardening.md", "docs/pages/instructor.md")
 # What a chapter takes as it is and the one before it asks for in its exercises, by the first chapter that takes it.
-KEPT_UNTIL = {"common/hopper/*": "06", "tests/chapters/hopper_test.cu": "06"}
+KEPT_UNTIL = {"common/hopper/*": "05"}
 INTERACTIVE = "docs/figures/interactive"
 # A picture that docs/figures/interactive can bring to life, and the page of its own that it gets.
 PICTURE = re.compile(r"^!\[[^\]]*\]\(((?:\.\./)*docs/figures/(\w+))\.svg\)$", re.MULTILINE)

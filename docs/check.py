@@ -170,7 +170,7 @@ def check_descriptor(page: book.Page) -> Iterator[str]:
 
 def has_prose_to_check(page: book.Page) -> bool:
     """A file with device code."""
-    return (page.kind == "kernel" and page.path.suffix == ".cuh"
+    return (page.kind == "kernel" and (page.path.suffix == ".cuh" or page.path.parent == book.ROOM)
             and re.search("__global__|__device__", page.path.read_text(encoding="utf-8")) is not None)
 
 

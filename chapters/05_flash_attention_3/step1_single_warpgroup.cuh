@@ -15,13 +15,16 @@
 //|
 //| ![Step 1 does one after the other; steps 2 to 4 put copies, products and softmax beside each other](../../docs/figures/overlaps.svg)
 #pragma once
-#include "chapters/05_flash_attention_3/epilogue.cuh"
-#include "chapters/05_flash_attention_3/mask.cuh"
-#include "chapters/05_flash_attention_3/softmax.cuh"
-#include "chapters/05_flash_attention_3/tiles.cuh"
+#include "common/hopper/epilogue.h"
+#include "common/hopper/mask.h"
+#include "common/hopper/softmax.h"
+#include "common/hopper/tiles.h"
 #include "common/ptx/mbarrier.h"
 
-namespace flashbook::flash3 {
+namespace flashbook::fa3 {
+
+using namespace hopper;  // tiles and their products, masks, softmax, the way out: parts that later chapters
+                         // share
 
 /// Shared memory of a block of step 1.
 template <typename T, int kHeadDim, int kKeys>
@@ -71,10 +74,9 @@ __global__ void __launch_bounds__(kWarpgroup)
 
   //| The three descriptors stay the same for the whole kernel: there is one place for each tile. `output` and `scores`
   //| are what WGMMA leaves in a thread's registers, a 128th of 64 rows each.
-  const uint64_t q = rows_descriptor(shared.q), k = rows_descriptor(shared.k),
-                 v = values_descriptor(shared.v);
+  const uint64_t q = k_major(shared.q), k = k_major(shared.k), v = mn_major(shared.v);
   float output[kHeadDim / 2], scores[kKeys / 2], correction[2];
-  Probabilities<kKeys> p;
+  Fragments<kKeys> p;
 #pragma unroll
   for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
   Rows rows = Rows::none();
@@ -100,12 +102,12 @@ __global__ void __launch_bounds__(kWarpgroup)
     //| Now the products run and everybody waits: this is the gap that the next steps fill. `wgmma_wait<0>` returns when
     //| no group is left. `wgmma_pin` names the registers once more, so that the compiler does not move their use above
     //| the wait.
-    issue_scores<T, kHeadDim, kKeys>(scores, q, k);
+    issue_scores<T, kHeadDim>(scores, q, k);
     wgmma_wait<0>();  // S is in registers
     wgmma_pin(scores);
     if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
-    softmax<false>(scores, rows, correction, problem.scale_log2);
-    round_probabilities<T>(p, scores);
+    softmax(scores, rows, correction, problem.scale_log2);
+    round_to_fragments<T>(p, scores);
     rescale_rows(output, correction);
 
     wgmma_pin(output);
@@ -113,7 +115,7 @@ __global__ void __launch_bounds__(kWarpgroup)
     wgmma_fence();  // P and O were just written by ordinary instructions
     //| The second product of the tile reads P from registers and V from shared memory, and adds to O. Another wait, and a
     //| barrier of the block: TMA may overwrite K and V only when all four warps have read them.
-    issue_values<T, kHeadDim, kKeys>(output, p, v);
+    issue_accumulate<T>(output, p, v);
     wgmma_wait<0>();  // O is complete up to this tile
     wgmma_pin(output);
     wgmma_pin(p);
@@ -121,7 +123,8 @@ __global__ void __launch_bounds__(kWarpgroup)
   }
 
   finish_rows(output, rows, problem, lse, problem.number(head), query);
-  store_from_registers<T, kHeadDim>(output, problem, o, head, query);
+  store_from_registers<T>(output, query, problem.seqlen_q,
+                          [&](int row) { return o + problem.o_offset(head, row); });
 }
 
-}  // namespace flashbook::flash3
+}  // namespace flashbook::fa3

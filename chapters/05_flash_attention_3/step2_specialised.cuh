@@ -7,7 +7,7 @@
 //| since the producer needs hardly a register, `setmaxnreg` gives its share to the consumers, who hold S, P and O.
 //|
 //| **Step 3: pingpong.** The consumers take turns at issuing products, so that one's softmax lies under the other's
-//| products (`pingpong.cuh`).
+//| products (`common/hopper/pingpong.h`).
 //|
 //| **Step 4: overlap within a warpgroup.** The scores of the next tile are issued *before* the product with V of this one.
 //| While the softmax of the new scores runs, the tensor cores still multiply with V, for the same warpgroup. The price is
@@ -21,18 +21,23 @@
 //|
 //| ![One thread of warpgroup 0 asks TMA for tiles; two consumers read them; the barriers between them](../../docs/figures/hopper_block.svg)
 #pragma once
-#include "chapters/05_flash_attention_3/epilogue.cuh"
-#include "chapters/05_flash_attention_3/mask.cuh"
-#include "chapters/05_flash_attention_3/pingpong.cuh"
-#include "chapters/05_flash_attention_3/pipeline.cuh"
-#include "chapters/05_flash_attention_3/softmax.cuh"
+#include "chapters/05_flash_attention_3/moments.cuh"
+#include "common/hopper/block.h"
+#include "common/hopper/epilogue.h"
+#include "common/hopper/mask.h"
+#include "common/hopper/pingpong.h"
+#include "common/hopper/pipeline.h"
+#include "common/hopper/softmax.h"
+#include "common/hopper/tiles.h"
 #include "common/ptx/setmaxnreg.h"
 
-namespace flashbook::flash3 {
+namespace flashbook::fa3 {
+
+using namespace hopper;
 
 /// One version of the kernel, as a type: versions are told apart at compile time.
 template <int kHeadDim_, int kConsumers_, int kKeys_, int kStages_, bool kPingpong_, bool kOverlap_>
-struct Specialised : Unrecorded {
+struct SpecialisedTraits : Unrecorded {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kConsumers = kConsumers_;  ///< warpgroups that multiply, 64 queries each: 2 or 3
   static constexpr int kKeys = kKeys_;            ///< of a tile
@@ -42,44 +47,64 @@ struct Specialised : Unrecorded {
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
 };
 
-//| ## Registers
-//|
-//| A multiprocessor has 65536. With 384 threads ptxas gives each 168, with 512 it gives 128, and `setmaxnreg` moves them:
-//| 40 + 2 * 232 = 3 * 168, and 32 + 3 * 160 = 4 * 128.
-
-/// Of a thread, after setmaxnreg.
-template <int kConsumers>
-constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 40;
-template <int kConsumers>
-constexpr int kConsumerRegisters = kConsumers == 3 ? 160 : 232;
-
 //| ## The block
 //|
 //| Shared memory holds the queries of all consumers, the pipeline, and one barrier more, `q_full`: queries come once, so
 //| it has one phase and nobody gives them back.
 /// Shared memory of a block.
-template <typename T, typename Config>
+template <typename T, typename Traits>
 struct SpecialisedShared {
-  Tile<T, kRowsOfWarpgroup, Config::kHeadDim> q[Config::kConsumers];
-  Pipeline<T, Config::kKeys, Config::kHeadDim, Config::kStages> pipeline;
+  Tile<T, kRowsOfWarpgroup, Traits::kHeadDim> q[Traits::kConsumers];
+  Pipeline<Tile<T, Traits::kKeys, Traits::kHeadDim>, Traits::kStages> pipeline;
   uint64_t q_full;  ///< the queries of all consumers have landed; one phase
 };
+
+//| ## In which order tiles come
+//|
+//| Tiles of keys go from the last to the first: the ragged end and the causal diagonal come first, and the loop over the
+//| rest needs no mask. Without overlap consumers want K and V of one tile, then of the next. With it (step 4) they want the
+//| next K before this V:
+//|
+//| | | | | | | | |
+//| | --- | --- | --- | --- | --- | --- | --- |
+//| | in pairs | K3 | V3 | K2 | V2 | K1 | V1 | K0 V0 |
+//| | keys first | K3 | K2 | V3 | K1 | V2 | K0 | V1 V0 |
+
+/// Streams the K and V of `tiles` tiles of keys through the pipeline, the last first. One thread of the
+/// producer.
+template <typename Traits, bool kKeysFirst, typename Pipeline>
+__device__ __forceinline__ void stream(Pipeline& pipeline, PipelineState<Traits::kStages>& state,
+                                       const CUtensorMap& k_map, const CUtensorMap& v_map, int tiles,
+                                       const Head& kv_head) {
+  constexpr int kKeys = Traits::kKeys;
+  if constexpr (kKeysFirst) fill(pipeline, state, k_map, (tiles - 1) * kKeys, kv_head);
+#pragma unroll 1  // the producer has few registers
+  for (int tile = tiles - 1; tile >= 0; --tile) {
+    const int k_tile = kKeysFirst ? tile - 1 : tile;
+    if (k_tile >= 0) {
+      fill(pipeline, state, k_map, k_tile * kKeys, kv_head);
+      Traits::record(Moment::keys_sent, k_tile);
+    }
+    fill(pipeline, state, v_map, tile * kKeys, kv_head);
+    Traits::record(Moment::values_sent, tile);
+  }
+}
 
 //| The maps of Q, K and V are parameters marked `__grid_constant__`: TMA reads a map by its address, and only such a
 //| parameter has one that all threads share. `__launch_bounds__(threads, 1)` promises one block a multiprocessor, so that
 //| ptxas may give each thread as many registers as there are.
 /// Attention for 64 queries a consumer, of one head. Grid: (tiles of queries * heads).
-template <typename T, typename Config>
-__global__ void __launch_bounds__(Config::kThreads, 1)
+template <typename T, typename Traits>
+__global__ void __launch_bounds__(Traits::kThreads, 1)
     specialised(const __grid_constant__ CUtensorMap q_map,  // [batch, heads, panels, seqlen_q, 64]
                 const __grid_constant__ CUtensorMap k_map,  // [batch, kv heads, panels, seqlen_k, 64]
                 const __grid_constant__ CUtensorMap v_map,  // [batch, kv heads, panels, seqlen_k, 64]
                 T* o,                                       // [batch, heads, seqlen_q, head_dim], strided
                 float* lse,                                 // [batch, heads, seqlen_q]
                 Problem problem) {
-  constexpr int kHeadDim = Config::kHeadDim, kKeys = Config::kKeys, kConsumers = Config::kConsumers;
+  constexpr int kHeadDim = Traits::kHeadDim, kKeys = Traits::kKeys, kConsumers = Traits::kConsumers;
   constexpr int kRows = kConsumers * kRowsOfWarpgroup;
-  using Shared = SpecialisedShared<T, Config>;
+  using Shared = SpecialisedShared<T, Traits>;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   auto& pipeline = shared.pipeline;
@@ -94,7 +119,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   if (threadIdx.x == 0) {
     //| One thread writes the barriers into shared memory. The fence shows them to TMA, which is not a thread; the
     //| `__syncthreads` shows them to the threads.
-    initialise(pipeline, kConsumers);
+    initialise(pipeline, 1, kConsumers * kWarpsOfWarpgroup, "full", "empty");
     mbarrier_init(&shared.q_full, 1);
     name_mbarrier(&shared.q_full, "q_full");
     fence_mbarrier_init();
@@ -116,8 +141,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
       mbarrier_arrive_expect_tx(&shared.q_full, kConsumers * Tile<T, kRowsOfWarpgroup, kHeadDim>::kBytes);
       for (int i = 0; i < kConsumers; ++i)
         load(shared.q[i], q_map, &shared.q_full, block_query + i * kRowsOfWarpgroup, head);
-      PipelineState<Config::kStages> state;
-      stream<Config, Config::kOverlap>(pipeline, state, k_map, v_map, key_tiles, problem.kv_head(head));
+      PipelineState<Traits::kStages> state;
+      stream<Traits, Traits::kOverlap>(pipeline, state, k_map, v_map, key_tiles, problem.kv_head(head));
     }
     return;
   }
@@ -133,17 +158,17 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   //| Descriptors are made once, of its own queries and of stage 0. Another stage is a constant further on, which
   //| `wgmma_advance` adds to the address in the descriptor. Output and scores are plain arrays. All loops over them are
   //| unrolled, so that every element is a register.
-  const uint64_t q = rows_descriptor(shared.q[consumer]);
-  const uint64_t keys = rows_descriptor(pipeline.tile[0]), values = values_descriptor(pipeline.tile[0]);
+  const uint64_t q = k_major(shared.q[consumer]);
+  const uint64_t keys = k_major(pipeline.tile[0]), values = mn_major(pipeline.tile[0]);
   constexpr uint32_t kTileBytes = sizeof(pipeline.tile[0]);
   float output[kHeadDim / 2], scores[kKeys / 2], correction[2];
-  Probabilities<kKeys> p;
+  Fragments<kKeys> p;
 #pragma unroll
   for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
   Rows rows = Rows::none();
-  PipelineState<Config::kStages> state;
+  PipelineState<Traits::kStages> state;
 
-  if constexpr (Config::kPingpong) open_turns<kConsumers>(consumer);
+  open_turns<Traits>(consumer);
 
   //| ### The first tile
   //|
@@ -156,15 +181,15 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   mbarrier_wait(&shared.q_full, 0);
   wait_full(pipeline, state);
   wgmma_fence();
-  issue_scores<T, kHeadDim, kKeys>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
+  issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
   wgmma_wait<0>();
   wgmma_pin(scores);
   release(pipeline, state);
   state.advance();
   if (const int first_key = (key_tiles - 1) * kKeys; needs_mask(problem, first_query, first_key, kKeys))
     mask(scores, problem, query, first_key);
-  softmax<false>(scores, rows, correction, problem.scale_log2);
-  round_probabilities<T>(p, scores);
+  softmax(scores, rows, correction, problem.scale_log2);
+  round_to_fragments<T>(p, scores);
 
   //| ### The loop
   //|
@@ -174,38 +199,38 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
 #pragma unroll 1
   for (int tile = key_tiles - 2; tile >= 0; --tile) {
     // The two tiles of this iteration: K of the scores first, or V.
-    const PipelineState<Config::kStages> one = state, two = state.next();
-    const PipelineState<Config::kStages> k_state = Config::kOverlap ? one : two,
-                                         v_state = Config::kOverlap ? two : one;
+    const PipelineState<Traits::kStages> one = state, two = state.next();
+    const PipelineState<Traits::kStages> k_state = Traits::kOverlap ? one : two,
+                                         v_state = Traits::kOverlap ? two : one;
     state = two.next();
     const uint64_t k = wgmma_advance(keys, k_state.stage * kTileBytes);
     const uint64_t v = wgmma_advance(values, v_state.stage * kTileBytes);
     //| The consumer waits for the tile that its first product reads, and then for its turn. The order matters: if it took
     //| the turn first and then waited for its tile, the other consumers would wait, too.
     wait_full(pipeline, one);
-    Config::record(Moment::landed, tile);
-    if constexpr (Config::kPingpong) take_turn<kConsumers>(consumer);
+    Traits::record(Moment::landed, tile);
+    take_turn<Traits>(consumer);
     //| Two products are issued, one group each. They queue at the tensor cores and run in the order of their issue. With
     //| overlap the scores go first, so they are done first, and the softmax can begin while the product with V still
     //| runs. Without it the order does not matter for the result; V goes first because it comes first through the pipeline. Only the *issue* is
     //| inside the turn: the turn is passed on as soon as both products are queued.
-    Config::record(Moment::turn, tile);
+    Traits::record(Moment::turn, tile);
     wgmma_pin(output);
     wgmma_pin(p);
     wgmma_fence();
-    if constexpr (Config::kOverlap) {
-      issue_scores<T, kHeadDim, kKeys>(scores, q, k);
+    if constexpr (Traits::kOverlap) {
+      issue_scores<T, kHeadDim>(scores, q, k);
       wait_full(pipeline, two);
       wgmma_fence();
-      issue_values<T, kHeadDim, kKeys>(output, p, v);
+      issue_accumulate<T>(output, p, v);
     } else {
-      issue_values<T, kHeadDim, kKeys>(output, p, v);
+      issue_accumulate<T>(output, p, v);
       wait_full(pipeline, two);
       wgmma_fence();
-      issue_scores<T, kHeadDim, kKeys>(scores, q, k);
+      issue_scores<T, kHeadDim>(scores, q, k);
     }
-    Config::record(Moment::issued, tile);
-    if constexpr (Config::kPingpong) pass_turn<kConsumers>(consumer);
+    Traits::record(Moment::issued, tile);
+    pass_turn<Traits>(consumer);
 
     //| ### Waiting
     //|
@@ -213,7 +238,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     //| product with V, and promises the scores. K's stage is free then, V's is not yet. A stage is given back only after
     //| the wait for the product that reads it: given back earlier, TMA would overwrite keys that the tensor cores still
     //| read.
-    if constexpr (!Config::kOverlap) {
+    if constexpr (!Traits::kOverlap) {
       wgmma_wait<0>();  // both products are done
       wgmma_pin(output);
       wgmma_pin(p);
@@ -222,44 +247,45 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
       wgmma_wait<1>();  // the scores are done; the product with V still runs
     }
     wgmma_pin(scores);
-    Config::record(Moment::scores, tile);
+    Traits::record(Moment::scores, tile);
     release(pipeline, k_state);
     if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
-    softmax<false>(scores, rows, correction, problem.scale_log2);
+    softmax(scores, rows, correction, problem.scale_log2);
     //| Between these two records lies everything that overlap hides: maximum, exponentials and row sums, which need the
     //| scores and nothing of V's product. What follows does need it: P's registers are the left operand of that product,
     //| and O is its result. So the consumer waits for it before it rounds the new P and rescales O.
-    Config::record(Moment::softmax, tile);
-    if constexpr (Config::kOverlap) {
+    Traits::record(Moment::softmax, tile);
+    if constexpr (Traits::kOverlap) {
       wgmma_wait<0>();  // P V is done: P may be overwritten, O rescaled
       wgmma_pin(output);
       wgmma_pin(p);
-      Config::record(Moment::values, tile);
+      Traits::record(Moment::values, tile);
       release(pipeline, v_state);
     }
-    round_probabilities<T>(p, scores);
+    round_to_fragments<T>(p, scores);
     rescale_rows(output, correction);
-    Config::record(Moment::end, tile);
+    Traits::record(Moment::end, tile);
   }
 
   //| ### The end
   //|
   //| P V of tile 0 is left. It takes a turn as all products do; all consumers must take equally many turns, or one would
-  //| wait for a turn that nobody passes. Then the rows are divided by their sums and stored straight from the registers (`epilogue.cuh`).
+  //| wait for a turn that nobody passes. Then the rows are divided by their sums and stored straight from the registers (`common/hopper/epilogue.h`).
   // The last product with V.
   wait_full(pipeline, state);
-  if constexpr (Config::kPingpong) take_turn<kConsumers>(consumer);
+  take_turn<Traits>(consumer);
   wgmma_pin(output);
   wgmma_pin(p);
   wgmma_fence();
-  issue_values<T, kHeadDim, kKeys>(output, p, wgmma_advance(values, state.stage * kTileBytes));
-  if constexpr (Config::kPingpong) pass_turn<kConsumers>(consumer);
+  issue_accumulate<T>(output, p, wgmma_advance(values, state.stage * kTileBytes));
+  pass_turn<Traits>(consumer);
   wgmma_wait<0>();
   wgmma_pin(output);
   wgmma_pin(p);
 
   finish_rows(output, rows, problem, lse, problem.number(head), query);
-  store_from_registers<T, kHeadDim>(output, problem, o, head, query);
+  store_from_registers<T>(output, query, problem.seqlen_q,
+                          [&](int row) { return o + problem.o_offset(head, row); });
 }
 
-}  // namespace flashbook::flash3
+}  // namespace flashbook::fa3

@@ -5,70 +5,64 @@
 //|
 //| | switch | what it does |
 //| | --- | --- |
-//| | `kSchedule` | persistent blocks take tile after tile, longest first (`tile_scheduler.cuh`) |
+//| | `kSchedule` | persistent blocks take tile after tile, longest first (`common/hopper/tile_scheduler.h`) |
 //| | `kSplitLoops` | tiles with a mask and tiles without one in loops of their own: the second has no trace of it |
-//| | `kLazy` | maxima are taken, and the output rescaled, only when a score exceeds one by more than 8 log2 units (`softmax.cuh`) |
-//| | `kStoreByTma` | the output leaves through shared memory while the next tile begins (`epilogue.cuh`) |
+//| | `kLazy` | maxima are taken, and the output rescaled, only when a score exceeds one by more than 8 log2 units (`common/hopper/softmax.h`) |
+//| | `kStoreByTma` | the output leaves through shared memory while the next tile begins (`common/hopper/epilogue.h`) |
 //| | `kPingpong` | step 3's turns |
-//| | `kTrim` | a warpgroup leaves out tiles of keys that only the warpgroups below it see, and rows beyond the end |
 //|
 //| **What the compiler must see.** Descriptors and barriers are the same for all lanes of a warp, and the hardware wants
 //| them in *uniform* registers. The compiler keeps them there only while it can prove that the lanes go together. A
 //| consumer that issues the store itself, behind `if (lane == 0)`, loses that proof: a sixth more instructions in the loop
-//| at d = 128. That is why a thread of the producer stores, and why `kTrim`, whose loops differ from warpgroup to
-//| warpgroup, does not pay.
+//| at d = 128. That is why a thread of the producer stores.
 //|
 //| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
 #include <type_traits>
 
-#include "chapters/05_flash_attention_3/epilogue.cuh"
-#include "chapters/05_flash_attention_3/mask.cuh"
-#include "chapters/05_flash_attention_3/pingpong.cuh"
-#include "chapters/05_flash_attention_3/softmax.cuh"
 #include "chapters/05_flash_attention_3/step2_specialised.cuh"
 #include "chapters/05_flash_attention_3/step5_producers.cuh"
+#include "common/hopper/block.h"
+#include "common/hopper/epilogue.h"
+#include "common/hopper/mask.h"
+#include "common/hopper/pingpong.h"
+#include "common/hopper/softmax.h"
 
-namespace flashbook::flash3 {
+namespace flashbook::fa3 {
 
 //| ## The switches
 //|
 //| Some depend on the head dimension. At d = 256 queries and pipeline fill shared memory, and the output has no place there.
 /// One version of the kernel, as a type. To turn a switch off, derive from a version and say so.
 template <int kHeadDim_, int kConsumers_, int kKeys_, int kStages_, bool kCausal_>
-struct Persistent : Unrecorded {
+struct PersistentTraits : Unrecorded {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kConsumers = kConsumers_;  ///< warpgroups that multiply, 64 queries each: 2 or 3
-  static constexpr int kKeys = kKeys_;            ///< of a tile
-  static constexpr int kStages = kStages_;        ///< of the pipeline
+  static constexpr int kRows = kConsumers * kRowsOfWarpgroup;  ///< queries of a tile
+  static constexpr int kKeys = kKeys_;                         ///< of a tile
+  static constexpr int kStages = kStages_;                     ///< of the pipeline
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
   static constexpr bool kCausal = kCausal_;
   static constexpr Schedule kSchedule = kCausal ? Schedule::dynamic_persistent : Schedule::static_persistent;
   static constexpr bool kSplitLoops = true;
-  static constexpr bool kTrim = false;  // what it saves, its loops cost: see above
   static constexpr bool kLazy = true;
   static constexpr bool kStoreByTma = kHeadDim != 256;  // no room for the output beside Q and the pipeline
   static constexpr bool kPingpong = kHeadDim == 64;
 };
 
-/// Stands for output tiles where there are none.
-struct Nothing {};
-
 //| ## Shared memory
 //|
-//| Beside queries and pipeline there are now the outputs, the broadcast of the next tile, and four barriers a consumer:
-//| its queries have landed, their place is free, its output is written, its place is free. Each consumer has its own four,
-//| so that it does not wait for the queries or the store of another.
+//| Beside queries and pipeline there are now the outputs, the broadcast of the next tile, and four barriers a consumer
+//| (`common/hopper/block.h`).
 /// Shared memory of a block.
-template <typename T, typename Config>
+template <typename T, typename Traits>
 struct PersistentShared {
-  Tile<T, kRowsOfWarpgroup, Config::kHeadDim> q[Config::kConsumers];
-  Pipeline<T, Config::kKeys, Config::kHeadDim, Config::kStages> pipeline;
-  std::conditional_t<Config::kStoreByTma, Tile<T, kRowsOfWarpgroup, Config::kHeadDim>, Nothing>
-      output[Config::kConsumers];
+  Tile<T, kRowsOfWarpgroup, Traits::kHeadDim> q[Traits::kConsumers];
+  Pipeline<Tile<T, Traits::kKeys, Traits::kHeadDim>, Traits::kStages> pipeline;
+  std::conditional_t<Traits::kStoreByTma, Tile<T, kRowsOfWarpgroup, Traits::kHeadDim>, Nothing>
+      output[Traits::kConsumers];
   TileBroadcast broadcast;
-  uint64_t q_full[Config::kConsumers], q_empty[Config::kConsumers];
-  uint64_t output_full[Config::kConsumers], output_empty[Config::kConsumers];
+  BlockBarriers<Traits::kConsumers> barriers;
 };
 
 //| ## A consumer
@@ -77,29 +71,29 @@ struct PersistentShared {
 //| lived on from one to the next, ptxas would run out of registers at d = 256 and put a wait behind every product (C7512).
 
 /// A thread of a consumer, for one tile of queries.
-template <typename T, typename Config>
+template <typename T, typename Traits>
 struct Consumer {
-  static constexpr int kHeadDim = Config::kHeadDim, kKeys = Config::kKeys;
+  static constexpr int kHeadDim = Traits::kHeadDim, kKeys = Traits::kKeys;
   static constexpr uint32_t kTileBytes = sizeof(Tile<T, kKeys, kHeadDim>);
 
   //| References and constants first. The compiler keeps all of it in registers: every function below is inlined, and no
   //| Consumer lies in memory. `state` belongs to the kernel, since the pipeline goes on from tile to tile of queries
   //| while a Consumer ends.
-  PersistentShared<T, Config>& shared;
+  PersistentShared<T, Traits>& shared;
   const Problem& problem;
-  PipelineState<Config::kStages>& state;  ///< in the pipeline; goes on from tile to tile
+  PipelineState<Traits::kStages>& state;  ///< in the pipeline; goes on from tile to tile
   const uint32_t parity;                  ///< of the tiles of queries before this one
   const int number;                       ///< which consumer this is
   const int first_query, query;           ///< the warpgroup's first row; the first of this thread's two
   const uint64_t q, keys, values;         ///< descriptors: its queries, stage 0 as K and as V
   float output[kHeadDim / 2], scores[kKeys / 2];
-  Probabilities<kKeys> p;
-  Rows rows;
+  Fragments<kKeys> p;
+  std::conditional_t<Traits::kLazy, LazyRows, Rows> rows;
 
   //| The descriptors are computed anew with each Consumer, from constants. Keeping them would cost registers from one
   //| tile of queries to the next.
-  __device__ __forceinline__ Consumer(PersistentShared<T, Config>& shared, const Problem& problem,
-                                      PipelineState<Config::kStages>& state, uint32_t parity, int number,
+  __device__ __forceinline__ Consumer(PersistentShared<T, Traits>& shared, const Problem& problem,
+                                      PipelineState<Traits::kStages>& state, uint32_t parity, int number,
                                       int first_query, int query)
       : shared(shared),
         problem(problem),
@@ -108,40 +102,9 @@ struct Consumer {
         number(number),
         first_query(first_query),
         query(query),
-        q(rows_descriptor(shared.q[number])),
-        keys(rows_descriptor(shared.pipeline.tile[0])),
-        values(values_descriptor(shared.pipeline.tile[0])) {}
-
-  __device__ __forceinline__ void take() {
-    if constexpr (Config::kPingpong) take_turn<Config::kConsumers>(number);
-  }
-  __device__ __forceinline__ void pass() {
-    if constexpr (Config::kPingpong) pass_turn<Config::kConsumers>(number);
-  }
-
-  //| ### What trimming needs
-  //|
-  //| Under a causal mask the upper warpgroup of a block sees fewer keys than the lower one. With `kTrim` it skips those
-  //| tiles. It still has to wait for each tile and give it back, since `empty` counts on its arrivals.
-  /// Lets `tiles` tiles of the pipeline pass by.
-  __device__ __forceinline__ void skip(int tiles) {
-#pragma unroll 1
-    for (int i = 0; i < tiles; ++i) {
-      wait_full(shared.pipeline, state);  // or this arrival would count for the stage's last tile
-      __syncwarp();  // all lanes have: after lane 0's arrival the stage may be filled again
-      release(shared.pipeline, state);
-      state.advance();
-    }
-  }
-
-  /// How many of the block's tiles of keys this warpgroup needs.
-  __device__ __forceinline__ int own_tiles() const {
-    return first_query < problem.seqlen_q ? problem.key_tiles(first_query + kRowsOfWarpgroup - 1, kKeys) : 0;
-  }
-
-  __device__ __forceinline__ void release_queries() {
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.q_empty[number]);
-  }
+        q(k_major(shared.q[number])),
+        keys(k_major(shared.pipeline.tile[0])),
+        values(mn_major(shared.pipeline.tile[0])) {}
 
   //| ### Begin, step, end
   //|
@@ -153,20 +116,20 @@ struct Consumer {
   __device__ __forceinline__ void begin(int tile) {
     wait_full(shared.pipeline, state);
     wgmma_fence();
-    issue_scores<T, kHeadDim, kKeys>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
+    issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
     wgmma_wait<0>();
     wgmma_pin(scores);
     release(shared.pipeline, state);
-    if (tile == 0) release_queries();
+    if (tile == 0) release_queries(shared, number);
     state.advance();
     //| The first tile always asks for the mask: it holds the end of the sequence, or the diagonal.
     if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
-    rows = Rows::none();
+    rows = rows.none();
     float correction[2];
-    softmax<Config::kLazy>(scores, rows, correction, problem.scale_log2);
-    round_probabilities<T>(p, scores);
+    softmax(scores, rows, correction, problem.scale_log2);
+    round_to_fragments<T>(p, scores);
   }
 
   //| One round of the loop. `kMasked` makes two loops of it: one whose tiles may need the mask, and one that has no trace
@@ -174,51 +137,51 @@ struct Consumer {
   /// The scores of `tile`, beside P V of the tile before it in the loop, tile + 1.
   template <bool kMasked>
   __device__ __forceinline__ void step(int tile) {
-    const PipelineState<Config::kStages> k_state = state, v_state = state.next();
+    const PipelineState<Traits::kStages> k_state = state, v_state = state.next();
     state = v_state.next();
     wait_full(shared.pipeline, k_state);
-    Config::record(Moment::landed, tile);
-    take();
-    Config::record(Moment::turn, tile);
+    Traits::record(Moment::landed, tile);
+    take_turn<Traits>(number);
+    Traits::record(Moment::turn, tile);
     wgmma_pin(output);
     wgmma_pin(p);
     wgmma_fence();
-    issue_scores<T, kHeadDim, kKeys>(scores, q, wgmma_advance(keys, k_state.stage * kTileBytes));
+    issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, k_state.stage * kTileBytes));
     wait_full(shared.pipeline, v_state);
     wgmma_fence();
-    issue_values<T, kHeadDim, kKeys>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));
-    Config::record(Moment::issued, tile);
-    pass();
+    issue_accumulate<T>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));
+    Traits::record(Moment::issued, tile);
+    pass_turn<Traits>(number);
 
     //| The two waits are those of step 4. Between them lies the softmax, under which the product with V still runs. K's
     //| stage is given back after the first wait, V's after the second.
     wgmma_wait<1>();  // the scores are done; the product with V still runs
     wgmma_pin(scores);
-    Config::record(Moment::scores, tile);
+    Traits::record(Moment::scores, tile);
     release(shared.pipeline, k_state);
-    if (tile == 0) release_queries();
+    if (tile == 0) release_queries(shared, number);
     if constexpr (kMasked) {
-      if (Config::kSplitLoops || needs_mask(problem, first_query, tile * kKeys, kKeys))
+      if (Traits::kSplitLoops || needs_mask(problem, first_query, tile * kKeys, kKeys))
         mask(scores, problem, query, tile * kKeys);
     }
     float correction[2];
     bool rescale = true;
-    if constexpr (Config::kLazy)
+    if constexpr (Traits::kLazy)
       rescale = softmax_lazily(scores, rows, correction, problem.scale_log2);
     else
-      softmax<false>(scores, rows, correction, problem.scale_log2);
-    Config::record(Moment::softmax, tile);
+      softmax(scores, rows, correction, problem.scale_log2);
+    Traits::record(Moment::softmax, tile);
 
     //| `softmax_lazily` has told whether any row of the warp needs its output rescaled. With lazy rescaling hardly any does
     //| after a few tiles, and the branch is the same for the whole warp.
     wgmma_wait<0>();  // P V is done: P may be overwritten, O rescaled
     wgmma_pin(output);
     wgmma_pin(p);
-    Config::record(Moment::values, tile);
+    Traits::record(Moment::values, tile);
     release(shared.pipeline, v_state);
-    round_probabilities<T>(p, scores);
+    round_to_fragments<T>(p, scores);
     if (rescale) rescale_rows(output, correction);
-    Config::record(Moment::end, tile);
+    Traits::record(Moment::end, tile);
   }
 
   //| The last product takes a turn, too, and gives its stage back, since the producer has begun to bring the next tile's
@@ -226,12 +189,12 @@ struct Consumer {
   /// The last P V of a tile of queries.
   __device__ __forceinline__ void end() {
     wait_full(shared.pipeline, state);
-    take();
+    take_turn<Traits>(number);
     wgmma_pin(output);
     wgmma_pin(p);
     wgmma_fence();
-    issue_values<T, kHeadDim, kKeys>(output, p, wgmma_advance(values, state.stage * kTileBytes));
-    pass();
+    issue_accumulate<T>(output, p, wgmma_advance(values, state.stage * kTileBytes));
+    pass_turn<Traits>(number);
     wgmma_wait<0>();
     wgmma_pin(output);
     wgmma_pin(p);
@@ -244,39 +207,21 @@ struct Consumer {
   //| It waits for the queries, begins with the last tile of keys, goes through the masked tiles and then through the
   //| whole ones. All consumers see the same tiles of keys pass, as many as the block's last query needs.
   /// One tile of queries: `key_tiles` tiles of keys come through the pipeline, since that is what the last
-  /// query of the block sees. With kTrim this warpgroup lets those pass that it does not need. They come
-  /// first: K of the first, then K and V in turn; but V of the last one comes after K of the first that it
-  /// does need.
+  /// query of the block sees.
   __device__ __forceinline__ void attend(int key_tiles) {
-    const int own = Config::kTrim ? own_tiles() : key_tiles;
-    if constexpr (Config::kTrim) {
-#pragma unroll 1
-      for (int i = 0; i < key_tiles - own; ++i) {
-        skip(i == 0 ? 1 : 2);
-        take();  // everybody takes the same number of turns
-        pass();
-      }
-    }
-    mbarrier_wait(&shared.q_full[number], parity);
-    if (Config::kTrim && own == 0) {
-      __syncwarp();  // all lanes have waited: after lane 0's arrival the next queries may come
-      release_queries();
-      skip(1);
-      return;
-    }
-    begin(own - 1);
-    if (Config::kTrim && own < key_tiles) skip(1);
+    mbarrier_wait(&shared.barriers.q_full[number], parity);
+    begin(key_tiles - 1);
 
     //| Where does the mask end? The warpgroup's first query sees the fewest keys. Tiles that lie within what it sees are
     //| whole for all its rows. From there on the second loop runs, or the only one, if there is no mask.
-    int tile = own - 2;
-    if constexpr (Config::kCausal && Config::kSplitLoops) {
+    int tile = key_tiles - 2;
+    if constexpr (Traits::kCausal && Traits::kSplitLoops) {
       const int unmasked = (problem.last_key(first_query) + 1) / kKeys;  // tiles that all rows see whole
 #pragma unroll 1
       for (; tile >= max(unmasked, 0); --tile) step<true>(tile);
     }
 #pragma unroll 1
-    for (; tile >= 0; --tile) step<Config::kCausal && !Config::kSplitLoops>(tile);
+    for (; tile >= 0; --tile) step<Traits::kCausal && !Traits::kSplitLoops>(tile);
     end();
   }
 };
@@ -286,8 +231,8 @@ struct Consumer {
 //| The kernel sets the barriers up, divides the roles, and lets each consumer go from tile to tile.
 /// Attention for the tiles of `order` that this block takes. Grid: as many blocks as there are
 /// multiprocessors, or fewer.
-template <typename T, typename Config>
-__global__ void __launch_bounds__(Config::kThreads, 1) persistent(
+template <typename T, typename Traits>
+__global__ void __launch_bounds__(Traits::kThreads, 1) persistent(
     const __grid_constant__ CUtensorMap q_map,       // [batch, heads, panels, seqlen_q, 64]
     const __grid_constant__ CUtensorMap k_map,       // [batch, kv heads, panels, seqlen_k, 64]
     const __grid_constant__ CUtensorMap v_map,       // [batch, kv heads, panels, seqlen_k, 64]
@@ -296,76 +241,60 @@ __global__ void __launch_bounds__(Config::kThreads, 1) persistent(
     float* lse,                                      // [batch, heads, seqlen_q]
     Problem problem, TileOrder order,
     int* counter) {  // Schedule::dynamic_persistent: 0 at the start
-  constexpr int kConsumers = Config::kConsumers, kRows = kConsumers * kRowsOfWarpgroup;
-  using Shared = PersistentShared<T, Config>;
+  constexpr int kConsumers = Traits::kConsumers;
+  using Shared = PersistentShared<T, Traits>;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) {
-    //| Each count is the number of those who arrive: one thread for `q_full` and `output_empty`, four warps for `q_empty`
-    //| and `output_full`. The broadcast is read by all warps of the consumers, by the thread that brings queries, and by
-    //| the one that stores, if there is one.
-    initialise(shared.pipeline, kConsumers);
-    initialise(shared.broadcast, kConsumers * kWarpsOfWarpgroup + (Config::kStoreByTma ? 2 : 1));
-    for (int i = 0; i < kConsumers; ++i) {
-      mbarrier_init(&shared.q_full[i], 1);
-      name_mbarrier(&shared.q_full[i], "q_full", i);
-      mbarrier_init(&shared.q_empty[i], kWarpsOfWarpgroup);
-      name_mbarrier(&shared.q_empty[i], "q_empty", i);
-      mbarrier_init(&shared.output_full[i], kWarpsOfWarpgroup);
-      name_mbarrier(&shared.output_full[i], "output_full", i);
-      mbarrier_init(&shared.output_empty[i], 1);
-      name_mbarrier(&shared.output_empty[i], "output_empty", i);
-    }
+    //| The broadcast is read by all warps of the consumers, by the thread that brings queries, and by the one that stores, if
+    //| there is one.
+    initialise(shared.pipeline, 1, kConsumers * kWarpsOfWarpgroup, "full", "empty");
+    initialise(shared.broadcast, kConsumers * kWarpsOfWarpgroup + (Traits::kStoreByTma ? 2 : 1));
+    initialise(shared.barriers);
     fence_mbarrier_init();
   }
   __syncthreads();  // the barriers are ready
 
-  // The same in all threads of a warp; the shuffle tells the compiler so.
-  const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / kWarpsOfWarpgroup;
+  const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
 
   //| The three threads of the producer are lanes 0 of three different warps. In one warp they would wait for each other.
   if (warpgroup == 0) {
     setmaxnreg_dec<kProducerRegisters<kConsumers>>();
-    if (threadIdx.x == 0) produce_keys<Config>(shared, k_map, v_map, problem, order, counter);
-    if (threadIdx.x == 32) produce_queries<Config>(shared, q_map);
-    if constexpr (Config::kStoreByTma)
-      if (threadIdx.x == 64) store_outputs<Config>(shared, output_map);
+    if (threadIdx.x == 0) produce_keys<Traits>(shared, k_map, v_map, problem, order, counter);
+    if (threadIdx.x == 32) produce_queries<Traits>(shared, q_map);
+    if constexpr (Traits::kStoreByTma)
+      if (threadIdx.x == 64) consume_outputs<Traits>(shared, output_map);
     return;
   }
 
   setmaxnreg_inc<kConsumerRegisters<kConsumers>>();
   const int number = warpgroup - 1,
             row = warp % kWarpsOfWarpgroup * kRowsOfWarp;  // of the warp in the warpgroup
-  if constexpr (Config::kPingpong) open_turns<kConsumers>(number);
+  open_turns<Traits>(number);
 
   //| ## A consumer's life
   //|
   //| It takes the next tile from the broadcast, attends to it, and hands the output over. `parity` changes with each tile
   //| of queries, since each of the four barriers has one phase a tile. A negative tile ends it.
   PipelineState<kBroadcastStages> next;
-  PipelineState<Config::kStages> state;
+  PipelineState<Traits::kStages> state;
   for (uint32_t parity = 0;; parity ^= 1) {
     const WorkTile work = next_tile<true>(shared.broadcast, next);
     if (work.query_tile < 0) return;
     const int head = problem.number(work.head);  // one register, where work.head is two
-    const int block_query = work.query_tile * kRows, first_query = block_query + number * kRowsOfWarpgroup;
-    Consumer<T, Config> consumer(shared, problem, state, parity, number, first_query,
+    const int block_query = work.query_tile * Traits::kRows,
+              first_query = block_query + number * kRowsOfWarpgroup;
+    Consumer<T, Traits> consumer(shared, problem, state, parity, number, first_query,
                                  first_query + row + threadIdx.x % 32 / 4);
-    consumer.attend(problem.key_tiles(block_query + kRows - 1, Config::kKeys));
-    const bool any_rows = !Config::kTrim || first_query < problem.seqlen_q;  // else there is no output
-    if (any_rows) finish_rows(consumer.output, consumer.rows, problem, lse, head, consumer.query);
-    if constexpr (Config::kStoreByTma) {
-      //| The output goes into its place in shared memory as soon as TMA has read the one before. Then lane 0 of each warp
-      //| says so, and the consumer goes on with its next queries while TMA stores.
-      mbarrier_wait(&shared.output_empty[number], parity ^ 1);  // TMA has read the last output
-      if (any_rows) lay_down<T, Config::kHeadDim>(shared.output[number], consumer.output, row);
-      __syncwarp();  // all lanes have waited, and written
-      if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.output_full[number]);
-    } else if (any_rows) {
-      store_from_registers<T, Config::kHeadDim>(consumer.output, problem, o, problem.head_of(head),
-                                                consumer.query);
-    }
+    consumer.attend(problem.key_tiles(block_query + Traits::kRows - 1, Traits::kKeys));
+    finish_rows(consumer.output, consumer.rows, problem, lse, head, consumer.query);
+    if constexpr (Traits::kStoreByTma)
+      hand_over_output(shared, number, parity,
+                       [&] { store_to_smem(shared.output[number], consumer.output, row); });
+    else
+      store_from_registers<T>(consumer.output, consumer.query, problem.seqlen_q,
+                              [&](int query) { return o + problem.o_offset(problem.head_of(head), query); });
   }
 }
 
-}  // namespace flashbook::flash3
+}  // namespace flashbook::fa3

@@ -1,7 +1,7 @@
 //| # Softmax of what a warpgroup holds
 //|
 //| As in chapter 5: of 64 rows a thread has two, r and r + 8, and of their columns every fourth pair, so a row lies in the
-//| four lanes of a *quad* (`common/hopper/rows.h`). `Rows::max` is that of the scores times log2(e) and all scales. Three
+//| four lanes of a *quad* (`common/hopper/softmax.h`). `Rows::max` is that of the scores times log2(e) and all scales. Three
 //| things are new.
 //|
 //| **Scales.** What the tensor cores multiply are encodings. A score is its sum times the scales of its query and its key,
@@ -26,7 +26,7 @@
 //| ![Which powers of two e4m3 holds, and where probabilities fall without an offset and with one](../../docs/figures/p_range.svg)
 #pragma once
 #include "chapters/06_fp8/problem.cuh"
-#include "common/hopper/rows.h"
+#include "common/hopper/softmax.h"
 #include "common/ptx/math.h"
 
 namespace flashbook::fp8 {

@@ -250,19 +250,19 @@ struct Gradients {
     //| The order of issue is the point of this function. The tensor cores work through groups in order; the waits name
     //| the oldest groups that must be done. What stands between an issue and its wait runs beside the products.
     constexpr uint32_t kWarpgroupRows = kRowsOfWarpgroup * kPanelRowBytes;
-    const uint64_t own_k = wgmma_advance(along_rows(shared.k), number * kWarpgroupRows);
+    const uint64_t own_k = wgmma_advance(k_major(shared.k), number * kWarpgroupRows);
     float scores[kQueries / 2], dp[kQueries / 2];
     Fragments<kQueries> p, ds;
 
     //| S^T and dP^T are issued before either is waited for. While dP^T is multiplied, S^T becomes P^T.
     wait_full(shared.q, state);
     wgmma_fence();
-    issue_scores<T, kHeadDim, kKeys, kQueries>(scores, own_k, along_rows(shared.q.tile[state.stage]));
+    issue_scores<T, kHeadDim, kKeys, kQueries>(scores, own_k, k_major(shared.q.tile[state.stage]));
     wait_full(shared.d_o, state);
     if constexpr (kHasDk) {
-      const uint64_t own_v = wgmma_advance(along_rows(shared.v), number * kWarpgroupRows);
+      const uint64_t own_v = wgmma_advance(k_major(shared.v), number * kWarpgroupRows);
       wgmma_fence();
-      issue_scores<T, kHeadDim, kKeys, kQueries>(dp, own_v, along_rows(shared.d_o.tile[state.stage]));
+      issue_scores<T, kHeadDim, kKeys, kQueries>(dp, own_v, k_major(shared.d_o.tile[state.stage]));
       wgmma_wait<1>();  // S^T is there; dP^T still runs
     } else {
       wgmma_wait<0>();
@@ -288,7 +288,7 @@ struct Gradients {
       wgmma_pin(dv);
       wgmma_pin(p);
       wgmma_fence();
-      issue_sum<T, kHeadDim>(dv, p, across_rows(shared.d_o.tile[state.stage]));
+      issue_sum<T, kHeadDim>(dv, p, mn_major(shared.d_o.tile[state.stage]));
     }
     if constexpr (kHasDk) {
       //| With one stage of dS, the other warpgroup may still be reading what it would overwrite. With two, the barrier of
@@ -299,8 +299,8 @@ struct Gradients {
       named_barrier_sync<kDsWritten, kConsumerThreads>();  // both halves of dS are there
 
       float dq[Part::kFloats];
-      const uint64_t ds_rows = along_rows(ds_tile), k_columns = across_rows(shared.k);
-      const uint64_t q_columns = across_rows(shared.q.tile[state.stage]);
+      const uint64_t ds_rows = k_major(ds_tile), k_columns = mn_major(shared.k);
+      const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
       wgmma_pin(dk);
       wgmma_pin(ds);
       wgmma_fence();

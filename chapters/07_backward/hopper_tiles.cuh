@@ -33,13 +33,13 @@ using hopper::kWholeWarp;
 //| the swizzle repeats. Only here it is read both ways. The first two products sum over the head dimension, which runs
 //| *along* the rows of both tiles. The other three sum over queries or keys, which run *across* the rows, from one to the
 //| next. The layout in memory is the same; only the descriptor's distances differ.
-using hopper::across_rows;
-using hopper::along_rows;
+using hopper::k_major;
 using hopper::kAtomBytes;
-using hopper::kDepth;
+using hopper::kMmaK;
 using hopper::kPanel;
 using hopper::kPanelRowBytes;
 using hopper::load;
+using hopper::mn_major;
 using hopper::Tile;
 
 //| ## Scores, transposed
@@ -53,8 +53,8 @@ using hopper::Tile;
 template <typename T, int kHeadDim, int kKeys, int kQueries>
 __device__ __forceinline__ void issue_scores(float (&scores)[kQueries / 2], uint64_t left, uint64_t right) {
 #pragma unroll
-  for (int step = 0; step < kHeadDim / kDepth; ++step) {
-    const int panel = step * kDepth / kPanel, column_bytes = step * kDepth % kPanel * 2;
+  for (int step = 0; step < kHeadDim / kMmaK; ++step) {
+    const int panel = step * kMmaK / kPanel, column_bytes = step * kMmaK % kPanel * 2;
     wgmma<T, kQueries>(scores, wgmma_advance(left, panel * kKeys * kPanelRowBytes + column_bytes),
                        wgmma_advance(right, panel * kQueries * kPanelRowBytes + column_bytes), step > 0);
   }
@@ -63,7 +63,7 @@ __device__ __forceinline__ void issue_scores(float (&scores)[kQueries / 2], uint
 
 /// 64 keys by kQueries queries as wgmma takes a left operand from registers.
 template <int kQueries>
-using Fragments = uint32_t[kQueries / kDepth][4];
+using Fragments = uint32_t[kQueries / kMmaK][4];
 
 /// Issues sum += left right, as one group: dV from P^T and dO, dK from dS^T and Q.
 template <typename T, int kHeadDim, int kSteps>
@@ -71,8 +71,7 @@ __device__ __forceinline__ void issue_sum(float (&sum)[kHeadDim / 2], const uint
                                           uint64_t right) {
 #pragma unroll
   for (int step = 0; step < kSteps; ++step)
-    wgmma<T, kHeadDim, Major::mn>(sum, left[step], wgmma_advance(right, step * kDepth * kPanelRowBytes),
-                                  true);
+    wgmma<T, kHeadDim, Major::mn>(sum, left[step], wgmma_advance(right, step * kMmaK * kPanelRowBytes), true);
   wgmma_commit();
 }
 
@@ -93,13 +92,13 @@ __device__ __forceinline__ void round_to_fragments(uint32_t (&to)[kFloats / 8][4
 /// Writes a warp's 16 keys of dS^T into the tile of dS. `key` is the first of them.
 template <typename T, int kQueries, int kKeys>
 __device__ __forceinline__ void lay_down(Tile<T, kQueries, kKeys>& tile,
-                                         const uint32_t (&ds)[kQueries / kDepth][4], int key) {
+                                         const uint32_t (&ds)[kQueries / kMmaK][4], int key) {
   // A lane gives the place of one row of one of four 8 x 8 matrices: 8 keys of one query.
   const int lane = threadIdx.x % 32, query = lane / 16 * 8 + lane % 8, first = key + lane / 8 % 2 * 8;
   auto* panel = reinterpret_cast<unsigned char*>(tile.element[key / kPanel]);
 #pragma unroll
-  for (int step = 0; step < kQueries / kDepth; ++step) {
-    const uint32_t at = (step * kDepth + query) * kPanelRowBytes + first % kPanel * 2;
+  for (int step = 0; step < kQueries / kMmaK; ++step) {
+    const uint32_t at = (step * kMmaK + query) * kPanelRowBytes + first % kPanel * 2;
     stmatrix_x4_trans(panel + swizzled(Swizzle::b128, at), ds[step]);
   }
   fence_proxy_async();  // this lane's writes become visible to wgmma
@@ -133,11 +132,11 @@ __device__ __forceinline__ void issue_dq(float (&dq)[kPanel / 2], uint64_t ds, u
   const int first_panel = Part::kByRows ? piece : number * Part::kPieces + piece;
   k = wgmma_advance(k, first_panel * kKeys * kPanelRowBytes);
 #pragma unroll
-  for (int step = 0; step < kKeys / kDepth; ++step) {
-    const int panel = step * kDepth / kPanel, column_bytes = step * kDepth % kPanel * 2;
+  for (int step = 0; step < kKeys / kMmaK; ++step) {
+    const int panel = step * kMmaK / kPanel, column_bytes = step * kMmaK % kPanel * 2;
     wgmma<T, kPanel, Major::k, Major::mn>(dq,
                                           wgmma_advance(ds, panel * kQueries * kPanelRowBytes + column_bytes),
-                                          wgmma_advance(k, step * kDepth * kPanelRowBytes), step > 0);
+                                          wgmma_advance(k, step * kMmaK * kPanelRowBytes), step > 0);
   }
   wgmma_commit();
 }

@@ -14,7 +14,7 @@
 #include "common/attention/layout.h"
 #include "common/device/divisor.h"
 #include "common/device/kernel.h"
-#include "common/hopper/rows.h"
+#include "common/hopper/softmax.h"
 
 namespace flashbook::decoding {
 

@@ -16,7 +16,7 @@
 //| ![Which lane holds which elements of the results of a product](../../docs/figures/mma_fragments.svg)
 #pragma once
 #include "chapters/08_decoding/step7_latent_tiles.cuh"
-#include "common/hopper/rows.h"
+#include "common/hopper/softmax.h"
 #include "common/ptx/atomic.h"
 #include "common/ptx/barrier.h"
 #include "common/ptx/convert.h"

@@ -9,8 +9,8 @@
 #include "chapters/09_masks/producer.cuh"
 #include "common/hopper/epilogue.h"
 #include "common/hopper/pingpong.h"
-#include "common/hopper/products.h"
 #include "common/hopper/softmax.h"
+#include "common/hopper/tiles.h"
 #include "common/ptx/dependent_launch.h"
 #include "common/ptx/setmaxnreg.h"
 
@@ -37,7 +37,7 @@ struct Consumer {
   const Work& work;
   const uint64_t q, keys, values;  ///< descriptors: its queries, stage 0 as K and as V
   float output[kHeadDim / 2], scores[kKeys / 2];
-  hopper::Probabilities<kKeys> p;
+  hopper::Fragments<kKeys> p;
   hopper::LazyRows rows;
 
   //| Descriptors are computed anew for every tile of queries, from constants, as in chapter 5.
@@ -52,18 +52,14 @@ struct Consumer {
         number(number),
         query(query),
         work(work),
-        q(along_rows(shared.q[number])),
-        keys(along_rows(shared.pipeline.tile[0])),
-        values(across_rows(shared.pipeline.tile[0])) {}
+        q(k_major(shared.q[number])),
+        keys(k_major(shared.pipeline.tile[0])),
+        values(mn_major(shared.pipeline.tile[0])) {}
 
   //| Turns are chapter 5's pingpong, where a version has them (`Sizes`). Each step takes one, and so do the last values. All consumers of
   //| a block see the same tiles, so all take equally many turns, whatever the mask is.
-  __device__ __forceinline__ void take() {
-    if constexpr (Sizes::kPingpong) hopper::take_turn<Sizes::kConsumers>(number);
-  }
-  __device__ __forceinline__ void pass() {
-    if constexpr (Sizes::kPingpong) hopper::pass_turn<Sizes::kConsumers>(number);
-  }
+  __device__ __forceinline__ void take() { hopper::take_turn<Sizes>(number); }
+  __device__ __forceinline__ void pass() { hopper::pass_turn<Sizes>(number); }
   __device__ __forceinline__ void release_queries() {
     if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.q_empty[number]);
   }
@@ -147,7 +143,7 @@ struct Consumer {
     wait_full(shared.pipeline, state);
     const int key = first_key<true>(state);
     wgmma_fence();
-    hopper::issue_scores<T, kHeadDim, kKeys>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
+    hopper::issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
     Answers<kKeys> answers{};
     if (work.partial > 0) answers = ask(key);
     wgmma_wait<0>();
@@ -162,9 +158,10 @@ struct Consumer {
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
     rows = hopper::LazyRows::none();
-    hopper::first_softmax(scores, rows, scale_log2());
+    float correction[2];
+    hopper::softmax(scores, rows, correction, scale_log2());
     drop(key);
-    hopper::round_probabilities<T>(p, scores);
+    hopper::round_to_fragments<T>(p, scores);
   }
 
   //| A step issues the scores of its tile and the values of the tile before it. The mask and the softmax run while the tensor
@@ -182,10 +179,10 @@ struct Consumer {
     wgmma_pin(output);
     wgmma_pin(p);
     wgmma_fence();
-    hopper::issue_scores<T, kHeadDim, kKeys>(scores, q, wgmma_advance(keys, k_state.stage * kTileBytes));
+    hopper::issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, k_state.stage * kTileBytes));
     wait_full(shared.pipeline, v_state);
     wgmma_fence();
-    hopper::issue_values<T, kHeadDim, kKeys>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));
+    hopper::issue_accumulate<T>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));
     pass();
     Answers<kKeys> answers{};
     if constexpr (kMasked) answers = ask(key);
@@ -206,7 +203,7 @@ struct Consumer {
     wgmma_pin(output);
     wgmma_pin(p);
     release(shared.pipeline, v_state);
-    hopper::round_probabilities<T>(p, scores);
+    hopper::round_to_fragments<T>(p, scores);
     if (rescale) hopper::rescale_rows(output, correction);
   }
 
@@ -218,7 +215,7 @@ struct Consumer {
     wgmma_pin(output);
     wgmma_pin(p);
     wgmma_fence();
-    hopper::issue_values<T, kHeadDim, kKeys>(output, p, wgmma_advance(values, state.stage * kTileBytes));
+    hopper::issue_accumulate<T>(output, p, wgmma_advance(values, state.stage * kTileBytes));
     pass();
     wgmma_wait<0>();
     wgmma_pin(output);
@@ -332,7 +329,7 @@ __global__ void __launch_bounds__(Sizes::kThreads, 1) masked(
   setmaxnreg_inc<Sizes::kConsumerRegisters>();
   const int number = warpgroup - 1;
   const int row = warp % kWarpsOfWarpgroup * kRowsOfWarp;  // of the warp in the warpgroup
-  if constexpr (Sizes::kPingpong) hopper::open_turns<Sizes::kConsumers>(number);
+  hopper::open_turns<Sizes>(number);
 
   //| A consumer goes round: take the next work, attend, hand the output over, give the work's place back. A negative first query
   //| ends the loop. At d = 256 there is no room for outputs in shared memory, and they leave from the registers, row by row, as far
@@ -350,15 +347,15 @@ __global__ void __launch_bounds__(Sizes::kThreads, 1) masked(
     consumer.divide();
     if constexpr (Sizes::kStoreByTma) {
       mbarrier_wait(&shared.output_empty[number], parity ^ 1);  // TMA has read the last output
-      hopper::lay_down<T, Sizes::kHeadDim>(shared.output[number], consumer.output, row);
+      hopper::store_to_smem(shared.output[number], consumer.output, row);
       __syncwarp();  // all lanes have waited, and written
       if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.output_full[number]);
     } else {
       T* const first_row = o + work.head.batch * problem.o_strides.batch +
                            work.head.head * problem.o_strides.head +
                            work.sequence.first_query * problem.o_strides.row;
-      hopper::store_from_registers<T, Sizes::kHeadDim>(consumer.output, first_row, problem.o_strides.row,
-                                                       query, work.sequence.queries);
+      hopper::store_from_registers(consumer.output, first_row, problem.o_strides.row, query,
+                                   work.sequence.queries);
     }
     consumer.store_sums(lse);
     __syncwarp();  // all lanes have read what they need of the work

@@ -13,7 +13,7 @@
 #pragma once
 #include "chapters/09_masks/problem.cuh"
 #include "common/attention/dropout.h"
-#include "common/hopper/rows.h"
+#include "common/hopper/softmax.h"
 
 namespace flashbook::masks {
 

@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(kKeyConsumers* kWarpgroup)
       floats[i] = problem.scale * four.x, floats[i + 1] = problem.scale * four.y;
       floats[i + 2] = problem.scale * four.z, floats[i + 3] = problem.scale * four.w;
     }
-    hopper::store_from_registers<T, hopper::kPanel>(floats, to, problem.at.dq.row, query, sequence.queries);
+    hopper::store_from_registers(floats, to, problem.at.dq.row, query, sequence.queries);
   }
 }
 

@@ -166,7 +166,7 @@ struct Gradients {
   //| once, while dP^T still runs, and `to_ds` is the same for all functions. The slope is that of the score before the mask; the mask makes P zero, and does not touch the score.
   /// scores = P^T * slope, from bent scores, and p = P^T.
   template <bool kMasked>
-  __device__ __forceinline__ void bend(Scores& scores, uint32_t (&p)[kQueries / hopper::kDepth][4],
+  __device__ __forceinline__ void bend(Scores& scores, uint32_t (&p)[kQueries / hopper::kMmaK][4],
                                        const uint32_t (&seen)[2], int stage) const {
     const auto* lse = reinterpret_cast<const float2*>(shared.lse[stage]) + threadIdx.x % 4;
     const float scale = scale_log2();
@@ -250,7 +250,7 @@ struct Gradients {
   __device__ __forceinline__ void step(State& state, float* dq_sums) {
     constexpr uint32_t kWarpgroupRows = kRowsOfWarpgroup * hopper::kPanelRowBytes;
     Scores scores, dp;
-    uint32_t p[kQueries / hopper::kDepth][4], ds[kQueries / hopper::kDepth][4];
+    uint32_t p[kQueries / hopper::kMmaK][4], ds[kQueries / hopper::kMmaK][4];
 
     wait_full(shared.q, state);
     uint32_t seen[2] = {0, 0};
@@ -259,15 +259,15 @@ struct Gradients {
       if (is_partial(state.stage)) seen[0] = ask(state.stage, 0), seen[1] = ask(state.stage, 1);
     //| Both scores are issued before either is waited for. Each sums over the head dimension, along the rows of both tiles.
     wgmma_fence();
-    hopper::issue_transposed_scores<T, kHeadDim, kTileKeys, kQueries>(
-        scores, wgmma_advance(along_rows(shared.k), number * kWarpgroupRows),
-        along_rows(shared.q.tile[state.stage]));
+    hopper::issue_scores<T, kHeadDim, kTileKeys>(scores,
+                                                 wgmma_advance(k_major(shared.k), number * kWarpgroupRows),
+                                                 k_major(shared.q.tile[state.stage]));
     wait_full(shared.d_o, state);
     if constexpr (kHasDk) {
       wgmma_fence();
-      hopper::issue_transposed_scores<T, kHeadDim, kTileKeys, kQueries>(
-          dp, wgmma_advance(along_rows(shared.v), number * kWarpgroupRows),
-          along_rows(shared.d_o.tile[state.stage]));
+      hopper::issue_scores<T, kHeadDim, kTileKeys>(dp,
+                                                   wgmma_advance(k_major(shared.v), number * kWarpgroupRows),
+                                                   k_major(shared.d_o.tile[state.stage]));
     }
     if constexpr (Mask::kByIntervals)
       if (is_partial(state.stage)) seen[0] = ask(state.stage, 0), seen[1] = ask(state.stage, 1);
@@ -286,13 +286,13 @@ struct Gradients {
     } else {
       if (is_partial(state.stage)) hide(scores, seen);
       to_probabilities(scores, state.stage);
-      if constexpr (kHasDv) hopper::round_probabilities<T>(p, scores);
+      if constexpr (kHasDv) hopper::round_to_fragments<T>(p, scores);
     }
     if constexpr (kHasDk) {
       wgmma_wait<0>();
       wgmma_pin(dp);
       to_ds(scores, dp, state.stage);
-      hopper::round_probabilities<T>(ds, dp);
+      hopper::round_to_fragments<T>(ds, dp);
     }
 
     //| P^T is an operand as it lies in the registers, so dV is issued before this warpgroup waits for the other one.
@@ -300,26 +300,26 @@ struct Gradients {
       wgmma_pin(dv);
       wgmma_pin(p);
       wgmma_fence();
-      hopper::issue_values<T, kHeadDim, kQueries>(dv, p, across_rows(shared.d_o.tile[state.stage]));
+      hopper::issue_accumulate<T>(dv, p, mn_major(shared.d_o.tile[state.stage]));
     }
     if constexpr (kHasDk) {
       //| With one tile of dS, the other warpgroup may still be reading what it would overwrite. With two, the barrier of the round before has made sure that it is not.
       if constexpr (Sizes::kDsStages == 1)
         named_barrier_sync<kDsRead, kKeyConsumers * kWarpgroup>();  // dQ of the round before is computed
       auto& ds_tile = shared.ds[state.stage % Sizes::kDsStages];
-      hopper::lay_down_transposed(ds_tile, ds, warp_key);
+      hopper::store_transposed_to_smem(ds_tile, ds, warp_key);
       named_barrier_sync<kDsWritten, kKeyConsumers * kWarpgroup>();  // both halves of dS are there
 
       float dq[Part::kFloats];
-      const uint64_t ds_rows = along_rows(ds_tile), k_columns = across_rows(shared.k);
-      const uint64_t q_columns = across_rows(shared.q.tile[state.stage]);
+      const uint64_t ds_rows = k_major(ds_tile), k_columns = mn_major(shared.k);
+      const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
       wgmma_pin(dk);
       wgmma_pin(ds);
       wgmma_fence();
       //| The warpgroup issues dQ before dK, so that dK runs while dQ is handed over.
       if constexpr (Sizes::kAddByTma) {
         hopper::issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_rows, k_columns, number, 0);
-        hopper::issue_values<T, kHeadDim, kQueries>(dk, ds, q_columns);
+        hopper::issue_accumulate<T>(dk, ds, q_columns);
         wgmma_wait<1>();  // dV and dQ are there; dK still runs
         wgmma_pin(dv);
         wgmma_pin(p);
@@ -337,7 +337,7 @@ struct Gradients {
         float* const sums = part_of(dq_sums, row, number);
         __syncwarp();  // all lanes have read what lies beside the stage, before lane 0 gives it back
         release(shared.d_o, state);
-        hopper::issue_values<T, kHeadDim, kQueries>(dk, ds, q_columns);
+        hopper::issue_accumulate<T>(dk, ds, q_columns);
         hopper::issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_rows, k_columns, number, 0);
         wgmma_wait<1>();
         wgmma_pin(dk);
@@ -376,13 +376,13 @@ struct Gradients {
     const Head& head = work.head;
     const int first = work.sequence.first_key, key = key_of(0), end = work.sequence.keys;
     if constexpr (kHasDv)
-      hopper::store_from_registers<T, kHeadDim>(dv, to_dv + offset_of(problem.at.dv, head, first),
-                                                problem.at.dv.row, key, end);
+      hopper::store_from_registers(dv, to_dv + offset_of(problem.at.dv, head, first), problem.at.dv.row, key,
+                                   end);
     if constexpr (kHasDk) {
 #pragma unroll
       for (float& sum : dk) sum *= problem.scale;
-      hopper::store_from_registers<T, kHeadDim>(dk, to_dk + offset_of(problem.at.dk, head, first),
-                                                problem.at.dk.row, key, end);
+      hopper::store_from_registers(dk, to_dk + offset_of(problem.at.dk, head, first), problem.at.dk.row, key,
+                                   end);
     }
   }
 };

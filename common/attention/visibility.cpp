@@ -59,7 +59,7 @@ RowKeys row_keys(const Visibility& v, const Document& doc, int64_t query) {
 TileClass both(TileClass a, TileClass b) { return std::min(a, b); }
 
 /// By window, prefix, lengths and documents. The tile's last query exists.
-TileClass classify_window(const Shape& shape, int batch, const Tile& tile) {
+TileClass classify_window(const Shape& shape, int batch, const ScoreTile& tile) {
   const int64_t last_query = tile.first_query + int64_t(tile.queries) - 1;
   const int64_t first_key = tile.first_key, last_key = first_key + tile.keys - 1;
   bool any = false, all = true;
@@ -112,7 +112,7 @@ Hidden hidden(const Shape& shape, int batch, int head, int key) {
   return {bound[0], n, 0, bound[1]};
 }
 
-TileClass classify_columns(const Shape& shape, int batch, int head, const Tile& tile) {
+TileClass classify_columns(const Shape& shape, int batch, int head, const ScoreTile& tile) {
   if (shape.visibility.columns.bounds == 0) return TileClass::full;
   const int last_query = tile.first_query + tile.queries - 1;
   const int end = int(std::min<int64_t>(shape.seqlen_k, int64_t(tile.first_key) + tile.keys));
@@ -125,7 +125,7 @@ TileClass classify_columns(const Shape& shape, int batch, int head, const Tile& 
   return all ? TileClass::full : any ? TileClass::partial : TileClass::skip;
 }
 
-TileClass classify_blocks(const Shape& shape, const Tile& tile) {
+TileClass classify_blocks(const Shape& shape, const ScoreTile& tile) {
   const Blocks& b = shape.visibility.blocks;
   if (b.queries == 0) return TileClass::full;
   const int last_query = tile.first_query + tile.queries - 1;
@@ -141,7 +141,7 @@ TileClass classify_blocks(const Shape& shape, const Tile& tile) {
   return all ? TileClass::full : any ? TileClass::partial : TileClass::skip;
 }
 
-TileClass classify_dense(const Shape& shape, int batch, int head, const Tile& tile) {
+TileClass classify_dense(const Shape& shape, int batch, int head, const ScoreTile& tile) {
   const Dense& d = shape.visibility.dense;
   if (d.visible.empty()) return TileClass::full;
   const int64_t first_row =
@@ -155,11 +155,11 @@ TileClass classify_dense(const Shape& shape, int batch, int head, const Tile& ti
 }
 
 /// Counts by halving what is partial until it is not.
-double count(const Shape& shape, int batch, int head, const Tile& tile) {
+double count(const Shape& shape, int batch, int head, const ScoreTile& tile) {
   const TileClass kind = classify(shape, batch, head, tile);
   if (kind == TileClass::skip) return 0;
   if (kind == TileClass::full) return double(tile.queries) * tile.keys;
-  Tile one = tile, other = tile;
+  ScoreTile one = tile, other = tile;
   if (tile.queries >= tile.keys) {
     one.queries = tile.queries / 2;
     other.first_query += one.queries, other.queries -= one.queries;
@@ -186,8 +186,8 @@ int64_t own_key(const Shape& shape, int batch, int query) {
   return doc.first_key + query - doc.first_query + doc.keys - doc.queries;
 }
 
-TileClass classify(const Shape& shape, int batch, int head, const Tile& given) {
-  Tile tile = given;
+TileClass classify(const Shape& shape, int batch, int head, const ScoreTile& given) {
+  ScoreTile tile = given;
   tile.queries = int(std::min<int64_t>(tile.queries, int64_t(shape.seqlen_q) - tile.first_query));
   if (tile.queries <= 0 || tile.keys <= 0 || tile.first_key >= shape.seqlen_k) return TileClass::skip;
   const TileClass window = classify_window(shape, batch, tile);

@@ -91,7 +91,7 @@ struct Visibility {
 };
 
 /// A rectangle of pairs. It may reach beyond the last query; keys beyond the last are not visible.
-struct Tile {
+struct ScoreTile {
   int first_query, queries;
   int first_key, keys;
 };
@@ -118,7 +118,7 @@ bool sees(const Shape& shape, int batch, int head, int query, int key);
 int64_t own_key(const Shape& shape, int batch, int query);
 
 /// The class of a tile. Exact for windows, prefixes, lengths and documents, and for any single pair.
-TileClass classify(const Shape& shape, int batch, int head, const Tile& tile);
+TileClass classify(const Shape& shape, int batch, int head, const ScoreTile& tile);
 
 /// A range that has every key that any of the queries sees: where a kernel's loop over keys begins and ends.
 /// {0, 0} if they see none.

@@ -1,15 +1,52 @@
-/// \file
-/// From a thread's sums of two rows to results in device memory.
-/// chapters/05_flash_attention_3/epilogue.cuh explains it.
+//| # From sums to results
+//|
+//| After the last tile of keys a thread holds parts of two rows of sums. The quad adds up its four row sums, the output is
+//| divided by them, and the log-sum-exp follows from maximum and sum. Two ways out: straight from the registers, or through
+//| shared memory and TMA.
+//|
+//| ![The four lanes of a quad exchange words in two rounds; then each has 16 bytes side by side](../../docs/figures/quad_transpose.svg)
 #pragma once
-#include "common/hopper/rows.h"
+#include "common/hopper/softmax.h"
 #include "common/hopper/tiles.h"
-#include "common/ptx/convert.h"
 #include "common/ptx/fence.h"
-#include "common/ptx/math.h"
 #include "common/ptx/stmatrix.h"
 
 namespace flashbook::hopper {
+
+//| Sums are relative to the maximum in use, and so is O, so the maximum cancels in the quotient. The log-sum-exp gives
+//| it back: log2 of the sum plus the scaled maximum, times ln 2, since its unit is the natural logarithm.
+/// The log-sum-exp of a row, from its maximum in units of log2 and the sum relative to it.
+__device__ __forceinline__ float log_sum_exp(float max_log2, float sum) {
+  constexpr float kLn2 = 0.6931471805599453f;
+  return sum > 0 ? (max_log2 + __log2f(sum)) * kLn2 : -INFINITY;
+}
+
+//| All four lanes of the quad have the row's sum, and one of them stores the log-sum-exp.
+/// Divides the output by its rows' sums and stores their log-sum-exp. `query` is the first of the thread's
+/// two rows, `head` counts over batch and heads together.
+template <int kFloats>
+__device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows& rows,
+                                            const Problem& problem,
+                                            float* lse,  // [heads, seqlen_q]
+                                            int head, int query) {
+  float inverse[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float sum = quad_sum(rows.sum[r]);
+    inverse[r] = sum > 0 ? 1 / sum : 0;  // a row that sees no key: O = 0
+    const int row = query + 8 * r;
+    if (threadIdx.x % 4 == 0 && row < problem.seqlen_q)
+      lse[int64_t(head) * problem.seqlen_q + row] = log_sum_exp(rows.max[r] * problem.scale_log2, sum);
+  }
+  rescale_rows(output, inverse);
+}
+
+//| ## Straight from the registers
+//|
+//| A lane holds two neighbouring columns of every 8: stored as they are, a quad would write 16 bytes here and 16 there. So
+//| the four lanes first exchange. Of 32 columns a lane holds one pair in each of four groups of 8; afterwards it holds all
+//| four pairs of one group, 16 bytes side by side, and the quad writes 64. It is the transposition of a 4 x 4 matrix, in
+//| two rounds: first with the neighbour, then with the lane two further.
 
 /// Transposes the quad's 4 x 4 matrix of words: word i of lane j and word j of lane i change places.
 __device__ __forceinline__ void transpose_in_quad(uint32_t (&word)[4]) {
@@ -26,23 +63,25 @@ __device__ __forceinline__ void transpose_in_quad(uint32_t (&word)[4]) {
     }
 }
 
-/// Stores a thread's part of the finished output, 16 bytes at a time: of rows `row` and `row` + 8 those below
-/// `end`. `o` is row 0, and rows lie `stride` elements apart.
-template <typename T, int kHeadDim>
-__device__ __forceinline__ void store_from_registers(const float (&output)[kHeadDim / 2], T* o,
-                                                     int64_t stride, int row, int end) {
+//| Rows beyond the end take part in the exchange, since a shuffle needs all lanes, and store nothing. All rows of a tile
+//| are rounded to T here, in pairs, for the first time.
+/// Stores a thread's part of 64 finished rows, times `factor`, 16 bytes at a time: of rows `row` and `row` +
+/// 8 those below `end`. `row_at(row)` is where a row begins.
+template <typename T, int kFloats, typename RowAt>
+__device__ __forceinline__ void store_from_registers(const float (&output)[kFloats], int row, int end,
+                                                     const RowAt& row_at, float factor = 1.0f) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     // In pieces of 16 bytes from the row on, which begins at a multiple of 16: a pointer to T, cast where it
     // is stored through, had nvcc store every fourth piece in words.
-    auto* target = reinterpret_cast<uint4*>(o + (row + 8 * r) * stride) + threadIdx.x % 4;
+    auto* target = reinterpret_cast<uint4*>(row_at(row + 8 * r)) + threadIdx.x % 4;
 #pragma unroll
-    for (int column = 0; column < kHeadDim; column += 32) {
+    for (int column = 0; column < 2 * kFloats; column += 32) {
       uint32_t word[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int at = column / 2 + 4 * i + 2 * r;
-        word[i] = pack<T>(output[at], output[at + 1]);
+        word[i] = pack<T>(factor * output[at], factor * output[at + 1]);
       }
       transpose_in_quad(word);  // all lanes, also those of rows beyond the end
       if (row + 8 * r < end) target[column / 8] = make_uint4(word[0], word[1], word[2], word[3]);
@@ -50,10 +89,28 @@ __device__ __forceinline__ void store_from_registers(const float (&output)[kHead
   }
 }
 
+/// The same of rows that lie `stride` elements apart, from `to` on.
+template <typename T, int kFloats>
+__device__ __forceinline__ void store_from_registers(const float (&output)[kFloats], T* to, int64_t stride,
+                                                     int row, int end, float factor = 1.0f) {
+  store_from_registers<T>(
+      output, row, end, [&](int at) { return to + at * stride; }, factor);
+}
+
+//| ## Through shared memory, by TMA
+//|
+//| `stmatrix` fits this: it takes four 8 x 8 matrices as the accumulator holds them and writes each of their rows as
+//| 16 bytes. The swizzle keeps those rows in different banks, and TMA undoes it. TMA also leaves out rows beyond the end. A
+//| warp only writes its 16 rows into the warpgroup's tile. A thread of the producer then has TMA store the tile, while the
+//| warp works on its next queries.
+
 /// Writes a warp's rows of the finished output, `first_row` to `first_row` + 15 of the tile, for TMA to read.
 template <typename T, int kHeadDim>
-__device__ __forceinline__ void lay_down(Tile<T, kRowsOfWarpgroup, kHeadDim>& tile,
-                                         const float (&output)[kHeadDim / 2], int first_row) {
+__device__ __forceinline__ void store_to_smem(Tile<T, kRowsOfWarpgroup, kHeadDim>& tile,
+                                              const float (&output)[kHeadDim / 2], int first_row) {
+  //| Each lane names the address of one row of one of the four matrices. The address is computed as TMA will read it:
+  //| panel, row, piece, and the swizzle on top. The loop takes 16 columns a round, two matrices beside each other for two
+  //| groups of 8 rows.
   // Lanes 0-7 point at rows 0-7, lanes 8-15 at rows 8-15, lanes 16-31 at the same rows, 8 columns on.
   const int lane = threadIdx.x % 32, row = first_row + lane % kRowsOfWarp, right = lane / kRowsOfWarp * 8;
   auto* bytes = reinterpret_cast<unsigned char*>(tile.element);
@@ -67,6 +124,8 @@ __device__ __forceinline__ void lay_down(Tile<T, kRowsOfWarpgroup, kHeadDim>& ti
       matrices[i] = pack<T>(output[column / 2 + 2 * i], output[column / 2 + 2 * i + 1]);
     stmatrix_x4(bytes + panel + swizzled(Swizzle::b128, in_panel), matrices);
   }
+  //| TMA reads through another path than threads write, the *async proxy*. Without this fence it may read what stood
+  //| there before.
   fence_proxy_async();  // this lane's writes become visible to TMA
 }
 

@@ -1,38 +1,24 @@
 /// \file
-/// What a backward pass multiplies by wgmma beside the products of `products.h`: scores with keys down and
+/// What a backward pass multiplies by wgmma beside the products of `tiles.h`: scores with keys down and
 /// queries across, and dQ from dS in shared memory. Two warpgroups share a tile of keys, 64 each.
 /// chapters/07_backward/hopper_tiles.cuh explains it.
 #pragma once
-#include "common/hopper/products.h"
+#include "common/hopper/tiles.h"
 #include "common/ptx/fence.h"
 #include "common/ptx/stmatrix.h"
 
 namespace flashbook::hopper {
 
-/// Issues scores = left right^T, 64 keys by kQueries queries, as one group: S^T from K and Q, dP^T from V and
-/// dO. `left` is the warpgroup's part of a tile of kKeys keys.
-template <typename T, int kHeadDim, int kKeys, int kQueries>
-__device__ __forceinline__ void issue_transposed_scores(float (&scores)[kQueries / 2], uint64_t left,
-                                                        uint64_t right) {
-#pragma unroll
-  for (int step = 0; step < kHeadDim / kDepth; ++step) {
-    const int panel = step * kDepth / kPanel, column_bytes = step * kDepth % kPanel * 2;
-    wgmma<T, kQueries>(scores, wgmma_advance(left, panel * kKeys * kPanelRowBytes + column_bytes),
-                       wgmma_advance(right, panel * kQueries * kPanelRowBytes + column_bytes), step > 0);
-  }
-  wgmma_commit();
-}
-
 /// Writes a warp's 16 keys of dS^T into the tile of dS. `key` is the first of them.
 template <typename T, int kQueries, int kKeys>
-__device__ __forceinline__ void lay_down_transposed(Tile<T, kQueries, kKeys>& tile,
-                                                    const uint32_t (&ds)[kQueries / kDepth][4], int key) {
+__device__ __forceinline__ void store_transposed_to_smem(Tile<T, kQueries, kKeys>& tile,
+                                                         const uint32_t (&ds)[kQueries / kMmaK][4], int key) {
   // A lane gives the place of one row of one of four 8 x 8 matrices: 8 keys of one query.
   const int lane = threadIdx.x % 32, query = lane / 16 * 8 + lane % 8, first = key + lane / 8 % 2 * 8;
   auto* panel = reinterpret_cast<unsigned char*>(tile.element[key / kPanel]);
 #pragma unroll
-  for (int step = 0; step < kQueries / kDepth; ++step) {
-    const uint32_t at = (step * kDepth + query) * kPanelRowBytes + first % kPanel * 2;
+  for (int step = 0; step < kQueries / kMmaK; ++step) {
+    const uint32_t at = (step * kMmaK + query) * kPanelRowBytes + first % kPanel * 2;
     stmatrix_x4_trans(panel + swizzled(Swizzle::b128, at), ds[step]);
   }
   fence_proxy_async();  // this lane's writes become visible to wgmma
@@ -59,11 +45,11 @@ __device__ __forceinline__ void issue_dq(float (&dq)[kPanel / 2], uint64_t ds, u
   const int first_panel = Part::kByRows ? piece : number * Part::kPieces + piece;
   k = wgmma_advance(k, first_panel * kKeys * kPanelRowBytes);
 #pragma unroll
-  for (int step = 0; step < kKeys / kDepth; ++step) {
-    const int panel = step * kDepth / kPanel, column_bytes = step * kDepth % kPanel * 2;
+  for (int step = 0; step < kKeys / kMmaK; ++step) {
+    const int panel = step * kMmaK / kPanel, column_bytes = step * kMmaK % kPanel * 2;
     wgmma<T, kPanel, Major::k, Major::mn>(dq,
                                           wgmma_advance(ds, panel * kQueries * kPanelRowBytes + column_bytes),
-                                          wgmma_advance(k, step * kDepth * kPanelRowBytes), step > 0);
+                                          wgmma_advance(k, step * kMmaK * kPanelRowBytes), step > 0);
   }
   wgmma_commit();
 }

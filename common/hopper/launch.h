@@ -1,5 +1,8 @@
-/// \file
-/// The host's part of a Hopper chapter: tensor maps, the order of tiles, the counter that hands them out.
+//| # What a launch takes
+//|
+//| The host's part of every Hopper chapter: tensor maps, the order of tiles, the counter that hands them out.
+//|
+//| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the longest first](../../docs/figures/tile_order.svg)
 #pragma once
 #include <algorithm>
 
@@ -7,6 +10,7 @@
 #include "common/device/launch.h"
 #include "common/device/tensor_map.h"
 #include "common/hopper/tile_scheduler.h"
+#include "common/hopper/tiles.h"
 
 namespace flashbook::hopper {
 
@@ -26,6 +30,11 @@ inline Problem problem_of(const Shape& shape) {
           .o_strides = shape.strides(TensorId::o)};
 }
 
+//| ## Tensor maps
+//|
+//| A tensor's map has five dimensions: {column, row, panel, head, batch}. Rows, heads and batch entries lie as far apart as
+//| the caller says, so `[batch, heads, seqlen, head_dim]`, `[batch, seqlen, heads, head_dim]` and a slice of one tensor with
+//| all of Q, K and V are the same to the kernels.
 /// The map of a tensor of `type` whose boxes are tiles of `box_rows` rows of a head, in panels of `panel`
 /// columns: {column, row, panel, head, batch}. A panel's row is the span of the swizzle, 64 or 128 bytes.
 inline CUtensorMap tile_map(const Shape& shape, TensorId tensor, DType type, const void* base, int panel,
@@ -45,6 +54,15 @@ inline CUtensorMap tile_map(const Shape& shape, TensorId tensor, DType type, con
        .swizzle = panel_bytes == 128 ? Swizzle::b128 : Swizzle::b64});
 }
 
+/// The map of a tensor of the shape's own 16-bit type, whose boxes are tiles of `box_rows` rows.
+inline CUtensorMap tile_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
+  return tile_map(shape, tensor, shape.dtype, base, kPanel, box_rows);
+}
+
+//| ## The order of tiles
+//|
+//| The sections of `tile_scheduler.h` are made here. 32 MB are well within the L2, which also holds queries and outputs
+//| on their way; a section has at least one key head, and all query heads that share it.
 /// The order of tiles of `rows` queries. `longest_first`, for a causal mask: in sections of heads whose keys
 /// and values fit into `section_bytes`: of the L2 cache, beside what else is in it.
 inline TileOrder tile_order(const Shape& shape, int rows, bool longest_first,
@@ -61,6 +79,7 @@ inline TileOrder tile_order(const Shape& shape, int rows, bool longest_first,
           longest_first};
 }
 
+//| A persistent launch has as many blocks as there are multiprocessors, or tiles, if those are fewer.
 /// How many blocks a launch has.
 inline int blocks_for(const TileOrder& order, Schedule schedule) {
   return schedule == Schedule::single_tile ? order.tiles : std::min(order.tiles, device::multiprocessors());

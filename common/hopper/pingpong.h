@@ -1,6 +1,14 @@
-/// \file
-/// Consumers issue their products in turn: take_turn, issue, pass_turn.
-/// chapters/05_flash_attention_3/pingpong.cuh explains it.
+//| # Whose turn it is
+//|
+//| With **pingpong** the consumers issue their products one after the other, always in the same order. While the tensor
+//| cores work for one, the others are at their softmax. Without it the consumers begin together, and alternate by
+//| themselves after three or four tiles, as the timeline shows. Pingpong fixes the order from the first tile.
+//|
+//| Each consumer has a named barrier, which takes 256 arrivals: 128 of its own threads, which wait there (`take_turn`), and
+//| 128 of the consumer before it, which arrive and go on (`pass_turn`). Before the first turn nobody has passed one on, so
+//| the last consumer does it once before its loop (`open_turns`). All consumers take equally many turns.
+//|
+//| ![Without pingpong the simulator's consumers issue side by side; with it, one after the other](../../docs/figures/pingpong_order.svg)
 #pragma once
 #include "common/hopper/problem.h"
 #include "common/ptx/barrier.h"
@@ -17,27 +25,37 @@ enum NamedBarrier {
 
 constexpr int kTurnArrivals = 2 * kWarpgroup;  ///< one warpgroup waits, one arrives
 
+//| A *named barrier* is one of 16 that a block has. `sync` waits until as many threads have come as the barrier takes;
+//| `arrive` counts a thread and lets it go on. So one warpgroup can wait for another without stopping it. Barrier 0 is
+//| `__syncthreads`, so turns begin at 1. A kernel without `Traits::kPingpong` calls the same functions, and nothing is left
+//| of them.
 /// Waits until the consumer before has issued its products. A branch for each, since barriers are named at
 /// compile time.
-template <int kConsumers>
+template <typename Traits>
 __device__ __forceinline__ void take_turn(int consumer) {
-  if (consumer == 0) named_barrier_sync<kTurnOfFirst, kTurnArrivals>();
-  if (consumer == 1) named_barrier_sync<kTurnOfSecond, kTurnArrivals>();
-  if (kConsumers == 3 && consumer == 2) named_barrier_sync<kTurnOfThird, kTurnArrivals>();
+  if constexpr (Traits::kPingpong) {
+    if (consumer == 0) named_barrier_sync<kTurnOfFirst, kTurnArrivals>();
+    if (consumer == 1) named_barrier_sync<kTurnOfSecond, kTurnArrivals>();
+    if (Traits::kConsumers == 3 && consumer == 2) named_barrier_sync<kTurnOfThird, kTurnArrivals>();
+  }
 }
 
 /// Lets the next consumer issue; after the last it is the first one's turn.
-template <int kConsumers>
+template <typename Traits>
 __device__ __forceinline__ void pass_turn(int consumer) {
-  if (consumer == kConsumers - 1) named_barrier_arrive<kTurnOfFirst, kTurnArrivals>();
-  if (consumer == 0) named_barrier_arrive<kTurnOfSecond, kTurnArrivals>();
-  if (kConsumers == 3 && consumer == 1) named_barrier_arrive<kTurnOfThird, kTurnArrivals>();
+  if constexpr (Traits::kPingpong) {
+    if (consumer == Traits::kConsumers - 1) named_barrier_arrive<kTurnOfFirst, kTurnArrivals>();
+    if (consumer == 0) named_barrier_arrive<kTurnOfSecond, kTurnArrivals>();
+    if (Traits::kConsumers == 3 && consumer == 1) named_barrier_arrive<kTurnOfThird, kTurnArrivals>();
+  }
 }
 
 /// Gives the first consumer its first turn. Called once by every consumer, before its first take_turn.
-template <int kConsumers>
+template <typename Traits>
 __device__ __forceinline__ void open_turns(int consumer) {
-  if (consumer == kConsumers - 1) named_barrier_arrive<kTurnOfFirst, kTurnArrivals>();
+  if constexpr (Traits::kPingpong) {
+    if (consumer == Traits::kConsumers - 1) named_barrier_arrive<kTurnOfFirst, kTurnArrivals>();
+  }
 }
 
 }  // namespace flashbook::hopper

@@ -1,9 +1,8 @@
-/// \file
-/// What a kernel of a Hopper chapter knows of its problem. Tensors reach it as tensor maps; what is left are
-/// the numbers that decide which query sees which key.
-///
-/// All of common/hopper is what chapter 5 (chapters/05_flash_attention_3) spells out and explains, for later
-/// chapters to take as it is. tests/chapters/hopper_test.cu holds the two equal.
+//| # The problem
+//|
+//| What a kernel must know of the shape, and the few sizes that Hopper's instructions fix.
+//|
+//| ![The causal mask is aligned to the bottom right: the last query sees every key](../../docs/figures/visible_keys.svg)
 #pragma once
 #include "common/attention/layout.h"
 #include "common/device/divisor.h"
@@ -18,6 +17,11 @@ constexpr int kRowsOfWarp = 16;       ///< query rows that a warp's registers ho
 constexpr unsigned kWholeWarp = 0xffffffff;
 constexpr int kMostSharedBytes = 227 * 1024;  ///< of a block, on sm_90
 
+//| ## The problem, as a kernel sees it
+//|
+//| Tensors reach these kernels as tensor maps, which know sizes and strides, so a kernel asks for rows and never computes
+//| an address. What is left are the numbers that decide which query sees which key.
+
 /// A query head, and the entry of the batch that it belongs to.
 struct Head {
   int head, batch;
@@ -30,9 +34,11 @@ struct Problem {
   device::Divisor heads;  ///< query heads of a batch entry
   device::Divisor group;  ///< query heads that share one key head (1 unless grouped-query)
   bool causal;            ///< aligned to the bottom right: the last query sees every key
-  float scale_log2;       ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s)
-  Strides o_strides;      ///< of O, for stores that do not go by a tensor map
+  float scale_log2;   ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s), and 2^x is one instruction
+  Strides o_strides;  ///< of O, for stores that do not go by a tensor map
 
+  //| Heads are numbered over batch and heads together where a block or a row of the log-sum-exp needs one number. With
+  //| grouped queries several query heads share a key head.
   /// Its number over batch and heads together: which part of the log-sum-exp is its own.
   __device__ int number(Head q) const { return q.batch * heads + q.head; }
 
@@ -50,6 +56,9 @@ struct Problem {
   /// How many tiles of `rows` queries a head has.
   __host__ __device__ int query_tiles(int rows) const { return (seqlen_q + rows - 1) / rows; }
 
+  //| Both masks are one number: the last key that a query sees. The causal diagonal is aligned to the bottom right, so
+  //| with more keys than queries the first query sees some keys already, and with fewer it may see none. Everything else
+  //| follows from this function: how many tiles of keys a tile of queries needs, and which of them the mask cuts.
   /// The last key that `query` sees; negative if it sees none. Rows beyond the end see what the last one
   /// does.
   __device__ int last_key(int query) const {
@@ -60,29 +69,5 @@ struct Problem {
   /// see nothing multiplies one tile of keys, and the mask makes zeros of it.
   __device__ int key_tiles(int last_query, int keys) const { return max(last_key(last_query), 0) / keys + 1; }
 };
-
-/// Scores of keys that a row does not see become -inf. `scores` are a thread's of 64 rows as wgmma deals them
-/// out, `query` is the first of its two rows, `first_key` the tile's first. Chapter 5 has another loop: that
-/// one is the solution of an exercise.
-template <int kFloats>
-__device__ __forceinline__ void mask(float (&scores)[kFloats], const Problem& problem, int query,
-                                     int first_key) {
-  // Of each group of 8 columns a thread has two neighbours, of either row. What varies by thread goes to the
-  // limit's side, so that each comparison is with a constant.
-  const int thread_key = first_key + 2 * int(threadIdx.x % 4);
-  const int limit[2] = {problem.last_key(query) - thread_key, problem.last_key(query + 8) - thread_key};
-#pragma unroll
-  for (int group = 0; group < kFloats / 4; ++group)
-#pragma unroll
-    for (int row = 0; row < 2; ++row)
-#pragma unroll
-      for (int column = 0; column < 2; ++column)
-        if (8 * group + column > limit[row]) scores[4 * group + 2 * row + column] = -INFINITY;
-}
-
-/// Whether some row from `first_query` on does not see all of the `keys` keys from `first_key` on.
-__device__ __forceinline__ bool needs_mask(const Problem& problem, int first_query, int first_key, int keys) {
-  return first_key + keys - 1 > problem.last_key(first_query);
-}
 
 }  // namespace flashbook::hopper

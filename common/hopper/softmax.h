@@ -1,27 +1,74 @@
-/// \file
-/// Online softmax of what a warpgroup holds, one tile of keys at a time.
-/// chapters/05_flash_attention_3/softmax.cuh explains it.
+//| # Softmax of what a warpgroup holds
+//|
+//| Each thread holds parts of two of the 64 rows, r and r + 8: every fourth pair of their columns. So a row
+//| lies in the four lanes of a *quad*, and two shuffles make its maximum known to all four. Float i of `scores` belongs to
+//| row i / 2 % 2 of the two; the same holds for `output`.
+//|
+//| ![A warpgroup's 64 rows belong to four warps; a row lies in four neighbouring lanes](../../docs/figures/wgmma_fragments.svg)
 #pragma once
-#include "common/hopper/rows.h"
+#include "common/hopper/problem.h"
 #include "common/ptx/math.h"
 
 namespace flashbook::hopper {
 
-constexpr float kLargeScore = 0x1p12;  ///< c max, from where on the maximum is subtracted before the scale
-constexpr float kLazyLimit = 8;        ///< log2 of how far a probability may exceed 1, or fall short of it
+/// Which of a thread's two rows float i of an accumulator belongs to.
+__host__ __device__ constexpr int row_of(int i) { return i / 2 % 2; }
+
+/// What a thread knows of its two rows.
+struct Rows {
+  static constexpr bool kLazy = false;
+  float max[2];  ///< of the scores so far, or of those before it last mattered (lazy rescaling)
+  float sum[2];  ///< of this thread's own probabilities: the quad's four are added once, at the end
+
+  __device__ __forceinline__ static Rows none() { return {{-INFINITY, -INFINITY}, {0.0f, 0.0f}}; }
+};
 
 /// Rows whose maxima are taken lazily.
 struct LazyRows : Rows {
+  static constexpr bool kLazy = true;
   int limit[2];  ///< bits of the largest score that `max` still serves; -1 if it serves none
 
   __device__ __forceinline__ static LazyRows none() { return {Rows::none(), {-1, -1}}; }
 };
 
+/// The maximum over the four lanes of a quad, in each of them.
+__device__ __forceinline__ float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(kWholeWarp, x, 1));
+  return fmaxf(x, __shfl_xor_sync(kWholeWarp, x, 2));
+}
+
+/// The sum over the four lanes of a quad, in each of them.
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(kWholeWarp, x, 1);
+  return x + __shfl_xor_sync(kWholeWarp, x, 2);
+}
+
+//| ## One tile of keys
+//|
+//| Scores become probabilities in place: 2^(c s - c max), with c = scale * log2(e): one multiply-add and one `ex2` each.
+//| What was summed under an older maximum is multiplied by `correction`, the output too; the caller does that when its
+//| products are done.
+//|
+//| **A row that has seen no key** has the maximum -inf, and -inf - (-inf) is NaN: such a row subtracts 0.
+//|
+//| **Large scores.** The multiply-add is exact but for its last rounding, and `c max`, which is rounded before, is the same
+//| for all keys of a row: its error is a common factor of P, which the division takes out. But the error grows with
+//| `c max`, by half a unit in its last place. From 2^31 on that is 2^7, and an exponential may overflow. So where `c max`
+//| exceeds 2^12, the maximum is subtracted before the scale, at the price of an addition more for each score. Below, the
+//| error is at most 2^-13, less than half a unit of P in f16. So a correction may be computed from the difference of two
+//| maxima, even if one was subtracted before the scale and the other after it.
+
+constexpr float kLargeScore = 0x1p12;  ///< c max, from where on the maximum is subtracted before the scale
+constexpr float kLazyLimit = 8;        ///< log2 of how far a probability may exceed 1, or fall short of it
+
 /// Takes the maxima of scores into `rows`, and what was summed before is made relative to them; the output
 /// must be multiplied by `correction`. `subtract` is what scaled scores lose; scores may lose it here.
-template <int kFloats>
-__device__ __forceinline__ void take_maxima(float (&scores)[kFloats], LazyRows& rows, float (&correction)[2],
-                                            float (&subtract)[2], float scale_log2) {
+template <int kFloats, typename RowsOfThread>
+__device__ __forceinline__ void take_maxima(float (&scores)[kFloats], RowsOfThread& rows,
+                                            float (&correction)[2], float (&subtract)[2], float scale_log2) {
+  //| A thread goes through its own scores of each row, in two chains of `fmaxf`, so that one need not wait for the other.
+  //| Two shuffles then give the quad's four lanes the maximum of the whole row. The warp also votes
+  //| whether some maximum is large. Each thread asks this of its own scores, so that the vote does not wait for the shuffles.
   float top[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -35,17 +82,20 @@ __device__ __forceinline__ void take_maxima(float (&scores)[kFloats], LazyRows& 
   }
   const auto size = [](float x) { return x == -INFINITY ? 0.0f : fabsf(x); };  // of a row without a key: 0
   const bool large = __any_sync(kWholeWarp, fmaxf(size(top[0]), size(top[1])) * scale_log2 > kLargeScore);
+  //| `base` is what the row subtracts, and the correction comes from the difference of two of them. Where the maximum is
+  //| lazy, one a little below 0 becomes 0, since a limit must not be negative; a limit of -1 asks for maxima in every tile.
   float base[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float maximum = quad_max(top[r]);
-    if (maximum < 0 && maximum * scale_log2 >= -kLazyLimit) maximum = 0;
+    if (RowsOfThread::kLazy && maximum < 0 && maximum * scale_log2 >= -kLazyLimit) maximum = 0;
     base[r] = maximum == -INFINITY ? 0.0f : maximum;
     subtract[r] = base[r] * scale_log2;
     correction[r] = exp2_approx((rows.max[r] - base[r]) * scale_log2);
     rows.sum[r] *= correction[r];
     rows.max[r] = maximum;
-    rows.limit[r] = large || maximum < 0 ? -1 : __float_as_int(maximum + kLazyLimit / scale_log2);
+    if constexpr (RowsOfThread::kLazy)
+      rows.limit[r] = large || maximum < 0 ? -1 : __float_as_int(maximum + kLazyLimit / scale_log2);
   }
   if (large) {
 #pragma unroll
@@ -58,6 +108,8 @@ __device__ __forceinline__ void take_maxima(float (&scores)[kFloats], LazyRows& 
 template <int kFloats>
 __device__ __forceinline__ void exponentiate(float (&scores)[kFloats], Rows& rows, const float (&subtract)[2],
                                              float scale_log2) {
+  //| `scores[i] * scale_log2 - subtract` is one multiply-add. Again two chains, here of additions. The sum is only of this
+  //| thread's columns: the quad adds its four sums once, at the end.
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float a = rows.sum[r], b = 0;
@@ -70,16 +122,32 @@ __device__ __forceinline__ void exponentiate(float (&scores)[kFloats], Rows& row
   }
 }
 
-/// Turns the first scores into probabilities, relative to their maxima, and takes them into `rows`.
-template <int kFloats>
-__device__ __forceinline__ void first_softmax(float (&scores)[kFloats], LazyRows& rows, float scale_log2) {
-  float subtract[2], correction[2];  // nothing was summed before
+/// Turns scores into probabilities and takes them into `rows`, in every tile relative to the maxima so far.
+/// The output must be multiplied by `correction`. For LazyRows: the first tile, before softmax_lazily.
+template <int kFloats, typename RowsOfThread>
+__device__ __forceinline__ void softmax(float (&scores)[kFloats], RowsOfThread& rows, float (&correction)[2],
+                                        float scale_log2) {
+  float subtract[2];
   take_maxima(scores, rows, correction, subtract, scale_log2);
   exponentiate(scores, rows, subtract, scale_log2);
 }
 
-/// The same of later scores, relative to the old maxima while no score exceeds one by more than kLazyLimit.
-/// Returns whether the output must be multiplied by `correction`.
+//| ## Lazily
+//|
+//| The maximum is there so that no exponential overflows, and any number near it will do. So a row keeps its old maximum
+//| until a score exceeds it by 8 log2 units, that is until a probability would exceed $2^8 = 256$. P may then be up to 256, which f16 and
+//| bf16 hold as precisely as 1, and sum and output share the factor. After a few tiles hardly any row needs a
+//| correction, and a warp without one skips head_dim / 2 multiplications. One vote decides for the warp, since a branch
+//| that only some lanes take saves nothing.
+//|
+//| Then the maximum itself is not needed, only whether some score is above the limit. Each thread asks this of its own
+//| scores, and the vote takes the place of the shuffles. It compares the *bits* of the scores as integers: those of floats
+//| from 0 on are ordered as the numbers are, and those of negative floats are negative. `max3` of integers takes two scores
+//| at a time; on Hopper there is none for floats. For that, limits must not be negative. A row whose maximum is a little
+//| below 0 takes 0 for it. A row whose maximum lies far below has no limit, and its warp takes the maxima in every tile.
+
+/// The same, relative to the old maxima while no score exceeds one by more than kLazyLimit. Returns whether
+/// the output must be multiplied by `correction`.
 template <int kFloats>
 __device__ __forceinline__ bool softmax_lazily(float (&scores)[kFloats], LazyRows& rows,
                                                float (&correction)[2], float scale_log2) {
@@ -99,6 +167,14 @@ __device__ __forceinline__ bool softmax_lazily(float (&scores)[kFloats], LazyRow
   if (rescale) take_maxima(scores, rows, correction, subtract, scale_log2);
   exponentiate(scores, rows, subtract, scale_log2);
   return rescale;
+}
+
+//| The caller does this when the product that adds to the output is done. It is kHeadDim / 2 multiplications a thread.
+/// output *= correction, row by row.
+template <int kFloats>
+__device__ __forceinline__ void rescale_rows(float (&output)[kFloats], const float (&correction)[2]) {
+#pragma unroll
+  for (int i = 0; i < kFloats; ++i) output[i] *= correction[row_of(i)];
 }
 
 }  // namespace flashbook::hopper

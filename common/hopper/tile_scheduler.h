@@ -1,6 +1,19 @@
-/// \file
-/// Which block works on which tile of queries, and how a block's warps learn of it.
-/// chapters/05_flash_attention_3/tile_scheduler.cuh explains it; hopper/launch.h makes the order.
+//| # The tile scheduler
+//|
+//| Up to step 4 of chapter 5 a block does one tile of queries and ends; the next block on that multiprocessor begins from
+//| nothing. In step 5 as many blocks start as there are multiprocessors, and each takes tile after tile. While its consumers
+//| finish one, its producers already load the next.
+//|
+//| **Order.** Under a causal mask tiles differ in length by a factor of N / 128. If a long one begins last, all
+//| others wait for it. So the longest go first, and a block that is done takes the next that is left: a counter in device
+//| memory hands them out (`Schedule::dynamic_persistent`). Without a mask all are equal, and block b takes tiles b, b + blocks, ...
+//| (`Schedule::static_persistent`).
+//|
+//| **L2.** Longest first for *all* heads at once would read every head's keys before it reads any twice, from device memory
+//| each time. So heads are taken in sections, as many as fit 32 MB of keys and values, and the longest go first within a
+//| section.
+//|
+//| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the longest first](../../docs/figures/tile_order.svg)
 #pragma once
 #include "common/hopper/pipeline.h"
 
@@ -14,6 +27,10 @@ enum class Schedule {
   in_order_persistent  ///< what a counter gives, asked for when it is needed: tiles begin in their order
 };
 
+//| ## The order
+//|
+//| The host writes the order down in five numbers (`launch.h`), and the kernel computes a tile's place from its index: no
+//| list lies in memory. `heads_of_section` is the number of heads whose keys and values fit in 32 MB.
 /// The tiles of a launch, in order. Made by the host.
 struct TileOrder {
   int tiles;                      ///< of all heads
@@ -33,6 +50,8 @@ struct WorkTile {
 /// Tile number `index`.
 __device__ inline WorkTile tile_at(const TileOrder& order, int index) {
   if (index >= order.tiles) return {{0, 0}, -1};
+  //| Plain order goes head by head. Longest first goes section by section, and in a section by tiles: first the last tile
+  //| of all its heads, then the one before it in all heads.
   int head, query_tile;  // `head` counts over batch and heads together
   if (!order.longest_first) {
     head = index / order.tiles_of_head;
@@ -49,6 +68,16 @@ __device__ inline WorkTile tile_at(const TileOrder& order, int index) {
   return {{head % order.heads, head / order.heads}, query_tile};
 }
 
+//| ## Telling the others
+//|
+//| One thread, the producer of keys, knows which tile comes next. It broadcasts it to the others through shared memory, in
+//| two stages, so that the next tile is known before the last is done. Each stage has two mbarriers, as in the pipeline:
+//|
+//| | barrier | who arrives | arrivals of a phase | who waits | first wait |
+//| | --- | --- | --- | --- | --- |
+//| | `work_full` | the producer of keys, when it has written the tile | 1 | consumers, the other threads of the producer | parity 0 |
+//| | `work_empty` | one thread of each warp that has read it | 4 a consumer warpgroup, and 1 for each of these threads | the producer of keys | parity 1 |
+
 constexpr int kBroadcastStages = 2;
 
 /// In shared memory.
@@ -57,6 +86,8 @@ struct TileBroadcast {
   uint64_t full[kBroadcastStages], empty[kBroadcastStages];
 };
 
+//| The count of `work_empty` is the number of warps that read: all of the consumers', and those of the producer's that
+//| also need to know.
 /// One thread makes the barriers. `readers` are warps.
 __device__ inline void initialise(TileBroadcast& broadcast, int readers) {
   for (int stage = 0; stage < kBroadcastStages; ++stage) {
@@ -67,14 +98,22 @@ __device__ inline void initialise(TileBroadcast& broadcast, int readers) {
   }
 }
 
+//| The thread that decides has a register less than a `PipelineState` takes, so it counts rounds: with two stages the last
+//| bit of the count is the stage, the bit before it the phase. The schedule says which tile is next: none, the one gridDim.x
+//| further on, or what the counter gives. The counter's answer takes hundreds of clocks, so it is asked for before
+//| `work_on` streams the tile's keys.
+//|
+//| **A counter can reset itself.** A block asks once for each tile that it works on, so all blocks together ask `tiles`
+//| times. The block that is told `tiles - 1` has asked last, and sets the counter to 0 for the next launch. Otherwise each
+//| launch needs another one before it that clears the counter, and short sequences are slower.
 /// Decides which tile of queries the block works on next, tells all readers, and calls `work_on(tile)` for
 /// each; at the end it tells them that there is none. One thread. `counter` is 0 at the launch, and not read
-/// unless kSchedule has one.
-template <Schedule kSchedule, typename WorkOn>
+/// unless kSchedule has one. kResetsCounter: with Schedule::dynamic_persistent, the launch leaves it so.
+template <Schedule kSchedule, bool kResetsCounter = false, typename WorkOn>
 __device__ __forceinline__ void hand_out_tiles(TileBroadcast& broadcast, const TileOrder& order, int* counter,
                                                const WorkOn& work_on) {
   int index = kSchedule == Schedule::in_order_persistent ? atomicAdd(counter, 1) : int(blockIdx.x);
-  for (uint32_t round = 0;; ++round) {  // a register less than a PipelineState
+  for (uint32_t round = 0;; ++round) {
     const WorkTile work = tile_at(order, index);
     const uint32_t stage = round % kBroadcastStages, phase = round / kBroadcastStages % 2;
     mbarrier_wait(&broadcast.empty[stage], phase ^ 1);  // all have read what stood here before
@@ -87,9 +126,14 @@ __device__ __forceinline__ void hand_out_tiles(TileBroadcast& broadcast, const T
     if constexpr (kSchedule == Schedule::dynamic_persistent) index = gridDim.x + atomicAdd(counter, 1);
     work_on(work);
     if constexpr (kSchedule == Schedule::in_order_persistent) index = atomicAdd(counter, 1);
+    if (kResetsCounter && kSchedule == Schedule::dynamic_persistent &&
+        index == int(gridDim.x) + order.tiles - 1)
+      atomicExch(counter, 0);  // this was the launch's last question
   }
 }
 
+//| A reader copies the tile into registers and gives the place back at once. A warp needs a `__syncwarp` in between: lane
+//| 0 arrives for all, and another lane may not have read yet. A negative tile means that the block is done.
 /// The block's next tile. `kWarp`: a whole warp asks; else one thread alone.
 template <bool kWarp>
 __device__ __forceinline__ WorkTile next_tile(TileBroadcast& broadcast,

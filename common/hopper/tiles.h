@@ -1,19 +1,32 @@
-/// \file
-/// Tiles of 16-bit elements in shared memory, as TMA lays them down and wgmma reads them: panels of 64
-/// columns, pieces of a row exchanged. chapters/05_flash_attention_3/tiles.cuh explains it.
+//| # Tiles in shared memory, and products of them
+//|
+//| All kernels from chapter 5 on multiply the same way: TMA lays a tile into shared memory, a descriptor says how it lies
+//| there, and `wgmma` reads it, sixteen numbers deep at a time.
+//|
+//| ![A tile of K and one of V: where the 16-byte pieces of a row lie, and which product reads them. A product takes two pieces of every row of K, and all pieces of 16 rows of V](../../docs/figures/wgmma_tiles.svg)
 #pragma once
 #include "common/hopper/problem.h"
+#include "common/ptx/convert.h"
 #include "common/ptx/tma.h"
 #include "common/ptx/wgmma.h"
 
 namespace flashbook::hopper {
 
+//| ## A tile
+//|
+//| A row of Q, K or V has 64, 128 or 256 elements of two bytes. The widest swizzle exchanges 16-byte pieces within 128
+//| bytes, so a tile is cut into *panels* of 64 columns. A panel's row is exactly 128 bytes, its pieces change places with
+//| the row's number, and eight rows of one column lie in eight different groups of banks.
+//|
+//| The tensor map has a dimension for panels (`launch.h`): {64 columns, rows, panels, heads, batch}. So one instruction
+//| brings a whole tile, and rows beyond the end of a head come as zeros.
+
 constexpr int kPanel = 64;                      ///< columns of a panel
 constexpr int kPanelRowBytes = kPanel * 2;      ///< of 16-bit elements: the span of the swizzle
 constexpr int kAtomBytes = 8 * kPanelRowBytes;  ///< 8 rows, after which the swizzle's pattern repeats
-constexpr int kDepth = 16;                      ///< of the summed dimension, what one wgmma takes
+constexpr int kMmaK = 16;                       ///< of the summed dimension, what one wgmma takes
 
-/// kRows rows of kColumns columns: of one head, or of scores.
+/// kRows rows of kColumns columns, as TMA lays them down: of one head, or of scores.
 template <typename T, int kRows, int kColumns>
 struct alignas(kAtomBytes) Tile {
   static constexpr uint32_t kBytes = kRows * kColumns * sizeof(T);
@@ -27,16 +40,76 @@ __device__ __forceinline__ void load(Tile<T, kRows, kColumns>& tile, const CUten
   tma_load(tile.element, map, full, {0, first_row, 0, head.head, head.batch});
 }
 
-/// The descriptor of a tile whose rows run along the summed dimension.
+//| ## Two descriptors
+//|
+//| A product sums over one dimension. For S = Q K^T it is the head dimension, and it runs along the rows of both tiles: they
+//| are contraction-major. (PTX says *K-major*, after the K of M x N x K, which has nothing to do with our keys.) Groups of 8 rows follow each other at 1024 bytes, and that is all the
+//| descriptor must know. One `wgmma` takes 16 columns, which is 32 bytes of a row; four fill a panel.
+//|
+//| For O = P V the summed dimension is the key, and it runs *across* the rows of V, from one to the next: V is *MN-major*.
+//| Again the next 8 keys are 1024 bytes on. The head dimension, n, now runs along a row and goes on in the next panel: that
+//| is the leading distance. One `wgmma` takes 16 keys, 16 whole rows of each panel.
+
+/// The descriptor of a tile whose rows run along the summed dimension: Q or K for scores.
 template <typename T, int kRows, int kColumns>
-__device__ __forceinline__ uint64_t along_rows(const Tile<T, kRows, kColumns>& tile) {
+__device__ __forceinline__ uint64_t k_major(const Tile<T, kRows, kColumns>& tile) {
   return wgmma_descriptor<Swizzle::b128>(tile.element, 16, kAtomBytes);  // 16: not used, but must be valid
 }
 
-/// The descriptor of a tile whose rows are numbered by the summed dimension.
+/// The descriptor of a tile whose rows are numbered by the summed dimension: V for P V.
 template <typename T, int kRows, int kColumns>
-__device__ __forceinline__ uint64_t across_rows(const Tile<T, kRows, kColumns>& tile) {
+__device__ __forceinline__ uint64_t mn_major(const Tile<T, kRows, kColumns>& tile) {
   return wgmma_descriptor<Swizzle::b128>(tile.element, kRows * kPanelRowBytes, kAtomBytes);
+}
+
+//| ## The products
+//|
+//| Each `wgmma` sums 16 numbers deep, so scores take head_dim / 16 of them, and P V takes keys / 16. Only the addresses
+//| in the descriptors change from one to the next. For scores the first one does not add to what stands in the registers
+//| (`step > 0`), so nobody has to clear them. Each function commits its products as one group.
+/// Issues scores = left right^T, 64 rows by 2 * kFloats columns, as one group: S from Q and K. `kLeftRows`:
+/// of left's tile, where it has more than those 64.
+template <typename T, int kHeadDim, int kLeftRows = kRowsOfWarpgroup, int kFloats>
+__device__ __forceinline__ void issue_scores(float (&scores)[kFloats], uint64_t left, uint64_t right) {
+  constexpr int kRightRows = 2 * kFloats;
+#pragma unroll
+  for (int step = 0; step < kHeadDim / kMmaK; ++step) {
+    const int panel = step * kMmaK / kPanel, column_bytes = step * kMmaK % kPanel * 2;
+    wgmma<T, kRightRows>(scores, wgmma_advance(left, panel * kLeftRows * kPanelRowBytes + column_bytes),
+                         wgmma_advance(right, panel * kRightRows * kPanelRowBytes + column_bytes), step > 0);
+  }
+  wgmma_commit();
+}
+
+//| P V always adds: O goes on from tile to tile. Its left operand comes from registers, 16 keys at a time.
+/// 64 rows of kColumns columns as wgmma takes them from registers: of every 16 columns, four registers of two
+/// elements.
+template <int kColumns>
+using Fragments = uint32_t[kColumns / kMmaK][4];
+
+/// Issues sum += left right, as one group: O from P and V. `right` is MN-major.
+template <typename T, int kFloats, int kSteps>
+__device__ __forceinline__ void issue_accumulate(float (&sum)[kFloats], const uint32_t (&left)[kSteps][4],
+                                                 uint64_t right) {
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step)
+    wgmma<T, 2 * kFloats, Major::mn>(sum, left[step], wgmma_advance(right, step * kMmaK * kPanelRowBytes),
+                                     true);
+  wgmma_commit();
+}
+
+//| ## From scores to P without moving anything
+//|
+//| A thread's floats of S and its registers of P are the same elements of the matrix (`common/ptx/wgmma_layout.h`): for
+//| every 16 keys it holds 8 scores, and rounded in pairs, in order, they are the four registers of P. No shuffle and no
+//| trip through shared memory: the layouts were made for each other.
+
+/// A left operand from an accumulator, rounded to T: P from scores that are probabilities by now.
+template <typename T, int kFloats>
+__device__ __forceinline__ void round_to_fragments(uint32_t (&to)[kFloats / 8][4],
+                                                   const float (&from)[kFloats]) {
+#pragma unroll
+  for (int i = 0; i < kFloats; i += 2) to[i / 8][i / 2 % 4] = pack<T>(from[i], from[i + 1]);
 }
 
 }  // namespace flashbook::hopper

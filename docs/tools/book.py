@@ -17,12 +17,17 @@ HOUSE = {"CONTRIBUTING.md": "contributing", "docs/README.md": "writing", "bench/
          "course/README.md": "course", "python/README.md": "python"}
 
 
+# What chapter 5 teaches and later chapters share: its files are pages of the first chapter whose text links to them.
+ROOM = ROOT / "common" / "hopper"
+
+
 @dataclass
 class Page:
     kind: str  # main, chapter, appendix, kernel, page or house
     source: str  # the file it is made of, from the repository's root
     title: str
     name: str = ""  # of its file on the site, without .html
+    chapter: str = ""  # the chapter's folder; empty outside chapters
 
     @property
     def path(self) -> Path:
@@ -31,11 +36,6 @@ class Page:
     @property
     def url(self) -> str:
         return self.name + ".html"
-
-    @property
-    def chapter(self) -> str:
-        """The chapter's folder; empty outside chapters."""
-        return self.source.split("/")[1] if self.source.startswith("chapters/") else ""
 
     @property
     def number(self) -> str:
@@ -49,16 +49,28 @@ def title_of(path: Path, otherwise: str) -> str:
     return found[1].strip() if found else otherwise
 
 
+def name_in_text(path: Path, chapter: Path) -> str:
+    """A file as the text of a chapter names it."""
+    return str(path.relative_to(chapter if path.is_relative_to(chapter) else ROOT))
+
+
+def taught_in(path: Path) -> Path | None:
+    """The chapter that a file of ROOM is a page of."""
+    chapters = sorted(ROOT.glob("chapters/[0-9][0-9]_*"))
+    return next((c for c in chapters if f"../../{name_in_text(path, c)})" in (c / "README.md").read_text(encoding="utf-8")), None)
+
+
 def kernel_files(chapter: Path) -> list[Path]:
     """The files of a chapter that have an annotated page: first as the README names them, last what the host does, the descriptor at the end."""
     readme = chapter / "README.md"
     text = readme.read_text(encoding="utf-8") if readme.exists() else ""
 
     def order(path: Path) -> tuple[bool, int, str]:
-        mentioned = text.find(str(path.relative_to(chapter)))
+        mentioned = text.find(name_in_text(path, chapter))
         return (path.stem == "chapter", mentioned if mentioned >= 0 else len(text), path.name)
 
     files = [p for folder in (chapter, chapter / "host", chapter / "serving") for p in folder.glob("*.*") if p.suffix in (".cuh", ".cu", ".h", ".cpp")]
+    files += [p for p in ROOM.glob("*.h") if taught_in(p) == chapter]
     return sorted((p for p in files if kernel_source.is_annotated(p)), key=order)
 
 
@@ -67,13 +79,14 @@ def pages() -> list[Page]:
     found = [Page("main", "README.md", title_of(ROOT / "README.md", "Flashbook"), "index")]
     for chapter in sorted(ROOT.glob("chapters/[0-9][0-9]_*")):
         source = f"chapters/{chapter.name}/README.md"
-        found.append(Page("chapter", source, title_of(chapter / "README.md", chapter.name), f"chapter-{chapter.name}"))
+        found.append(Page("chapter", source, title_of(chapter / "README.md", chapter.name), f"chapter-{chapter.name}", chapter.name))
         if (chapter / "appendix.md").exists():
             appendix = f"chapters/{chapter.name}/appendix.md"
-            found.append(Page("appendix", appendix, title_of(ROOT / appendix, "Appendix"), f"chapter-{chapter.name}-appendix"))
+            found.append(Page("appendix", appendix, title_of(ROOT / appendix, "Appendix"), f"chapter-{chapter.name}-appendix", chapter.name))
         for file in kernel_files(chapter):
-            name = f"chapter-{chapter.name}-{file.name.replace('.', '-')}"
-            found.append(Page("kernel", str(file.relative_to(ROOT)), kernel_source.title_of(file), name))
+            folder = "hopper" if file.parent == ROOM else f"chapter-{chapter.name}"
+            name = f"{folder}-{file.name.replace('.', '-')}"
+            found.append(Page("kernel", str(file.relative_to(ROOT)), kernel_source.title_of(file), name, chapter.name))
     texts = sorted(ROOT.glob("docs/pages/*.md"), key=lambda p: (*(p.stem != name for name in PAGE_ORDER), p.stem))
     found += [Page("page", f"docs/pages/{p.name}", title_of(p, p.stem), p.stem) for p in texts]
     for source, name in HOUSE.items():

@@ -84,7 +84,8 @@ class Site:
         """`body` with code spans that name a symbol of the chapter's kernels leading to its definition, if only one can be meant."""
         targets: dict[str, set[str]] = {}
         for definition in self.sources.definitions.values():
-            if definition.file.startswith(f"chapters/{page.chapter}/") and definition.file in self.page_of:
+            home = self.page_of.get(definition.file)
+            if home and home.chapter == page.chapter:
                 targets.setdefault(definition.name.rpartition("::")[2], set()).add(self.address_of(definition))
 
         def replace(found: Match) -> str:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-KERNEL = pathlib.Path("chapters") / "05_flash_attention_3" / "problem.cuh"
+KERNEL = pathlib.Path("common") / "hopper" / "problem.h"
 RIGHT = "return max(last_key(last_query), 0) / keys + 1;"
 WRONG = "return max(max(last_key(last_query), 0) / keys, 1);"  # the last tile of keys, if it is not the only one
 

@@ -12,7 +12,7 @@ namespace {
 constexpr int kMasks = 10000;
 
 /// Visible pairs of a tile, one by one.
-int count(const Shape& shape, int batch, int head, const Tile& tile) {
+int count(const Shape& shape, int batch, int head, const ScoreTile& tile) {
   int pairs = 0;
   for (int i = tile.first_query; i < std::min(shape.seqlen_q, tile.first_query + tile.queries); ++i)
     for (int j = tile.first_key; j < std::min(shape.seqlen_k, tile.first_key + tile.keys); ++j)
@@ -21,7 +21,7 @@ int count(const Shape& shape, int batch, int head, const Tile& tile) {
 }
 
 /// What a tile of so many visible pairs is.
-TileClass exact_class(const Shape& shape, const Tile& tile, int visible) {
+TileClass exact_class(const Shape& shape, const ScoreTile& tile, int visible) {
   const int queries = std::min(tile.queries, shape.seqlen_q - tile.first_query);
   return visible == 0                     ? TileClass::skip
          : visible == queries * tile.keys ? TileClass::full
@@ -36,10 +36,10 @@ TEST(Visibility, TileClassesKeepTheirWordUnderRandomMasks) {
     validate(shape);
     const int batch = int(random() % shape.batch), head = int(random() % shape.heads);
     for (int i = 0; i < 4; ++i) {
-      const Tile tile{.first_query = int(random() % shape.seqlen_q),
-                      .queries = 1 + int(random() % 12),
-                      .first_key = int(random() % shape.seqlen_k),
-                      .keys = 1 + int(random() % 12)};
+      const ScoreTile tile{.first_query = int(random() % shape.seqlen_q),
+                           .queries = 1 + int(random() % 12),
+                           .first_key = int(random() % shape.seqlen_k),
+                           .keys = 1 + int(random() % 12)};
       const TileClass said = classify(shape, batch, head, tile);
       const TileClass exact = exact_class(shape, tile, count(shape, batch, head, tile));
       ++classes[int(said)];

@@ -10,10 +10,10 @@
 
 namespace flashbook::testing {
 
-using namespace flash3;
+using namespace fa3;
 
 /// Runs a version as if it were the chapter's only step, on shapes of several tiles of queries a block.
-template <typename Config>
+template <typename Traits>
 void expect_right() {
   Chapter version = kFlashAttention3;
   version.workspace_bytes = version.zeroed_bytes = [](const Shape&, int) { return int64_t(sizeof(int)); };
@@ -26,10 +26,10 @@ void expect_right() {
                       .kv_heads = 2,
                       .seqlen_q = seqlen_q,
                       .seqlen_k = seqlen_k,
-                      .head_dim = Config::kHeadDim,
-                      .visibility = Visibility::causal_if(Config::kCausal),
+                      .head_dim = Traits::kHeadDim,
+                      .visibility = Visibility::causal_if(Traits::kCausal),
                       .dtype = DType::bf16,
-                      .scale = default_scale(Config::kHeadDim)};
+                      .scale = default_scale(Traits::kHeadDim)};
     SCOPED_TRACE(describe(shape));
     const Inputs inputs = make_inputs(shape, InputKind::normal, 12);
     const Reference reference = make_reference(shape, inputs, all_rows(shape));
@@ -38,21 +38,12 @@ void expect_right() {
 }
 
 template <bool kCausal>
-using D64 = Persistent<64, 3, 128, 8, kCausal>;
+using D64 = PersistentTraits<64, 3, 128, 8, kCausal>;
 template <bool kCausal>
-using D128 = Persistent<128, 2, 128, 5, kCausal>;
-
-// With loops that ask what is trimmed, three consumers of 160 registers spill at 128 keys.
-template <bool kCausal>
-using D64OfFewerKeys = Persistent<64, 3, 96, 8, kCausal>;
+using D128 = PersistentTraits<128, 2, 128, 5, kCausal>;
 
 class Switches : public MachineTest {};
 
-TEST_F(Switches, Trim) {
-  expect_right<Trimmed<D64OfFewerKeys<false>>>();
-  expect_right<Trimmed<D64OfFewerKeys<true>>>();
-  expect_right<Trimmed<D128<true>>>();
-}
 TEST_F(Switches, Pingpong) {
   expect_right<OtherPingpong<D64<true>>>();
   expect_right<OtherPingpong<D128<true>>>();
@@ -65,7 +56,7 @@ TEST_F(Switches, StoreFromRegisters) {
   expect_right<FromRegisters<D64<false>>>();
   expect_right<FromRegisters<D128<true>>>();
 }
-TEST_F(Switches, OneLoopForAllTiles) { expect_right<flash3::OneLoop<D64<true>>>(); }
+TEST_F(Switches, OneLoopForAllTiles) { expect_right<fa3::OneLoop<D64<true>>>(); }
 TEST_F(Switches, Schedule) {
   expect_right<OtherOrder<D64<false>>>();
   expect_right<OtherOrder<D64<true>>>();

@@ -63,6 +63,7 @@ class Chapters(unittest.TestCase):
             return {page.path.name for page in book.pages() if check.has_prose_to_check(page)}
 
         self.assertIn("step1_split_q.cuh", names())
+        self.assertIn("softmax.h", names())  # of common/hopper
         self.assertNotIn("chapter.cu", names())
 
 

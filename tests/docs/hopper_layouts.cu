@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "chapters/05_flash_attention_3/pipeline.cuh"
+#include "chapters/05_flash_attention_3/step2_specialised.cuh"
 #include "chapters/06_fp8/transpose.cuh"
 #include "common/device/device.h"
 #include "common/device/launch.h"
@@ -23,7 +23,8 @@
 namespace flashbook {
 namespace {
 
-using namespace flash3;
+using namespace fa3;
+using namespace hopper;
 using Element = __nv_bfloat16;
 
 /// Shared memory of the products: tiles as at d = 128.
@@ -37,18 +38,24 @@ struct Products {
 __global__ void products() {
   Products& shared = *dynamic_shared<Products>();
   float scores[kKeys / 2] = {}, output[kHeadDim / 2] = {};
-  Probabilities<kKeys> p = {};
+  Fragments<kKeys> p = {};
   wgmma_fence();
-  issue_scores<Element, kHeadDim, kKeys>(scores, rows_descriptor(shared.q), rows_descriptor(shared.k));
-  issue_values<Element, kHeadDim, kKeys>(output, p, values_descriptor(shared.v));
+  issue_scores<Element, kHeadDim>(scores, k_major(shared.q), k_major(shared.k));
+  issue_accumulate<Element>(output, p, mn_major(shared.v));
   wgmma_wait<0>();
 }
 
 /// Small tiles: 8 KB.
 constexpr int kTiles = 3;
-template <int kStages>
-using SmallPipeline = Pipeline<Element, 64, kPanel, kStages>;
 using SmallTile = Tile<Element, 64, kPanel>;
+template <int kStages>
+using SmallPipeline = Pipeline<SmallTile, kStages>;
+
+/// What the producer must know of the small tiles.
+template <int kStages_>
+struct SmallTraits : Unrecorded {
+  static constexpr int kKeys = 64, kStages = kStages_;
+};
 
 /// What can be wrong with a walk.
 enum class Fault { none, wrong_first_parity, missing_release };
@@ -58,14 +65,14 @@ template <int kStages>
 void walk(const CUtensorMap& k_map, const CUtensorMap& v_map, Fault fault) {
   SmallPipeline<kStages>& pipeline = *dynamic_shared<SmallPipeline<kStages>>();
   if (threadIdx.x == 0) {
-    initialise(pipeline, blockDim.x / kWarpgroup - 1);
+    initialise(pipeline, 1, (blockDim.x / kWarpgroup - 1) * kWarpsOfWarpgroup, "full", "empty");
     fence_mbarrier_init();
   }
   __syncthreads();
   PipelineState<kStages> state;
   if (threadIdx.x == 0) {
     if (fault == Fault::wrong_first_parity) state.phase = 1;
-    stream<Unrecorded, true>(pipeline, state, k_map, v_map, kTiles, {0, 0});
+    stream<SmallTraits<kStages>, true>(pipeline, state, k_map, v_map, kTiles, {0, 0});
   }
   if (threadIdx.x < kWarpgroup) return;
   const bool forgets = fault == Fault::missing_release && threadIdx.x / 32 == kWarpsOfWarpgroup;

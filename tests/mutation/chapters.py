@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 class Fault:
     """In the text `line` of `file`, `old` becomes `new`, and the program says that `steps` are wrong. `old` is statements, which end with a
     semicolon, or an expression."""
-    file: str  # below chapters/
+    file: str  # below chapters/, or below the repository's root if it is of common/
     line: str  # stands once in the file
     old: str
     new: str
@@ -55,7 +55,7 @@ FAULTS = {
     "no_rescaling_04": Fault("04_flash_attention_2/warp_tile.cuh",
                              "float correction = exp2_approx((rows.max[r][half] - maxima[r][half]) * scale_log2e);",
                              "exp2_approx((rows.max[r][half] - maxima[r][half]) * scale_log2e)", "1", (4, 5, 6)),
-    "no_rescaling_05": Fault("05_flash_attention_3/softmax.cuh", "correction[r] = exp2_approx((rows.max[r] - base[r]) * scale_log2);",
+    "no_rescaling_05": Fault("common/hopper/softmax.h", "correction[r] = exp2_approx((rows.max[r] - base[r]) * scale_log2);",
                              "exp2_approx((rows.max[r] - base[r]) * scale_log2)", "1", (1, 2, 3, 4, 5)),
     "no_rescaling_06": Fault("06_fp8/softmax.cuh", "correction[r] = exp2_approx(rows.max[r] - safe_max);",
                              "exp2_approx(rows.max[r] - safe_max)", "1", (1, 2, 3, 4, 5, 6, 7, 8)),
@@ -132,6 +132,11 @@ FAULTS = {
 }
 
 
+def path_of(fault):
+    """The fault's file, from the repository's root."""
+    return fault.file if fault.file.startswith("common/") else f"chapters/{fault.file}"
+
+
 def chosen(fault, index):
     """The fault's line, with the fault in it if it is asked for and as it was if not."""
     asked = f"flashbook_fault == {index}"
@@ -143,16 +148,17 @@ def chosen(fault, index):
 def plant(chapter, folder):
     texts: dict[str, str] = {}
     for index, (name, fault) in enumerate(FAULTS.items()):
-        if fault.file.split("/")[0] != chapter:
+        if name.rpartition("_")[2] != chapter[:2]:
             continue
-        text = texts.get(fault.file) or (ROOT / "chapters" / fault.file).read_text(encoding="utf-8")
+        path = path_of(fault)
+        text = texts.get(path) or (ROOT / path).read_text(encoding="utf-8")
         found = text.count(fault.line)
         if found != 1 or fault.line.count(fault.old) != 1:
-            raise Refused(f"{name}: its line stands {found} times in chapters/{fault.file}, not once, or has not {fault.old!r} once. The chapter has "
+            raise Refused(f"{name}: its line stands {found} times in {path}, not once, or has not {fault.old!r} once. The chapter has "
                           f"changed: bring the fault up to date.\n{fault.line}")
-        texts[fault.file] = text.replace(fault.line, chosen(fault, index))
+        texts[path] = text.replace(fault.line, chosen(fault, index))
     for file, text in texts.items():
-        target = Path(folder) / "chapters" / file
+        target = Path(folder) / file
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text.replace("#pragma once", "#pragma once\nextern const int flashbook_fault;", 1), encoding="utf-8")
 

@@ -96,12 +96,12 @@ def shown_chapter_fault(name, folder):
     if not path.is_file():
         raise Refused(f"{path} is missing: run ctest -R mutation first")
     fault = chapters.FAULTS[name]
-    text = (ROOT / "chapters" / fault.file).read_text(encoding="utf-8")
+    text = (ROOT / chapters.path_of(fault)).read_text(encoding="utf-8")
     at = text.index(fault.line)
     begin = text.rindex("\n", 0, at) + 1
     line = text[begin:text.index("\n", at + len(fault.line))].strip()
     changed = line.replace(fault.old, fault.new)
-    command = " ".join(["./flashbook run", fault.file[:2], *(["--", *fault.options] if fault.options else [])])
+    command = " ".join(["./flashbook run", name[-2:], *(["--", *fault.options] if fault.options else [])])
     return (f"```diff\n-{line}\n" + (f"+{changed}\n" if changed else "") + f"```\n\n`{command}` says:\n\n"
             f"```text\n{path.read_text(encoding='utf-8')}```\n")
 

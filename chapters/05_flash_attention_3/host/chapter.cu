@@ -9,7 +9,7 @@
 namespace flashbook {
 namespace {
 
-using namespace flash3;
+using namespace fa3;
 
 constexpr Step kSteps[] = {
     {"TMA and WGMMA",
@@ -69,7 +69,7 @@ void attention(const Shape& shape, const Tensors& tensors, device::Stream stream
             return run_specialised<T, SpecialisedFor<kHeadDim, true, true>>(shape, tensors, stream);
           default:
             return with_version<kHeadDim>(
-                shape, [&]<typename Config>() { run_persistent<T, Config>(shape, tensors, stream); });
+                shape, [&]<typename Traits>() { run_persistent<T, Traits>(shape, tensors, stream); });
         }
       });
   });

@@ -6,23 +6,22 @@
 //|
 //| ![The causal mask is aligned to the bottom right: the last query sees every key](../../docs/figures/visible_keys.svg)
 #pragma once
-#include "chapters/05_flash_attention_3/problem.cuh"
-#include "common/ptx/wgmma_layout.h"
+#include "common/hopper/softmax.h"
 
-namespace flashbook::flash3 {
+namespace flashbook::hopper {
 
-/// Scores of keys that a row does not see become -inf. `query` is the first of the thread's two rows,
-/// `first_key` the tile's first.
+/// Scores of keys that a row does not see become -inf. `scores` are a thread's of 64 rows as wgmma deals them
+/// out, `query` is the first of its two rows, `first_key` the tile's first.
 template <int kFloats>
 __device__ __forceinline__ void mask(float (&scores)[kFloats], const Problem& problem, int query,
                                      int first_key) {
   // Float i belongs to column 8 * (i / 4) + 2 * (lane % 4) + i % 2. What varies by thread goes to the limit's
   // side, so that each comparison is with a constant.
-  const int thread_column = first_key + 2 * int(threadIdx.x % 4);
-  const int limit[2] = {problem.last_key(query) - thread_column, problem.last_key(query + 8) - thread_column};
+  const int thread_key = first_key + 2 * int(threadIdx.x % 4);
+  const int limit[2] = {problem.last_key(query) - thread_key, problem.last_key(query + 8) - thread_key};
 #pragma unroll
   for (int i = 0; i < kFloats; ++i)
-    if (i / 4 * 8 + i % 2 > limit[i / 2 % 2]) scores[i] = -INFINITY;
+    if (i / 4 * 8 + i % 2 > limit[row_of(i)]) scores[i] = -INFINITY;
 }
 
 /// Whether some row from `first_query` on does not see all of the `keys` keys from `first_key` on.
@@ -30,4 +29,4 @@ __device__ __forceinline__ bool needs_mask(const Problem& problem, int first_que
   return first_key + keys - 1 > problem.last_key(first_query);
 }
 
-}  // namespace flashbook::flash3
+}  // namespace flashbook::hopper

@@ -1,0 +1,138 @@
+//| # The frame of a block
+//|
+//| The persistent kernels of chapters 5, 6 and 9 differ in their main loops. What lies around the loop is the same: a
+//| warpgroup of producers and two or three of consumers share the registers, one thread brings each consumer its next queries
+//| as soon as that has computed its last scores with the old ones, and one thread has the outputs stored. They and the
+//| consumers meet at these barriers, besides those of the pipeline and the broadcast of the next tile:
+//|
+//| | barrier of a consumer | who arrives | arrivals of a phase | who waits | first wait |
+//| | --- | --- | --- | --- | --- |
+//| | `q_full` | the thread that brings queries, with the bytes to come; then the bytes | 1 | the consumer | parity 0 |
+//| | `q_empty` | lane 0 of each of its warps, when its last scores are computed | 4 | that thread | parity 1 |
+//| | `output_full` | lane 0 of each of its warps, when all lanes have written | 4 | the thread that stores | parity 0 |
+//| | `output_empty` | the thread that stores, when TMA has read the tile | 1 | the consumer | parity 1 |
+//|
+//| Each has one phase for every tile of queries that the block works on, so its parity changes from one tile to the next.
+//|
+//| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers](../../docs/figures/hopper_block_persistent.svg)
+#pragma once
+#include "common/device/tensor_map_type.h"
+#include "common/hopper/problem.h"
+#include "common/ptx/mbarrier.h"
+#include "common/ptx/tma.h"
+
+namespace flashbook::hopper {
+
+//| ## Registers
+//|
+//| A multiprocessor has 65536. With 384 threads ptxas gives each 168, with 512 it gives 128, and `setmaxnreg` moves them:
+//| 40 + 2 * 232 = 3 * 168, and 32 + 3 * 160 = 4 * 128.
+
+/// Of a thread, after setmaxnreg.
+template <int kConsumers>
+constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 40;
+template <int kConsumers>
+constexpr int kConsumerRegisters = kConsumers == 3 ? 160 : 232;
+
+//| Descriptors and barriers are the same for all lanes of a warp, and the hardware wants them in *uniform* registers. The
+//| compiler keeps them there only while it can prove that the lanes go together. What a shuffle from lane 0 returns is the
+//| same in all lanes, and the compiler knows that.
+/// Which warp of the block this is, as a number that the compiler knows to be the same in all its lanes.
+__device__ __forceinline__ int warp_of_block() { return __shfl_sync(kWholeWarp, threadIdx.x / 32, 0); }
+
+//| ## The barriers
+//|
+//| Each consumer has its own four, so that it does not wait for the queries or the store of another. A block's shared memory
+//| has them as `barriers`, beside `q` and `output`, a tile for each consumer.
+/// The barriers at which consumers take their queries and hand over their outputs.
+template <int kConsumers>
+struct BlockBarriers {
+  uint64_t q_full[kConsumers], q_empty[kConsumers];
+  uint64_t output_full[kConsumers], output_empty[kConsumers];
+};
+
+/// Stands for a tile that a version of a kernel does not have.
+struct Nothing {};
+
+//| Each count is the number of those who arrive: one thread for `q_full` and `output_empty`, four warps for `q_empty` and
+//| `output_full`.
+/// One thread makes the barriers, before the block's first __syncthreads.
+template <int kConsumers>
+__device__ inline void initialise(BlockBarriers<kConsumers>& barriers) {
+  for (int i = 0; i < kConsumers; ++i) {
+    mbarrier_init(&barriers.q_full[i], 1);
+    name_mbarrier(&barriers.q_full[i], "q_full", i);
+    mbarrier_init(&barriers.q_empty[i], kWarpsOfWarpgroup);
+    name_mbarrier(&barriers.q_empty[i], "q_empty", i);
+    mbarrier_init(&barriers.output_full[i], kWarpsOfWarpgroup);
+    name_mbarrier(&barriers.output_full[i], "output_full", i);
+    mbarrier_init(&barriers.output_empty[i], 1);
+    name_mbarrier(&barriers.output_empty[i], "output_empty", i);
+  }
+}
+
+//| ## Queries
+//|
+//| Each consumer's queries have one place, and it is free as soon as the last *scores* with the old ones are computed;
+//| their product with V, the division and the store still run then. Chapter 6 has more brought with them: it says how many
+//| bytes, and asks for them itself.
+/// Brings each consumer its queries: 64 rows of `head` from `first_row` on, the next 64, ... One thread.
+/// `parity`: of the tiles of queries before this one. `more(consumer)` asks for `more_bytes` besides.
+template <typename Shared, typename More>
+__device__ __forceinline__ void load_queries(Shared& shared, const CUtensorMap& q_map, uint32_t parity,
+                                             int first_row, const Head& head, uint32_t more_bytes,
+                                             const More& more) {
+  constexpr int kConsumers = sizeof(shared.q) / sizeof(shared.q[0]);
+  auto& barriers = shared.barriers;
+  for (int i = 0; i < kConsumers; ++i) {
+    mbarrier_wait(&barriers.q_empty[i], parity ^ 1);  // the consumer's last scores are computed
+    mbarrier_arrive_expect_tx(&barriers.q_full[i], sizeof(shared.q[i]) + more_bytes);
+    load(shared.q[i], q_map, &barriers.q_full[i], first_row + i * kRowsOfWarpgroup, head);
+    more(i);
+  }
+}
+
+/// The same, and nothing besides.
+template <typename Shared>
+__device__ __forceinline__ void load_queries(Shared& shared, const CUtensorMap& q_map, uint32_t parity,
+                                             int first_row, const Head& head) {
+  load_queries(shared, q_map, parity, first_row, head, 0, [](int) {});
+}
+
+/// Says that this warp has read its consumer's queries.
+template <typename Shared>
+__device__ __forceinline__ void release_queries(Shared& shared, int consumer) {
+  if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.barriers.q_empty[consumer]);
+}
+
+//| ## Outputs
+//|
+//| A consumer writes its output into its place in shared memory as soon as TMA has read the one before. Then lane 0 of each
+//| warp says so, and the consumer goes on with its next queries while TMA stores.
+/// Hands a consumer's output over: `write()` writes this warp's rows of it. `parity`: of the tiles before.
+template <typename Shared, typename Write>
+__device__ __forceinline__ void hand_over_output(Shared& shared, int consumer, uint32_t parity,
+                                                 const Write& write) {
+  mbarrier_wait(&shared.barriers.output_empty[consumer], parity ^ 1);  // TMA has read the last output
+  write();
+  __syncwarp();  // all lanes have waited, and written
+  if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.barriers.output_full[consumer]);
+}
+
+//| `tma_store_wait_read` returns when TMA has read the tile from shared memory, which is enough for the place to be used
+//| again. Only the end of the kernel says that the bytes have arrived in device memory.
+/// Has each consumer's output stored, as load_queries has its queries brought. One thread.
+template <typename Shared>
+__device__ __forceinline__ void store_outputs(Shared& shared, const CUtensorMap& output_map, uint32_t parity,
+                                              int first_row, const Head& head) {
+  constexpr int kConsumers = sizeof(shared.output) / sizeof(shared.output[0]);
+  for (int i = 0; i < kConsumers; ++i) {
+    mbarrier_wait(&shared.barriers.output_full[i], parity);  // all four warps have written their rows
+    tma_store(output_map, &shared.output[i], {0, first_row + i * kRowsOfWarpgroup, 0, head.head, head.batch});
+    tma_store_commit();
+    tma_store_wait_read<0>();
+    mbarrier_arrive(&shared.barriers.output_empty[i]);  // the consumer may write its next output
+  }
+}
+
+}  // namespace flashbook::hopper
