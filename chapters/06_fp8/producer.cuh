@@ -49,11 +49,11 @@ __device__ void load_tiles(Shared<Traits>& shared, const CUtensorMap& k_map, con
 //| late while something else is due. It brings the next queries first: their place is free early, when the consumer has
 //| read them. Then it has the output of the tile *before* stored, which is finished later. That is why it remembers that
 //| tile, and runs one round more than there are tiles.
-/// Brings the queries of a tile, and then has the output of the tile before stored: the next queries must
-/// not wait for that. One thread.
+/// Brings the queries of a tile and their means, and then has the output of the tile before stored: the next
+/// queries must not wait for that. One thread.
 template <typename Traits>
-__device__ void load_queries(Shared<Traits>& shared, const CUtensorMap& q_map, const CUtensorMap& output_map,
-                             const Problem& problem) {
+__device__ void serve_consumers(Shared<Traits>& shared, const CUtensorMap& q_map,
+                                const CUtensorMap& output_map, const Problem& problem) {
   constexpr int kRows = Traits::kConsumers * kRowsOfWarpgroup;
   PipelineState<kBroadcastStages> next;
   WorkTile before{{0, 0}, -1};
@@ -62,30 +62,20 @@ __device__ void load_queries(Shared<Traits>& shared, const CUtensorMap& q_map, c
   for (uint32_t parity = 0;; parity ^= 1) {  // of the tiles of queries that this block has had
     const WorkTile work = next_tile<false>(shared.broadcast, next);
     if (work.query_tile >= 0)
-      for (int i = 0; i < Traits::kConsumers; ++i) {
-        mbarrier_wait(&shared.q_empty[i], parity ^ 1);  // the consumer has read its queries
-        mbarrier_arrive_expect_tx(&shared.q_full[i], sizeof(shared.q[i]) + means_bytes);
-        load(shared.q[i], q_map, &shared.q_full[i], work.query_tile * kRows + i * kRowsOfWarpgroup,
-             work.head);
-        const int64_t first_mean = int64_t(problem.scale_head(work.head)) * Traits::kHeadDim;
-        Means<Traits::kHeadDim>& means = shared.means[i][parity];
-        if (problem.k_mean != nullptr)
-          bulk_load(means.k, problem.k_mean + first_mean, sizeof(means.k), &shared.q_full[i]);
-        if (problem.v_mean != nullptr)
-          bulk_load(means.v, problem.v_mean + first_mean, sizeof(means.v), &shared.q_full[i]);
-      }
+      load_queries(shared, q_map, parity, work.query_tile * kRows, work.head, means_bytes,
+                   [&shared, &problem, work, parity](int i) {
+                     const int64_t first_mean = int64_t(problem.scale_head(work.head)) * Traits::kHeadDim;
+                     Means<Traits::kHeadDim>& means = shared.means[i][parity];
+                     uint64_t* const full = &shared.barriers.q_full[i];
+                     if (problem.k_mean != nullptr)
+                       bulk_load(means.k, problem.k_mean + first_mean, sizeof(means.k), full);
+                     if (problem.v_mean != nullptr)
+                       bulk_load(means.v, problem.v_mean + first_mean, sizeof(means.v), full);
+                   });
     //| Parities follow from the round: in round i it brings queries i, and stores output i - 1.
     if constexpr (Traits::kStoreByTma)
       if (before.query_tile >= 0)
-        for (int i = 0; i < Traits::kConsumers; ++i) {
-          mbarrier_wait(&shared.output_full[i], parity ^ 1);  // all four warps have written their rows
-          tma_store(
-              output_map, &shared.output[i],
-              {0, before.query_tile * kRows + i * kRowsOfWarpgroup, 0, before.head.head, before.head.batch});
-          tma_store_commit();
-          tma_store_wait_read<0>();
-          mbarrier_arrive(&shared.output_empty[i]);  // the consumer may write its next output
-        }
+        store_outputs(shared, output_map, parity ^ 1, before.query_tile * kRows, before.head);
     if (work.query_tile < 0) return;
     before = work;
   }

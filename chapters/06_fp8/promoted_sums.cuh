@@ -10,6 +10,7 @@
 //| ![TMA brings keys and raw values, two warps transpose the values, consumers read keys and transposed values](../../docs/figures/fp8_block.svg)
 #pragma once
 #include "chapters/06_fp8/version.cuh"
+#include "common/hopper/mask.h"
 
 namespace flashbook::fp8 {
 

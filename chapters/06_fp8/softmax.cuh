@@ -27,7 +27,6 @@
 #pragma once
 #include "chapters/06_fp8/problem.cuh"
 #include "common/hopper/softmax.h"
-#include "common/ptx/math.h"
 
 namespace flashbook::fp8 {
 

@@ -9,6 +9,7 @@
 #include "chapters/06_fp8/producer.cuh"
 #include "chapters/06_fp8/promoted_sums.cuh"
 #include "chapters/06_fp8/step7_transpose_once.cuh"
+#include "common/hopper/mask.h"
 #include "common/hopper/pingpong.h"
 #include "common/ptx/dependent_launch.h"
 #include "common/ptx/setmaxnreg.h"
@@ -66,13 +67,6 @@ struct Consumer {
                                         min(first_query, problem.seqlen_q - 1) / kRowsOfWarpgroup)),
         factor(not_zero(query_factor * (Traits::kBlockScales ? 1.0f : problem.k_scale.at(scale_head, 0)))) {}
 
-  __device__ __forceinline__ void take() {
-    if constexpr (Traits::kPingpong) take_turn<Traits::kConsumers>(number);
-  }
-  __device__ __forceinline__ void pass() {
-    if constexpr (Traits::kPingpong) pass_turn<Traits::kConsumers>(number);
-  }
-
   //| ## Scales, queries
   //|
   //| Without block scales nothing changes from tile to tile, and the compiler sees it: the function returns constants.
@@ -92,7 +86,7 @@ struct Consumer {
   //| scores.
   /// Waits for the queries.
   __device__ __forceinline__ void take_queries(uint32_t parity) {
-    mbarrier_wait(&shared.q_full[number], parity);
+    mbarrier_wait(&shared.barriers.q_full[number], parity);
     if constexpr (Traits::kQueriesInRegisters)
       read_queries<kHeadDim>(q, shared.q[number], threadIdx.x / 32 % kWarpsOfWarpgroup * kRowsOfWarp);
     else
@@ -107,11 +101,8 @@ struct Consumer {
       put_by_key_means(shared.shift[number], shared.q[number], query - first_query, means.k, query_factor);
     if constexpr (Traits::kQueriesInRegisters) {
       __syncwarp();  // all lanes have read
-      release_queries();
+      release_queries(shared, number);
     }
-  }
-  __device__ __forceinline__ void release_queries() {
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.q_empty[number]);
   }
 
   //| ## The two products
@@ -139,7 +130,7 @@ struct Consumer {
   __device__ __forceinline__ void scores_done(int tile) {
     release(shared.keys, key);
     key.advance();
-    if (!Traits::kQueriesInRegisters && tile == 0) release_queries();
+    if (!Traits::kQueriesInRegisters && tile == 0) release_queries(shared, number);
   }
   __device__ __forceinline__ void values_done() {
     release(shared.transposed, value);
@@ -206,7 +197,7 @@ struct Consumer {
   __device__ __forceinline__ void step(int tile) {
     const TileScale scale = scale_of(tile);
     wait_full(shared.keys, key);
-    take();
+    take_turn<Traits>(number);
     wgmma_pin(output);
     wgmma_pin(p);
     wgmma_fence();
@@ -214,7 +205,7 @@ struct Consumer {
     wait_full(shared.transposed, value);
     wgmma_fence();
     issue_next_values(output);
-    pass();
+    pass_turn<Traits>(number);
 
     //| Step 1 waits for both products together. From step 2 on the product with V still runs while the softmax works on the
     //| scores. The mask hides keys that do not exist, or that the query must not see. TMA brings zeros for the former, and a
@@ -252,12 +243,12 @@ struct Consumer {
   /// The last P V of a tile of queries.
   __device__ __forceinline__ void end() {
     wait_full(shared.transposed, value);
-    take();
+    take_turn<Traits>(number);
     wgmma_pin(output);
     wgmma_pin(p);
     wgmma_fence();
     issue_next_values(output);
-    pass();
+    pass_turn<Traits>(number);
     wgmma_wait<0>();
     wgmma_pin(output);
     wgmma_pin(p);
@@ -312,16 +303,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) attend(
                "transposed full", "transposed empty");
     initialise(shared.broadcast,
                kConsumers * kWarpsOfWarpgroup + (Traits::kTransposeOnce ? 0 : kTransposers) + 1);
-    for (int i = 0; i < kConsumers; ++i) {
-      mbarrier_init(&shared.q_full[i], 1);
-      name_mbarrier(&shared.q_full[i], "q_full", i);
-      mbarrier_init(&shared.q_empty[i], kWarpsOfWarpgroup);
-      name_mbarrier(&shared.q_empty[i], "q_empty", i);
-      mbarrier_init(&shared.output_full[i], kWarpsOfWarpgroup);
-      name_mbarrier(&shared.output_full[i], "output_full", i);
-      mbarrier_init(&shared.output_empty[i], 1);
-      name_mbarrier(&shared.output_empty[i], "output_empty", i);
-    }
+    initialise(shared.barriers);
     fence_mbarrier_init();
   }
   //| The tile of ones is written by all threads. A version that transposes V once may have begun while its counters were
@@ -334,8 +316,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) attend(
   if constexpr (Traits::kTransposeOnce) wait_for_launch_before();  // which sets counters to 0
   __syncthreads();                                                 // the barriers are ready, and the ones
 
-  // The same in all threads of a warp; the shuffle tells the compiler so.
-  const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / kWarpsOfWarpgroup;
+  const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
 
   //| The producer's four warps: one thread loads keys and values, one brings queries and stores outputs, and the last two
   //| warps transpose, all their lanes.
@@ -349,14 +330,14 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) attend(
       if (threadIdx.x == 0) load_tiles(shared, k_map, v_map, problem, order, counter);
       if (transposer >= 0) transpose_values(shared, problem, transposer);
     }
-    if (threadIdx.x == 32) load_queries(shared, q_map, output_map, problem);
+    if (threadIdx.x == 32) serve_consumers(shared, q_map, output_map, problem);
     return;
   }
 
   setmaxnreg_inc<Traits::kConsumerRegisters>();
   const int number = warpgroup - 1;
   const int row = warp % kWarpsOfWarpgroup * kRowsOfWarp + threadIdx.x % 32 / 4;  // of the warpgroup's
-  if constexpr (Traits::kPingpong) open_turns<kConsumers>(number);
+  open_turns<Traits>(number);
 
   //| A consumer takes a tile of queries from the broadcast, attends to it and hands its output over. V's scale is applied
   //| at the end, where O is divided by the row sums; with block scales P has it already.
@@ -383,11 +364,10 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) attend(
     //| The shuffle gives the row that the thread has, but ptxas does not know that: without it, it computes the addresses of
     //| all pieces before the first tile and keeps them, eight registers, through every loop.
     if constexpr (Traits::kStoreByTma) {
-      mbarrier_wait(&shared.output_empty[number], parity ^ 1);  // TMA has read the last output
-      const int same_row = __shfl_sync(kWholeWarp, row, threadIdx.x % 32);
-      store_to_smem<Traits::kHeadDim>(shared.output[number], consumer.output, same_row);
-      __syncwarp();  // all lanes have waited, and written
-      if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.output_full[number]);
+      hand_over_output(shared, number, parity, [&] {
+        const int same_row = __shfl_sync(kWholeWarp, row, threadIdx.x % 32);
+        store_to_smem<Traits::kHeadDim>(shared.output[number], consumer.output, same_row);
+      });
     } else {
       store_from_registers<Traits::kHeadDim>(consumer.output, problem, o, work.head, consumer.query);
     }

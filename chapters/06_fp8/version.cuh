@@ -62,6 +62,7 @@
 
 #include "chapters/06_fp8/epilogue.cuh"
 #include "chapters/06_fp8/tiles.cuh"
+#include "common/hopper/block.h"
 #include "common/hopper/tile_scheduler.h"
 
 namespace flashbook::fp8 {
@@ -103,9 +104,6 @@ struct KernelTraits {
 
 //| Shared memory has queries, three pipelines, outputs, the broadcast, and four barriers a consumer. Note the shapes: a
 //| tile of `transposed` has kHeadDim rows of kKeys bytes.
-/// Stands for output tiles where there are none.
-struct Nothing {};
-
 /// Shared memory of a block.
 template <typename Traits>
 struct Shared {
@@ -122,8 +120,7 @@ struct Shared {
   TileBroadcast broadcast;
   Means<Traits::kHeadDim> means[kConsumers][2];  ///< of this tile of queries and of the next
   float shift[kConsumers][kRowsOfWarpgroup];     ///< of the log-sum-exp, by the keys' means (epilogue.cuh)
-  uint64_t q_full[kConsumers], q_empty[kConsumers];
-  uint64_t output_full[kConsumers], output_empty[kConsumers];
+  BlockBarriers<kConsumers> barriers;
 };
 
 }  // namespace flashbook::fp8

@@ -2,7 +2,7 @@
 /// Exercise ch06-means: means that change from tile to tile.
 #pragma once
 #include "chapters/06_fp8/problem.cuh"
-#include "common/hopper/rows.h"
+#include "common/hopper/softmax.h"
 
 namespace flashbook::fp8 {
 
