@@ -48,6 +48,7 @@ __device__ __forceinline__ void step_promoted(Consumer& consumer, int tile) {
   for (int i = 0; i < kFloats; ++i) consumer.output[i] += sums[i];
 }
 
+//| One loop takes all tiles, masked or not, since speed is not what is asked for.
 /// One tile of queries, whose last one sees `key_tiles` tiles of keys.
 template <typename Consumer, int kHeadDim>
 __device__ __forceinline__ void attend_promoted(Consumer& consumer, int key_tiles,
