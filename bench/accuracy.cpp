@@ -60,7 +60,7 @@ struct Variant {
   const Chapter* chapter;  ///< null: on the host, while the truth is computed
   int step;
   Scaling scaling = Scaling::tensor;
-  bool rotated = false, promoted = false, centred = false;
+  bool rotated = false, promoted = false, mean_subtracted = false;
   DType dtype = chapter == &kFp8 ? DType::e4m3 : DType::f16;
 };
 const Variant kVariants[] = {
@@ -212,7 +212,7 @@ Result run(const Variant& variant, const Problem& problem) {
   Shape shape = problem.shape;
   shape.dtype = variant.dtype;
   shape.scaling = variant.scaling;
-  shape.centred = variant.centred;
+  shape.mean_subtracted = variant.mean_subtracted;
   if (const std::string why = variant.chapter->step(variant.step).why_not(shape); !why.empty())
     throw InputError(why);
 

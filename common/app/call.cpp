@@ -30,7 +30,7 @@ int64_t scales_of(const Shape& shape, TensorId id) {
 }
 
 int64_t means_of(const Shape& shape, TensorId id) {
-  return shape.centred && (id == TensorId::k || id == TensorId::v) ? shape.k_columns() : 0;
+  return shape.mean_subtracted && (id == TensorId::k || id == TensorId::v) ? shape.k_columns() : 0;
 }
 
 std::vector<std::byte> bytes_of(const Buffer& buffer) {

@@ -98,7 +98,7 @@ class Parser {
         "--smooth", "HOW",
         "Of e4m3, K and V quantised without the means of their columns: on (default) or off", [](auto&) {},
         quantised);
-    line_.then([this] { shape_.centred = is_smoothed(line_.given(), shape_.dtype); });
+    line_.then([this] { shape_.mean_subtracted = is_smoothed(line_.given(), shape_.dtype); });
   }
 
   /// The files of tensors, of every operation that the chapter computes, and what else a run begins or ends

@@ -163,7 +163,7 @@ void read_inputs(const Given& given, const Chapter& chapter, Options& options) {
   if (shape.is_latent())
     throw InputError("the files hold latent keys, of which V is a part: leave the files out");
   shape.dtype = dtype_of_files(given, chapter, arrays);
-  shape.centred = is_smoothed(given, shape.dtype);
+  shape.mean_subtracted = is_smoothed(given, shape.dtype);
 
   Inputs inputs;
   for (auto& [id, array] : arrays) {

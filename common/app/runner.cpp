@@ -122,8 +122,8 @@ Shape leading_groups(const Shape& shape, int groups) {
   return part;
 }
 
-/// Attention of a centred shape by a chapter that knows no means: of K and V without them, which are values
-/// of its type too. What it leaves is given them back.
+/// Attention of a mean-subtracted shape by a chapter that knows no means: of K and V without them, which are
+/// values of its type too. What it leaves is given them back.
 Outputs run_without_means(const Chapter& before, const Shape& shape, Inputs inputs, int step) {
   const auto head_of = [&](int64_t row, int seqlen) { return row / seqlen * shape.head_dim; };
   for (TensorId id : {TensorId::k, TensorId::v})
@@ -177,7 +177,7 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
   };
   Inputs part_inputs{front(inputs.q, part.q_elements()), front(inputs.k, part.k_elements()),
                      front(inputs.v, part.k_elements())};
-  if (shape.centred) {
+  if (shape.mean_subtracted) {
     part_inputs.k_mean = front(inputs.k_mean, part.k_columns());
     part_inputs.v_mean = front(inputs.v_mean, part.k_columns());
   }
@@ -188,8 +188,9 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
         (groups == all_groups ? "every head"
                               : std::to_string(int64_t(groups) * part.heads) + " of " +
                                     std::to_string(int64_t(shape.batch) * shape.heads) + " heads");
-    return Before{part, shape.centred && !part.centred ? run_without_means(before, part, part_inputs, step)
-                                                       : run_once(before, part, part_inputs, step)};
+    return Before{part, shape.mean_subtracted && !part.mean_subtracted
+                            ? run_without_means(before, part, part_inputs, step)
+                            : run_once(before, part, part_inputs, step)};
   } catch (const device::HardwareMissing&) {
     return skip("there is no GPU to run it on");
   }
@@ -237,7 +238,7 @@ Shape as_taken_by(const Chapter& chapter, const Shape& shape) {
   Shape taken = shape;
   taken.layout = {};
   if (!chapter.takes(shape.dtype)) taken.dtype = output_type(shape.dtype);
-  taken.centred = shape.centred && taken.dtype == DType::e4m3;
+  taken.mean_subtracted = shape.mean_subtracted && taken.dtype == DType::e4m3;
   return taken;
 }
 

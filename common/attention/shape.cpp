@@ -144,8 +144,8 @@ void validate(const Shape& shape) {
                       shape.head_dim);
   require_addressable("--batch, --kv-heads or --seqlen-k", shape.batch, shape.kv_heads, shape.seqlen_k,
                       shape.head_dim);
-  if (shape.centred && shape.dtype != DType::e4m3)
-    throw InputError("--means is for e4m3: leave it out, or give --dtype e4m3");
+  if (shape.mean_subtracted && shape.dtype != DType::e4m3)
+    throw InputError("--smooth is for e4m3: leave it out, or give --dtype e4m3");
   if (shape.is_latent() && shape.dtype == DType::e4m3)
     throw InputError("a latent key has no scales, which e4m3 needs: give f32, f16 or bf16");
   if (shape.is_latent() && shape.layout.v != Strides{})
@@ -182,7 +182,7 @@ std::string describe(const Shape& shape) {
   text << ", d " << shape.head_dim << (shape.is_latent() ? " (latent)" : "") << ", "
        << describe(shape.visibility) << ", " << name_of(shape.dtype);
   if (shape.dtype == DType::e4m3) text << ", a scale per " << name_of(shape.scaling);
-  if (shape.centred) text << ", centred";
+  if (shape.mean_subtracted) text << ", mean-subtracted";
   if (shape.scale != default_scale(shape.head_dim)) text << ", scale " << shape.scale;
   if (shape.score.softcap > 0) text << ", softcap " << shape.score.softcap;
   if (!shape.score.alibi.empty()) text << ", ALiBi";

@@ -56,7 +56,8 @@ struct Shape {
   DType dtype = DType::bf16;
   float scale = 0.125f;               ///< factor on the scores; by default 1 / sqrt(head_dim)
   Scaling scaling = Scaling::tensor;  ///< of e4m3; other types have no scales
-  bool centred = false;  ///< of e4m3: K and V lie without the means of their columns, which are beside them
+  /// Of e4m3: K and V lie without the means of their columns, which are beside them.
+  bool mean_subtracted = false;
   ScoreFunction score = {};
   Layout layout = {};
   Paging paging = {};

@@ -60,12 +60,13 @@ Encoded encode_tensor(const Shape& shape, TensorId id, std::span<const float> va
   if (type != DType::e4m3) return {encode(type, values), {}};
   if (id == TensorId::q)
     return encode_scaled(shape, values, shape.q_scales(), [&](int64_t row) { return shape.q_scale_of(row); });
-  if (shape.centred != !means.empty())
-    throw std::logic_error("round_inputs finds the means of a centred shape, and of no other");
-  std::vector<float> centred(values.begin(), values.end());
-  if (shape.centred)
-    for (int64_t i = 0; i < shape.k_elements(); ++i) centred[i] -= means[column_of(shape, i)];
-  return encode_scaled(shape, centred, shape.k_scales(), [&](int64_t row) { return shape.k_scale_of(row); });
+  if (shape.mean_subtracted != !means.empty())
+    throw std::logic_error("round_inputs finds the means of a mean-subtracted shape, and of no other");
+  std::vector<float> without_means(values.begin(), values.end());
+  if (shape.mean_subtracted)
+    for (int64_t i = 0; i < shape.k_elements(); ++i) without_means[i] -= means[column_of(shape, i)];
+  return encode_scaled(shape, without_means, shape.k_scales(),
+                       [&](int64_t row) { return shape.k_scale_of(row); });
 }
 
 /// The member of Inputs, Outputs or Tensors that a tensor is.
@@ -223,7 +224,7 @@ EncodedInputs encode_inputs(const Shape& shape, const Inputs& inputs) {
 }
 
 void round_inputs(const Shape& shape, Inputs& inputs) {
-  if (shape.centred && inputs.k_mean.empty()) {
+  if (shape.mean_subtracted && inputs.k_mean.empty()) {
     inputs.k_mean = means_of(shape, inputs.k);
     inputs.v_mean = means_of(shape, inputs.v);
   }
@@ -242,7 +243,7 @@ void round_inputs(const Shape& shape, Inputs& inputs) {
     const int64_t scale = shape.k_scale_of(i / shape.head_dim);
     inputs.k[i] *= k.scales[scale];
     inputs.v[i] *= v.scales[scale];
-    if (!shape.centred) continue;
+    if (!shape.mean_subtracted) continue;
     inputs.k[i] += inputs.k_mean[column_of(shape, i)];
     inputs.v[i] += inputs.v_mean[column_of(shape, i)];
   }

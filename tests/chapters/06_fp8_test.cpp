@@ -41,7 +41,7 @@ struct Pipeline {
   Pipeline(const Shape& shape, DType from, const Inputs& inputs, bool incoherent)
       : shape(shape), quantised(Operation::forward, shape, Place::device) {
     Shape unquantised = shape;
-    unquantised.dtype = from, unquantised.centred = false;
+    unquantised.dtype = from, unquantised.mean_subtracted = false;
     const UploadedInputs uploaded(Operation::forward, unquantised, inputs, Place::device);
     const Tensors& given = uploaded.tensors();
     const auto values = [&](TensorId id) { return quantised.values(id).data(); };
@@ -80,7 +80,7 @@ struct Pipeline {
       inputs[id] = decode(DType::e4m3, bytes);
       for (std::size_t i = 0; i < inputs[id].size(); ++i)
         inputs[id][i] *= scale[scale_of(id, int64_t(i) / shape.head_dim)];
-      if (!shape.centred || id == TensorId::q) continue;
+      if (!shape.mean_subtracted || id == TensorId::q) continue;
       const std::vector<float> mean = means(id);
       for (std::size_t i = 0; i < inputs[id].size(); ++i)
         inputs[id][i] += mean[i / shape.head_dim / shape.seqlen_k * shape.head_dim + i % shape.head_dim];
@@ -100,7 +100,7 @@ struct Pipeline {
 
 /// Inputs as a model has them, in 16 bits.
 Inputs inputs_16(Shape shape, DType type, InputKind kind) {
-  shape.dtype = type, shape.centred = false;
+  shape.dtype = type, shape.mean_subtracted = false;
   return make_inputs(shape, kind, 21);
 }
 
@@ -153,7 +153,7 @@ TEST_F(ChapterTest, GivesMeansBack) {
       for (bool causal : {false, true}) {
         if (left_out(scaling, head_dim, causal)) continue;
         Shape shape = shape_with(scaling, head_dim, causal);
-        shape.centred = true;
+        shape.mean_subtracted = true;
         Inputs inputs = inputs_16(shape, DType::bf16, InputKind::normal);
         for (int64_t i = 0; i < shape.k_elements(); ++i) {
           const int64_t column = i / head_dim / shape.seqlen_k * head_dim + i % head_dim;
@@ -194,7 +194,8 @@ struct LongError {
 };
 
 /// What a step makes of many keys. Scores are N(0, 1) times `sharpness`, values N(mean, spread^2).
-LongError error_of_long(int seqlen_k, bool centred, int step, float sharpness, float mean, float spread) {
+LongError error_of_long(int seqlen_k, bool mean_subtracted, int step, float sharpness, float mean,
+                        float spread) {
   const ExactSums exact;
   const Shape shape{.batch = 1,
                     .heads = 1,
@@ -204,9 +205,9 @@ LongError error_of_long(int seqlen_k, bool centred, int step, float sharpness, f
                     .head_dim = 64,
                     .dtype = DType::e4m3,
                     .scale = default_scale(64),
-                    .centred = centred};
+                    .mean_subtracted = mean_subtracted};
   Shape unrounded = shape;
-  unrounded.dtype = DType::f32, unrounded.centred = false;
+  unrounded.dtype = DType::f32, unrounded.mean_subtracted = false;
   Inputs inputs = make_inputs(unrounded, InputKind::normal, 1);
   for (float& value : inputs.q) value *= sharpness;
   for (float& value : inputs.v) value = mean + spread * value;

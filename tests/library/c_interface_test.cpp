@@ -538,7 +538,7 @@ TEST_F(CInterfaceOnMachine, CarriesScalesAndMeans) {
                        .dtype = DType::e4m3,
                        .scale = 0.125f,
                        .scaling = Scaling::head,
-                       .centred = true};
+                       .mean_subtracted = true};
   const Inputs inputs = make_inputs(shape, InputKind::channels, 1);
   const Chapter& chapter = *chapter_numbered(6);
   const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::device);

@@ -11,7 +11,7 @@ namespace flashbook::fp8 {
 // its own. Sizes are in bytes; leave barriers out. What a multiprocessor of an H200 has: 227 KB of shared
 // memory for a block (1 KB is 1024 bytes), which reads or writes 128 bytes a cycle; tensor cores that do 8192
 // FLOPs a cycle in e4m3, a multiply-add counted as two; 16 exponentials a cycle. What you need besides stands
-// in the tables of version.cuh and of chapter 5's pipeline.cuh, and in the text of transpose.cuh.
+// in the tables of version.cuh and of common/hopper/pipeline.h, and in the text of transpose.cuh.
 //
 // Each function is a formula of these sizes. `try` asks it for the sizes below and for others, the grader for
 // sizes that nobody has seen. Sizes are double, so a quotient keeps its fraction; std::floor and std::ceil

@@ -10,9 +10,9 @@ namespace flashbook {
 struct Quantised {
   void *q, *k, *v;                     ///< e4m3, as in Tensors
   float *q_scale, *k_scale, *v_scale;  ///< as many as Shape says
-  float* k_mean = nullptr;             ///< of a centred shape, as in Tensors
+  float* k_mean = nullptr;             ///< of a mean-subtracted shape, as in Tensors
   float* v_mean = nullptr;             ///< likewise
-  void* workspace = nullptr;           ///< of a centred shape: quantise_workspace_bytes
+  void* workspace = nullptr;           ///< of a mean-subtracted shape: quantise_workspace_bytes
 };
 
 /// Device memory in bytes that the quantiser needs for a while: to find means.
@@ -21,7 +21,7 @@ int64_t quantise_workspace_bytes(const Shape& shape);
 /// The quantiser of steps 3 and 4: reads Q, K and V of type `from`, f16 or bf16, and writes them as e4m3 with
 /// scales as shape.scaling says; both lie as shape.layout says. `incoherent`: Q and K times a random
 /// rotation, which leaves the scores as they are. The output of attention does not depend on `seed`. Of a
-/// centred shape K, rotated or not, and V are written without the means of their columns.
+/// mean-subtracted shape K, rotated or not, and V are written without the means of their columns.
 void quantise_fp8(const Shape& shape, DType from, const void* q, const void* k, const void* v,
                   const Quantised& to, bool incoherent, uint32_t seed, device::Stream stream);
 

@@ -34,7 +34,7 @@ std::string why_not(const Shape& shape) {
 
 //| ## A version for a length
 //|
-//| From step 5 on a step is a family of versions: tiles of other sizes, V transposed in every block or once. Which one is the fastest depends on the length, and the borders below were measured on an H200. A version is a type, and what a step adds to it is a template around that type: `SumsByProduct<Config>` is any version with step 6's row sums. So a choice of tiles is written once for steps 5 and 6, and once for 7 and 8.
+//| From step 5 on a step is a family of versions: tiles of other sizes, V transposed in every block or once. Which one is the fastest depends on the length, and the borders below were measured on an H200. A version is a type, and what a step adds to it is a template around that type: `SumsByProduct<Traits>` is any version with step 6's row sums. So a choice of tiles is written once for steps 5 and 6, and once for 7 and 8.
 /// Lengths from which, or up to which, another version is faster (measured on an H200).
 constexpr int kLongD128 = 2048, kShortD64 = 512, kShortD64Causal = 1024;
 
@@ -54,11 +54,11 @@ void with_tuned(const Shape& shape, const Use& use) {
 }
 
 /// Step 5, or step 7, as it is.
-template <typename Config>
-using AsItIs = Config;
+template <typename Traits>
+using AsItIs = Traits;
 
-template <typename Config>
-using SumsByLine = ByLine<SumsByProduct<Config>>;
+template <typename Traits>
+using SumsByLine = ByLine<SumsByProduct<Traits>>;
 
 //| ## When V is transposed once
 //|
@@ -74,11 +74,11 @@ constexpr int kOnceFrom = kHeadDim == 256           ? (kCausal ? 1024 : 1)
 /// The same for step 7, or for step 8 if kLine.
 template <bool kLine, int kHeadDim, bool kCausal, typename Use>
 void with_once(const Shape& shape, const Use& use) {
-  const auto once = [&]<typename Config>() {
+  const auto once = [&]<typename Traits>() {
     if constexpr (kLine)
-      use.template operator()<ByLine<TransposedOnce<Config>>>();
+      use.template operator()<ByLine<TransposedOnce<Traits>>>();
     else
-      use.template operator()<TransposedOnce<Config>>();
+      use.template operator()<TransposedOnce<Traits>>();
   };
   if constexpr (kHeadDim == 256) {
     // Narrower tiles, and so more of them, are faster by line if there are many.
@@ -133,13 +133,13 @@ void with_version(const Shape& shape, const Use& use) {
 template <int kStep>
 int64_t workspace(const Shape& shape) {
   int64_t bytes = 0;
-  with_version<kStep>(shape, [&]<typename Config>() { bytes = WorkspaceLayout<Config>(shape).bytes(); });
+  with_version<kStep>(shape, [&]<typename Traits>() { bytes = WorkspaceLayout<Traits>(shape).bytes(); });
   return bytes;
 }
 
 template <int kStep>
 void run_step(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  with_version<kStep>(shape, [&]<typename Config>() { run<Config>(shape, tensors, stream); });
+  with_version<kStep>(shape, [&]<typename Traits>() { run<Traits>(shape, tensors, stream); });
 }
 
 constexpr Step kSteps[] = {
@@ -193,7 +193,7 @@ void attention_promoted(const Shape& shape, const Tensors& tensors, device::Stre
 }
 
 int64_t quantise_workspace_bytes(const Shape& shape) {
-  return shape.centred ? mean_workspace_bytes(shape.k_columns()) : 0;
+  return shape.mean_subtracted ? mean_workspace_bytes(shape.k_columns()) : 0;
 }
 
 void quantise_fp8(const Shape& shape, DType from, const void* q, const void* k, const void* v,
@@ -214,7 +214,7 @@ void quantise_fp8(const Shape& shape, DType from, const void* q, const void* k, 
               .values = values,
               .encoded = encoded,
               .scales = scales,
-              .means = shape.centred ? means : nullptr,
+              .means = shape.mean_subtracted ? means : nullptr,
               .workspace = to.workspace},
              stream);
   };
