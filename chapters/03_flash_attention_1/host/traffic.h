@@ -13,7 +13,7 @@
 #include "common/attention/cost.h"
 #include "common/attention/shape.h"
 
-namespace flashbook::flash1 {
+namespace flashbook::fa1 {
 
 /// Tiles of `rows` rows, for so many rows.
 constexpr int tiles_of(int count, int rows) { return (count - 1) / rows + 1; }
@@ -67,4 +67,4 @@ inline double bytes_queries_outside(const Shape& shape, int rows_q, int rows_k,
   return heads * (element * shape.head_dim * (2 * rows + k_rows) + number * rows);
 }
 
-}  // namespace flashbook::flash1
+}  // namespace flashbook::fa1

@@ -41,13 +41,13 @@ constexpr int64_t kMaxHeads = 65535;  // the machine's limit on blocks in y
 
 /// The sizes of steps 5 and 6.
 template <int kHeadDim, int kStep>
-struct CutFor;
+struct TraitsFor;
 template <int kStep>
-struct CutFor<64, kStep> : Cut<64, 4, 2, true, 2, kStep == 6 ? 2 : 0> {};
+struct TraitsFor<64, kStep> : KernelTraits<64, 4, 2, true, 2, kStep == 6 ? 2 : 0> {};
 template <int kStep>
-struct CutFor<128, kStep> : Cut<128, 4, 2, false, 2> {};
+struct TraitsFor<128, kStep> : KernelTraits<128, 4, 2, false, 2> {};
 template <>
-struct CutFor<256, 5> : Cut<256, 8, 1, false, 1> {};
+struct TraitsFor<256, 5> : KernelTraits<256, 8, 1, false, 1> {};
 
 int64_t workspace_bytes(const Shape&, int) { return 0; }
 
@@ -69,9 +69,9 @@ Launch<T> split_q_launch() {
   return {split_q<T, kHeadDim, kStep>, kTile, kThreads, split_q_shared_bytes(kHeadDim, kStep)};
 }
 
-template <typename T, typename C>
+template <typename T, typename Traits>
 Launch<T> tuned_launch() {
-  return {tuned<T, C>, C::kQueries, C::kThreads, C::kSharedBytes};
+  return {tuned<T, Traits>, Traits::kQueries, Traits::kThreads, Traits::kSharedBytes};
 }
 
 template <typename T, int kHeadDim>
@@ -86,12 +86,12 @@ Launch<T> launch_of(int step) {
     case 4:
       return split_q_launch<T, kHeadDim, 4>();
     case 5:
-      return tuned_launch<T, CutFor<kHeadDim, 5>>();
+      return tuned_launch<T, TraitsFor<kHeadDim, 5>>();
   }
-  if constexpr (kHeadDim == PairedCut::kHeadDim)
-    return {paired<T>, PairedCut::kQueries, PairedCut::kThreads, PairedCut::kSharedBytes};
+  if constexpr (kHeadDim == PairedTraits::kHeadDim)
+    return {paired<T>, PairedTraits::kQueries, PairedTraits::kThreads, PairedTraits::kSharedBytes};
   else
-    return tuned_launch<T, CutFor<kHeadDim, 6>>();
+    return tuned_launch<T, TraitsFor<kHeadDim, 6>>();
 }
 
 /// What a block of a step takes; the element's type makes no difference.
