@@ -308,14 +308,13 @@ __device__ void add_to_piece(SplitKTiles<T, Traits>& tiles, const Weights<T, Tra
 /// passed.
 template <typename T, typename Traits>
 __device__ void add_weighted_values(SplitKTiles<T, Traits>& tiles) {
-  const int warp = threadIdx.x / kWarp;
+  const int warp = threadIdx.x / kWarp, first_key = warp * Traits::kWarpKeys;
   Weights<T, Traits> weights;
 #pragma unroll
   for (int i = 0; i < Traits::kRowsQ / kFragment; ++i) {
 #pragma unroll
     for (int j = 0; j < Traits::kWarpKeys / kFragment; ++j)
-      load_matrix_shared(weights[i][j],
-                         tiles.weights(kFragment * i) + warp * Traits::kWarpKeys + kFragment * j,
+      load_matrix_shared(weights[i][j], tiles.weights(kFragment * i) + first_key + kFragment * j,
                          SplitKTiles<T, Traits>::kWeightStride);
   }
 #pragma unroll 1  // the code of one round is long enough

@@ -110,13 +110,15 @@ TEST_F(Rescale, ByALittleMoreThanTheSlack) {
   expect_rescaled<4, 1>([](int query) { return 9 + float(query) / 4; });
 }
 TEST_F(Rescale, SoFarThatWhatWasBeforeIsNothing) {
-  expect_rescaled<4, 2>([](int query) { return 300 + float(query); });
+  expect_rescaled<4, 2>([](int query) { return query % 2 == 0 ? 3 : 300 + float(query); });
 }
 TEST_F(Rescale, InSomeQueriesOnly) {
   expect_rescaled<4, 2>([](int query) { return query % 3 == 0 ? 20.0f : 0.0f; });
 }
 TEST_F(Rescale, QueriesThatHaveSeenNoKeyYet) {
-  expect_rescaled<2, 1>([](int query) { return query % 4 == 0 ? NAN : query % 4 == 1 ? INFINITY : 12.0f; });
+  expect_rescaled<2, 1>([](int query) {
+    return query % 4 == 0 ? NAN : query % 4 == 2 ? INFINITY : 10 + float(query);
+  });
 }
 
 }  // namespace

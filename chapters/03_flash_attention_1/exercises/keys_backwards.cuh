@@ -27,8 +27,7 @@ __global__ void __launch_bounds__(kThreads) keys_backwards(const T* q,  // [head
       if (first_key > 0 && first_key >= visible) continue;  // not met yet; for every thread alike
       load_tile<T, kHeadDim>(tiles.q, q + problem.q_row(head, 0) * kHeadDim, first_query, problem.seqlen_q);
       Rows<kHeadDim, kBlock> rows;
-      if (first_key + kBlock >=
-          visible)  // the last keys that they see, or there are none: the first to be met
+      if (first_key + kBlock >= visible)  // the first tile of keys that they meet, seen or not
         rows.clear();
       else
         load_state(rows, state, problem, head, first_query);
