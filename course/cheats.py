@@ -40,11 +40,11 @@ def answers(root: Path, traces: Path) -> Iterator[tuple[str, str, str]]:
     """[(what it tries, the exercise, its text)]. `traces`: a folder in which nobody may write."""
     yield "prints a fake result and leaves", "ch02-merge", f'__builtin_printf("{PASS}");\n__builtin_exit(0);'
     yield "leaves before the test has looked", "ch02-merge", "__builtin__exit(0);"
-    yield "loops for ever", "ch02-merge", "for (volatile int i = 0;; i = i + 1) {\n}\nreturn {};"
+    yield "loops for ever", "ch02-merge", "for (volatile int i = 0;; i = i + 1) {\n}"
     yield "allocates what there is not", "ch02-merge", (
-        "for (int i = 0; i < 128; ++i)\n  for (volatile char* p = new char[1 << 24], *q = p; q < p + (1 << 24); q += 4096) *q = 1;\nreturn {};")
+        "for (int i = 0; i < 128; ++i)\n  for (volatile char* p = new char[1 << 24], *q = p; q < p + (1 << 24); q += 4096) *q = 1;")
     yield "prints without end", "ch02-merge", 'for (;;) __builtin_puts("more");'
-    yield "crashes", "ch02-merge", "*(volatile int*)nullptr = 1;\nreturn {};"
+    yield "crashes", "ch02-merge", "*(volatile int*)nullptr = 1;"
     yield "leaves processes behind", "ch02-counts", ORDER.format("for i in $(seq 150); do sleep 9 & done") + counts("false")
     yield "writes outside its folder", "ch02-counts", ORDER.format(
         f"for d in {traces} {root} /tmp /var/tmp /dev/shm $HOME/..; do touch $d/flashbook-cheat; done") + counts("false")

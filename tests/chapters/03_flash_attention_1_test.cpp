@@ -56,23 +56,23 @@ TEST(FlashAttention1, CountsWhatTheLoopsAskFor) {
   const Shape full = square(512, 64, false), causal = square(512, 64, true);
   const double lse = 4 * n;
   // K, V and O once; Q for every tile of keys; O, m and l stored and fetched between two tiles of keys.
-  EXPECT_EQ(flash1::bytes_keys_outside(full, 64),
+  EXPECT_EQ(fa1::bytes_keys_outside(full, 64),
             2 * n * d * (3 + tiles) + 2 * (tiles - 1) * n * 4 * (d + 2) + lse);
-  EXPECT_EQ(flash1::bytes_queries_outside(full, 64, 64), 2 * n * d * (2 + 2 * tiles) + lse);
+  EXPECT_EQ(fa1::bytes_queries_outside(full, 64, 64), 2 * n * d * (2 + 2 * tiles) + lse);
   // Of the tiles of keys, a tile of queries sees 1, 2, ... 8.
   const double seen = (tiles + 1) / 2;
-  EXPECT_EQ(flash1::bytes_keys_outside(causal, 64),
+  EXPECT_EQ(fa1::bytes_keys_outside(causal, 64),
             2 * n * d * (3 + seen) + 2 * (seen - 1) * n * 4 * (d + 2) + lse);
-  EXPECT_EQ(flash1::bytes_queries_outside(causal, 64, 64), 2 * n * d * (2 + 2 * seen) + lse);
+  EXPECT_EQ(fa1::bytes_queries_outside(causal, 64, 64), 2 * n * d * (2 + 2 * seen) + lse);
 }
 
 TEST(FlashAttention1, CountsOnlyKeysThatThereAre) {
   Shape shape = square(100, 64, false);
   const double q_and_o = 2 * 2 * 100 * 64 + 4 * 100;
-  EXPECT_EQ(flash1::bytes_queries_outside(shape, 64, 128), q_and_o + 2 * (2 * 2 * 100 * 64));
+  EXPECT_EQ(fa1::bytes_queries_outside(shape, 64, 128), q_and_o + 2 * (2 * 2 * 100 * 64));
   shape.seqlen_k = 30;
   shape.visibility = Visibility::causal();  // queries 0 to 69 see none, so the first tile of 64 loads nothing
-  EXPECT_EQ(flash1::bytes_queries_outside(shape, 64, 64), q_and_o + 2 * 2 * 30 * 64);
+  EXPECT_EQ(fa1::bytes_queries_outside(shape, 64, 64), q_and_o + 2 * 2 * 30 * 64);
 }
 
 // The sweep is step 2 itself, with tiles of other sizes.

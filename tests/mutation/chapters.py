@@ -52,7 +52,7 @@ FAULTS = {
                              "exp2_approx(row_max - subtracted)", "1.0f", (1, 2, 3)),
     "no_rescaling_split_04": Fault("04_flash_attention_2/step1_split_q.cuh", "out[0][n][i] *= before * inverse;",
                                    "out[0][n][i] *= before * inverse;", "if (before == 0) out[0][n][i] = 0;", (1, 2, 3)),
-    "no_rescaling_04": Fault("04_flash_attention_2/warp_tile.cuh",
+    "no_rescaling_04": Fault("04_flash_attention_2/softmax.cuh",
                              "float correction = exp2_approx((rows.max[r][half] - maxima[r][half]) * scale_log2e);",
                              "exp2_approx((rows.max[r][half] - maxima[r][half]) * scale_log2e)", "1", (4, 5, 6)),
     "no_rescaling_05": Fault("common/hopper/softmax.h", "correction[r] = exp2_approx((rows.max[r] - base[r]) * scale_log2);",

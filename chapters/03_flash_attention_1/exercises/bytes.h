@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace flashbook::flash1 {
+namespace flashbook::fa1 {
 
 // The problem: batch 1; query heads that share fewer heads of keys and values; as many keys as queries; no
 // mask; f16, so 2 bytes an element of Q, K, V and O, and 4 a number of O on its way, m, l, scores. Tiles of
@@ -33,4 +33,4 @@ struct Bytes {
   // END EXERCISE ch03-bytes
 };
 
-}  // namespace flashbook::flash1
+}  // namespace flashbook::fa1

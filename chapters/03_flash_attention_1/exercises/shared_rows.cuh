@@ -1,7 +1,7 @@
 #pragma once
 #include "chapters/03_flash_attention_1/problem.cuh"
 
-namespace flashbook::flash1 {
+namespace flashbook::fa1 {
 
 // A row of attention for all four warps of a block: each takes every fourth key, and at the end their states
 // are merged, as in chapter 2. Made for few queries and many keys, as when a model writes one word at a time.
@@ -55,11 +55,11 @@ __global__ void shared_rows(const T* q,  // [batch * heads, seqlen_q, kHeadDim]
     for (int c = threadIdx.x; c < kHeadDim; c += 32 * kSharingWarps) {
       float sum = 0.0f;
       for (int w = 0; w < kSharingWarps; ++w) sum += part_o[w][c] * exp2_approx(part_max[w] - subtracted);
-      o[problem.q_row(head, query) * kHeadDim + c] = from_float<T>(sum * normaliser(all_sum));
+      o[problem.q_row(head, query) * kHeadDim + c] = from_float<T>(sum * inverse_sum(all_sum));
     }
     if (threadIdx.x == 0) lse[problem.q_row(head, query)] = log_sum_exp(all_max, all_sum);
   }
 }
 // END EXERCISE ch03-race
 
-}  // namespace flashbook::flash1
+}  // namespace flashbook::fa1

@@ -16,7 +16,7 @@ constexpr std::size_t kMaxSharedBytes = 227 * 1024;  // what an H100 or H200 gra
 constexpr DType kType = DType::bf16;
 
 template <int kHeadDim, int kBlock>
-constexpr std::size_t kTileBytes = sizeof(flash1::Tiles<Element, kHeadDim, kBlock>);
+constexpr std::size_t kTileBytes = sizeof(fa1::Tiles<Element, kHeadDim, kBlock>);
 
 template <int kBlock>
 std::size_t shared_bytes(const Shape& shape) {
@@ -45,11 +45,11 @@ void with_fitting_head_dim(int head_dim, Body body) {
 
 template <int kBlock>
 void run(const Shape& shape, const Tensors& t, device::Stream stream) {
-  const flash1::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads,
-                                   shape.causal(), shape.scale * std::numbers::log2e_v<float>};
-  const dim3 grid(flash1::tiles_of(shape.seqlen_q, kBlock), shape.batch * shape.heads);
+  const fa1::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal(),
+                                shape.scale * std::numbers::log2e_v<float>};
+  const dim3 grid(fa1::tiles_of(shape.seqlen_q, kBlock), shape.batch * shape.heads);
   with_fitting_head_dim<kBlock>(shape.head_dim, [&]<int kHeadDim>() {
-    device::launch(flash1::queries_outside<Element, kHeadDim, kBlock>, grid, dim3(flash1::kThreads),
+    device::launch(fa1::queries_outside<Element, kHeadDim, kBlock>, grid, dim3(fa1::kThreads),
                    kTileBytes<kHeadDim, kBlock>, stream, static_cast<const Element*>(t.q),
                    static_cast<const Element*>(t.k), static_cast<const Element*>(t.v),
                    static_cast<Element*>(t.o), t.lse, problem);
@@ -59,7 +59,7 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
 /// Bytes asked for, which is what the size of the tiles decides.
 template <int kBlock>
 double memory(const Shape& shape) {
-  return flash1::bytes_queries_outside(shape, kBlock, kBlock);
+  return fa1::bytes_queries_outside(shape, kBlock, kBlock);
 }
 
 template <int kBlock>

@@ -14,8 +14,8 @@
 namespace flashbook {
 namespace {
 
-using flash1::Problem;
-using flash1::State;
+using fa1::Problem;
+using fa1::State;
 
 constexpr DType kTypes[] = {DType::f16, DType::bf16};
 
@@ -29,18 +29,18 @@ constexpr int kBlock = 64;                 // queries and keys of a tile in step
 //| make the traffic of $Q$ and $O$ smaller, and two blocks must fit a multiprocessor.
 /// The tiles of step 3, by head dimension: the best that leave an A100 room for a block, and an H200 for two.
 template <int kHeadDim>
-struct SizeOf;
+struct TraitsFor;
 template <>
-struct SizeOf<64> {
-  using Type = flash1::SplitK<64, 64, 128, 4>;
+struct TraitsFor<64> {
+  using Type = fa1::KernelTraits<64, 64, 128, 4>;
 };
 template <>
-struct SizeOf<128> {
-  using Type = flash1::SplitK<128, 32, 128, 4>;
+struct TraitsFor<128> {
+  using Type = fa1::KernelTraits<128, 32, 128, 4>;
 };
 template <>
-struct SizeOf<256> {
-  using Type = flash1::SplitK<256, 32, 64, 4>;
+struct TraitsFor<256> {
+  using Type = fa1::KernelTraits<256, 32, 64, 4>;
 };
 
 Problem problem_of(const Shape& shape) {
@@ -66,17 +66,17 @@ int64_t state_bytes(const Shape& shape) {
 
 /// The unfinished O of step 1 goes to device memory and back. K and V of steps 2 and 3 are asked for again
 /// and again, and found in the L2 cache: traffic.h counts what is asked for.
-double memory_keys_outside(const Shape& shape) { return flash1::bytes_keys_outside(shape, kBlock); }
+double memory_keys_outside(const Shape& shape) { return fa1::bytes_keys_outside(shape, kBlock); }
 
 /// What the L2 is asked for, K and V each time.
 template <int kStep>
 double requested(const Shape& shape) {
-  if (kStep == 1) return flash1::bytes_keys_outside(shape, kBlock, flash1::kRequestedNumber);
-  if (kStep == 2) return flash1::bytes_queries_outside(shape, kBlock, kBlock, flash1::kRequestedNumber);
+  if (kStep == 1) return fa1::bytes_keys_outside(shape, kBlock, fa1::kRequestedNumber);
+  if (kStep == 2) return fa1::bytes_queries_outside(shape, kBlock, kBlock, fa1::kRequestedNumber);
   double bytes = 0;
   device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
-    using Size = typename SizeOf<kHeadDim>::Type;
-    bytes = flash1::bytes_queries_outside(shape, Size::kRowsQ, Size::kRowsK, flash1::kRequestedRow);
+    using Traits = typename TraitsFor<kHeadDim>::Type;
+    bytes = fa1::bytes_queries_outside(shape, Traits::kRowsQ, Traits::kRowsK, fa1::kRequestedRow);
   });
   return bytes;
 }
@@ -93,22 +93,22 @@ void run_step(const Shape& shape, const Tensors& t, device::Stream stream) {
   const auto *q = static_cast<const T*>(t.q), *k = static_cast<const T*>(t.k),
              *v = static_cast<const T*>(t.v);
   auto* o = static_cast<T*>(t.o);
-  constexpr std::size_t kTileBytes = sizeof(flash1::Tiles<T, kHeadDim, kBlock>);
+  constexpr std::size_t kTileBytes = sizeof(fa1::Tiles<T, kHeadDim, kBlock>);
   if constexpr (kStep == 1) {
     auto* workspace = static_cast<float*>(t.workspace);
     const State state = {workspace, workspace + shape.q_elements(),
                          workspace + shape.q_elements() + shape.q_rows()};
-    device::launch(flash1::keys_outside<T, kHeadDim, kBlock>, dim3(heads), dim3(flash1::kThreads), kTileBytes,
+    device::launch(fa1::keys_outside<T, kHeadDim, kBlock>, dim3(heads), dim3(fa1::kThreads), kTileBytes,
                    stream, q, k, v, o, t.lse, state, problem);
   }
   if constexpr (kStep == 2)
-    device::launch(flash1::queries_outside<T, kHeadDim, kBlock>,
-                   dim3(flash1::tiles_of(shape.seqlen_q, kBlock), heads), dim3(flash1::kThreads), kTileBytes,
+    device::launch(fa1::queries_outside<T, kHeadDim, kBlock>,
+                   dim3(fa1::tiles_of(shape.seqlen_q, kBlock), heads), dim3(fa1::kThreads), kTileBytes,
                    stream, q, k, v, o, t.lse, problem);
   if constexpr (kStep == 3) {
-    using Size = typename SizeOf<kHeadDim>::Type;
-    device::launch(flash1::split_k<T, Size>, dim3(flash1::tiles_of(shape.seqlen_q, Size::kRowsQ), heads),
-                   dim3(Size::kThreads), sizeof(flash1::SplitKTiles<T, Size>), stream, q, k, v, o, t.lse,
+    using Traits = typename TraitsFor<kHeadDim>::Type;
+    device::launch(fa1::split_k<T, Traits>, dim3(fa1::tiles_of(shape.seqlen_q, Traits::kRowsQ), heads),
+                   dim3(Traits::kThreads), sizeof(fa1::SplitKTiles<T, Traits>), stream, q, k, v, o, t.lse,
                    problem);
   }
 }

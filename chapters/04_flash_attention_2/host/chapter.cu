@@ -29,13 +29,13 @@ constexpr int64_t kMaxHeads = 65535;  // the machine's limit on blocks in y
 
 /// The sizes of steps 5 and 6.
 template <int kHeadDim, int kStep>
-struct CutFor;
+struct TraitsFor;
 template <int kStep>
-struct CutFor<64, kStep> : Cut<64, 4, 2, true, 2, kStep == 6 ? 2 : 0> {};
+struct TraitsFor<64, kStep> : KernelTraits<64, 4, 2, true, 2, kStep == 6 ? 2 : 0> {};
 template <int kStep>
-struct CutFor<128, kStep> : Cut<128, 4, 2, false, 2> {};
+struct TraitsFor<128, kStep> : KernelTraits<128, 4, 2, false, 2> {};
 template <>
-struct CutFor<256, 5> : Cut<256, 8, 1, false, 1> {};
+struct TraitsFor<256, 5> : KernelTraits<256, 8, 1, false, 1> {};
 
 //| ## Launches
 //|
@@ -52,11 +52,11 @@ template <typename T, int kHeadDim, int kStep>
 Launch<T> launch_of() {
   if constexpr (kStep <= 4) {
     return {split_q<T, kHeadDim, kStep>, kTile, kThreads, split_q_shared_bytes(kHeadDim, kStep)};
-  } else if constexpr (kStep == 6 && kHeadDim == PairedCut::kHeadDim) {
-    return {paired<T>, PairedCut::kQueries, PairedCut::kThreads, PairedCut::kSharedBytes};
+  } else if constexpr (kStep == 6 && kHeadDim == PairedTraits::kHeadDim) {
+    return {paired<T>, PairedTraits::kQueries, PairedTraits::kThreads, PairedTraits::kSharedBytes};
   } else {
-    using C = CutFor<kHeadDim, kStep>;
-    return {tuned<T, C>, C::kQueries, C::kThreads, C::kSharedBytes};
+    using Traits = TraitsFor<kHeadDim, kStep>;
+    return {tuned<T, Traits>, Traits::kQueries, Traits::kThreads, Traits::kSharedBytes};
   }
 }
 

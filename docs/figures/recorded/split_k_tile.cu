@@ -19,13 +19,13 @@ std::string why_not(const Shape& shape) {
 }
 
 void run_tile(const Shape& shape, const Tensors& t, device::Stream stream) {
-  const flash1::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads,
-                                   shape.causal(), shape.scale * std::numbers::log2e_v<float>};
+  const fa1::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal(),
+                                shape.scale * std::numbers::log2e_v<float>};
   const auto run = [&]<typename T, int kHeadDim>() {
-    using Size = flash1::SplitK<kHeadDim, kTile, kTile, kWarps>;
-    device::launch(flash1::split_k<T, Size>,
+    using Traits = fa1::KernelTraits<kHeadDim, kTile, kTile, kWarps>;
+    device::launch(fa1::split_k<T, Traits>,
                    dim3(unsigned(shape.seqlen_q + kTile - 1) / kTile, unsigned(shape.batch * shape.heads)),
-                   dim3(Size::kThreads), sizeof(flash1::SplitKTiles<T, Size>), stream,
+                   dim3(Traits::kThreads), sizeof(fa1::SplitKTiles<T, Traits>), stream,
                    static_cast<const T*>(t.q), static_cast<const T*>(t.k), static_cast<const T*>(t.v),
                    static_cast<T*>(t.o), t.lse, problem);
   };
