@@ -11,7 +11,6 @@ std::string why_not(const Shape& shape) {
   if (shape.dtype != DType::bf16) return "the ablation is of bf16: choose it with --dtype";
   if (kWhich == 4 && !shape.causal()) return "without a mask there is one loop already";
   if (kWhich == 6 && shape.head_dim == 256) return "at d = 256 the output leaves from the registers already";
-  if (kWhich == 8 && shape.head_dim == 64) return "at d = 64 trimmed loops spill registers";
   return kFlashAttention3.step(5).why_not(shape);
 }
 
@@ -48,7 +47,6 @@ constexpr Step kSteps[] = {
            "Rescaling of every tile; at d = 64, lazy rescaling of short causal sequences."),
     row<6>("from_registers", "The output straight from the registers."),
     row<7>("other_pingpong", "Turns where there are none, none where there are."),
-    row<8>("trimmed", "Tiles of keys that a warpgroup does not see are left out."),
 };
 
 Chapter ablation() {

@@ -44,7 +44,7 @@ __global__ void shared_rows(const T* q,  // [batch * heads, seqlen_q, kHeadDim]
     for (int c = threadIdx.x; c < kHeadDim; c += 32 * kSharingWarps) {
       float sum = 0.0f;
       for (int w = 0; w < kSharingWarps; ++w) sum += part_o[w][c] * exp2_approx(part_max[w] - subtracted);
-      o[problem.q_row(head, query) * kHeadDim + c] = from_float<T>(sum * normaliser(all_sum));
+      o[problem.q_row(head, query) * kHeadDim + c] = from_float<T>(sum * inverse_sum(all_sum));
     }
     if (threadIdx.x == 0) lse[problem.q_row(head, query)] = log_sum_exp(all_max, all_sum);
     __syncthreads();  // everyone has read the parts before the next query's overwrite them
