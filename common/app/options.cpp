@@ -8,10 +8,10 @@
 #include <sstream>
 
 #include "common/app/report.h"
+#include "common/app/whole_file.h"
 #include "common/attention/error.h"
 #include "common/attention/npy.h"
 #include "common/attention/pages.h"
-#include "common/attention/whole_file.h"
 
 namespace flashbook {
 
