@@ -22,8 +22,8 @@
 #include "chapters/05_flash_attention_3/host/chapter.h"
 #include "common/app/exit_code.h"
 #include "common/app/machine_context.h"
+#include "common/app/whole_file.h"
 #include "common/attention/error.h"
-#include "common/attention/whole_file.h"
 
 namespace flashbook {
 namespace {

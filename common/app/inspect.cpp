@@ -11,6 +11,7 @@
 
 #include "common/app/call.h"
 #include "common/app/table.h"
+#include "common/app/whole_file.h"
 #include "common/attention/error.h"
 #include "common/attention/inputs.h"
 #include "common/attention/npy.h"
@@ -212,7 +213,7 @@ void save_inspection(const std::string& folder, const Shape& shape, const Inspec
     std::vector<float> both = found.step.*part;
     both.insert(both.end(), (found.oracle.*part).begin(), (found.oracle.*part).end());
     dims.insert(dims.begin(), 2);
-    write_npy(std::filesystem::path(folder) / (name + ".npy"), dims, both);
+    write_whole_file(std::filesystem::path(folder) / (name + ".npy"), npy_bytes(dims, both));
   };
   save("scores", &InspectedRow::scores, {shape.seqlen_k});
   save("p", &InspectedRow::p, {shape.seqlen_k});

@@ -5,8 +5,8 @@
 
 #include "common/app/line.h"
 #include "common/app/report.h"
+#include "common/app/whole_file.h"
 #include "common/attention/pages.h"
-#include "common/attention/whole_file.h"
 
 namespace flashbook {
 namespace {

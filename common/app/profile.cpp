@@ -6,7 +6,7 @@
 
 #include "common/app/report.h"
 #include "common/app/table.h"
-#include "common/attention/whole_file.h"
+#include "common/app/whole_file.h"
 
 namespace flashbook {
 namespace {

@@ -5,6 +5,7 @@
 #include "common/app/exit_code.h"
 #include "common/app/inspect.h"
 #include "common/app/runner.h"
+#include "common/app/whole_file.h"
 #include "common/attention/npy.h"
 
 namespace flashbook {
@@ -19,7 +20,7 @@ void list_steps(const Chapter& chapter) {
 
 void write_outputs(const Options& options, const Outputs& outputs) {
   for (const auto& [tensor, file] : options.outputs)
-    write_npy(file, dims_of(options.shape, tensor), outputs[tensor]);
+    write_whole_file(file, npy_bytes(dims_of(options.shape, tensor), outputs[tensor]));
 }
 
 int run_program(int argc, char** argv, const Chapter& chapter, const Chapter* before, Preface preface) {

@@ -9,8 +9,8 @@
 #include <sstream>
 
 #include "common/app/table.h"
+#include "common/app/whole_file.h"
 #include "common/attention/error.h"
-#include "common/attention/whole_file.h"
 
 namespace flashbook {
 namespace {

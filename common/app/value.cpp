@@ -6,8 +6,8 @@
 #include <exception>
 #include <limits>
 
+#include "common/app/whole_file.h"
 #include "common/attention/error.h"
-#include "common/attention/whole_file.h"
 #include "common/device/device.h"
 
 namespace flashbook {

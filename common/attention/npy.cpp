@@ -14,7 +14,6 @@
 
 #include "common/attention/error.h"
 #include "common/attention/tensors.h"
-#include "common/attention/whole_file.h"
 
 namespace flashbook {
 namespace {
@@ -282,11 +281,8 @@ NpyMask parse_npy_mask(std::span<const std::byte> bytes, std::string_view file_n
 
 NpyMask read_npy_mask(const std::filesystem::path& file) { return read_file(file, parse_npy_mask); }
 
-void write_npy(const std::filesystem::path& file, std::span<const int64_t> shape,
-               std::span<const float> values) {
-  std::string contents = npy_header(shape);
-  contents.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
-  write_whole_file(file, contents);
+std::string npy_bytes(std::span<const int64_t> shape, std::span<const float> values) {
+  return npy_header(shape).append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
 }
 
 }  // namespace flashbook

@@ -30,48 +30,28 @@ int64_t number_in(const Path& file, int64_t otherwise) {
   return content >> value ? value : otherwise;
 }
 
-/// What the two versions of control groups call the same things. Pages of files are counted as used, but are
-/// given up when memory is short; those of tmpfs, which are not, are on neither of the two lists.
-struct Names {
-  const char *folder, *limit, *used, *active_file, *inactive_file;
-};
-constexpr Names kVersion1 = {"sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-                             "total_active_file", "total_inactive_file"};
-constexpr Names kVersion2 = {"sys/fs/cgroup", "memory.max", "memory.current", "active_file", "inactive_file"};
-
-/// What one control group leaves; kUnknown or more if it has no limit, or is not there.
-int64_t left_in(const Path& group, const Names& names) {
-  const int64_t limit = number_in(group / names.limit, kUnknown);
-  if (limit >= kUnknown) return kUnknown;  // version 1 writes 2^63 less a page for no limit
+/// What one control group leaves; kUnknown or more if it has no limit, or is not there. Pages of files are
+/// counted as used, but are given up when memory is short; those of tmpfs, which are not, are on neither of
+/// the two lists.
+int64_t left_in(const Path& group) {
+  const int64_t limit = number_in(group / "memory.max", kUnknown);
+  if (limit >= kUnknown) return kUnknown;
   const Path stat = group / "memory.stat";
-  return limit - number_in(group / names.used, 0) + number_after(stat, names.active_file, 0) +
-         number_after(stat, names.inactive_file, 0);
+  return limit - number_in(group / "memory.current", 0) + number_after(stat, "active_file", 0) +
+         number_after(stat, "inactive_file", 0);
 }
 
-/// The least that `group`, which begins with a slash, and the groups around it leave. A container may see
-/// itself as the root though its name is a longer one, so groups that are not there count for nothing.
-int64_t left_in_all(const Path& root, const Path& group, const Names& names) {
-  const Path folder = root / names.folder;
-  int64_t left = left_in(folder, names);
-  Path inner = folder;
-  for (const Path& part : group.relative_path()) left = std::min(left, left_in(inner /= part, names));
-  return left;
-}
-
-/// What the limits of this process's control groups leave. A line of the list is "4:memory:/a/b" in version
-/// 1, "0::/a/b" in version 2; a system may have both.
+/// What the limits of this process's control group, which the list calls "0::/a/b", and of those around it
+/// leave. A container may see itself as the root though its name is a longer one, so groups that are not
+/// there count for nothing.
 int64_t left_in_control_groups(const Path& root) {
-  int64_t left = kUnknown;
+  Path inner = root / "sys/fs/cgroup";
+  int64_t left = left_in(inner);
   std::ifstream lines(root / "proc/self/cgroup");
-  for (std::string line; std::getline(lines, line);) {
-    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == line.npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const Path group = line.substr(second + 1);
-    if (controllers == ",,") left = std::min(left, left_in_all(root, group, kVersion2));
-    if (controllers.find(",memory,") != controllers.npos)
-      left = std::min(left, left_in_all(root, group, kVersion1));
-  }
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("0::"))
+      for (const Path& part : Path(line.substr(3)).relative_path())
+        left = std::min(left, left_in(inner /= part));
   return left;
 }
 

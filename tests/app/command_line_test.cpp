@@ -8,6 +8,7 @@
 
 #include "chapters/01_naive_attention/host/chapter.h"
 #include "common/app/options.h"
+#include "common/app/whole_file.h"
 #include "common/attention/error.h"
 #include "common/attention/npy.h"
 
@@ -49,7 +50,7 @@ class CommandLineFiles : public ::testing::Test {
     int64_t count = 1;
     for (int64_t dim : shape) count *= dim;
     paths_.push_back((folder_ / name).string());
-    write_npy(paths_.back(), shape, std::vector<float>(count, value));
+    write_whole_file(paths_.back(), npy_bytes(shape, std::vector<float>(count, value)));
     return paths_.back().c_str();
   }
   const char* ones(const char* name, const std::vector<int64_t>& shape) { return all(1, name, shape); }
@@ -133,12 +134,12 @@ TEST(CommandLine, SaysWhatIsVisible) {
 TEST_F(CommandLineFiles, ABiasHasANumberForEachHeadAndDistance) {
   const std::string file = (folder_ / "bias.npy").string();
   const float values[] = {1, 2, 3, 4, 5, 6};
-  write_npy(file, std::vector<int64_t>{2, 3}, values);
+  write_whole_file(file, npy_bytes(std::vector<int64_t>{2, 3}, values));
   EXPECT_EQ(options({"--heads", "2", "--bias", file.c_str()}).shape.score,
             (ScoreFunction{.bias = {1, {1, 2, 3, 4, 5, 6}}}));
   EXPECT_NE(error_of({"--heads", "3", "--bias", file.c_str()}).find("it must be [3, an odd number]"),
             std::string::npos);
-  write_npy(file, std::vector<int64_t>{3, 2}, values);
+  write_whole_file(file, npy_bytes(std::vector<int64_t>{3, 2}, values));
   EXPECT_NE(error_of({"--heads", "3", "--bias", file.c_str()}).find("it must be [3, an odd number]"),
             std::string::npos);
 }

@@ -13,6 +13,7 @@
 #include "common/app/expected.h"
 #include "common/app/options.h"
 #include "common/app/runner.h"
+#include "common/app/whole_file.h"
 #include "common/attention/error.h"
 #include "common/attention/npy.h"
 
@@ -134,7 +135,8 @@ TEST(Backward, FilesOfAForwardPassAreOptional) {
   std::vector<std::string> words = {"90_gradient", "--causal", "--reps", "1"};
   for (const TensorSpec& tensor : tensors_of(Operation::backward))
     if (tensor.role == Role::input)
-      write_npy(folder / (std::string(tensor.name) + ".npy"), dims_of(shape, tensor.id), inputs[tensor.id]);
+      write_whole_file(folder / (std::string(tensor.name) + ".npy"),
+                       npy_bytes(dims_of(shape, tensor.id), inputs[tensor.id]));
   const auto give = [&](const std::string& name) {
     words.push_back("--" + name);
     words.push_back((folder / (name + ".npy")).string());

@@ -13,8 +13,8 @@
 #include "common/app/report.h"
 #include "common/app/table.h"
 #include "common/app/value.h"
+#include "common/app/whole_file.h"
 #include "common/attention/error.h"
-#include "common/attention/whole_file.h"
 #include "common/device/device.h"
 
 namespace flashbook::machine {

@@ -1,15 +1,12 @@
-#include "common/attention/whole_file.h"
+#include "common/app/whole_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <charconv>
-#include <climits>
 #include <csignal>
-#include <cstring>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -81,37 +78,15 @@ std::error_code write_all(int descriptor, std::string_view contents) {
   return {};
 }
 
-char unfinished[PATH_MAX];  // what a signal takes away
-
-extern "C" void remove_unfinished(int signal) {
-  ::unlink(unfinished);
-  std::signal(signal, SIG_DFL);
-  std::raise(signal);
+/// Opens a file, writes all of it and closes it.
+std::error_code write_to(const fs::path& file, int flags, mode_t mode, std::string_view contents) {
+  const int descriptor = ::open(file.c_str(), O_WRONLY | O_CLOEXEC | flags, mode);
+  if (descriptor < 0) return last_error();
+  std::error_code error = write_all(descriptor, contents);
+  if (!error && (flags & O_CREAT) && mode != 0666 && ::fchmod(descriptor, mode) != 0) error = last_error();
+  if (::close(descriptor) != 0 && !error) error = last_error();
+  return error;
 }
-
-/// While it lives, a signal that would end the program removes `file` first.
-class RemovedBySignals {
- public:
-  explicit RemovedBySignals(const std::string& file) {
-    std::strncpy(unfinished, file.c_str(), sizeof(unfinished) - 1);
-    for (std::size_t i = 0; i < kSignals.size(); ++i) {
-      ::sigaction(kSignals[i], nullptr, &before_[i]);
-      if (before_[i].sa_handler != SIG_DFL) continue;  // ignored, as under nohup, or the program's own
-      struct sigaction action = {};
-      action.sa_handler = remove_unfinished;
-      ::sigaction(kSignals[i], &action, nullptr);
-    }
-  }
-  ~RemovedBySignals() {
-    for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
-  }
-  RemovedBySignals(const RemovedBySignals&) = delete;
-  RemovedBySignals& operator=(const RemovedBySignals&) = delete;
-
- private:
-  static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
-  std::array<struct sigaction, kSignals.size()> before_{};
-};
 
 std::string partial_name(const fs::path& file) { return file.string() + ".partial-"; }
 
@@ -129,22 +104,9 @@ std::error_code replace(const fs::path& file, std::string_view contents) {
   struct stat before;
   const mode_t mode = ::stat(file.c_str(), &before) == 0 ? before.st_mode & 07777 : 0666;
   const std::string partial = partial_name(file) + std::to_string(getpid());
-  const RemovedBySignals removed(partial);
-  const int descriptor = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
-  if (descriptor < 0) return last_error();
-  std::error_code error = write_all(descriptor, contents);
-  if (!error && mode != 0666 && ::fchmod(descriptor, mode) != 0) error = last_error();
-  if (::close(descriptor) != 0 && !error) error = last_error();
+  std::error_code error = write_to(partial, O_CREAT | O_TRUNC, mode, contents);
   if (!error) fs::rename(partial, file, error);
   if (error) ::unlink(partial.c_str());
-  return error;
-}
-
-std::error_code write_special(const fs::path& file, std::string_view contents) {
-  const int descriptor = ::open(file.c_str(), O_WRONLY | O_CLOEXEC);
-  if (descriptor < 0) return last_error();
-  std::error_code error = write_all(descriptor, contents);
-  if (::close(descriptor) != 0 && !error) error = last_error();
   return error;
 }
 
@@ -154,7 +116,7 @@ void write_whole_file(const fs::path& file, std::string_view contents) {
   const Target target = target_of(file);
   std::cout.flush();  // what was printed before stands before
   const std::error_code error = target.descriptor         ? write_all(*target.descriptor, contents)
-                                : is_special(target.file) ? write_special(target.file, contents)
+                                : is_special(target.file) ? write_to(target.file, 0, 0, contents)
                                                           : replace(target.file, contents);
   if (error)
     throw InputError(file.string() + " cannot be written (" + error.message() +

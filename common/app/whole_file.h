@@ -9,8 +9,8 @@ namespace flashbook {
 
 /// Writes `contents` beside `file` and renames it into place, so that nobody ever sees half of it and a
 /// failure leaves what was there before, with its permissions. What follows a link goes to its target. A
-/// device, a pipe or an open descriptor (/dev/stdout) is written to as it is. A signal that ends the program
-/// takes the unfinished file away; what a killed program left goes when the same file is next written. Throws
+/// device, a pipe or an open descriptor (/dev/stdout) is written to as it is. What a program that was killed
+/// left unfinished goes when the same file is next written. Throws
 /// InputError, naming the file, the reason and the cure, if that fails.
 void write_whole_file(const std::filesystem::path& file, std::string_view contents);
 
