@@ -22,6 +22,8 @@ struct Rows {
   __device__ __forceinline__ static Rows none() { return {{-INFINITY, -INFINITY}, {0.0f, 0.0f}}; }
 };
 
+//| `Rows` is what every softmax of the book keeps, chapter 6's and 8's too. This one may be lazy (see below), and then
+//| keeps a limit besides.
 /// The same for this softmax. `kLazy_`: maxima are taken lazily.
 template <bool kLazy_>
 struct SoftmaxRows : Rows {
