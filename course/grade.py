@@ -51,8 +51,7 @@ class Grader:
         self.sandbox = Sandbox()
         self.sandbox.prove()
         self.judge = Judge(self.build, self.sandbox, self.private, self.limits)
-        self.toolchain = Toolchain(self.root, self.build, self.private / "tree", self.sandbox, manifest.load(self.root),
-                                   self.options)
+        self.toolchain = Toolchain(self.root, self.build, self.private / "tree", self.sandbox, self.options)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -7,7 +7,6 @@
      "file": "exercises/scores.cuh", the one place to edit, from the chapter's folder
      "hint": "...",                 the one hint, as the chapter's README.md has it
      "minutes": 20,                 optional: how long it takes somebody who has read the chapter, about
-     "needs": ["ch01-other"],       optional: exercises that have to be solved before
      "counted": true,               optional: its tests count what kernels request of memory; tests/exercises/CMakeLists.txt reads it
      "tests": [{"name": "Scores.OfOneWholeBlock",  GoogleTest's name
                 "title": "one whole block",        what students read
@@ -43,7 +42,6 @@ class Exercise:
     kind: str
     file: str  # from the repository's root
     hint: str
-    needs: list[str]
     chapter: str  # its folder: "01_naive_attention"
     tests: list[Test] = field(default_factory=list)
     minutes: int | None = None
@@ -103,14 +101,13 @@ def tests_of(where: str, entries: Any) -> list[Test]:
     return tests
 
 
-def exercise_of(where: Path, entry: dict[str, Any], chapter: Path, root: Path, before: Sequence[str]) -> Exercise:
-    """An exercise from its entry in exercises.json; `before` has the ids of those before it."""
+def exercise_of(where: Path, entry: dict[str, Any], chapter: Path, root: Path) -> Exercise:
+    """An exercise from its entry in exercises.json."""
     name = entry.get("id", "an exercise")
-    optional = {key: entry.pop(key, None) for key in ("needs", "counted", "minutes")}
-    needs = optional["needs"] or []
+    optional = {key: entry.pop(key, None) for key in ("counted", "minutes")}
     if set(entry) != {"id", "title", "kind", "file", "hint", "tests"}:
-        raise Fault(f"{where}: {name} has {', '.join(entry)}; it takes id, title, kind, file, hint, tests and, if it must, needs, "
-                    "counted and minutes")
+        raise Fault(f"{where}: {name} has {', '.join(entry)}; it takes id, title, kind, file, hint, tests and, if it must, counted "
+                    "and minutes")
     if optional["counted"] not in (None, True):
         raise Fault(f"{where}: {name}: counted is true, or left out")
     if optional["minutes"] is not None and not is_points(optional["minutes"], 1):
@@ -123,12 +120,10 @@ def exercise_of(where: Path, entry: dict[str, Any], chapter: Path, root: Path, b
         raise Fault(f"{where}: {name}: an id reads ch{chapter.name[:2]}-name, in small letters")
     if entry["kind"] not in KINDS:
         raise Fault(f"{where}: {name}: kind is one of {', '.join(KINDS)}, not {entry['kind']}")
-    if not set(needs) <= set(before):
-        raise Fault(f"{where}: {name}: what it needs comes before it in the same file")
     file = chapter.relative_to(root) / entry.pop("file")
     if not (root / file).is_file():
         raise Fault(f"{where}: {name}: there is no {file}")
-    return Exercise(**entry, file=str(file), needs=needs, chapter=chapter.name, tests=tests, minutes=optional["minutes"])
+    return Exercise(**entry, file=str(file), chapter=chapter.name, tests=tests, minutes=optional["minutes"])
 
 
 def read_list(file: Path, root: Path) -> list[dict[str, Any]]:
@@ -145,11 +140,7 @@ def read_list(file: Path, root: Path) -> list[dict[str, Any]]:
 
 def chapter_exercises(manifest: Path, root: Path) -> list[Exercise]:
     """The exercises of one exercises.json."""
-    exercises: list[Exercise] = []
-    for entry in read_list(manifest, root):
-        before = [exercise.id for exercise in exercises]
-        exercises.append(exercise_of(manifest.relative_to(root), entry, manifest.parents[1], root, before))
-    return exercises
+    return [exercise_of(manifest.relative_to(root), entry, manifest.parents[1], root) for entry in read_list(manifest, root)]
 
 
 def points_fault(exercises: Sequence[Exercise]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from course import handout, solution
+from course import handout
 from course.manifest import Exercise
 from course.regions import Fault, Written, graft
 from course.sandbox import Limits, Outcome, Sandbox
@@ -62,11 +62,10 @@ class Toolchain:
     """Sources as students have them in the folder `tree`; `build` is the book's own build. `options`: for the
     compiler, beside those of the build."""
 
-    def __init__(self, root: Path, build: Path, tree: Path, sandbox: Sandbox, exercises: Sequence[Exercise], options: Sequence[str] = ()) -> None:
+    def __init__(self, root: Path, build: Path, tree: Path, sandbox: Sandbox, options: Sequence[str] = ()) -> None:
         self.root, self.build, self.tree, self.sandbox, self.options = root, build, tree, sandbox, options
         self.headers: dict[tuple[str, ...], Path] = {}
         self.lock = threading.Lock()
-        self.exercises = {e.id: e for e in exercises}
         self.libraries = tree.with_name("libraries")
         tree.mkdir()
         self.libraries.mkdir()
@@ -81,10 +80,9 @@ class Toolchain:
         return [shlex.split(line) for line in listed.stdout.splitlines()]
 
     def texts(self, exercise: Exercise, answer: Written | None) -> dict[str, str]:
-        """The files that change, by name: that of the exercise; those of what it needs, solved; and its own hidden tests."""
+        """The files that change, by name: that of the exercise, and its own hidden tests."""
         hidden = (self.root / "tests/exercises/hidden").glob(f"{exercise.id}.*")
         texts = {str(file.relative_to(self.root)): file.read_text(encoding="utf-8") for file in hidden}
-        texts |= {needed.file: solution.solved(self.root, needed) for needed in (self.exercises[id] for id in exercise.needs)}
         stub = (self.root / exercise.file).read_text(encoding="utf-8")
         return texts | {exercise.file: graft(stub, {exercise.id: answer}, exercise.file) if answer else stub}
 

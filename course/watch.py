@@ -83,12 +83,6 @@ def show(text: str) -> None:
     print((CLEAR if sys.stdout.isatty() else "\n") + text, flush=True)
 
 
-def touched(exercises: Sequence[Exercise], changed: set[str]) -> list[Exercise]:
-    """The exercises that stand on one of the files."""
-    files = {e.id: e.file for e in exercises}
-    return [e for e in exercises if changed & {files[id] for id in (e.id, *e.needs)}]
-
-
 def run(exercises: Sequence[Exercise], attempts: dict[str, Attempt]) -> None:
     """Tries exercises, and keeps what came out in their place."""
     for exercise in exercises:
@@ -120,7 +114,7 @@ def watch(exercises: Sequence[Exercise]) -> None:
         changed = {file for file in files if now[file] not in (0, times[file])}
         if changed or pressed == "r":
             times |= {file: now[file] for file in changed}
-            run(exercises if pressed == "r" else touched(exercises, changed), attempts)
+            run([e for e in exercises if pressed == "r" or e.file in changed], attempts)
             focus = focus_of(list(attempts.values()), min(changed, default=None))
             present(list(attempts.values()), focus)
         elif pressed:

@@ -244,8 +244,8 @@ class Manifest(Tree):
 
     def test_loads(self):
         [exercise] = manifest.load(self.root)
-        self.assertEqual((exercise.file, exercise.chapter, exercise.program, exercise.needs),
-                         (FILE, "01_one", "exercise.ch01-answer", []))
+        self.assertEqual((exercise.file, exercise.chapter, exercise.program),
+                         (FILE, "01_one", "exercise.ch01-answer"))
 
     def test_says_what_is_wrong(self):
         self.assertIn("exercises.json: ch01-answer: an id reads ch02-name", self.fault_in_chapter_2())
@@ -257,7 +257,6 @@ class Manifest(Tree):
         self.assertIn("ch01-answer: counted is true, or left out", self.fault({**ENTRY, "counted": "yes"}))
         self.assertIn("it takes id, title", self.fault({key: ENTRY[key] for key in ENTRY if key != "tests"}))
         self.assertIn("ch01-answer is there twice", self.fault(ENTRY, ENTRY))
-        self.assertIn("what it needs comes before it", self.fault({**ENTRY, "needs": ["ch01-later"]}))
         self.write("chapters/01_one/exercises/exercises.json", "[{]")
         with self.assertRaisesRegex(regions.Fault, "exercises.json: Expecting"):
             manifest.load(self.root)

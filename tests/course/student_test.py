@@ -15,11 +15,11 @@ from course import attempt, gtest, manifest, try_exercise, watch
 from course.score import possible
 
 
-def tried(id, *passed, file="a.cuh", needs=(), trouble="", hidden=0, **change):
+def tried(id, *passed, file="a.cuh", trouble="", hidden=0, **change):
     """An attempt in whose first tests `passed` says which pass; `hidden` more only the grader has."""
     shown = [manifest.Test(f"A.{i}", f"test {i}", 5) for i in range(len(passed) or 2)]
     kept = [manifest.Test(f"A.Hidden{i}", f"hidden test {i}", 2, hidden=True) for i in range(hidden)]
-    e = manifest.Exercise(id, f"about {id}", "write", file, "Think twice.", list(needs), "01_one", [*shown, *kept])
+    e = manifest.Exercise(id, f"about {id}", "write", file, "Think twice.", "01_one", [*shown, *kept])
     verdicts = {test.name: gtest.Verdict(ok, "" if ok else f"{test.name} is wrong\nvery") for ok, test in zip(passed, shown)}
     return attempt.Attempt(e, trouble, verdicts=verdicts, **change)
 
@@ -227,12 +227,6 @@ class Watch(unittest.TestCase):
         lines = [f"line {i}" for i in range(50)]
         self.assertEqual(watch.cut("\n".join(lines)), [*lines[:14], "... and 36 lines more: ./flashbook course try shows them"])
         self.assertEqual(watch.cut("short"), ["short"])
-
-    def test_what_stands_on_a_saved_file_is_run_again(self):
-        exercises = [tried("ch01-a", True).exercise, tried("ch01-b", True, file="b.cuh", needs=["ch01-a"]).exercise,
-                     tried("ch01-c", True, file="c.cuh").exercise]
-        self.assertEqual([e.id for e in watch.touched(exercises, {"a.cuh"})], ["ch01-a", "ch01-b"])
-        self.assertEqual([e.id for e in watch.touched(exercises, {"c.cuh"})], ["ch01-c"])
 
 
 if __name__ == "__main__":
