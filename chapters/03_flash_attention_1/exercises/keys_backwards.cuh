@@ -22,34 +22,19 @@ __global__ void __launch_bounds__(kThreads) keys_backwards(const T* q,  // [head
     load_tile<T, kHeadDim>(tiles.k, k + problem.k_row(head, 0) * kHeadDim, first_key, problem.seqlen_k);
     load_tile<T, kHeadDim>(tiles.v, v + problem.k_row(head, 0) * kHeadDim, first_key, problem.seqlen_k);
     for (int first_query = 0; first_query < problem.seqlen_q; first_query += kBlock) {
-      // BEGIN SOLUTION ch03-loops
-      const int visible = problem.visible_keys_of_tile(first_query, kBlock);
-      if (first_key > 0 && first_key >= visible) continue;  // not met yet; for every thread alike
+      // BEGIN EXERCISE ch03-loops: rows that travel backwards
+      // TODO: So far each tile of queries meets the first tile of keys only, which comes last, and its rows
+      // leave as a result. Rows that have keys to come have to wait in `state`.
+      [[maybe_unused]] const State& unfinished = state;
+      if (first_key > 0) continue;  // for every thread alike
       load_tile<T, kHeadDim>(tiles.q, q + problem.q_row(head, 0) * kHeadDim, first_query, problem.seqlen_q);
       Rows<kHeadDim, kBlock> rows;
-      if (first_key + kBlock >= visible)  // the first tile of keys that they meet, seen or not
-        rows.clear();
-      else
-        load_state(rows, state, problem, head, first_query);
+      rows.clear();
       __syncthreads();  // all three tiles are complete before anyone multiplies
       process_tile(tiles, rows, problem, first_query, first_key);
-      if (first_key > 0)
-        store_state(rows, state, problem, head, first_query);
-      else
-        write_result(rows, o, lse, problem, head, first_query);
+      write_result(rows, o, lse, problem, head, first_query);
       __syncthreads();  // everyone is done with Q, K and V before the next ones overwrite them
-      //~ // TODO: So far each tile of queries meets the first tile of keys only, which comes last, and its rows
-      //~ // leave as a result. Rows that have keys to come have to wait in `state`.
-      //~ [[maybe_unused]] const State& unfinished = state;
-      //~ if (first_key > 0) continue;  // for every thread alike
-      //~ load_tile<T, kHeadDim>(tiles.q, q + problem.q_row(head, 0) * kHeadDim, first_query, problem.seqlen_q);
-      //~ Rows<kHeadDim, kBlock> rows;
-      //~ rows.clear();
-      //~ __syncthreads();  // all three tiles are complete before anyone multiplies
-      //~ process_tile(tiles, rows, problem, first_query, first_key);
-      //~ write_result(rows, o, lse, problem, head, first_query);
-      //~ __syncthreads();  // everyone is done with Q, K and V before the next ones overwrite them
-      // END SOLUTION ch03-loops
+      // END EXERCISE ch03-loops
     }
   }
 }

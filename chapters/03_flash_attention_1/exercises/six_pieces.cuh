@@ -37,16 +37,12 @@ __global__ void add_in_turns(const float* weights,  // [rows, keys]
   for (int i = threadIdx.x; i < kTurnRows * kTurnDims; i += 32 * kTurnWarps)
     sums[i / kTurnDims][i % kTurnDims] = 0.0f;
   __syncthreads();  // every sum is 0 before anyone adds to it
-  // BEGIN SOLUTION ch03-turns
-  for (int round = 0; round < kPieces; ++round) {
-    add_to_piece(sums, weights, v, keys, (warp + round) % kPieces);
-    __syncthreads();  // this warp's part is in the piece before the next warp adds to it; at the end, all are
-  }
-  //~ // TODO: So far each warp adds its part to one piece of O. The other pieces lack it, and two have none. The
-  //~ // barrier after the last round is yours, too.
-  //~ add_to_piece(sums, weights, v, keys, warp);
-  //~ __syncthreads();
-  // END SOLUTION ch03-turns
+  // BEGIN EXERCISE ch03-turns: four warps add to six pieces of O
+  // TODO: So far each warp adds its part to one piece of O. The other pieces lack it, and two have none. The
+  // barrier after the last round is yours, too.
+  add_to_piece(sums, weights, v, keys, warp);
+  __syncthreads();
+  // END EXERCISE ch03-turns
   for (int i = threadIdx.x; i < kTurnRows * kTurnDims; i += 32 * kTurnWarps)
     o[first_row * kTurnDims + i] = sums[i / kTurnDims][i % kTurnDims];
 }

@@ -31,18 +31,10 @@ __device__ __forceinline__ void round_in_order(uint32_t (&p)[kFloats / 16][4],  
       for (int row = 0; row < 2; ++row) {
         const int at = 16 * i + 8 * half + 2 * row;
         const uint32_t own = pack_e4m3(scores[at], scores[at + 1], scores[at + 4], scores[at + 5]);
-        // BEGIN SOLUTION ch06-order
-        // Keys 4t to 4t + 3 are pairs 2t and 2t + 1 of eight. Thread 0 has pairs 0 and 4, thread 1 pairs 1
-        // and 5, and so on: so two neighbours have what is wanted, both in their low halves or both in the
-        // high ones.
-        const int thread = threadIdx.x % 4, quad = threadIdx.x % 32 / 4 * 4;
-        const uint32_t first = __shfl_sync(kWholeWarp, own, quad + 2 * thread % 4);
-        const uint32_t second = __shfl_sync(kWholeWarp, own, quad + 2 * thread % 4 + 1);
-        p[i][2 * half + row] =
-            thread < 2 ? byte_permute<0x5410>(first, second) : byte_permute<0x7632>(first, second);
-        //~ // TODO: the chapter's order. Thread t must give keys 4t to 4t + 3 of these 16.
-        //~ p[i][2 * half + row] = own;
-        // END SOLUTION ch06-order
+        // BEGIN EXERCISE ch06-order: what a thread has
+        // TODO: the chapter's order. Thread t must give keys 4t to 4t + 3 of these 16.
+        p[i][2 * half + row] = own;
+        // END EXERCISE ch06-order
       }
 }
 

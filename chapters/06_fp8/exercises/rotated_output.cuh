@@ -22,33 +22,12 @@ template <int kHeadDim>
 __device__ __forceinline__ void rotate_back(float (&output)[kHeadDim / 2], const Signs<kHeadDim>& signs) {
   constexpr int kFloats = kHeadDim / 2;
   const int thread = threadIdx.x % 4;
-  // BEGIN SOLUTION ch06-rotation
-  // Bit 0 of a float's number is bit 0 of its column, bits 2, 3 ... are bits 3, 4 ...; bit 1 is the row.
-#pragma unroll
-  for (int bit = 1; bit < kFloats; bit = bit == 1 ? 4 : 2 * bit)
-#pragma unroll
-    for (int i = 0; i < kFloats; ++i) {
-      if (i & bit) continue;
-      const float without = output[i], with = output[i + bit];
-      output[i] = without + with;
-      output[i + bit] = without - with;
-    }
-    // Bits 1 and 2 of the column are the lane's.
-#pragma unroll
-  for (int bit = 1; bit < 4; bit *= 2)
-#pragma unroll
-    for (int i = 0; i < kFloats; ++i) {
-      const float other = __shfl_xor_sync(kWholeWarp, output[i], bit);
-      output[i] = thread & bit ? other - output[i] : other + output[i];
-    }
-#pragma unroll
-  for (int i = 0; i < kFloats; ++i)
-    output[i] = signs.negative[i / 4] >> (2 * thread + i % 2) & 1 ? -output[i] : output[i];
-  //~ // TODO: first H, then the signs. Which bits of a column's number are the float's, which are the lane's, and
-  //~ // which bit of the float's number is none of the column's?
-  //~ static_cast<void>(thread), static_cast<void>(signs);
-  //~ for (int i = 0; i < kFloats; ++i) output[i] += 1;
-  // END SOLUTION ch06-rotation
+  // BEGIN EXERCISE ch06-rotation: sums and differences
+  // TODO: first H, then the signs. Which bits of a column's number are the float's, which are the lane's, and
+  // which bit of the float's number is none of the column's?
+  static_cast<void>(thread), static_cast<void>(signs);
+  for (int i = 0; i < kFloats; ++i) output[i] += 1;
+  // END EXERCISE ch06-rotation
 }
 
 }  // namespace flashbook::quantiser

@@ -13,7 +13,7 @@ namespace flashbook::decoding {
 // is -inf, and nobody wrote its O. A sink logit may be -inf: then there is none. The merged log-sum-exp is
 // that of all scores, the sink logit too. A row without keys is O = 0, and its log-sum-exp is the sink logit.
 
-// BEGIN SOLUTION ch08-merge
+// BEGIN EXERCISE ch08-merge: parts and a sink
 /// Merges the parts of a row, and its sink logit. Grid: rows; a block is a warp.
 template <int kHeadDim>
 __global__ void __launch_bounds__(32) merge_with_sink(const float* part_o,      // [parts, rows, kHeadDim]
@@ -22,40 +22,12 @@ __global__ void __launch_bounds__(32) merge_with_sink(const float* part_o,      
                                                       int parts,
                                                       float* o,      // [rows, kHeadDim]
                                                       float* lse) {  // [rows]
-  constexpr int kColumns = kHeadDim / 32;                            // of a lane: lane, lane + 32, ...
-  const int rows = gridDim.x, row = blockIdx.x, lane = threadIdx.x;
-  const float sink = sink_logit[row];
-  float max = sink;
-  for (int part = lane; part < parts; part += 32) max = fmaxf(max, part_lse[part * rows + row]);
-  for (int distance = 16; distance > 0; distance /= 2)
-    max = fmaxf(max, __shfl_xor_sync(0xffffffff, max, distance));
-  const auto weight_of = [&](float own) { return own == -INFINITY ? 0.0f : expf(own - max); };
-
-  float sum = weight_of(sink), value[kColumns] = {};
-  for (int part = 0; part < parts; ++part) {
-    const float weight = weight_of(part_lse[part * rows + row]);
-    if (weight == 0) continue;  // what nobody wrote may be NaN, and 0 * NaN is NaN
-    sum += weight;
-    for (int c = 0; c < kColumns; ++c)
-      value[c] += weight * part_o[(part * rows + row) * kHeadDim + c * 32 + lane];
-  }
-  for (int c = 0; c < kColumns; ++c) o[row * kHeadDim + c * 32 + lane] = sum > 0 ? value[c] / sum : 0;
-  if (lane == 0) lse[row] = sum > 0 ? max + logf(sum) : -INFINITY;
+  // TODO: all parts and the sink logit, not the first part alone
+  const int row = blockIdx.x;
+  for (int column = threadIdx.x; column < kHeadDim; column += 32)
+    o[row * kHeadDim + column] = part_o[row * kHeadDim + column];
+  if (threadIdx.x == 0) lse[row] = part_lse[row];
 }
-//~ /// Merges the parts of a row, and its sink logit. Grid: rows; a block is a warp.
-//~ template <int kHeadDim>
-//~ __global__ void __launch_bounds__(32) merge_with_sink(const float* part_o,      // [parts, rows, kHeadDim]
-//~                                                       const float* part_lse,    // [parts, rows]
-//~                                                       const float* sink_logit,  // [rows]
-//~                                                       int parts,
-//~                                                       float* o,      // [rows, kHeadDim]
-//~                                                       float* lse) {  // [rows]
-//~   // TODO: all parts and the sink logit, not the first part alone
-//~   const int row = blockIdx.x;
-//~   for (int column = threadIdx.x; column < kHeadDim; column += 32)
-//~     o[row * kHeadDim + column] = part_o[row * kHeadDim + column];
-//~   if (threadIdx.x == 0) lse[row] = part_lse[row];
-//~ }
-// END SOLUTION ch08-merge
+// END EXERCISE ch08-merge
 
 }  // namespace flashbook::decoding
