@@ -49,7 +49,7 @@ def answers(root: Path, traces: Path) -> Iterator[tuple[str, str, str]]:
     yield "writes outside its folder", "ch02-counts", ORDER.format(
         f"for d in {traces} {root} /tmp /var/tmp /dev/shm $HOME/..; do touch $d/flashbook-cheat; done") + counts("false")
     yield "puts a link in the place of its record", "ch02-counts", ORDER.format("ln -sf /dev/zero $FLASHBOOK_OBSERVED_WRITE") + counts("false")
-    solution = root / "chapters/02_online_softmax/exercises/solutions/ch02-counts.h"
+    solution = root / "course/solutions/02_online_softmax/ch02-counts.h"
     yield "reads the reference's answer while it runs", "ch02-counts", SEEN.format(solution, 4) + counts("seen()")
     program = root / "build/sim/bin/exercise.ch02-counts_solved"
     yield "asks the reference's program", "ch02-counts", SEEN.format(program, 1) + counts("seen()")
@@ -57,12 +57,12 @@ def answers(root: Path, traces: Path) -> Iterator[tuple[str, str, str]]:
 
 def gated(root: Path) -> Iterator[tuple[str, str]]:
     """What the gate has to refuse, since it happens while a submission is compiled."""
-    yield "includes the reference's answer", f'#include "{root}/chapters/02_online_softmax/exercises/solutions/ch02-counts.h"'
-    yield "includes it in digraphs", f'%:include "{root}/chapters/02_online_softmax/exercises/solutions/ch02-counts.h"'
+    yield "includes the reference's answer", f'#include "{root}/course/solutions/02_online_softmax/ch02-counts.h"'
+    yield "includes it in digraphs", f'%:include "{root}/course/solutions/02_online_softmax/ch02-counts.h"'
     yield "lets the assembler read it", f'asm(".incbin \\"{root}/LICENSE\\"");'
     yield "leaves its function", "return {};\n}\ninline int more() {\n  return 1;"
     yield "hides a directive behind a comment", "/* \n */ #define TEST(a, b) void a##b()"
-    solution = f'#include "{root}/chapters/02_online_softmax/exercises/solutions/ch02-counts.h"'
+    solution = f'#include "{root}/course/solutions/02_online_softmax/ch02-counts.h"'
     yield "hides it behind a comment in a pragma", f"/*\n#pragma unroll // */ int harmless;\n{solution}\n/*\n*/"
     yield "hides it behind a text in a number", f"""int harmless = u'a' + *"'" + *"/*";\n{solution}\n// */"""
     yield "includes hidden tests", f'#include "{root}/tests/exercises/hidden/ch01-scores.cu"'

@@ -88,9 +88,9 @@ def page_faults(root: Path, exercises: Exercises) -> Iterator[str]:
 def stray_faults(root: Path, exercises: Exercises) -> Iterator[str]:
     """Files in the folders of exercises that belong to none; files that would be handed out and are not in git."""
     own = {name for e in exercises for name in (e.file, e.solution)}
-    own |= {f"chapters/{e.chapter}/exercises/{name}.json" for e in exercises for name in ("exercises", "wrong")}
+    own |= {name for e in exercises for name in (f"chapters/{e.chapter}/exercises/exercises.json", f"course/solutions/{e.chapter}/wrong.json")}
     for name in handout.files_of_tree(root):
-        if name.startswith("chapters/") and "/exercises/" in name and name not in own:
+        if re.match(r"chapters/[^/]*/exercises/|course/solutions/", name) and name not in own:
             yield f"{name} belongs to no exercise: delete it, or name it in exercises.json"
         if re.fullmatch(r"tests/exercises/.*\.(cu|cpp)", name) and Path(name).stem not in {"observed", *(e.id for e in exercises)}:
             yield f"{name} tests no exercise: delete it, or name it in exercises.json"

@@ -1,6 +1,6 @@
 """What exercises there are: chapters/NN_name/exercises/exercises.json, a list of
 
-    {"id": "ch01-scores",           its region, its solution in exercises/solutions, its program exercise.ch01-scores and that program's source
+    {"id": "ch01-scores",           its region, its solution in course/solutions, its program exercise.ch01-scores and that program's source
                                     in tests/exercises
      "title": "One score a thread",
      "kind": "write",               write: a piece of a kernel. predict: numbers. mend: a kernel that is broken
@@ -58,7 +58,7 @@ class Exercise:
     @property
     def solution(self) -> str:
         """The file with the book's lines, from the repository's root."""
-        return f"chapters/{self.chapter}/exercises/solutions/{self.id}{Path(self.file).suffix}"
+        return f"course/solutions/{self.chapter}/{self.id}{Path(self.file).suffix}"
 
     @property
     def number(self) -> str:

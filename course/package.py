@@ -16,7 +16,7 @@ from course.regions import Fault
 
 HERE = Path(__file__).resolve().parent
 # What grading takes beside what students have.
-BESIDE = ("course/*.py", "course/student.md", "chapters/*/exercises/solutions/*", "tests/exercises/hidden/*")
+BESIDE = ("course/*.py", "course/student.md", "course/solutions/*", "tests/exercises/hidden/*")
 NAMES = "@NAMES@"
 
 

@@ -1,5 +1,5 @@
 """What has to hold of the exercises when they are graded: as handed out they get no point, solved they get all, and each wrong solution
-in chapters/NN_name/exercises/wrong.json gets what is written there:
+in course/solutions/NN_name/wrong.json gets what is written there:
 
     {"exercise": "ch01-scores", "what": "forgets the mask",     what someone might get wrong,
      "replace": "visible_keys(query)", "with": "seqlen_k",      as a change of the solution: every place where the text stands
@@ -38,7 +38,7 @@ def wrong_solutions(root: Path, exercises: Sequence[manifest.Exercise]) -> list[
     """The cases in wrong.json of all chapters; a Fault for what is not as it should be."""
     by_id, found = {e.id: e for e in exercises}, []
     for chapter in dict.fromkeys(e.chapter for e in exercises):
-        file = root / "chapters" / chapter / "exercises" / "wrong.json"
+        file = root / "course/solutions" / chapter / "wrong.json"
         where = file.relative_to(root)
         entries = manifest.read_list(file, root) if file.exists() else []
         if len(entries) < AT_LEAST:

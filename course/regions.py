@@ -4,7 +4,7 @@
     // TODO: sum the products.
     // END EXERCISE ch01-scores
 
-What the book has in its place, once it is solved, lies apart in exercises/solutions, which is not handed out."""
+What the book has in its place, once it is solved, lies apart in course/solutions, which is not handed out."""
 
 from __future__ import annotations
 

@@ -539,7 +539,7 @@ class Package(unittest.TestCase):
                     self.assertNotIn("@", archive.read(script).decode().replace("$@", ""))
                     self.assertEqual(archive.getinfo(script).external_attr >> 16 & 0o777, 0o755)
         for name in ("course/grade.py", "course/student.md", "tests/exercises/hidden/ch01-scores.cu", "chapters/01_naive_attention/step1_textbook.cuh",
-                     "chapters/01_naive_attention/exercises/solutions/ch01-traffic.h"):
+                     "course/solutions/01_naive_attention/ch01-traffic.h"):
             self.assertIn(f"flashbook/{name}", names)
         self.assertFalse([name for name in names if name.startswith(("flashbook/docs/", "flashbook/bench/"))])
 

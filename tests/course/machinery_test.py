@@ -28,7 +28,7 @@ SOLUTION = """\
   const int six = 6;  // half a dozen
   return six * 7 + some_longer_expression;
 """
-FILE, SOLUTION_FILE = "chapters/01_one/exercises/answer.cuh", "chapters/01_one/exercises/solutions/ch01-answer.cuh"
+FILE, SOLUTION_FILE = "chapters/01_one/exercises/answer.cuh", "course/solutions/01_one/ch01-answer.cuh"
 ENTRY: dict[str, Any] = {"id": "ch01-answer", "title": "the answer", "kind": "mend", "file": "exercises/answer.cuh", "hint": "It is a `number`.",
          "tests": [{"name": "Answer.IsRight", "title": "the answer", "points": 60},
                    {"name": "Answer.IsReallyRight", "title": "really", "points": 40, "hidden": True}]}
@@ -343,11 +343,11 @@ class Check(Tree):
     def test_strays(self):
         self.assertEqual(self.faults(check.stray_faults), [])
         self.write("chapters/01_one/exercises/old.cuh", "")
-        self.write("chapters/01_one/exercises/solutions/ch01-old.cuh", "")
+        self.write("course/solutions/01_one/ch01-old.cuh", "")
         self.write("tests/exercises/ch01-old.cpp", "")
         faults = "\n".join(self.faults(check.stray_faults))
         self.assertIn("chapters/01_one/exercises/old.cuh belongs to no exercise", faults)
-        self.assertIn("chapters/01_one/exercises/solutions/ch01-old.cuh belongs to no exercise", faults)
+        self.assertIn("course/solutions/01_one/ch01-old.cuh belongs to no exercise", faults)
         self.assertIn("tests/exercises/ch01-old.cpp tests no exercise", faults)
         subprocess.run(["git", "init", "-q", self.root], check=True)
         self.assertIn("flashbook would be handed out and is not in git", "\n".join(self.faults(check.stray_faults)))

@@ -23,7 +23,8 @@ def add_chapter(tree):
     shutil.copy(tree / "tests/chapters/01_naive_attention_test.cpp", tree / f"tests/chapters/{NEW}_test.cpp")
     shutil.copy(tree / "tests/exercises/ch01-scores.cu", tree / "tests/exercises/ch99-new.cu")
     (chapter / "exercises/exercises.json").write_text(json.dumps([{"id": "ch99-new", "file": "exercises/new.cuh"}]))
-    (chapter / "exercises/solutions/ch99-new.cuh").touch()
+    (tree / "course/solutions" / NEW).mkdir()
+    (tree / "course/solutions" / NEW / "ch99-new.cuh").touch()
 
 
 class NewChapter(unittest.TestCase):
