@@ -267,6 +267,7 @@ struct Consumer {
   //| (`step5_mask_functions.cuh`), which comes back here. It is stored last, when the output is already on its way.
   /// Stores the rows' log-sum-exp.
   __device__ __forceinline__ void store_sums(float* lse) const {  // [batch, heads, seqlen_q]
+    constexpr float kLn2 = 0.6931471805599453f;
     if (threadIdx.x % 4 != 0) return;
     float* const first = lse +
                          (int64_t(work.head.batch) * problem.heads + work.head.head) * problem.seqlen_q +
@@ -274,7 +275,7 @@ struct Consumer {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float sum = rows.sum[r];
-      float value = log_sum_exp(rows.max[r] * scale_log2(), sum);
+      float value = sum > 0 ? (rows.max[r] * scale_log2() + __log2f(sum)) * kLn2 : -INFINITY;
       if constexpr (decltype(policy.score)::kChanges) value += policy.score.score_offset;
       const int row = query + 8 * r;
       if (row < work.sequence.queries) first[row] = value;

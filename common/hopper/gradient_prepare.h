@@ -43,8 +43,8 @@ constexpr int kPrepareRows = kPrepareThreads / (kHeadDim / 8);
 
 //| **Rows that are none.** The workspace has whole tiles, so some rows lie beyond the last query. Their lanes load nothing, but they take part in the shuffles, since a shuffle
 //| names the whole warp. They leave at `at >= rows`, after it.
-/// Prepares row `at` of the `rows` of the workspace. `o_row()` and `do_row()` are the query's rows of O and dO,
-/// `lse_of()` its log-sum-exp, of which `lse_offset` is taken; they are asked only if `is_query`.
+/// Prepares row `at` of the `rows` of the workspace. `o_row()` and `do_row()` are the query's rows of O and
+/// dO, `lse_of()` its log-sum-exp, of which `lse_offset` is taken; they are asked only if `is_query`.
 template <typename T, int kHeadDim, bool kClearsDq, typename ORow, typename DoRow, typename LseOf>
 __device__ __forceinline__ void prepare_row(const GradientWorkspace& workspace, int64_t at, int64_t rows,
                                             bool is_query, const ORow& o_row, const DoRow& do_row,

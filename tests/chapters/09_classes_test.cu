@@ -313,7 +313,8 @@ int expect_true_lists(const Shape& shape, const Tensors& tables, int list_count,
       const int first_key = where[tile].first_key, last_key = std::min(first_key + kKeys, s.keys);
       for (int key = first_key; key < last_key; ++key) ++keys_in_tiles[s.first_key + key];
       std::vector<TileClass> classes((s.queries + kRows - 1) / kRows, TileClass::skip);
-      const QueryList list = said[(batch * count.of_batch + of_batch / count.heads) * layout.key_tiles + tile];
+      const QueryList list =
+          said[(batch * count.of_batch + of_batch / count.heads) * layout.key_tiles + tile];
       for (int i = 0; i < list.count; ++i) {
         const int entry = listed[list.first + i];
         EXPECT_LT(QueryList::tile(entry), int(classes.size())) << describe(shape);

@@ -25,7 +25,8 @@ void expect_gradient(int rows, int keys, float cap, bool causal) {
     for (int key = 0; key < keys; ++key) {
       const std::size_t at = std::size_t(row) * keys + key;
       const double want =
-          key < end ? std::exp(cap * capped(key)) / sum * (dp[at] - d / sum) * (1 - capped(key) * capped(key)) : 0;
+          key < end ? std::exp(cap * capped(key)) / sum * (dp[at] - d / sum) * (1 - capped(key) * capped(key))
+                    : 0;
       comparison.expect(got[at], want, 1e-5, [&] {
         return "the gradient of row " + std::to_string(row) + ", key " + std::to_string(key);
       });
