@@ -22,7 +22,7 @@ struct WarpSums {
 
 //| ## The block's warps merge
 //|
-//| Each warp lays its maxima, its sums and its output into shared memory, the output into stages that the producer has handed
+//| Each warp writes its maxima, its sums and its output to shared memory, the output into stages that the producer has handed
 //| out. Then all threads add up, each for its columns with the weights of all warps.
 //|
 //| Where a column lies in a row of sums depends on the row and on the column. Eight lanes write at a time. They have two rows, and of
@@ -112,7 +112,7 @@ __device__ __forceinline__ void finish_block(RingShared<Traits>& shared,
   const int first_row = segment.row_tile * Traits::kRows;
   const int rows = min(problem.rows() - first_row, Traits::kRows);
   named_barrier_sync<kAllConsumers, Traits::kConsumers>();  // all have read what the segment before left
-  //| Each warp lays down what it has. The stages are the ring's own, handed out by the producer.
+  //| Each warp stores what it has. The stages are the ring's own, handed out by the producer.
   const PipelineState<Traits::kStages> first = state;
   PipelineState<Traits::kStages> waited = state;
   for (int i = 0; i < Traits::kMergeStages; ++i) {

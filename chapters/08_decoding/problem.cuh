@@ -6,7 +6,7 @@
 //| ## Rows of a tile
 //|
 //| With grouped queries several query heads read the same key head. To the keys it does not matter whether rows of a tile
-//| are queries of one head or heads of one query. So a tile's rows are *packed*: `pack` query heads, one after another, of
+//| are queries of one head or heads of one query. So a tile's rows are *packed* (FlashAttention's `pack_gqa`): `pack` query heads, one after another, of
 //| the first query, then the same heads of the second. Step 1 packs a single head, later steps the whole group.
 //|
 //| ![Without packing four blocks read the same keys, each for one row of its tile; packed, one block reads them for four rows](../../docs/figures/pack_gqa.svg)

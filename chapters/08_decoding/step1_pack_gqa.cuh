@@ -28,19 +28,11 @@ struct PackGqaShared {
   uint64_t landed;  ///< phase i: tile i of keys and values
 };
 
-/// Where eight columns of a row of a tile lie, 16 bytes.
-template <typename T, int kRows, int kColumns>
-__device__ __forceinline__ uint4* piece_of(Tile<T, kRows, kColumns>& tile, int row, int column) {
-  auto* panel = reinterpret_cast<unsigned char*>(tile.element[column / kPanel]);
-  return reinterpret_cast<uint4*>(
-      panel + swizzled(Swizzle::b128, uint32_t(row * kPanelRowBytes + column % kPanel * sizeof(T))));
-}
-
 //| ## Queries come by threads
 //|
 //| A packed tile's rows lie wherever heads and queries do, and are few. Threads copy them, 16 bytes at a time, to where the
 //| swizzle wants each piece. Rows beyond the last are zeros: their scores are 0 and harm nobody.
-/// Fills a tile with `tile`'s rows of a pack, `first_row` and on. All threads of the block.
+/// Fills a tile with the rows of a pack from `first_row` on. All threads of the block.
 template <typename T, int kRows, int kHeadDim>
 __device__ __forceinline__ void load_queries(Tile<T, kRows, kHeadDim>& tile, const T* q,
                                              const Problem& problem, const Pack& of, int first_row) {

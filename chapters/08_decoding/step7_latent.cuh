@@ -17,6 +17,7 @@
 #pragma once
 #include "chapters/08_decoding/softmax.cuh"
 #include "chapters/08_decoding/step7_latent_merge.cuh"
+#include "common/hopper/mask.h"
 #include "common/ptx/barrier.h"
 #include "common/ptx/fence.h"
 #include "common/ptx/setmaxnreg.h"
@@ -95,9 +96,9 @@ __device__ __forceinline__ void produce(LatentShared<T>& shared, const CUtensorM
 
 /// Brings rows `first_row` ... of a pack. Rows beyond the pack's last are zeros. All consumers.
 template <typename T>
-__device__ __forceinline__ void load_queries(LatentTile<T>& tile,
-                                             const T* q,  // [batch, heads, seqlen_q, 576], strided
-                                             const Problem& problem, const Pack& of, int first_row) {
+__device__ __forceinline__ void load_latent_queries(LatentTile<T>& tile,
+                                                    const T* q,  // [batch, heads, seqlen_q, 576], strided
+                                                    const Problem& problem, const Pack& of, int first_row) {
   constexpr int kPieces = kLatentKeyDim / 8;  // of a row, 16 bytes each
   constexpr int kRowsOfWarp = LatentKernelTraits::kRows / LatentKernelTraits::kWarps,
                 kOfLane = (kPieces + 31) / 32;
@@ -122,8 +123,7 @@ __device__ __forceinline__ void load_queries(LatentTile<T>& tile,
     for (int i = 0; i < kOfLane; ++i) {
       const int piece = lane + 32 * i, row = warp * kRowsOfWarp + r;
       if (piece >= kPieces) continue;
-      auto* panel = reinterpret_cast<unsigned char*>(tile.element[piece / 8]);
-      *reinterpret_cast<uint4*>(panel + swizzled(Swizzle::b128, row * 128 + piece % 8 * 16)) = loaded[r][i];
+      *piece_of(tile, row, piece * 8) = loaded[r][i];
     }
   fence_proxy_async();  // this thread's writes become visible to wgmma,
   named_barrier_sync<kBothWarpgroups, LatentKernelTraits::kConsumers>();  // and all of them are there
@@ -418,7 +418,7 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
     __syncwarp();  // and see this one
     //| Then one segment after the other: queries, all tiles of keys, the rows' ends.
     const int first_row = segment.row_tile * LatentKernelTraits::kRows;
-    load_queries(shared.q, q, problem, problem.pack_of(segment.pack), first_row);
+    load_latent_queries(shared.q, q, problem, problem.pack_of(segment.pack), first_row);
     LatentRows own = {.rows = Rows::none(), .in_tile = warp % 4 * 16 + int(threadIdx.x) % 32 / 4, .last = {}};
 #pragma unroll
     for (int r = 0; r < 2; ++r)
