@@ -17,14 +17,12 @@ constexpr Step kSteps[] = {
     {"other_rescaling", "Rescaling of every tile; at d = 64, lazy rescaling of short causal sequences."},
     {"from_registers", "The output straight from the registers."},
     {"other_pingpong", "Turns where there are none, none where there are."},
-    {"trimmed", "Tiles of keys that a warpgroup does not see are left out."},
 };
 
 std::string why_not(const Shape& shape, int which) {
   if (shape.dtype != DType::bf16) return "the ablation is of bf16: choose it with --dtype";
   if (which == 4 && !shape.causal()) return "without a mask there is one loop already";
   if (which == 6 && shape.head_dim == 256) return "at d = 256 the output leaves from the registers already";
-  if (which == 8 && shape.head_dim == 64) return "at d = 64 trimmed loops spill registers";
   return kFlashAttention3.why_not(shape, 5);
 }
 

@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kWarpgroup)
   Fragments<kKeys> p;
 #pragma unroll
   for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
-  Rows rows = Rows::none();
+  auto rows = SoftmaxRows<false>::none();
 
   uint32_t phase = 0;
   for (int tile = key_tiles - 1; tile >= 0; --tile, phase ^= 1) {

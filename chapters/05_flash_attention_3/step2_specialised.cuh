@@ -165,10 +165,10 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   Fragments<kKeys> p;
 #pragma unroll
   for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
-  Rows rows = Rows::none();
+  auto rows = SoftmaxRows<false>::none();
   PipelineState<Traits::kStages> state;
 
-  open_turns<Traits>(consumer);
+  if constexpr (Traits::kPingpong) open_turns<Traits>(consumer);
 
   //| ### The first tile
   //|
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     //| the turn first and then waited for its tile, the other consumers would wait, too.
     wait_full(pipeline, one);
     Traits::record(Moment::landed, tile);
-    take_turn<Traits>(consumer);
+    if constexpr (Traits::kPingpong) take_turn<Traits>(consumer);
     //| Two products are issued, one group each. They queue at the tensor cores and run in the order of their issue. With
     //| overlap the scores go first, so they are done first, and the softmax can begin while the product with V still
     //| runs. Without it the order does not matter for the result; V goes first because it comes first through the pipeline. Only the *issue* is
@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
       issue_scores<T, kHeadDim>(scores, q, k);
     }
     Traits::record(Moment::issued, tile);
-    pass_turn<Traits>(consumer);
+    if constexpr (Traits::kPingpong) pass_turn<Traits>(consumer);
 
     //| ### Waiting
     //|
@@ -273,12 +273,12 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   //| wait for a turn that nobody passes. Then the rows are divided by their sums and stored straight from the registers (`common/hopper/epilogue.h`).
   // The last product with V.
   wait_full(pipeline, state);
-  take_turn<Traits>(consumer);
+  if constexpr (Traits::kPingpong) take_turn<Traits>(consumer);
   wgmma_pin(output);
   wgmma_pin(p);
   wgmma_fence();
   issue_accumulate<T>(output, p, wgmma_advance(values, state.stage * kTileBytes));
-  pass_turn<Traits>(consumer);
+  if constexpr (Traits::kPingpong) pass_turn<Traits>(consumer);
   wgmma_wait<0>();
   wgmma_pin(output);
   wgmma_pin(p);

@@ -88,7 +88,7 @@ struct Consumer {
   const uint64_t q, keys, values;         ///< descriptors: its queries, stage 0 as K and as V
   float output[kHeadDim / 2], scores[kKeys / 2];
   Fragments<kKeys> p;
-  std::conditional_t<Traits::kLazy, LazyRows, Rows> rows;
+  SoftmaxRows<Traits::kLazy> rows;
 
   //| The descriptors are computed anew with each Consumer, from constants. Keeping them would cost registers from one
   //| tile of queries to the next.
@@ -121,7 +121,7 @@ struct Consumer {
     wgmma_pin(scores);
     release(shared.pipeline, state);
     if (tile == 0) release_queries(shared, number);
-    state.advance();
+    state = state.next();
     //| The first tile always asks for the mask: it holds the end of the sequence, or the diagonal.
     if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
 #pragma unroll
@@ -199,7 +199,7 @@ struct Consumer {
     wgmma_pin(output);
     wgmma_pin(p);
     release(shared.pipeline, state);
-    state.advance();
+    state = state.next();
   }
 
   //| ### One tile of queries
@@ -292,8 +292,9 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) persistent(
       hand_over_output(shared, number, parity,
                        [&] { store_to_smem(shared.output[number], consumer.output, row); });
     else
-      store_from_registers<T>(consumer.output, consumer.query, problem.seqlen_q,
-                              [&](int query) { return o + problem.o_offset(problem.head_of(head), query); });
+      store_from_registers<T>(
+          consumer.output, consumer.query, problem.seqlen_q,
+          [&, q = problem.head_of(head)](int query) { return o + problem.o_offset(q, query); });
   }
 }
 

@@ -92,6 +92,7 @@ __device__ __forceinline__ void load_queries(Shared& shared, const CUtensorMap& 
   }
 }
 
+//| Chapters 5 and 9 bring nothing more.
 /// The same, and nothing besides.
 template <typename Shared>
 __device__ __forceinline__ void load_queries(Shared& shared, const CUtensorMap& q_map, uint32_t parity,

@@ -89,6 +89,8 @@ __device__ __forceinline__ void store_from_registers(const float (&output)[kFloa
   }
 }
 
+//| Chapter 5's steps ask the problem for the address of each of their two rows. Chapters 7 and 9 have a pointer to the first
+//| row of a tile and one stride.
 /// The same of rows that lie `stride` elements apart, from `to` on.
 template <typename T, int kFloats>
 __device__ __forceinline__ void store_from_registers(const float (&output)[kFloats], T* to, int64_t stride,

@@ -40,6 +40,7 @@ __device__ __forceinline__ void take_turn(int consumer) {
   }
 }
 
+//| The turn is passed on as soon as products are *issued*, not when they are done: they queue at the tensor cores.
 /// Lets the next consumer issue; after the last it is the first one's turn.
 template <typename Traits>
 __device__ __forceinline__ void pass_turn(int consumer) {

@@ -48,7 +48,9 @@ struct PipelineState {
   __device__ __forceinline__ PipelineState next() const {
     return stage + 1 == kStages ? PipelineState{0, phase ^ 1} : PipelineState{stage + 1, phase};
   }
-  __device__ __forceinline__ void advance() { *this = next(); }
+  __device__ __forceinline__ void advance() {
+    if (++stage == kStages) stage = 0, phase ^= 1;
+  }
 };
 
 //| `full` takes one arrival a phase, the producer's; what it really waits for are the bytes. `empty` takes one arrival
@@ -85,7 +87,7 @@ __device__ __forceinline__ void fill(Pipeline<Tile, kStages>& pipeline, Pipeline
   wait_empty(pipeline, state);
   mbarrier_arrive_expect_tx(&pipeline.full[state.stage], sizeof(Tile));
   load(pipeline.tile[state.stage], map, &pipeline.full[state.stage], first_row, head);
-  state.advance();
+  state = state.next();
 }
 
 //| ## Read it, and give it back

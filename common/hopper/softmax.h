@@ -16,20 +16,23 @@ __host__ __device__ constexpr int row_of(int i) { return i / 2 % 2; }
 
 /// What a thread knows of its two rows.
 struct Rows {
-  static constexpr bool kLazy = false;
   float max[2];  ///< of the scores so far, or of those before it last mattered (lazy rescaling)
   float sum[2];  ///< of this thread's own probabilities: the quad's four are added once, at the end
 
   __device__ __forceinline__ static Rows none() { return {{-INFINITY, -INFINITY}, {0.0f, 0.0f}}; }
 };
 
-/// Rows whose maxima are taken lazily.
-struct LazyRows : Rows {
-  static constexpr bool kLazy = true;
-  int limit[2];  ///< bits of the largest score that `max` still serves; -1 if it serves none
+//| `Rows` is what every softmax of the book keeps, chapter 6's and 8's too. This one may be lazy (see below), and then
+//| keeps a limit besides.
+/// The same for this softmax. `kLazy_`: maxima are taken lazily.
+template <bool kLazy_>
+struct SoftmaxRows : Rows {
+  static constexpr bool kLazy = kLazy_;
+  int limit[2];  ///< lazy rescaling: bits of the largest score that `max` still serves; -1 if it serves none
 
-  __device__ __forceinline__ static LazyRows none() { return {Rows::none(), {-1, -1}}; }
+  __device__ __forceinline__ static SoftmaxRows none() { return {Rows::none(), {-1, -1}}; }
 };
+using LazyRows = SoftmaxRows<true>;
 
 /// The maximum over the four lanes of a quad, in each of them.
 __device__ __forceinline__ float quad_max(float x) {
@@ -63,8 +66,8 @@ constexpr float kLazyLimit = 8;        ///< log2 of how far a probability may ex
 
 /// Takes the maxima of scores into `rows`, and what was summed before is made relative to them; the output
 /// must be multiplied by `correction`. `subtract` is what scaled scores lose; scores may lose it here.
-template <int kFloats, typename RowsOfThread>
-__device__ __forceinline__ void take_maxima(float (&scores)[kFloats], RowsOfThread& rows,
+template <int kFloats, bool kLazy>
+__device__ __forceinline__ void take_maxima(float (&scores)[kFloats], SoftmaxRows<kLazy>& rows,
                                             float (&correction)[2], float (&subtract)[2], float scale_log2) {
   //| A thread goes through its own scores of each row, in two chains of `fmaxf`, so that one need not wait for the other.
   //| Two shuffles then give the quad's four lanes the maximum of the whole row. The warp also votes
@@ -88,13 +91,13 @@ __device__ __forceinline__ void take_maxima(float (&scores)[kFloats], RowsOfThre
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float maximum = quad_max(top[r]);
-    if (RowsOfThread::kLazy && maximum < 0 && maximum * scale_log2 >= -kLazyLimit) maximum = 0;
+    if (kLazy && maximum < 0 && maximum * scale_log2 >= -kLazyLimit) maximum = 0;
     base[r] = maximum == -INFINITY ? 0.0f : maximum;
     subtract[r] = base[r] * scale_log2;
     correction[r] = exp2_approx((rows.max[r] - base[r]) * scale_log2);
     rows.sum[r] *= correction[r];
     rows.max[r] = maximum;
-    if constexpr (RowsOfThread::kLazy)
+    if constexpr (kLazy)
       rows.limit[r] = large || maximum < 0 ? -1 : __float_as_int(maximum + kLazyLimit / scale_log2);
   }
   if (large) {
@@ -124,9 +127,9 @@ __device__ __forceinline__ void exponentiate(float (&scores)[kFloats], Rows& row
 
 /// Turns scores into probabilities and takes them into `rows`, in every tile relative to the maxima so far.
 /// The output must be multiplied by `correction`. For LazyRows: the first tile, before softmax_lazily.
-template <int kFloats, typename RowsOfThread>
-__device__ __forceinline__ void softmax(float (&scores)[kFloats], RowsOfThread& rows, float (&correction)[2],
-                                        float scale_log2) {
+template <int kFloats, bool kLazy>
+__device__ __forceinline__ void softmax(float (&scores)[kFloats], SoftmaxRows<kLazy>& rows,
+                                        float (&correction)[2], float scale_log2) {
   float subtract[2];
   take_maxima(scores, rows, correction, subtract, scale_log2);
   exponentiate(scores, rows, subtract, scale_log2);
