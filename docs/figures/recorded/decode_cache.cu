@@ -98,7 +98,8 @@ constexpr int kKeys = 64, kMostSegments = 16;
 
 /// Which keys a block reads: pack, first tile, the one after the last, part, parts; a row of five a segment.
 /// A warp a block.
-__global__ void ask(Plan plan, Problem problem, int blocks, int* found) {  // [blocks, kMostSegments, 5]
+__global__ void ask(Plan plan, decoding::Problem problem, int blocks,
+                    int* found) {  // [blocks, kMostSegments, 5]
   Segments<kKeys> segments(plan, problem, blocks);
   segments.begin(int(blockIdx.x));
   int* to = found + int64_t(blockIdx.x) * kMostSegments * 5;
@@ -125,7 +126,7 @@ void print_plan(const Lengths& lengths, int kv_heads, int blocks, bool equal_wor
   std::vector<int> said(std::size_t(launched) * kMostSegments * 5, -1);
   device::Buffer found(device::Place::device, said.size() * sizeof(int));
   found.upload(std::as_bytes(std::span(said)));
-  Problem problem{};
+  decoding::Problem problem{};
   problem.batch = batch;
   problem.packs = device::Divisor(kv_heads);
   problem.lengths = static_cast<const int*>(on_device.data());
