@@ -18,7 +18,7 @@ void expect_right() {
   Chapter version = kFlashAttention3;
   version.workspace_bytes = version.zeroed_bytes = [](const Shape&, int) { return int64_t(sizeof(int)); };
   version.attention = [](const Shape& shape, const Tensors& tensors, device::Stream stream, int) {
-    run_persistent<__nv_bfloat16, Config>(shape, tensors, stream);
+    run_persistent<__nv_bfloat16, Traits>(shape, tensors, stream);
   };
   for (const auto& [seqlen_q, seqlen_k] : {std::pair(449, 700), std::pair(700, 449), std::pair(65, 130)}) {
     const Shape shape{.batch = 1,
