@@ -206,7 +206,7 @@ void print_inspection(std::ostream& out, const Shape& shape, const RowOf& row, c
 void save_inspection(const std::string& folder, const Shape& shape, const Inspection& found) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) throw InputError("--inspect-to is '" + folder + "', which cannot be made: " + error.message());
+  if (error) throw InputError("--inspect-to is '", folder, "', which cannot be made: ", error.message());
   const int64_t tiles = tiles_of(shape);
   const auto save = [&](const std::string& name, std::vector<float> InspectedRow::*part,
                         std::vector<int64_t> dims) {

@@ -5,6 +5,8 @@
 #include <optional>
 #include <sstream>
 
+#include "common/concat.h"
+
 namespace flashbook {
 namespace {
 
@@ -14,9 +16,7 @@ struct Comparison {
   TensorId id;
 
   bool is_lse() const { return id == TensorId::lse; }
-  std::string name() const {
-    return id == TensorId::o ? "O" : is_lse() ? "log-sum-exp" : std::string(name_of(id));
-  }
+  std::string name() const { return std::string(id == TensorId::o || is_lse() ? title_of(id) : name_of(id)); }
   int64_t width() const { return columns_of(shape, id); }  ///< elements a row
   int64_t rows() const { return elements_of(shape, id) / width(); }
 
@@ -27,8 +27,7 @@ struct Comparison {
   /// Why a tensor of `size` elements cannot hold `rows` rows; empty if it can.
   std::string wrong_size(const std::string& whose, std::size_t size, int64_t rows) const {
     if (int64_t(size) == rows * width()) return "";
-    return whose + name() + " has " + std::to_string(size) + " elements, not " +
-           std::to_string(rows * width());
+    return concat(whose, name(), " has ", size, " elements, not ", rows * width());
   }
 
   /// The absolute error. The log-sum-exp of a row that sees no key is -inf, which equals only -inf.
@@ -123,8 +122,7 @@ Verdict against_reference(const Comparison& c, const std::vector<int64_t>& rows,
   std::string why = c.wrong_size("", got.size(), c.rows());
   if (why.empty()) why = c.wrong_size("the reference's ", want.size(), int64_t(rows.size()));
   if (why.empty() && bounds.size() != rows.size())
-    why = "the reference has " + std::to_string(bounds.size()) + " bounds of " + c.name() + ", not " +
-          std::to_string(rows.size());
+    why = concat("the reference has ", bounds.size(), " bounds of ", c.name(), ", not ", rows.size());
   if (why.empty() && !rows.empty() && rows.back() >= c.rows())
     why = "the reference has rows that " + c.name() + " has not";
   if (!why.empty()) return c.failed(why);

@@ -26,6 +26,22 @@ void for_each_row(const Shape& shape, Body body) {
   }
 }
 
+/// Inputs whose K and V are as in `to`: of each row in use, `ends` says from where it goes where.
+template <typename Ends>
+Inputs moved(const Shape& shape, const Inputs& inputs, const Shape& to, Ends ends) {
+  Inputs result = inputs;
+  for (TensorId id : {TensorId::k, TensorId::v}) {
+    if (!is_stored(shape, id)) continue;
+    const int64_t columns = columns_of(shape, id);
+    result[id].assign(elements_of(to, id), NAN);
+    for_each_row(shape, [&](int64_t paged, int64_t dense) {
+      const auto [source, target] = ends(paged, dense);
+      std::copy_n(&inputs[id][source * columns], columns, &result[id][target * columns]);
+    });
+  }
+  return result;
+}
+
 }  // namespace
 
 Shape without_pages(const Shape& shape) {
@@ -51,29 +67,12 @@ Paging random_pages(const Shape& shape, int rows, int shared, uint64_t seed) {
 }
 
 Inputs gather_pages(const Shape& shape, const Inputs& inputs) {
-  Inputs dense = inputs;
-  for (TensorId id : {TensorId::k, TensorId::v}) {
-    if (!is_stored(shape, id)) continue;
-    const int64_t columns = columns_of(shape, id);
-    dense[id].assign(elements_of(without_pages(shape), id), NAN);
-    for_each_row(shape, [&](int64_t paged, int64_t row) {
-      std::copy_n(&inputs[id][paged * columns], columns, &dense[id][row * columns]);
-    });
-  }
-  return dense;
+  return moved(shape, inputs, without_pages(shape),
+               [](int64_t paged, int64_t dense) { return std::pair(paged, dense); });
 }
 
 Inputs scatter_pages(const Shape& shape, const Inputs& inputs) {
-  Inputs pages = inputs;
-  for (TensorId id : {TensorId::k, TensorId::v}) {
-    if (!is_stored(shape, id)) continue;
-    const int64_t columns = columns_of(shape, id);
-    pages[id].assign(elements_of(shape, id), NAN);
-    for_each_row(shape, [&](int64_t paged, int64_t row) {
-      std::copy_n(&inputs[id][row * columns], columns, &pages[id][paged * columns]);
-    });
-  }
-  return pages;
+  return moved(shape, inputs, shape, [](int64_t paged, int64_t dense) { return std::pair(dense, paged); });
 }
 
 }  // namespace flashbook

@@ -69,8 +69,8 @@ void* allocate_host_memory(std::size_t bytes) {
   if (bytes <= std::size_t(available))
     memory = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
   if (!memory)
-    throw UsageError("not enough host memory: " + std::to_string(bytes) + " bytes needed, " +
-                     std::to_string(available) + " available. Use a smaller shape");
+    throw UsageError("not enough host memory: ", bytes, " bytes needed, ", available,
+                     " available. Use a smaller shape");
   return memory;
 }
 
