@@ -41,7 +41,7 @@ class RowBlock {
   RowBlock(const Shape& shape, const Inputs& inputs, RowSpan rows)
       : shape_(shape), inputs_(inputs), rows_(rows), dims_(shape.head_dim), value_dims_(shape.value_dim()) {
     look();
-    stride_ = (keys_ + kTileKeys - 1) / kTileKeys * kTileKeys;
+    stride_ = ceil_div(keys_, kTileKeys) * kTileKeys;
     first_key_ = head_ / (shape.heads / shape.kv_heads) * shape.seqlen_k;
     scores_.resize(rows.size() * stride_);
     tile_.resize(kTileKeys * dims_);

@@ -65,18 +65,15 @@ void validate_paging(const Shape& shape) {
     throw InputError("there are ", paging.pages, " pages of ", paging.rows, " rows: give at least 1 of each");
   if (shape.dtype == DType::e4m3)
     throw InputError("keys in pages have no scales, which e4m3 needs: give f32, f16 or bf16");
-  const int64_t pages_of_sequence = (int64_t(shape.seqlen_k) + paging.rows - 1) / paging.rows;
+  const int64_t pages_of_sequence = shape.pages_of_sequence();
   if (int64_t(paging.table.size()) != shape.batch * pages_of_sequence)
     throw InputError("the page table has ", paging.table.size(), " entries: give ",
                      shape.batch * pages_of_sequence, ", batch times the pages of seqlen_k");
-  for (int batch = 0; batch < shape.batch; ++batch) {
-    const std::vector<int>& lengths = shape.visibility.lengths;
-    const int64_t length = lengths.empty() ? shape.seqlen_k : lengths[batch];
-    for (int64_t i = 0; i * paging.rows < length; ++i)
+  for (int batch = 0; batch < shape.batch; ++batch)
+    for (int64_t i = 0; i * paging.rows < shape.length_of(batch); ++i)
       if (const int page = paging.table[batch * pages_of_sequence + i]; page < 0 || page >= paging.pages)
         throw InputError("the page table has page ", page, " in sequence ", batch, ": give 0 to ",
                          paging.pages - 1);
-  }
   if (paging.shared < 0 || paging.shared > shape.seqlen_k || paging.shared % paging.rows != 0)
     throw InputError("a prefix of ", paging.shared, " keys is shared: give a multiple of the ", paging.rows,
                      " rows of a page, at most seqlen_k");
@@ -84,10 +81,9 @@ void validate_paging(const Shape& shape) {
   const bool causal = shape.visibility.window.right >= 0;
   const int64_t least = int64_t(paging.shared) + (causal ? shape.seqlen_q - 1 : 0);
   for (int batch = 0; batch < shape.batch && paging.shared > 0; ++batch) {
-    const std::vector<int>& lengths = shape.visibility.lengths;
-    const int length = lengths.empty() ? shape.seqlen_k : lengths[batch];
     const auto pages = paging.table.begin() + batch * pages_of_sequence;
-    if (length < least || !std::equal(pages, pages + paging.shared / paging.rows, paging.table.begin()))
+    if (shape.length_of(batch) < least ||
+        !std::equal(pages, pages + paging.shared / paging.rows, paging.table.begin()))
       throw InputError("sequence ", batch, " does not share the prefix of ", paging.shared,
                        " keys: give all sequences the same first pages, and at least ", least, " keys");
   }
@@ -101,13 +97,13 @@ std::string name_of(Scaling scaling) {
 }
 
 int64_t Shape::q_scale_of(int64_t row) const {
-  const int64_t head = row / seqlen_q, blocks = (seqlen_q + kQueriesOfScale - 1) / kQueriesOfScale;
+  const int64_t head = row / seqlen_q, blocks = ceil_div(seqlen_q, kQueriesOfScale);
   if (scaling == Scaling::block) return head * blocks + row % seqlen_q / kQueriesOfScale;
   return scaling == Scaling::head ? head / (heads / kv_heads) : 0;
 }
 
 int64_t Shape::k_scale_of(int64_t row) const {
-  const int64_t head = row / seqlen_k, blocks = (seqlen_k + kKeysOfScale - 1) / kKeysOfScale;
+  const int64_t head = row / seqlen_k, blocks = ceil_div(seqlen_k, kKeysOfScale);
   if (scaling == Scaling::block) return head * blocks + row % seqlen_k / kKeysOfScale;
   return scaling == Scaling::head ? head : 0;
 }
@@ -130,11 +126,8 @@ void validate(const Shape& shape) {
   if (shape.heads % shape.kv_heads != 0)
     throw InputError("--kv-heads ", shape.kv_heads, " does not divide --heads ", shape.heads, ": use ",
                      divisors(shape.heads));
-  if (!(shape.scale > 0) || std::isinf(shape.scale)) {
-    std::ostringstream message;
-    message << "--scale is " << shape.scale << ": give a finite number above 0";
-    throw InputError(message.str());
-  }
+  if (!(shape.scale > 0) || std::isinf(shape.scale))
+    throw InputError("--scale is ", shape.scale, ": give a finite number above 0");
   require_addressable("--batch, --heads or --seqlen", shape.batch, shape.heads, shape.seqlen_q,
                       shape.head_dim);
   require_addressable("--batch, --kv-heads or --seqlen-k", shape.batch, shape.kv_heads, shape.seqlen_k,

@@ -24,8 +24,7 @@ int documents(const Shape& shape) {
 
 Document document(const Shape& shape, int batch, int index) {
   const Visibility& v = shape.visibility;
-  if (v.documents.first_query.empty())
-    return {0, shape.seqlen_q, 0, v.lengths.empty() ? shape.seqlen_k : v.lengths[batch]};
+  if (v.documents.first_query.empty()) return {0, shape.seqlen_q, 0, shape.length_of(batch)};
   const int query = v.documents.first_query[index], key = v.documents.first_key[index];
   return {query, v.documents.first_query[index + 1] - query, key, v.documents.first_key[index + 1] - key};
 }
@@ -62,27 +61,33 @@ TileClass class_of(bool any, bool all) {
   return all ? TileClass::full : any ? TileClass::partial : TileClass::skip;
 }
 
+/// Calls body(document, first, last) for every document that has queries here, with what the first and the
+/// last of these see: a later query sees the prefix at least as far, so these two say all.
+template <typename Body>
+void for_each_document(const Shape& shape, int batch, int first_query, int64_t last_query, Body body) {
+  for (int i = document_of(shape, first_query); i < documents(shape); ++i) {
+    const Document doc = document(shape, batch, i);
+    if (doc.first_query > last_query) break;
+    if (doc.queries == 0) continue;
+    body(doc, row_keys(shape.visibility, doc, std::max<int64_t>(first_query, doc.first_query)),
+         row_keys(shape.visibility, doc, std::min(last_query, doc.first_query + doc.queries - 1)));
+  }
+}
+
 /// By window, prefix, lengths and documents. The tile's last query exists.
 TileClass classify_window(const Shape& shape, int batch, const ScoreTile& tile) {
   const int64_t last_query = tile.first_query + int64_t(tile.queries) - 1;
   const int64_t first_key = tile.first_key, last_key = first_key + tile.keys - 1;
   bool any = false, all = true;
-  for (int i = document_of(shape, tile.first_query); i < documents(shape); ++i) {
-    const Document doc = document(shape, batch, i);
-    if (doc.first_query > last_query) break;
-    if (doc.queries == 0) continue;
-    // A query later sees the prefix at least as far; so a document's first and last query here say all.
-    const RowKeys first =
-        row_keys(shape.visibility, doc, std::max<int64_t>(tile.first_query, doc.first_query));
-    const RowKeys last =
-        row_keys(shape.visibility, doc, std::min(last_query, doc.first_query + doc.queries - 1));
-    const int64_t from = first_key - doc.first_key, to = last_key - doc.first_key;
-    const auto meets = [&](int64_t begin, int64_t end) {
-      return begin < end && std::max(begin, from) <= std::min(end - 1, to);
-    };
-    any |= meets(0, last.head) || meets(first.begin, last.end);
-    all &= from >= 0 && first.has_all(from, to) && last.has_all(from, to);
-  }
+  for_each_document(shape, batch, tile.first_query, last_query,
+                    [&](const Document& doc, const RowKeys& first, const RowKeys& last) {
+                      const int64_t from = first_key - doc.first_key, to = last_key - doc.first_key;
+                      const auto meets = [&](int64_t begin, int64_t end) {
+                        return begin < end && std::max(begin, from) <= std::min(end - 1, to);
+                      };
+                      any |= meets(0, last.head) || meets(first.begin, last.end);
+                      all &= from >= 0 && first.has_all(from, to) && last.has_all(from, to);
+                    });
   return class_of(any, all);
 }
 
@@ -205,18 +210,14 @@ TileClass classify(const Shape& shape, int batch, int head, const ScoreTile& giv
 KeyRange keys_seen(const Shape& shape, int batch, int, int first_query, int queries) {
   const int last_query = int(std::min<int64_t>(shape.seqlen_q, int64_t(first_query) + queries) - 1);
   int64_t begin = shape.seqlen_k, end = 0;
-  for (int i = document_of(shape, first_query); i < documents(shape); ++i) {
-    const Document doc = document(shape, batch, i);
-    if (doc.first_query > last_query) break;
-    if (doc.queries == 0) continue;
-    const RowKeys first = row_keys(shape.visibility, doc, std::max<int64_t>(first_query, doc.first_query));
-    const RowKeys last =
-        row_keys(shape.visibility, doc, std::min<int64_t>(last_query, doc.first_query + doc.queries - 1));
-    const int64_t from = last.head > 0 ? 0 : first.begin, to = std::max(last.head, last.end);
-    if (from >= to) continue;
-    begin = std::min(begin, doc.first_key + from);
-    end = std::max(end, doc.first_key + to);
-  }
+  for_each_document(shape, batch, first_query, last_query,
+                    [&](const Document& doc, const RowKeys& first, const RowKeys& last) {
+                      const int64_t from = last.head > 0 ? 0 : first.begin,
+                                    to = std::max(last.head, last.end);
+                      if (from >= to) return;
+                      begin = std::min(begin, doc.first_key + from);
+                      end = std::max(end, doc.first_key + to);
+                    });
   const Blocks& b = shape.visibility.blocks;
   if (b.queries != 0) {
     int64_t first_block = shape.seqlen_k, end_block = 0;
@@ -313,8 +314,8 @@ void validate_visibility(const Shape& shape) {
   }
   if (const Blocks& b = v.blocks; b.queries != 0) {
     require(b.queries > 0 && b.keys > 0, "a block has no pairs: give at least 1 query and 1 key");
-    const int64_t rows = (int64_t(shape.seqlen_q) + b.queries - 1) / b.queries;
-    const int64_t columns = (int64_t(shape.seqlen_k) + b.keys - 1) / b.keys;
+    const int64_t rows = ceil_div(int64_t(shape.seqlen_q), b.queries);
+    const int64_t columns = ceil_div(int64_t(shape.seqlen_k), b.keys);
     require_count("first blocks", b.first.size(), rows + 1, "one a row of blocks, and the end");
     validate_first("first blocks", b.first, int(b.key_blocks.size()), "rows' blocks");
     require_range("key_blocks", b.key_blocks, columns - 1, "the blocks of keys there are");
