@@ -111,7 +111,7 @@ typedef struct FlashbookCache {
   int32_t reserved; /**< 0 */
 } FlashbookCache;
 
-/** What a query may see, and a function on scores (chapter 9; common/attention/visibility.h and score.h). All
+/** What a query may see, and a function on scores (chapter 9; common/attention/visibility.h and shape.h). All
  * that is given restricts. Which step takes what, the step says. Pointers are device memory. */
 typedef struct FlashbookMask {
   size_t size;          /**< sizeof(FlashbookMask) */

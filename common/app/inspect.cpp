@@ -25,7 +25,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int kPrintedKeys = 128;  // of a row with more, each tile's largest weights are printed
 constexpr int kLargest = 4;
 
-int tiles_of(const Shape& shape) { return (shape.seqlen_k + kInspectedKeys - 1) / kInspectedKeys; }
+int tiles_of(const Shape& shape) { return ceil_div(shape.seqlen_k, kInspectedKeys); }
 int end_of(const Shape& shape, int tile) { return std::min((tile + 1) * kInspectedKeys, shape.seqlen_k); }
 
 /// What somebody answers for the row: O, the log-sum-exp, and how far O may be off.
@@ -206,7 +206,7 @@ void print_inspection(std::ostream& out, const Shape& shape, const RowOf& row, c
 void save_inspection(const std::string& folder, const Shape& shape, const Inspection& found) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) throw InputError("--inspect-to is '" + folder + "', which cannot be made: " + error.message());
+  if (error) throw InputError("--inspect-to is '", folder, "', which cannot be made: ", error.message());
   const int64_t tiles = tiles_of(shape);
   const auto save = [&](const std::string& name, std::vector<float> InspectedRow::*part,
                         std::vector<int64_t> dims) {

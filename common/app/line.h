@@ -54,13 +54,13 @@ class Line {
     } catch (const CLI::CallForHelp&) {
       return app_.help();
     } catch (const CLI::ParseError& error) {
-      throw InputError(one_line(error.what()) + " (--help lists the options)");
+      throw InputError(one_line(error.what()), " (--help lists the options)");
     }
     for (const auto& [value, read, option] : declared_) {
       if (option == nullptr || option->count() == 0) continue;
       // An empty value would pass for an option that was not given.
       if (value.text.empty())
-        throw InputError(value.option + " is empty: give a value, or leave the option out");
+        throw InputError(value.option, " is empty: give a value, or leave the option out");
       given_.emplace(value.option, value);
     }
     return "";

@@ -107,7 +107,7 @@ class Parser {
     line_.group("Inputs and outputs");
     line_.value("--seed", "N", "Seed of all that is random (default: 1)", [this](auto& v) {
       const int64_t seed = v.whole();
-      if (seed < 0) throw InputError("--seed is " + v.text + ": give a number from 0 on");
+      if (seed < 0) throw InputError("--seed is ", v.text, ": give a number from 0 on");
       options_.seed = uint64_t(seed);
     });
     std::vector<std::pair<std::string, std::string>> files;  // an option and its help
@@ -258,9 +258,8 @@ class Parser {
     if (value.text == "all") return;
     const int64_t step = value.whole();
     if (step < 1 || step > chapter_.last_step())
-      throw InputError("--step is " + value.text + ": chapter " + std::to_string(chapter_.number) +
-                       " has steps 1 to " + std::to_string(chapter_.last_step()) +
-                       ", or all; --list describes them");
+      throw InputError("--step is ", value.text, ": chapter ", chapter_.number, " has steps 1 to ",
+                       chapter_.last_step(), ", or all; --list describes them");
     options_.every_step = false;
     options_.steps = {int(step)};
     options_.operation = chapter_.step(int(step)).operation;
@@ -278,7 +277,7 @@ class Parser {
       }
     for (const Operation operation : operations())
       if (operation != options_.operation)
-        throw InputError(value.option + " is for " + steps_text(operation) +
+        throw InputError(value.option, " is for ", steps_text(operation),
                          ": choose one with --step, or leave it out");
   }
 
@@ -287,7 +286,7 @@ class Parser {
     const std::string file = value.writable();
     for (const Value& other : written_)
       if (same_file(other.text, file))
-        throw InputError(other.option + " " + other.text + " and " + value.option + " " + file +
+        throw InputError(other.option, " ", other.text, " and ", value.option, " ", file,
                          " are one file, of which the last would be left: name two");
     written_.push_back(value);
     return file;
@@ -295,7 +294,7 @@ class Parser {
 
   void set_scaling(const Value& value) {
     if (!chapter_.takes(DType::e4m3))
-      throw InputError("--scaling is for e4m3, which chapter " + std::to_string(chapter_.number) +
+      throw InputError("--scaling is for e4m3, which chapter ", chapter_.number,
                        " does not take: leave it out");
     shape_.scaling = value.one_of<Scaling>(
         {{"tensor", Scaling::tensor}, {"head", Scaling::head}, {"block", Scaling::block}});

@@ -38,22 +38,21 @@ NpyArray read_tensor(const TensorSpec& tensor, const std::string& file) {
   const std::string what = option_of(tensor) + " " + file;
   const bool is_lse = tensor.id == TensorId::lse;
   if (array.shape.size() != (is_lse ? 3 : 4))
-    throw InputError(what + " has shape " + dims_text(array.shape) + ": it must be [batch, heads, seqlen" +
-                     (is_lse ? "]" : ", head_dim]") + "; reshape it");
+    throw InputError(what, " has shape ", dims_text(array.shape), ": it must be [batch, heads, seqlen",
+                     (is_lse ? "]" : ", head_dim]"), "; reshape it");
   for (int64_t dim : array.shape)
     if (dim < 1 || dim > std::numeric_limits<int>::max())
-      throw InputError(what + " has shape " + dims_text(array.shape) +
-                       ": every dimension must be at least 1");
+      throw InputError(what, " has shape ", dims_text(array.shape), ": every dimension must be at least 1");
   if (!is_lse && !all_finite(array.values))  // a row that sees no key has the log-sum-exp -inf
-    throw InputError(what + " holds NaN or infinity, of which no attention can be computed: replace them");
+    throw InputError(what, " holds NaN or infinity, of which no attention can be computed: replace them");
   return array;
 }
 
 /// A number that a file determines. If the user gave it too, both must say the same.
 int from_file(const Given& given, const char* option, const Value& file, int64_t value) {
   if (const auto other = given.find(option); other != given.end() && other->second.count() != value)
-    throw InputError(option + (" " + other->second.text) + " contradicts " + file.text + ", which says " +
-                     std::to_string(value) + ": leave the option out");
+    throw InputError(option, " ", other->second.text, " contradicts ", file.text, ", which says ", value,
+                     ": leave the option out");
   return int(value);
 }
 
@@ -64,9 +63,8 @@ DType dtype_of_files(const Given& given, const Chapter& chapter, const std::map<
   if (type != arrays.at(TensorId::k).dtype || type != arrays.at(TensorId::v).dtype)
     throw InputError("the files hold different types: name the one to compute in with --dtype");
   if (!chapter.takes(type))
-    throw InputError("the files hold " + std::string(name_of(type)) + ", which chapter " +
-                     std::to_string(chapter.number) + " does not compute in: round them with --dtype (" +
-                     names_of(chapter.dtypes) + ")");
+    throw InputError("the files hold ", name_of(type), ", which chapter ", chapter.number,
+                     " does not compute in: round them with --dtype (", names_of(chapter.dtypes), ")");
   return type;
 }
 
@@ -108,7 +106,7 @@ bool is_smoothed(const Given& given, DType type) {
   if (smooth == given.end()) return type == DType::e4m3;
   const bool is_on = smooth->second.one_of<bool>({{"on", true}, {"off", false}});
   if (type != DType::e4m3)
-    throw InputError("--smooth is for e4m3 and this is " + std::string(name_of(type)) + ": leave it out");
+    throw InputError("--smooth is for e4m3 and this is ", name_of(type), ": leave it out");
   return is_on;
 }
 
@@ -135,18 +133,17 @@ bool has_files(const Given& given, Operation operation) {
     files += is_given;
   }
   if ((files > 0 && files < inputs) || (files == 0 && !computed.empty()))
-    throw InputError(input_options(operation) +
+    throw InputError(input_options(operation),
                      " go together: give all of these files, or none for random inputs");
   if (!computed.empty() && !missing.empty())
-    throw InputError(computed[0] + " and " + missing[0] +
+    throw InputError(computed[0], " and ", missing[0],
                      " are of one forward pass: give both, or none and they are computed");
   return files > 0;
 }
 
 void read_inputs(const Given& given, const Chapter& chapter, Options& options) {
   for (const char* option : {"--lengths", "--page-rows"})
-    if (given.contains(option))
-      throw InputError(std::string(option) + " is for random inputs: leave it out, or the files");
+    if (given.contains(option)) throw InputError(option, " is for random inputs: leave it out, or the files");
   std::map<TensorId, NpyArray> arrays;
   for (const TensorSpec& tensor : tensors_of(options.operation))
     if (const auto file = given.find(option_of(tensor)); tensor.role == Role::input && file != given.end())
@@ -168,16 +165,15 @@ void read_inputs(const Given& given, const Chapter& chapter, Options& options) {
   Inputs inputs;
   for (auto& [id, array] : arrays) {
     if (const std::vector<int64_t> dims = dims_of(shape, id); array.shape != dims)
-      throw InputError("--" + std::string(name_of(id)) + " " +
-                       given.at("--" + std::string(name_of(id))).text + " has shape " +
-                       dims_text(array.shape) + ": beside " + q_file.text + " and " + k_file.text +
-                       " it must be " + dims_text(dims));
+      throw InputError("--", name_of(id), " ", given.at("--" + std::string(name_of(id))).text, " has shape ",
+                       dims_text(array.shape), ": beside ", q_file.text, " and ", k_file.text, " it must be ",
+                       dims_text(dims));
     inputs[id] = std::move(array.values);
   }
   round_inputs(shape, inputs);
   for (TensorId id : {TensorId::q, TensorId::k, TensorId::v, TensorId::o, TensorId::d_o})
     if (!all_finite(inputs[id]))
-      throw InputError("the files hold values beyond the range of " + std::string(name_of(shape.dtype)) +
+      throw InputError("the files hold values beyond the range of ", name_of(shape.dtype),
                        ": choose another --dtype");
   options.inputs = std::move(inputs);
 }
@@ -186,7 +182,7 @@ void read_mask(const Value& file, Shape& shape) {
   NpyMask mask = read_npy_mask(file.text);
   const std::vector<int64_t>& dims = mask.shape;
   const auto refuse = [&](const std::string& wanted) {
-    throw InputError("--mask " + file.text + " has shape " + dims_text(dims) + ": it must be " + wanted);
+    throw InputError("--mask ", file.text, " has shape ", dims_text(dims), ": it must be ", wanted);
   };
   if (mask.pairs.empty()) {
     const bool fits = dims.size() == 4 && dims[0] == shape.batch &&
@@ -218,8 +214,8 @@ RelativeBias read_bias(const Value& file, const Shape& shape) {
   const std::vector<int64_t>& dims = array.shape;
   if (dims.size() != 2 || dims[0] != shape.heads || dims[1] % 2 == 0 ||
       dims[1] > std::numeric_limits<int>::max())
-    throw InputError("--bias " + file.text + " has shape " + dims_text(dims) + ": it must be [" +
-                     std::to_string(shape.heads) + ", an odd number]");
+    throw InputError("--bias ", file.text, " has shape ", dims_text(dims), ": it must be [", shape.heads,
+                     ", an odd number]");
   return {int(dims[1] / 2), std::move(array.values)};
 }
 
@@ -227,7 +223,7 @@ void set_lengths(const Value& value, const Given& given, Operation operation, Sh
   const bool cache = operation == Operation::decode;
   for (const char* option : {cache ? "--batch" : "--seqlen", "--seqlen-k", cache ? "" : "--documents"})
     if (given.contains(option))
-      throw InputError(option + std::string(" contradicts --lengths, which says it: leave one of them out"));
+      throw InputError(option, " contradicts --lengths, which says it: leave one of them out");
   std::vector<int> lengths, first = {0};
   int64_t tokens = 0;
   for (const Value& word : split(value)) {
@@ -243,7 +239,7 @@ void set_lengths(const Value& value, const Given& given, Operation operation, Sh
     return;
   }
   if (const auto batch = given.find("--batch"); batch != given.end() && batch->second.text != "1")
-    throw InputError("--batch is " + batch->second.text +
+    throw InputError("--batch is ", batch->second.text,
                      ", and --lengths packs all sequences into one entry: leave it out");
   if (tokens == 0) throw InputError("--lengths has no token: give a length above 0");
   shape.batch = 1;
@@ -255,7 +251,7 @@ void set_documents(const Value& value, Shape& shape) {
   const int parts = value.count();
   const int most = std::max(shape.seqlen_q, shape.seqlen_k);  // more would all be empty
   if (parts > most)
-    throw InputError("--documents is " + value.text + ": give at most " + std::to_string(most) +
+    throw InputError("--documents is ", value.text, ": give at most ", most,
                      ", as many as there are queries or keys");
   shape.visibility.documents = {evenly(shape.seqlen_q, parts), evenly(shape.seqlen_k, parts)};
 }
@@ -264,11 +260,11 @@ void set_pages(const Chapter& chapter, Operation operation, uint64_t seed, Shape
   const auto [rows, shared] = std::pair(shape.paging.rows, shape.paging.shared);
   if (rows == 0 && shared == 0) return;
   if (operation != Operation::decode)
-    throw InputError("--page-rows and --shared-prefix are for a cache, which chapter " +
-                     std::to_string(chapter.number) + " does not read: leave them out");
+    throw InputError("--page-rows and --shared-prefix are for a cache, which chapter ", chapter.number,
+                     " does not read: leave them out");
   if (rows == 0) throw InputError("--shared-prefix is a prefix of pages: give --page-rows too");
   if (shared % rows != 0 || shared > shape.seqlen_k)
-    throw InputError("--shared-prefix is " + std::to_string(shared) +
+    throw InputError("--shared-prefix is ", shared,
                      ": give whole pages, and at most as many keys as the sequences have");
   shape.paging = random_pages(shape, rows, shared, seed);
 }
@@ -290,8 +286,7 @@ RowOf row_of(const Value& value, const Shape& shape) {
       {"batch entry", shape.batch}, {"head", shape.heads}, {"query", shape.seqlen_q}};
   for (int i = 0; i < 3; ++i)
     if (const auto& [name, count] = counts[i]; numbers[i] < 0 || numbers[i] >= count)
-      throw InputError("--inspect asks for " + std::string(name) + " " + std::to_string(numbers[i]) +
-                       ": there are 0 to " + std::to_string(count - 1));
+      throw InputError("--inspect asks for ", name, " ", numbers[i], ": there are 0 to ", count - 1);
   return {int(numbers[0]), int(numbers[1]), int(numbers[2])};
 }
 

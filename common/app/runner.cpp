@@ -66,11 +66,11 @@ void check_memory(const Chapter& chapter, const Options& options, const std::vec
   }
   if (shares_host_memory) host += machine;
   if (const double free = double(device::host_memory_available()); host > free)
-    throw InputError("this shape needs " + gigabytes(host) + " of memory and " + gigabytes(free) +
+    throw InputError("this shape needs ", gigabytes(host), " of memory and ", gigabytes(free),
                      " are free: make --batch, --heads or --seqlen smaller");
   if (shares_host_memory) return;
   if (const double free = double(device::info().memory_free); machine > free)
-    throw InputError("this shape needs " + gigabytes(machine) + " of GPU memory and " + gigabytes(free) +
+    throw InputError("this shape needs ", gigabytes(machine), " of GPU memory and ", gigabytes(free),
                      " are free: make --batch, --heads or --seqlen smaller");
 }
 

@@ -12,9 +12,7 @@
 
 namespace flashbook {
 
-void Value::refuse(const std::string& cure) const {
-  throw InputError(option + " is '" + text + "': " + cure);
-}
+void Value::refuse(const std::string& cure) const { throw InputError(option, " is '", text, "': ", cure); }
 
 int64_t Value::whole() const {
   int64_t value = 0;
@@ -29,8 +27,8 @@ int64_t Value::whole() const {
 int Value::count() const {
   const int64_t value = whole();
   constexpr int kMost = std::numeric_limits<int>::max();
-  if (value < 1) throw InputError(option + " is " + text + ": give at least 1");
-  if (value > kMost) throw InputError(option + " is " + text + ": give at most " + std::to_string(kMost));
+  if (value < 1) throw InputError(option, " is ", text, ": give at least 1");
+  if (value > kMost) throw InputError(option, " is ", text, ": give at most ", kMost);
   return int(value);
 }
 
@@ -47,7 +45,7 @@ float Value::real() const {
 
 std::string Value::writable() const {
   if (const std::string reason = why_not_writable(text); !reason.empty())
-    throw InputError(option + " " + text + ": " + reason);
+    throw InputError(option, " ", text, ": ", reason);
   return text;
 }
 

@@ -119,7 +119,7 @@ void write_whole_file(const fs::path& file, std::string_view contents) {
                                 : is_special(target.file) ? write_to(target.file, 0, 0, contents)
                                                           : replace(target.file, contents);
   if (error)
-    throw InputError(file.string() + " cannot be written (" + error.message() +
+    throw InputError(file.string(), " cannot be written (", error.message(),
                      "): name a file in a folder that can be written");
 }
 

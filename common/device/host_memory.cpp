@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/device/device.h"
+#include "common/numeric/arithmetic.h"
 
 namespace flashbook::device {
 namespace {
@@ -15,17 +16,12 @@ constexpr std::size_t kAlignment = 256;
 
 using Path = std::filesystem::path;
 
-/// The number after `key` in a file of keys and numbers, or `otherwise`.
-int64_t number_after(const Path& file, const std::string& key, int64_t otherwise) {
-  std::ifstream lines(file);
-  for (std::string word; lines >> word;)
-    if (int64_t value; word == key && lines >> value) return value;
-  return otherwise;
-}
-
-/// The number that a file holds, or `otherwise` ("max" is no number).
-int64_t number_in(const Path& file, int64_t otherwise) {
+/// The number after `key` in a file of keys and numbers, or of a file that holds but a number that one; or
+/// `otherwise` ("max" is no number).
+int64_t number_in(const Path& file, const std::string& key, int64_t otherwise) {
   std::ifstream content(file);
+  for (std::string word; !key.empty() && word != key;)
+    if (!(content >> word)) return otherwise;
   int64_t value;
   return content >> value ? value : otherwise;
 }
@@ -34,11 +30,11 @@ int64_t number_in(const Path& file, int64_t otherwise) {
 /// counted as used, but are given up when memory is short; those of tmpfs, which are not, are on neither of
 /// the two lists.
 int64_t left_in(const Path& group) {
-  const int64_t limit = number_in(group / "memory.max", kUnknown);
+  const int64_t limit = number_in(group / "memory.max", "", kUnknown);
   if (limit >= kUnknown) return kUnknown;
   const Path stat = group / "memory.stat";
-  return limit - number_in(group / "memory.current", 0) + number_after(stat, "active_file", 0) +
-         number_after(stat, "inactive_file", 0);
+  return limit - number_in(group / "memory.current", "", 0) + number_in(stat, "active_file", 0) +
+         number_in(stat, "inactive_file", 0);
 }
 
 /// What the limits of this process's control group, which the list calls "0::/a/b", and of those around it
@@ -58,7 +54,7 @@ int64_t left_in_control_groups(const Path& root) {
 }  // namespace
 
 int64_t host_memory_available(const std::filesystem::path& root) {
-  const int64_t kilobytes = number_after(root / "proc/meminfo", "MemAvailable:", kUnknown >> 10);
+  const int64_t kilobytes = number_in(root / "proc/meminfo", "MemAvailable:", kUnknown >> 10);
   return std::max<int64_t>(0, std::min(kilobytes << 10, left_in_control_groups(root)));
 }
 
@@ -67,10 +63,10 @@ void* allocate_host_memory(std::size_t bytes) {
   const int64_t available = host_memory_available();
   void* memory = nullptr;
   if (bytes <= std::size_t(available))
-    memory = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+    memory = std::aligned_alloc(kAlignment, ceil_div(bytes, kAlignment) * kAlignment);
   if (!memory)
-    throw UsageError("not enough host memory: " + std::to_string(bytes) + " bytes needed, " +
-                     std::to_string(available) + " available. Use a smaller shape");
+    throw UsageError("not enough host memory: ", bytes, " bytes needed, ", available,
+                     " available. Use a smaller shape");
   return memory;
 }
 
