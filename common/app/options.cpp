@@ -31,7 +31,6 @@ std::string help_of(const TensorSpec& tensor) {
          (is_optional(tensor) ? " (default: computed)" : "");
 }
 
-/// What a chapter's program is asked for.
 class Parser {
  public:
   explicit Parser(const Chapter& chapter)
@@ -210,7 +209,6 @@ class Parser {
         becomes({.dropout = 0.5f}));
   }
 
-  /// What asks for a shape that is valid.
   void declare_rest() {
     const bool has_rows = std::ranges::any_of(
         chapter_.steps, [](const Step& step) { return step.operation != Operation::backward; });
@@ -239,7 +237,6 @@ class Parser {
         has_rows);
   }
 
-  /// What the chapter computes, in the order of its steps.
   std::vector<Operation> operations() const {
     std::vector<Operation> all;
     for (const Step& step : chapter_.steps)
