@@ -60,9 +60,7 @@ class Parser {
     line_.group("What runs");
     line_.value("--step", "N", "Which step, or all (default)", [this](auto& v) { set_step(v); });
     line_.flag("--list", "Describe the steps and stop", [](auto&) {});
-    line_.value("--device", "NAME",
-                "auto (default), gpu or sim: refuse to run if this build is for the other",
-                [](auto& v) { check_device(v.text); });
+    line_.device();
     line_.value("--check", "HOW", "Rows held against the oracle: full, sample, off or auto (default)",
                 [this](auto& v) {
                   options_.check = v.template one_of<CheckMode>({{"full", CheckMode::full},
