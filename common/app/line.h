@@ -85,7 +85,7 @@ class Line {
   };
 
   CLI::App app_;
-  std::string group_;
+  std::string group_ = "Options";
   std::list<Declared> declared_;  // CLI11 keeps addresses
   Given given_;
 };
