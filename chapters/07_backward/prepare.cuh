@@ -7,21 +7,24 @@
 #include "chapters/07_backward/problem.cuh"
 #include "common/attention/tensors.h"
 #include "common/device/launch.h"
-#include "common/hopper/gradient_prepare.h"
 
 namespace flashbook::backward {
 
 using Workspace = GradientWorkspace;
 
+/// Rows of a workspace for tiles of `tile` queries.
+inline int64_t workspace_rows(const Shape& shape, int tile) {
+  return int64_t(shape.batch) * shape.heads * problem_of(shape, tile).padded_q;
+}
+
 /// Bytes of a workspace for tiles of `tile` queries.
 inline int64_t bytes_of_workspace(const Shape& shape, int tile, bool adds_dq) {
-  const int64_t rows = int64_t(shape.batch) * shape.heads * problem_of(shape, tile).padded_q;
-  return rows * int64_t(sizeof(float)) * (2 + (adds_dq ? shape.head_dim : 0));
+  return workspace_rows(shape, tile) * int64_t(sizeof(float)) * (2 + (adds_dq ? shape.head_dim : 0));
 }
 
 /// The parts of the workspace of `tensors`.
 inline Workspace workspace_of(const Shape& shape, int tile, const Tensors& tensors) {
-  const int64_t rows = int64_t(shape.batch) * shape.heads * problem_of(shape, tile).padded_q;
+  const int64_t rows = workspace_rows(shape, tile);
   float* const first = static_cast<float*>(tensors.workspace);
   return {first, first + rows, first + 2 * rows};
 }
@@ -52,13 +55,12 @@ __global__ void __launch_bounds__(kPrepareThreads)
 /// Launches `prepare` for tiles of `tile` queries. Static, as the simulator has kernels with bounds.
 template <typename T, int kHeadDim, bool kClearsDq>
 static void run_prepare(const Shape& shape, const Tensors& tensors, device::Stream stream, int tile) {
-  const Problem problem = problem_of(shape, tile);
-  const int64_t rows = int64_t(shape.batch) * shape.heads * problem.padded_q;
+  const int64_t rows = workspace_rows(shape, tile);
   constexpr int kRowsOfBlock = kPrepareRows<kHeadDim>;
   device::launch(prepare<T, kHeadDim, kClearsDq>, dim3((rows + kRowsOfBlock - 1) / kRowsOfBlock),
                  dim3(kPrepareThreads), 0, stream, static_cast<const T*>(tensors.o),
                  static_cast<const T*>(tensors.d_o), static_cast<const float*>(tensors.lse),
-                 workspace_of(shape, tile, tensors), rows, problem);
+                 workspace_of(shape, tile, tensors), rows, problem_of(shape, tile));
 }
 
 }  // namespace flashbook::backward

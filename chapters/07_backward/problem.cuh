@@ -9,7 +9,7 @@
 #pragma once
 #include "common/attention/layout.h"
 #include "common/attention/shape.h"
-#include "common/device/kernel.h"
+#include "common/hopper/gradient_prepare.h"
 #include "common/hopper/problem.h"
 
 namespace flashbook::backward {
@@ -76,14 +76,7 @@ inline Problem problem_of(const Shape& shape, int tile) {
           .scale = shape.scale,
           .scale_log2 = shape.scale * kLog2e,
           .padded_q = (shape.seqlen_q + tile - 1) / tile * tile,
-          .at = {.q = shape.strides(TensorId::q),
-                 .k = shape.strides(TensorId::k),
-                 .v = shape.strides(TensorId::v),
-                 .o = shape.strides(TensorId::o),
-                 .d_o = shape.strides(TensorId::d_o),
-                 .dq = shape.strides(TensorId::dq),
-                 .dk = shape.strides(TensorId::dk),
-                 .dv = shape.strides(TensorId::dv)}};
+          .at = layout_given(shape)};
 }
 
 }  // namespace flashbook::backward

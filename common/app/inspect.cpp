@@ -7,7 +7,6 @@
 #include <iomanip>
 #include <limits>
 #include <ostream>
-#include <sstream>
 
 #include "common/app/call.h"
 #include "common/app/table.h"
@@ -110,10 +109,11 @@ int first_nan_by_keys(const Shape& shape, const Inputs& inputs, const RowOf& row
   return tiles_of(shape) - 1;
 }
 
-std::string text(double value) {
-  std::ostringstream out;
-  out << std::setprecision(4) << value;
-  return out.str();
+std::string text(double value) { return concat(std::setprecision(4), value); }
+
+/// "0 to 63"
+std::string keys_of(const Shape& shape, int tile) {
+  return concat(tile * kInspectedKeys, " to ", end_of(shape, tile) - 1);
 }
 
 }  // namespace
@@ -173,9 +173,7 @@ void print_inspection(std::ostream& out, const Shape& shape, const RowOf& row, c
                text(side.o[std::size_t(tile) * shape.head_dim]), last});
   };
   for (int tile = 0; tile < tiles_of(shape); ++tile) {
-    const std::string keys =
-        std::to_string(tile * kInspectedKeys) + " to " + std::to_string(end_of(shape, tile) - 1);
-    add(tile, found.step, keys, text(found.error[tile]));
+    add(tile, found.step, keys_of(shape, tile), text(found.error[tile]));
     add(tile, found.oracle, "", "at most " + text(found.bound[tile]));
   }
   table.print(out);
@@ -193,13 +191,11 @@ void print_inspection(std::ostream& out, const Shape& shape, const RowOf& row, c
       out << "  " << key << ": " << text(found.step.scores[key]) << " (" << text(found.oracle.scores[key])
           << "), " << text(found.step.p[key]) << " (" << text(found.oracle.p[key]) << ")\n";
   }
-  const auto keys_of = [&](int tile) {
-    return "keys " + std::to_string(tile * kInspectedKeys) + " to " + std::to_string(end_of(shape, tile) - 1);
-  };
   out << "log-sum-exp " << text(found.step.lse) << " (" << text(found.oracle.lse) << "), O[0] "
       << text(found.step.answer[0]) << " (" << text(found.oracle.answer[0]) << ")\n";
-  if (found.first_nan >= 0) out << "NaN: it comes with " << keys_of(found.first_nan) << "\n";
-  if (found.first_wrong >= 0) out << "P leaves its bound first in " << keys_of(found.first_wrong) << "\n";
+  if (found.first_nan >= 0) out << "NaN: it comes with keys " << keys_of(shape, found.first_nan) << "\n";
+  if (found.first_wrong >= 0)
+    out << "P leaves its bound first in keys " << keys_of(shape, found.first_wrong) << "\n";
   if (found.ok()) out << "every tile keeps its bound\n";
 }
 

@@ -37,6 +37,11 @@ class Line {
     value(
         name, "N", help, [&to](const Value& given) { to = given.count(); }, shown);
   }
+  /// Refuses the machine that this build is not for.
+  void device() {
+    value("--device", "NAME", "auto (default), gpu or sim: refuse to run if this build is for the other",
+          [](const Value& given) { check_device(given.text); });
+  }
   void flag(const char* name, const std::string& help, Read read, bool shown = true) {
     Declared& option = declared_.emplace_back(Declared{{name, "set"}, std::move(read)});
     option.parsed = app_.add_flag(name, help)->group(shown ? group_ : "");
@@ -80,7 +85,7 @@ class Line {
   };
 
   CLI::App app_;
-  std::string group_;
+  std::string group_ = "Options";
   std::list<Declared> declared_;  // CLI11 keeps addresses
   Given given_;
 };

@@ -11,7 +11,6 @@
 namespace flashbook {
 namespace {
 
-/// The first line that a command prints, or nothing.
 std::string first_line(const char* command) {
   std::string line;
   if (std::FILE* pipe = popen(command, "r")) {

@@ -31,7 +31,6 @@ std::string help_of(const TensorSpec& tensor) {
          (is_optional(tensor) ? " (default: computed)" : "");
 }
 
-/// What a chapter's program is asked for.
 class Parser {
  public:
   explicit Parser(const Chapter& chapter)
@@ -60,9 +59,7 @@ class Parser {
     line_.group("What runs");
     line_.value("--step", "N", "Which step, or all (default)", [this](auto& v) { set_step(v); });
     line_.flag("--list", "Describe the steps and stop", [](auto&) {});
-    line_.value("--device", "NAME",
-                "auto (default), gpu or sim: refuse to run if this build is for the other",
-                [](auto& v) { check_device(v.text); });
+    line_.device();
     line_.value("--check", "HOW", "Rows held against the oracle: full, sample, off or auto (default)",
                 [this](auto& v) {
                   options_.check = v.template one_of<CheckMode>({{"full", CheckMode::full},
@@ -210,7 +207,6 @@ class Parser {
         becomes({.dropout = 0.5f}));
   }
 
-  /// What asks for a shape that is valid.
   void declare_rest() {
     const bool has_rows = std::ranges::any_of(
         chapter_.steps, [](const Step& step) { return step.operation != Operation::backward; });
@@ -239,7 +235,6 @@ class Parser {
         has_rows);
   }
 
-  /// What the chapter computes, in the order of its steps.
   std::vector<Operation> operations() const {
     std::vector<Operation> all;
     for (const Step& step : chapter_.steps)

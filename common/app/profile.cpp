@@ -13,6 +13,7 @@
 #include "common/app/runner.h"
 #include "common/app/table.h"
 #include "common/app/whole_file.h"
+#include "common/attention/error.h"
 #include "common/simulator/trace/trace.h"
 
 namespace flashbook {
@@ -23,7 +24,6 @@ using sim::Access;
 using sim::LaunchTrace;
 using sim::LineCounts;
 
-/// One step, traced.
 struct StepProfile {
   int step;
   std::string name;
@@ -33,7 +33,6 @@ struct StepProfile {
   double requested_model_bytes;  ///< what the kernels should request; 0 if the chapter has no model of it
 };
 
-/// What a traced program found out.
 struct Profile {
   int chapter;
   std::string name, title, shape;
@@ -46,9 +45,7 @@ std::string fixed(double value, int digits) {
   return text;
 }
 
-std::string triple(dim3 size) {
-  return "(" + std::to_string(size.x) + "," + std::to_string(size.y) + "," + std::to_string(size.z) + ")";
-}
+std::string triple(dim3 size) { return concat("(", size.x, ",", size.y, ",", size.z, ")"); }
 
 const char* name_of(Access access) {
   return access == Access::load ? "load" : access == Access::store ? "store" : "atomic";
@@ -56,25 +53,17 @@ const char* name_of(Access access) {
 
 /// "global load, 4 B, by cp_async_cg".
 std::string kind_of(const LineCounts& line) {
-  return (line.shared ? "shared " : "global ") + std::string(name_of(line.access)) + ", " +
-         std::to_string(line.bytes) + " B" + (line.instruction.empty() ? "" : ", by " + line.instruction);
+  return concat(line.shared ? "shared " : "global ", name_of(line.access), ", ", line.bytes, " B",
+                line.instruction.empty() ? "" : ", by ", line.instruction);
 }
 
 double per_request(uint64_t count, const LineCounts& line) {
   return double(count) / double(line.counts.requests);
 }
 
-/// A launch or a step, by its traffic.
-struct Traffic {
-  double requested_read = 0, requested_written = 0, distinct_read = 0, distinct_written = 0;
-
-  void add(const LaunchTrace& launch) {
-    requested_read += double(launch.bytes_requested_read);
-    requested_written += double(launch.bytes_requested_written);
-    distinct_read += double(launch.bytes_distinct_read);
-    distinct_written += double(launch.bytes_distinct_written);
-  }
-};
+constexpr uint64_t LaunchTrace::*kTraffic[] = {
+    &LaunchTrace::bytes_requested_read, &LaunchTrace::bytes_requested_written,
+    &LaunchTrace::bytes_distinct_read, &LaunchTrace::bytes_distinct_written};
 
 void print_launch(std::ostream& out, const LaunchTrace& launch) {
   out << (launch.kernel.empty() ? "a kernel" : launch.kernel) << ", grid " << triple(launch.grid)
@@ -97,22 +86,20 @@ void print_launch(std::ostream& out, const LaunchTrace& launch) {
 void print_traffic(std::ostream& out, const StepProfile& step) {
   Table table("lrrrr",
               {"  device memory, by launch", "requested read", "written", "distinct read", "written"});
-  const auto add = [&](const std::string& name, const Traffic& traffic) {
-    table.add({"  " + name, format_amount(traffic.requested_read, "B"),
-               format_amount(traffic.requested_written, "B"), format_amount(traffic.distinct_read, "B"),
-               format_amount(traffic.distinct_written, "B")});
+  const auto add = [&](const std::string& name, const LaunchTrace& traffic) {
+    std::vector<std::string> row = {"  " + name};
+    for (const auto bytes : kTraffic) row.push_back(format_amount(double(traffic.*bytes), "B"));
+    table.add(std::move(row));
   };
-  Traffic sum;
+  LaunchTrace sum{};
   for (const LaunchTrace& launch : step.launches) {
-    Traffic one;
-    one.add(launch);
-    sum.add(launch);
-    add(launch.kernel.empty() ? "a kernel" : launch.kernel, one);
+    for (const auto bytes : kTraffic) sum.*bytes += launch.*bytes;
+    add(launch.kernel.empty() ? "a kernel" : launch.kernel, launch);
   }
   add("together", sum);
   table.print(out);
-  const double requested = sum.requested_read + sum.requested_written;
-  const double distinct = sum.distinct_read + sum.distinct_written;
+  const double requested = double(sum.bytes_requested_read + sum.bytes_requested_written);
+  const double distinct = double(sum.bytes_distinct_read + sum.bytes_distinct_written);
   out << "  requested " << format_amount(requested, "B");
   if (step.requested_model_bytes > 0)
     out << " (" << format_amount(step.requested_model_bytes, "B") << " by the chapter's model)";

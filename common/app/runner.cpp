@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iomanip>
 #include <optional>
-#include <sstream>
 #include <thread>
 
 #include "common/app/call.h"
@@ -45,8 +45,6 @@ std::pair<double, int> time(const Call& call, int step, std::optional<int> reps)
   return {median(seconds), int(seconds.size())};
 }
 
-std::string gigabytes(double bytes) { return format_amount(bytes, "B"); }
-
 /// Throws InputError if the problem does not fit: better than the kernel's out-of-memory killer after minutes
 /// of work.
 void check_memory(const Chapter& chapter, const Options& options, const std::vector<int>& steps,
@@ -65,24 +63,22 @@ void check_memory(const Chapter& chapter, const Options& options, const std::vec
     host += tensor.role == Role::input ? encoded + decoded : 2 * decoded;
   }
   if (shares_host_memory) host += machine;
-  if (const double free = double(device::host_memory_available()); host > free)
-    throw InputError("this shape needs ", gigabytes(host), " of memory and ", gigabytes(free),
-                     " are free: make --batch, --heads or --seqlen smaller");
-  if (shares_host_memory) return;
-  if (const double free = double(device::info().memory_free); machine > free)
-    throw InputError("this shape needs ", gigabytes(machine), " of GPU memory and ", gigabytes(free),
-                     " are free: make --batch, --heads or --seqlen smaller");
+  const auto require = [](double needed, int64_t free, const char* memory) {
+    if (needed > double(free))
+      throw InputError("this shape needs ", format_amount(needed, "B"), memory,
+                       format_amount(double(free), "B"),
+                       " are free: make --batch, --heads or --seqlen smaller");
+  };
+  require(host, device::host_memory_available(), " of memory and ");
+  if (!shares_host_memory) require(machine, device::info().memory_free, " of GPU memory and ");
 }
 
 /// Why `chapter` may be wrong in an operation for scores up to `largest`; empty if it is not.
 std::string why_not_scores(const Chapter& chapter, Operation operation, DType dtype, double largest) {
   if (largest <= right_up_to(operation, dtype)) return "";
-  std::ostringstream message;
-  message.precision(2);
-  message << "scores may reach " << largest
-          << " (the longest row of Q times that of K, times the scale), and chapter " << chapter.number
-          << " is right up to " << right_up_to(operation, dtype) << ": make --scale or the inputs smaller";
-  return message.str();
+  return concat(std::setprecision(2), "scores may reach ", largest,
+                " (the longest row of Q times that of K, times the scale), and chapter ", chapter.number,
+                " is right up to ", right_up_to(operation, dtype), ": make --scale or the inputs smaller");
 }
 
 std::vector<int64_t> rows_to_check(const Options& options, Report& report) {
@@ -104,6 +100,10 @@ std::vector<int64_t> rows_to_check(const Options& options, Report& report) {
       sample_rows(shape, int64_t(std::clamp(kSampleCheck / row_flops, 16.0, 4096.0)), options.seed);
   report.checked_rows = std::to_string(rows.size()) + " of " + std::to_string(shape.q_rows()) + " rows";
   return rows;
+}
+
+std::vector<float> front(const std::vector<float>& values, int64_t count) {
+  return {values.begin(), values.begin() + count};
 }
 
 /// What the chapter before says, for as many whole heads as the time allows.
@@ -172,9 +172,6 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
   const Shape part = leading_groups(taken, groups);
   if (const std::string reason = before.step(step).why_not(part); !reason.empty()) return skip(reason);
 
-  const auto front = [](const std::vector<float>& values, int64_t count) {
-    return std::vector<float>(values.begin(), values.begin() + count);
-  };
   Inputs part_inputs{front(inputs.q, part.q_elements()), front(inputs.k, part.k_elements()),
                      front(inputs.v, part.k_elements())};
   if (shape.mean_subtracted) {
@@ -183,11 +180,10 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
   }
   ProgressLine progress("running chapter " + std::to_string(before.number) + " for comparison");
   try {
+    const std::string heads =
+        concat(int64_t(groups) * part.heads, " of ", int64_t(shape.batch) * shape.heads, " heads");
     report.before =
-        "chapter " + std::to_string(before.number) + ", step " + std::to_string(step) + ", " +
-        (groups == all_groups ? "every head"
-                              : std::to_string(int64_t(groups) * part.heads) + " of " +
-                                    std::to_string(int64_t(shape.batch) * shape.heads) + " heads");
+        concat("chapter ", before.number, ", step ", step, ", ", groups == all_groups ? "every head" : heads);
     return Before{part, shape.mean_subtracted && !part.mean_subtracted
                             ? run_without_means(before, part, part_inputs, step)
                             : run_once(before, part, part_inputs, step)};
@@ -215,9 +211,7 @@ std::string wrong_before(const Before& before, const Reference& reference) {
 }
 
 CheckResult compare_with(const Before& before, const Outputs& outputs, const Reference& reference) {
-  const auto rows = before.shape.q_rows();
-  const Outputs part{{outputs.o.begin(), outputs.o.begin() + before.shape.q_elements()},
-                     {outputs.lse.begin(), outputs.lse.begin() + rows}};
+  const Outputs part{front(outputs.o, before.shape.q_elements()), front(outputs.lse, before.shape.q_rows())};
   return compare(before.shape, part, before.outputs, reference);
 }
 
@@ -262,10 +256,8 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
   const Shape& shape = options.shape;
   RunResult result;
   Report& report = result.report;
-  report.chapter = chapter.number;
-  report.name = chapter.name;
-  report.title = chapter.title;
-  report.shape = describe(shape);
+  report = {
+      .chapter = chapter.number, .name = chapter.name, .title = chapter.title, .shape = describe(shape)};
   name_machine(chapter, report);
   const std::vector<int> steps = runnable_steps(options, chapter, report);
   check_memory(chapter, options, steps, !report.on_gpu);
@@ -290,21 +282,20 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
   }
   if (!rows.empty() && before != nullptr && options.operation != Operation::backward)
     earlier = run_before(options.operation, shape, inputs, *before, report);
-  if (earlier) {
-    if (const std::string wrong = wrong_before(*earlier, expected->forward()); !wrong.empty()) {
-      report.before = "not compared with " + report.before + ", which is wrong itself: " + wrong;
-      earlier.reset();
-    }
+  if (const std::string wrong = earlier ? wrong_before(*earlier, expected->forward()) : ""; !wrong.empty()) {
+    report.before = "not compared with " + report.before + ", which is wrong itself: " + wrong;
+    earlier.reset();
   }
 
   const UploadedInputs uploaded(options.operation, shape, inputs, chapter.runs_on);
   for (int step : steps) {
     const Step& row = chapter.step(step);
-    StepReport entry{.step = step, .name = row.name};
-    entry.flops = flops(shape, row.operation);
-    entry.memory_bytes = row.memory_bytes(shape);
-    entry.requested_bytes = row.requested_bytes(shape);
-    entry.workspace_bytes = double(row.workspace_bytes(shape));
+    StepReport entry{.step = step,
+                     .name = row.name,
+                     .flops = flops(shape, row.operation),
+                     .memory_bytes = row.memory_bytes(shape),
+                     .requested_bytes = row.requested_bytes(shape),
+                     .workspace_bytes = double(row.workspace_bytes(shape))};
     const Call call(chapter, shape, uploaded, step);
     {
       ProgressLine progress("running step " + std::to_string(step));
@@ -316,8 +307,7 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
     if (entry.ok()) std::tie(entry.seconds, entry.reps) = time(call, step, options.reps);
     report.steps.push_back(std::move(entry));
   }
-  std::sort(report.steps.begin(), report.steps.end(),
-            [](const StepReport& a, const StepReport& b) { return a.step < b.step; });
+  std::ranges::sort(report.steps, {}, &StepReport::step);
   return result;
 }
 

@@ -10,7 +10,6 @@
 namespace flashbook {
 namespace {
 
-/// One tensor held against another.
 struct Comparison {
   const Shape& shape;
   TensorId id;

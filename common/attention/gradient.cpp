@@ -187,7 +187,6 @@ class Textbook {
   const Store store_;
 };
 
-/// A gradient while its rows are computed.
 struct Gathered {
   TensorReference reference;
   std::vector<double> error, scale, floor;  // by row

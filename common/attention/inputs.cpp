@@ -155,23 +155,13 @@ Inputs make_drifting(const Shape& shape, uint64_t seed) {
 }
 
 Inputs make_unscaled(const Shape& shape, InputKind kind, uint64_t seed) {
-  switch (kind) {
-    case InputKind::normal:
-      break;
-    case InputKind::outliers:
-      return make_alike(shape, seed, normal_with_outliers);
-    case InputKind::channels:
-      return make_channels(shape, seed);
-    case InputKind::large_scores:
-      return make_large_scores(shape, seed);
-    case InputKind::one_hot:
-      return make_one_hot(shape, seed);
-    case InputKind::drifting:
-      return make_drifting(shape, seed);
-    case InputKind::all_equal:
-      return make_alike(shape, seed, [](uint64_t tensor_seed, int64_t) { return normal(tensor_seed, 0); });
-  }
-  return make_alike(shape, seed, normal);
+  if (kind == InputKind::channels) return make_channels(shape, seed);
+  if (kind == InputKind::large_scores) return make_large_scores(shape, seed);
+  if (kind == InputKind::one_hot) return make_one_hot(shape, seed);
+  if (kind == InputKind::drifting) return make_drifting(shape, seed);
+  if (kind == InputKind::outliers) return make_alike(shape, seed, normal_with_outliers);
+  if (kind == InputKind::normal) return make_alike(shape, seed, normal);
+  return make_alike(shape, seed, [](uint64_t tensor_seed, int64_t) { return normal(tensor_seed, 0); });
 }
 
 }  // namespace

@@ -22,7 +22,6 @@ static_assert(std::endian::native == std::endian::little, "values are copied as 
 
 constexpr std::string_view kMagic = "\x93NUMPY";
 
-/// What the header says.
 struct Header {
   std::string descr;  ///< NumPy's name of the element type: "<f4"
   bool fortran_order = false;

@@ -69,7 +69,6 @@ class RowBlock {
   int64_t visible_keys(std::size_t r) const { return dense_ ? shape_.visible_keys(query(r)) : keys_; }
   bool is_hidden(std::size_t r, int64_t key) const { return !dense_ && hidden_[r * keys_ + key]; }
 
-  /// Finds out which keys the rows see.
   void look() {
     const std::size_t last = rows_.size() - 1;
     if (dense_) {

@@ -45,7 +45,6 @@ int64_t column_of(const Shape& shape, int64_t element) {
   return head * shape.head_dim + element % shape.head_dim;
 }
 
-/// The mean of each column of K or V.
 std::vector<float> means_of(const Shape& shape, std::span<const float> values) {
   std::vector<double> sums(shape.k_columns());
   for (int64_t i = 0; i < shape.k_elements(); ++i) sums[column_of(shape, i)] += values[i];

@@ -29,7 +29,6 @@ Document document(const Shape& shape, int batch, int index) {
   return {query, v.documents.first_query[index + 1] - query, key, v.documents.first_key[index + 1] - key};
 }
 
-/// The document of a query.
 int document_of(const Shape& shape, int query) {
   const std::vector<int>& first = shape.visibility.documents.first_query;
   if (first.empty()) return 0;

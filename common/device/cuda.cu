@@ -15,7 +15,6 @@
 namespace flashbook::device {
 namespace {
 
-/// Throws DeviceError if a CUDA call failed.
 void check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
   cudaGetLastError();  // seen: the next launch must not report it as its own
@@ -60,7 +59,6 @@ int64_t memory_free() {
 
 int64_t l2_bytes(int device) { return attribute(cudaDevAttrL2CacheSize, device); }
 
-/// A CUDA event with timing.
 class Clock {
  public:
   Clock() { check(cudaEventCreate(&event_), "cudaEventCreate"); }

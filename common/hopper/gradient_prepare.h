@@ -10,9 +10,22 @@
 //|
 //| **Budget.** Two tensors read, two numbers a row written; for steps that add to dQ as many floats as Q has elements are set to zero. It is bound by memory.
 #pragma once
+#include "common/attention/shape.h"
 #include "common/ptx/convert.h"
 
 namespace flashbook::hopper {
+
+/// Where the rows of all eight tensors lie, every stride given.
+inline Layout layout_given(const Shape& shape) {
+  return {.q = shape.strides(TensorId::q),
+          .k = shape.strides(TensorId::k),
+          .v = shape.strides(TensorId::v),
+          .o = shape.strides(TensorId::o),
+          .d_o = shape.strides(TensorId::d_o),
+          .dq = shape.strides(TensorId::dq),
+          .dk = shape.strides(TensorId::dk),
+          .dv = shape.strides(TensorId::dv)};
+}
 
 //| ## The workspace
 //|

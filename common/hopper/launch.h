@@ -14,19 +14,20 @@
 
 namespace flashbook::hopper {
 
+constexpr double kLog2e = 1.4426950408889634;
+
 /// Tiles of `rows` queries, of all heads.
 inline int64_t query_tiles(const Shape& shape, int rows) {
   return int64_t(shape.batch) * shape.heads * ((shape.seqlen_q + rows - 1) / rows);
 }
 
 inline Problem problem_of(const Shape& shape) {
-  constexpr double kLog2E = 1.4426950408889634;
   return {.seqlen_q = shape.seqlen_q,
           .seqlen_k = shape.seqlen_k,
           .heads = shape.heads,
           .group = shape.heads / shape.kv_heads,
           .causal = shape.causal(),
-          .scale_log2 = float(shape.scale * kLog2E),
+          .scale_log2 = float(shape.scale * kLog2e),
           .o_strides = shape.strides(TensorId::o)};
 }
 
@@ -35,23 +36,29 @@ inline Problem problem_of(const Shape& shape) {
 //| A tensor's map has five dimensions: {column, row, panel, head, batch}. Rows, heads and batch entries lie as far apart as
 //| the caller says, so `[batch, heads, seqlen, head_dim]`, `[batch, seqlen, heads, head_dim]` and a slice of one tensor with
 //| all of Q, K and V are the same to the kernels.
-/// The map of a tensor of `type` whose boxes are tiles of `box_rows` rows of a head, in panels of `panel`
-/// columns: {column, row, panel, head, batch}. A panel's row is the span of the swizzle, 64 or 128 bytes.
+/// The map of a tensor of `type` whose boxes are `box_panels` panels, or all, of tiles of `box_rows` rows of
+/// a head: {column, row, panel, head, batch or page}. A panel has `panel` columns, and its row is the span of
+/// the swizzle, 64 or 128 bytes.
 inline CUtensorMap tile_map(const Shape& shape, TensorId tensor, DType type, const void* base, int panel,
-                            int box_rows) {
-  const bool of_queries = tensor == TensorId::q || tensor == TensorId::o || tensor == TensorId::d_o;
-  const uint64_t rows = of_queries ? shape.seqlen_q : shape.seqlen_k;
-  const uint64_t heads = of_queries ? shape.heads : shape.kv_heads;
+                            int box_rows, int box_panels = 0) {
   const uint64_t bytes = size_of(type), panel_bytes = panel * bytes;
-  const auto panels = uint32_t(shape.head_dim / panel);
+  const auto panels = uint64_t(shape.head_dim / panel);
   const Strides strides = shape.strides(tensor);
+  const std::vector<int64_t> dims = dims_of(shape, tensor);  // [batch or pages, heads, rows, head_dim]
   return device::tensor_map(
       {.dtype = type,
        .base = base,
-       .size = {uint64_t(panel), rows, panels, heads, uint64_t(shape.batch)},
+       .size = {uint64_t(panel), uint64_t(dims[2]), panels, uint64_t(dims[1]), uint64_t(dims[0])},
        .stride = {strides.row * bytes, panel_bytes, strides.head * bytes, strides.batch * bytes},
-       .box = {uint32_t(panel), uint32_t(box_rows), panels, 1, 1},
+       .box = {uint32_t(panel), uint32_t(box_rows), box_panels > 0 ? uint32_t(box_panels) : uint32_t(panels),
+               1, 1},
        .swizzle = panel_bytes == 128 ? Swizzle::b128 : Swizzle::b64});
+}
+
+/// The map of a float for each row of a gradient's workspace.
+inline CUtensorMap row_map(const float* base, int64_t rows, int box) {
+  return device::tensor_map(
+      {.dtype = DType::f32, .base = base, .size = {uint64_t(rows)}, .stride = {}, .box = {uint32_t(box)}});
 }
 
 /// The map of a tensor of the shape's own 16-bit type, whose boxes are tiles of `box_rows` rows.
@@ -63,20 +70,32 @@ inline CUtensorMap tile_map(const Shape& shape, TensorId tensor, const void* bas
 //|
 //| The sections of `tile_scheduler.h` are made here. 32 MB are well within the L2, which also holds queries and outputs
 //| on their way; a section has at least one key head, and all query heads that share it.
+/// How many key heads a section has, of which each wants `bytes` of the L2.
+inline int kv_heads_of_section(const Shape& shape, int64_t bytes, int64_t section_bytes = int64_t(32) << 20) {
+  return int(std::clamp<int64_t>(section_bytes / bytes, 1, int64_t(shape.batch) * shape.kv_heads));
+}
+
 /// The order of tiles of `rows` queries. `longest_first`, for a causal mask: in sections of heads whose keys
 /// and values fit into `section_bytes`: of the L2 cache, beside what else is in it.
 inline TileOrder tile_order(const Shape& shape, int rows, bool longest_first,
                             int64_t section_bytes = int64_t(32) << 20) {
   const int64_t bytes_of_kv_head =
       2 * int64_t(shape.seqlen_k) * shape.head_dim * int64_t(size_of(shape.dtype));
-  const int kv_heads =
-      int(std::clamp<int64_t>(section_bytes / bytes_of_kv_head, 1, int64_t(shape.batch) * shape.kv_heads));
+  const int kv_heads = kv_heads_of_section(shape, bytes_of_kv_head, section_bytes);
   return {int(query_tiles(shape, rows)),
           (shape.seqlen_q + rows - 1) / rows,
           shape.batch,
           shape.heads,
           kv_heads * (shape.heads / shape.kv_heads),
           longest_first};
+}
+
+//| A gradient's block keeps keys, and while a head is worked on, its Q, dO and sums of dQ are wanted by every block: 8 bytes
+//| an element in 16 bits.
+/// How many key heads a section of a gradient has.
+inline int kv_heads_of_gradient_section(const Shape& shape) {
+  return kv_heads_of_section(shape, int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q * shape.head_dim *
+                                        int64_t(2 * size_of(shape.dtype) + sizeof(float)));
 }
 
 //| A persistent launch has as many blocks as there are multiprocessors, or tiles, if those are fewer.
@@ -88,5 +107,11 @@ inline int blocks_for(const TileOrder& order, Schedule schedule) {
 /// Sets the counter of Schedule::dynamic_persistent to 0, before the kernel that counts. One thread. The
 /// counter lies in the call's workspace: two calls that may run at the same time need a workspace each.
 [[maybe_unused]] static __global__ void clear_counter(int* counter) { *counter = 0; }
+
+/// Calls `body` with whether the shape has a causal mask, as a constant.
+template <typename Body>
+void with_causal(const Shape& shape, const Body& body) {
+  shape.causal() ? body.template operator()<true>() : body.template operator()<false>();
+}
 
 }  // namespace flashbook::hopper

@@ -1,6 +1,5 @@
 /// \file
 /// Chapter 0's program: prints, and writes as a result file, what its kernels measure.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -8,46 +7,18 @@
 
 #include "chapters/00_the_machine/host/measure.h"
 #include "common/app/exit_code.h"
+#include "common/app/line.h"
 #include "common/app/machine_context.h"
 #include "common/app/progress.h"
 #include "common/app/report.h"
 #include "common/app/table.h"
-#include "common/app/value.h"
 #include "common/app/whole_file.h"
-#include "common/attention/error.h"
 #include "common/device/device.h"
 
 namespace flashbook::machine {
 namespace {
 
 constexpr const char* kName = "00_the_machine";
-
-struct Options {
-  std::string device = "auto", json, help;
-};
-
-Options parse(int argc, char** argv) {
-  Options options;
-  CLI::App app("Chapter 0 of Flashbook: what a GPU takes for a load, a product, an exponential", kName);
-  app.add_option("--device", options.device,
-                 "auto (default), gpu or sim: refuse to run if this build is for the other")
-      ->type_name("NAME");
-  app.add_option("--json", options.json, "Write the numbers to this file, as a result file of the bench")
-      ->type_name("FILE");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    options.help = app.help();
-    return options;
-  } catch (const CLI::ParseError& error) {
-    throw InputError(one_line(error.what()) + " (--help lists the options)");
-  }
-  check_device(options.device);
-  if (app.count("--json") > 0 && options.json.empty())
-    throw InputError("--json is empty: give a value, or leave the option out");
-  if (!options.json.empty()) Value{"--json", options.json}.writable();
-  return options;
-}
 
 std::string text_of(const Measurement& measurement) {
   if (!measurement.value) return measurement.why_not;
@@ -89,17 +60,22 @@ void write_json(const std::string& file, const std::vector<Measurement>& measure
 }
 
 int run(int argc, char** argv) {
-  const Options options = parse(argc, argv);
-  if (!options.help.empty()) {
-    std::cout << options.help;
+  std::string json;
+  Line line("Chapter 0 of Flashbook: what a GPU takes for a load, a product, an exponential", kName);
+  line.device();
+  line.value("--json", "FILE", "Write the numbers to this file, as a result file of the bench",
+             [&](const Value& given) { json = given.writable(); });
+  if (const std::string help = line.parse(argc, argv); !help.empty()) {
+    std::cout << help;
     return kRight;
   }
+  line.read();
   std::optional<ProgressLine> progress;
   const std::vector<Measurement> measurements =
       measure([&](const std::string& what) { progress.emplace("measuring " + what); });
   progress.reset();
   print(measurements);
-  if (!options.json.empty()) write_json(options.json, measurements);
+  if (!json.empty()) write_json(json, measurements);
   return kRight;
 }
 

@@ -15,13 +15,12 @@ namespace flashbook::machine {
 namespace {
 
 using device::Buffer;
-using device::launch;
 using device::Machine;
 using device::Place;
 
 constexpr const char* kNoTime = "not timed in the simulator";
 constexpr const char* kNoTrace = "not counted: this build is not traced";
-constexpr const char* kNotCounted = "not counted on a GPU";
+constexpr const char* kNeedsHopper = "needs a Hopper GPU";
 
 template <typename T>
 Buffer on_device(const std::vector<T>& values) {
@@ -40,6 +39,11 @@ std::vector<T> on_host(const Buffer& buffer) {
 template <typename T>
 T* pointer(const Buffer& buffer) {
   return static_cast<T*>(buffer.data());
+}
+
+template <typename... Params, typename... Args>
+void launch(void (*kernel)(Params...), int blocks, int threads, Args... args) {
+  device::launch(kernel, dim3(unsigned(blocks)), dim3(unsigned(threads)), 0, nullptr, args...);
 }
 
 double median(std::vector<double> values) {
@@ -68,6 +72,9 @@ class Ring {
   Buffer nodes_;
   std::vector<int> order_;
 };
+
+constexpr int kMaxWarpsOfBlock = 32;
+constexpr uint32_t kOnes = 0x3c003c00;  // 1, 1 in f16
 
 /// Measures one thing after another, and keeps what it found.
 class Session {
@@ -108,22 +115,57 @@ class Session {
     return {median(seconds), median(medians)};
   }
 
-  /// Keeps what time tells: on a GPU `value`, in the simulator that it does not tell.
-  void timed(const std::string& name, const std::string& what, const std::string& quantity, double value,
-             double seconds) {
-    if (gpu_)
-      found_.push_back({name, what, quantity, value, "", seconds});
-    else
-      found_.push_back({name, what, quantity, std::nullopt, kNoTime, 0});
+  /// The same of a kernel whose last two arguments are a sum for each thread, which must be `wanted`, and the
+  /// clocks.
+  Taken compute(const std::string& name, int blocks, int threads, double wanted, double tolerance,
+                auto kernel, auto... arguments) {
+    Buffer result = sums(blocks, threads);
+    const Taken taken = time(blocks, [&](int64_t* clocks) {
+      launch(kernel, blocks, threads, arguments..., pointer<float>(result), clocks);
+    });
+    expect(name, result, wanted, tolerance);
+    return taken;
   }
 
-  /// Keeps what the tracer counted of a launch, or why it did not.
-  void counted(const std::string& name, const std::string& what, const std::string& quantity,
-               const std::vector<double>& units, std::size_t launch) {
-    if (launch < units.size())
-      found_.push_back({name, what, quantity, units[launch], "", 0});
-    else
-      found_.push_back({name, what, quantity, std::nullopt, gpu_ ? kNotCounted : kNoTrace, 0});
+  /// Clocks of a hop of a warp. `warps_of_sm` warps walk on each of `multiprocessors`.
+  Taken walk(
+      const std::string& name, const Ring& ring, int multiprocessors, int warps_of_sm, int warm, int hops,
+      const std::function<void()>& prepare = [] {});
+
+  /// Keeps what time tells: on a GPU `value`, in the simulator that it does not tell.
+  void timed(const std::string& name, const std::string& what, const std::string& quantity, double value,
+             const Taken& taken) {
+    if (!gpu_) return unknown(name, what, quantity, kNoTime);
+    found_.push_back({name, what, quantity, value, "", taken.seconds});
+  }
+
+  void unknown(const std::string& name, const std::string& what, const std::string& quantity,
+               const char* why_not) {
+    found_.push_back({name, what, quantity, std::nullopt, why_not, 0});
+  }
+
+  /// Measures a load whose lanes lie apart, from shared or global memory: on a GPU what it takes of time, in
+  /// the simulator what the tracer counts.
+  void apart(bool shared, const std::string& quantity,
+             const std::function<Taken(const std::string&, int)>& load,
+             const std::function<std::string(int)>& what, const std::function<double(const Taken&)>& value) {
+    constexpr int kStrides[] = {1, 2, 4, 8, 16, 32};
+    const auto name = [&](int stride) { return (shared ? "bank/s" : "stride/s") + std::to_string(stride); };
+    units_of_loads(shared);  // what was launched before does not count
+    std::vector<Taken> taken;
+    for (int stride : kStrides) taken.push_back(load(name(stride), stride));
+    if (gpu_) {
+      for (std::size_t i = 0; i < taken.size(); ++i)
+        timed(name(kStrides[i]), what(kStrides[i]), quantity, value(taken[i]), taken[i]);
+      return;
+    }
+    const std::vector<double> units = units_of_loads(shared);
+    const char* const counted = shared ? "wavefronts" : "sectors";
+    for (std::size_t i = 0; i < taken.size(); ++i)
+      if (i < units.size())
+        found_.push_back({name(kStrides[i]), what(kStrides[i]), counted, units[i], "", 0});
+      else
+        unknown(name(kStrides[i]), what(kStrides[i]), counted, kNoTrace);
   }
 
   void expect(const std::string& name, const Buffer& sums, double wanted, double tolerance = 0) const {
@@ -132,11 +174,6 @@ class Session {
         throw WrongResult(name + ": a thread has " + std::to_string(sum) + " and should have " +
                           std::to_string(wanted));
   }
-
-  /// Clocks of a hop of a warp. `warps_of_sm` warps walk on each of `multiprocessors`.
-  Taken walk(
-      const std::string& name, const Ring& ring, int multiprocessors, int warps_of_sm, int warm, int hops,
-      const std::function<void()>& prepare = [] {});
 
   /// Sums of all threads of a grid.
   static Buffer sums(int blocks, int threads) {
@@ -148,8 +185,6 @@ class Session {
   std::function<void(const std::string&)> progress_;
   std::vector<Measurement> found_;
 };
-
-constexpr int kMaxWarpsOfBlock = 32;
 
 Session::Taken Session::walk(const std::string& name, const Ring& ring, int multiprocessors, int warps_of_sm,
                              int warm, int hops, const std::function<void()>& prepare) {
@@ -165,13 +200,11 @@ Session::Taken Session::walk(const std::string& name, const Ring& ring, int mult
   for (int64_t place : places) starts.push_back(ring.at(place));
   const Buffer from = on_device(starts);
   Buffer ends(Place::device, from.bytes());
-  const Taken taken = time(
-      blocks,
-      [&](int64_t* clocks) {
-        launch(walk_chain, dim3(unsigned(blocks)), dim3(unsigned(warps) * 32), 0, nullptr,
-               pointer<const Node*>(from), warm, hops, pointer<const Node*>(ends), clocks);
-      },
-      prepare);
+  const auto work = [&](int64_t* clocks) {
+    launch(walk_chain, blocks, warps * 32, pointer<const Node*>(from), warm, hops, pointer<const Node*>(ends),
+           clocks);
+  };
+  const Taken taken = time(blocks, work, prepare);
   const std::vector<const Node*> reached = on_host<const Node*>(ends);
   for (std::size_t i = 0; i < places.size(); ++i)
     if (reached[i] != ring.at(places[i] + warm + hops))
@@ -180,54 +213,39 @@ Session::Taken Session::walk(const std::string& name, const Ring& ring, int mult
 }
 
 void Session::latencies() {
-  const int hops = gpu_ ? 2048 : 64;
-
+  const int hops = gpu_ ? 2048 : 64, rounds = gpu_ ? 4096 : 64;
   progress_("latencies");
-  const auto arithmetic = [&](const std::string& name, const std::string& what, int rounds, double wanted,
-                              double tolerance, const auto& start) {
-    Buffer result = sums(1, 32);
-    const Taken taken = time(1, [&](int64_t* clocks) { start(rounds, pointer<float>(result), clocks); });
-    expect(name, result, wanted, tolerance);
-    timed(name, what, "clocks", taken.clocks / rounds, taken.seconds);
+  const auto arithmetic = [&](const std::string& name, const std::string& what, double wanted,
+                              double tolerance, auto kernel, auto... arguments) {
+    const Taken taken = compute(name, 1, 32, wanted, tolerance, kernel, arguments..., rounds);
+    timed(name, what, "clocks", taken.clocks / rounds, taken);
   };
-  const int rounds = gpu_ ? 4096 : 64;
-  arithmetic("latency/multiply_add", "multiply-add, from one to the next that needs it", rounds, 2, 1e-5,
-             [](int rounds, float* sums, int64_t* clocks) {
-               launch(multiply_add<1>, dim3(1), dim3(32), 0, nullptr, 0.5f, 1.0f, rounds, sums, clocks);
-             });
-  arithmetic("latency/exponential", "exponential", rounds, 0.6411857, 1e-4,
-             [](int rounds, float* sums, int64_t* clocks) {
-               launch(exponentials<1>, dim3(1), dim3(32), 0, nullptr, rounds, sums, clocks);
-             });
-  constexpr uint32_t kOnes = 0x3c003c00;  // 1, 1 in f16
-  arithmetic("latency/warp_product", "product of mma.sync", rounds, 4.0 * 16 * rounds, 0,
-             [](int rounds, float* sums, int64_t* clocks) {
-               launch(warp_products<1>, dim3(1), dim3(32), 0, nullptr, kOnes, rounds, sums, clocks);
-             });
+  arithmetic("latency/multiply_add", "multiply-add, from one to the next that needs it", 2, 1e-5,
+             multiply_add<1>, 0.5f, 1.0f);
+  arithmetic("latency/exponential", "exponential", 0.6411857, 1e-4, exponentials<1>);
+  arithmetic("latency/warp_product", "product of mma.sync", 4.0 * 16 * rounds, 0, warp_products<1>, kOnes);
 
-  {
-    std::vector<int> order(kSharedLinks);
-    std::iota(order.begin(), order.end(), 0);
-    std::shuffle(order.begin() + 1, order.end(), std::mt19937(1));  // the walk begins at link 0
-    std::vector<uint32_t> links(kSharedLinks);
-    for (int i = 0; i < kSharedLinks; ++i)
-      links[std::size_t(order[std::size_t(i)])] = uint32_t(order[std::size_t((i + 1) % kSharedLinks)]) * 4;
-    const Buffer from = on_device(links);
-    Buffer end(Place::device, sizeof(uint32_t));
-    const Taken taken = time(1, [&](int64_t* clocks) {
-      launch(walk_shared_chain, dim3(1), dim3(32), 0, nullptr, pointer<uint32_t>(from), hops,
-             pointer<uint32_t>(end), clocks);
-    });
-    if (on_host<uint32_t>(end)[0] != uint32_t(order[std::size_t(hops % kSharedLinks)]) * 4)
-      throw WrongResult("latency/shared: the walk ended at another link");
-    timed("latency/shared", "shared memory, a hop", "clocks", taken.clocks / hops, taken.seconds);
-  }
+  std::vector<int> order(kSharedLinks);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin() + 1, order.end(), std::mt19937(1));  // the walk begins at link 0
+  std::vector<uint32_t> links(kSharedLinks);
+  for (int i = 0; i < kSharedLinks; ++i)
+    links[std::size_t(order[std::size_t(i)])] = uint32_t(order[std::size_t((i + 1) % kSharedLinks)]) * 4;
+  const Buffer from = on_device(links);
+  Buffer end(Place::device, sizeof(uint32_t));
+  const Taken taken = time(1, [&](int64_t* clocks) {
+    launch(walk_shared_chain, 1, 32, pointer<uint32_t>(from), hops, pointer<uint32_t>(end), clocks);
+  });
+  if (on_host<uint32_t>(end)[0] != uint32_t(order[std::size_t(hops % kSharedLinks)]) * 4)
+    throw WrongResult("latency/shared: the walk ended at another link");
+  timed("latency/shared", "shared memory, a hop", "clocks", taken.clocks / hops, taken);
+
   const auto hop = [&](const std::string& name, const std::string& what, int length, int warm, bool flushed) {
     const Ring ring(gpu_ ? length : 256);
     const Taken taken = walk(name, ring, 1, 1, gpu_ ? warm : 0, hops, [&] {
       if (flushed) device::flush_l2(nullptr);
     });
-    timed(name, what, "clocks", taken.clocks / hops, taken.seconds);
+    timed(name, what, "clocks", taken.clocks / hops, taken);
   };
   hop("latency/l1", "L1 cache, a hop: 32 KB", 256, 256, false);
   hop("latency/l2", "L2 cache, a hop: 8 MB", 65536, 65536, false);
@@ -236,30 +254,22 @@ void Session::latencies() {
 
 void Session::warps() {
   const std::vector<int> counts = gpu_ ? std::vector{1, 2, 4, 8, 16, 32, 64} : std::vector{1, 2, 4};
-  const int multiprocessors = info_.multiprocessors;
+  const int multiprocessors = info_.multiprocessors, rounds = gpu_ ? 4096 : 64, hops = gpu_ ? 1000 : 16;
+  const auto text = [](int warps) { return std::to_string(warps) + (warps > 1 ? " warps" : " warp"); };
   progress_("warps that fill each other's waiting time");
   for (int warps : counts) {
     const std::string name = "warps/multiply_add/w" + std::to_string(warps);
     const int of_block = std::min(warps, kMaxWarpsOfBlock), blocks = multiprocessors * (warps / of_block);
-    const int rounds = gpu_ ? 4096 : 64;
-    Buffer result = sums(blocks, of_block * 32);
-    const Taken taken = time(blocks, [&](int64_t* clocks) {
-      launch(multiply_add<1>, dim3(unsigned(blocks)), dim3(unsigned(of_block) * 32), 0, nullptr, 0.5f, 1.0f,
-             rounds, pointer<float>(result), clocks);
-    });
-    expect(name, result, 2, 1e-5);
-    timed(name,
-          "multiply-adds of " + std::to_string(warps) + (warps > 1 ? " warps" : " warp") + ", one every",
-          "clocks", taken.clocks / (double(rounds) * warps), taken.seconds);
+    const Taken taken = compute(name, blocks, of_block * 32, 2, 1e-5, multiply_add<1>, 0.5f, 1.0f, rounds);
+    timed(name, "multiply-adds of " + text(warps) + ", one every", "clocks",
+          taken.clocks / (double(rounds) * warps), taken);
   }
   const Ring ring(gpu_ ? 65536 : 256);
   for (int warps : counts) {
     const std::string name = "warps/l2/w" + std::to_string(warps);
-    const int hops = gpu_ ? 1000 : 16;
     const Taken taken = walk(name, ring, multiprocessors, warps, 0, hops);
-    timed(name,
-          "loads of " + std::to_string(warps) + (warps > 1 ? " warps" : " warp") + " from the L2, one every",
-          "clocks", taken.clocks / (double(hops) * warps), taken.seconds);
+    timed(name, "loads of " + text(warps) + " from the L2, one every", "clocks",
+          taken.clocks / (double(hops) * warps), taken);
   }
 }
 
@@ -267,44 +277,29 @@ void Session::rates() {
   const int blocks = info_.multiprocessors, threads = gpu_ ? 1024 : 64, rounds = gpu_ ? 2048 : 32;
   constexpr int kChains = 8;
   progress_("rates of arithmetic");
-  const auto rate = [&](const std::string& name, const std::string& what, int threads, int rounds,
-                        double operations, double wanted, double tolerance, const auto& start) {
-    Buffer result = sums(blocks, threads);
-    const Taken taken =
-        time(blocks, [&](int64_t* clocks) { start(threads, rounds, pointer<float>(result), clocks); });
-    expect(name, result, wanted, tolerance);
-    timed(name, what, "per_clock", operations / taken.clocks, taken.seconds);
+  const auto rate = [&](const std::string& name, const std::string& what, int threads, double operations,
+                        double wanted, double tolerance, auto kernel, auto... arguments) {
+    const Taken taken = compute(name, blocks, threads, wanted, tolerance, kernel, arguments..., rounds);
+    timed(name, what, "per_clock", operations * rounds * kChains / taken.clocks, taken);
   };
-  rate("rate/multiply_add", "multiply-adds a clock, of a multiprocessor", threads, rounds,
-       double(threads) * rounds * kChains, 2 * kChains, 1e-4,
-       [&](int threads, int rounds, float* sums, int64_t* clocks) {
-         launch(multiply_add<kChains>, dim3(unsigned(blocks)), dim3(unsigned(threads)), 0, nullptr, 0.5f,
-                1.0f, rounds, sums, clocks);
-       });
-  rate("rate/exponential", "exponentials a clock", threads, rounds, double(threads) * rounds * kChains,
-       0.6411857 * kChains, 1e-3, [&](int threads, int rounds, float* sums, int64_t* clocks) {
-         launch(exponentials<kChains>, dim3(unsigned(blocks)), dim3(unsigned(threads)), 0, nullptr, rounds,
-                sums, clocks);
-       });
-  constexpr uint32_t kOnes = 0x3c003c00;  // 1, 1 in f16
+  rate("rate/multiply_add", "multiply-adds a clock, of a multiprocessor", threads, threads, 2 * kChains, 1e-4,
+       multiply_add<kChains>, 0.5f, 1.0f);
+  rate("rate/exponential", "exponentials a clock", threads, threads, 0.6411857 * kChains, 1e-3,
+       exponentials<kChains>);
   const int product_threads = gpu_ ? 512 : 64;
-  rate("rate/warp_product", "FLOPs a clock with mma.sync", product_threads, rounds,
-       double(kMmaFlops) * (product_threads / 32) * rounds * kChains, 4.0 * 16 * rounds * kChains, 0,
-       [&](int threads, int rounds, float* sums, int64_t* clocks) {
-         launch(warp_products<kChains>, dim3(unsigned(blocks)), dim3(unsigned(threads)), 0, nullptr, kOnes,
-                rounds, sums, clocks);
-       });
-  if (info_.compute_capability != 90) {
-    found_.push_back({"rate/warpgroup_product", "FLOPs a clock with wgmma", "per_clock", std::nullopt,
-                      "needs a Hopper GPU", 0});
-    return;
-  }
+  rate("rate/warp_product", "FLOPs a clock with mma.sync", product_threads,
+       double(kMmaFlops) * (product_threads / 32), 4.0 * 16 * rounds * kChains, 0, warp_products<kChains>,
+       kOnes);
+
+  const std::string name = "rate/warpgroup_product", what = "FLOPs a clock with wgmma";
+  if (info_.compute_capability != 90) return unknown(name, what, "per_clock", kNeedsHopper);
   const int groups = gpu_ ? 256 : 2;
-  rate("rate/warpgroup_product", "FLOPs a clock with wgmma", kWgmmaThreads, groups,
-       2 * kWgmmaFlopsOfRound * groups, 128.0 * wgmma_element(groups), 0,
-       [&](int, int rounds, float* sums, int64_t* clocks) {
-         launch_warpgroup_products(blocks, rounds, sums, clocks);
-       });
+  Buffer result = sums(blocks, kWgmmaThreads);
+  const Taken taken = time(blocks, [&](int64_t* clocks) {
+    launch_warpgroup_products(blocks, groups, pointer<float>(result), clocks);
+  });
+  expect(name, result, 128.0 * wgmma_element(groups));
+  timed(name, what, "per_clock", 2 * kWgmmaFlopsOfRound * groups / taken.clocks, taken);
 }
 
 void Session::bandwidths() {
@@ -313,115 +308,81 @@ void Session::bandwidths() {
   {
     const int64_t count = gpu_ ? int64_t(32) << 20 : 256;  // of 16 bytes: 512 MB
     Buffer from(Place::device, std::size_t(count) * sizeof(float4)), to(Place::device, from.bytes());
-    launch(fill, dim3(unsigned(blocks)), dim3(unsigned(threads)), 0, nullptr, pointer<float>(from), 1.0f,
-           4 * count);
+    launch(fill, blocks, threads, pointer<float>(from), 1.0f, 4 * count);
     const Taken taken = time(1, [&](int64_t*) {
-      launch(copy, dim3(unsigned(blocks)), dim3(unsigned(threads)), 0, nullptr, pointer<float4>(to),
-             pointer<float4>(from), count);
+      launch(copy, blocks, threads, pointer<float4>(to), pointer<float4>(from), count);
     });
     expect("bandwidth/device_copy", to, 1);
     timed("bandwidth/device_copy", "device memory, bytes read and written by a copy", "bytes_per_second",
-          2.0 * double(from.bytes()) / taken.seconds, taken.seconds);
+          2.0 * double(from.bytes()) / taken.seconds, taken);
   }
-  {
-    const int64_t count = int64_t(blocks) * threads * kChunk;  // of 16 bytes: 17 MB on an H200
-    const int rounds = gpu_ ? 64 : 2;
-    Buffer data(Place::device, std::size_t(count) * sizeof(float4)), result = sums(blocks, threads);
-    launch(fill, dim3(unsigned(blocks)), dim3(unsigned(threads)), 0, nullptr, pointer<float>(data), 1.0f,
-           4 * count);
-    const Taken taken = time(1, [&](int64_t*) {
-      launch(read_again, dim3(unsigned(blocks)), dim3(unsigned(threads)), 0, nullptr, pointer<float4>(data),
-             rounds, pointer<float>(result));
-    });
-    expect("bandwidth/l2_read", result, 4.0 * kChunk * rounds);
-    timed("bandwidth/l2_read", "L2, bytes read by all multiprocessors", "bytes_per_second",
-          double(data.bytes()) * rounds / taken.seconds, taken.seconds);
-  }
+  const int64_t count = int64_t(blocks) * threads * kChunk;  // of 16 bytes: 17 MB on an H200
+  const int rounds = gpu_ ? 64 : 2;
+  Buffer data(Place::device, std::size_t(count) * sizeof(float4)), result = sums(blocks, threads);
+  launch(fill, blocks, threads, pointer<float>(data), 1.0f, 4 * count);
+  const Taken taken = time(1, [&](int64_t*) {
+    launch(read_again, blocks, threads, pointer<float4>(data), rounds, pointer<float>(result));
+  });
+  expect("bandwidth/l2_read", result, 4.0 * kChunk * rounds);
+  timed("bandwidth/l2_read", "L2, bytes read by all multiprocessors", "bytes_per_second",
+        double(data.bytes()) * rounds / taken.seconds, taken);
 }
 
 void Session::strides() {
-  constexpr int kStrides[] = {1, 2, 4, 8, 16, 32};
   const int blocks = gpu_ ? 2 * info_.multiprocessors : 1, threads = gpu_ ? 1024 : 64;
   int64_t count =
       gpu_ ? int64_t(64) << 20 : 256;  // floats that are loaded: 256 MB, out of 8 GB at the widest stride
   while (gpu_ && count * 4 * 32 > info_.memory_free / 2) count /= 2;
   progress_("strides");
   Buffer data(Place::device, std::size_t(count) * 32 * sizeof(float)), result = sums(blocks, threads);
-  launch(fill, dim3(unsigned(blocks)), dim3(unsigned(threads)), 0, nullptr, pointer<float>(data), 1.0f,
-         count * 32);
-  units_of_loads(false);  // what was launched before does not count
-  std::vector<Taken> taken;
-  for (int stride : kStrides) {
-    taken.push_back(time(
-        1,
-        [&](int64_t*) {
-          launch(load_strided, dim3(unsigned(blocks)), dim3(unsigned(threads)), 0, nullptr,
-                 pointer<float>(data), stride, count, pointer<float>(result));
-        },
-        [] { device::flush_l2(nullptr); }));
+  launch(fill, blocks, threads, pointer<float>(data), 1.0f, count * 32);
+  const auto load = [&](const std::string& name, int stride) {
+    const auto work = [&](int64_t*) {
+      launch(load_strided, blocks, threads, pointer<float>(data), stride, count, pointer<float>(result));
+    };
+    const Taken taken = time(1, work, [] { device::flush_l2(nullptr); });
     double sum = 0;
     for (float part : on_host<float>(result)) sum += part;
-    if (sum != double(count))
-      throw WrongResult("stride/s" + std::to_string(stride) + ": the sum is " + std::to_string(sum));
-  }
-  const std::vector<double> units = gpu_ ? std::vector<double>() : units_of_loads(false);
-  for (std::size_t i = 0; i < std::size(kStrides); ++i) {
-    const std::string name = "stride/s" + std::to_string(kStrides[i]);
-    if (gpu_)
-      timed(name, "useful bytes, lanes " + std::to_string(4 * kStrides[i]) + " bytes apart",
-            "bytes_per_second", 4.0 * double(count) / taken[i].seconds, taken[i].seconds);
-    else
-      counted(name, "of a warp's load, lanes " + std::to_string(4 * kStrides[i]) + " bytes apart", "sectors",
-              units, i);
-  }
+    if (sum != double(count)) throw WrongResult(name + ": the sum is " + std::to_string(sum));
+    return taken;
+  };
+  apart(
+      false, "bytes_per_second", load,
+      [&](int stride) {
+        return std::string(gpu_ ? "useful bytes" : "of a warp's load") + ", lanes " +
+               std::to_string(4 * stride) + " bytes apart";
+      },
+      [&](const Taken& taken) { return 4.0 * double(count) / taken.seconds; });
 }
 
 void Session::banks() {
-  constexpr int kStrides[] = {1, 2, 4, 8, 16, 32};
   const int threads = gpu_ ? 512 : 64, rounds = gpu_ ? 64 : 1;
-  progress_("banks");
-  Buffer result = sums(1, threads);
-  units_of_loads(true);  // what was launched before does not count
-  std::vector<Taken> taken;
-  for (int stride : kStrides) {
-    taken.push_back(time(1, [&](int64_t* clocks) {
-      launch(load_banked, dim3(1), dim3(unsigned(threads)), 0, nullptr, stride, rounds,
-             pointer<float>(result), clocks);
-    }));
-    expect("bank/s" + std::to_string(stride), result, double(kBankLoads) * rounds);
-  }
-  const std::vector<double> units = gpu_ ? std::vector<double>() : units_of_loads(true);
   const double loads = double(threads / 32) * rounds * kBankLoads;
-  for (std::size_t i = 0; i < std::size(kStrides); ++i) {
-    const std::string name = "bank/s" + std::to_string(kStrides[i]);
-    const std::string what =
-        "of a warp's load from shared memory, lanes " + std::to_string(kStrides[i]) + " words apart";
-    if (gpu_)
-      timed(name, what, "clocks", taken[i].clocks / loads, taken[i].seconds);
-    else
-      counted(name, what, "wavefronts", units, i);
-  }
+  progress_("banks");
+  apart(
+      true, "clocks",
+      [&](const std::string& name, int stride) {
+        return compute(name, 1, threads, double(kBankLoads) * rounds, 0, load_banked, stride, rounds);
+      },
+      [](int stride) {
+        return "of a warp's load from shared memory, lanes " + std::to_string(stride) + " words apart";
+      },
+      [&](const Taken& taken) { return taken.clocks / loads; });
 }
 
 void Session::additions() {
   const int blocks = info_.multiprocessors;
   progress_("additions in the L2");
   const auto rate = [&](const std::string& name, const std::string& what, Adds how, int tiles) {
-    if (info_.compute_capability != 90) {
-      found_.push_back({name, what, "bytes_per_second", std::nullopt, "needs a Hopper GPU", 0});
-      return;
-    }
+    if (info_.compute_capability != 90) return unknown(name, what, "bytes_per_second", kNeedsHopper);
     const int rounds = gpu_ ? 1024 : 4;
     Buffer sums(Place::device, std::size_t(tiles) * kTileFloats * sizeof(float));
     const Taken taken = time(
         1, [&](int64_t*) { launch_additions(how, blocks, pointer<float>(sums), tiles, rounds); },
-        [&] {
-          launch(fill, dim3(unsigned(blocks)), dim3(1024), 0, nullptr, pointer<float>(sums), 0.0f,
-                 int64_t(tiles) * kTileFloats);
-        });
+        [&] { launch(fill, blocks, 1024, pointer<float>(sums), 0.0f, int64_t(tiles) * kTileFloats); });
     expect(name, sums, double(blocks) * rounds / tiles);
     timed(name, what, "bytes_per_second",
-          double(blocks) * rounds * kTileFloats * sizeof(float) / taken.seconds, taken.seconds);
+          double(blocks) * rounds * kTileFloats * sizeof(float) / taken.seconds, taken);
   };
   const int many = gpu_ ? 512 : 4;  // tiles: 16 MB, which the L2 holds
   rate("additions/floats", "L2, bytes added, a float an instruction", Adds::floats, many);

@@ -101,12 +101,6 @@ void with_once(const Shape& shape, const Use& use) {
   }
 }
 
-/// Calls `body` with whether the shape has a causal mask, as a constant.
-template <typename Body>
-void with_mask(const Shape& shape, const Body& body) {
-  shape.causal() ? body.template operator()<true>() : body.template operator()<false>();
-}
-
 //| ## From a step to its version
 //|
 //| The one place that knows which version a step is. The workspace and the launch both ask it, so they cannot disagree.
@@ -121,7 +115,7 @@ void with_version(const Shape& shape, const Use& use) {
     else if constexpr (kStep <= 4)
       use.template operator()<BlockScaled<kHeadDim>>();
     else
-      with_mask(shape, [&]<bool kCausal>() {
+      hopper::with_causal(shape, [&]<bool kCausal>() {
         if constexpr (kStep == 5) with_tuned<AsItIs, kHeadDim, kCausal>(shape, use);
         if constexpr (kStep == 6) with_tuned<SumsByProduct, kHeadDim, kCausal>(shape, use);
         if constexpr (kStep >= 7) with_once<kStep == 8, kHeadDim, kCausal>(shape, use);
@@ -142,31 +136,32 @@ void run_step(const Shape& shape, const Tensors& tensors, device::Stream stream)
   with_version<kStep>(shape, [&]<typename Traits>() { run<Traits>(shape, tensors, stream); });
 }
 
+template <int kStep>
+constexpr Step row(const char* name, const char* idea) {
+  return {name, idea, Operation::forward, why_not<kStep>, workspace<kStep>, run_step<kStep>};
+}
+
 constexpr Step kSteps[] = {
-    {"FP8 straight",
-     "Products of e4m3 tiles, V transposed byte by byte by the producer, keys permuted so that P needs no "
-     "shuffle.",
-     Operation::forward, why_not<1>, workspace<1>, run_step<1>},
-    {"transposition overlapped",
-     "V transposed by ldmatrix, byte permutations and stmatrix, chapter 5's overlap, and an offset that uses "
-     "e4m3's "
-     "range for P.",
-     Operation::forward, why_not<2>, workspace<2>, run_step<2>},
-    {"block scales", "A scale for each tile of Q, K and V, the values' as a bias of the scores.",
-     Operation::forward, why_not<3>, workspace<3>, run_step<3>},
-    {"incoherent processing",
-     "Q and K times a random orthogonal matrix before they are quantised; the attention is that of step 3.",
-     Operation::forward, why_not<4>, workspace<4>, run_step<4>},
-    {"fast", "Chapter 5's last step: blocks that stay, lazy rescaling, loops split by mask, stores by TMA.",
-     Operation::forward, why_not<5>, workspace<5>, run_step<5>},
-    {"row sums by a product", "P times a tile of ones, beside P V; the softmax adds nothing up.",
-     Operation::forward, why_not<6>, workspace<6>, run_step<6>},
-    {"V transposed once",
-     "Blocks share the transposition: each piece of V is transposed by one of them, into the workspace.",
-     Operation::forward, why_not<7>, workspace<7>, run_step<7>},
-    {"exponentials by a line",
-     "The encoding of P in e4m3 is nearly a line of the score: no ex2, no rounding.", Operation::forward,
-     why_not<8>, workspace<8>, run_step<8>},
+    row<1>(
+        "FP8 straight",
+        "Products of e4m3 tiles, V transposed byte by byte by the producer, keys permuted so that P needs no "
+        "shuffle."),
+    row<2>(
+        "transposition overlapped",
+        "V transposed by ldmatrix, byte permutations and stmatrix, chapter 5's overlap, and an offset that "
+        "uses e4m3's range for P."),
+    row<3>("block scales", "A scale for each tile of Q, K and V, the values' as a bias of the scores."),
+    row<4>("incoherent processing",
+           "Q and K times a random orthogonal matrix before they are quantised; the attention is that of "
+           "step 3."),
+    row<5>("fast",
+           "Chapter 5's last step: blocks that stay, lazy rescaling, loops split by mask, stores by TMA."),
+    row<6>("row sums by a product", "P times a tile of ones, beside P V; the softmax adds nothing up."),
+    row<7>(
+        "V transposed once",
+        "Blocks share the transposition: each piece of V is transposed by one of them, into the workspace."),
+    row<8>("exponentials by a line",
+           "The encoding of P in e4m3 is nearly a line of the score: no ex2, no rounding."),
 };
 
 }  // namespace

@@ -66,20 +66,15 @@ int64_t scales_of(const Quantisation& tensor) {
 }
 
 void quantise(const Quantisation& tensor, device::Stream stream) {
-  device::with_type(tensor.dtype, [&]<typename T>() {
-    if constexpr (sizeof(T) == 2)  // with_type also knows float
-      device::with_head_dim(tensor.head_dim, [&]<int kHeadDim>() {
-        const auto with_rows = [&]<int kRows>(std::integral_constant<int, kRows>) {
-          if (tensor.rotation)
-            launch_all<T, kHeadDim, kRows, true>(tensor, stream);
-          else
-            launch_all<T, kHeadDim, kRows, false>(tensor, stream);
-        };
-        if (tensor.rows_of_scale == 128)
-          with_rows(std::integral_constant<int, 128>());
-        else
-          with_rows(std::integral_constant<int, 64>());
-      });
+  device::with_16_bit_type(tensor.dtype, [&]<typename T>() {
+    device::with_head_dim(tensor.head_dim, [&]<int kHeadDim>() {
+      const auto with_rows = [&]<int kRows>() {
+        tensor.rotation ? launch_all<T, kHeadDim, kRows, true>(tensor, stream)
+                        : launch_all<T, kHeadDim, kRows, false>(tensor, stream);
+      };
+      tensor.rows_of_scale == 128 ? with_rows.template operator()<128>()
+                                  : with_rows.template operator()<64>();
+    });
   });
 }
 

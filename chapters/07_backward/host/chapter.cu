@@ -132,48 +132,33 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
   });
 }
 
+template <int kStep>
+constexpr Step row(const char* name, const char* idea) {
+  return {.name = name,
+          .idea = idea,
+          .operation = Operation::backward,
+          .why_not = why_not,
+          .workspace = workspace<kStep>,
+          .run = run<kStep>,
+          .memory = memory<kStep>,
+          .same_bits = kStep == 1 || kStep == 6};
+}
+
 constexpr Step kSteps[] = {
-    {"two passes",
-     "One kernel walks along the keys for dQ, one along the queries for dK and dV; both compute P and dS "
-     "again.",
-     Operation::backward, why_not, workspace<1>, run<1>, memory<1>},
-    {.name = "one pass",
-     .idea =
-         "A block keeps a tile of keys, computes dS once, and adds what it gives to dQ to sums in memory.",
-     .operation = Operation::backward,
-     .why_not = why_not,
-     .workspace = workspace<2>,
-     .run = run<2>,
-     .memory = memory<2>,
-     .same_bits = false},
-    {.name = "TMA and WGMMA",
-     .idea = "Tiles that TMA brings and WGMMA multiplies; scores are computed transposed, so that P and dS "
-             "are operands in registers.",
-     .operation = Operation::backward,
-     .why_not = why_not,
-     .workspace = workspace<3>,
-     .run = run<3>,
-     .memory = memory<3>,
-     .same_bits = false},
-    {.name = "roles",
-     .idea = "A producer, two consumers, and threads that have TMA add dQ.",
-     .operation = Operation::backward,
-     .why_not = why_not,
-     .workspace = workspace<4>,
-     .run = run<4>,
-     .memory = memory<4>,
-     .same_bits = false},
-    {.name = "around the loop",
-     .idea = "Blocks that stay, longest tiles first, sections of heads that fit the L2, sizes by head "
-             "dimension.",
-     .operation = Operation::backward,
-     .why_not = why_not,
-     .workspace = workspace<5>,
-     .run = run<5>,
-     .memory = memory<5>,
-     .same_bits = false},
-    {"deterministic", "Additions to dQ in a fixed order: the same bits every time.", Operation::backward,
-     why_not, workspace<6>, run<6>, memory<6>},
+    row<1>(
+        "two passes",
+        "One kernel walks along the keys for dQ, one along the queries for dK and dV; both compute P and dS "
+        "again."),
+    row<2>("one pass",
+           "A block keeps a tile of keys, computes dS once, and adds what it gives to dQ to sums in memory."),
+    row<3>("TMA and WGMMA",
+           "Tiles that TMA brings and WGMMA multiplies; scores are computed transposed, so that P and dS are "
+           "operands in registers."),
+    row<4>("roles", "A producer, two consumers, and threads that have TMA add dQ."),
+    row<5>(
+        "around the loop",
+        "Blocks that stay, longest tiles first, sections of heads that fit the L2, sizes by head dimension."),
+    row<6>("deterministic", "Additions to dQ in a fixed order: the same bits every time."),
 };
 
 }  // namespace

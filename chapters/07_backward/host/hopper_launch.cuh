@@ -36,26 +36,9 @@ struct KernelTraits {
   static constexpr bool kRotate = !kCausal;
 };
 
-//| ## Maps
-//|
-//| Tensors are seen as chapter 5 sees them: {column, row, panel, head, batch}, with strides of the caller's. Rows beyond
-//| a head's end come as zeros.
-/// The map of Q, dO, K or V, in tiles of `rows` rows.
-inline CUtensorMap map_of(const Shape& shape, TensorId tensor, const void* base, int rows) {
-  return tile_map(shape, tensor, shape.dtype, base, kPanel, rows);
-}
-
-/// The map of a number for each row of the workspace.
-inline CUtensorMap row_map(const Shape& shape, const float* base, int rows) {
-  const int64_t size = int64_t(shape.batch) * shape.heads * problem_of(shape, kWorkspaceRows).padded_q;
-  return device::tensor_map(
-      {.dtype = DType::f32, .base = base, .size = {uint64_t(size)}, .stride = {}, .box = {uint32_t(rows)}});
-}
-
 //| ## The order of tiles of keys
 //|
-//| While a head is worked on, its Q, dO and sums of dQ are wanted by every block: 8 bytes an element in 16 bits. Under a
-//| causal mask, where the longest tiles should go first, they go first within a section of heads that fits the L2. Step 6
+//| Under a causal mask, where the longest tiles should go first, they go first within a section of heads that fits the L2. Step 6
 //| has the sections without a mask, too: where blocks work on several heads, fewer of them wait for each other's turns.
 inline int64_t key_tiles(const Shape& shape) {
   return int64_t(shape.batch) * shape.kv_heads * ((shape.seqlen_k + kTileKeys - 1) / kTileKeys);
@@ -64,18 +47,8 @@ inline int64_t key_tiles(const Shape& shape) {
 /// The order of tiles of keys. Under a causal mask in sections of heads whose queries and sums of dQ fit the
 /// L2 cache.
 inline TileOrder key_order(const Shape& shape, bool sections) {
-  constexpr int64_t kSectionBytes = int64_t(32) << 20;
-  const int group = shape.heads / shape.kv_heads;
-  const int64_t bytes_of_head =
-      int64_t(group) * shape.seqlen_q * shape.head_dim * int64_t(2 * size_of(shape.dtype) + sizeof(float));
-  const auto heads =
-      int(std::clamp<int64_t>(kSectionBytes / bytes_of_head, 1, int64_t(shape.batch) * shape.kv_heads));
-  return {int(key_tiles(shape)),
-          (shape.seqlen_k + kTileKeys - 1) / kTileKeys,
-          shape.batch,
-          shape.kv_heads,
-          heads,
-          sections};
+  return {int(key_tiles(shape)), (shape.seqlen_k + kTileKeys - 1) / kTileKeys, shape.batch,
+          shape.kv_heads,        kv_heads_of_gradient_section(shape),          sections};
 }
 
 //| Counters and semaphores must be 0 at the start, and a small kernel sees to it in the same stream.
@@ -85,8 +58,7 @@ inline int* counters_of(const Shape& shape, const Tensors& tensors) {
                                 bytes_of_workspace(shape, kWorkspaceRows, true));
 }
 inline int64_t counters(const Shape& shape, bool deterministic) {
-  const int64_t rows = int64_t(shape.batch) * shape.heads * problem_of(shape, kWorkspaceRows).padded_q;
-  return 4 + (deterministic ? rows / kRowsOfWarpgroup * kKeyConsumers : 0);
+  return 4 + (deterministic ? workspace_rows(shape, kWorkspaceRows) / kRowsOfWarpgroup * kKeyConsumers : 0);
 }
 
 constexpr int kClearThreads = 256;
@@ -103,38 +75,38 @@ __global__ void __launch_bounds__(kThreads) clear_counters(int* counter, int64_t
 //| As many blocks as multiprocessors, or one for each tile in step 4.
 //|
 //| ![Two loops over the same tiles](../../../docs/figures/backward_loops.svg)
+/// Launches a kernel of steps 3 to 6, which all begin with the same arguments.
+template <typename T, typename Traits, typename Kernel, typename... More>
+void run_kernel(Kernel kernel, int64_t blocks, int threads, const Shape& shape, const Tensors& t,
+                device::Stream stream, const More&... more) {
+  const Workspace workspace = workspace_of(shape, kWorkspaceRows, t);
+  const int64_t rows = workspace_rows(shape, kWorkspaceRows);
+  device::launch(
+      kernel, dim3(unsigned(blocks)), dim3(threads), sizeof(HopperShared<T, Traits>), stream,
+      tile_map(shape, TensorId::q, t.q, Traits::kQueries), tile_map(shape, TensorId::k, t.k, kTileKeys),
+      tile_map(shape, TensorId::v, t.v, kTileKeys), tile_map(shape, TensorId::d_o, t.d_o, Traits::kQueries),
+      row_map(workspace.lse, rows, Traits::kQueries), row_map(workspace.d, rows, Traits::kQueries),
+      static_cast<T*>(t.dk), static_cast<T*>(t.dv), workspace, problem_of(shape, kWorkspaceRows), more...);
+}
+
 /// One launch of steps 4 to 6.
 template <typename T, typename Traits>
 void run_blocks(const Shape& shape, const Tensors& t, device::Stream stream) {
   const TileOrder order = key_order(shape, Traits::kCausal || Traits::kDeterministic);
-  const int blocks = blocks_for(order, Traits::kSchedule);
   int* const counter = counters_of(shape, t);
   if constexpr (Traits::kDeterministic || Traits::kSchedule == Schedule::in_order_persistent) {
     const int64_t count = counters(shape, Traits::kDeterministic);
     device::launch(clear_counters<kClearThreads>, dim3(unsigned((count + kClearThreads - 1) / kClearThreads)),
                    dim3(kClearThreads), 0, stream, counter, count);
   }
-  device::launch(hopper_backward<T, Traits>, dim3(blocks), dim3(Traits::kThreads),
-                 sizeof(HopperShared<T, Traits>), stream, map_of(shape, TensorId::q, t.q, Traits::kQueries),
-                 map_of(shape, TensorId::k, t.k, kTileKeys), map_of(shape, TensorId::v, t.v, kTileKeys),
-                 map_of(shape, TensorId::d_o, t.d_o, Traits::kQueries),
-                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).lse, Traits::kQueries),
-                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).d, Traits::kQueries),
-                 static_cast<T*>(t.dk), static_cast<T*>(t.dv), workspace_of(shape, kWorkspaceRows, t),
-                 problem_of(shape, kWorkspaceRows), order, counter, counter + 4);
+  run_kernel<T, Traits>(hopper_backward<T, Traits>, blocks_for(order, Traits::kSchedule), Traits::kThreads,
+                        shape, t, stream, order, counter, counter + 4);
 }
 
 //| Step 3 has no roles, so a block has two warpgroups only.
 template <typename T, typename Traits>
 void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
-  device::launch(hopper_single<T, Traits>, dim3(unsigned(key_tiles(shape))), dim3(kKeyConsumerThreads),
-                 sizeof(HopperShared<T, Traits>), stream, map_of(shape, TensorId::q, t.q, Traits::kQueries),
-                 map_of(shape, TensorId::k, t.k, kTileKeys), map_of(shape, TensorId::v, t.v, kTileKeys),
-                 map_of(shape, TensorId::d_o, t.d_o, Traits::kQueries),
-                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).lse, Traits::kQueries),
-                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).d, Traits::kQueries),
-                 static_cast<T*>(t.dk), static_cast<T*>(t.dv), workspace_of(shape, kWorkspaceRows, t),
-                 problem_of(shape, kWorkspaceRows));
+  run_kernel<T, Traits>(hopper_single<T, Traits>, key_tiles(shape), kKeyConsumerThreads, shape, t, stream);
 }
 
 template <typename T, int kHeadDim, int kQueries>
@@ -233,10 +205,8 @@ void run_step(const Shape& shape, const Tensors& t, device::Stream stream, int s
 /// The step of a shape's type and mask.
 template <int kHeadDim>
 void run_hopper(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
-  device::with_type(shape.dtype, [&]<typename T>() {
-    if constexpr (sizeof(T) == 2)  // with_type also knows float, which why_not refuses
-      shape.causal() ? run_step<T, kHeadDim, true>(shape, tensors, stream, step)
-                     : run_step<T, kHeadDim, false>(shape, tensors, stream, step);
+  device::with_16_bit_type(shape.dtype, [&]<typename T>() {
+    with_causal(shape, [&]<bool kCausal>() { run_step<T, kHeadDim, kCausal>(shape, tensors, stream, step); });
   });
 }
 

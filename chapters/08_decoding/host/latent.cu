@@ -68,8 +68,8 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
                              .pages_of_sequence = (shape.seqlen_k + page_rows - 1) / page_rows};
   const Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
   const dim3 grid(launch.row_tiles, launch.blocks);
-  const CUtensorMap map =
-      cache_map(shape, TensorId::k, t.k, LatentKernelTraits::kKeys, LatentKernelTraits::kBoxPanels);
+  const CUtensorMap map = tile_map(shape, TensorId::k, shape.dtype, t.k, kPanel, LatentKernelTraits::kKeys,
+                                   LatentKernelTraits::kBoxPanels);
   // Blocks that share items wait for one another, so they must all run at the same time. One block for each
   // tile of rows shares nothing, and there may be more tiles of rows than run at the same time.
   const auto start = launch.blocks == 1 ? device::Start::plain : device::Start::cooperative;
@@ -93,9 +93,7 @@ std::string why_not_latent_pages(const Shape& shape) {
 }
 
 void run_latent(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  device::with_type(shape.dtype, [&]<typename T>() {
-    if constexpr (sizeof(T) == 2) run<T>(shape, tensors, stream);  // why_not refuses float
-  });
+  device::with_16_bit_type(shape.dtype, [&]<typename T>() { run<T>(shape, tensors, stream); });
 }
 
 }  // namespace flashbook::decoding

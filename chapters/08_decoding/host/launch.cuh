@@ -10,8 +10,7 @@
 #include "chapters/08_decoding/step4_ring.cuh"
 #include "common/attention/shape.h"
 #include "common/attention/tensors.h"
-#include "common/device/launch.h"
-#include "common/device/tensor_map.h"
+#include "common/hopper/launch.h"
 
 namespace flashbook::decoding {
 
@@ -25,7 +24,6 @@ inline bool is_causal(const Shape& shape) {
 
 /// `pack`: query heads that are rows of a tile.
 inline Problem problem_of(const Shape& shape, const Tensors& t, int pack) {
-  constexpr double kLog2E = 1.4426950408889634;
   return {.seqlen_q = shape.seqlen_q,
           .seqlen_k = shape.seqlen_k,
           .batch = shape.batch,
@@ -34,32 +32,15 @@ inline Problem problem_of(const Shape& shape, const Tensors& t, int pack) {
           .packs = shape.heads / pack,
           .group = shape.heads / shape.kv_heads,
           .causal = is_causal(shape),
-          .scale_log2 = float(shape.scale * kLog2E),
+          .scale_log2 = float(shape.scale * kLog2e),
           .lengths = static_cast<const int*>(t.tables[int(TableId::lengths)]),
           .q_strides = shape.strides(TensorId::q),
           .o_strides = shape.strides(TensorId::o),
           .number_strides = {int64_t(shape.heads) * shape.seqlen_q, shape.seqlen_q, 1}};
 }
 
-//| A cache of one piece a sequence and a cache of pages have the same map. Without pages a sequence is a page of its own, as
-//| long as it is.
-/// The map of K or V, whose boxes are `box_panels` panels of `box_rows` keys: {column, row, panel, head,
-/// batch or page}.
-inline CUtensorMap cache_map(const Shape& shape, TensorId tensor, const void* base, int box_rows,
-                             int box_panels) {
-  const uint64_t bytes = size_of(shape.dtype);
-  const uint32_t panels = shape.head_dim / kPanel;
-  const Strides strides = shape.strides(tensor);
-  const std::vector<int64_t> dims = dims_of(shape, tensor);  // [batch or pages, heads, rows, head_dim]
-  return device::tensor_map(
-      {.dtype = shape.dtype,
-       .base = base,
-       .size = {kPanel, uint64_t(dims[2]), panels, uint64_t(dims[1]), uint64_t(dims[0])},
-       .stride = {strides.row * bytes, kPanelRowBytes, strides.head * bytes, strides.batch * bytes},
-       .box = {kPanel, uint32_t(box_rows), uint32_t(box_panels), 1, 1},
-       .swizzle = Swizzle::b128});
-}
-
+//| A cache of one piece a sequence and a cache of pages have the same map, chapter 5's `tile_map`. Without pages a sequence is
+//| a page of its own, as long as it is.
 /// Keys of a tile of steps 1 to 3.
 constexpr int pack_gqa_keys(int head_dim) { return head_dim == 256 ? 64 : 128; }
 
@@ -94,9 +75,8 @@ void run_pack_gqa(const Shape& shape, const Tensors& t, device::Stream stream, i
   const Partials partials = parts == 1 ? Partials{} : partials_in(t.workspace, shape, parts);
   device::launch(pack_gqa<T, kHeadDim, kKeys>, dim3(row_tiles(shape, pack), parts), dim3(kWarpgroup),
                  sizeof(PackGqaShared<T, kHeadDim, kKeys>), stream, static_cast<const T*>(t.q),
-                 cache_map(shape, TensorId::k, t.k, kKeys, kHeadDim / kPanel),
-                 cache_map(shape, TensorId::v, t.v, kKeys, kHeadDim / kPanel), static_cast<T*>(t.o), t.lse,
-                 partials, problem);
+                 tile_map(shape, TensorId::k, t.k, kKeys), tile_map(shape, TensorId::v, t.v, kKeys),
+                 static_cast<T*>(t.o), t.lse, partials, problem);
   if (parts == 1) return;
   device::launch(merge<T, kHeadDim>,
                  dim3((problem.rows() + kMergeWarps - 1) / kMergeWarps, shape.batch * (shape.heads / pack)),

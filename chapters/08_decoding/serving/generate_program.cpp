@@ -1,15 +1,14 @@
 /// \file
 /// `./flashbook generate`: the same tokens with and without a cache.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
 
 #include "chapters/08_decoding/host/chapter.h"
 #include "chapters/08_decoding/serving/generate.h"
 #include "common/app/exit_code.h"
+#include "common/app/line.h"
 #include "common/app/progress.h"
 #include "common/app/table.h"
-#include "common/app/value.h"
 #include "common/attention/error.h"
 
 namespace flashbook::decoding {
@@ -18,30 +17,6 @@ namespace {
 constexpr const char* kName = "generate";
 constexpr int kPageRows = 16;
 constexpr int kFirstToken = 0;
-
-struct Options {
-  std::string tokens = "100", seed = "1", device = "auto", help;
-};
-
-Options parse(int argc, char** argv) {
-  Options options;
-  CLI::App app("A toy decoder writes tokens with and without a cache, by chapter 8's kernels", kName);
-  app.add_option("--tokens", options.tokens, "How many, 100 by default")->type_name("N");
-  app.add_option("--seed", options.seed, "Of the decoder's weights, 1 by default")->type_name("N");
-  app.add_option("--device", options.device,
-                 "auto (default), gpu or sim: refuse to run if this build is for the other")
-      ->type_name("NAME");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    options.help = app.help();
-    return options;
-  } catch (const CLI::ParseError& error) {
-    throw InputError(one_line(error.what()) + " (--help lists the options)");
-  }
-  check_device(options.device);
-  return options;
-}
 
 /// The chapter's last step that takes such a cache.
 int last_step(PagePool& pool) {
@@ -61,13 +36,19 @@ std::string seconds_text(double seconds) {
 }
 
 int run(int argc, char** argv) {
-  const Options options = parse(argc, argv);
-  if (!options.help.empty()) {
-    std::cout << options.help;
+  int tokens = 100;
+  int64_t seed = 1;
+  Line line("A toy decoder writes tokens with and without a cache, by chapter 8's kernels", kName);
+  line.count("--tokens", "How many, 100 by default", tokens);
+  line.value("--seed", "N", "Of the decoder's weights, 1 by default",
+             [&](const Value& given) { seed = given.whole(); });
+  line.device();
+  if (const std::string help = line.parse(argc, argv); !help.empty()) {
+    std::cout << help;
     return kRight;
   }
-  const int tokens = Value{"--tokens", options.tokens}.count();
-  const Decoder decoder(Value{"--seed", options.seed}.whole());
+  line.read();
+  const Decoder decoder(seed);
   PagePool pool((tokens + kPageRows - 1) / kPageRows, kPageRows);
   const int step = last_step(pool);
   std::cout << "A decoder of one layer, " << Decoder::kHeads << " query heads, " << Decoder::kKvHeads

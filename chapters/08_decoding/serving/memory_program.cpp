@@ -1,48 +1,18 @@
 /// \file
 /// `./flashbook memory`: what a model's cache takes.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
 
 #include "chapters/08_decoding/serving/memory.h"
 #include "common/app/exit_code.h"
+#include "common/app/line.h"
 #include "common/app/table.h"
-#include "common/app/value.h"
 #include "common/attention/error.h"
 
 namespace flashbook::decoding {
 namespace {
 
 constexpr const char* kName = "memory";
-
-struct Options {
-  std::string model, layers, heads, kv_heads, head_dim, dtype = "bf16", seqlen = "8k", batch = "1", help;
-};
-
-Options parse(int argc, char** argv) {
-  Options options;
-  CLI::App app("What the cache of keys and values takes of memory. Without a model: a table of known ones",
-               kName);
-  const auto add = [&](const char* name, std::string& value, const char* what) {
-    app.add_option(name, value, what)->type_name("N");
-  };
-  app.add_option("--model", options.model, "One of the table's")->type_name("NAME");
-  add("--layers", options.layers, "Layers of a model that is not in the table");
-  add("--kv-heads", options.kv_heads, "Its key heads");
-  add("--head-dim", options.head_dim, "Elements of a key");
-  add("--heads", options.heads, "Its query heads; by default as many as key heads");
-  app.add_option("--dtype", options.dtype, "f32, f16, bf16 (default) or e4m3")->type_name("TYPE");
-  add("--seqlen", options.seqlen, "Tokens of a sequence, 8k by default");
-  add("--batch", options.batch, "Sequences, 1 by default");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    options.help = app.help();
-  } catch (const CLI::ParseError& error) {
-    throw InputError(one_line(error.what()) + " (--help lists the options)");
-  }
-  return options;
-}
 
 /// 131072 is "128 KiB": with a whole number before the unit where there is one.
 std::string bytes_text(double bytes) {
@@ -103,44 +73,47 @@ void print(const Model& model, DType dtype, int seqlen, int batch) {
   table.print(std::cout);
 }
 
-Model described(const Options& options) {
-  if (options.layers.empty() || options.kv_heads.empty() || options.head_dim.empty())
-    throw InputError("--layers, --kv-heads and --head-dim go together: give all three, or --model");
-  Model model = {.name = "this model",
-                 .layers = Value{"--layers", options.layers}.count(),
-                 .heads = 0,
-                 .kv_heads = Value{"--kv-heads", options.kv_heads}.count(),
-                 .head_dim = Value{"--head-dim", options.head_dim}.count()};
-  model.heads = options.heads.empty() ? model.kv_heads : Value{"--heads", options.heads}.count();
-  if (model.heads % model.kv_heads != 0)
-    throw InputError("--heads is " + options.heads + ": give a multiple of --kv-heads, " + options.kv_heads);
-  return model;
-}
-
 int run(int argc, char** argv) {
-  const Options options = parse(argc, argv);
-  if (!options.help.empty()) {
-    std::cout << options.help;
+  Model model = {.name = "this model", .layers = 0, .heads = 0, .kv_heads = 0, .head_dim = 0};
+  const Model* known = nullptr;
+  DType dtype = DType::bf16;
+  int seqlen = 8192, batch = 1;
+  Line line("What the cache of keys and values takes of memory. Without a model: a table of known ones",
+            kName);
+  line.value("--model", "NAME", "One of the table's", [&](const Value& given) {
+    known = model_named(given.text);
+    if (!known)
+      throw InputError("--model is '" + given.text +
+                       "', which is not in the table: ./flashbook memory prints it");
+  });
+  line.count("--layers", "Layers of a model that is not in the table", model.layers);
+  line.count("--kv-heads", "Its key heads", model.kv_heads);
+  line.count("--head-dim", "Elements of a key", model.head_dim);
+  line.count("--heads", "Its query heads; by default as many as key heads", model.heads);
+  line.value("--dtype", "TYPE", "f32, f16, bf16 (default) or e4m3", [&](const Value& given) {
+    dtype = given.one_of<DType>(
+        {{"f32", DType::f32}, {"f16", DType::f16}, {"bf16", DType::bf16}, {"e4m3", DType::e4m3}});
+  });
+  line.count("--seqlen", "Tokens of a sequence, 8k by default", seqlen);
+  line.count("--batch", "Sequences, 1 by default", batch);
+  if (const std::string help = line.parse(argc, argv); !help.empty()) {
+    std::cout << help;
     return kRight;
   }
-  const std::optional<DType> dtype = dtype_named(options.dtype);
-  if (!dtype) throw InputError("--dtype is '" + options.dtype + "': give f32, f16, bf16 or e4m3");
-  const int seqlen = Value{"--seqlen", options.seqlen}.count(),
-            batch = Value{"--batch", options.batch}.count();
-  const bool is_described = !(options.layers + options.heads + options.kv_heads + options.head_dim).empty();
-  if (options.model.empty() && !is_described) {
-    print_models(*dtype, seqlen, batch);
-  } else if (options.model.empty()) {
-    print(described(options), *dtype, seqlen, batch);
-  } else {
-    if (is_described)
-      throw InputError("--model says what --layers, --heads, --kv-heads and --head-dim are: leave them out");
-    const Model* model = model_named(options.model);
-    if (!model)
-      throw InputError("--model is '" + options.model +
-                       "', which is not in the table: ./flashbook memory prints it");
-    print(*model, *dtype, seqlen, batch);
-  }
+  line.read();
+  const bool is_described = model.layers + model.heads + model.kv_heads + model.head_dim > 0;
+  if (known && is_described)
+    throw InputError("--model says what --layers, --heads, --kv-heads and --head-dim are: leave them out");
+  if (is_described && (model.layers == 0 || model.kv_heads == 0 || model.head_dim == 0))
+    throw InputError("--layers, --kv-heads and --head-dim go together: give all three, or --model");
+  if (model.heads == 0) model.heads = model.kv_heads;
+  if (is_described && model.heads % model.kv_heads != 0)
+    throw InputError("--heads is " + std::to_string(model.heads) + ": give a multiple of --kv-heads, " +
+                     std::to_string(model.kv_heads));
+  if (known || is_described)
+    print(known ? *known : model, dtype, seqlen, batch);
+  else
+    print_models(dtype, seqlen, batch);
   return kRight;
 }
 

@@ -106,30 +106,8 @@ inline GradientProblem gradient_problem_of(const Shape& shape, const Tensors& t,
     problem.k_map_strides = varlen_strides(shape, TensorId::k),
     problem.v_map_strides = varlen_strides(shape, TensorId::v);
   }
-  problem.at = {.q = shape.strides(TensorId::q),
-                .k = shape.strides(TensorId::k),
-                .v = shape.strides(TensorId::v),
-                .o = shape.strides(TensorId::o),
-                .d_o = shape.strides(TensorId::d_o),
-                .dq = shape.strides(TensorId::dq),
-                .dk = shape.strides(TensorId::dk),
-                .dv = shape.strides(TensorId::dv)};
+  problem.at = layout_given(shape);
   return problem;
-}
-
-/// The map of a number for each row of the workspace.
-inline CUtensorMap row_map(const float* base, int64_t rows, int box) {
-  return device::tensor_map(
-      {.dtype = DType::f32, .base = base, .size = {uint64_t(rows)}, .stride = {}, .box = {uint32_t(box)}});
-}
-
-//| While blocks work on a head, each of them reads its Q and dO and adds to its dQ. So blocks take tiles of keys by sections of heads, as many as these fit the L2 for.
-/// How many key heads are worked on at once.
-inline int key_heads_of_section(const Shape& shape) {
-  constexpr int64_t kSectionBytes = int64_t(32) << 20;
-  const int64_t bytes_of_head = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q * shape.head_dim *
-                                int64_t(2 * size_of(shape.dtype) + sizeof(float));
-  return int(std::clamp<int64_t>(kSectionBytes / bytes_of_head, 1, int64_t(shape.batch) * shape.kv_heads));
 }
 
 //| ## The launches
@@ -141,7 +119,7 @@ void run_gradients_of(const Shape& shape, const Tensors& t, device::Stream strea
                       const GradientProblem& problem, const KeyTiles& tiles, const Lists& lists,
                       const Mask& mask, const Score& score) {
   const auto map = [&](TensorId id, const void* base, int rows) {
-    return layout.documents > 0 ? varlen_map(shape, id, base, rows) : batch_map(shape, id, base, rows);
+    return layout.documents > 0 ? varlen_map(shape, id, base, rows) : tile_map(shape, id, base, rows);
   };
   const int64_t most_tiles = int64_t(shape.batch) * shape.kv_heads * layout.key_tiles;
   const int blocks = int(std::min<int64_t>(most_tiles, device::multiprocessors()));
@@ -191,7 +169,7 @@ void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, 
                    DocumentBounds{problem.varlen.first_key, problem.varlen.first_query, problem.varlen.count},
                    plan, counters + 2);
   const auto mask = mask_of(layout, problem, scanned, classes, counters + 2);
-  const int key_tiles = int(tiles_of(shape.seqlen_k, kTileKeys)), heads = key_heads_of_section(shape);
+  const int key_tiles = int(tiles_of(shape.seqlen_k, kTileKeys)), heads = kv_heads_of_gradient_section(shape);
   const KeyTiles tiles{{shape.batch * shape.kv_heads * key_tiles, key_tiles, shape.batch, shape.kv_heads,
                         heads, is_uneven(shape.visibility)},
                        plan,
@@ -277,26 +255,23 @@ void run_by_pairs(const Shape& shape, const Tensors& t, device::Stream stream) {
 /// Step 6 of a head dimension.
 template <int kHeadDim>
 void run_gradients(const Shape& shape, const Tensors& t, device::Stream stream) {
-  constexpr double kLog2E = 1.4426950408889634;
-  device::with_type(shape.dtype, [&]<typename T>() {
-    if constexpr (sizeof(T) == 2) {  // with_type also knows float, which why_not refuses
-      if (is_by_pairs(shape.visibility)) return run_by_pairs<T, kHeadDim>(shape, t, stream);
-      if (const double c = shape.score.softcap; c > 0)
-        return run_by_intervals<T, kHeadDim>(
-            shape, t, stream,
-            Softcap{{}, float(-2 * kLog2E * shape.scale / c), float(2 * c * kLog2E), float(-c)}, float(-c));
-      if (!shape.score.alibi.empty()) {
-        Ranges ranges = ranges_of(shape, t);
-        if (is_varlen(shape)) ranges.documents = {};
-        return run_by_intervals<T, kHeadDim>(shape, t, stream,
-                                             Alibi{{},
-                                                   static_cast<const float*>(t.tables[int(TableId::slopes)]),
-                                                   ranges,
-                                                   float(shape.scale * kLog2E),
-                                                   1 / shape.scale});
-      }
-      run_by_intervals<T, kHeadDim>(shape, t, stream, Unchanged{});
+  device::with_16_bit_type(shape.dtype, [&]<typename T>() {
+    if (is_by_pairs(shape.visibility)) return run_by_pairs<T, kHeadDim>(shape, t, stream);
+    if (const double c = shape.score.softcap; c > 0)
+      return run_by_intervals<T, kHeadDim>(
+          shape, t, stream,
+          Softcap{{}, float(-2 * kLog2e * shape.scale / c), float(2 * c * kLog2e), float(-c)}, float(-c));
+    if (!shape.score.alibi.empty()) {
+      Ranges ranges = ranges_of(shape, t);
+      if (is_varlen(shape)) ranges.documents = {};
+      return run_by_intervals<T, kHeadDim>(shape, t, stream,
+                                           Alibi{{},
+                                                 static_cast<const float*>(t.tables[int(TableId::slopes)]),
+                                                 ranges,
+                                                 float(shape.scale * kLog2e),
+                                                 1 / shape.scale});
     }
+    run_by_intervals<T, kHeadDim>(shape, t, stream, Unchanged{});
   });
 }
 

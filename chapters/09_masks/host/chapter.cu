@@ -12,7 +12,7 @@ namespace {
 using namespace masks;
 
 constexpr DType kTypes[] = {DType::f16, DType::bf16};
-enum { kPairs = 1, kPacked, kRanges, kColumns, kFunctions };
+enum { kPairs = 1, kPacked, kRanges, kColumns, kFunctions, kGradient };
 
 constexpr int kMostRows = 1 << 30;  // Band::kNoLimit
 
@@ -110,35 +110,42 @@ void run_gradient(const Shape& shape, const Tensors& tensors, device::Stream str
 //| ## The steps
 //|
 //| A step is a row. The gradient takes and gives other tensors than the forward steps, which its operation says.
+template <int kStep, int64_t (*kWorkspace)(const Shape&)>
+constexpr Step row(const char* name, const char* idea,
+                   void (*run)(const Shape&, const Tensors&, device::Stream)) {
+  constexpr Operation kOperation = kStep == kGradient ? Operation::backward : Operation::forward;
+  return {.name = name,
+          .idea = idea,
+          .operation = kOperation,
+          .why_not = kStep == kGradient ? why_no_gradient : why_not<kStep>,
+          .workspace = kWorkspace,
+          .run = run,
+          .memory = memory<kOperation, kWorkspace>,
+          .same_bits = kStep != kGradient};
+}
+
 constexpr Step kSteps[] = {
-    {"a mask from memory", "A byte for each pair says what is visible, and every tile is asked pair by pair.",
-     Operation::forward, why_not<kPairs>, counter_bytes, run_pairs,
-     memory<Operation::forward, counter_bytes>},
-    {"packed sequences",
-     "Sequences lie one after another, and a block finds the one that its tile belongs to.",
-     Operation::forward, why_not<kPacked>, varlen_workspace_bytes, run_varlen,
-     memory<Operation::forward, varlen_workspace_bytes>},
-    {"ranges of tiles",
-     "A window, a prefix or documents say by arithmetic which tiles are skipped, and which need no mask.",
-     Operation::forward, why_not<kRanges>, counter_bytes, run_ranges,
-     memory<Operation::forward, counter_bytes>},
-    {"FlashMask",
-     "Two intervals of hidden queries for each key, and their least and largest for each tile of keys.",
-     Operation::forward, why_not<kColumns>, columns_workspace_bytes, run_columns,
-     memory<Operation::forward, columns_workspace_bytes>},
-    {"functions",
-     "Any function says what is visible and what becomes of a score, and a kernel lists the tiles "
-     "beforehand.",
-     Operation::forward, why_not<kFunctions>, functions_workspace_bytes, run_functions,
-     memory<Operation::forward, functions_workspace_bytes>},
-    {.name = "the gradient",
-     .idea = "A block keeps a tile of keys, and a list says which tiles of queries see it.",
-     .operation = Operation::backward,
-     .why_not = why_no_gradient,
-     .workspace = gradients_workspace_bytes,
-     .run = run_gradient,
-     .memory = memory<Operation::backward, gradients_workspace_bytes>,
-     .same_bits = false},
+    row<kPairs, counter_bytes>(
+        "a mask from memory",
+        "A byte for each pair says what is visible, and every tile is asked pair by pair.", run_pairs),
+    row<kPacked, varlen_workspace_bytes>(
+        "packed sequences",
+        "Sequences lie one after another, and a block finds the one that its tile belongs to.", run_varlen),
+    row<kRanges, counter_bytes>(
+        "ranges of tiles",
+        "A window, a prefix or documents say by arithmetic which tiles are skipped, and which need no mask.",
+        run_ranges),
+    row<kColumns, columns_workspace_bytes>(
+        "FlashMask",
+        "Two intervals of hidden queries for each key, and their least and largest for each tile of keys.",
+        run_columns),
+    row<kFunctions, functions_workspace_bytes>("functions",
+                                               "Any function says what is visible and what becomes of a "
+                                               "score, and a kernel lists the tiles beforehand.",
+                                               run_functions),
+    row<kGradient, gradients_workspace_bytes>(
+        "the gradient", "A block keeps a tile of keys, and a list says which tiles of queries see it.",
+        run_gradient),
 };
 
 }  // namespace

@@ -15,7 +15,6 @@ namespace flashbook::masks {
 //| ## What kernels know of the shape
 
 inline Problem problem_of(const Shape& shape) {
-  constexpr double kLog2E = 1.4426950408889634;
   return {.batch = shape.batch,
           .seqlen_q = shape.seqlen_q,
           .seqlen_k = shape.seqlen_k,
@@ -25,7 +24,7 @@ inline Problem problem_of(const Shape& shape) {
           .k_map_strides = {},
           .v_map_strides = {},
           .o_map_strides = {},
-          .scale_log2 = float(shape.scale * kLog2E),
+          .scale_log2 = float(shape.scale * kLog2e),
           .o_strides = shape.strides(TensorId::o)};
 }
 
@@ -105,22 +104,16 @@ inline void clear_counter(const Tensors& t, device::Stream stream) {
   device::launch(hopper::clear_counter, dim3(1), dim3(1), 0, stream, static_cast<int*>(t.workspace));
 }
 
-/// The map of a tensor whose sequences are batch entries.
-inline CUtensorMap batch_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
-  return tile_map(shape, tensor, shape.dtype, base, kPanel, box_rows);
-}
-
-/// Its heads are an index of their own.
+/// Heads of a batch entry are an index of their own in its maps.
 inline MapStrides batch_strides(const Shape&, TensorId) { return {}; }
 
 /// Calls `body.operator()<T, Traits>()` for a shape of 16-bit elements.
 template <bool kLight, typename Body>
 void with_traits(const Shape& shape, Body body) {
-  device::with_type(shape.dtype, [&]<typename T>() {
-    if constexpr (sizeof(T) == 2)  // with_type also knows float, which why_not refuses
-      device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
-        body.template operator()<T, KernelTraits<kHeadDim, kLight>>();
-      });
+  device::with_16_bit_type(shape.dtype, [&]<typename T>() {
+    device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+      body.template operator()<T, KernelTraits<kHeadDim, kLight>>();
+    });
   });
 }
 
@@ -132,7 +125,7 @@ void run_in_batch(const Shape& shape, const Tensors& t, device::Stream stream, c
   with_traits<kLight>(shape, [&]<typename T, typename Traits>() {
     const InBatch order = in_batch<Traits>(shape);
     const auto policy = policy_of.template operator()<Traits>(order);
-    run_masked<T, Traits>(shape, t, stream, policy, order.order.tiles, counter, batch_map, batch_strides);
+    run_masked<T, Traits>(shape, t, stream, policy, order.order.tiles, counter, tile_map, batch_strides);
   });
 }
 

@@ -5,8 +5,6 @@
 namespace flashbook::masks {
 namespace {
 
-constexpr double kLog2E = 1.4426950408889634;
-
 int tiles_of(int rows, int of_tile) { return (rows + of_tile - 1) / of_tile; }
 
 /// Classifies the tiles and launches, with one mask and one function on scores.
@@ -48,14 +46,14 @@ void run_functions(const Shape& shape, const Tensors& tensors, device::Stream st
   }
   if (const double c = shape.score.softcap; c > 0)
     return run(shape, tensors, stream, ranges,
-               Softcap{{}, float(-2 * kLog2E * shape.scale / c), float(2 * c * kLog2E), float(-c)});
+               Softcap{{}, float(-2 * kLog2e * shape.scale / c), float(2 * c * kLog2e), float(-c)});
   if (const RelativeBias& bias = shape.score.bias; !bias.values.empty())
     return run(shape, tensors, stream, ranges,
                DistanceBias{{},
                             static_cast<const float*>(table(TableId::bias)),
                             bias.reach,
                             ranges.ranges,
-                            float(shape.scale * kLog2E),
+                            float(shape.scale * kLog2e),
                             1 / shape.scale});
   if (shape.score.dropout > 0)
     return run(shape, tensors, stream, ranges,
@@ -65,7 +63,7 @@ void run_functions(const Shape& shape, const Tensors& tensors, device::Stream st
                Alibi{{},
                      static_cast<const float*>(table(TableId::slopes)),
                      ranges.ranges,
-                     float(shape.scale * kLog2E),
+                     float(shape.scale * kLog2e),
                      1 / shape.scale});
   run(shape, tensors, stream, ranges, Unchanged{});
 }
