@@ -45,6 +45,18 @@ __device__ __forceinline__ void online_softmax(float (&scores)[kFloats], Rows& r
   }
 }
 
+//| Chapter 5's mask asks a problem for the last key of a row. Here the rows of a tile may belong to several heads, and their last keys
+//| are worked out once, before the first tile.
+/// Scores of keys that a row does not see become -inf. `last[r]` is the last key that the thread's row r
+/// sees, `first_key` the key of its scores' first column.
+template <int kFloats>
+__device__ __forceinline__ void mask(float (&scores)[kFloats], const int (&last)[2], int first_key) {
+  const int thread_key = first_key + 2 * int(threadIdx.x % 4);
+#pragma unroll
+  for (int i = 0; i < kFloats; ++i)
+    if (thread_key + i / 4 * 8 + i % 2 > last[row_of(i)]) scores[i] = -INFINITY;
+}
+
 //| The log-sum-exp is the row's whole memory of its softmax: with it, results over parts of the keys can be merged later
 //| (`merge.cuh`). A row that saw nothing has O = 0 and -inf.
 /// Divides the output by its rows' sums and gives their natural log-sum-exp. The quad's sums are added up.

@@ -15,7 +15,6 @@
 #pragma once
 #include "chapters/08_decoding/merge.cuh"
 #include "chapters/08_decoding/softmax.cuh"
-#include "common/hopper/mask.h"
 #include "common/ptx/mbarrier.h"
 
 namespace flashbook::decoding {

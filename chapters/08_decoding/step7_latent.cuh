@@ -17,7 +17,6 @@
 #pragma once
 #include "chapters/08_decoding/softmax.cuh"
 #include "chapters/08_decoding/step7_latent_merge.cuh"
-#include "common/hopper/mask.h"
 #include "common/ptx/barrier.h"
 #include "common/ptx/fence.h"
 #include "common/ptx/setmaxnreg.h"
